@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# Flags of our own builds only; they never reach a user through a target. qk_own(target) puts them on.
+function(qk_own target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow)
+  if(QK_WARNINGS_AS_ERRORS)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(QK_NATIVE)
+    target_compile_options(${target} PRIVATE -march=native)
+  endif()
+  if(QK_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(${target} PRIVATE -fsanitize=address,undefined)
+  endif()
+endfunction()

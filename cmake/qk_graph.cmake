@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# qk::graph, the headers with what they need; qk::graph_compiled (src/graph) is the same compiled once.
+find_package(Protobuf REQUIRED)  # before ONNX, whose package file expects it
+find_package(ONNX CONFIG REQUIRED)
+find_package(Eigen3 3.4 REQUIRED)
+find_package(TBB REQUIRED)
+find_package(nlohmann_json REQUIRED)
+
+add_library(qk_graph INTERFACE)
+add_library(qk::graph ALIAS qk_graph)
+target_link_libraries(qk_graph INTERFACE qk::qk onnx onnx_proto protobuf::libprotobuf Eigen3::Eigen TBB::tbb nlohmann_json::nlohmann_json)

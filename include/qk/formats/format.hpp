@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any format as one run-time value: what files, command lines and plans hold.
+#pragma once
+
+#include <variant>
+
+#include "qk/formats/block_float.hpp"
+#include "qk/formats/floating.hpp"
+#include "qk/formats/integer.hpp"
+#include "qk/formats/microexponent.hpp"
+#include "qk/formats/microscaling.hpp"
+
+namespace qk {
+
+using format = std::variant<floating, integer, block_float, microexponent, microscaling, nvfloat>;
+
+constexpr double bits_per_value(floating f) { return bits(f); }
+constexpr double bits_per_value(integer f) { return f.bits; }
+/// Storage per value in bits, shared scales and exponents spread over their blocks.
+constexpr double bits_per_value(const format& f) {
+    return std::visit([](const auto& g) { return bits_per_value(g); }, f);
+}
+
+constexpr int block_size(floating) { return 0; }
+constexpr int block_size(integer) { return 0; }
+constexpr int block_size(const block_float& f) { return f.block_size; }
+constexpr int block_size(const microexponent& f) { return f.block_size; }
+constexpr int block_size(const microscaling& f) { return f.block_size; }
+constexpr int block_size(const nvfloat& f) { return f.block_size; }
+/// Values that share a scale or exponent by the format's own rule; 0 for elementwise formats.
+constexpr int block_size(const format& f) {
+    return std::visit([](const auto& g) { return block_size(g); }, f);
+}
+
+constexpr bool is_block_format(const format& f) { return block_size(f) > 0; }
+constexpr bool is_integer_format(const format& f) { return std::holds_alternative<integer>(f); }
+constexpr bool is_identity(const format& f) {
+    const floating* g = std::get_if<floating>(&f);
+    return g != nullptr && *g == fp32;
+}
+
+}  // namespace qk

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The questions on which systems disagree, and each system's answers under its name. docs/numerics.md, section 3.
+#pragma once
+
+#include <cstdint>
+
+#include "qk/rounding.hpp"
+
+namespace qk {
+
+/// Finite values beyond the largest code.
+enum class overflow_rule : std::uint8_t {
+    by_width,  ///< 8 bits or fewer saturate, Inf too; fp16 and bf16 overflow to Inf (OCP)
+    saturate,  ///< to the largest finite value, Inf too
+    ieee,      ///< to Inf, or to NaN where the format has no Inf; saturates where it has neither
+};
+
+/// How an MX block chooses its power-of-two scale from amax. The names are torchao's.
+enum class scale_rule : std::uint8_t { floor, ceil, rceil, even };
+
+/// What an Inf or NaN does to the block it stands in.
+enum class block_specials : std::uint8_t {
+    block_nan,     ///< the whole block becomes NaN
+    pass_through,  ///< kept element by element; the scale comes from the finite ones
+    nan_only,      ///< a NaN makes the block NaN; an Inf is kept and the rest of its block becomes 0
+};
+
+/// Sign of a result that is zero.
+enum class zero_sign : std::uint8_t {
+    kept,                    ///< the input's, where the format has -0
+    positive,                ///< always +0
+    underflow_positive,      ///< +0 for a negative value that underflows, kept for -0 (Quark, half-even)
+    zero_quotient_positive,  ///< +0 where the float32 quotient x / scale is itself zero, kept otherwise (microxcaling)
+};
+
+/// What a NaN becomes in a format without a code for it.
+enum class nan_rule : std::uint8_t { positive_zero, negative_zero, nan };
+
+/// What a special value becomes in an integer.
+enum class integer_special : std::uint8_t { zero_point, lowest, highest };
+
+enum class integer_mode : std::uint8_t {
+    division,    ///< round(x / scale): ONNX Runtime, Quark
+    reciprocal,  ///< round(x * (1 / scale)): PyTorch, FBGEMM, XNNPACK
+};
+
+/// A set of answers. The default is OCP's; `semantics::quark` and the others reproduce a system bit for bit.
+struct semantics {
+    qk::rounding rounding = qk::rounding::half_even;
+    overflow_rule overflow = overflow_rule::by_width;
+    qk::scale_rule scale_rule = qk::scale_rule::floor;
+    qk::block_specials mx_specials = qk::block_specials::block_nan;   ///< microscaling and NVFP4
+    qk::block_specials bfp_specials = qk::block_specials::block_nan;  ///< block float; microexponents are always block_nan
+    bool clamp_mx_scale = true;                                  ///< hold the exponent of an MX scale in [-127, 127]
+    bool mxint_uses_lowest = false;                              ///< MXINT8 code -128 may be used
+    zero_sign mx_zero = zero_sign::kept;                         ///< microscaling with floating elements
+    zero_sign bfp_zero = zero_sign::kept;                        ///< block float and MXINT8
+    nan_rule nan_without_code = nan_rule::positive_zero;
+    integer_special integer_nan = integer_special::zero_point;
+    integer_special integer_infinity = integer_special::highest;               ///< +Inf, one scale for the tensor; -Inf is the lowest code
+    integer_special integer_infinity_per_channel = integer_special::highest;   ///< +Inf, a scale per channel
+    qk::integer_mode integer_mode = qk::integer_mode::division;
+    bool zero_point_before = false;  ///< add the zero point before rounding (ties differ)
+    bool flush_inputs = false;       ///< subnormal float32 inputs count as zero of their sign
+    bool flush_outputs = false;      ///< results below the smallest normal float32 (elementwise floats: of the format) become zero of their sign
+    std::uint64_t seed = 0;          ///< stochastic rounding
+    friend constexpr bool operator==(const semantics&, const semantics&) = default;
+
+    static const semantics ocp, nvidia, quark, microxcaling, torchao, ml_dtypes, torch, onnx;
+};
+
+inline constexpr semantics semantics::ocp{};
+inline constexpr semantics semantics::nvidia{.scale_rule = qk::scale_rule::rceil};
+inline constexpr semantics semantics::quark{
+    .overflow = overflow_rule::by_width,
+    .mx_specials = block_specials::pass_through,
+    .bfp_specials = block_specials::pass_through,
+    .clamp_mx_scale = false,
+    .mxint_uses_lowest = true,
+    .mx_zero = zero_sign::positive,
+    .bfp_zero = zero_sign::underflow_positive,
+    .integer_nan = integer_special::lowest,
+    .integer_infinity = integer_special::lowest,
+    .integer_infinity_per_channel = integer_special::lowest,
+};
+inline constexpr semantics semantics::microxcaling{.mx_zero = zero_sign::zero_quotient_positive,
+                                                   .bfp_zero = zero_sign::zero_quotient_positive,
+                                                   .nan_without_code = nan_rule::nan};
+inline constexpr semantics semantics::torchao{.mx_specials = block_specials::nan_only};
+inline constexpr semantics semantics::ml_dtypes{.overflow = overflow_rule::ieee, .nan_without_code = nan_rule::negative_zero};
+inline constexpr semantics semantics::torch{.integer_nan = integer_special::lowest,
+                                            .integer_infinity_per_channel = integer_special::lowest,
+                                            .integer_mode = qk::integer_mode::reciprocal};
+inline constexpr semantics semantics::onnx{.integer_nan = integer_special::lowest};
+
+}  // namespace qk
