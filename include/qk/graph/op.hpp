@@ -103,6 +103,10 @@ class op_context {
         const std::size_t bytes = element_count(shape) * size_of(type);
         return tensor(type, std::move(shape), memory_->allocate(bytes));
     }
+    /// The same call with other inputs and outputs, for an operator that is computed by way of another.
+    op_context with(std::span<const tensor> inputs, std::span<tensor> outputs) const {
+        return {*node_, inputs, outputs, *memory_, *subgraphs_};
+    }
     /// Runs a graph attribute (If, Loop, Scan) with the given inputs; outer values are visible to it by name.
     std::vector<tensor> run_subgraph(const onnx::GraphProto& graph, std::span<const tensor> inputs) { return (*subgraphs_)(graph, inputs); }
 

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a tensor's run-time type to a C++ type, and the small questions every operator asks of its inputs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "qk/graph/op.hpp"
+#include "qk/graph/ops/half.hpp"
+
+namespace qk::graph::ops {
+
+template <class T> struct type_tag { using type = T; };
+template <class... Ts> struct type_list {};
+template <class... As, class... Bs> constexpr type_list<As..., Bs...> operator+(type_list<As...>, type_list<Bs...>) { return {}; }
+
+inline constexpr type_list<float, double> float_types;
+inline constexpr type_list<std::int8_t, std::int16_t, std::int32_t, std::int64_t> signed_types;
+inline constexpr type_list<std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t> unsigned_types;
+inline constexpr auto integer_types = signed_types + unsigned_types;
+inline constexpr auto number_types = float_types + integer_types;
+inline constexpr auto element_types = number_types + type_list<bool>{};
+inline constexpr type_list<std::int32_t, std::int64_t> index_types;
+
+/// Calls f(type_tag<T>{}) for the T of the list that `type` names; fails with the node's name when there is none.
+template <class... Ts, class F> void dispatch(const op_context& call, data_type type, type_list<Ts...>, F&& f) {
+    const bool found = ((type == type_of<Ts> && (f(type_tag<Ts>{}), true)) || ...);
+    if (!found) call.fail(std::string("element type ") + name_of(type) + " is not supported here");
+}
+
+/// An element of 16 bytes (complex128) for operators that only move elements.
+struct sixteen_bytes { std::uint64_t low, high; };
+
+/// Calls f(type_tag<U>{}) with an unsigned type as wide as an element: for operators that only move elements.
+template <class F> void dispatch_width(const op_context& call, data_type type, F&& f) {
+    switch (size_of(type)) {
+        case 1: return f(type_tag<std::uint8_t>{});
+        case 2: return f(type_tag<std::uint16_t>{});
+        case 4: return f(type_tag<std::uint32_t>{});
+        case 8: return f(type_tag<std::uint64_t>{});
+        case 16: return f(type_tag<sixteen_bytes>{});
+        default: call.fail(std::string("element type ") + name_of(type) + " is not supported here");
+    }
+}
+
+constexpr bool is_narrow_float(data_type t) { return t == data_type::float16 || t == data_type::bfloat16; }
+
+/// A float16 or bfloat16 tensor as float32; others as they are.
+inline tensor widened(op_context& call, const tensor& x) {
+    if (x.empty() || !is_narrow_float(x.type())) return x;
+    tensor wide = call.scratch(data_type::float32, x.shape());
+    if (x.type() == data_type::float16) widen(x.as<half>(), wide.as<float>());
+    else widen(x.as<brain>(), wide.as<float>());
+    return wide;
+}
+
+/// A float32 tensor rounded to float16 or bfloat16.
+inline tensor narrowed(op_context& call, const tensor& x, data_type type) {
+    tensor y = call.scratch(type, x.shape());
+    if (type == data_type::float16) narrow(x.as<float>(), y.as<half>());
+    else narrow(x.as<float>(), y.as<brain>());
+    return y;
+}
+
+/// Run, with float16 and bfloat16 computed in float32: those inputs are widened, and float32 outputs narrowed back.
+/// As a table entry: {"", "Exp", 1, through_float32<exp>}.
+template <void (*Run)(op_context&)> void through_float32(op_context& call) {
+    data_type narrow_type = data_type::undefined;
+    for (std::size_t i = 0; i < call.input_count(); ++i)
+        if (call.has_input(i) && is_narrow_float(call.input(i).type())) { narrow_type = call.input(i).type(); break; }
+    if (narrow_type == data_type::undefined) return Run(call);
+
+    std::vector<tensor> inputs(call.input_count());
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+        if (call.has_input(i)) inputs[i] = widened(call, call.input(i));
+    std::vector<tensor> outputs(call.output_count());
+    op_context wide = call.with(inputs, outputs);
+    Run(wide);
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+        if (!outputs[i].empty())
+            call.set_output(i, outputs[i].type() == data_type::float32 ? narrowed(call, outputs[i], narrow_type) : outputs[i]);
+}
+
+/// Elements of an integer tensor (shapes, axes, indices) as int64.
+inline std::vector<std::int64_t> int_values(const op_context& call, const tensor& t) {
+    std::vector<std::int64_t> values(t.size());
+    dispatch(call, t.type(), integer_types + type_list<bool>{}, [&]<class T>(type_tag<T>) {
+        const auto from = t.as<T>();
+        for (std::size_t i = 0; i < from.size(); ++i) values[i] = static_cast<std::int64_t>(from[i]);
+    });
+    return values;
+}
+
+/// The one element of a tensor, as T (double, std::int64_t, bool...).
+template <class T> T scalar_value(op_context& call, const tensor& given) {
+    if (given.size() != 1) call.fail("an input that must hold one element has shape " + to_string(given.shape()));
+    const tensor t = widened(call, given);
+    T value{};
+    dispatch(call, t.type(), element_types, [&]<class U>(type_tag<U>) { value = static_cast<T>(t.as<U>()[0]); });
+    return value;
+}
+
+/// An axis in [-rank, rank) as one in [0, rank).
+inline std::size_t normal_axis(const op_context& call, std::int64_t axis, std::size_t rank) {
+    const auto r = static_cast<std::int64_t>(rank);
+    if (axis < -r || axis >= r) call.fail("axis " + std::to_string(axis) + " is outside a rank of " + std::to_string(rank));
+    return static_cast<std::size_t>(axis < 0 ? axis + r : axis);
+}
+
+/// Elements before, along and after an axis: a row-major tensor is outer x length x inner.
+struct axis_split { std::size_t outer = 1, length = 1, inner = 1; };
+inline axis_split split_at(std::span<const std::int64_t> shape, std::size_t axis) {
+    axis_split s;
+    for (std::size_t i = 0; i < shape.size(); ++i)
+        (i < axis ? s.outer : i == axis ? s.length : s.inner) *= static_cast<std::size_t>(shape[i]);
+    return s;
+}
+
+/// Product of shape[first, last).
+inline std::size_t product(std::span<const std::int64_t> shape, std::size_t first, std::size_t last) {
+    std::size_t n = 1;
+    for (std::size_t i = first; i < last; ++i) n *= static_cast<std::size_t>(shape[i]);
+    return n;
+}
+
+/// Elements between neighbours along each axis of a row-major tensor.
+inline std::vector<std::size_t> row_major_strides(std::span<const std::int64_t> shape) {
+    std::vector<std::size_t> strides(shape.size());
+    std::size_t step = 1;
+    for (std::size_t i = shape.size(); i-- > 0; step *= static_cast<std::size_t>(shape[i])) strides[i] = step;
+    return strides;
+}
+
+}  // namespace qk::graph::ops
