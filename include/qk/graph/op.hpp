@@ -138,3 +138,7 @@ struct op_entry {
 const op_entry* find_op(std::string_view domain, std::string_view name, int version);
 
 }  // namespace qk::graph
+
+#ifndef QK_GRAPH_COMPILED
+#include "qk/graph/op-inl.hpp"
+#endif

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators of AMD's domains com.amd.quark and com.vai.quantize.
+#pragma once
+
+#include "qk/graph/ops/table.hpp"
+
+namespace qk::graph::ops {
+
+QK_GRAPH_INLINE op_group amd_group() { return {}; }
+
+}  // namespace qk::graph::ops
