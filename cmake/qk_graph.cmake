@@ -5,7 +5,8 @@ find_package(ONNX CONFIG REQUIRED)
 find_package(Eigen3 3.4 REQUIRED)
 find_package(TBB REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(ZLIB REQUIRED)  # deflated .npz
 
 add_library(qk_graph INTERFACE)
 add_library(qk::graph ALIAS qk_graph)
-target_link_libraries(qk_graph INTERFACE qk::qk onnx onnx_proto protobuf::libprotobuf Eigen3::Eigen TBB::tbb nlohmann_json::nlohmann_json)
+target_link_libraries(qk_graph INTERFACE qk::qk onnx onnx_proto protobuf::libprotobuf Eigen3::Eigen TBB::tbb nlohmann_json::nlohmann_json ZLIB::ZLIB)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value of the evaluator: type, shape, and a shared row-major buffer. Types narrower than a byte are held one code per byte.
+// A value of the evaluator: type, shape, and a shared row-major buffer. Types narrower than a byte are held one code per byte
+// (int4 and int2 sign-extended, so that a byte read as int8_t is the value).
 #pragma once
 
 #include <cstddef>
