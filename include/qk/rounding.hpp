@@ -13,7 +13,30 @@ enum class rounding : std::uint8_t {
     toward_zero,  ///< truncate
     up,           ///< toward +infinity
     down,         ///< toward -infinity
-    stochastic,   ///< up with the probability of the remainder; random bits from (seed, element index)
+    stochastic,   ///< away from zero with the probability of the remainder; random bits from (seed, element index)
 };
+
+// Stochastic rounding, exactly. With f the fraction of a step by which |x| exceeds the code below it, and h the 32 random bits
+// of the element, |x| goes up when floor(f * 2^32) + h >= 2^32. The bits are a function of the seed and of the element's index in
+// the array alone, so a result depends neither on vector width nor on threads nor, given the index, on how an array was cut.
+
+/// A bijection of 32-bit words whose output bits each depend on every input bit (two rounds of xor-shift and multiply).
+constexpr std::uint32_t mix_bits(std::uint32_t v) {
+    v = (v ^ (v >> 16)) * 0x7feb352du;
+    v = (v ^ (v >> 15)) * 0x846ca68bu;
+    return v ^ (v >> 16);
+}
+
+/// What the seed and the upper half of an index contribute: one value for each 2^32 elements.
+constexpr std::uint32_t random_key(std::uint64_t seed, std::uint64_t index) {
+    const std::uint32_t low = mix_bits(static_cast<std::uint32_t>(seed) + 0x9e3779b9u);
+    const std::uint32_t high = mix_bits(static_cast<std::uint32_t>(seed >> 32) ^ low);
+    return mix_bits(static_cast<std::uint32_t>(index >> 32) + high);
+}
+
+/// The 32 random bits of an element.
+constexpr std::uint32_t random_bits(std::uint64_t seed, std::uint64_t index) {
+    return mix_bits(static_cast<std::uint32_t>(index) ^ random_key(seed, index));
+}
 
 }  // namespace qk
