@@ -20,7 +20,7 @@ enum class data_type : int {
     undefined = 0, float32 = 1, uint8 = 2, int8 = 3, uint16 = 4, int16 = 5, int32 = 6, int64 = 7, string = 8, boolean = 9,
     float16 = 10, float64 = 11, uint32 = 12, uint64 = 13, complex64 = 14, complex128 = 15, bfloat16 = 16,
     float8e4m3fn = 17, float8e4m3fnuz = 18, float8e5m2 = 19, float8e5m2fnuz = 20, uint4 = 21, int4 = 22, float4e2m1 = 23,
-    float8e8m0 = 24, uint2 = 25, int2 = 26,
+    float8e8m0 = 24, uint2 = 25, int2 = 26, float6e2m3 = 27, float6e3m2 = 28,
 };
 
 /// Lower-case name as ONNX's documentation spells it: "float32", "int8", "float8e4m3fn".
@@ -28,7 +28,7 @@ constexpr const char* name_of(data_type t) {
     constexpr const char* names[] = {"undefined", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool",
                                      "float16", "float64", "uint32", "uint64", "complex64", "complex128", "bfloat16", "float8e4m3fn",
                                      "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0",
-                                     "uint2", "int2"};
+                                     "uint2", "int2", "float6e2m3", "float6e3m2"};
     const int i = static_cast<int>(t);
     return i >= 0 && i < static_cast<int>(std::size(names)) ? names[i] : "unknown";
 }

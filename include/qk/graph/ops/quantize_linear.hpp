@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// QuantizeLinear, DequantizeLinear (per tensor, per axis, blocked; every type) and DynamicQuantizeLinear. docs/numerics.md, section 2.
+#pragma once
+
+#include <cmath>
+
+#include "qk/graph/op.hpp"
+#include "qk/graph/ops/cast.hpp"
+#include "qk/graph/ops/elements.hpp"
+#include "qk/graph/ops/scale_grid.hpp"
+#include "qk/graph/ops/working_type.hpp"
+
+namespace qk::graph::ops {
+
+namespace detail {
+
+/// round(x / scale) + zero_point, clamped: NaN becomes the lowest code, as ONNX Runtime has it. T holds at most 16 bits, so the bounds
+/// less the zero point are exact floats and the clamp may come before the addition.
+template <class T> void quantize_run(const float* x, std::size_t n, float scale, std::int64_t zero_point, std::int64_t lowest, std::int64_t highest, T* y) {
+    const auto low = static_cast<float>(lowest - zero_point);
+    const auto high = static_cast<float>(highest - zero_point);
+    const auto shift = static_cast<std::int32_t>(zero_point);
+    for (std::size_t i = 0; i < n; ++i) {
+        float q = std::nearbyint(x[i] / scale);
+        q = q > low ? q : low;
+        q = q < high ? q : high;
+        y[i] = static_cast<T>(static_cast<std::int32_t>(q) + shift);
+    }
+}
+
+/// The same for 32-bit codes, whose bounds are not floats.
+template <class T> void quantize_run_wide(const float* x, std::size_t n, float scale, std::int64_t zero_point, T* y) {
+    for (std::size_t i = 0; i < n; ++i) {
+        const double q = std::nearbyint(x[i] / scale);
+        const double sum = q + static_cast<double>(zero_point);  // both below 2^33 after the clamp, so the sum is exact where it matters
+        constexpr auto low = static_cast<double>(std::numeric_limits<T>::min());
+        constexpr auto high = static_cast<double>(std::numeric_limits<T>::max());
+        y[i] = static_cast<T>(!(sum > low) ? low : sum > high ? high : sum);
+    }
+}
+
+inline bool is_half(data_type t) { return t == data_type::float16 || t == data_type::bfloat16; }
+inline float round_to_half(data_type t, float x) {
+    return t == data_type::float16 ? half_to_float(float_to_half(x)) : brain_to_float(float_to_brain(x));
+}
+
+}  // namespace detail
+
+/// Quantizes float values under a grid into codes of `to` (an integer of at most 32 bits, or a small float).
+inline void quantize_elements(const op_context& call, std::span<const float> x, const scale_grid& grid, std::span<const float> scale,
+                              std::span<const std::int64_t> zero_point, tensor& y, bool saturate = true) {
+    const data_type type = y.type();
+    const auto zero = [&](std::size_t i) { return zero_point.empty() ? 0 : zero_point[zero_point.size() == 1 ? 0 : i]; };
+    const auto each = [&]<class T>(T* to, auto run) {
+        grid.for_each_run([&](std::size_t begin, std::size_t n, std::size_t s) { run(x.data() + begin, n, scale[s], zero(s), to + begin); });
+    };
+    const auto narrow = [&]<class T>(T* to) {
+        const std::int64_t low = lowest_code(type), high = highest_code(type);
+        each(to, [low, high](const float* from, std::size_t n, float s, std::int64_t z, T* out) { detail::quantize_run(from, n, s, z, low, high, out); });
+    };
+    switch (type) {
+        case data_type::int8: case data_type::int4: case data_type::int2: return narrow(reinterpret_cast<std::int8_t*>(y.bytes()));
+        case data_type::uint8: case data_type::uint4: case data_type::uint2: return narrow(reinterpret_cast<std::uint8_t*>(y.bytes()));
+        case data_type::int16: return narrow(y.as<std::int16_t>().data());
+        case data_type::uint16: return narrow(y.as<std::uint16_t>().data());
+        case data_type::int32:
+            return each(y.as<std::int32_t>().data(), [](const float* from, std::size_t n, float s, std::int64_t z, std::int32_t* out) {
+                detail::quantize_run_wide(from, n, s, z, out);
+            });
+        case data_type::uint32:
+            return each(y.as<std::uint32_t>().data(), [](const float* from, std::size_t n, float s, std::int64_t z, std::uint32_t* out) {
+                detail::quantize_run_wide(from, n, s, z, out);
+            });
+        default: break;
+    }
+    if (!is_float(type) || type == data_type::float64) call.fail(std::string("cannot quantize to ") + name_of(type));
+    each(y.bytes(), [&](const float* from, std::size_t n, float s, std::int64_t, std::byte*) {
+        constexpr std::size_t chunk = 256;
+        float quotient[chunk];
+        const auto begin = static_cast<std::size_t>(from - x.data());
+        for (std::size_t i = 0; i < n; i += chunk) {
+            const std::size_t m = std::min(chunk, n - i);
+            for (std::size_t j = 0; j < m; ++j) quotient[j] = from[i + j] / s;
+            write_elements<float>(std::span<const float>(quotient, m), type, y.bytes() + (begin + i) * size_of(type), {.saturate = saturate});
+        }
+    });
+}
+
+/// y = (x - zero_point) * scale as float: the difference is exact, then rounded once, then multiplied.
+inline void dequantize_elements(const op_context& call, const tensor& x, const scale_grid& grid, std::span<const float> scale,
+                                std::span<const std::int64_t> zero_point, std::span<float> y) {
+    const auto zero = [&](std::size_t i) { return zero_point.empty() ? 0 : zero_point[zero_point.size() == 1 ? 0 : i]; };
+    const auto each = [&]<class T>(const T* from) {  // codes of at most 16 bits: the difference fits int32
+        grid.for_each_run([&](std::size_t begin, std::size_t n, std::size_t s) {
+            const auto z = static_cast<std::int32_t>(zero(s));
+            const float by = scale[s];
+            for (std::size_t i = begin; i < begin + n; ++i) y[i] = static_cast<float>(static_cast<std::int32_t>(from[i]) - z) * by;
+        });
+    };
+    switch (x.type()) {
+        case data_type::int8: return each(x.as<std::int8_t>().data());
+        case data_type::uint8: return each(x.as<std::uint8_t>().data());
+        case data_type::int16: return each(x.as<std::int16_t>().data());
+        case data_type::uint16: return each(x.as<std::uint16_t>().data());
+        default: break;
+    }
+    constexpr std::size_t chunk = 256;
+    const std::size_t width = size_of(x.type());
+    grid.for_each_run([&](std::size_t begin, std::size_t n, std::size_t s) {
+        for (std::size_t i = begin; i < begin + n; i += chunk) {
+            const std::size_t m = std::min(chunk, begin + n - i);
+            if (is_integer(x.type())) {
+                std::int64_t code[chunk];
+                read_elements<std::int64_t>(x.type(), x.bytes() + i * width, std::span(code, m));
+                for (std::size_t j = 0; j < m; ++j) y[i + j] = static_cast<float>(code[j] - zero(s)) * scale[s];
+            } else {
+                float value[chunk];
+                if (!read_elements<float>(x.type(), x.bytes() + i * width, std::span(value, m))) {
+                    call.fail(std::string("cannot dequantize ") + name_of(x.type()));
+                }
+                for (std::size_t j = 0; j < m; ++j) y[i + j] = value[j] * scale[s];
+            }
+        }
+    });
+}
+
+/// Zero points as integers; small floats only have the zero point 0.
+inline std::vector<std::int64_t> zero_points(op_context& call, std::size_t i) {
+    if (!call.has_input(i) || !is_integer(call.input(i).type())) return {};
+    return integers(call, i);
+}
+
+inline void run_quantize_linear(op_context& call) {
+    const node_view& node = call.node();
+    const tensor& x = call.input(0);
+    const tensor& y_scale = call.input(1);
+    auto type = static_cast<data_type>(node.get_int("output_dtype", 0));
+    if (call.has_input(2)) {
+        if (type != data_type::undefined && type != call.input(2).type()) {
+            call.fail(std::string("output_dtype ") + name_of(type) + " and a zero point of type " + name_of(call.input(2).type()) + " disagree");
+        }
+        type = call.input(2).type();
+    }
+    if (type == data_type::undefined) type = data_type::uint8;
+    const scale_grid grid = make_scale_grid(call, x.shape(), y_scale, node.get_int("axis", 1), node.get_int("block_size", 0));
+
+    tensor values = input_as<float>(call, 0);
+    tensor scale = input_as<float>(call, 1);
+    auto precision = static_cast<data_type>(node.get_int("precision", 0));
+    // Without `precision` the division is made in the type of the scale, which a float32 x widens.
+    if (precision == data_type::undefined && detail::is_half(y_scale.type()) && x.type() == y_scale.type()) precision = y_scale.type();
+    if (!detail::is_half(precision)) {
+        tensor& y = call.output(0, type, x.shape());
+        quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, 2), y, node.get_int("saturate", 1) != 0);
+        return;
+    }
+    // A quotient of two numbers of at most 11 bits, rounded to 24 and then to 11, is rounded as if once.
+    tensor quotient = call.scratch(data_type::float32, x.shape());
+    const auto to = quotient.as<float>();
+    const auto from = values.as<float>();
+    const auto by = scale.as<float>();
+    grid.for_each_run([&](std::size_t begin, std::size_t n, std::size_t s) {
+        const float divisor = detail::round_to_half(precision, by[s]);
+        for (std::size_t i = begin; i < begin + n; ++i) {
+            to[i] = detail::round_to_half(precision, detail::round_to_half(precision, from[i]) / divisor);
+        }
+    });
+    const std::vector<float> ones(scale.size(), 1.0f);
+    tensor& y = call.output(0, type, x.shape());
+    quantize_elements(call, to, grid, ones, zero_points(call, 2), y, node.get_int("saturate", 1) != 0);
+}
+
+inline void run_dequantize_linear(op_context& call) {
+    const node_view& node = call.node();
+    const tensor& x = call.input(0);
+    const tensor& x_scale = call.input(1);
+    auto type = static_cast<data_type>(node.get_int("output_dtype", 0));
+    if (type == data_type::undefined) type = is_small_float(x_scale.type()) ? data_type::float32 : x_scale.type();
+    const scale_grid grid = make_scale_grid(call, x.shape(), x_scale, node.get_int("axis", 1), node.get_int("block_size", 0));
+    if (call.has_input(2) && is_integer(x.type()) && call.input(2).type() != x.type()) {
+        call.fail(std::string("x has type ") + name_of(x.type()) + ", its zero point " + name_of(call.input(2).type()));
+    }
+    const tensor scale = input_as<float>(call, 1);
+    working_output<float> y(call, 0, type, x.shape());
+    dequantize_elements(call, x, grid, scale.as<float>(), zero_points(call, 2), y.values());
+    y.store();
+}
+
+/// y_scale = (max(x, 0) - min(x, 0)) / 255, y_zero_point = round(-min / y_scale), y = uint8.
+inline void run_dynamic_quantize_linear(op_context& call) {
+    const tensor x = input_as<float>(call, 0);
+    float low = 0, high = 0;
+    for (const float v : x.as<float>()) {
+        low = std::min(low, v);
+        high = std::max(high, v);
+    }
+    const float scale = high == low ? 1.0f : (high - low) / 255.0f;
+    const float zero = std::nearbyint(std::clamp(-low / scale, 0.0f, 255.0f));
+    call.output(1, data_type::float32, {}).as<float>()[0] = scale;
+    call.output(2, data_type::uint8, {}).as<std::uint8_t>()[0] = static_cast<std::uint8_t>(zero);
+    tensor& y = call.output(0, data_type::uint8, x.shape());
+    detail::quantize_run(x.as<float>().data(), x.size(), scale, static_cast<std::int64_t>(zero), 0, 255, y.as<std::uint8_t>().data());
+}
+
+inline constexpr op_entry quantize_linear_ops[] = {
+    {"", "QuantizeLinear", 10, run_quantize_linear},
+    {"", "DequantizeLinear", 10, run_dequantize_linear},
+    {"", "DynamicQuantizeLinear", 11, run_dynamic_quantize_linear},
+    {"com.microsoft", "QuantizeLinear", 1, run_quantize_linear},
+    {"com.microsoft", "DequantizeLinear", 1, run_dequantize_linear},
+};
+
+}  // namespace qk::graph::ops

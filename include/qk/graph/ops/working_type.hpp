@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators that compute in float (or double for float64): half precision is widened on the way in and rounded once on the way out.
+#pragma once
+
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "qk/graph/op.hpp"
+#include "qk/graph/ops/elements.hpp"
+
+namespace qk::graph::ops {
+
+/// `value` as a tensor of T (float, double or std::int64_t), shared when it already is one.
+template <class T> tensor convert_to(op_context& call, const tensor& value) {
+    if (value.type() == type_of<T>) return value;
+    tensor wide = call.scratch(type_of<T>, value.shape());
+    if (!read_elements<T>(value.type(), value.bytes(), wide.as<T>())) {
+        call.fail(std::string("type ") + name_of(value.type()) + " has no numbers to compute with");
+    }
+    return wide;
+}
+
+/// Input i as a tensor of T; an error if it is missing.
+template <class T> tensor input_as(op_context& call, std::size_t i) { return convert_to<T>(call, call.input(i)); }
+
+/// Input i as a tensor of T, or an empty tensor.
+template <class T> tensor optional_as(op_context& call, std::size_t i) { return call.has_input(i) ? input_as<T>(call, i) : tensor{}; }
+
+/// Input i as integers (sizes, axes, indices).
+inline std::vector<std::int64_t> integers(op_context& call, std::size_t i) {
+    const tensor t = input_as<std::int64_t>(call, i);
+    const auto v = t.as<std::int64_t>();
+    return {v.begin(), v.end()};
+}
+
+/// An output computed in T and stored as `type`: fill values(), then store().
+template <class T> class working_output {
+  public:
+    working_output(op_context& call, std::size_t i, data_type type, dims shape)
+        : call_(&call), index_(i), type_(type),
+          values_(type == type_of<T> ? call.output(i, type, std::move(shape)) : call.scratch(type_of<T>, std::move(shape))) {}
+    std::span<T> values() { return values_.template as<T>(); }
+    T* data() { return values().data(); }
+    void store() {
+        if (type_ == type_of<T>) return;
+        tensor& out = call_->output(index_, type_, values_.shape());
+        write_elements<T>(std::span<const T>(values()), type_, out.bytes());
+    }
+
+  private:
+    op_context* call_;
+    std::size_t index_;
+    data_type type_;
+    tensor values_;
+};
+
+/// Calls f with a float or a double: the type that arithmetic on `t` uses.
+template <class F> void with_working_type(data_type t, F&& f) {
+    if (t == data_type::float64) f(double{});
+    else f(float{});
+}
+
+/// Axis counted from 0; an error naming the node if it is outside [-rank, rank).
+inline std::size_t axis_of(const op_context& call, std::int64_t axis, std::size_t rank) {
+    const auto r = static_cast<std::int64_t>(rank);
+    if (axis < -r || axis >= r) call.fail("axis " + std::to_string(axis) + " is outside a tensor of rank " + std::to_string(rank));
+    return static_cast<std::size_t>(axis < 0 ? axis + r : axis);
+}
+
+/// Product of the dimensions [first, last).
+inline std::size_t count_between(const dims& shape, std::size_t first, std::size_t last) {
+    std::size_t n = 1;
+    for (std::size_t i = first; i < last; ++i) n *= static_cast<std::size_t>(shape[i]);
+    return n;
+}
+
+inline void require(const op_context& call, bool condition, const char* what) {
+    if (!condition) call.fail(what);
+}
+
+}  // namespace qk::graph::ops
