@@ -30,7 +30,7 @@ inline void cast_elements(const op_context& call, const tensor& from, tensor& to
             }
         }
     };
-    if (is_integer(from.type()) || from.type() == data_type::boolean) through(std::int64_t{});
+    if (is_integer_type(from.type()) || from.type() == data_type::boolean) through(std::int64_t{});
     else if (from.type() == data_type::float64) through(double{});
     else through(float{});
 }

@@ -12,6 +12,7 @@
 
 #include "qk/formats/floating.hpp"
 #include "qk/graph/op.hpp"
+#include "qk/graph/ops/half.hpp"
 
 namespace qk::graph::ops {
 
@@ -25,10 +26,10 @@ constexpr bool is_small_float(data_type t) {
     return (t >= data_type::float8e4m3fn && t <= data_type::float8e5m2fnuz) || t == data_type::float4e2m1 ||
            t == data_type::float8e8m0 || t == data_type::float6e2m3 || t == data_type::float6e3m2;
 }
-constexpr bool is_float(data_type t) {
+constexpr bool is_float_type(data_type t) {
     return t == data_type::float32 || t == data_type::float64 || t == data_type::float16 || t == data_type::bfloat16 || is_small_float(t);
 }
-constexpr bool is_integer(data_type t) {
+constexpr bool is_integer_type(data_type t) {
     switch (t) {
         case data_type::int2: case data_type::int4: case data_type::int8: case data_type::int16: case data_type::int32: case data_type::int64:
         case data_type::uint2: case data_type::uint4: case data_type::uint8: case data_type::uint16: case data_type::uint32:
@@ -84,35 +85,6 @@ inline float round_to_odd(double x) {
     const bool away = std::fabs(static_cast<double>(y)) > std::fabs(x);
     if (away) --b;  // truncated toward zero; crossing a binade is right too
     return std::bit_cast<float>(b | 1u);
-}
-
-inline float half_to_float(std::uint16_t h) {
-    const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16;
-    const std::uint32_t magnitude = static_cast<std::uint32_t>(h & 0x7fffu) << 13;
-    if (magnitude >= 0x0f800000u) return std::bit_cast<float>(sign | magnitude | 0x70000000u);  // Inf, NaN
-    const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;                            // subnormals too
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(scaled));
-}
-/// Nearest, ties to even; overflow to Inf; NaN stays NaN.
-inline std::uint16_t float_to_half(float x) {
-    const auto b = std::bit_cast<std::uint32_t>(x);
-    const std::uint32_t sign = b >> 16 & 0x8000u;
-    const std::uint32_t a = b & 0x7fffffffu;
-    if (a >= 0x47800000u) {  // 2^16 and above
-        const std::uint32_t top = a > 0x7f800000u ? 0x7e00u | (a >> 13 & 0x3ffu) : 0x7c00u;
-        return static_cast<std::uint16_t>(sign | top);
-    }
-    if (a < 0x38800000u) {  // below 2^-14: the adder rounds at 2^-24
-        const float shifted = std::bit_cast<float>(a) + 0.5f;
-        return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
-    }
-    return static_cast<std::uint16_t>(sign | ((a - 0x38000000u + 0xfffu + (a >> 13 & 1u)) >> 13));
-}
-inline float brain_to_float(std::uint16_t h) { return std::bit_cast<float>(static_cast<std::uint32_t>(h) << 16); }
-inline std::uint16_t float_to_brain(float x) {
-    const auto b = std::bit_cast<std::uint32_t>(x);
-    if ((b & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>(b >> 16 | 0x40u);
-    return static_cast<std::uint16_t>((b + 0x7fffu + (b >> 16 & 1u)) >> 16);
 }
 
 /// The number that a code of a format of at most 8 bits means.
@@ -226,8 +198,8 @@ template <class Out> bool read_elements(data_type t, const std::byte* from, std:
     switch (t) {
         case data_type::float32: detail::read_as<float>(from, to, number); return true;
         case data_type::float64: detail::read_as<double>(from, to, number); return true;
-        case data_type::float16: detail::read_as<std::uint16_t>(from, to, [&](auto v) { return number(half_to_float(v)); }); return true;
-        case data_type::bfloat16: detail::read_as<std::uint16_t>(from, to, [&](auto v) { return number(brain_to_float(v)); }); return true;
+        case data_type::float16: detail::read_as<half>(from, to, [&](half v) { return number(to_float(v)); }); return true;
+        case data_type::bfloat16: detail::read_as<brain>(from, to, [&](brain v) { return number(to_float(v)); }); return true;
         case data_type::int8: detail::read_as<std::int8_t>(from, to, number); return true;
         case data_type::uint8: detail::read_as<std::uint8_t>(from, to, number); return true;
         case data_type::int16: detail::read_as<std::int16_t>(from, to, number); return true;
@@ -296,8 +268,8 @@ bool write_elements(std::span<const In> from, data_type t, std::byte* to, cast_r
                 else return static_cast<double>(v);
             });
             return true;
-        case data_type::float16: detail::write_as<std::uint16_t>(from, to, [&](In v) { return float_to_half(single(v)); }); return true;
-        case data_type::bfloat16: detail::write_as<std::uint16_t>(from, to, [&](In v) { return float_to_brain(single(v)); }); return true;
+        case data_type::float16: detail::write_as<half>(from, to, [&](In v) { return to_half(single(v)); }); return true;
+        case data_type::bfloat16: detail::write_as<brain>(from, to, [&](In v) { return to_brain(single(v)); }); return true;
         case data_type::int8: detail::write_integers<std::int8_t>(from, to); return true;
         case data_type::uint8: detail::write_integers<std::uint8_t>(from, to); return true;
         case data_type::int16: detail::write_integers<std::int16_t>(from, to); return true;

@@ -39,9 +39,8 @@ template <class T> void quantize_run_wide(const float* x, std::size_t n, float s
     }
 }
 
-inline bool is_half(data_type t) { return t == data_type::float16 || t == data_type::bfloat16; }
 inline float round_to_half(data_type t, float x) {
-    return t == data_type::float16 ? half_to_float(float_to_half(x)) : brain_to_float(float_to_brain(x));
+    return t == data_type::float16 ? to_float(to_half(x)) : to_float(to_brain(x));
 }
 
 }  // namespace detail
@@ -73,7 +72,7 @@ inline void quantize_elements(const op_context& call, std::span<const float> x, 
             });
         default: break;
     }
-    if (!is_float(type) || type == data_type::float64) call.fail(std::string("cannot quantize to ") + name_of(type));
+    if (!is_float_type(type) || type == data_type::float64) call.fail(std::string("cannot quantize to ") + name_of(type));
     each(y.bytes(), [&](const float* from, std::size_t n, float s, std::int64_t, std::byte*) {
         constexpr std::size_t chunk = 256;
         float quotient[chunk];
@@ -109,7 +108,7 @@ inline void dequantize_elements(const op_context& call, const tensor& x, const s
     grid.for_each_run([&](std::size_t begin, std::size_t n, std::size_t s) {
         for (std::size_t i = begin; i < begin + n; i += chunk) {
             const std::size_t m = std::min(chunk, begin + n - i);
-            if (is_integer(x.type())) {
+            if (is_integer_type(x.type())) {
                 std::int64_t code[chunk];
                 read_elements<std::int64_t>(x.type(), x.bytes() + i * width, std::span(code, m));
                 for (std::size_t j = 0; j < m; ++j) y[i + j] = static_cast<float>(code[j] - zero(s)) * scale[s];
@@ -126,7 +125,7 @@ inline void dequantize_elements(const op_context& call, const tensor& x, const s
 
 /// Zero points as integers; small floats only have the zero point 0.
 inline std::vector<std::int64_t> zero_points(op_context& call, std::size_t i) {
-    if (!call.has_input(i) || !is_integer(call.input(i).type())) return {};
+    if (!call.has_input(i) || !is_integer_type(call.input(i).type())) return {};
     return integers(call, i);
 }
 
@@ -148,8 +147,8 @@ inline void run_quantize_linear(op_context& call) {
     tensor scale = input_as<float>(call, 1);
     auto precision = static_cast<data_type>(node.get_int("precision", 0));
     // Without `precision` the division is made in the type of the scale, which a float32 x widens.
-    if (precision == data_type::undefined && detail::is_half(y_scale.type()) && x.type() == y_scale.type()) precision = y_scale.type();
-    if (!detail::is_half(precision)) {
+    if (precision == data_type::undefined && is_narrow_float(y_scale.type()) && x.type() == y_scale.type()) precision = y_scale.type();
+    if (!is_narrow_float(precision)) {
         tensor& y = call.output(0, type, x.shape());
         quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, 2), y, node.get_int("saturate", 1) != 0);
         return;
@@ -177,7 +176,7 @@ inline void run_dequantize_linear(op_context& call) {
     auto type = static_cast<data_type>(node.get_int("output_dtype", 0));
     if (type == data_type::undefined) type = is_small_float(x_scale.type()) ? data_type::float32 : x_scale.type();
     const scale_grid grid = make_scale_grid(call, x.shape(), x_scale, node.get_int("axis", 1), node.get_int("block_size", 0));
-    if (call.has_input(2) && is_integer(x.type()) && call.input(2).type() != x.type()) {
+    if (call.has_input(2) && is_integer_type(x.type()) && call.input(2).type() != x.type()) {
         call.fail(std::string("x has type ") + name_of(x.type()) + ", its zero point " + name_of(call.input(2).type()));
     }
     const tensor scale = input_as<float>(call, 1);

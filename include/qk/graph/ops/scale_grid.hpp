@@ -43,14 +43,14 @@ struct scale_grid {
 inline scale_grid make_scale_grid(const op_context& call, const dims& x, const tensor& scale, std::int64_t axis_attribute, std::int64_t block_size) {
     scale_grid g;
     if (scale.rank() == 0 || scale.size() == 1) {
-        g.inner = count_between(x, 0, x.size());
+        g.inner = product(x, 0, x.size());
         return g;
     }
     // A vector's scales run along its only axis, whatever the attribute says.
-    const std::size_t axis = x.size() == 1 ? 0 : axis_of(call, axis_attribute, x.size());
-    g.outer = count_between(x, 0, axis);
+    const std::size_t axis = x.size() == 1 ? 0 : normal_axis(call, axis_attribute, x.size());
+    g.outer = product(x, 0, axis);
     g.length = static_cast<std::size_t>(x[axis]);
-    g.inner = count_between(x, axis + 1, x.size());
+    g.inner = product(x, axis + 1, x.size());
     if (block_size < 0) call.fail("block_size " + std::to_string(block_size) + " is negative");
     if (scale.rank() == 1 && block_size == 0) {
         if (scale.size() != g.length) {

@@ -14,7 +14,11 @@ using op_group = std::vector<op_entry>;
 /// One group from the tables that its operator headers hold: `return join(relu_ops, clip_ops);`
 template <class... Tables> op_group join(const Tables&... tables) {
     op_group all;
-    (all.insert(all.end(), std::begin(tables), std::end(tables)), ...);
+    all.reserve((std::size(tables) + ... + 0));
+    const auto add = [&](const auto& table) {
+        for (const op_entry& e : table) all.push_back(e);  // one by one: g++ 12 sees an overflow in a range insertion
+    };
+    (add(tables), ...);
     return all;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "qk/graph/op.hpp"
+#include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/elements.hpp"
 
 namespace qk::graph::ops {
@@ -59,20 +60,6 @@ template <class T> class working_output {
 template <class F> void with_working_type(data_type t, F&& f) {
     if (t == data_type::float64) f(double{});
     else f(float{});
-}
-
-/// Axis counted from 0; an error naming the node if it is outside [-rank, rank).
-inline std::size_t axis_of(const op_context& call, std::int64_t axis, std::size_t rank) {
-    const auto r = static_cast<std::int64_t>(rank);
-    if (axis < -r || axis >= r) call.fail("axis " + std::to_string(axis) + " is outside a tensor of rank " + std::to_string(rank));
-    return static_cast<std::size_t>(axis < 0 ? axis + r : axis);
-}
-
-/// Product of the dimensions [first, last).
-inline std::size_t count_between(const dims& shape, std::size_t first, std::size_t last) {
-    std::size_t n = 1;
-    for (std::size_t i = first; i < last; ++i) n *= static_cast<std::size_t>(shape[i]);
-    return n;
 }
 
 inline void require(const op_context& call, bool condition, const char* what) {

@@ -2,10 +2,12 @@
 // Quantization, integer arithmetic, casts.
 #pragma once
 
+#include "qk/graph/ops/cast.hpp"
+#include "qk/graph/ops/quantize_linear.hpp"
 #include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group quantization_group() { return {}; }
+QK_GRAPH_INLINE op_group quantization_group() { return join(cast_ops, quantize_linear_ops); }
 
 }  // namespace qk::graph::ops
