@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The named formats, in one table: what a command line may say, what `qk formats` prints and what the tests run over.
+#pragma once
+
+#include <string_view>
+
+#include "qk/formats/format.hpp"
+
+namespace qk {
+
+struct named_format {
+    std::string_view name;
+    qk::format format;
+    std::string_view source;  ///< the document that defines it
+};
+
+inline constexpr named_format catalogue[] = {
+    {"fp32", fp32, "IEEE 754-2019, binary32"},
+    {"fp16", fp16, "IEEE 754-2019, binary16"},
+    {"bf16", bf16, "Google Brain float: the upper half of binary32"},
+    {"fp8_e4m3fn", fp8_e4m3fn, "OCP OFP8 1.0; Micikevicius et al., arXiv 2209.05433"},
+    {"fp8_e5m2", fp8_e5m2, "OCP OFP8 1.0; Micikevicius et al., arXiv 2209.05433"},
+    {"fp8_e4m3fnuz", fp8_e4m3fnuz, "Noune et al., arXiv 2206.02915"},
+    {"fp8_e5m2fnuz", fp8_e5m2fnuz, "Noune et al., arXiv 2206.02915"},
+    {"fp8_e4m3", fp8_e4m3, "IEEE rules at 4 exponent and 3 mantissa bits"},
+    {"fp8_e3m4", fp8_e3m4, "IEEE rules at 3 exponent and 4 mantissa bits"},
+    {"fp8_e4m3b11fnuz", fp8_e4m3b11fnuz, "HFP8: Sun et al., NeurIPS 2019"},
+    {"e8m0", e8m0, "OCP Microscaling v1.0, section 5.4.1"},
+    {"fp6_e3m2", fp6_e3m2, "OCP Microscaling v1.0, section 5.3.2"},
+    {"fp6_e2m3", fp6_e2m3, "OCP Microscaling v1.0, section 5.3.2"},
+    {"fp4_e2m1", fp4_e2m1, "OCP Microscaling v1.0, section 5.3.3"},
+    {"int2", int2, "ONNX QuantizeLinear-25"},
+    {"int4", int4, "ONNX QuantizeLinear-21"},
+    {"int8", int8, "ONNX QuantizeLinear-10"},
+    {"int16", int16, "ONNX QuantizeLinear-21"},
+    {"int32", int32, "AMD ExtendedQuantizeLinear"},
+    {"uint2", uint2, "ONNX QuantizeLinear-25"},
+    {"uint4", uint4, "ONNX QuantizeLinear-21"},
+    {"uint8", uint8, "ONNX QuantizeLinear-10"},
+    {"uint16", uint16, "ONNX QuantizeLinear-21"},
+    {"uint32", uint32, "AMD ExtendedQuantizeLinear"},
+    {"bfp16", bfp16, "AMD BFPQuantizeDequantize, to_bfp, block 8"},
+    {"mx9", mx9, "Rouhani et al., arXiv 2302.08007; AMD to_bfp_prime"},
+    {"mx6", mx6, "Rouhani et al., arXiv 2302.08007; AMD to_bfp_prime"},
+    {"mx4", mx4, "Rouhani et al., arXiv 2302.08007; AMD to_bfp_prime"},
+    {"mxint8", mxint8, "OCP Microscaling v1.0, section 5.2"},
+    {"mxfp8_e4m3", mxfp8_e4m3, "OCP Microscaling v1.0, section 5.2"},
+    {"mxfp8_e5m2", mxfp8_e5m2, "OCP Microscaling v1.0, section 5.2"},
+    {"mxfp6_e3m2", mxfp6_e3m2, "OCP Microscaling v1.0, section 5.2"},
+    {"mxfp6_e2m3", mxfp6_e2m3, "OCP Microscaling v1.0, section 5.2"},
+    {"mxfp4", mxfp4, "OCP Microscaling v1.0, section 5.2"},
+    {"nvfp4", nvfp4, "NVIDIA Blackwell: block 16, scale fp8_e4m3fn, one float32 for the tensor"},
+};
+
+/// The catalogue's entry of that name, or null.
+constexpr const named_format* find_format(std::string_view name) {
+    for (const named_format& entry : catalogue) {
+        if (entry.name == name) return &entry;
+    }
+    return nullptr;
+}
+
+/// The catalogue's entry with exactly that value, or null.
+constexpr const named_format* find_format(const format& f) {
+    for (const named_format& entry : catalogue) {
+        if (entry.format == f) return &entry;
+    }
+    return nullptr;
+}
+
+}  // namespace qk

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// Formats from text and back.
+//
+//   NAME                                         a name of the catalogue: mxfp4
+//   INTEGER[:symmetric][,pow2][,narrow][,reduce_range]        int8:symmetric,pow2
+//   int:bits=N[,signed=0][,symmetric]...         integers of 1 to 32 bits
+//   float:exponent=E,mantissa=M[,bias=B][,special=ieee|fn|fnuz|none]
+//   bfp:block=N,exponent=E,mantissa=M[,bump]
+//   microexponent:block=N,sub_block=N,mantissa=M[,shift=D]
+//   mx:element=F,block=N                         F: a floating name, int8, intN, or (as the last key) float:...
+//   nvfp:block=N[,element=F][,scale=F]
+//
+// parse_format never throws or allocates: `if (auto f = parse_format(text)) use(*f); else show(f.error.view());`.
+// A format that it returns has passed `check`. to_text gives the catalogue's name, or the form above with no default spelled out;
+// parse_format(to_text(f)) == f for every valid f.
+#pragma once
+
+#include <initializer_list>
+#include <limits>
+
+#include "qk/formats/catalogue.hpp"
+#include "qk/formats/check.hpp"
+#include "qk/text.hpp"
+
+namespace qk {
+
+using format_text = fixed_text<127>;
+
+parsed<format> parse_format(std::string_view text);
+format_text to_text(const format& f);
+
+namespace detail {
+
+inline constexpr std::string_view specials_names[] = {"ieee", "fn", "fnuz", "none", "e8m0"};  // in the order of qk::specials
+
+/// Takes the text up to `separator` (or all of it) off the front.
+constexpr std::string_view take_until(std::string_view& rest, char separator) {
+    const std::size_t at = rest.find(separator);
+    const std::string_view head = rest.substr(0, at);
+    rest = at == std::string_view::npos ? std::string_view{} : rest.substr(at + 1);
+    return head;
+}
+
+constexpr bool parse_number(std::string_view s, int& n) {
+    const bool negative = !s.empty() && s.front() == '-';
+    if (negative) s.remove_prefix(1);
+    if (s.empty() || s.size() > 9) return false;
+    int value = 0;
+    for (char c : s) {
+        if (c < '0' || c > '9') return false;
+        value = value * 10 + (c - '0');
+    }
+    n = negative ? -value : value;
+    return true;
+}
+
+/// Where the value of a key goes: a number, a switch (`key`, `key=1`, `key=0`), or words that the caller reads.
+struct key {
+    std::string_view name;
+    int* number = nullptr;
+    bool* flag = nullptr;
+    std::string_view* words = nullptr;
+    bool seen = false;
+};
+
+/// Reads "a=1,b,c=x" into `keys`; the sentence says which key is wrong and which there are.
+inline message parse_keys(std::string_view family, std::string_view rest, std::span<key> keys) {
+    while (!rest.empty()) {
+        const std::string_view whole = rest;
+        std::string_view item = take_until(rest, ',');
+        const bool has_value = item.find('=') != std::string_view::npos;
+        const std::string_view name = take_until(item, '=');
+        key* found = nullptr;
+        for (key& k : keys) {
+            if (k.name == name) found = &k;
+        }
+        if (found == nullptr) {
+            message m("unknown key '");
+            m.append(name).append("' for ").append(family).append("; the keys are");
+            for (std::size_t i = 0; i < keys.size(); ++i) m.append(i == 0 ? " " : ", ").append(keys[i].name);
+            return m;
+        }
+        if (found->seen) return message("key '").append(name).append("' stands twice");
+        found->seen = true;
+        int number = 0;
+        if (found->words != nullptr) {
+            if (item.empty()) return message("key '").append(name).append("' needs a value, as in ").append(name).append("=...");
+            *found->words = item;
+            if (item.substr(0, 6) == "float:") {  // takes the rest of the text
+                *found->words = whole.substr(name.size() + 1);
+                return {};
+            }
+        } else if (found->flag != nullptr) {
+            if (has_value && item != "0" && item != "1") return message("key '").append(name).append("' is 0 or 1, not '").append(item).append("'");
+            *found->flag = !has_value || item == "1";
+        } else if (parse_number(item, number)) {
+            *found->number = number;
+        } else {
+            return message("key '").append(name).append("' needs a whole number, not '").append(item).append("'");
+        }
+    }
+    return {};
+}
+
+inline message missing(std::string_view family, std::string_view name) {
+    return message(family).append(" needs ").append(name).append("=N");
+}
+
+/// Bias that the usual formats of that shape have.
+constexpr int default_bias(int exponent_bits, specials s) {
+    const int middle = exponent_bits >= 1 && exponent_bits <= 16 ? 1 << (exponent_bits - 1) : 0;
+    return s == specials::fnuz ? middle : middle - 1;
+}
+
+inline parsed<floating> parse_split(std::string_view keys_text) {
+    constexpr int unset = std::numeric_limits<int>::min();
+    floating f{unset, unset, unset, specials::ieee};
+    std::string_view special = "ieee";
+    key keys[] = {{.name = "exponent", .number = &f.exponent_bits}, {.name = "mantissa", .number = &f.mantissa_bits},
+                  {.name = "bias", .number = &f.bias}, {.name = "special", .words = &special}};
+    message error = parse_keys("float", keys_text, keys);
+    if (!error.empty()) return {{}, error};
+    if (f.exponent_bits == unset) return {{}, missing("float", "exponent")};
+    if (f.mantissa_bits == unset) return {{}, missing("float", "mantissa")};
+    int index = 0;
+    while (index < 4 && specials_names[index] != special) ++index;
+    if (index == 4) return {{}, message("special is ieee, fn, fnuz or none, not '").append(special).append("'")};
+    f.specials = static_cast<specials>(index);
+    if (f.bias == unset) f.bias = default_bias(f.exponent_bits, f.specials);
+    return {f, check(f)};
+}
+
+inline parsed<floating> parse_element(std::string_view text) {
+    if (text.substr(0, 6) == "float:") return parse_split(text.substr(6));
+    const named_format* entry = find_format(text);
+    if (entry == nullptr || !std::holds_alternative<floating>(entry->format)) {
+        return {{}, message("'").append(text).append("' is not a floating element; say for instance fp6_e3m2 or float:exponent=3,mantissa=2,special=none")};
+    }
+    return {std::get<floating>(entry->format), {}};
+}
+
+inline parsed<format> parse_integer(integer f, std::string_view family, std::string_view keys_text, bool named) {
+    key keys[] = {{.name = "symmetric", .flag = &f.symmetric}, {.name = "pow2", .flag = &f.pow2}, {.name = "narrow", .flag = &f.narrow},
+                  {.name = "reduce_range", .flag = &f.reduce_range}, {.name = "bits", .number = &f.bits}, {.name = "signed", .flag = &f.is_signed}};
+    message error = parse_keys(family, keys_text, std::span<key>(keys, named ? 4 : 6));
+    if (error.empty() && !named && !keys[4].seen) error = missing(family, "bits");
+    if (error.empty()) error = check(f);
+    return {f, error};
+}
+
+inline parsed<format> parse_block_float(std::string_view keys_text) {
+    block_float f;
+    key keys[] = {{.name = "block", .number = &f.block_size}, {.name = "exponent", .number = &f.exponent_bits},
+                  {.name = "mantissa", .number = &f.mantissa_bits}, {.name = "bump", .flag = &f.bump}};
+    message error = parse_keys("bfp", keys_text, keys);
+    if (error.empty()) error = check(f);
+    return {f, error};
+}
+
+inline parsed<format> parse_microexponent(std::string_view keys_text) {
+    microexponent f;
+    key keys[] = {{.name = "block", .number = &f.block_size}, {.name = "sub_block", .number = &f.sub_block_size},
+                  {.name = "mantissa", .number = &f.mantissa_bits}, {.name = "shift", .number = &f.shift_bits}};
+    message error = parse_keys("microexponent", keys_text, keys);
+    if (error.empty()) error = check(f);
+    return {f, error};
+}
+
+inline parsed<format> parse_microscaling(std::string_view keys_text) {
+    microscaling f;
+    std::string_view element;
+    key keys[] = {{.name = "element", .words = &element}, {.name = "block", .number = &f.block_size}};
+    message error = parse_keys("mx", keys_text, keys);
+    if (error.empty() && element.empty()) error = "mx needs element=F, for instance element=fp6_e3m2";
+    int width = 0;
+    if (error.empty() && element.substr(0, 3) == "int" && parse_number(element.substr(3), width)) {
+        if (width < 2) error = "an MX integer element needs at least 2 bits";
+        f.element = {};
+        f.integer_bits = width;
+    } else if (error.empty()) {
+        const parsed<floating> e = parse_element(element);
+        f.element = *e;
+        error = e.error;
+    }
+    if (error.empty()) error = check(f);
+    return {f, error};
+}
+
+inline parsed<format> parse_nvfloat(std::string_view keys_text) {
+    nvfloat f;
+    std::string_view element = "fp4_e2m1";
+    std::string_view scale = "fp8_e4m3fn";
+    key keys[] = {{.name = "block", .number = &f.block_size}, {.name = "element", .words = &element}, {.name = "scale", .words = &scale}};
+    message error = parse_keys("nvfp", keys_text, keys);
+    if (error.empty()) {
+        const parsed<floating> e = parse_element(element);
+        const parsed<floating> s = parse_element(scale);
+        f.element = *e;
+        f.scale = *s;
+        error = first_of({e.error, s.error, check(f)});
+    }
+    return {f, error};
+}
+
+inline message unknown_format(std::string_view name) {
+    message m("unknown format '");
+    m.append(name.substr(0, 60)).append("'");
+    constexpr std::string_view families[] = {"int", "float", "bfp", "microexponent", "mx", "nvfp"};
+    for (std::string_view family : families) {
+        if (family == name) return m.append("; ").append(name).append(" is a family, say its keys as in bfp:block=16,exponent=8,mantissa=5");
+    }
+    if (const named_format* near = nearest_name(catalogue, name)) m.append("; did you mean ").append(near->name).append("?");
+    return m.append(" `qk formats` lists the names");
+}
+
+// to_text, by family: the form that parse_format reads, without what is default.
+
+inline void append_modifiers(format_text& t, integer f, char separator) {
+    const struct { bool on; std::string_view name; } modifiers[] = {
+        {f.symmetric, "symmetric"}, {f.pow2, "pow2"}, {f.narrow, "narrow"}, {f.reduce_range, "reduce_range"}};
+    for (const auto& m : modifiers) {
+        if (m.on) t.append(std::string_view(&separator, 1)).append(m.name);
+        if (m.on) separator = ',';
+    }
+}
+inline format_text text_of(floating f) {
+    format_text t("float:exponent=");
+    t.append(f.exponent_bits).append(",mantissa=").append(f.mantissa_bits);
+    if (f.bias != default_bias(f.exponent_bits, f.specials)) t.append(",bias=").append(f.bias);
+    if (f.specials != specials::ieee) t.append(",special=").append(specials_names[static_cast<int>(f.specials)]);
+    return t;
+}
+inline format_text text_of(integer f) {
+    const integer plain{.bits = f.bits, .is_signed = f.is_signed};
+    format_text t;
+    if (const named_format* entry = find_format(format(plain))) {
+        t.append(entry->name);
+        append_modifiers(t, f, ':');
+    } else {
+        t.append("int:bits=").append(f.bits);
+        if (!f.is_signed) t.append(",signed=0");
+        append_modifiers(t, f, ',');
+    }
+    return t;
+}
+inline format_text text_of(const block_float& f) {
+    format_text t("bfp:block=");
+    t.append(f.block_size).append(",exponent=").append(f.exponent_bits).append(",mantissa=").append(f.mantissa_bits);
+    return f.bump ? t.append(",bump") : t;
+}
+inline format_text text_of(const microexponent& f) {
+    format_text t("microexponent:block=");
+    t.append(f.block_size).append(",sub_block=").append(f.sub_block_size).append(",mantissa=").append(f.mantissa_bits);
+    if (f.shift_bits != 1) t.append(",shift=").append(f.shift_bits);
+    return t;
+}
+inline format_text text_of(const microscaling& f) {
+    format_text t("mx:");
+    if (has_integer_elements(f)) return t.append("element=int").append(f.integer_bits).append(",block=").append(f.block_size);
+    const format element = f.element;
+    if (const named_format* entry = find_format(element)) return t.append("element=").append(entry->name).append(",block=").append(f.block_size);
+    return t.append("block=").append(f.block_size).append(",element=").append(text_of(f.element));
+}
+inline format_text text_of(const nvfloat& f) {
+    format_text t("nvfp:block=");
+    t.append(f.block_size);
+    const named_format* scale = find_format(format(f.scale));
+    if (f.scale != nvfp4.scale && scale != nullptr) t.append(",scale=").append(scale->name);
+    if (f.element != nvfp4.element) t.append(",element=").append(to_text(format(f.element)));
+    if (f.scale != nvfp4.scale && scale == nullptr) t.append(",scale=").append(text_of(f.scale));
+    return t;
+}
+
+}  // namespace detail
+
+inline parsed<format> parse_format(std::string_view text) {
+    if (text.empty()) return {{}, "the format is empty; `qk formats` lists the names"};
+    if (text.size() > 120) return {{}, message("the format '").append(text.substr(0, 60)).append("...' is too long")};
+    if (const named_format* entry = find_format(text)) return {entry->format, {}};
+    std::string_view keys = text;
+    const std::string_view head = detail::take_until(keys, ':');
+    const named_format* entry = find_format(head);
+    parsed<format> result;
+    if (head.size() == text.size()) {
+        result.error = detail::unknown_format(head);
+        return result;
+    }
+    if (entry != nullptr && std::holds_alternative<integer>(entry->format)) result = detail::parse_integer(std::get<integer>(entry->format), head, keys, true);
+    else if (head == "int") result = detail::parse_integer({}, head, keys, false);
+    else if (head == "float") { const parsed<floating> f = detail::parse_split(keys); result = {*f, f.error}; }
+    else if (head == "bfp") result = detail::parse_block_float(keys);
+    else if (head == "microexponent") result = detail::parse_microexponent(keys);
+    else if (head == "mx") result = detail::parse_microscaling(keys);
+    else if (head == "nvfp") result = detail::parse_nvfloat(keys);
+    else if (entry != nullptr) result.error = message(head).append(" takes no modifiers; only integers do, as in int8:symmetric");
+    else result.error = detail::unknown_format(head);
+    if (!result.error.empty() && result.error.view().substr(0, 7) != "unknown") {
+        const message why = result.error;
+        result.error = message("format '").append(text).append("': ").append(why);
+    }
+    return result;
+}
+
+inline format_text to_text(const format& f) {
+    if (const named_format* entry = find_format(f)) return format_text(entry->name);
+    return std::visit([](const auto& g) { return detail::text_of(g); }, f);
+}
+
+}  // namespace qk

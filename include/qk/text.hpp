@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text of bounded length without allocation: names, canonical forms and error sentences of the core.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace qk {
+
+/// Up to `Capacity` characters; what does not fit is cut off. Converts to std::string_view and is always terminated.
+template <std::size_t Capacity>
+class fixed_text {
+  public:
+    constexpr fixed_text() = default;
+    constexpr fixed_text(std::string_view s) { append(s); }
+    constexpr fixed_text(const char* s) : fixed_text(std::string_view(s)) {}
+
+    constexpr fixed_text& append(std::string_view s) {
+        for (char c : s) {
+            if (size_ < Capacity) chars_[size_++] = c;
+        }
+        return *this;
+    }
+    constexpr fixed_text& append(std::int64_t n) {
+        std::array<char, 20> digits{};
+        std::size_t count = 0;
+        std::uint64_t rest = n < 0 ? std::uint64_t{0} - static_cast<std::uint64_t>(n) : static_cast<std::uint64_t>(n);
+        do { digits[count++] = static_cast<char>('0' + rest % 10); } while ((rest /= 10) != 0);
+        if (n < 0) append("-");
+        while (count > 0) append(std::string_view(&digits[--count], 1));
+        return *this;
+    }
+    constexpr fixed_text& append(int n) { return append(std::int64_t{n}); }
+
+    constexpr std::string_view view() const { return {chars_.data(), size_}; }
+    constexpr operator std::string_view() const { return view(); }
+    constexpr const char* c_str() const { return chars_.data(); }
+    constexpr bool empty() const { return size_ == 0; }
+    constexpr std::size_t size() const { return size_; }
+    friend constexpr bool operator==(const fixed_text& a, std::string_view b) { return a.view() == b; }
+
+  private:
+    std::array<char, Capacity + 1> chars_{};
+    std::size_t size_ = 0;
+};
+
+/// An error in one sentence; empty when there is none.
+using message = fixed_text<383>;
+
+/// A value, or the sentence that says why there is none.
+template <class T>
+struct parsed {
+    T value{};
+    message error;
+    constexpr explicit operator bool() const { return error.empty(); }
+    constexpr const T& operator*() const { return value; }
+    constexpr const T* operator->() const { return &value; }
+};
+
+/// Insertions, deletions and replacements that turn one word into the other (words beyond 63 characters count as unlike).
+constexpr std::size_t edit_distance(std::string_view a, std::string_view b) {
+    constexpr std::size_t longest = 63;
+    if (a.size() > longest || b.size() > longest) return a.size() + b.size();
+    std::array<std::size_t, longest + 1> row{};
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::size_t diagonal = row[0];
+        row[0] = i;
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t above = row[j];
+            const std::size_t change = diagonal + std::size_t{a[i - 1] != b[j - 1]};
+            const std::size_t skip = (above < row[j - 1] ? above : row[j - 1]) + 1;
+            row[j] = change < skip ? change : skip;
+            diagonal = above;
+        }
+    }
+    return row[b.size()];
+}
+
+/// The entry of `table` (elements with a member `name`) whose name is nearest to `word`, or null when none is near.
+template <class Table>
+constexpr auto nearest_name(const Table& table, std::string_view word) -> decltype(&*std::begin(table)) {
+    decltype(&*std::begin(table)) best = nullptr;
+    std::size_t least = 1 + (word.size() > 4 ? word.size() / 2 : std::size_t{2});
+    for (const auto& entry : table) {
+        const std::size_t d = edit_distance(entry.name, word);
+        if (d < least) {
+            least = d;
+            best = &entry;
+        }
+    }
+    return best;
+}
+
+}  // namespace qk

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names, textual forms and checks of formats.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "qk/formats/parse.hpp"
+#include "qk/option_names.hpp"
+
+using namespace qk;
+
+namespace {
+
+std::string error_of(std::string_view text) {
+    const parsed<format> f = parse_format(text);
+    return f ? "" : std::string(f.error.view());
+}
+bool mentions(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("every name of the catalogue is unique, valid, and survives text and back") {
+    for (const named_format& entry : catalogue) {
+        CAPTURE(std::string(entry.name));
+        CHECK(check(entry.format).empty());
+        CHECK(to_text(entry.format) == entry.name);
+        CHECK(parse_format(entry.name).value == entry.format);
+        CHECK(find_format(entry.name) == &entry);
+        CHECK(find_format(entry.format) == &entry);
+    }
+}
+
+TEST_CASE("ranges are those of the specifications") {
+    CHECK(max_value(fp8_e4m3fn) == 448);
+    CHECK(max_value(fp8_e5m2) == 57344);
+    CHECK(max_value(fp8_e4m3fnuz) == 240);
+    CHECK(max_value(fp8_e5m2fnuz) == 57344);
+    CHECK(max_value(fp8_e4m3) == 240);
+    CHECK(max_value(fp8_e3m4) == 15.5);
+    CHECK(max_value(fp8_e4m3b11fnuz) == 30);
+    CHECK(max_value(fp6_e3m2) == 28);
+    CHECK(max_value(fp6_e2m3) == 7.5);
+    CHECK(max_value(fp4_e2m1) == 6);
+    CHECK(max_value(fp16) == 65504);
+    CHECK(max_value(e8m0) == power_of_two(127));
+    CHECK(min_subnormal(fp8_e5m2) == power_of_two(-16));
+    CHECK(min_subnormal(bf16) == power_of_two(-133));
+    CHECK(qmin(integer{.bits = 8, .narrow = true}) == -127);
+    CHECK(qmax(integer{.bits = 8, .reduce_range = true}) == 63);
+    CHECK(qmax(uint32) == 4294967295);
+}
+
+TEST_CASE("textual forms") {
+    CHECK(*parse_format("bfp:block=8,exponent=8,mantissa=7") == format(bfp16));
+    CHECK(*parse_format("bfp:block=16,exponent=8,mantissa=5") == format(block_float{16, 8, 5, false}));
+    CHECK(*parse_format("float:exponent=4,mantissa=3,special=fn") == format(fp8_e4m3fn));
+    CHECK(*parse_format("float:exponent=4,mantissa=3,special=fnuz") == format(fp8_e4m3fnuz));
+    CHECK(*parse_format("float:exponent=4,mantissa=3,bias=11,special=fnuz") == format(fp8_e4m3b11fnuz));
+    CHECK(*parse_format("mx:element=fp6_e3m2,block=16") == format(microscaling{.block_size = 16, .element = fp6_e3m2}));
+    CHECK(*parse_format("mx:element=int8,block=32") == format(mxint8));
+    CHECK(*parse_format("mx:block=8,element=float:exponent=2,mantissa=2,special=none") ==
+          format(microscaling{.block_size = 8, .element = {2, 2, 1, specials::none}}));
+    CHECK(*parse_format("int8:symmetric,narrow") == format(integer{.bits = 8, .symmetric = true, .narrow = true}));
+    CHECK(*parse_format("int8:pow2,reduce_range") == format(integer{.bits = 8, .reduce_range = true, .pow2 = true}));
+    CHECK(*parse_format("int:bits=5,signed=0,symmetric=1") == format(integer{.bits = 5, .is_signed = false, .symmetric = true}));
+    CHECK(*parse_format("nvfp:block=32") == format(nvfloat{.block_size = 32}));
+    CHECK(*parse_format("microexponent:block=16,sub_block=2,mantissa=4") == format(mx6));
+}
+
+TEST_CASE("text and back for every split, width and block") {
+    const auto round_trip = [](const format& f) {
+        const format_text text = to_text(f);
+        const parsed<format> back = parse_format(text);
+        CAPTURE(std::string(text.view()));
+        CHECK_MESSAGE(bool(back), back.error.c_str());
+        CHECK(*back == f);
+    };
+    int splits = 0;
+    for (int e = 1; e <= 8; ++e) {
+        for (int m = 0; m <= 14; ++m) {
+            for (int s = 0; s < 4; ++s) {
+                for (int bias : {detail::default_bias(e, specials(s)), 0, 5}) {
+                    const floating f{e, m, bias, specials(s)};
+                    if (!check(f).empty()) continue;
+                    ++splits;
+                    round_trip(f);
+                    CHECK(max_value(f) >= min_subnormal(f));
+                    if (bits(f) <= 8) round_trip(microscaling{.block_size = 16, .element = f});
+                    if (bits(f) <= 8) round_trip(nvfloat{.block_size = 16, .element = f, .scale = f});
+                }
+            }
+        }
+    }
+    CHECK(splits > 500);
+    for (int b = 1; b <= 32; ++b) {
+        for (int flags = 0; flags < 32; ++flags) {
+            const integer f{b, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0, (flags & 16) != 0};
+            if (check(f).empty()) round_trip(f);
+        }
+    }
+    for (int m = 1; m <= 23; ++m) {
+        round_trip(block_float{.block_size = 3 * m, .exponent_bits = 2 + m % 7, .mantissa_bits = m, .bump = m % 2 == 0});
+        if (m <= 15) round_trip(microexponent{.block_size = 2 * m, .sub_block_size = 2, .shift_bits = 1 + m % 3, .mantissa_bits = m});
+    }
+}
+
+TEST_CASE("wrong text gets a sentence") {
+    CHECK(mentions(error_of("mxfp5"), "did you mean mxfp4"));
+    CHECK(mentions(error_of("fp8_e4m3f"), "did you mean fp8_e4m3"));
+    CHECK(mentions(error_of("nonsense_format"), "unknown format"));
+    CHECK(mentions(error_of(""), "empty"));
+    CHECK(mentions(error_of("bfp"), "family"));
+    CHECK(mentions(error_of("bfp:block=0"), "block is 0; it must be 1"));
+    CHECK(mentions(error_of("bfp:block=-3"), "block is -3"));
+    CHECK(mentions(error_of("bfp:block=abc"), "whole number"));
+    CHECK(mentions(error_of("bfp:blok=8"), "unknown key 'blok'"));
+    CHECK(mentions(error_of("bfp:block=8,block=8"), "twice"));
+    CHECK(mentions(error_of("bfp:exponent=9"), "exponent is 9; it must be 2 to 8"));
+    CHECK(mentions(error_of("bfp:mantissa=24"), "mantissa is 24; it must be 1 to 23"));
+    CHECK(mentions(error_of("float:exponent=8,mantissa=8"), "width"));
+    CHECK(mentions(error_of("float:exponent=8,mantissa=7,bias=90"), "2^-149 to 2^127"));
+    CHECK(mentions(error_of("float:exponent=4"), "float needs mantissa=N"));
+    CHECK(mentions(error_of("float:exponent=1,mantissa=3"), "special=ieee"));
+    CHECK(mentions(error_of("float:exponent=4,mantissa=3,special=odd"), "special is ieee, fn, fnuz or none"));
+    CHECK(mentions(error_of("mx:block=32"), "mx needs element"));
+    CHECK(mentions(error_of("mx:element=mxfp4"), "not a floating element"));
+    CHECK(mentions(error_of("mx:element=fp16"), "8"));
+    CHECK(mentions(error_of("mx:element=int1"), "at least 2 bits"));
+    CHECK(mentions(error_of("int8:sym"), "unknown key 'sym'"));
+    CHECK(mentions(error_of("int:signed=1"), "needs bits"));
+    CHECK(mentions(error_of("int:bits=33"), "bits is 33"));
+    CHECK(mentions(error_of("int:bits=1,narrow"), "two codes"));
+    CHECK(mentions(error_of("fp16:narrow"), "takes no modifiers"));
+    CHECK(mentions(error_of(std::string(400, 'x')), "too long"));
+    CHECK(mentions(std::string(check_scale(0).view()), "scale is 0"));
+    CHECK(mentions(std::string(check_scale(-1).view()), "negative"));
+    CHECK(mentions(std::string(check_scale(std::nanf("")).view()), "NaN"));
+    CHECK(mentions(std::string(check_zero_point(int8, 128).view()), "128"));
+    CHECK(check_zero_point(int8, -128).empty());
+}
+
+TEST_CASE("options") {
+    for (const auto& r : rounding_names) CHECK(*parse_rounding(r.name) == r.value);
+    for (const auto& r : scale_rule_names) CHECK(to_text(r.value) == r.name);
+    for (const auto& s : semantics_names) CHECK(bool(parse_semantics(s.name)));
+    CHECK(mentions(std::string(parse_rounding("nearest").error.view()), "half-even, half-away"));
+    CHECK(mentions(std::string(parse_semantics("amd").error.view()), "unknown semantics 'amd'"));
+}
