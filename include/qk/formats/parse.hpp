@@ -7,7 +7,7 @@
 //   float:exponent=E,mantissa=M[,bias=B][,special=ieee|fn|fnuz|none]
 //   bfp:block=N,exponent=E,mantissa=M[,bump]
 //   microexponent:block=N,sub_block=N,mantissa=M[,shift=D]
-//   mx:element=F,block=N                         F: a floating name, int8, intN, or (as the last key) float:...
+//   mx:element=F,block=N                         F: a floating name, int8, intN or float:...
 //   nvfp:block=N[,element=F][,scale=F]
 //
 // parse_format never throws or allocates: `if (auto f = parse_format(text)) use(*f); else show(f.error.view());`.
@@ -17,6 +17,7 @@
 
 #include <initializer_list>
 #include <limits>
+#include <span>
 
 #include "qk/formats/catalogue.hpp"
 #include "qk/formats/check.hpp"
@@ -24,7 +25,7 @@
 
 namespace qk {
 
-using format_text = fixed_text<127>;
+using format_text = fixed_text<191>;
 
 parsed<format> parse_format(std::string_view text);
 format_text to_text(const format& f);
@@ -86,9 +87,15 @@ inline message parse_keys(std::string_view family, std::string_view rest, std::s
         if (found->words != nullptr) {
             if (item.empty()) return message("key '").append(name).append("' needs a value, as in ").append(name).append("=...");
             *found->words = item;
-            if (item.substr(0, 6) == "float:") {  // takes the rest of the text
-                *found->words = whole.substr(name.size() + 1);
-                return {};
+            if (item.substr(0, 6) == "float:") {  // its own keys follow, up to the next key of this family
+                std::string_view value = whole.substr(name.size() + 1);
+                for (const key& k : keys) {
+                    const std::size_t at = value.find(fixed_text<32>(",").append(k.name).append("=").view());
+                    value = value.substr(0, at);
+                }
+                *found->words = value;
+                rest = whole.substr(name.size() + 1 + value.size());
+                if (!rest.empty()) rest.remove_prefix(1);
             }
         } else if (found->flag != nullptr) {
             if (has_value && item != "0" && item != "1") return message("key '").append(name).append("' is 0 or 1, not '").append(item).append("'");
@@ -257,17 +264,13 @@ inline format_text text_of(const microexponent& f) {
 inline format_text text_of(const microscaling& f) {
     format_text t("mx:");
     if (has_integer_elements(f)) return t.append("element=int").append(f.integer_bits).append(",block=").append(f.block_size);
-    const format element = f.element;
-    if (const named_format* entry = find_format(element)) return t.append("element=").append(entry->name).append(",block=").append(f.block_size);
-    return t.append("block=").append(f.block_size).append(",element=").append(text_of(f.element));
+    return t.append("element=").append(to_text(format(f.element))).append(",block=").append(f.block_size);
 }
 inline format_text text_of(const nvfloat& f) {
     format_text t("nvfp:block=");
     t.append(f.block_size);
-    const named_format* scale = find_format(format(f.scale));
-    if (f.scale != nvfp4.scale && scale != nullptr) t.append(",scale=").append(scale->name);
     if (f.element != nvfp4.element) t.append(",element=").append(to_text(format(f.element)));
-    if (f.scale != nvfp4.scale && scale == nullptr) t.append(",scale=").append(text_of(f.scale));
+    if (f.scale != nvfp4.scale) t.append(",scale=").append(to_text(format(f.scale)));
     return t;
 }
 
@@ -275,7 +278,7 @@ inline format_text text_of(const nvfloat& f) {
 
 inline parsed<format> parse_format(std::string_view text) {
     if (text.empty()) return {{}, "the format is empty; `qk formats` lists the names"};
-    if (text.size() > 120) return {{}, message("the format '").append(text.substr(0, 60)).append("...' is too long")};
+    if (text.size() > 191) return {{}, message("the format '").append(text.substr(0, 60)).append("...' is too long")};
     if (const named_format* entry = find_format(text)) return {entry->format, {}};
     std::string_view keys = text;
     const std::string_view head = detail::take_until(keys, ':');
