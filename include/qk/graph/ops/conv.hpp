@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conv, any number of spatial axes: columns gathered per group, then one matrix product; depthwise directly.
+#pragma once
+
+#include <vector>
+
+#include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/matrix.hpp"
+#include "qk/graph/ops/window.hpp"
+
+namespace qk::graph::ops {
+
+/// columns[c * kernel + k][o] = x[c] at output position o and kernel position k; outside of x: `padding`.
+template <class T>
+void gather_columns(const T* x, std::int64_t channels, const window& w, T padding, T* columns) {
+    const std::size_t rank = w.rank();
+    const std::int64_t in_size = product(w.input), out_row = rank == 0 ? 1 : w.output[rank - 1];
+    const std::vector<std::int64_t> outer(w.output.begin(), w.output.end() - (rank != 0));
+    std::vector<std::int64_t> k(rank, 0), o(outer.size(), 0);
+    for (std::int64_t c = 0; c < channels; ++c) {
+        const T* plane = x + c * in_size;
+        std::fill(k.begin(), k.end(), 0);
+        do {
+            std::fill(o.begin(), o.end(), 0);
+            do {
+                // One row of outputs: contiguous in `columns`, a run with the stride of the last axis in x.
+                std::int64_t base = 0;
+                bool inside = true;
+                for (std::size_t i = 0; i + 1 < rank; ++i) {
+                    const std::int64_t p = o[i] * w.stride[i] - w.pad_begin[i] + k[i] * w.dilation[i];
+                    inside = inside && p >= 0 && p < w.input[i];
+                    base = base * w.input[i] + p;
+                }
+                if (!inside) {
+                    std::fill(columns, columns + out_row, padding);
+                } else if (rank == 0) {
+                    columns[0] = plane[0];
+                } else {
+                    const std::size_t l = rank - 1;
+                    const std::int64_t s = w.stride[l], first = k[l] * w.dilation[l] - w.pad_begin[l];
+                    const T* row = plane + base * w.input[l];
+                    // Outputs [from, to) read inside the row.
+                    const std::int64_t from = std::clamp<std::int64_t>(first >= 0 ? 0 : (-first + s - 1) / s, 0, out_row);
+                    const std::int64_t to = std::clamp<std::int64_t>(w.input[l] - first <= 0 ? 0 : (w.input[l] - first + s - 1) / s, from, out_row);
+                    std::fill(columns, columns + from, padding);
+                    if (s == 1) std::copy(row + first + from, row + first + to, columns + from);
+                    else
+                        for (std::int64_t i = from; i < to; ++i) columns[i] = row[first + i * s];
+                    std::fill(columns + to, columns + out_row, padding);
+                }
+                columns += out_row;
+            } while (advance(o, outer));
+        } while (advance(k, w.kernel));
+    }
+}
+
+/// One channel against one kernel, added up row by row: y[o] = sum over k of kernel[k] * x. `y` holds the starting value.
+template <class T>
+void add_depthwise(const T* x, const T* kernel, const window& w, T* y) {
+    const std::int64_t kh = w.kernel[0], kw = w.kernel[1], h = w.input[0], width = w.input[1], ow = w.output[1];
+    for (std::int64_t i = 0; i < w.output[0]; ++i)
+        for (std::int64_t a = 0; a < kh; ++a) {
+            const std::int64_t r = i * w.stride[0] - w.pad_begin[0] + a * w.dilation[0];
+            if (r < 0 || r >= h) continue;
+            const T* row = x + r * width;
+            T* out = y + i * ow;
+            for (std::int64_t b = 0; b < kw; ++b) {
+                const std::int64_t s = w.stride[1], first = b * w.dilation[1] - w.pad_begin[1];
+                const std::int64_t from = std::clamp<std::int64_t>(first >= 0 ? 0 : (-first + s - 1) / s, 0, ow);
+                const std::int64_t to = std::clamp<std::int64_t>(width - first <= 0 ? 0 : (width - first + s - 1) / s, from, ow);
+                const T f = kernel[a * kw + b];
+                if (s == 1)
+                    for (std::int64_t j = from; j < to; ++j) out[j] += f * row[first + j];
+                else
+                    for (std::int64_t j = from; j < to; ++j) out[j] += f * row[first + j * s];
+            }
+        }
+}
+
+/// Shapes that must agree before anything is computed; the window of this call.
+inline window check_conv(const node_view& node, const dims& x, const dims& weights, const tensor* bias, std::int64_t group) {
+    if (x.size() < 3 || weights.size() != x.size())
+        node.fail("input of shape " + to_string(x) + " and weights of shape " + to_string(weights) + " do not fit");
+    if (group < 1 || weights[0] % group != 0 || weights[1] * group != x[1])
+        node.fail("input of shape " + to_string(x) + " does not fit weights of shape " + to_string(weights) + " in " + std::to_string(group) + " group(s)");
+    std::vector<std::int64_t> kernel(weights.begin() + 2, weights.end());
+    if (const auto given = node.get_ints("kernel_shape"); !given.empty() && given != kernel)
+        node.fail("attribute 'kernel_shape' differs from the shape of the weights " + to_string(weights));
+    if (bias != nullptr && bias->shape() != dims{weights[0]}) node.fail("bias of shape " + to_string(bias->shape()) + " for " + std::to_string(weights[0]) + " channels");
+    return make_window(node, x, std::move(kernel));
+}
+
+template <class T>
+void conv_of(op_context& c) {
+    const tensor &x = c.input(0), &weights = c.input(1);
+    const tensor* bias = c.has_input(2) ? &c.input(2) : nullptr;
+    if (weights.type() != x.type() || (bias != nullptr && bias->type() != x.type())) c.fail("input, weights and bias must have one type");
+    const std::int64_t group = c.node().get_int("group", 1);
+    const window w = check_conv(c.node(), x.shape(), weights.shape(), bias, group);
+    const std::int64_t n = x.dim(0), in = weights.dim(1), out = weights.dim(0) / group, taps = product(w.kernel), places = product(w.output), in_size = product(w.input);
+    dims shape{n, weights.dim(0)};
+    shape.insert(shape.end(), w.output.begin(), w.output.end());
+    tensor& y = c.output(0, x.type(), shape);
+    if (y.size() == 0) return;
+    const T* xp = x.as<T>().data();
+    const T* wp = weights.as<T>().data();
+    T* yp = y.as<T>().data();
+    const bool direct = w.rank() == 2 && in == 1;
+    bool pointwise = true;  // the input already is the matrix of columns
+    for (std::size_t i = 0; i < w.rank(); ++i) pointwise = pointwise && w.kernel[i] == 1 && w.stride[i] == 1 && w.pad_begin[i] == 0 && w.pad_end[i] == 0;
+    tensor columns;
+    if (!direct && !pointwise) columns = c.scratch(x.type(), {in * taps, places});
+    for (std::int64_t b = 0; b < n; ++b)
+        for (std::int64_t g = 0; g < group; ++g) {
+            const T* source = xp + (b * group + g) * in * in_size;
+            T* target = yp + (b * group + g) * out * places;
+            if (direct) {
+                std::fill(target, target + out * places, T(0));
+                for (std::int64_t o = 0; o < out; ++o) add_depthwise(source, wp + (g * out + o) * taps, w, target + o * places);
+            } else {
+                if (!pointwise) gather_columns(source, in, w, T(0), columns.as<T>().data());
+                multiply(wp + g * out * in * taps, false, pointwise ? source : columns.as<T>().data(), false, target, out, places, in * taps);
+            }
+            if (bias != nullptr)
+                for (std::int64_t o = 0; o < out; ++o) {
+                    const T add = bias->as<T>()[static_cast<std::size_t>(g * out + o)];
+                    for (std::int64_t p = 0; p < places; ++p) target[o * places + p] += add;
+                }
+        }
+}
+
+inline void conv(op_context& c) {
+    switch (c.input(0).type()) {
+        case data_type::float32: return conv_of<float>(c);
+        case data_type::float64: return conv_of<double>(c);
+        case data_type::float16:
+        case data_type::bfloat16: return run_widened(c, c.input(0).type(), conv_of<float>);
+        default: c.fail(std::string("input of type ") + name_of(c.input(0).type()) + "; Conv takes floating-point types");
+    }
+}
+
+inline constexpr op_entry conv_ops[] = {{"", "Conv", 1, conv}};
+
+}  // namespace qk::graph::ops

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// ConvTranspose: the gradient of Conv, any number of spatial axes. One matrix product per group, then columns are scattered.
+#pragma once
+
+#include <vector>
+
+#include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/matrix.hpp"
+#include "qk/graph/ops/window.hpp"
+
+namespace qk::graph::ops {
+
+/// The window that maps the *output* of ConvTranspose back to its input: `input` is the result's size, `output` is x's.
+inline window transposed_window(const node_view& node, const dims& x, std::vector<std::int64_t> kernel) {
+    const std::size_t rank = kernel.size();
+    window w;
+    w.kernel = std::move(kernel);
+    w.output.assign(x.begin() + 2, x.end());
+    w.stride = spatial_attribute(node, "strides", rank, 1);
+    w.dilation = spatial_attribute(node, "dilations", rank, 1);
+    auto pads = node.get_ints("pads");
+    if (pads.empty()) pads.assign(2 * rank, 0);
+    auto extra = node.get_ints("output_padding");
+    if (extra.empty()) extra.assign(rank, 0);
+    auto wanted = node.get_ints("output_shape");
+    if (wanted.size() == rank + 2) wanted.erase(wanted.begin(), wanted.begin() + 2);
+    if (pads.size() != 2 * rank || extra.size() != rank || (!wanted.empty() && wanted.size() != rank))
+        node.fail("pads, output_padding or output_shape do not have the input's number of spatial axes");
+    const std::string auto_pad = node.get_string("auto_pad", "NOTSET");
+    for (std::size_t i = 0; i < rank; ++i) {
+        const std::int64_t full = w.stride[i] * (w.output[i] - 1) + extra[i] + (w.kernel[i] - 1) * w.dilation[i] + 1;
+        std::int64_t begin = pads[i], end = pads[i + rank], size = full - begin - end;
+        if (auto_pad == "VALID") begin = end = 0, size = full;
+        const bool same = auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER";
+        if (!wanted.empty() || same) {
+            size = wanted.empty() ? w.output[i] * w.stride[i] : wanted[i];
+            const std::int64_t all = std::max<std::int64_t>(full - size, 0);
+            begin = auto_pad == "SAME_UPPER" ? all / 2 : all - all / 2;
+            end = all - begin;
+        }
+        if (size < 1) node.fail("the output would be empty along spatial axis " + std::to_string(i));
+        w.pad_begin.push_back(begin);
+        w.pad_end.push_back(end);
+        w.input.push_back(size);
+    }
+    return w;
+}
+
+template <class T>
+void conv_transpose_of(op_context& c) {
+    const tensor &x = c.input(0), &weights = c.input(1);
+    const std::int64_t group = c.node().get_int("group", 1);
+    if (weights.type() != x.type()) c.fail("input and weights must have one type");
+    if (x.rank() < 3 || weights.rank() != x.rank() || weights.dim(0) != x.dim(1) || group < 1 || x.dim(1) % group != 0)
+        c.fail("input of shape " + to_string(x.shape()) + " does not fit weights of shape " + to_string(weights.shape()) + " in " + std::to_string(group) + " group(s)");
+    const window w = transposed_window(c.node(), x.shape(), {weights.shape().begin() + 2, weights.shape().end()});
+    const std::int64_t n = x.dim(0), in = x.dim(1) / group, out = weights.dim(1), taps = product(w.kernel), places = product(w.output), size = product(w.input);
+    dims shape{n, out * group};
+    shape.insert(shape.end(), w.input.begin(), w.input.end());
+    tensor& y = c.output(0, x.type(), shape);
+    T* yp = y.as<T>().data();
+    if (c.has_input(2)) {
+        if (c.input(2).type() != x.type() || c.input(2).size() != static_cast<std::size_t>(out * group)) c.fail("the bias does not fit the output channels");
+        const auto bias = c.input(2).as<T>();
+        for (std::int64_t i = 0; i < n * out * group; ++i) std::fill(yp + i * size, yp + (i + 1) * size, bias[static_cast<std::size_t>(i % (out * group))]);
+    } else {
+        std::fill(yp, yp + y.size(), T(0));
+    }
+    if (x.size() == 0) return;
+    tensor columns = c.scratch(x.type(), {out * taps, places});
+    std::vector<std::int64_t> k(w.rank()), o(w.rank());
+    for (std::int64_t b = 0; b < n; ++b)
+        for (std::int64_t g = 0; g < group; ++g) {
+            const T* source = x.as<T>().data() + (b * group + g) * in * places;
+            multiply(weights.as<T>().data() + g * in * out * taps, true, source, false, columns.as<T>().data(), out * taps, places, in);
+            const T* column = columns.as<T>().data();
+            for (std::int64_t ch = 0; ch < out; ++ch) {
+                T* plane = yp + ((b * group + g) * out + ch) * size;
+                std::fill(k.begin(), k.end(), 0);
+                do {
+                    std::fill(o.begin(), o.end(), 0);
+                    do {
+                        std::int64_t at = 0;
+                        bool inside = true;
+                        for (std::size_t i = 0; i < w.rank(); ++i) {
+                            const std::int64_t p = o[i] * w.stride[i] - w.pad_begin[i] + k[i] * w.dilation[i];
+                            inside = inside && p >= 0 && p < w.input[i];
+                            at = at * w.input[i] + p;
+                        }
+                        if (inside) plane[at] += *column;
+                        ++column;
+                    } while (advance(o, w.output));
+                } while (advance(k, w.kernel));
+            }
+        }
+}
+
+inline void conv_transpose(op_context& c) {
+    switch (c.input(0).type()) {
+        case data_type::float32: return conv_transpose_of<float>(c);
+        case data_type::float64: return conv_transpose_of<double>(c);
+        case data_type::float16:
+        case data_type::bfloat16: return run_widened(c, c.input(0).type(), conv_transpose_of<float>);
+        default: c.fail(std::string("input of type ") + name_of(c.input(0).type()) + "; ConvTranspose takes floating-point types");
+    }
+}
+
+inline constexpr op_entry conv_transpose_ops[] = {{"", "ConvTranspose", 1, conv_transpose}};
+
+}  // namespace qk::graph::ops

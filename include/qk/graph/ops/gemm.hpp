@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gemm: alpha * A * B + beta * C, A and B possibly transposed, C broadcast to the result.
+#pragma once
+
+#include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/matrix.hpp"
+
+namespace qk::graph::ops {
+
+template <class T>
+void gemm_of(op_context& c) {
+    const tensor &a = c.input(0), &b = c.input(1);
+    if (a.rank() != 2 || b.rank() != 2) c.fail("A of shape " + to_string(a.shape()) + " and B of shape " + to_string(b.shape()) + " must be matrices");
+    if (a.type() != b.type()) c.fail("A and B must have one type");
+    const bool ta = c.node().get_int("transA", 0) != 0, tb = c.node().get_int("transB", 0) != 0;
+    const std::int64_t m = a.dim(ta), k = a.dim(!ta), n = b.dim(!tb);
+    if (b.dim(tb) != k) c.fail("A of shape " + to_string(a.shape()) + " and B of shape " + to_string(b.shape()) + " cannot be multiplied");
+    tensor& y = c.output(0, a.type(), {m, n});
+    T* yp = y.as<T>().data();
+    multiply(a.as<T>().data(), ta, b.as<T>().data(), tb, yp, m, n, k);
+    const float alpha = c.node().get_float("alpha", 1.0f), beta = c.node().get_float("beta", 1.0f);
+    if (alpha != 1.0f)
+        for (T& v : y.as<T>()) v = static_cast<T>(static_cast<T>(alpha) * v);
+    if (!c.has_input(2) || beta == 0.0f) return;
+    const tensor& add = c.input(2);
+    const std::int64_t rows = add.rank() < 2 ? 1 : add.dim(0), columns = add.rank() < 1 ? 1 : add.dim(add.rank() - 1);
+    if (add.type() != a.type() || add.rank() > 2 || (rows != 1 && rows != m) || (columns != 1 && columns != n))
+        c.fail("C of shape " + to_string(add.shape()) + " cannot be broadcast to " + to_string(y.shape()));
+    const T* ap = add.as<T>().data();
+    for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+            const T v = ap[(rows == 1 ? 0 : i) * columns + (columns == 1 ? 0 : j)];
+            yp[i * n + j] = static_cast<T>(yp[i * n + j] + (beta == 1.0f ? v : static_cast<T>(static_cast<T>(beta) * v)));
+        }
+}
+
+inline void gemm(op_context& c) {
+    switch (c.input(0).type()) {
+        case data_type::float32: return gemm_of<float>(c);
+        case data_type::float64: return gemm_of<double>(c);
+        case data_type::int32: return gemm_of<std::int32_t>(c);
+        case data_type::uint32: return gemm_of<std::uint32_t>(c);
+        case data_type::int64: return gemm_of<std::int64_t>(c);
+        case data_type::uint64: return gemm_of<std::uint64_t>(c);
+        case data_type::float16:
+        case data_type::bfloat16: return run_widened(c, c.input(0).type(), gemm_of<float>);
+        default: c.fail(std::string("A of type ") + name_of(c.input(0).type()) + " is not a type of Gemm");
+    }
+}
+
+inline constexpr op_entry gemm_ops[] = {{"", "Gemm", 1, gemm}};
+
+}  // namespace qk::graph::ops

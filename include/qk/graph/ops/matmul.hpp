@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// MatMul: numpy's matmul, leading axes broadcast, vectors promoted.
+#pragma once
+
+#include <vector>
+
+#include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/matrix.hpp"
+
+namespace qk::graph::ops {
+
+/// How two shapes multiply: a batch of [m,k] x [k,n] products, with the matrix of each operand that product i reads.
+struct matmul_plan {
+    std::int64_t m = 1, n = 1, k = 1;
+    dims shape;                           ///< of the result
+    std::vector<std::int64_t> a_index, b_index;
+};
+
+inline matmul_plan plan_matmul(const node_view& node, dims a, dims b) {
+    const auto bad = [&] { node.fail("shapes " + to_string(a) + " and " + to_string(b) + " cannot be multiplied"); };
+    if (a.empty() || b.empty()) bad();
+    const bool row = a.size() == 1, column = b.size() == 1;
+    if (row) a.insert(a.begin(), 1);
+    if (column) b.push_back(1);
+    matmul_plan p;
+    p.m = a[a.size() - 2], p.k = a.back(), p.n = b.back();
+    if (b[b.size() - 2] != p.k) bad();
+    const std::size_t batch = std::max(a.size(), b.size()) - 2;
+    std::vector<std::int64_t> ea(batch, 1), eb(batch, 1), e(batch);
+    for (std::size_t i = 0; i + 2 < a.size(); ++i) ea[batch - (a.size() - 2) + i] = a[i];
+    for (std::size_t i = 0; i + 2 < b.size(); ++i) eb[batch - (b.size() - 2) + i] = b[i];
+    std::int64_t count = 1;
+    for (std::size_t i = 0; i < batch; ++i) {
+        if (ea[i] != eb[i] && ea[i] != 1 && eb[i] != 1) bad();
+        e[i] = ea[i] == 1 ? eb[i] : ea[i];
+        count *= e[i];
+    }
+    p.shape = e;
+    if (!row) p.shape.push_back(p.m);
+    if (!column) p.shape.push_back(p.n);
+    for (std::int64_t i = 0; i < count; ++i) {
+        std::int64_t rest = i, ia = 0, ib = 0, sa = 1, sb = 1;
+        for (std::size_t d = batch; d-- > 0;) {
+            const std::int64_t at = rest % e[d];
+            rest /= e[d];
+            ia += (ea[d] == 1 ? 0 : at) * sa, ib += (eb[d] == 1 ? 0 : at) * sb;
+            sa *= ea[d], sb *= eb[d];
+        }
+        p.a_index.push_back(ia), p.b_index.push_back(ib);
+    }
+    return p;
+}
+
+template <class T>
+void matmul_of(op_context& c) {
+    const tensor &a = c.input(0), &b = c.input(1);
+    if (a.type() != b.type()) c.fail("both operands must have one type");
+    const matmul_plan p = plan_matmul(c.node(), a.shape(), b.shape());
+    tensor& y = c.output(0, a.type(), p.shape);
+    const T *ap = a.as<T>().data(), *bp = b.as<T>().data();
+    T* yp = y.as<T>().data();
+    bool one_matrix = b.rank() == 2 && a.rank() >= 2;  // weights: all rows at once
+    if (one_matrix) return multiply(ap, false, bp, false, yp, p.m * static_cast<std::int64_t>(p.a_index.size()), p.n, p.k);
+    for (std::size_t i = 0; i < p.a_index.size(); ++i)
+        multiply(ap + p.a_index[i] * p.m * p.k, false, bp + p.b_index[i] * p.k * p.n, false, yp + static_cast<std::int64_t>(i) * p.m * p.n, p.m, p.n, p.k);
+}
+
+inline void matmul(op_context& c) {
+    switch (c.input(0).type()) {
+        case data_type::float32: return matmul_of<float>(c);
+        case data_type::float64: return matmul_of<double>(c);
+        case data_type::int32: return matmul_of<std::int32_t>(c);
+        case data_type::uint32: return matmul_of<std::uint32_t>(c);
+        case data_type::int64: return matmul_of<std::int64_t>(c);
+        case data_type::uint64: return matmul_of<std::uint64_t>(c);
+        case data_type::float16:
+        case data_type::bfloat16: return run_widened(c, c.input(0).type(), matmul_of<float>);
+        default: c.fail(std::string("operand of type ") + name_of(c.input(0).type()) + " is not a type of MatMul");
+    }
+}
+
+inline constexpr op_entry matmul_ops[] = {{"", "MatMul", 1, matmul}};
+
+}  // namespace qk::graph::ops
