@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes of 1 to 32 bits in and out of a plane (layout.hpp): one rule for every width, with straight loops for the widths that matter.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace qk::detail {
+
+static_assert(std::endian::native == std::endian::little, "planes are little endian, and so are the machines qk is written for");
+
+constexpr std::uint32_t low_bits(int n) { return n >= 32 ? 0xffffffffu : (std::uint32_t{1} << n) - 1; }
+
+/// One code, any width, bit by bit at worst: the ends that the straight loops leave.
+inline std::uint32_t get_code(std::span<const std::byte> plane, std::size_t i, int width) {
+    const std::size_t bit = i * static_cast<std::size_t>(width), byte = bit / 8;
+    std::uint64_t window = 0;
+    std::memcpy(&window, plane.data() + byte, std::min<std::size_t>(8, plane.size() - byte));
+    return static_cast<std::uint32_t>(window >> (bit % 8)) & low_bits(width);
+}
+
+/// Writes one code and leaves every other bit of the plane alone.
+inline void put_code(std::span<std::byte> plane, std::size_t i, int width, std::uint32_t code) {
+    const std::size_t bit = i * static_cast<std::size_t>(width), byte = bit / 8;
+    const std::size_t n = std::min<std::size_t>(8, plane.size() - byte);
+    std::uint64_t window = 0;
+    std::memcpy(&window, plane.data() + byte, n);
+    window &= ~(std::uint64_t{low_bits(width)} << (bit % 8));
+    window |= std::uint64_t{code} << (bit % 8);
+    std::memcpy(plane.data() + byte, &window, n);
+}
+
+/// Codes that fill whole bytes together: 2 of 4 bits, 4 of 6 bits. Every width has a group of at most 8.
+constexpr std::size_t codes_per_group(int width) { return width % 8 == 0 ? 1 : width % 4 == 0 ? 2 : width % 2 == 0 ? 4 : 8; }
+
+/// Codes [first, first + n) of a plane.
+inline void get_codes(std::span<const std::byte> plane, std::size_t first, std::size_t n, int width, std::uint32_t* out) {
+    const std::size_t group = codes_per_group(width);
+    std::size_t i = 0;
+    for (; i < n && (first + i) % group != 0; ++i) out[i] = get_code(plane, first + i, width);
+    const std::size_t whole = (n - i) / group;  // groups
+    const auto* p = reinterpret_cast<const std::uint8_t*>(plane.data()) + (first + i) * static_cast<std::size_t>(width) / 8;
+    std::uint32_t* o = out + i;
+    switch (width) {
+        case 32: std::memcpy(o, p, 4 * whole); break;
+        case 16:
+            for (std::size_t g = 0; g < whole; ++g) {
+                std::uint16_t code;
+                std::memcpy(&code, p + 2 * g, 2);
+                o[g] = code;
+            }
+            break;
+        case 8:
+            for (std::size_t g = 0; g < whole; ++g) o[g] = p[g];
+            break;
+        case 4:
+            for (std::size_t g = 0; g < whole; ++g) {
+                o[2 * g] = p[g] & 15u;
+                o[2 * g + 1] = p[g] >> 4;
+            }
+            break;
+        case 6:
+            for (std::size_t g = 0; g < whole; ++g) {
+                const std::uint32_t w = p[3 * g] | std::uint32_t{p[3 * g + 1]} << 8 | std::uint32_t{p[3 * g + 2]} << 16;
+                o[4 * g] = w & 63u;
+                o[4 * g + 1] = w >> 6 & 63u;
+                o[4 * g + 2] = w >> 12 & 63u;
+                o[4 * g + 3] = w >> 18;
+            }
+            break;
+        case 2:
+            for (std::size_t g = 0; g < whole; ++g) {
+                for (std::size_t k = 0; k < 4; ++k) o[4 * g + k] = std::uint32_t{p[g]} >> (2 * k) & 3u;
+            }
+            break;
+        default:
+            for (std::size_t k = 0; k < whole * group; ++k) o[k] = get_code(plane, first + i + k, width);
+    }
+    for (i += whole * group; i < n; ++i) out[i] = get_code(plane, first + i, width);
+}
+
+/// The reverse: writes codes [first, first + n) and no bit of their neighbours.
+inline void put_codes(std::span<std::byte> plane, std::size_t first, std::size_t n, int width, const std::uint32_t* in) {
+    const std::size_t group = codes_per_group(width);
+    std::size_t i = 0;
+    for (; i < n && (first + i) % group != 0; ++i) put_code(plane, first + i, width, in[i]);
+    const std::size_t whole = (n - i) / group;
+    auto* p = reinterpret_cast<std::uint8_t*>(plane.data()) + (first + i) * static_cast<std::size_t>(width) / 8;
+    const std::uint32_t* c = in + i;
+    switch (width) {
+        case 32: std::memcpy(p, c, 4 * whole); break;
+        case 16:
+            for (std::size_t g = 0; g < whole; ++g) {
+                const auto code = static_cast<std::uint16_t>(c[g]);
+                std::memcpy(p + 2 * g, &code, 2);
+            }
+            break;
+        case 8:
+            for (std::size_t g = 0; g < whole; ++g) p[g] = static_cast<std::uint8_t>(c[g]);
+            break;
+        case 4:
+            for (std::size_t g = 0; g < whole; ++g) p[g] = static_cast<std::uint8_t>(c[2 * g] | c[2 * g + 1] << 4);
+            break;
+        case 6:
+            for (std::size_t g = 0; g < whole; ++g) {
+                const std::uint32_t w = c[4 * g] | c[4 * g + 1] << 6 | c[4 * g + 2] << 12 | c[4 * g + 3] << 18;
+                p[3 * g] = static_cast<std::uint8_t>(w);
+                p[3 * g + 1] = static_cast<std::uint8_t>(w >> 8);
+                p[3 * g + 2] = static_cast<std::uint8_t>(w >> 16);
+            }
+            break;
+        case 2:
+            for (std::size_t g = 0; g < whole; ++g) {
+                p[g] = static_cast<std::uint8_t>(c[4 * g] | c[4 * g + 1] << 2 | c[4 * g + 2] << 4 | c[4 * g + 3] << 6);
+            }
+            break;
+        default:
+            for (std::size_t k = 0; k < whole * group; ++k) put_code(plane, first + i + k, width, c[k]);
+    }
+    for (i += whole * group; i < n; ++i) put_code(plane, first + i, width, in[i]);
+}
+
+}  // namespace qk::detail
