@@ -12,8 +12,11 @@ namespace qk {
 enum class overflow_rule : std::uint8_t {
     by_width,  ///< 8 bits or fewer saturate, Inf too; fp16 and bf16 overflow to Inf (OCP)
     saturate,  ///< to the largest finite value, Inf too
-    ieee,      ///< to Inf, or to NaN where the format has no Inf; saturates where it has neither
+    ieee,      ///< to Inf, or to NaN where the format has no Inf; saturates where it has neither. Directed roundings overflow as in
+               ///< IEEE 754-2019, 7.4: a finite value that is rounded toward zero stops at the largest finite one
+    fn_saturates,  ///< like `ieee`, but `fn` formats saturate, Inf too (PyTorch)
 };
+// Microscaling elements, block scales and block floats saturate under every rule.
 
 /// How an MX block chooses its power-of-two scale from amax. The names are torchao's.
 enum class scale_rule : std::uint8_t { floor, ceil, rceil, even };
@@ -54,7 +57,8 @@ struct semantics {
     bool clamp_mx_scale = true;                                  ///< hold the exponent of an MX scale in [-127, 127]
     bool mxint_uses_lowest = false;                              ///< MXINT8 code -128 may be used
     zero_sign mx_zero = zero_sign::kept;                         ///< microscaling with floating elements
-    zero_sign bfp_zero = zero_sign::kept;                        ///< block float and MXINT8
+    zero_sign bfp_zero = zero_sign::kept;                        ///< block float
+    zero_sign mxint_zero = zero_sign::positive;                  ///< microscaling with integer elements; they have no -0
     nan_rule nan_without_code = nan_rule::positive_zero;
     integer_special integer_nan = integer_special::zero_point;
     integer_special integer_infinity = integer_special::highest;               ///< +Inf, one scale for the tensor; -Inf is the lowest code
@@ -63,7 +67,9 @@ struct semantics {
     bool zero_point_before = false;  ///< add the zero point before rounding (ties differ)
     bool flush_inputs = false;       ///< subnormal float32 inputs count as zero of their sign
     bool flush_outputs = false;      ///< results below the smallest normal float32 (elementwise floats: of the format) become zero of their sign
-    std::uint64_t seed = 0;          ///< stochastic rounding
+    std::uint64_t seed = 0;          ///< stochastic rounding: random bits are random_bits(seed, first_index + position in the span)
+    std::uint64_t first_index = 0;   ///< where the span starts in the caller's array, so that cutting it changes nothing
+    const std::uint32_t* random_words = nullptr;  ///< stochastic rounding with the caller's bits instead: one word for each element of the span
     friend constexpr bool operator==(const semantics&, const semantics&) = default;
 
     static const semantics ocp, nvidia, quark, microxcaling, torchao, ml_dtypes, torch, onnx;
@@ -79,16 +85,19 @@ inline constexpr semantics semantics::quark{
     .mxint_uses_lowest = true,
     .mx_zero = zero_sign::positive,
     .bfp_zero = zero_sign::underflow_positive,
+    .mxint_zero = zero_sign::underflow_positive,
     .integer_nan = integer_special::lowest,
     .integer_infinity = integer_special::lowest,
     .integer_infinity_per_channel = integer_special::lowest,
 };
 inline constexpr semantics semantics::microxcaling{.mx_zero = zero_sign::zero_quotient_positive,
                                                    .bfp_zero = zero_sign::zero_quotient_positive,
+                                                   .mxint_zero = zero_sign::zero_quotient_positive,
                                                    .nan_without_code = nan_rule::nan};
 inline constexpr semantics semantics::torchao{.mx_specials = block_specials::nan_only};
 inline constexpr semantics semantics::ml_dtypes{.overflow = overflow_rule::ieee, .nan_without_code = nan_rule::negative_zero};
-inline constexpr semantics semantics::torch{.integer_nan = integer_special::lowest,
+inline constexpr semantics semantics::torch{.overflow = overflow_rule::fn_saturates,
+                                            .integer_nan = integer_special::lowest,
                                             .integer_infinity_per_channel = integer_special::lowest,
                                             .integer_mode = qk::integer_mode::reciprocal};
 inline constexpr semantics semantics::onnx{.integer_nan = integer_special::lowest};
