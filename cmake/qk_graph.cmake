@@ -10,3 +10,6 @@ find_package(ZLIB REQUIRED)  # deflated .npz
 add_library(qk_graph INTERFACE)
 add_library(qk::graph ALIAS qk_graph)
 target_link_libraries(qk_graph INTERFACE qk::qk onnx onnx_proto protobuf::libprotobuf Eigen3::Eigen TBB::tbb nlohmann_json::nlohmann_json ZLIB::ZLIB)
+
+file(GLOB_RECURSE QK_GRAPH_HEADERS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/qk/graph/*.hpp)
+target_sources(qk_graph INTERFACE FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${QK_GRAPH_HEADERS})

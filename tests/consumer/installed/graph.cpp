@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// A deployment program against the installed package: an unreadable model is an error in a sentence.
+#include <cstdio>
+#include <qk/graph/evaluate.hpp>
+#include <string>
+
+int main() {
+    try {
+        qk::graph::model::load("no_such_file.onnx");
+    } catch (const qk::graph::error& e) {
+        std::puts(e.what());
+        return std::string(e.what()).find("no_such_file.onnx") == std::string::npos;
+    }
+    return 1;
+}
