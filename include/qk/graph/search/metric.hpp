@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far a quantized model's outputs are from the float model's: one number over all samples, from a few sums for each sample.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "qk/graph/config.hpp"
+#include "qk/graph/tensor.hpp"
+
+namespace qk::graph {
+
+/// What one sample contributes; the meaning is the metric's own. Sums over samples run in sample order, so they do not depend on threads.
+using metric_terms = std::array<double, 4>;
+
+/// A measure over the samples of one model output.
+struct metric {
+    std::string_view name;
+    bool higher_is_better;
+    bool needs_labels;
+    bool is_accuracy;  ///< its target is a drop from the baseline, as a fraction
+    /// y and reference: the sample's output, flattened, as float32; label: -1 if there is none.
+    metric_terms (*sample)(std::span<const float> y, std::span<const float> reference, std::int64_t label);
+    /// From the sums of all samples' terms and their number to the metric.
+    double (*finish)(const metric_terms& sums, std::size_t samples);
+    std::string_view what;  ///< a line for --help
+};
+
+/// l2 mse sqnr psnr cosine kl loss top1 top5 agreement
+std::span<const metric> all_metrics();
+
+/// By name; error with the nearest names.
+const metric& find_metric(std::string_view name);
+
+/// One value is better than another under the metric; NaN is worse than everything.
+bool better(const metric& m, double a, double b);
+
+}  // namespace qk::graph
+
+#ifndef QK_GRAPH_COMPILED
+#include "qk/graph/search/metric-inl.hpp"
+#endif

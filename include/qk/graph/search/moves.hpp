@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Single steps of a search and their order: one layer to one option, by how much it hurts and how much it saves.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "qk/graph/search/run.hpp"
+
+namespace qk::graph::detail {
+
+/// One layer set to one option on top of some base assignment.
+struct move {
+    std::size_t layer;
+    std::uint8_t option;
+    double harm;    ///< how much worse the metric gets; negative: better
+    double error;   ///< what it adds to the output's mean squared error
+    double saving;  ///< cost that it takes off
+};
+
+inline double harm_of(const metric& m, double base, double value) {
+    if (std::isnan(value)) return std::numeric_limits<double>::infinity();
+    return m.higher_is_better ? base - value : value - base;
+}
+
+/// Measures every layer at every other option, alone, on top of `base`.
+inline std::vector<move> measure_moves(search_run& run, const assignment& base) {
+    const search_space& space = run.space();
+    std::vector<assignment> candidates{base};
+    std::vector<move> moves;
+    for (std::size_t l = 0; l < space.size(); ++l) {
+        for (std::size_t o = 0; o < space.options.size(); ++o) {
+            if (o == base[l]) continue;
+            assignment a = base;
+            a[l] = static_cast<std::uint8_t>(o);
+            candidates.push_back(a);
+            moves.push_back({l, a[l], 0, 0, space.cost[l][base[l]] - space.cost[l][o]});
+        }
+    }
+    const std::vector<score> scores = run.evaluate(candidates);
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+        moves[i].harm = harm_of(run.measure(), scores[0].metric, scores[i + 1].metric);
+        moves[i].error = std::isnan(scores[i + 1].error) ? std::numeric_limits<double>::infinity() : scores[i + 1].error - scores[0].error;
+    }
+    return moves;
+}
+
+/// Ascending harm, then ascending error: accuracies tie often, errors hardly ever.
+inline void order_by_harm(std::vector<move>& moves) {
+    std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.harm != b.harm ? a.harm < b.harm : a.error < b.error; });
+}
+
+/// Ascending error for each unit of cost saved; what saves nothing comes last.
+inline void order_by_exchange(std::vector<move>& moves) {
+    const auto rate = [](const move& m) {
+        return m.saving > 0 ? std::max(m.error, 0.0) / m.saving : std::numeric_limits<double>::infinity();
+    };
+    std::stable_sort(moves.begin(), moves.end(), [&](const move& a, const move& b) { return rate(a) != rate(b) ? rate(a) < rate(b) : a.error < b.error; });
+}
+
+/// The base with the first `count` moves made; of several moves of one layer the one that saves most holds.
+inline assignment with_moves(const search_space& space, const assignment& base, const std::vector<move>& moves, std::size_t count) {
+    assignment a = base;
+    for (std::size_t i = 0; i < count; ++i) {
+        const move& m = moves[i];
+        if (space.cost[m.layer][m.option] < space.cost[m.layer][a[m.layer]] || a[m.layer] == base[m.layer]) a[m.layer] = m.option;
+    }
+    return a;
+}
+
+}  // namespace qk::graph::detail

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every strategy on problems whose answer is known: no model, errors that add up over layers.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "qk/graph/search/pareto-inl.hpp"
+#include "qk/graph/search/run.hpp"
+
+using namespace qk::graph;
+
+namespace {
+
+struct problem {
+    search_space space;
+    std::vector<double> harm;  // of narrowing a layer, squared
+    std::size_t evaluations = 0;
+    std::set<assignment> seen;
+
+    explicit problem(std::vector<double> harms, std::vector<double> savings = {}) : harm(std::move(harms)) {
+        space.options = {"int16/int8", "int8/int8"};
+        for (std::size_t l = 0; l < harm.size(); ++l) {
+            space.layers.push_back("layer" + std::to_string(l));
+            const double saving = savings.empty() ? 1.0 : savings[l];
+            space.cost.push_back({2 * saving, saving});
+        }
+    }
+    double l2(const assignment& a) const {
+        double sum = 0;
+        for (std::size_t l = 0; l < a.size(); ++l) sum += a[l] ? harm[l] * harm[l] : 0;
+        return std::sqrt(sum);
+    }
+    search_run run(double target, search_limits limits = {}, std::uint64_t seed = 1) {
+        search_run r(space, find_metric("l2"),
+                     [this](std::span<const assignment> candidates) {
+                         std::vector<score> scores;
+                         for (const assignment& a : candidates) {
+                             CHECK_MESSAGE(seen.insert(a).second, "an assignment was measured twice");
+                             ++evaluations;
+                             scores.push_back({l2(a), l2(a) * l2(a)});
+                         }
+                         return scores;
+                     },
+                     limits, seed);
+        r.target = target;
+        return r;
+    }
+};
+
+const std::vector<double> ten{0.3, 0.01, 0.02, 5.0, 0.04, 0.05, 0.9, 0.07, 0.08, 0.6};
+
+/// Cheapest assignment within the target, by trying all.
+double least_cost(const problem& p, double target) {
+    double least = 1e300;
+    for (unsigned bits = 0; bits < (1u << p.space.size()); ++bits) {
+        assignment a(p.space.size());
+        for (std::size_t l = 0; l < a.size(); ++l) a[l] = static_cast<std::uint8_t>(bits >> l & 1);
+        if (p.l2(a) <= target) least = std::min(least, p.space.cost_of(a));
+    }
+    return least;
+}
+
+}  // namespace
+
+TEST_CASE("every strategy meets a target that can be met, and is never worse than the start") {
+    for (const strategy& s : all_strategies()) {
+        for (const double target : {0.0, 0.05, 0.5, 1.2, 100.0}) {
+            CAPTURE(s.name);
+            CAPTURE(target);
+            problem p(ten);
+            search_run run = p.run(target);
+            const search_outcome outcome = run_strategy(s, run);
+            CHECK(outcome.status == "target met");
+            CHECK(outcome.target_met);
+            CHECK(p.l2(outcome.best.choice) <= target);
+            CHECK(outcome.best.cost <= p.space.cost_of(p.space.all(0)));
+            CHECK(outcome.best.result.metric == p.l2(outcome.best.choice));
+        }
+    }
+}
+
+TEST_CASE("greedy narrows all that can be narrowed, past a layer in the middle that breaks the target") {
+    problem p(ten);
+    search_run run = p.run(1.2);
+    const search_outcome outcome = run_strategy(find_strategy("greedy"), run);
+    CHECK(outcome.best.choice[3] == 0);  // harm 5 never fits
+    CHECK(outcome.best.cost == least_cost(p, 1.2));
+    CHECK(p.evaluations < 2 * ten.size() + 6);
+}
+
+TEST_CASE("greedy goes on after a violating layer where the metric is not additive") {
+    // Layer 0 looks harmless alone and ruins every mix: ascending order meets it first.
+    problem p({0.001, 0.1, 0.1, 0.1});
+    search_run run(p.space, find_metric("l2"), [&](std::span<const assignment> c) {
+        std::vector<score> scores;
+        for (const assignment& a : c) {
+            const bool together = a[0] && (a[1] || a[2] || a[3]);
+            const double v = together ? 50.0 : p.l2(a);
+            scores.push_back({v, v * v});
+        }
+        return scores;
+    });
+    run.target = 0.5;
+    const search_outcome outcome = run_strategy(find_strategy("greedy"), run);
+    CHECK(outcome.target_met);
+    CHECK(run.space().cost_of(outcome.best.choice) <= 7.0);
+}
+
+TEST_CASE("exhaustive, budget and pareto find the cheapest mix of layers that save differently") {
+    const std::vector<double> savings{5, 1, 1, 9, 1, 2, 3, 1, 1, 8};
+    for (const char* name : {"exhaustive", "budget"}) {
+        for (const double target : {0.1, 0.65, 1.0}) {
+            CAPTURE(name);
+            CAPTURE(target);
+            problem p(ten, savings);
+            search_run run = p.run(target);
+            CHECK(run_strategy(find_strategy(name), run).best.cost == doctest::Approx(least_cost(p, target)));
+        }
+    }
+    problem p(ten, savings);
+    search_run run = p.run(0.65);
+    run.target.reset();
+    const search_outcome outcome = run_strategy(find_strategy("pareto"), run);
+    const auto front = run.front();
+    REQUIRE(front.size() >= 5);
+    for (std::size_t i = 1; i < front.size(); ++i) {
+        CHECK(front[i].cost > front[i - 1].cost);
+        CHECK(front[i].result.metric < front[i - 1].result.metric);
+    }
+    CHECK(outcome.best.choice != p.space.all(0));
+    CHECK(outcome.best.choice != p.space.all(1));
+}
+
+TEST_CASE("a budget is kept, and the best mix within it found") {
+    problem p(ten, {5, 1, 1, 9, 1, 2, 3, 1, 1, 8});
+    search_run run = p.run(0);
+    run.target.reset();
+    run.budget = 50;
+    const search_outcome outcome = run_strategy(find_strategy("budget"), run);
+    CHECK(outcome.best.cost <= 50);
+    double least = 1e300;
+    for (unsigned bits = 0; bits < 1024; ++bits) {
+        assignment a(10);
+        for (std::size_t l = 0; l < 10; ++l) a[l] = static_cast<std::uint8_t>(bits >> l & 1);
+        if (p.space.cost_of(a) <= 50) least = std::min(least, p.l2(a));
+    }
+    CHECK(outcome.best.result.metric == doctest::Approx(least));
+}
+
+TEST_CASE("an unreachable target ends with the best there is, and says so") {
+    for (const strategy& s : all_strategies()) {
+        CAPTURE(s.name);
+        problem p(ten);
+        search_run run = p.run(-1.0);
+        const search_outcome outcome = run_strategy(s, run);
+        CHECK_FALSE(outcome.target_met);
+        CHECK(outcome.status.starts_with("target out of reach: best is l2 0"));
+        CHECK(outcome.best.choice == p.space.all(0));
+    }
+}
+
+TEST_CASE("limits stop a search with the best so far") {
+    for (const strategy& s : all_strategies()) {
+        CAPTURE(s.name);
+        problem p(ten);
+        search_run run = p.run(0.5, {.trials = 5});
+        const search_outcome outcome = run_strategy(s, run);
+        CHECK(p.evaluations <= 5);
+        CHECK(outcome.status == "trial limit");
+        CHECK(p.l2(outcome.best.choice) <= 0.5);
+    }
+    problem p(ten);
+    const std::atomic<bool> interrupted{true};
+    search_run run = p.run(0.5, {.interrupted = &interrupted});
+    const search_outcome outcome = run_strategy(find_strategy("greedy"), run);
+    CHECK(outcome.status == "interrupted");
+    CHECK(outcome.best.choice == p.space.all(0));
+}
+
+TEST_CASE("the same seed gives the same search") {
+    for (const char* name : {"random", "bayesian"}) {
+        std::vector<trial> first;
+        for (int repeat = 0; repeat < 2; ++repeat) {
+            problem p(ten);
+            search_run run = p.run(0.5, {.trials = 30}, 42);
+            run_strategy(find_strategy(name), run);
+            if (repeat == 0) {
+                first = run.history();
+            } else {
+                REQUIRE(run.history().size() == first.size());
+                for (std::size_t i = 0; i < first.size(); ++i) CHECK(run.history()[i].choice == first[i].choice);
+            }
+        }
+    }
+}
+
+TEST_CASE("bayesian finds a cheaper mix than as many random trials") {
+    problem a(ten), b(ten);
+    search_run bayesian = a.run(0.5, {.trials = 40}, 3), random = b.run(0.5, {.trials = 40}, 3);
+    CHECK(run_strategy(find_strategy("bayesian"), bayesian).best.cost <= run_strategy(find_strategy("random"), random).best.cost);
+}
+
+TEST_CASE("the knapsack is exact up to its rounding of costs") {
+    problem p(ten, {5, 1, 1, 9, 1, 2, 3, 1, 1, 8});
+    std::vector<std::vector<double>> error;
+    for (const double h : ten) error.push_back({0, h * h});
+    for (double budget = 32; budget <= 64; budget += 1) {
+        const auto found = qk::graph::detail::knapsack(p.space, error, budget);
+        double least = 1e300;
+        for (unsigned bits = 0; bits < 1024; ++bits) {
+            assignment a(10);
+            for (std::size_t l = 0; l < 10; ++l) a[l] = static_cast<std::uint8_t>(bits >> l & 1);
+            if (p.space.cost_of(a) <= budget) least = std::min(least, p.l2(a));
+        }
+        REQUIRE(found);
+        CHECK(p.space.cost_of(*found) <= budget);
+        CHECK(p.l2(*found) == doctest::Approx(least));
+    }
+    CHECK_FALSE(qk::graph::detail::knapsack(p.space, error, 31.9));
+}
+
+TEST_CASE("an unknown strategy or metric is an error that names the known ones") {
+    CHECK_THROWS_WITH_AS(find_strategy("hawq_v2"), doctest::Contains("needs gradients"), error);
+    CHECK_THROWS_WITH_AS(find_strategy("gredy"), doctest::Contains("greedy, pareto, budget"), error);
+    CHECK_THROWS_WITH_AS(find_metric("l3"), doctest::Contains("l2, mse, sqnr"), error);
+}
