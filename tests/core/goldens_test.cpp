@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The oracle against what other systems computed: every golden file, bit for bit.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compare_bits.hpp"
+#include "golden_case.hpp"
+#include "npy_test_data.hpp"
+#include "qk/reference.hpp"
+
+namespace {
+
+const std::string folder = std::string(QK_SOURCE_DIR) + "/../shared/goldens/";
+
+std::vector<float> oracle(const golden_case& g, const float_array& x) {
+    std::vector<float> y(x.values.size());
+    const std::size_t rows = x.shape[0], columns = x.shape[1];
+    if (g.per_row) {
+        const float_array scales = read_float_npy(folder + "scales.per_row.npy");
+        qk::reference::fake_quantize(g.format, x.values, y, qk::per_channel{scales.values, {}, {1, rows, columns}}, g.how);
+    } else if (g.scale != 0) {
+        qk::reference::fake_quantize(g.format, x.values, y, qk::affine{g.scale, g.zero_point}, g.how);
+    } else {
+        qk::reference::fake_quantize(g.format, x.values, y, qk::along_axis{rows, columns, 1}, g.how);
+    }
+    return y;
+}
+
+}  // namespace
+
+TEST_CASE("the oracle reproduces every system's golden files") {
+    if (!std::filesystem::is_directory(folder)) {
+        std::printf("skipped: no golden data in %s\n", folder.c_str());
+        return;
+    }
+    std::map<std::string, float_array> inputs;
+    std::size_t files = 0, exact = 0, values = 0, defects = 0;
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    for (const std::string& name : names) {
+        if (name.rfind("input.", 0) == 0) continue;
+        const auto g = read_golden_name(name);
+        if (!g) continue;
+        if (!inputs.contains(g->input)) inputs[g->input] = read_float_npy(folder + "input." + g->input + ".npy");
+        const float_array& x = inputs[g->input];
+        const float_array expected = read_float_npy(folder + name);
+        const std::vector<float> actual = oracle(*g, x);
+        const std::size_t mismatches = count_mismatches(x.values, expected.values, actual, name, g->outside_pass_mark ? 0 : 4);
+        ++files;
+        values += expected.values.size();
+        if (g->outside_pass_mark && mismatches > 0) {
+            ++defects;
+            std::printf("%s: %zu differ, a known defect of that system\n", name.c_str(), mismatches);
+        } else {
+            CHECK_MESSAGE(mismatches == 0, name, ": ", mismatches, " of ", expected.values.size(), " differ");
+            exact += mismatches == 0;
+        }
+    }
+    std::printf("goldens: %zu files, %zu exact, %zu with a defect that need not be reproduced, %zu values compared\n", files, exact, defects, values);
+    CHECK(files > 700);
+}
