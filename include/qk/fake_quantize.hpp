@@ -12,40 +12,149 @@
 #include <span>
 
 #include "qk/formats/format.hpp"
+#include "qk/kernels/run.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
 
 namespace qk {
 
+/// The instruction set of a call. The default is what the including file is compiled for, and part of each function's name, so that
+/// files compiled for different ones may be linked together.
+using kernels::native;
+
 /// Format known when compiling: `fake_quantize<qk::mxfp4>(x, y)`. Block formats run along the whole span.
-template <auto Format>
+template <auto Format, class Arch = native>
 void fake_quantize(std::span<const float> x, std::span<float> y, const semantics& how = semantics::ocp) noexcept;
 
 /// One scale for the tensor (integer, floating; NVFP4's tensor scale).
-template <auto Format>
+template <auto Format, class Arch = native>
 void fake_quantize(std::span<const float> x, std::span<float> y, affine scale, const semantics& how = semantics::ocp) noexcept;
 
-/// Blocks along any axis, without a transpose (block formats).
-template <auto Format>
+/// Blocks along any axis, without a transpose (block formats; an elementwise format ignores the axis).
+template <auto Format, class Arch = native>
 void fake_quantize(std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how = semantics::ocp) noexcept;
 
 /// A scale per channel or per block (integer, floating).
-template <auto Format>
+template <auto Format, class Arch = native>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how = semantics::ocp) noexcept;
-template <auto Format>
+template <auto Format, class Arch = native>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how = semantics::ocp) noexcept;
 
-/// Format known when running: same overloads, same bits. `Format` is any family's struct or qk::format.
+/// Format known when running: same overloads, same bits. `f` is any family's struct or qk::format.
+template <class Arch = native>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how = semantics::ocp) noexcept;
+template <class Arch = native>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how = semantics::ocp) noexcept;
+template <class Arch = native>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis,
                    const semantics& how = semantics::ocp) noexcept;
 /// NVFP4 along an axis with a calibrated tensor scale.
+template <class Arch = native>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale,
                    const semantics& how = semantics::ocp) noexcept;
+template <class Arch = native>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales,
                    const semantics& how = semantics::ocp) noexcept;
+template <class Arch = native>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales,
                    const semantics& how = semantics::ocp) noexcept;
+
+// ---- implementation
+
+namespace detail {
+
+/// Elementwise with one scale, or blocks along an axis under the scale of the tensor.
+template <class Arch, class Format>
+void run(const Format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine a, const semantics& how) noexcept {
+    if constexpr (kernels::is_block_family<Format>)
+        kernels::run_block_format<Arch>(f, x.data(), y.data(), kernels::resolve(axis, x.size()), a.scale, how);
+    else
+        kernels::run_uniform<Arch>(f, x.data(), y.data(), x.size(), 0, a.scale, a.zero_point, how, true);
+}
+
+template <class Arch, class Format>
+void run(const Format& f, std::span<const float> x, std::span<float> y, const per_channel& p, const semantics& how) noexcept {
+    kernels::run_per_channel<Arch>(f, x.data(), y.data(), p, kernels::resolve(p.axis, x.size()), how);
+}
+template <class Arch, class Format>
+void run(const Format& f, std::span<const float> x, std::span<float> y, const per_block& p, const semantics& how) noexcept {
+    kernels::run_scaled<Arch>(f, x.data(), y.data(), kernels::resolve(p.axis, x.size()), p.block_size, p.scale, p.zero_point, true, how);
+}
+
+/// A tensor scale that is not given: 1, which for NVFP4 stands as 0, "from the data".
+template <class Format>
+constexpr affine no_scale(const Format&) {
+    return {.scale = std::is_same_v<Format, nvfloat> ? 0.0f : 1.0f};
+}
+
+/// Calls `call` with the family's struct in `f`. (std::visit would go through a table, and can throw.)
+template <class Call>
+void with_family(const format& f, const Call& call) noexcept {
+    if (const auto* g = std::get_if<floating>(&f)) return call(*g);
+    if (const auto* g = std::get_if<integer>(&f)) return call(*g);
+    if (const auto* g = std::get_if<block_float>(&f)) return call(*g);
+    if (const auto* g = std::get_if<microexponent>(&f)) return call(*g);
+    if (const auto* g = std::get_if<microscaling>(&f)) return call(*g);
+    if (const auto* g = std::get_if<nvfloat>(&f)) return call(*g);
+}
+
+}  // namespace detail
+
+template <auto Format, class Arch>
+void fake_quantize(std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
+    detail::run<Arch>(Format, x, y, along_axis{}, detail::no_scale(Format), how);
+}
+template <auto Format, class Arch>
+void fake_quantize(std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
+    using F = std::remove_const_t<decltype(Format)>;
+    static_assert(!kernels::is_block_family<F> || std::is_same_v<F, nvfloat>,
+                  "a scale is given to integer and floating formats and to NVFP4; the other block formats take theirs from the data");
+    detail::run<Arch>(Format, x, y, along_axis{}, scale, how);
+}
+template <auto Format, class Arch>
+void fake_quantize(std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how) noexcept {
+    detail::run<Arch>(Format, x, y, axis, detail::no_scale(Format), how);
+}
+template <auto Format, class Arch>
+void fake_quantize(std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
+    static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
+                  "a scale per channel is given to integer and floating formats; block formats take theirs from the data");
+    detail::run<Arch>(Format, x, y, scales, how);
+}
+template <auto Format, class Arch>
+void fake_quantize(std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
+    static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
+                  "a scale per block is given to integer and floating formats; block formats take theirs from the data");
+    detail::run<Arch>(Format, x, y, scales, how);
+}
+
+template <class Arch>
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
+    detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, along_axis{}, detail::no_scale(g), how); });
+}
+template <class Arch>
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
+    detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, along_axis{}, scale, how); });
+}
+template <class Arch>
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how) noexcept {
+    detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, axis, detail::no_scale(g), how); });
+}
+template <class Arch>
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale, const semantics& how) noexcept {
+    detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, axis, scale, how); });
+}
+template <class Arch>
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
+    detail::with_family(f, [&](const auto& g) {
+        if constexpr (!kernels::is_block_family<std::remove_cvref_t<decltype(g)>>) detail::run<Arch>(g, x, y, scales, how);
+    });
+}
+template <class Arch>
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
+    detail::with_family(f, [&](const auto& g) {
+        if constexpr (!kernels::is_block_family<std::remove_cvref_t<decltype(g)>>) detail::run<Arch>(g, x, y, scales, how);
+    });
+}
 
 }  // namespace qk

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the step of a block format along any axis.
+#pragma once
+
+#include <algorithm>
+
+#include "qk/kernels/block_steps.hpp"
+#include "qk/parameters.hpp"
+
+namespace qk::kernels {
+
+/// As many blocks as there are lanes, side by side: lane l, element j is x[l * lane_stride + j * element_stride].
+struct block_group {
+    const float* x;
+    float* y;
+    std::size_t lane_stride, element_stride;
+    std::size_t blocks;  ///< at most a vector of them
+    std::size_t length;  ///< of each block
+    std::uint64_t index; ///< of x[0] in the tensor
+};
+
+template <class Arch>
+vf<Arch> load_across(const block_group& g, std::size_t j) noexcept {
+    const float* p = g.x + j * g.element_stride;
+    return g.lane_stride == 1 && g.blocks == lanes<Arch> ? load<Arch>(p) : load_some<Arch>(p, g.lane_stride, g.blocks);
+}
+template <class Arch>
+void store_across(const block_group& g, std::size_t j, vf<Arch> v) noexcept {
+    float* p = g.y + j * g.element_stride;
+    if (g.lane_stride == 1 && g.blocks == lanes<Arch>)
+        store<Arch>(p, v);
+    else
+        store_some<Arch>(p, g.lane_stride, g.blocks, v);
+}
+
+/// A group in every case. x is read again after what is shared is known; y may be x.
+template <class Arch, class Step>
+void run_group(const block_group& g, const Step& step) noexcept {
+    const bool random = step.rules.how == rounding::stochastic;
+    const auto bits = [&](std::size_t j) {
+        return random ? random_lanes<Arch>(step.rules.seed, g.index + j * g.element_stride, g.lane_stride) : vi<Arch>(0);
+    };
+    seen<Arch> all;
+    for (std::size_t j = 0; j < g.length; ++j) all.add(load_across<Arch>(g, j));
+    auto shared = step.plan(all);
+    if constexpr (requires { step.raise(shared, vi<Arch>(0)); }) {
+        if (step.bump) {
+            vi<Arch> by(0);
+            for (std::size_t j = 0; j < g.length; ++j) by = by | step.exceeds(load_across<Arch>(g, j), shared, bits(j));
+            shared = step.raise(shared, by);
+        }
+    }
+    const std::size_t sub = step.sub_block_size > 0 ? static_cast<std::size_t>(step.sub_block_size) : g.length;
+    for (std::size_t begin = 0; begin < g.length; begin += sub) {
+        const std::size_t end = std::min(begin + sub, g.length);
+        auto mine = shared;
+        if constexpr (requires { step.narrow(shared, all); }) {
+            if (step.sub_block_size > 0) {
+                seen<Arch> part;
+                for (std::size_t j = begin; j < end; ++j) part.add(load_across<Arch>(g, j));
+                mine = step.narrow(shared, part);
+            }
+        }
+        for (std::size_t j = begin; j < end; ++j) store_across<Arch>(g, j, step.apply(load_across<Arch>(g, j), mine, bits(j)));
+    }
+}
+
+/// `blocks` blocks of `length` elements at the given strides.
+template <class Arch, class Step>
+void run_groups(block_group all, const Step& step) noexcept {
+    const std::size_t count = all.blocks;
+    for (std::size_t i = 0; i < count; i += lanes<Arch>) {
+        block_group g = all;
+        g.x += i * all.lane_stride;
+        g.y += i * all.lane_stride;
+        g.index += i * all.lane_stride;
+        g.blocks = std::min(lanes<Arch>, count - i);
+        run_group<Arch>(g, step);
+    }
+}
+
+/// Blocks along `axis` of the whole array.
+template <class Arch, class Step>
+void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noexcept {
+    const std::size_t size = static_cast<std::size_t>(step.block_size);
+    const std::size_t whole = axis.length / size, rest = axis.length % size;
+    if (axis.inner == 1) {
+        if (rest == 0) {
+            run_groups<Arch>({x, y, size, 1, axis.outer * whole, size, 0}, step);
+            return;
+        }
+        for (std::size_t o = 0; o < axis.outer; ++o) {
+            const std::size_t at = o * axis.length;
+            run_groups<Arch>({x + at, y + at, size, 1, whole, size, at}, step);
+        }
+        const std::size_t at = whole * size;
+        run_groups<Arch>({x + at, y + at, axis.length, 1, axis.outer, rest, at}, step);
+        return;
+    }
+    for (std::size_t o = 0; o < axis.outer; ++o) {
+        for (std::size_t begin = 0; begin < axis.length; begin += size) {
+            const std::size_t at = (o * axis.length + begin) * axis.inner;
+            run_groups<Arch>({x + at, y + at, 1, axis.inner, axis.inner, std::min(size, axis.length - begin), at}, step);
+        }
+    }
+}
+
+}  // namespace qk::kernels

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a format and its parameters to a step and a driver: one function a family, the same for formats known early or late.
+#pragma once
+
+#include <cstring>
+
+#include "qk/formats/format.hpp"
+#include "qk/kernels/block_driver.hpp"
+#include "qk/kernels/elementwise_driver.hpp"
+#include "qk/kernels/integer_step.hpp"
+#include "qk/parameters.hpp"
+
+namespace qk::kernels {
+
+/// `inner` == 0 stands for one row of everything.
+constexpr along_axis resolve(along_axis a, std::size_t size) { return a.inner == 0 ? along_axis{1, size, 1} : a; }
+
+// ---- elementwise formats: one scale for a row, or one for each element of it
+
+template <class Arch>
+void run_uniform(floating f, const float* x, float* y, std::size_t n, std::uint64_t index, float scale, std::int64_t, const semantics& how,
+                 bool) noexcept {
+    if (f == fp32 && scale == 1.0f && !how.flush_inputs && !how.flush_outputs) {
+        if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));
+        return;
+    }
+    run_row<Arch>(x, y, n, index, floating_step<Arch>(f, how, vf<Arch>(scale), scale != 1.0f));
+}
+
+template <class Arch>
+void run_uniform(integer f, const float* x, float* y, std::size_t n, std::uint64_t index, float scale, std::int64_t zero, const semantics& how,
+                 bool one_scale) noexcept {
+    run_row<Arch>(x, y, n, index, integer_step<Arch>(rules_of(f, how, one_scale), scale, zero));
+}
+
+template <class Arch>
+void run_parallel(floating f, const float* x, float* y, std::size_t n, std::uint64_t index, const float* scale, const std::int64_t*,
+                  const semantics& how) noexcept {
+    for (std::size_t i = 0; i < n; i += lanes<Arch>) {
+        const std::size_t count = std::min(lanes<Arch>, n - i);
+        run_row<Arch>(x + i, y + i, count, index + i, floating_step<Arch>(f, how, load_some<Arch>(scale + i, 1, count), true));
+    }
+}
+
+template <class Arch>
+void run_parallel(integer f, const float* x, float* y, std::size_t n, std::uint64_t index, const float* scale, const std::int64_t* zero,
+                  const semantics& how) noexcept {
+    const integer_rules rules = rules_of(f, how, false);
+    for (std::size_t i = 0; i < n; i += lanes<Arch>) {
+        const std::size_t count = std::min(lanes<Arch>, n - i);
+        const std::int64_t* z = zero == nullptr ? nullptr : zero + i;
+        run_row<Arch>(x + i, y + i, count, index + i, integer_step<Arch>(rules, load_some<Arch>(scale + i, 1, count), z, count));
+    }
+}
+
+/// A scale for each run of `block` elements along the axis (1: per channel).
+template <class Arch, class Format>
+void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std::size_t block, std::span<const float> scale,
+                std::span<const std::int64_t> zero, bool per_outer, const semantics& how) noexcept {
+    const std::size_t blocks = block == 0 ? 0 : (axis.length + block - 1) / block;
+    for (std::size_t o = 0; o < axis.outer; ++o) {
+        for (std::size_t b = 0; b < blocks; ++b) {
+            const std::size_t begin = b * block, rows = std::min(block, axis.length - begin);
+            const std::size_t at = (o * axis.length + begin) * axis.inner;
+            if (per_outer && axis.inner > 1) {  // [outer][blocks][inner] scales
+                const std::size_t s = (o * blocks + b) * axis.inner;
+                for (std::size_t r = 0; r < rows; ++r) {
+                    const std::size_t row = at + r * axis.inner;
+                    run_parallel<Arch>(f, x + row, y + row, axis.inner, row, scale.data() + s, zero.empty() ? nullptr : zero.data() + s, how);
+                }
+            } else {
+                const std::size_t s = per_outer ? o * blocks + b : b;
+                run_uniform<Arch>(f, x + at, y + at, rows * axis.inner, at, scale[s], zero.empty() ? 0 : zero[s], how, false);
+            }
+        }
+    }
+}
+
+template <class Arch, class Format>
+void run_per_channel(const Format& f, const float* x, float* y, const per_channel& p, along_axis axis, const semantics& how) noexcept {
+    if (axis.inner == 1) {  // a channel for each element of a row
+        for (std::size_t o = 0; o < axis.outer; ++o) {
+            const std::size_t at = o * axis.length;
+            run_parallel<Arch>(f, x + at, y + at, axis.length, at, p.scale.data(), p.zero_point.empty() ? nullptr : p.zero_point.data(), how);
+        }
+        return;
+    }
+    run_scaled<Arch>(f, x, y, axis, 1, p.scale, p.zero_point, false, how);
+}
+
+// ---- block formats
+
+template <class Arch>
+void run_block_format(const block_float& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
+    run_blocks<Arch>(x, y, axis, block_float_step<Arch>(f, how));
+}
+template <class Arch>
+void run_block_format(const microexponent& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
+    run_blocks<Arch>(x, y, axis, block_float_step<Arch>(f, how));
+}
+template <class Arch>
+void run_block_format(const microscaling& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
+    run_blocks<Arch>(x, y, axis, microscaling_step<Arch>(f, how));
+}
+
+/// The largest finite magnitude of an array.
+template <class Arch>
+float largest_finite(const float* x, std::size_t n) noexcept {
+    seen<Arch> s;
+    std::size_t i = 0;
+    for (; i + lanes<Arch> <= n; i += lanes<Arch>) s.add(load<Arch>(x + i));
+    if (i < n) s.add(load_some<Arch>(x + i, 1, n - i));
+    alignas(64) std::int32_t lane[lanes<Arch>];
+    store<Arch>(lane, s.finite);
+    return std::bit_cast<float>(*std::max_element(lane, lane + lanes<Arch>));
+}
+
+template <class Arch>
+void run_block_format(const nvfloat& f, const float* x, float* y, along_axis axis, float t, const semantics& how) noexcept {
+    if (t == 0.0f) {
+        const float limit = static_cast<float>(max_value(f.scale) * max_value(f.element));
+        t = largest_finite<Arch>(x, axis.outer * axis.length * axis.inner) / limit;
+    }
+    run_blocks<Arch>(x, y, axis, nvfloat_step<Arch>(f, how, t));
+}
+
+template <class Format>
+inline constexpr bool is_block_family = requires(const Format& f) { f.block_size; };
+
+}  // namespace qk::kernels

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vector vocabulary of the kernels, over xsimd 8.1 and later. The only file that includes xsimd.
+//
+// Everything here and above is a template on the architecture, so that one program may link the kernels compiled for several.
+// Values are compared as integers: of two finite floats' magnitudes, the larger one has the larger bits, NaN is above Inf, and nothing
+// depends on the order of NaN in min and max (which differs between xsimd's versions) or on flush-to-zero modes.
+#pragma once
+
+#if defined(__FAST_MATH__)
+#error "qk's results are defined bit for bit, and -ffast-math (or -Ofast) permits other ones: compile this file without it"
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wuninitialized"  // g++ 12's own avx512fintrin.h
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#endif
+#include <xsimd/xsimd.hpp>
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+namespace qk::kernels {
+
+/// The best architecture that this translation unit is compiled for.
+using native = xsimd::default_arch;
+
+template <class Arch>
+using vf = xsimd::batch<float, Arch>;
+template <class Arch>
+using vi = xsimd::batch<std::int32_t, Arch>;
+template <class Arch>
+using vu = xsimd::batch<std::uint32_t, Arch>;
+template <class Arch>
+using mask = xsimd::batch_bool<std::int32_t, Arch>;
+
+template <class Arch>
+inline constexpr std::size_t lanes = vf<Arch>::size;
+
+template <class Arch>
+vi<Arch> as_int(vf<Arch> v) noexcept {
+    return vi<Arch>(__builtin_bit_cast(typename vi<Arch>::register_type, v.data));
+}
+template <class Arch>
+vi<Arch> as_int(vu<Arch> v) noexcept {
+    return vi<Arch>(__builtin_bit_cast(typename vi<Arch>::register_type, v.data));
+}
+template <class Arch>
+vu<Arch> as_unsigned(vi<Arch> v) noexcept {
+    return vu<Arch>(__builtin_bit_cast(typename vu<Arch>::register_type, v.data));
+}
+template <class Arch>
+vf<Arch> as_float(vi<Arch> v) noexcept {
+    return vf<Arch>(__builtin_bit_cast(typename vf<Arch>::register_type, v.data));
+}
+
+template <class Arch>
+vf<Arch> load(const float* p) noexcept {
+    return vf<Arch>::load_unaligned(p);
+}
+template <class Arch>
+vi<Arch> load(const std::int32_t* p) noexcept {
+    return vi<Arch>::load_unaligned(p);
+}
+template <class Arch>
+void store(float* p, vf<Arch> v) noexcept {
+    v.store_unaligned(p);
+}
+template <class Arch>
+void store(std::int32_t* p, vi<Arch> v) noexcept {
+    v.store_unaligned(p);
+}
+
+/// A vector of `count` floats that lie `stride` apart; the other lanes are 0.
+template <class Arch>
+vf<Arch> load_some(const float* p, std::size_t stride, std::size_t count) noexcept {
+    alignas(64) float lane[lanes<Arch>] = {};
+    for (std::size_t i = 0; i < count; ++i) lane[i] = p[i * stride];
+    return load<Arch>(lane);
+}
+template <class Arch>
+void store_some(float* p, std::size_t stride, std::size_t count, vf<Arch> v) noexcept {
+    alignas(64) float lane[lanes<Arch>];
+    store<Arch>(lane, v);
+    for (std::size_t i = 0; i < count; ++i) p[i * stride] = lane[i];
+}
+
+/// {0, 1, 2, ...}
+template <class Arch>
+vi<Arch> iota() noexcept {
+    alignas(64) std::int32_t lane[lanes<Arch>];
+    for (std::size_t i = 0; i < lanes<Arch>; ++i) lane[i] = static_cast<std::int32_t>(i);
+    return load<Arch>(lane);
+}
+
+/// The same value, of which the compiler knows nothing: a product behind it cannot be contracted with a sum into an fma.
+template <class Arch>
+vf<Arch> rounded(vf<Arch> v) noexcept {
+#if defined(__AVX512F__)
+    asm("" : "+v"(v.data));
+#elif defined(__SSE2__)
+    asm("" : "+x"(v.data));
+#elif defined(__ARM_NEON)
+    asm("" : "+w"(v.data));
+#endif
+    return v;
+}
+
+}  // namespace qk::kernels

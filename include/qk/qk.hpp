@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything below the graph layer.
+#pragma once
+
+#include "qk/fake_quantize.hpp"
+#include "qk/formats/format.hpp"
+#include "qk/parameters.hpp"
+#include "qk/rounding.hpp"
+#include "qk/semantics.hpp"
