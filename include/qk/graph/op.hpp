@@ -107,11 +107,6 @@ class op_context {
     op_context with(std::span<const tensor> inputs, std::span<tensor> outputs) const {
         return {*node_, inputs, outputs, *memory_, *subgraphs_};
     }
-    /// Calls another operator's function on other tensors, as this node.
-    void call(void (*body)(op_context&), std::span<const tensor> inputs, std::span<tensor> outputs) {
-        op_context inner(*node_, inputs, outputs, *memory_, *subgraphs_);
-        body(inner);
-    }
     /// Runs a graph attribute (If, Loop, Scan) with the given inputs; outer values are visible to it by name.
     std::vector<tensor> run_subgraph(const onnx::GraphProto& graph, std::span<const tensor> inputs) { return (*subgraphs_)(graph, inputs); }
 

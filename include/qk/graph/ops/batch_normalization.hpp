@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/pool.hpp"
 
 namespace qk::graph::ops {
@@ -69,7 +69,7 @@ void batch_normalization_of(op_context& c) {
         tensor running = c.scratch(data_type::float32, old.shape());
         for (std::size_t k = 0; k < scale.size(); ++k)
             running.as<float>()[k] = static_cast<float>((o == 1 ? given_mean : given_variance)[k] * momentum + (o == 1 ? mean : variance)[k] * (1 - momentum));
-        if (old.type() == data_type::float32 || is_half(x.type())) {
+        if (old.type() == data_type::float32 || is_narrow_float(x.type())) {
             c.set_output(o, running);
         } else {
             tensor& wide = c.output(o, data_type::float64, old.shape());

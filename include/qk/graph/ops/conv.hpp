@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/matrix.hpp"
 #include "qk/graph/ops/window.hpp"
 
@@ -134,7 +134,7 @@ inline void conv(op_context& c) {
         case data_type::float32: return conv_of<float>(c);
         case data_type::float64: return conv_of<double>(c);
         case data_type::float16:
-        case data_type::bfloat16: return run_widened(c, c.input(0).type(), conv_of<float>);
+        case data_type::bfloat16: return through_float32<conv_of<float>>(c);
         default: c.fail(std::string("input of type ") + name_of(c.input(0).type()) + "; Conv takes floating-point types");
     }
 }

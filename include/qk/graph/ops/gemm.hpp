@@ -2,7 +2,7 @@
 // Gemm: alpha * A * B + beta * C, A and B possibly transposed, C broadcast to the result.
 #pragma once
 
-#include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/matrix.hpp"
 
 namespace qk::graph::ops {
@@ -43,7 +43,7 @@ inline void gemm(op_context& c) {
         case data_type::int64: return gemm_of<std::int64_t>(c);
         case data_type::uint64: return gemm_of<std::uint64_t>(c);
         case data_type::float16:
-        case data_type::bfloat16: return run_widened(c, c.input(0).type(), gemm_of<float>);
+        case data_type::bfloat16: return through_float32<gemm_of<float>>(c);
         default: c.fail(std::string("A of type ") + name_of(c.input(0).type()) + " is not a type of Gemm");
     }
 }

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/matrix.hpp"
 
 namespace qk::graph::ops {
@@ -74,7 +74,7 @@ inline void matmul(op_context& c) {
         case data_type::int64: return matmul_of<std::int64_t>(c);
         case data_type::uint64: return matmul_of<std::uint64_t>(c);
         case data_type::float16:
-        case data_type::bfloat16: return run_widened(c, c.input(0).type(), matmul_of<float>);
+        case data_type::bfloat16: return through_float32<matmul_of<float>>(c);
         default: c.fail(std::string("operand of type ") + name_of(c.input(0).type()) + " is not a type of MatMul");
     }
 }

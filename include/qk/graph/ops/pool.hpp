@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/window.hpp"
 
 namespace qk::graph::ops {
@@ -117,7 +117,7 @@ inline void max_pool(op_context& c) {
         case data_type::int8: return max_pool_of<std::int8_t>(c);
         case data_type::uint8: return max_pool_of<std::uint8_t>(c);
         case data_type::float16:
-        case data_type::bfloat16: return run_widened(c, c.input(0).type(), max_pool_of<float>);
+        case data_type::bfloat16: return through_float32<max_pool_of<float>>(c);
         default: c.fail(std::string("input of type ") + name_of(c.input(0).type()) + " is not a type of MaxPool");
     }
 }
@@ -194,7 +194,7 @@ void floating_only(op_context& c) {
         case data_type::float32: return Single(c);
         case data_type::float64: return Double(c);
         case data_type::float16:
-        case data_type::bfloat16: return run_widened(c, c.input(0).type(), Single);
+        case data_type::bfloat16: return through_float32<Single>(c);
         default: c.fail(std::string("input of type ") + name_of(c.input(0).type()) + " is not a floating-point type");
     }
 }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Working memory of one thread: buffers come back to a free list when their last tensor goes, so a run holds what is alive at once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "qk/graph/op.hpp"
+
+namespace qk::graph::execute {
+
+/// Buffers are rounded up to a quarter of a power of two (at most 25 % waste) and reused within their class. A buffer may be
+/// released on any thread, and may outlive the arena.
+class arena : public allocator {
+  public:
+    arena() : core_(std::make_shared<core>()) {}
+
+    std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+        const int c = class_of(bytes);
+        std::byte* p = nullptr;
+        {
+            const std::lock_guard lock(core_->mutex);
+            auto& list = core_->free[static_cast<std::size_t>(c)];
+            if (!list.empty()) {
+                p = list.back();
+                list.pop_back();
+            } else {
+                core_->held += size_of_class(c);
+            }
+        }
+        if (p == nullptr) p = static_cast<std::byte*>(::operator new(size_of_class(c), std::align_val_t{64}));
+        return {p, [k = core_, c](std::byte* q) {
+                    const std::lock_guard lock(k->mutex);
+                    k->free[static_cast<std::size_t>(c)].push_back(q);
+                }};
+    }
+
+    /// Bytes taken from the system so far: the most that was alive at once, in each size class.
+    std::size_t held() const {
+        const std::lock_guard lock(core_->mutex);
+        return core_->held;
+    }
+
+  private:
+    // Classes 0, 1, 2, 3 of octave k: 2^k * (4, 5, 6, 7) / 4, starting at 256 bytes. 64 bytes on top for vector reads past the end.
+    static int class_of(std::size_t bytes) {
+        const std::size_t n = std::max<std::size_t>(bytes + 64, 256);
+        const int octave = static_cast<int>(std::bit_width(n)) - 1;
+        const std::size_t quarter = (n - 1) >> (octave - 2);  // 3 (exactly a power of two) to 7
+        return (octave - 8) * 4 + static_cast<int>(quarter) - 3;
+    }
+    static std::size_t size_of_class(int c) { return static_cast<std::size_t>(4 + c % 4) << (c / 4 + 6); }
+
+    struct core {
+        std::mutex mutex;
+        std::array<std::vector<std::byte*>, 160> free;
+        std::size_t held = 0;
+        ~core() {
+            for (auto& list : free)
+                for (std::byte* p : list) ::operator delete(p, std::align_val_t{64});
+        }
+    };
+    std::shared_ptr<core> core_;
+};
+
+}  // namespace qk::graph::execute
