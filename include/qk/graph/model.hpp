@@ -17,6 +17,7 @@ class ModelProto;
 class GraphProto;
 class NodeProto;
 class TensorProto;
+class SparseTensorProto;
 }  // namespace onnx
 
 namespace qk::graph {
@@ -63,11 +64,14 @@ class model {
     int opset(std::string_view domain) const;        ///< 0: not imported
     int node_index(std::string_view name) const;     ///< index into graph().node(), or -1
     int producer(std::string_view tensor) const;     ///< index of the node that makes it, or -1
-    struct use { int node; int input; };             ///< node -1: graph output number `input`
-    const std::vector<use>& uses(std::string_view tensor) const;
+    struct use { int node; int input; };             ///< node -1: graph output number `input`; input -1: read inside a subgraph of the node
+    const std::vector<use>& uses(std::string_view tensor) const;  ///< by every graph node, in order, then by graph outputs
     bool is_constant(std::string_view tensor) const; ///< an initializer (Constant nodes become initializers in fold_constants)
     /// The initializer's value. Error if there is none or its data does not fit its shape.
     tensor constant(std::string_view name) const;
+
+    const std::string& label() const;                ///< the file's name, for messages
+    const std::filesystem::path& folder() const;     ///< where it came from; empty: memory
 
   private:
     model();
@@ -76,8 +80,10 @@ class model {
     std::unique_ptr<index> index_;
 };
 
-/// TensorProto of any type (raw data, typed fields, packed 4-bit, ...) to a tensor and back.
+/// TensorProto of any type but strings (raw data, typed fields, packed 2 and 4 bits, external data in `folder`) to a tensor and back.
+/// Throws error naming the tensor: data that does not fit the shape, absurd shapes, external data outside the folder.
 tensor to_tensor(const onnx::TensorProto& proto, const std::filesystem::path& folder = {});
+tensor to_tensor(const onnx::SparseTensorProto& proto);  ///< dense
 void to_proto(const tensor& value, const std::string& name, onnx::TensorProto& out);
 
 /// Constant nodes and nodes of constants become initializers (what is larger than `limit` bytes stays computed).
@@ -86,3 +92,9 @@ void fold_constants(model& m, std::size_t limit = std::size_t{1} << 26);
 void fold_batch_normalization(model& m);
 
 }  // namespace qk::graph
+
+#ifndef QK_GRAPH_COMPILED
+#include "qk/graph/fold-inl.hpp"
+#include "qk/graph/model-inl.hpp"
+#include "qk/graph/tensor_proto-inl.hpp"
+#endif
