@@ -50,8 +50,8 @@ inline float to_grid(floating f, double x, const semantics& how, std::uint32_t r
     if (std::isinf(x)) return overflow(f, x, how);
     if (x != 0) {
         const int e = exponent_of(x);
-        const double step = power_of_two((e > min_exponent(f) ? e : min_exponent(f)) - f.mantissa_bits);
-        const double y = round_whole(x / step, how.rounding, random) * step;
+        const int step = (e > min_exponent(f) ? e : min_exponent(f)) - f.mantissa_bits;
+        const double y = round_whole(x * power_of_two(-step), how.rounding, random) * power_of_two(step);
         if (std::fabs(y) > max_value(f)) return overflow(f, x, how);
         if (y != 0) return static_cast<float>(y);
     }
