@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// exp, log, tanh, erf and friends for float32, as branch-free vector code: about 1 to 2 units in the last place
+// (tests/graph/vector_math.cpp says how many), and the same bits for an element wherever it stands.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+
+namespace qk::graph::ops {
+
+#if defined(__AVX512F__)
+inline constexpr std::size_t vector_bytes = 64;
+#elif defined(__AVX__)
+inline constexpr std::size_t vector_bytes = 32;
+#else
+inline constexpr std::size_t vector_bytes = 16;
+#endif
+
+// The compilers' own vectors (g++, clang): arithmetic, comparison and ?: by lane. A scalar operand is repeated.
+using vfloat = float __attribute__((vector_size(vector_bytes)));
+using vint = std::int32_t __attribute__((vector_size(vector_bytes)));
+using vuint = std::uint32_t __attribute__((vector_size(vector_bytes)));
+inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(float);
+
+inline vfloat vector_load(const float* p) { vfloat v; std::memcpy(&v, p, sizeof v); return v; }
+inline void vector_store(float* p, vfloat v) { std::memcpy(p, &v, sizeof v); }
+inline vfloat vector_fill(float x) { return vfloat{} + x; }
+inline vfloat vector_abs(vfloat x) { return std::bit_cast<vfloat>(std::bit_cast<vuint>(x) & 0x7fffffffu); }
+inline vfloat vector_sign_of(vfloat magnitude, vfloat sign) {
+    return std::bit_cast<vfloat>((std::bit_cast<vuint>(magnitude) & 0x7fffffffu) | (std::bit_cast<vuint>(sign) & 0x80000000u));
+}
+/// max(x, low) and min(x, high) that keep NaN in x.
+inline vfloat vector_at_least(vfloat x, vfloat low) { return x < low ? low : x; }
+inline vfloat vector_at_most(vfloat x, vfloat high) { return x > high ? high : x; }
+
+/// y[i] = f(x[i]) by whole vectors. The last, partial one is padded and goes through the same code, so that an element's
+/// result does not depend on where in the buffer it stands. y may be x.
+template <class F> void map_vectors(const float* x, float* y, std::size_t n, F f) {
+    std::size_t i = 0;
+    for (; i + vector_lanes <= n; i += vector_lanes) vector_store(y + i, f(vector_load(x + i)));
+    if (i < n) {
+        float pad[vector_lanes] = {};
+        std::memcpy(pad, x + i, (n - i) * sizeof(float));
+        vector_store(pad, f(vector_load(pad)));
+        std::memcpy(y + i, pad, (n - i) * sizeof(float));
+    }
+}
+
+/// e^x. x = n ln2 + r with |r| <= ln2 / 2; e^r by a polynomial (error 4e-9); 2^n in two factors, for subnormal results.
+inline vfloat vexp(vfloat x) {
+    x = vector_at_most(vector_at_least(x, vector_fill(-104.0f)), vector_fill(89.0f));
+    const vfloat magic = vector_fill(0x1.8p23f);  // adding it rounds to an integer, which then stands in the low bits
+    const vfloat shifted = x * 0x1.715476p+0f + magic;
+    const vint n = std::bit_cast<vint>(std::bit_cast<vuint>(shifted) - std::bit_cast<vuint>(magic));
+    const vfloat k = shifted - magic;
+    const vfloat r = (x - k * 0x1.62e4p-1f) - k * 0x1.7f7d1cp-20f;  // ln2 = 0x1.62e4p-1 (exact times k) + the rest
+    vfloat p = r * 1.395048574e-03f + 8.368887939e-03f;
+    p = p * r + 4.166620597e-02f;
+    p = p * r + 1.666651815e-01f;
+    p = p * r + 0.5f;
+    p = p * (r * r) + r + 1.0f;
+    const vint half = n >> 1;
+    const vfloat first = std::bit_cast<vfloat>(std::bit_cast<vuint>(half + 127) << 23);
+    const vfloat second = std::bit_cast<vfloat>(std::bit_cast<vuint>(n - half + 127) << 23);
+    return p * first * second;
+}
+
+/// ln(x): x = m 2^e with m in [sqrt(1/2), sqrt(2)), a polynomial in m - 1.
+inline vfloat vlog(vfloat x) {
+    const vfloat tiny = vector_fill(std::numeric_limits<float>::min());
+    const auto subnormal = x < tiny;
+    const vfloat scaled = subnormal ? x * 0x1p23f : x;
+    const vuint bits = std::bit_cast<vuint>(scaled) - 0x3f3504f3u;  // the bits of sqrt(1/2): the exponent steps there
+    const vint e = (std::bit_cast<vint>(bits) >> 23);
+    const vfloat m = std::bit_cast<vfloat>((bits & 0x007fffffu) + 0x3f3504f3u);
+    const vfloat f = m - 1.0f;
+    vfloat p = f * 6.915368140e-02f - 1.178980768e-01f;
+    p = p * f + 1.187297627e-01f;
+    p = p * f - 1.238434836e-01f;
+    p = p * f + 1.421865821e-01f;
+    p = p * f - 1.666925102e-01f;
+    p = p * f + 2.000222653e-01f;
+    p = p * f - 2.499998659e-01f;
+    p = p * f + 3.333331048e-01f;
+    const vfloat k = __builtin_convertvector(e, vfloat) - (subnormal ? vector_fill(23.0f) : vector_fill(0.0f));
+    const vfloat ff = f * f;
+    vfloat y = k * 0x1.7f7d1cp-20f + ff * f * p;
+    y = y - ff * 0.5f;
+    y = (y + f) + k * 0x1.62e4p-1f;
+    constexpr float inf = std::numeric_limits<float>::infinity();
+    y = x == 0.0f ? vector_fill(-inf) : y;
+    y = x < 0.0f ? vector_fill(std::numeric_limits<float>::quiet_NaN()) : y;
+    return x < inf ? y : x + (x < 0.0f ? y : x);  // +Inf and NaN give themselves
+}
+
+/// ln(1 + u) for u >= 0, with the rounding error of 1 + u put right.
+inline vfloat vlog1p_positive(vfloat u) {
+    const vfloat s = 1.0f + u;
+    const vfloat lost = u - (s - 1.0f);
+    return s < std::numeric_limits<float>::infinity() ? vlog(s) + lost / s : s;
+}
+
+/// 1 / (1 + e^-x), from e^-|x| so that nothing overflows and small results keep their accuracy.
+inline vfloat vsigmoid(vfloat x) {
+    const vfloat e = vexp(-vector_abs(x));
+    return (x < 0.0f ? e : vector_fill(1.0f)) / (1.0f + e);
+}
+
+/// Below 0.625 an odd polynomial (error 4e-9), above it 1 - 2 / (e^2x + 1).
+inline vfloat vtanh(vfloat x) {
+    const vfloat a = vector_abs(x);
+    const vfloat z = x * x;
+    vfloat p = z * -5.717036780e-03f + 2.065057866e-02f;
+    p = p * z - 5.374349654e-02f;
+    p = p * z + 1.333149076e-01f;
+    p = p * z - 3.333328366e-01f;
+    const vfloat small = p * z * x + x;
+    const vfloat large = vector_sign_of(1.0f - 2.0f / (vexp(a + a) + 1.0f), x);
+    return a > 0.625f ? large : small;
+}
+
+/// Below 0.95 an odd polynomial, above it 1 - e^-q with q fitted to -ln(erfc).
+inline vfloat verf(vfloat x) {
+    const vfloat a = vector_at_most(vector_abs(x), vector_fill(4.0f));
+    const vfloat z = x * x;
+    vfloat p = z * 8.215423441e-05f - 8.105965098e-04f;
+    p = p * z + 5.197796971e-03f;
+    p = p * z - 2.685810439e-02f;
+    p = p * z + 1.128367260e-01f;
+    p = p * z - 3.761263192e-01f;
+    p = p * z + 1.283792257e-01f;  // the rest of 2 / sqrt(pi), so that x itself is added exactly
+    vfloat q = a * 2.149611282e-05f - 4.391063703e-04f;
+    q = q * a + 4.193610977e-03f;
+    q = q * a - 2.517896704e-02f;
+    q = q * a + 1.083724797e-01f;
+    q = q * a + 6.332626343e-01f;
+    q = q * a + 1.129556775e+00f;
+    q = q * a - 1.834441500e-04f;
+    const vfloat large = vector_sign_of(1.0f - vexp(-q), x);
+    return a > 0.95f ? large : p * x + x;
+}
+
+/// ln(1 + e^x) without overflow.
+inline vfloat vsoftplus(vfloat x) { return vector_at_least(x, vector_fill(0.0f)) + vlog1p_positive(vexp(-vector_abs(x))); }
+
+/// Sum of a row in a fixed order: lanes first, then across them. The same for any alignment of the row.
+inline float vector_sum(const float* x, std::size_t n) {
+    vfloat total[4] = {};
+    std::size_t i = 0;
+    for (; i + 4 * vector_lanes <= n; i += 4 * vector_lanes)
+        for (std::size_t k = 0; k < 4; ++k) total[k] += vector_load(x + i + k * vector_lanes);
+    for (; i + vector_lanes <= n; i += vector_lanes) total[0] += vector_load(x + i);
+    if (i < n) {
+        float pad[vector_lanes] = {};
+        std::memcpy(pad, x + i, (n - i) * sizeof(float));
+        total[0] += vector_load(pad);
+    }
+    const vfloat all = (total[0] + total[1]) + (total[2] + total[3]);
+    float lanes[vector_lanes];
+    vector_store(lanes, all);
+    for (std::size_t width = vector_lanes / 2; width > 0; width /= 2)
+        for (std::size_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
+    return lanes[0];
+}
+
+/// Largest element of a row; NaN if there is one. n > 0.
+inline float vector_max(const float* x, std::size_t n) {
+    vfloat top = vector_fill(x[0]);
+    const auto larger = [](vfloat a, vfloat b) { return b > a ? b : (b == b ? a : b); };
+    std::size_t i = 0;
+    for (; i + vector_lanes <= n; i += vector_lanes) top = larger(top, vector_load(x + i));
+    float lanes[vector_lanes];
+    vector_store(lanes, top);
+    float m = lanes[0];
+    const auto take = [&](float v) { if (!(v <= m) && m == m) m = v; };
+    for (const float v : lanes) take(v);
+    for (; i < n; ++i) take(x[i]);
+    return m;
+}
+
+}  // namespace qk::graph::ops
