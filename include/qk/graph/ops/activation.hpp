@@ -25,7 +25,7 @@ template <class V> V like(double c) {
 }
 
 /// y = f(x), f a generic lambda over float vectors and double.
-template <class F> void map_activation(op_context& call, F f) {
+template <class F> tensor& map_activation(op_context& call, F f) {
     const tensor& x = call.input(0);
     tensor& y = call.output(0, x.type(), x.shape());
     dispatch(call, x.type(), float_types, [&]<class T>(type_tag<T>) {
@@ -34,6 +34,7 @@ template <class F> void map_activation(op_context& call, F f) {
         if constexpr (std::is_same_v<T, float>) map_vectors(from, to, x.size(), f);
         else for (std::size_t i = 0; i < x.size(); ++i) to[i] = f(from[i]);
     });
+    return y;
 }
 
 inline void leaky_relu(op_context& call) {
@@ -90,6 +91,17 @@ inline void swish(op_context& call) {
     map_activation(call, [=]<class V>(V x) -> V { return x * any_sigmoid(x * like<V>(alpha)); });
 }
 
+/// swish(gate) * value
+inline void swiglu(op_context& call) {
+    const double alpha = call.node().get_float("alpha", 1.0f);
+    const tensor& value = call.input(1);
+    if (value.shape() != call.input(0).shape() || value.type() != call.input(0).type()) call.fail("the inputs differ in shape or type");
+    tensor& y = map_activation(call, [=]<class V>(V x) -> V { return x * any_sigmoid(x * like<V>(alpha)); });
+    dispatch(call, value.type(), float_types, [&]<class T>(type_tag<T>) {
+        for (std::size_t i = 0; i < value.size(); ++i) y.as<T>()[i] *= value.as<T>()[i];
+    });
+}
+
 inline void shrink(op_context& call) {
     const double lambd = call.node().get_float("lambd", 0.5f), bias = call.node().get_float("bias", 0.0f);
     const tensor& x = call.input(0);
@@ -130,6 +142,7 @@ inline constexpr op_entry activation_ops[] = {
     {"", "HardSigmoid", 1, through_float32<hard_sigmoid>},
     {"", "ThresholdedRelu", 1, through_float32<thresholded_relu>},
     {"", "Swish", 24, through_float32<swish>},
+    {"", "SwiGLU", 28, through_float32<swiglu>},
     {"", "Shrink", 9, through_float32<shrink>},
     {"", "PRelu", 1, through_float32<prelu>},
 };

@@ -147,39 +147,34 @@ inline vfloat verf(vfloat x) {
 /// ln(1 + e^x) without overflow.
 inline vfloat vsoftplus(vfloat x) { return vector_at_least(x, vector_fill(0.0f)) + vlog1p_positive(vexp(-vector_abs(x))); }
 
-/// Sum of a row in a fixed order: lanes first, then across them. The same for any alignment of the row.
-inline float vector_sum(const float* x, std::size_t n) {
-    vfloat total[4] = {};
+/// fold(...fold(start, map(x[0]))..., map(x[n-1])) in an order that depends on n alone: lanes first, then across them.
+/// `start` is neutral. map and fold are generic over float and vfloat.
+template <class Map, class Fold> float fold_row(const float* x, std::size_t n, float start, Map map, Fold fold) {
+    vfloat part[4];
+    for (vfloat& p : part) p = vector_fill(start);
     std::size_t i = 0;
     for (; i + 4 * vector_lanes <= n; i += 4 * vector_lanes)
-        for (std::size_t k = 0; k < 4; ++k) total[k] += vector_load(x + i + k * vector_lanes);
-    for (; i + vector_lanes <= n; i += vector_lanes) total[0] += vector_load(x + i);
-    if (i < n) {
-        float pad[vector_lanes] = {};
-        std::memcpy(pad, x + i, (n - i) * sizeof(float));
-        total[0] += vector_load(pad);
-    }
-    const vfloat all = (total[0] + total[1]) + (total[2] + total[3]);
+        for (std::size_t k = 0; k < 4; ++k) part[k] = fold(part[k], map(vector_load(x + i + k * vector_lanes)));
+    for (; i + vector_lanes <= n; i += vector_lanes) part[0] = fold(part[0], map(vector_load(x + i)));
     float lanes[vector_lanes];
-    vector_store(lanes, all);
+    vector_store(lanes, fold(fold(part[0], part[1]), fold(part[2], part[3])));
+    for (std::size_t k = 0; i < n; ++i, ++k) lanes[k] = fold(lanes[k], map(x[i]));
     for (std::size_t width = vector_lanes / 2; width > 0; width /= 2)
-        for (std::size_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
+        for (std::size_t k = 0; k < width; ++k) lanes[k] = fold(lanes[k], lanes[k + width]);
     return lanes[0];
 }
 
-/// Largest element of a row; NaN if there is one. n > 0.
+inline float vector_sum(const float* x, std::size_t n) {
+    return fold_row(x, n, 0.0f, [](auto v) { return v; }, [](auto a, auto b) { return a + b; });
+}
+
+/// The larger or smaller of two, NaN if either is: for one element and for vectors.
+struct vector_larger { template <class V> V operator()(V a, V b) const { return a > b ? a : (a == a ? b : a); } };
+struct vector_smaller { template <class V> V operator()(V a, V b) const { return a < b ? a : (a == a ? b : a); } };
+
+/// Largest element of a row (-Inf if it is empty); NaN if there is one.
 inline float vector_max(const float* x, std::size_t n) {
-    vfloat top = vector_fill(x[0]);
-    const auto larger = [](vfloat a, vfloat b) { return b > a ? b : (b == b ? a : b); };
-    std::size_t i = 0;
-    for (; i + vector_lanes <= n; i += vector_lanes) top = larger(top, vector_load(x + i));
-    float lanes[vector_lanes];
-    vector_store(lanes, top);
-    float m = lanes[0];
-    const auto take = [&](float v) { if (!(v <= m) && m == m) m = v; };
-    for (const float v : lanes) take(v);
-    for (; i < n; ++i) take(x[i]);
-    return m;
+    return fold_row(x, n, -std::numeric_limits<float>::infinity(), [](auto v) { return v; }, vector_larger{});
 }
 
 }  // namespace qk::graph::ops

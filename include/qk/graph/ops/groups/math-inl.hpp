@@ -2,10 +2,17 @@
 // Operators that work element by element.
 #pragma once
 
+#include "qk/graph/ops/activation.hpp"
+#include "qk/graph/ops/binary.hpp"
+#include "qk/graph/ops/comparison.hpp"
+#include "qk/graph/ops/unary.hpp"
+#include "qk/graph/ops/variadic.hpp"
 #include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group math_group() { return {}; }
+QK_GRAPH_INLINE op_group math_group() {
+    return join(activation_ops, binary_ops, comparison_ops, unary_ops, variadic_ops);
+}
 
 }  // namespace qk::graph::ops

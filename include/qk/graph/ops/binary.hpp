@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic of two operands with broadcasting: Add, Sub, Mul, Div, Mod, Pow, shifts and bitwise operators.
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "qk/graph/ops/broadcast.hpp"
+
+namespace qk::graph::ops {
+
+/// The second operand as numpy broadcasting wants it. Before opset 7 `broadcast` allowed it and `axis` said where B's shape sits in A's.
+inline tensor aligned_operand(const op_context& call, const tensor& a, const tensor& b) {
+    if (call.node().version() >= 7 || !call.node().has("axis") || b.rank() >= a.rank()) return b;
+    const std::size_t axis = normal_axis(call, call.node().get_int("axis", 0), a.rank());
+    if (axis + b.rank() > a.rank()) call.fail("axis leaves no room for the second operand's shape");
+    dims shape = b.shape();
+    shape.resize(a.rank() - axis, 1);
+    return b.reshaped(shape);
+}
+
+/// y = f(a, b); both operands have one type of the list, `Y` (void: the same type) is the result's.
+template <const auto& Types, class Y = void, class F> void map_binary(op_context& call, F f) {
+    const tensor& a = call.input(0);
+    const tensor b = aligned_operand(call, a, call.input(1));
+    if (a.type() != b.type()) call.fail(std::string("operands differ in type: ") + name_of(a.type()) + " and " + name_of(b.type()));
+    const tensor* operands[] = {&a, &b};
+    const dims shape = broadcast_shape(call, operands);
+    dispatch(call, a.type(), Types, [&]<class T>(type_tag<T>) {
+        using result = std::conditional_t<std::is_void_v<Y>, T, Y>;
+        tensor& y = call.output(0, type_of<result>, shape);
+        map_broadcast<T, T, result>(shape, a, b, y, f);
+    });
+}
+
+/// Integers wrap; they are computed unsigned and at least 32 bits wide, where wrapping is defined.
+template <class T> using wrapping = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<std::conditional_t<std::is_integral_v<T>, T, int>>>;
+
+namespace functions {
+struct add {
+    template <class T> T operator()(T a, T b) const {
+        if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<wrapping<T>>(a) + static_cast<wrapping<T>>(b));
+        else return a + b;
+    }
+};
+struct subtract {
+    template <class T> T operator()(T a, T b) const {
+        if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<wrapping<T>>(a) - static_cast<wrapping<T>>(b));
+        else return a - b;
+    }
+};
+struct multiply {
+    template <class T> T operator()(T a, T b) const {
+        if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<wrapping<T>>(a) * static_cast<wrapping<T>>(b));
+        else return a * b;
+    }
+};
+/// Integers truncate; x / 0 is 0, and the lowest integer over -1 wraps, so that no input traps.
+struct divide {
+    template <class T> T operator()(T a, T b) const {
+        if constexpr (std::is_integral_v<T>) {
+            if (b == 0) return 0;
+            if constexpr (std::is_signed_v<T>) if (b == T{-1}) return subtract{}(T{0}, a);
+            return static_cast<T>(a / b);
+        } else return a / b;
+    }
+};
+/// fmod=1: the sign of the dividend (C). fmod=0: the sign of the divisor (Python).
+struct modulo {
+    bool c_sign;
+    template <class T> T operator()(T a, T b) const {
+        if constexpr (std::is_integral_v<T>) {
+            if (b == 0) return 0;
+            if constexpr (std::is_signed_v<T>) {
+                if (b == T{-1}) return 0;
+                const T r = static_cast<T>(a % b);
+                return !c_sign && r != 0 && (r < 0) != (b < 0) ? static_cast<T>(r + b) : r;
+            } else return static_cast<T>(a % b);
+        } else {
+            const T r = std::fmod(a, b);
+            if (c_sign) return r;
+            if (r == 0) return std::copysign(r, b);
+            return (r < 0) != (b < 0) ? r + b : r;
+        }
+    }
+};
+}  // namespace functions
+
+template <class F> void arithmetic(op_context& call) { map_binary<number_types>(call, F{}); }
+
+inline void mod(op_context& call) { map_binary<number_types>(call, functions::modulo{call.node().get_int("fmod", 0) != 0}); }
+
+/// base ^ exponent in the base's type. Integers of integers are exact and wrap; a negative exponent truncates towards zero.
+template <class A, class B> A power(A base, B exponent) {
+    if constexpr (std::is_integral_v<A> && std::is_integral_v<B>) {
+        if constexpr (std::is_signed_v<B>)
+            if (exponent < 0) return base == 1 ? A{1} : base == static_cast<A>(-1) ? static_cast<A>(exponent % 2 ? base : A{1}) : A{0};
+        wrapping<A> result = 1, square = static_cast<wrapping<A>>(base);
+        for (auto e = static_cast<std::uint64_t>(exponent); e != 0; e >>= 1, square *= square)
+            if (e & 1) result *= square;
+        return static_cast<A>(result);
+    } else if constexpr (std::is_integral_v<A>) {
+        return static_cast<A>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+    } else {
+        return static_cast<A>(std::pow(base, static_cast<std::conditional_t<std::is_same_v<A, float> && !std::is_same_v<B, double>, float, double>>(exponent)));
+    }
+}
+
+inline void pow(op_context& call) {
+    const tensor& a = call.input(0);
+    const tensor b = aligned_operand(call, a, call.input(1));
+    const tensor* operands[] = {&a, &b};
+    const dims shape = broadcast_shape(call, operands);
+    tensor& y = call.output(0, a.type(), shape);
+    // Squares, cubes and roots are what models ask for; products and sqrt are as accurate as pow and vectorise.
+    if (a.type() == data_type::float32 && b.size() == 1 && shape == a.shape()) {
+        const double e = scalar_value<double>(call, b);
+        const auto x = a.as<float>();
+        const auto to = y.as<float>();
+        const auto each = [&](auto f) { for (std::size_t i = 0; i < x.size(); ++i) to[i] = f(x[i]); };
+        if (e == 2) return each([](float v) { return v * v; });
+        if (e == 3) return each([](float v) { return v * v * v; });
+        if (e == 1) return each([](float v) { return v; });
+        if (e == 0.5) return each([](float v) { return v == -std::numeric_limits<float>::infinity() ? -v : std::sqrt(v + 0.0f); });
+    }
+    tensor exponents = b;
+    if (b.type() != data_type::float32 && b.type() != data_type::float64)  // integers: one loop for all their widths
+        exponents = make_tensor<std::int64_t>(b.shape(), int_values(call, b));
+    dispatch(call, a.type(), number_types, [&]<class A>(type_tag<A>) {
+        dispatch(call, exponents.type(), float_types + type_list<std::int64_t>{}, [&]<class B>(type_tag<B>) {
+            map_broadcast<A, B, A>(shape, a, exponents, y, [](A base, B exponent) { return power(base, exponent); });
+        });
+    });
+}
+
+/// A float16 base with an exponent of another type: only the base decides the result's type.
+inline void pow_any(op_context& call) {
+    const tensor inputs[] = {widened(call, call.input(0)), widened(call, call.input(1))};
+    tensor outputs[1];
+    op_context wide = call.with(inputs, outputs);
+    pow(wide);
+    const data_type type = call.input(0).type();
+    call.set_output(0, is_narrow_float(type) ? narrowed(call, outputs[0], type) : outputs[0]);
+}
+
+/// A signed right shift extends the sign. Negative amounts, or as many bits as the type has, leave only that extension.
+inline void bit_shift(op_context& call) {
+    const std::string direction = call.node().get_string("direction", "");
+    if (direction != "LEFT" && direction != "RIGHT") call.fail("direction must be LEFT or RIGHT");
+    const bool left = direction == "LEFT";
+    map_binary<integer_types>(call, [left]<class T>(T a, T b) -> T {
+        const bool outside = static_cast<std::make_unsigned_t<T>>(b) >= sizeof(T) * 8;  // negative amounts too
+        if (left) return outside ? T{0} : static_cast<T>(static_cast<wrapping<T>>(a) << b);
+        return static_cast<T>(a >> (outside ? sizeof(T) * 8 - 1 : static_cast<std::size_t>(b)) >> (outside && std::is_unsigned_v<T> ? 1 : 0));
+    });
+}
+
+inline void bitwise_and(op_context& call) { map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a & b); }); }
+inline void bitwise_or(op_context& call) { map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a | b); }); }
+inline void bitwise_xor(op_context& call) { map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a ^ b); }); }
+
+inline constexpr op_entry binary_ops[] = {
+    {"", "Add", 1, through_float32<arithmetic<functions::add>>},
+    {"", "Sub", 1, through_float32<arithmetic<functions::subtract>>},
+    {"", "Mul", 1, through_float32<arithmetic<functions::multiply>>},
+    {"", "Div", 1, through_float32<arithmetic<functions::divide>>},
+    {"", "Mod", 10, through_float32<mod>},
+    {"", "Pow", 1, pow_any},
+    {"", "BitShift", 11, bit_shift},
+    {"", "BitwiseAnd", 18, bitwise_and},
+    {"", "BitwiseOr", 18, bitwise_or},
+    {"", "BitwiseXor", 18, bitwise_xor},
+};
+
+}  // namespace qk::graph::ops

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transpose: axes that stay together are merged first; then runs are copied whole, or square tiles are turned.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "qk/graph/ops/dispatch.hpp"
+
+namespace qk::graph::ops {
+
+/// A permutation with axes of length 1 dropped and neighbours that stay neighbours merged.
+struct merged_permutation {
+    std::vector<std::size_t> length;  ///< of each output axis
+    std::vector<std::size_t> stride;  ///< in the input, of each output axis
+
+    merged_permutation(std::span<const std::int64_t> shape, std::span<const std::size_t> order) {
+        const auto strides = row_major_strides(shape);
+        for (const std::size_t from : order) {
+            const auto n = static_cast<std::size_t>(shape[from]);
+            if (n == 1) continue;
+            if (!length.empty() && stride.back() == strides[from] * n) {
+                length.back() *= n;
+                stride.back() = strides[from];
+            } else {
+                length.push_back(n);
+                stride.push_back(strides[from]);
+            }
+        }
+        if (length.empty()) { length.push_back(1); stride.push_back(1); }
+    }
+};
+
+/// y[i * y_pitch + j] = x[j * x_pitch + i] for i < rows, j < columns, by tiles that stay in the first cache.
+template <class T> void turn(const T* x, std::size_t x_pitch, T* y, std::size_t y_pitch, std::size_t rows, std::size_t columns) {
+    constexpr std::size_t tile = 16;
+    for (std::size_t j0 = 0; j0 < columns; j0 += tile)
+        for (std::size_t i0 = 0; i0 < rows; i0 += tile) {
+            const std::size_t i1 = std::min(rows, i0 + tile), j1 = std::min(columns, j0 + tile);
+            for (std::size_t i = i0; i < i1; ++i)
+                for (std::size_t j = j0; j < j1; ++j) y[i * y_pitch + j] = x[j * x_pitch + i];
+        }
+}
+
+/// y = x with its axes in `order`: output axis k is input axis order[k]. y has x.size() elements.
+template <class T> void transpose_elements(const T* x, std::span<const std::int64_t> shape, std::span<const std::size_t> order, T* y) {
+    const merged_permutation p(shape, order);
+    const std::size_t axes = p.length.size();
+    // Output axes walked one by one: all but the last, and but the one that is contiguous in the input (turned together with the last).
+    const std::size_t last = axes - 1;
+    std::size_t unit = last;
+    for (std::size_t a = 0; a < axes; ++a)
+        if (p.stride[a] == 1) unit = a;
+    std::vector<std::size_t> to_stride(axes, 1);
+    for (std::size_t a = last; a-- > 0;) to_stride[a] = to_stride[a + 1] * p.length[a + 1];
+    std::vector<std::size_t> walked;
+    std::size_t steps = 1;
+    for (std::size_t a = 0; a < last; ++a)
+        if (a != unit) { walked.push_back(a); steps *= p.length[a]; }
+    for (const std::size_t n : p.length)
+        if (n == 0) return;
+
+    std::vector<std::size_t> index(walked.size());
+    std::size_t from = 0, to = 0;
+    for (std::size_t step = 0; step < steps; ++step) {
+        if (unit == last) std::memcpy(y + to, x + from, p.length[last] * sizeof(T));
+        else turn(x + from, p.stride[last], y + to, to_stride[unit], p.length[unit], p.length[last]);
+        for (std::size_t k = walked.size(); k-- > 0;) {
+            const std::size_t a = walked[k];
+            from += p.stride[a], to += to_stride[a];
+            if (++index[k] < p.length[a]) break;
+            from -= p.stride[a] * p.length[a], to -= to_stride[a] * p.length[a];
+            index[k] = 0;
+        }
+    }
+}
+
+/// A copy of x with its axes in `order`.
+inline tensor transposed(op_context& call, const tensor& x, std::span<const std::size_t> order) {
+    dims shape(x.rank());
+    for (std::size_t i = 0; i < shape.size(); ++i) shape[i] = x.dim(order[i]);
+    if (merged_permutation(x.shape(), order).length.size() == 1 && x.size() != 0) return x.reshaped(shape);  // nothing moves
+    tensor y = call.scratch(x.type(), shape);
+    dispatch_width(call, x.type(), [&]<class T>(type_tag<T>) { transpose_elements(x.as<T>().data(), x.shape(), order, y.as<T>().data()); });
+    return y;
+}
+
+inline void transpose(op_context& call) {
+    const tensor& x = call.input(0);
+    std::vector<std::size_t> order(x.rank());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
+    if (call.node().has("perm")) {
+        const auto perm = call.node().get_ints("perm");
+        std::vector<bool> seen(x.rank());
+        if (perm.size() != x.rank()) call.fail("perm has " + std::to_string(perm.size()) + " entries for an input of shape " + to_string(x.shape()));
+        for (std::size_t i = 0; i < perm.size(); ++i) {
+            order[i] = normal_axis(call, perm[i], x.rank());
+            if (seen[order[i]]) call.fail("perm names an axis twice");
+            seen[order[i]] = true;
+        }
+    }
+    call.set_output(0, transposed(call, x, order));
+}
+
+inline constexpr op_entry transpose_ops[] = {{"", "Transpose", 1, transpose}};
+
+}  // namespace qk::graph::ops

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sum, Mean, Max and Min of any number of operands with broadcasting, folded from the left; and Clip.
+#pragma once
+
+#include <limits>
+
+#include "qk/graph/ops/binary.hpp"
+
+namespace qk::graph::ops {
+
+namespace functions {
+// NaN wins, as numpy's maximum and minimum have it.
+struct larger { template <class T> T operator()(T a, T b) const { return b > a || b != b ? b : a; } };
+struct smaller { template <class T> T operator()(T a, T b) const { return b < a || b != b ? b : a; } };
+}  // namespace functions
+
+/// Folds all inputs with f; `last` is applied to every element of the result.
+template <class F, class Last> void fold_inputs(op_context& call, F f, Last last) {
+    std::vector<const tensor*> operands;
+    for (std::size_t i = 0; i < call.input_count(); ++i) operands.push_back(&call.input(i));
+    if (operands.empty()) call.fail("there is no input");
+    const dims shape = broadcast_shape(call, operands);
+    tensor& y = call.output(0, operands[0]->type(), shape);
+    dispatch(call, y.type(), number_types, [&]<class T>(type_tag<T>) {
+        for (const tensor* t : operands)
+            if (t->type() != y.type()) call.fail("the inputs differ in type");
+        if (operands.size() == 1) std::copy_n(operands[0]->as<T>().data(), y.size(), y.as<T>().data());
+        else map_broadcast<T, T, T>(shape, *operands[0], *operands[1], y, f);
+        // Element i of y is read before it is written, so y may be an operand of its own.
+        for (std::size_t k = 2; k < operands.size(); ++k) map_broadcast<T, T, T>(shape, y, *operands[k], y, f);
+        for (T& v : y.as<T>()) v = last(v, operands.size());
+    });
+}
+
+inline void sum(op_context& call) { fold_inputs(call, functions::add{}, [](auto v, std::size_t) { return v; }); }
+inline void mean(op_context& call) {
+    fold_inputs(call, functions::add{}, []<class T>(T v, std::size_t n) { return static_cast<T>(v / static_cast<T>(n)); });
+}
+inline void max(op_context& call) { fold_inputs(call, functions::larger{}, [](auto v, std::size_t) { return v; }); }
+inline void min(op_context& call) { fold_inputs(call, functions::smaller{}, [](auto v, std::size_t) { return v; }); }
+
+/// min(max(x, low), high): high wins if low > high. Attributes before opset 11, optional inputs since.
+inline void clip(op_context& call) {
+    const tensor& x = call.input(0);
+    tensor& y = call.output(0, x.type(), x.shape());
+    dispatch(call, x.type(), number_types, [&]<class T>(type_tag<T>) {
+        T low = std::numeric_limits<T>::lowest(), high = std::numeric_limits<T>::max();
+        if constexpr (std::numeric_limits<T>::has_infinity) low = -std::numeric_limits<T>::infinity(), high = -low;
+        if (call.node().version() < 11) {
+            low = static_cast<T>(call.node().get_float("min", std::numeric_limits<float>::lowest()));
+            high = static_cast<T>(call.node().get_float("max", std::numeric_limits<float>::max()));
+        }
+        if (call.has_input(1)) low = scalar_value<T>(call, call.input(1));
+        if (call.has_input(2)) high = scalar_value<T>(call, call.input(2));
+        const auto from = x.as<T>();
+        const auto to = y.as<T>();
+        for (std::size_t i = 0; i < from.size(); ++i) {
+            const T raised = from[i] < low ? low : from[i];
+            to[i] = raised > high ? high : raised;
+        }
+    });
+}
+
+inline constexpr op_entry variadic_ops[] = {
+    {"", "Sum", 1, through_float32<sum>},
+    {"", "Mean", 1, through_float32<mean>},
+    {"", "Max", 1, through_float32<max>},
+    {"", "Min", 1, through_float32<min>},
+    {"", "Clip", 1, through_float32<clip>},
+};
+
+}  // namespace qk::graph::ops
