@@ -2,10 +2,11 @@
 // Operators of AMD's domains com.amd.quark and com.vai.quantize.
 #pragma once
 
+#include "qk/graph/ops/amd_quantizers.hpp"
 #include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group amd_group() { return {}; }
+QK_GRAPH_INLINE op_group amd_group() { return join(amd_quantizer_ops); }
 
 }  // namespace qk::graph::ops

@@ -2,10 +2,13 @@
 // Normalizations.
 #pragma once
 
+#include "qk/graph/ops/group_normalization.hpp"
+#include "qk/graph/ops/layer_normalization.hpp"
+#include "qk/graph/ops/lp_normalization.hpp"
 #include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group normalization_group() { return {}; }
+QK_GRAPH_INLINE op_group normalization_group() { return join(layer_normalization_ops, group_normalization_ops, lp_normalization_ops); }
 
 }  // namespace qk::graph::ops

@@ -2,10 +2,12 @@
 // LSTM, GRU, RNN.
 #pragma once
 
+#include "qk/graph/ops/gru.hpp"
+#include "qk/graph/ops/lstm.hpp"
 #include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group recurrent_group() { return {}; }
+QK_GRAPH_INLINE op_group recurrent_group() { return join(lstm_ops, gru_ops); }
 
 }  // namespace qk::graph::ops

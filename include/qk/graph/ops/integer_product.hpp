@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exact integer matrix products at the speed of float ones: codes less their zero points as float32, sums cut before they can round.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "qk/graph/op.hpp"
+#include "qk/graph/ops/elements.hpp"
+#include "qk/graph/ops/matrix.hpp"
+#include "qk/graph/ops/working_type.hpp"
+
+namespace qk::graph::ops {
+
+/// Codes less a zero point, as floats (at most 16 bits, so exact).
+inline void center(const tensor& codes, std::size_t begin, std::span<float> out, float zero_point) {
+    read_elements<float>(codes.type(), codes.bytes() + begin * size_of(codes.type()), out);
+    if (zero_point == 0) return;
+    for (float& v : out) v -= zero_point;
+}
+
+/// c[m,n] += a[m,k] * b[k,n] for integers held as floats.
+///
+/// Every partial sum over a piece of `k` stays below 2^24 in magnitude, so float32 holds it exactly whatever the order of additions;
+/// the pieces are added as integers, which wrap as the standard's int32 does.
+inline void multiply_integers(const float* a, const float* b, std::int32_t* c, std::int64_t m, std::int64_t n, std::int64_t k, float* piece) {
+    if (m == 0 || n == 0 || k == 0) return;
+    float largest_a = 1, largest_b = 1;
+    for (std::int64_t i = 0; i < m * k; ++i) largest_a = std::max(largest_a, std::fabs(a[i]));
+    for (std::int64_t i = 0; i < k * n; ++i) largest_b = std::max(largest_b, std::fabs(b[i]));
+    const auto step = std::max<std::int64_t>(1, static_cast<std::int64_t>(0x1p24 / (static_cast<double>(largest_a) * static_cast<double>(largest_b))));
+    matrix_view<float> sum(piece, m, n, Eigen::OuterStride<>(n));
+    for (std::int64_t from = 0; from < k; from += step) {
+        const std::int64_t length = std::min(step, k - from);
+        const const_matrix_view<float> left(a + from, m, length, Eigen::OuterStride<>(k));
+        const const_matrix_view<float> right(b + from * n, length, n, Eigen::OuterStride<>(n));
+        sum.noalias() = left * right;
+        for (std::int64_t i = 0; i < m * n; ++i) {
+            c[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(c[i]) + static_cast<std::uint32_t>(static_cast<std::int32_t>(piece[i])));
+        }
+    }
+}
+
+/// round(sum * multiplier) + zero_point, clamped to the codes of T.
+template <class T> void requantize(const std::int32_t* sum, std::size_t n, float multiplier, std::int64_t zero_point, T* y) {
+    constexpr auto lowest = static_cast<float>(std::numeric_limits<T>::min());
+    constexpr auto highest = static_cast<float>(std::numeric_limits<T>::max());
+    const auto zero = static_cast<float>(zero_point);
+    const auto shift = static_cast<std::int32_t>(zero_point);
+    for (std::size_t i = 0; i < n; ++i) {
+        float q = std::nearbyint(static_cast<float>(sum[i]) * multiplier);
+        q = std::min(std::max(q, lowest - zero), highest - zero);
+        y[i] = static_cast<T>(static_cast<std::int32_t>(q) + shift);
+    }
+}
+
+/// Rows of sums into codes of y; `multiplier(i)` is row i's (one column wide: column's).
+template <class F> void with_byte_type(const op_context& call, data_type t, F&& f) {
+    if (t == data_type::int8) f(std::int8_t{});
+    else if (t == data_type::uint8) f(std::uint8_t{});
+    else call.fail(std::string("type ") + name_of(t) + " is not int8 or uint8");
+}
+
+/// A scalar's value from an optional input (0 when absent), or an error if it holds several.
+inline float optional_scalar(op_context& call, std::size_t i) {
+    if (!call.has_input(i)) return 0;
+    const tensor t = input_as<float>(call, i);
+    if (t.size() != 1) call.fail("input " + std::to_string(i) + " must be one value, not " + to_string(t.shape()));
+    return t.as<float>()[0];
+}
+
+}  // namespace qk::graph::ops

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// LayerNormalization, RMSNormalization and com.microsoft's SkipLayerNormalization and Simplified variants: statistics over the last axes.
+#pragma once
+
+#include <cmath>
+
+#include "qk/graph/op.hpp"
+#include "qk/graph/ops/broadcast.hpp"
+#include "qk/graph/ops/sums.hpp"
+#include "qk/graph/ops/working_type.hpp"
+
+namespace qk::graph::ops {
+
+namespace detail {
+
+/// `value` stretched to `shape` by numpy's rules; shared when it already has that many elements.
+template <class T> tensor stretched(op_context& call, const tensor& value, const dims& shape) {
+    if (value.size() == element_count(shape)) return value;
+    tensor like(type_of<T>, shape, value.buffer());  // only its shape is read
+    const tensor* both[] = {&value, &like};
+    if (broadcast_shape(call, both) != shape) call.fail("an input of shape " + to_string(value.shape()) + " does not broadcast to " + to_string(shape));
+    tensor out = call.scratch(type_of<T>, shape);
+    const broadcast_walk<1> walk(shape, {&value.shape()});
+    walk.each_run([&](std::size_t to, const std::array<std::size_t, 1>& at) {
+        for (std::size_t i = 0; i < walk.run; ++i) out.as<T>()[to + i] = value.as<T>()[at[0] + i * walk.step[0]];
+    });
+    return out;
+}
+
+/// Scale or bias of a normalization over shape[axis..]: one value for each element of a row, or (rows) of the whole tensor.
+template <class T> struct row_parameter {
+    tensor values;
+    bool whole = false;
+    const T* row(std::size_t i, std::size_t length) const { return values.as<T>().data() + (whole ? i * length : 0); }
+
+    row_parameter(op_context& call, const tensor& given, const dims& shape, std::size_t axis) {
+        if (given.empty()) return;
+        const dims inner(shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end());
+        whole = given.rank() > inner.size() && given.size() > 1;
+        for (std::size_t i = 0; whole && i + inner.size() < given.rank(); ++i) {
+            if (given.dim(i) != 1) break;
+            if (i + inner.size() + 1 == given.rank()) whole = false;  // leading ones only
+        }
+        const tensor shaped = whole || given.rank() <= inner.size() ? given : given.reshaped({given.shape().end() - static_cast<std::ptrdiff_t>(inner.size()), given.shape().end()});
+        values = stretched<T>(call, shaped, whole ? shape : inner);
+    }
+    explicit operator bool() const { return !values.empty(); }
+};
+
+}  // namespace detail
+
+/// Y = (X - mean) / sqrt(variance + epsilon) * Scale + B over the axes from `axis`; outputs Y, Mean, InvStdDev.
+/// With `centered` false the mean is taken as 0 (RMS).
+inline void normalize_rows(op_context& call, const tensor& given, std::size_t axis, const tensor& scale, const tensor& bias, float epsilon, bool centered,
+                           std::size_t mean_output, std::size_t deviation_output) {
+    with_working_type(given.type(), [&]<class T>(T) {
+        const tensor x = convert_to<T>(call, given);
+        const std::size_t rows = product(x.shape(), 0, axis), length = product(x.shape(), axis, x.rank());
+        const detail::row_parameter<T> factors(call, scale.empty() ? scale : convert_to<T>(call, scale), x.shape(), axis);
+        const detail::row_parameter<T> shifts(call, bias.empty() ? bias : convert_to<T>(call, bias), x.shape(), axis);
+        dims statistic = x.shape();
+        std::fill(statistic.begin() + static_cast<std::ptrdiff_t>(axis), statistic.end(), 1);
+        const data_type kind = type_of<T>;
+        const bool wants_mean = call.wants(mean_output), wants_deviation = call.wants(deviation_output);
+        tensor means = wants_mean ? call.output(mean_output, kind, statistic) : tensor{};
+        tensor deviations = wants_deviation ? call.output(deviation_output, kind, statistic) : tensor{};
+        working_output<T> y(call, 0, given.type(), x.shape());
+        for (std::size_t r = 0; r < rows; ++r) {
+            const T* from = x.as<T>().data() + r * length;
+            T* to = y.data() + r * length;
+            moments<T> m{0, 0};
+            if (centered) m = moments_of(from, length);
+            else m.variance = dot(from, from, length) / static_cast<T>(length == 0 ? 1 : length);
+            const T inverse = 1 / std::sqrt(m.variance + static_cast<T>(epsilon));
+            for (std::size_t i = 0; i < length; ++i) to[i] = (from[i] - m.mean) * inverse;
+            if (factors) {
+                const T* f = factors.row(r, length);
+                for (std::size_t i = 0; i < length; ++i) to[i] *= f[i];
+            }
+            if (shifts) {
+                const T* s = shifts.row(r, length);
+                for (std::size_t i = 0; i < length; ++i) to[i] += s[i];
+            }
+            if (wants_mean) means.as<T>()[r] = m.mean;
+            if (wants_deviation) deviations.as<T>()[r] = inverse;
+        }
+        y.store();
+    });
+}
+
+inline tensor optional_input(op_context& call, std::size_t i) { return call.has_input(i) ? call.input(i) : tensor{}; }
+
+inline void run_layer_normalization(op_context& call) {
+    const tensor& x = call.input(0);
+    const std::size_t axis = normal_axis(call, call.node().get_int("axis", -1), x.rank());
+    normalize_rows(call, x, axis, call.input(1), optional_input(call, 2), call.node().get_float("epsilon", 1e-5f), true, 1, 2);
+}
+
+inline void run_rms_normalization(op_context& call) {
+    const tensor& x = call.input(0);
+    const std::size_t axis = normal_axis(call, call.node().get_int("axis", -1), x.rank());
+    normalize_rows(call, x, axis, call.input(1), {}, call.node().get_float("epsilon", 1e-5f), false, 99, 99);
+}
+
+/// com.microsoft SimplifiedLayerNormalization: RMS, and its second output is the inverse deviation.
+inline void run_simplified_layer_normalization(op_context& call) {
+    const tensor& x = call.input(0);
+    const std::size_t axis = normal_axis(call, call.node().get_int("axis", -1), x.rank());
+    normalize_rows(call, x, axis, call.input(1), {}, call.node().get_float("epsilon", 1e-5f), false, 99, 1);
+}
+
+namespace detail {
+
+/// input + skip (+ bias), normalized over the last axis. Inputs: input, skip, gamma, [beta,] bias. Output 3 is the sum.
+inline void skip_layer_normalization(op_context& call, bool simplified) {
+    const tensor& x = call.input(0);
+    const tensor sum_bias = optional_input(call, simplified ? 3 : 4);
+    tensor sum = call.scratch(data_type::float32, x.shape());
+    const tensor a = input_as<float>(call, 0), b = input_as<float>(call, 1);
+    const tensor skip = stretched<float>(call, b, x.shape());
+    const auto to = sum.as<float>();
+    const auto length = static_cast<std::size_t>(x.shape().back());
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = a.as<float>()[i] + skip.as<float>()[i];
+    if (!sum_bias.empty()) {
+        const tensor c = convert_to<float>(call, sum_bias);
+        if (c.size() != length) call.fail("the bias does not fit the last axis");
+        for (std::size_t i = 0; i < to.size(); ++i) to[i] += c.as<float>()[i % length];
+    }
+    normalize_rows(call, sum, x.rank() - 1, call.input(2), simplified ? tensor{} : optional_input(call, 3), call.node().get_float("epsilon", 1e-5f), !simplified, 1, 2);
+    call.set_output(3, sum);
+}
+
+}  // namespace detail
+
+inline void run_skip_layer_normalization(op_context& call) { detail::skip_layer_normalization(call, false); }
+inline void run_skip_simplified_layer_normalization(op_context& call) { detail::skip_layer_normalization(call, true); }
+
+inline constexpr op_entry layer_normalization_ops[] = {
+    {"", "LayerNormalization", 1, run_layer_normalization},
+    {"", "RMSNormalization", 23, run_rms_normalization},
+    {"", "SimplifiedLayerNormalization", 1, run_simplified_layer_normalization},
+    {"com.microsoft", "LayerNormalization", 1, run_layer_normalization},
+    {"com.microsoft", "SimplifiedLayerNormalization", 1, run_simplified_layer_normalization},
+    {"com.microsoft", "SkipLayerNormalization", 1, through_float32<run_skip_layer_normalization>},
+    {"com.microsoft", "SkipSimplifiedLayerNormalization", 1, through_float32<run_skip_simplified_layer_normalization>},
+};
+
+}  // namespace qk::graph::ops
