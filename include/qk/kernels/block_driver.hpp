@@ -16,7 +16,7 @@ struct block_group {
     std::size_t lane_stride, element_stride;
     std::size_t blocks;  ///< at most a vector of them
     std::size_t length;  ///< of each block
-    std::uint64_t index; ///< of x[0] in the tensor
+    std::size_t position;  ///< of x[0] in the caller's span
 };
 
 template <class Arch>
@@ -36,9 +36,8 @@ void store_across(const block_group& g, std::size_t j, vf<Arch> v) noexcept {
 /// A group in every case. x is read again after what is shared is known; y may be x.
 template <class Arch, class Step>
 void run_group(const block_group& g, const Step& step) noexcept {
-    const bool random = step.rules.how == rounding::stochastic;
     const auto bits = [&](std::size_t j) {
-        return random ? random_lanes<Arch>(step.rules.seed, g.index + j * g.element_stride, g.lane_stride) : vi<Arch>(0);
+        return random_lanes<Arch>(step.rules.random, g.position + j * g.element_stride, g.lane_stride, g.blocks);
     };
     seen<Arch> all;
     for (std::size_t j = 0; j < g.length; ++j) all.add(load_across<Arch>(g, j));
@@ -73,7 +72,7 @@ void run_groups(block_group all, const Step& step) noexcept {
         block_group g = all;
         g.x += i * all.lane_stride;
         g.y += i * all.lane_stride;
-        g.index += i * all.lane_stride;
+        g.position += i * all.lane_stride;
         g.blocks = std::min(lanes<Arch>, count - i);
         run_group<Arch>(g, step);
     }

@@ -30,7 +30,7 @@ struct block_rules {
     std::int32_t flush_below = 0;
     std::int32_t least_input = 0;
     rounding how = rounding::half_even;
-    std::uint64_t seed = 0;
+    random_source random;
 };
 
 constexpr block_rules rules_of(const semantics& how, block_specials special, zero_sign zero) {
@@ -41,24 +41,24 @@ constexpr block_rules rules_of(const semantics& how, block_specials special, zer
             .flush_below = how.flush_outputs ? min_normal_bits : 0,
             .least_input = how.flush_inputs ? min_normal_bits : 0,
             .how = how.rounding,
-            .seed = how.seed};
+            .random = random_source(how)};
 }
 
-/// The bits of y from the rounded magnitude, the element and the block. `step` is the block's scale or step, for the sign of zero.
+/// The bits of y from the rounded magnitude, the element and the block. `lost` is where the float32 quotient x / scale is zero.
 template <class Arch>
-vf<Arch> finish(vi<Arch> y, vi<Arch> bits, vi<Arch> step, vi<Arch> worst, const block_rules& r) noexcept {
+vf<Arch> finish(vi<Arch> y, vi<Arch> bits, mask<Arch> lost, vi<Arch> worst, const block_rules& r) noexcept {
     using V = vi<Arch>;
     const V a = bits & V(magnitude_bits);
-    y = xsimd::select(y < V(r.flush_below), V(0), y);
     const V sign = bits & V(sign_bit);
     V zero = sign;
     switch (r.zero) {
         case zero_sign::kept: break;
         case zero_sign::positive: zero = V(0); break;
-        case zero_sign::underflow_positive: zero = xsimd::select(quotient_is_zero<Arch>(a, step), sign, V(0)); break;
-        case zero_sign::zero_quotient_positive: zero = xsimd::select(quotient_is_zero<Arch>(a, step), V(0), sign); break;
+        case zero_sign::underflow_positive: zero = xsimd::select(lost, sign, V(0)); break;
+        case zero_sign::zero_quotient_positive: zero = xsimd::select(lost, V(0), sign); break;
     }
-    y = y | xsimd::select(y == V(0), zero, sign);
+    const V signs = xsimd::select(y == V(0), zero, sign);
+    y = signs | xsimd::select(y < V(r.flush_below), V(0), y);
     switch (r.specials) {
         case block_specials::block_nan: y = xsimd::select(worst >= V(infinity_bits), V(nan_bits), y); break;
         case block_specials::pass_through: y = xsimd::select(a >= V(infinity_bits), bits, y); break;
@@ -82,7 +82,6 @@ template <class Arch>
 struct block_float_step {
     int block_size, sub_block_size, mantissa_bits, least_exponent, largest_exponent, largest_shift;
     bool bump;
-    bool magnitudes_only;  ///< directed roundings look at |x|
     block_rules rules;
 
     struct shared {
@@ -92,12 +91,11 @@ struct block_float_step {
 
     block_float_step(const block_float& f, const semantics& how) noexcept
         : block_size(f.block_size), sub_block_size(0), mantissa_bits(f.mantissa_bits), least_exponent(127 - ((1 << (f.exponent_bits - 1)) - 1)),
-          largest_exponent(least_exponent + (1 << f.exponent_bits) - 2), largest_shift(0), bump(f.bump), magnitudes_only(false),
-          rules(rules_of(how, how.bfp_specials, how.bfp_zero)) {}
+          largest_exponent(least_exponent + (1 << f.exponent_bits) - 2), largest_shift(0), bump(f.bump),
+          rules(rules_of(how, how.bfp_specials, has_negative_zero(f) ? how.bfp_zero : zero_sign::positive)) {}
     block_float_step(const microexponent& f, const semantics& how) noexcept
-        : block_size(f.block_size), sub_block_size(f.sub_block_size), mantissa_bits(f.mantissa_bits),
-          least_exponent(127 - ((1 << (f.exponent_bits - 1)) - 1)), largest_exponent(least_exponent + (1 << f.exponent_bits) - 2),
-          largest_shift((1 << f.shift_bits) - 1), bump(false), magnitudes_only(true),
+        : block_size(f.block_size), sub_block_size(f.sub_block_size), mantissa_bits(f.mantissa_bits), least_exponent(0), largest_exponent(254),
+          largest_shift((1 << f.shift_bits) - 1), bump(false),
           rules(rules_of(how, block_specials::block_nan, zero_sign::kept)) {
         rules.least_input = min_normal_bits;
     }
@@ -119,11 +117,16 @@ struct block_float_step {
     vi<Arch> step(const shared& b) const noexcept { return b.exponent + vi<Arch>(step_bias - 126 - mantissa_bits); }
 
     vi<Arch> round(vi<Arch> bits, const shared& b, vi<Arch> random) const noexcept {
-        const mask<Arch> negative = magnitudes_only ? bits != bits : bits < vi<Arch>(0);
-        return round_magnitude<Arch>(ordinary_magnitude<Arch>(bits, rules.least_input), step(b), negative, rules.how, random);
+        return round_magnitude<Arch>(ordinary_magnitude<Arch>(bits, rules.least_input), step(b), bits < vi<Arch>(0), rules.how, random);
     }
 
-    /// (2^m - 1) steps.
+    /// (2^m - 1) steps, or in two's complement, for a negative element, 2^m (unless that is 2^128).
+    vi<Arch> limit(const shared& b, mask<Arch> negative) const noexcept {
+        using V = vi<Arch>;
+        const V highest = limit(b);
+        if (!bump) return highest;
+        return xsimd::select(negative & (b.exponent < V(254)), (b.exponent + V(1)) << 23, highest);
+    }
     vi<Arch> limit(const shared& b) const noexcept {
         using V = vi<Arch>;
         const V normal = (b.exponent << 23) + V(((1 << (mantissa_bits - 1)) - 1) << (24 - mantissa_bits));
@@ -134,15 +137,15 @@ struct block_float_step {
     vi<Arch> exceeds(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
         using V = vi<Arch>;
         const V bits = as_int<Arch>(x);
-        return xsimd::select((round(bits, b, random) > limit(b)) & (b.exponent < V(largest_exponent)), V(1), V(0));
+        return xsimd::select((round(bits, b, random) > limit(b, bits < V(0))) & (b.exponent < V(largest_exponent)), V(1), V(0));
     }
     shared raise(const shared& b, vi<Arch> by) const noexcept { return {b.exponent + by, b.worst}; }
 
     vf<Arch> apply(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
         using V = vi<Arch>;
         const V bits = as_int<Arch>(x);
-        const V y = xsimd::min(round(bits, b, random), limit(b));
-        return finish<Arch>(y, bits, step(b), b.worst, rules);
+        const V y = xsimd::min(round(bits, b, random), limit(b, bits < V(0)));
+        return finish<Arch>(y, bits, quotient_is_zero<Arch>(ordinary_magnitude<Arch>(bits, rules.least_input), step(b)), b.worst, rules);
     }
 };
 
@@ -170,10 +173,8 @@ struct microscaling_step {
           least_step(step_bias - mantissa_bits + (has_integer_elements(f) ? 0 : min_exponent(f.element))),
           largest(has_integer_elements(f) ? float_bits(2.0 - power_of_two(2 - f.integer_bits)) : float_bits(max_value(f.element))),
           largest_negative(has_integer_elements(f) && how.mxint_uses_lowest ? float_bits(2.0) : largest), integers(has_integer_elements(f)),
-          clamp_scale(how.clamp_mx_scale), rule(how.scale_rule), rules(rules_of(how, how.mx_specials, integers ? how.bfp_zero : how.mx_zero)) {
-        // Without -0 the sign is lost, but for the systems that keep it all the same.
-        const bool no_negative_zero = integers ? how.bfp_zero == zero_sign::kept : !has_negative_zero(f.element);
-        if (no_negative_zero) rules.zero = zero_sign::positive;
+          clamp_scale(how.clamp_mx_scale), rule(how.scale_rule), rules(rules_of(how, how.mx_specials, integers ? how.mxint_zero : how.mx_zero)) {
+        if (!integers && !has_negative_zero(f.element)) rules.zero = zero_sign::positive;
     }
 
     shared plan(const seen<Arch>& s) const noexcept {
@@ -203,7 +204,7 @@ struct microscaling_step {
         V limit = scaled_constant<Arch>(largest, b.scale);
         if (largest_negative != largest) limit = xsimd::select(negative, scaled_constant<Arch>(largest_negative, b.scale), limit);
         y = xsimd::min(y, limit);
-        return finish<Arch>(y, bits, b.scale + V(step_bias), b.worst, rules);
+        return finish<Arch>(y, bits, quotient_is_zero<Arch>(a, b.scale + V(step_bias)), b.worst, rules);
     }
 };
 
@@ -224,8 +225,10 @@ struct nvfloat_step {
 
     nvfloat_step(const nvfloat& f, const semantics& how, float t) noexcept
         : block_size(f.block_size), element(rules_of(f.element, how)), scale(rules_of(f.scale, semantics{.overflow = overflow_rule::saturate})),
-          element_max(static_cast<float>(max_value(f.element))), tensor_scale(t), rules(rules_of(how, how.mx_specials, how.mx_zero)) {
-        element.beyond = element.infinity = element.largest;
+          element_max(static_cast<float>(max_value(f.element))), tensor_scale(t),
+          rules(rules_of(how, how.mx_specials, has_negative_zero(f.element) ? how.mx_zero : zero_sign::positive)) {
+        element.beyond[0] = element.beyond[1] = element.infinity = element.largest;
+        element.flush_below = element.least_input = 0;
     }
 
     shared plan(const seen<Arch>& s) const noexcept {
@@ -239,13 +242,20 @@ struct nvfloat_step {
     vf<Arch> apply(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
         using V = vi<Arch>;
         const V bits = as_int<Arch>(x);
-        const V sign = bits & V(sign_bit);
         const V a = ordinary_magnitude<Arch>(bits, rules.least_input);
-        const mask<Arch> empty = as_int<Arch>(b.d) == V(0);
-        const vf<Arch> q = as_float<Arch>(a | sign) / as_float<Arch>(xsimd::select(empty, as_int<Arch>(vf<Arch>(1.0f)), as_int<Arch>(b.d)));
+        const mask<Arch> empty = as_int<Arch>(b.d) == V(0);  // d = 0 gives +0
+        const vf<Arch> divisor = as_float<Arch>(xsimd::select(empty, as_int<Arch>(vf<Arch>(1.0f)), as_int<Arch>(b.d)));
+        const vf<Arch> q = as_float<Arch>(a | (bits & V(sign_bit))) / divisor;
         const V y = as_int<Arch>(cast_completely<Arch>(q, element, random) * b.d) & V(magnitude_bits);
-        const vf<Arch> r = finish<Arch>(xsimd::select(empty, V(0), y), xsimd::select(empty, bits & V(magnitude_bits), bits), V(step_bias), b.worst, rules);
-        return r;
+        const mask<Arch> lost = (as_int<Arch>(q) & V(magnitude_bits)) == V(0);
+        return finish<Arch>(xsimd::select(empty, V(0), y), xsimd::select(empty, special_only(bits), bits), lost, b.worst, rules);
+    }
+
+private:
+    /// Inf and NaN, and +0 for the rest.
+    static vi<Arch> special_only(vi<Arch> bits) noexcept {
+        using V = vi<Arch>;
+        return xsimd::select((bits & V(magnitude_bits)) >= V(infinity_bits), bits, V(0));
     }
 };
 

@@ -6,15 +6,14 @@
 
 namespace qk::kernels {
 
-/// y[i] = step(x[i]); `index` is that of x[0] in the tensor (stochastic rounding).
+/// y[i] = step(x[i]); `position` is that of x[0] in the caller's span (stochastic rounding).
 template <class Arch, class Step>
-void run_row(const float* x, float* y, std::size_t n, std::uint64_t index, const Step& step) noexcept {
+void run_row(const float* x, float* y, std::size_t n, std::size_t position, const Step& step) noexcept {
     constexpr std::size_t w = lanes<Arch>;
-    const bool random = step.random();
-    const auto bits = [&](std::size_t i) { return random ? random_lanes<Arch>(step.seed(), index + i, 1) : vi<Arch>(0); };
+    const auto bits = [&](std::size_t i, std::size_t count) { return random_lanes<Arch>(step.random(), position + i, 1, count); };
     std::size_t i = 0;
-    for (; i + w <= n; i += w) store<Arch>(y + i, step.complete(load<Arch>(x + i), bits(i)));
-    if (i < n) store_some<Arch>(y + i, 1, n - i, step.complete(load_some<Arch>(x + i, 1, n - i), bits(i)));
+    for (; i + w <= n; i += w) store<Arch>(y + i, step.complete(load<Arch>(x + i), bits(i, w)));
+    if (i < n) store_some<Arch>(y + i, 1, n - i, step.complete(load_some<Arch>(x + i, 1, n - i), bits(i, n - i)));
 }
 
 }  // namespace qk::kernels

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "qk/formats/integer.hpp"
-#include "qk/kernels/round.hpp"
+#include "qk/kernels/floating_step.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
 
@@ -24,7 +24,7 @@ struct integer_rules {
     bool multiply = false;     ///< by the reciprocal
     bool zero_before = false;  ///< zero point added before rounding
     rounding how = rounding::half_even;
-    std::uint64_t seed = 0;
+    random_source random;
 };
 
 constexpr integer_rules rules_of(integer f, const semantics& how, bool one_scale) {
@@ -37,7 +37,7 @@ constexpr integer_rules rules_of(integer f, const semantics& how, bool one_scale
             .multiply = how.integer_mode == integer_mode::reciprocal,
             .zero_before = how.zero_point_before,
             .how = how.rounding,
-            .seed = how.seed};
+            .random = random_source(how)};
 }
 
 /// round(t) as a float, with the sign of t; any t but NaN.
@@ -77,20 +77,19 @@ struct integer_step {
         high = load<Arch>(h);
     }
 
-    bool random() const noexcept { return rules.how == rounding::stochastic; }
-    std::uint64_t seed() const noexcept { return rules.seed; }
+    const random_source& random() const noexcept { return rules.random; }
 
     vf<Arch> complete(vf<Arch> x, vi<Arch> random) const noexcept {
         using V = vi<Arch>;
         const V bits = as_int<Arch>(x);
         const V a = bits & V(magnitude_bits);
-        const vf<Arch> finite = as_float<Arch>(xsimd::select((a < V(rules.least_input)) | (a > V(infinity_bits)), V(0), bits));
+        const vf<Arch> finite = flushed<Arch>(x, rules.least_input);
         const vf<Arch> t = rules.multiply ? rounded<Arch>(finite * (vf<Arch>(1.0f) / scale)) : finite / scale;
         vf<Arch> n = rules.zero_before ? zero_point_first(t, random) : clamp<Arch>(round_to_integer<Arch>(t, rules.how, random), low, high);
+        const V ratio = as_int<Arch>(t) & V(magnitude_bits);  // 0 times an infinite reciprocal is NaN too
         n = special(n, a == V(infinity_bits), bits > V(0), rules.infinity);
-        n = special(n, a > V(infinity_bits), bits == bits, rules.nan);
-        const V y = as_int<Arch>((n + vf<Arch>(0.0f)) * scale);
-        return as_float<Arch>(xsimd::select((y & V(magnitude_bits)) < V(rules.flush_below), y & V(sign_bit), y));
+        n = special(n, (a > V(infinity_bits)) | (ratio > V(infinity_bits)), bits == bits, rules.nan);
+        return flushed<Arch>((n + vf<Arch>(0.0f)) * scale, rules.flush_below);
     }
 
 private:

@@ -9,6 +9,7 @@
 
 #include "qk/kernels/simd.hpp"
 #include "qk/rounding.hpp"
+#include "qk/semantics.hpp"
 
 namespace qk::kernels {
 
@@ -21,17 +22,33 @@ inline constexpr std::int32_t min_normal_bits = 0x00800000;
 /// A step 2^k is handed around as k + step_bias. A float with exponent field e (1 for subnormals) is an integer times 2^(e - step_bias).
 inline constexpr std::int32_t step_bias = 150;
 
-/// The random bits of elements index, index + stride, ... (qk::random_bits, a lane each).
+/// Where stochastic rounding takes the bits of the element at a position of the span.
+struct random_source {
+    bool used = false;
+    std::uint64_t seed = 0;
+    std::uint64_t first_index = 0;
+    const std::uint32_t* words = nullptr;
+
+    constexpr random_source() = default;
+    constexpr explicit random_source(const semantics& how)
+        : used(how.rounding == rounding::stochastic), seed(how.seed), first_index(how.first_index), words(how.random_words) {}
+};
+
+/// The random bits of the elements at position, position + stride, ... (qk::random_bits, a lane each).
 template <class Arch>
-vi<Arch> random_lanes(std::uint64_t seed, std::uint64_t index, std::uint64_t stride) noexcept {
-    const std::uint64_t last = index + (lanes<Arch> - 1) * stride;
-    if (index >> 32 != last >> 32) {  // once in 2^32 elements
-        alignas(64) std::int32_t lane[lanes<Arch>];
-        for (std::size_t i = 0; i < lanes<Arch>; ++i) lane[i] = std::bit_cast<std::int32_t>(random_bits(seed, index + i * stride));
+vi<Arch> random_lanes(const random_source& source, std::size_t position, std::size_t stride, std::size_t count) noexcept {
+    if (!source.used) return vi<Arch>(0);
+    const std::uint64_t index = source.first_index + position, last = index + (lanes<Arch> - 1) * stride;
+    if (source.words != nullptr || index >> 32 != last >> 32) {  // the latter once in 2^32 elements
+        alignas(64) std::int32_t lane[lanes<Arch>] = {};
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::uint32_t word = source.words != nullptr ? source.words[position + i * stride] : random_bits(source.seed, index + i * stride);
+            lane[i] = std::bit_cast<std::int32_t>(word);
+        }
         return load<Arch>(lane);
     }
     vu<Arch> v = as_unsigned<Arch>(iota<Arch>()) * vu<Arch>(static_cast<std::uint32_t>(stride)) + vu<Arch>(static_cast<std::uint32_t>(index));
-    v = v ^ vu<Arch>(random_key(seed, index));
+    v = v ^ vu<Arch>(random_key(source.seed, index));
     v = (v ^ (v >> 16)) * vu<Arch>(0x7feb352du);
     v = (v ^ (v >> 15)) * vu<Arch>(0x846ca68bu);
     return as_int<Arch>(v ^ (v >> 16));

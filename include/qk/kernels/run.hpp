@@ -18,38 +18,39 @@ constexpr along_axis resolve(along_axis a, std::size_t size) { return a.inner ==
 // ---- elementwise formats: one scale for a row, or one for each element of it
 
 template <class Arch>
-void run_uniform(floating f, const float* x, float* y, std::size_t n, std::uint64_t index, float scale, std::int64_t, const semantics& how,
+void run_uniform(floating f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t, const semantics& how,
                  bool) noexcept {
-    if (f == fp32 && scale == 1.0f && !how.flush_inputs && !how.flush_outputs) {
+    if (f == fp32) scale = 1.0f;  // the identity, whatever the scale
+    if (f == fp32 && !how.flush_inputs && !how.flush_outputs) {
         if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));
         return;
     }
-    run_row<Arch>(x, y, n, index, floating_step<Arch>(f, how, vf<Arch>(scale), scale != 1.0f));
+    run_row<Arch>(x, y, n, position, floating_step<Arch>(f, how, vf<Arch>(scale), scale != 1.0f));
 }
 
 template <class Arch>
-void run_uniform(integer f, const float* x, float* y, std::size_t n, std::uint64_t index, float scale, std::int64_t zero, const semantics& how,
+void run_uniform(integer f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero, const semantics& how,
                  bool one_scale) noexcept {
-    run_row<Arch>(x, y, n, index, integer_step<Arch>(rules_of(f, how, one_scale), scale, zero));
+    run_row<Arch>(x, y, n, position, integer_step<Arch>(rules_of(f, how, one_scale), scale, zero));
 }
 
 template <class Arch>
-void run_parallel(floating f, const float* x, float* y, std::size_t n, std::uint64_t index, const float* scale, const std::int64_t*,
+void run_parallel(floating f, const float* x, float* y, std::size_t n, std::size_t position, const float* scale, const std::int64_t*,
                   const semantics& how) noexcept {
     for (std::size_t i = 0; i < n; i += lanes<Arch>) {
         const std::size_t count = std::min(lanes<Arch>, n - i);
-        run_row<Arch>(x + i, y + i, count, index + i, floating_step<Arch>(f, how, load_some<Arch>(scale + i, 1, count), true));
+        run_row<Arch>(x + i, y + i, count, position + i, floating_step<Arch>(f, how, load_some<Arch>(scale + i, 1, count), f != fp32));
     }
 }
 
 template <class Arch>
-void run_parallel(integer f, const float* x, float* y, std::size_t n, std::uint64_t index, const float* scale, const std::int64_t* zero,
+void run_parallel(integer f, const float* x, float* y, std::size_t n, std::size_t position, const float* scale, const std::int64_t* zero,
                   const semantics& how) noexcept {
     const integer_rules rules = rules_of(f, how, false);
     for (std::size_t i = 0; i < n; i += lanes<Arch>) {
         const std::size_t count = std::min(lanes<Arch>, n - i);
         const std::int64_t* z = zero == nullptr ? nullptr : zero + i;
-        run_row<Arch>(x + i, y + i, count, index + i, integer_step<Arch>(rules, load_some<Arch>(scale + i, 1, count), z, count));
+        run_row<Arch>(x + i, y + i, count, position + i, integer_step<Arch>(rules, load_some<Arch>(scale + i, 1, count), z, count));
     }
 }
 
@@ -119,7 +120,8 @@ template <class Arch>
 void run_block_format(const nvfloat& f, const float* x, float* y, along_axis axis, float t, const semantics& how) noexcept {
     if (t == 0.0f) {
         const float limit = static_cast<float>(max_value(f.scale) * max_value(f.element));
-        t = largest_finite<Arch>(x, axis.outer * axis.length * axis.inner) / limit;
+        const float amax = largest_finite<Arch>(x, axis.outer * axis.length * axis.inner);
+        t = how.flush_inputs && amax < 0x1p-126f ? 0.0f : amax / limit;
     }
     run_blocks<Arch>(x, y, axis, nvfloat_step<Arch>(f, how, t));
 }
