@@ -23,7 +23,7 @@ inline const onnx::AttributeProto* find_attribute(const onnx::NodeProto& node, s
         if (a.name() == name) return &a;
     return nullptr;
 }
-inline std::int64_t int_attribute(const onnx::NodeProto& node, std::string_view name, std::int64_t otherwise) {
+QK_GRAPH_INLINE std::int64_t int_attribute(const onnx::NodeProto& node, std::string_view name, std::int64_t otherwise) {
     const onnx::AttributeProto* a = find_attribute(node, name);
     return a ? a->i() : otherwise;
 }

@@ -42,6 +42,10 @@ inline std::size_t resolve_axis(int axis, std::size_t rank) {
     return static_cast<std::size_t>(a < 0 ? 0 : a >= r ? r - 1 : a);
 }
 
+namespace detail {
+std::int64_t int_attribute(const onnx::NodeProto& node, std::string_view name, std::int64_t otherwise);
+}
+
 /// A model read once for planning: roles of every input, element types, which tensor a moved tensor comes from.
 class layer_view {
   public:

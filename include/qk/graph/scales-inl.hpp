@@ -98,6 +98,8 @@ inline scale_pair best_shrunk(integer f, value_range r, bool symmetric, pow2_rul
 }
 }  // namespace detail
 
+QK_GRAPH_INLINE double pow2_at_least(double s) { return std::ldexp(1.0, detail::ceil_exponent(s)); }
+
 QK_GRAPH_INLINE bool is_symmetric(const precision& what, bool weight) {
     const integer* f = std::get_if<integer>(&what.format);
     if (what.symmetric) return *what.symmetric;

@@ -41,6 +41,9 @@ float scale_of(nvfloat format, value_range range);
 /// Whether a format takes part in (6).
 constexpr bool is_scaled(floating f) { return bits(f) < 16 && f.specials != specials::e8m0; }
 
+/// Smallest power of two that is at least s; s > 0.
+double pow2_at_least(double s);
+
 /// Range of finite elements, 0 for none.
 value_range range_of(std::span<const float> values);
 
