@@ -37,7 +37,7 @@ struct quantize_options {
     range_method method = range_method::min_max;    ///< of activations whose request names none
     double percentile = 99.999;
     bool per_channel = false;                       ///< of weights whose request does not say
-    std::optional<target_profile> target;
+    std::optional<target_profile> target{};
 };
 
 /// One quantized edge in the report.
