@@ -2,6 +2,7 @@
 // Numpy broadcasting: the common shape of some operands, and a walk over it in runs along which each operand either stands still or advances by one.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <vector>
@@ -62,7 +63,7 @@ template <std::size_t N> struct broadcast_walk {
             extent.erase(extent.begin());
             strides.erase(strides.begin());
         }
-        extent.assign(extent.rbegin(), extent.rend());
+        std::reverse(extent.begin(), extent.end());
         stride.assign(strides.rbegin(), strides.rend());
     }
 
