@@ -55,3 +55,7 @@ class evaluator {
 };
 
 }  // namespace qk::graph
+
+#ifndef QK_GRAPH_COMPILED
+#include "qk/graph/evaluate-inl.hpp"
+#endif

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <onnx/onnx_pb.h>
@@ -52,6 +53,13 @@ struct network {
     std::vector<net_input> outputs;   ///< edge consumer "" and output number
     std::deque<onnx::NodeProto> owned;  ///< nodes of expanded functions, their attributes bound
 };
+
+/// Operators whose result is not a function of their inputs.
+inline bool is_random(const net_node& n) {
+    const std::string_view op = n.view.op_type();
+    return op.starts_with("Random") || op == "Multinomial" || op == "Bernoulli";
+}
+
 
 /// Every operator is looked up: an unknown one is an error that names node, operator and version.
 std::unique_ptr<network> make_network(const model& m);

@@ -2,12 +2,10 @@
 // Attention and its relatives.
 #pragma once
 
-#include "qk/graph/ops/attention.hpp"
-#include "qk/graph/ops/linear_attention.hpp"
 #include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group attention_group() { return join(attention_ops, linear_attention_ops); }
+QK_GRAPH_INLINE op_group attention_group() { return {}; }
 
 }  // namespace qk::graph::ops

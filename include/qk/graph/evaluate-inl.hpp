@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The evaluator: cuts data into samples, runs each through the plan's program on one thread, joins the outputs.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <optional>
+
+#include "qk/graph/evaluate.hpp"
+#include "qk/graph/execute/runner.hpp"
+
+namespace qk::graph {
+
+struct evaluator::state {
+    state(const model& m, evaluate_options o) : run(m, o.threads), options(o) {}
+    execute::runner run;
+    evaluate_options options;
+};
+
+QK_GRAPH_INLINE evaluator::evaluator(const model& m, evaluate_options options) : state_(std::make_unique<state>(m, options)) {
+    if (options.threads < 0 || options.threads > 1024) throw error("the number of threads must be 0 (one per core) to 1024");
+    if (options.batch < 0) throw error("the batch size must be 0 (chosen here) or more");
+}
+QK_GRAPH_INLINE evaluator::~evaluator() = default;
+QK_GRAPH_INLINE evaluator::evaluator(evaluator&&) noexcept = default;
+QK_GRAPH_INLINE evaluator& evaluator::operator=(evaluator&&) noexcept = default;
+QK_GRAPH_INLINE const model& evaluator::source() const { return state_->run.source; }
+
+QK_GRAPH_INLINE evaluate_result evaluator::run(const named_tensors& inputs, const precision_plan& plan, const tensor_observer& observe,
+                                               const progress& report) const {
+    execute::runner& r = state_->run;
+    const execute::sample_set data = execute::make_samples(r.source, inputs);
+    const precision_plan* p = &plan;
+    const auto program = execute::make_program(*r.net, r.shared, {&p, 1}, static_cast<bool>(observe));
+    const auto cut = r.decide(data, *program, state_->options.batch);
+    execute::joined_outputs outputs(r.source, cut, execute::run_once(*program, r.inputs_of(data, cut, 0), r.pool.memory(0)));
+
+    std::atomic<std::size_t> done = 0;
+    std::mutex reporting;
+    const auto start = std::chrono::steady_clock::now();
+    r.pool.for_each(cut.runs, [&](std::size_t i, execute::arena& memory) {
+        const auto in = r.inputs_of(data, cut, i);
+        execute::observe_value seen;
+        if (observe) seen = [&](const std::string& name, const tensor& value) { observe(name, value, i * cut.samples_per_run); };
+        execute::run_program(*program, in, memory, [&](std::size_t, std::span<const tensor> o) { outputs.place(i, o); }, seen);
+        const std::size_t all = done += std::min(cut.samples_per_run, cut.samples - i * cut.samples_per_run);
+        if (report) {
+            const std::lock_guard lock(reporting);
+            report(all, cut.samples);
+        }
+    });
+    evaluate_result result;
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    result.outputs = outputs.take();
+    result.samples = cut.samples;
+    result.peak_bytes = r.pool.held();
+    return result;
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The evaluator against outside references, and its promise: the same bits for any number of threads and any batch.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+
+#include "qk/graph/evaluate.hpp"
+#include "qk/graph/npy.hpp"
+
+namespace fs = std::filesystem;
+using namespace qk::graph;
+
+namespace {
+
+const fs::path shared = fs::path(QK_SOURCE_DIR) / ".." / "shared";
+
+bool have_shared() {
+    if (fs::exists(shared / "reference")) return true;
+    std::cout << "skipped: " << shared << " is missing\n";
+    return false;
+}
+
+/// Files "MODEL.KIND.NAME.npy" of the reference folder as tensors by NAME.
+named_tensors reference(const std::string& model_name, const std::string& kind) {
+    named_tensors all;
+    const std::string start = model_name + "." + kind + ".";
+    for (const auto& f : fs::directory_iterator(shared / "reference")) {
+        const std::string n = f.path().filename().string();
+        if (n.starts_with(start)) all[n.substr(start.size(), n.size() - start.size() - 4)] = read_npy(f.path());
+    }
+    return all;
+}
+
+double relative_error(const tensor& got, const tensor& expected) {
+    REQUIRE(got.shape() == expected.shape());
+    double difference = 0, largest = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        difference = std::max(difference, std::abs(double(got.as<float>()[i]) - double(expected.as<float>()[i])));
+        largest = std::max(largest, std::abs(double(expected.as<float>()[i])));
+    }
+    return difference / largest;
+}
+
+bool same_bits(const tensor& a, const tensor& b) {
+    return a.type() == b.type() && a.shape() == b.shape() && std::memcmp(a.bytes(), b.bytes(), a.size_bytes()) == 0;
+}
+
+tensor repeat_rows(const tensor& t, std::size_t n) {
+    dims shape = t.shape();
+    shape[0] *= static_cast<std::int64_t>(n);
+    tensor all(t.type(), shape);
+    for (std::size_t i = 0; i < n; ++i) std::memcpy(all.bytes() + i * t.size_bytes(), t.bytes(), t.size_bytes());
+    return all;
+}
+
+const char* const models[] = {"resnet20_cifar10", "resnet20_cifar10_folded", "squeezenet1.1_imagenet", "mnist-8", "kwt1_mfcc", "magika_v3_3", "ultraface_version-RFB-320_simplified"};
+
+}  // namespace
+
+TEST_CASE("float outputs agree with the reference, with the same bits for 1 to 4 threads") {
+    if (!have_shared()) return;
+    for (const std::string name : models) {
+        CAPTURE(name);
+        const model m = model::load(shared / "models" / (name + ".onnx"));
+        const named_tensors inputs = reference(name, "input"), expected = reference(name, "output");
+        named_tensors first;
+        for (const int threads : {1, 2, 3, 4}) {
+            const evaluator e(m, {.threads = threads});
+            const auto result = e.run(inputs);
+            for (const auto& [output, value] : expected) {
+                CAPTURE(output);
+                REQUIRE(result.outputs.contains(output));
+                if (threads == 1) CHECK(relative_error(result.outputs.at(output), value) <= 1e-4);
+                else CHECK(same_bits(result.outputs.at(output), first.at(output)));
+            }
+            if (threads == 1) first = result.outputs;
+        }
+    }
+}
+
+TEST_CASE("bits do not depend on how many samples stand beside one, nor on the batch") {
+    if (!have_shared()) return;
+    for (const std::string name : models) {
+        CAPTURE(name);
+        const model m = model::load(shared / "models" / (name + ".onnx"));
+        const named_tensors inputs = reference(name, "input");
+        named_tensors many;
+        for (const auto& [n, t] : inputs) many[n] = repeat_rows(t, 3);
+        const evaluator one(m, {.threads = 1}), four(m, {.threads = 4, .batch = 5});
+        const auto a = one.run(inputs), b = four.run(many);
+        CHECK(b.samples == 3 * a.samples);
+        for (const auto& [output, value] : a.outputs) CHECK(same_bits(repeat_rows(value, 3), b.outputs.at(output)));
+    }
+}
+
+TEST_CASE("wrong data names the input, what is expected and what was given") {
+    if (!have_shared()) return;
+    const evaluator e(model::load(shared / "models" / "resnet20_cifar10_folded.onnx"), {.threads = 1});
+    const tensor good(data_type::float32, {2, 3, 32, 32}), small(data_type::float32, {2, 3, 28, 28}), bytes(data_type::uint8, {2, 3, 32, 32});
+    CHECK_THROWS_WITH_AS(e.run({{"image", good}}), "'image' is not an input of the model; its inputs are 'input'", error);
+    CHECK_THROWS_WITH_AS(e.run({}), "input 'input' [N,3,32,32] of the model is not given; its inputs are 'input'", error);
+    CHECK_THROWS_WITH_AS(e.run({{"input", small}}), "input 'input' has shape [N,3,32,32] in the model, and the data given has shape [2,3,28,28]", error);
+    CHECK_THROWS_WITH_AS(e.run({{"input", bytes}}), "input 'input' is float32 in the model, and the data given is uint8", error);
+}
