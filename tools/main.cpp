@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "qk/dispatch.hpp"
 #include "qk/graph/error.hpp"
 #include "verbs.hpp"
 
@@ -21,6 +22,7 @@ int bad_use(std::string_view sentence) {
 
 int main(int argc, char** argv) {
     using namespace qk::tool;
+    if (const char* problem = qk::dispatch::problem()) return bad_use(problem);
     CLI::App app("Number formats for neural networks: kernels' reference, hardware validation, and mixed precision for ONNX models.", "qk");
     app.footer(
         "Exit status: 0 done; 1 a comparison or target failed (results are written); 2 wrong use or bad input (nothing is written).\n"

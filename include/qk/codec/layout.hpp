@@ -49,18 +49,31 @@ constexpr int element_width(const microexponent& f) { return 1 + f.mantissa_bits
 constexpr int element_width(const microscaling& f) { return element_bits(f); }
 constexpr int element_width(const nvfloat& f) { return bits(f.element); }
 
+constexpr int scale_width(const block_float& f) { return f.exponent_bits; }
+constexpr int scale_width(const microexponent& f) { return f.exponent_bits; }
+constexpr int scale_width(const microscaling&) { return 8; }
+constexpr int scale_width(const nvfloat& f) { return bits(f.scale); }
+
+/// Sub-blocks begin anew with every block; a row of `length` values has this many.
+constexpr std::size_t sub_blocks_of(const microexponent& f, std::size_t length) {
+    const auto block = static_cast<std::size_t>(f.block_size);
+    return length / block * divide_up(block, f.sub_block_size) + divide_up(length % block, f.sub_block_size);
+}
+
 constexpr void add_scales(packed_layout&, floating, along_axis) {}
 constexpr void add_scales(packed_layout&, integer, along_axis) {}
 constexpr void add_scales(packed_layout& l, const block_float& f, along_axis a) {
-    l.scales = {0, blocks_of(a, f.block_size), f.exponent_bits};
+    l.scales = {0, blocks_of(a, f.block_size), scale_width(f)};
 }
 constexpr void add_scales(packed_layout& l, const microexponent& f, along_axis a) {
-    l.scales = {0, blocks_of(a, f.block_size), f.exponent_bits};
-    l.shifts = {0, blocks_of(a, f.sub_block_size), f.shift_bits};
+    l.scales = {0, blocks_of(a, f.block_size), scale_width(f)};
+    l.shifts = {0, a.outer * sub_blocks_of(f, a.length) * a.inner, f.shift_bits};
 }
-constexpr void add_scales(packed_layout& l, const microscaling& f, along_axis a) { l.scales = {0, blocks_of(a, f.block_size), 8}; }
+constexpr void add_scales(packed_layout& l, const microscaling& f, along_axis a) {
+    l.scales = {0, blocks_of(a, f.block_size), scale_width(f)};
+}
 constexpr void add_scales(packed_layout& l, const nvfloat& f, along_axis a) {
-    l.scales = {0, blocks_of(a, f.block_size), bits(f.scale)};
+    l.scales = {0, blocks_of(a, f.block_size), scale_width(f)};
     l.tensor = {0, 1, 32};
 }
 

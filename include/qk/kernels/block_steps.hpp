@@ -234,7 +234,7 @@ struct nvfloat_step {
     shared plan(const seen<Arch>& s) const noexcept {
         using V = vi<Arch>;
         const V amax = xsimd::select(s.finite < V(rules.least_input), V(0), s.finite);
-        const vf<Arch> ratio = as_float<Arch>(amax) / vf<Arch>(element_max) / vf<Arch>(tensor_scale);
+        const vf<Arch> ratio = quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), vf<Arch>(element_max)), vf<Arch>(tensor_scale));
         const V block = xsimd::select(amax == V(0), V(0), as_int<Arch>(cast_completely<Arch>(ratio, scale, V(0))));
         return {as_float<Arch>(block) * vf<Arch>(tensor_scale), s.all};
     }
@@ -245,7 +245,7 @@ struct nvfloat_step {
         const V a = ordinary_magnitude<Arch>(bits, rules.least_input);
         const mask<Arch> empty = as_int<Arch>(b.d) == V(0);  // d = 0 gives +0
         const vf<Arch> divisor = as_float<Arch>(xsimd::select(empty, as_int<Arch>(vf<Arch>(1.0f)), as_int<Arch>(b.d)));
-        const vf<Arch> q = as_float<Arch>(a | (bits & V(sign_bit))) / divisor;
+        const vf<Arch> q = quotient<Arch>(as_float<Arch>(a | (bits & V(sign_bit))), divisor);
         const V y = as_int<Arch>(cast_completely<Arch>(q, element, random) * b.d) & V(magnitude_bits);
         const mask<Arch> lost = (as_int<Arch>(q) & V(magnitude_bits)) == V(0);
         return finish<Arch>(xsimd::select(empty, V(0), y), xsimd::select(empty, special_only(bits), bits), lost, b.worst, rules);

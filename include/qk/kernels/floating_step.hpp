@@ -118,7 +118,7 @@ struct floating_step {
 
     vf<Arch> complete(vf<Arch> x, vi<Arch> random) const noexcept {
         if (!scaled) return cast_completely<Arch>(x, rules, random);
-        const vf<Arch> y = cast_completely<Arch>(flushed<Arch>(x, rules.least_input) / scale, rules, random) * scale;
+        const vf<Arch> y = cast_completely<Arch>(quotient<Arch>(flushed<Arch>(x, rules.least_input), scale), rules, random) * scale;
         const vf<Arch> out = flushed<Arch>(y, std::min(rules.flush_below, min_normal_bits));
         if (!rules.powers_of_two) return out;
         // e8m0 has no zero: its 2^-127 is flushed as a product only.

@@ -102,6 +102,16 @@ vi<Arch> iota() noexcept {
     return load<Arch>(lane);
 }
 
+/// The IEEE quotient. (xsimd 8.1 divides floats on NEON by a refined estimate of the reciprocal, which is a bit off.)
+template <class Arch>
+vf<Arch> quotient(vf<Arch> a, vf<Arch> b) noexcept {
+#if defined(__aarch64__)
+    return vf<Arch>(a.data / b.data);
+#else
+    return a / b;
+#endif
+}
+
 /// The same value, of which the compiler knows nothing: a product behind it cannot be contracted with a sum into an fma.
 template <class Arch>
 vf<Arch> rounded(vf<Arch> v) noexcept {

@@ -2,10 +2,12 @@
 // Attention and its relatives.
 #pragma once
 
+#include "qk/graph/ops/attention.hpp"
+#include "qk/graph/ops/linear_attention.hpp"
 #include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group attention_group() { return {}; }
+QK_GRAPH_INLINE op_group attention_group() { return join(attention_ops, linear_attention_ops); }
 
 }  // namespace qk::graph::ops

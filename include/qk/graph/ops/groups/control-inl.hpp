@@ -2,10 +2,14 @@
 // If, Loop, Scan, constants.
 #pragma once
 
+#include "qk/graph/ops/control.hpp"
+#include "qk/graph/ops/random.hpp"
 #include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group control_group() { return {}; }
+QK_GRAPH_INLINE op_group control_group() {
+    return join(control_ops, random_ops);
+}
 
 }  // namespace qk::graph::ops

@@ -5,6 +5,10 @@
 #include "qk/graph/ops/activation.hpp"
 #include "qk/graph/ops/binary.hpp"
 #include "qk/graph/ops/comparison.hpp"
+#include "qk/graph/ops/determinant.hpp"
+#include "qk/graph/ops/einsum.hpp"
+#include "qk/graph/ops/loss.hpp"
+#include "qk/graph/ops/signal.hpp"
 #include "qk/graph/ops/unary.hpp"
 #include "qk/graph/ops/variadic.hpp"
 #include "qk/graph/ops/table.hpp"
@@ -12,7 +16,7 @@
 namespace qk::graph::ops {
 
 QK_GRAPH_INLINE op_group math_group() {
-    return join(activation_ops, binary_ops, comparison_ops, unary_ops, variadic_ops);
+    return join(activation_ops, binary_ops, comparison_ops, determinant_ops, einsum_ops, loss_ops, signal_ops, unary_ops, variadic_ops);
 }
 
 }  // namespace qk::graph::ops

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// qk::dispatch: the run-time forms of the kernels, compiled once for each instruction set and chosen by the processor (or by QK_ARCH).
+//
+// Link qk::dispatch. The contract of every function is that of its namesake in qk; the results are the same bits. The choice is
+// made on first use: the best of sse2, sse4.2, avx2 (with FMA and F16C), avx512 (F, CD, BW, DQ, VL) or neon that the processor has, unless the
+// environment variable QK_ARCH names one of them.
+#pragma once
+
+#include <span>
+
+#include "qk/formats/format.hpp"
+#include "qk/parameters.hpp"
+#include "qk/semantics.hpp"
+
+namespace qk::dispatch {
+
+/// The instruction set in use, by its name above.
+const char* architecture() noexcept;
+
+/// A sentence if QK_ARCH names something that this build or this processor lacks (the best one is used then), else null.
+const char* problem() noexcept;
+
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how = semantics::ocp) noexcept;
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how = semantics::ocp) noexcept;
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis,
+                   const semantics& how = semantics::ocp) noexcept;
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale,
+                   const semantics& how = semantics::ocp) noexcept;
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales,
+                   const semantics& how = semantics::ocp) noexcept;
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales,
+                   const semantics& how = semantics::ocp) noexcept;
+
+}  // namespace qk::dispatch

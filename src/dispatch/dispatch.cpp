@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chooses the instruction set, once.
+#include "qk/dispatch.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "table.hpp"
+
+namespace qk::dispatch {
+namespace {
+
+struct candidate {
+    const char* name;
+    const kernel_table& (*table)() noexcept;
+    bool (*runs)() noexcept;
+};
+
+// Best first. (g++ and clang check the operating system's support for wide registers too.)
+constexpr candidate candidates[] = {
+#if defined(__x86_64__) || defined(_M_X64)
+    {"avx512", kernels_avx512,
+     []() noexcept {
+         return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+                __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+     }},
+    // Every processor with AVX2 and FMA has F16C, which older compilers cannot ask for.
+    {"avx2", kernels_avx2, []() noexcept { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0; }},
+    {"sse4.2", kernels_sse42, []() noexcept { return __builtin_cpu_supports("sse4.2") != 0; }},
+    {"sse2", kernels_sse2, []() noexcept { return true; }},
+#else
+    {"neon", kernels_neon, []() noexcept { return true; }},
+#endif
+};
+
+struct choice {
+    const candidate* chosen = nullptr;
+    char problem[256] = {};
+
+    choice() noexcept {
+        const char* wanted = std::getenv("QK_ARCH");
+        if (wanted != nullptr && *wanted == '\0') wanted = nullptr;
+        const candidate* named = nullptr;
+        for (const candidate& c : candidates) {
+            if (wanted != nullptr && std::strcmp(c.name, wanted) == 0) named = &c;
+            if (chosen == nullptr && c.runs()) chosen = &c;
+        }
+        if (wanted == nullptr) return;
+        if (named != nullptr && named->runs()) {
+            chosen = named;
+            return;
+        }
+        char names[64] = {};
+        for (const candidate& c : candidates) {
+            if (!c.runs()) continue;
+            if (names[0] != '\0') std::strncat(names, ", ", sizeof names - std::strlen(names) - 1);
+            std::strncat(names, c.name, sizeof names - std::strlen(names) - 1);
+        }
+        std::snprintf(problem, sizeof problem, "QK_ARCH=%.32s: %s; set it to one of %s, or leave it unset for the best", wanted,
+                      named != nullptr ? "this processor lacks that instruction set" : "this build has no such instruction set", names);
+    }
+};
+
+const choice& choose() noexcept {
+    static const choice c;
+    return c;
+}
+
+const kernel_table& kernels() noexcept {
+    static const kernel_table& table = choose().chosen->table();
+    return table;
+}
+
+}  // namespace
+
+const char* architecture() noexcept { return choose().chosen->name; }
+const char* problem() noexcept { return choose().problem[0] != '\0' ? choose().problem : nullptr; }
+
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
+    kernels().whole(f, {x.data(), y.data(), x.size()}, how);
+}
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
+    kernels().scaled(f, {x.data(), y.data(), x.size()}, scale, how);
+}
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how) noexcept {
+    kernels().along(f, {x.data(), y.data(), x.size()}, axis, how);
+}
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale, const semantics& how) noexcept {
+    kernels().along_scaled(f, {x.data(), y.data(), x.size()}, axis, scale, how);
+}
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
+    kernels().by_channel(f, {x.data(), y.data(), x.size()}, scales, how);
+}
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
+    kernels().by_block(f, {x.data(), y.data(), x.size()}, scales, how);
+}
+
+}  // namespace qk::dispatch

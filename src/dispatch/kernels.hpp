@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The body of each kernels_ISA.cpp, which is compiled for that instruction set. Every name that comes out of such a file must carry
+// the instruction set (a template on Arch) or be inlined: a function shared by two of them could be linked from the wrong one.
+#pragma once
+
+#include "qk/fake_quantize.hpp"
+#include "table.hpp"
+
+namespace qk::dispatch {
+
+template <class Arch>
+struct entry {
+    static std::span<const float> from(arrays a) noexcept { return {a.x, a.size}; }
+    static std::span<float> to(arrays a) noexcept { return {a.y, a.size}; }
+    static void whole(const format& f, arrays a, const semantics& how) noexcept { qk::fake_quantize<Arch>(f, from(a), to(a), how); }
+    static void scaled(const format& f, arrays a, affine s, const semantics& how) noexcept { qk::fake_quantize<Arch>(f, from(a), to(a), s, how); }
+    static void along(const format& f, arrays a, along_axis axis, const semantics& how) noexcept {
+        qk::fake_quantize<Arch>(f, from(a), to(a), axis, how);
+    }
+    static void along_scaled(const format& f, arrays a, along_axis axis, affine s, const semantics& how) noexcept {
+        qk::fake_quantize<Arch>(f, from(a), to(a), axis, s, how);
+    }
+    static void by_channel(const format& f, arrays a, const per_channel& p, const semantics& how) noexcept {
+        qk::fake_quantize<Arch>(f, from(a), to(a), p, how);
+    }
+    static void by_block(const format& f, arrays a, const per_block& p, const semantics& how) noexcept {
+        qk::fake_quantize<Arch>(f, from(a), to(a), p, how);
+    }
+    static constexpr kernel_table table{whole, scaled, along, along_scaled, by_channel, by_block};
+};
+
+}  // namespace qk::dispatch

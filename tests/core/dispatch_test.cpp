@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// qk::dispatch gives the oracle's bits under whatever QK_ARCH says (CMake runs this program once for each), and says so when it cannot.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "compare_bits.hpp"
+#include "qk/dispatch.hpp"
+#include "qk/reference.hpp"
+#include "test_formats.hpp"
+#include "test_inputs.hpp"
+
+TEST_CASE("the instruction set is the one asked for, or a sentence says why not") {
+    const char* asked = std::getenv("QK_ARCH");
+    if (asked == nullptr) {
+        CHECK(qk::dispatch::problem() == nullptr);
+    } else if (std::string(asked) == "none_such") {
+        REQUIRE(qk::dispatch::problem() != nullptr);
+        CHECK(std::string(qk::dispatch::problem()).find("QK_ARCH=none_such") == 0);
+    } else if (qk::dispatch::problem() == nullptr) {
+        CHECK(std::string(qk::dispatch::architecture()) == asked);
+    } else {
+        MESSAGE(qk::dispatch::problem());  // a processor without it
+    }
+}
+
+TEST_CASE("every format, contiguous and along an axis") {
+    const qk::along_axis axis{2, 77, 21};
+    std::vector<float> expected(axis.outer * axis.length * axis.inner), actual(expected.size());
+    for (const data kind : {data::ordinary, data::any_bits, data::special, data::sparse}) {
+        const std::vector<float> x = make_inputs(kind, expected.size(), 5);
+        for (const test_format& f : all_formats()) {
+            const std::string what = std::string(qk::dispatch::architecture()) + " " + f.name + " " + name_of(kind);
+            qk::reference::fake_quantize(f.format, x, expected);
+            qk::dispatch::fake_quantize(f.format, x, actual);
+            CHECK(count_mismatches(x, expected, actual, what) == 0);
+            qk::reference::fake_quantize(f.format, x, expected, axis);
+            qk::dispatch::fake_quantize(f.format, x, actual, axis);
+            CHECK(count_mismatches(x, expected, actual, what + " axis") == 0);
+        }
+    }
+}

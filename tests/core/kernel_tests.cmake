@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+# Kernels against the oracle, one program for each instruction set. A CPU (or a cross compiler) that is missing is a test that
+# says so and counts as skipped.
+
+# kernel_program(NAME SOURCE ISA [FLAGS ...]): for exactly that instruction set, whatever QK_NATIVE says.
+function(kernel_program name source isa)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE doctest_main qk::qk)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE QK_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QK_TEST_ISA="${isa}")
+  set(QK_NATIVE OFF)
+  qk_own(${name})
+  target_compile_options(${name} PRIVATE ${ARGN})
+endfunction()
+
+# run_on(NAME CPU_FLAGS): the program as a test, skipped where the CPU lacks a flag.
+function(run_on name cpu_flags)
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${name}> -DCPU_FLAGS=${cpu_flags} -P ${CMAKE_CURRENT_SOURCE_DIR}/run_on_cpu.cmake)
+  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
+endfunction()
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(avx512_flags -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl -mfma)
+  kernel_program(kernel_test_sse2 kernel_test.cpp SSE2 -march=x86-64)
+  run_on(kernel_test_sse2 sse2)
+  kernel_program(kernel_test_sse4_2 kernel_test.cpp SSE4.2 -march=x86-64 -msse4.2)
+  run_on(kernel_test_sse4_2 "sse4_2")
+  kernel_program(kernel_test_avx2 kernel_test.cpp AVX2+FMA -march=x86-64 -mavx2 -mfma)
+  run_on(kernel_test_avx2 "avx2,fma")
+  kernel_program(kernel_test_avx512 kernel_test.cpp AVX-512 -march=x86-64 ${avx512_flags})
+  run_on(kernel_test_avx512 "avx512f,avx512cd,avx512bw,avx512dq,avx512vl")
+  foreach(isa sse2 sse4_2 avx2)
+    target_compile_definitions(kernel_test_${isa} PRIVATE QK_TEST_SAMPLED=1)
+  endforeach()
+  target_compile_definitions(kernel_test_avx512 PRIVATE QK_TEST_SAMPLED=0)
+else()
+  kernel_program(kernel_test_native kernel_test.cpp ${CMAKE_SYSTEM_PROCESSOR})
+  target_compile_definitions(kernel_test_native PRIVATE QK_TEST_SAMPLED=0)
+  run_on(kernel_test_native "")
+endif()
+
+# NEON: cross-compiled for aarch64, run by qemu-user. xsimd and doctest get a folder of their own, so that no header of this
+# machine's architecture is seen.
+find_program(QK_AARCH64_CXX aarch64-linux-gnu-g++)
+find_program(QK_QEMU_AARCH64 NAMES qemu-aarch64 qemu-aarch64-static)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_AARCH64)
+  set(cross ${CMAKE_CURRENT_BINARY_DIR}/aarch64)
+  file(MAKE_DIRECTORY ${cross}/include)
+  find_path(QK_XSIMD_FOLDER xsimd/xsimd.hpp REQUIRED)
+  find_path(QK_DOCTEST_FOLDER doctest/doctest.h REQUIRED)
+  file(CREATE_LINK ${QK_XSIMD_FOLDER}/xsimd ${cross}/include/xsimd SYMBOLIC)
+  file(CREATE_LINK ${QK_DOCTEST_FOLDER}/doctest ${cross}/include/doctest SYMBOLIC)
+  set(neon ${PROJECT_BINARY_DIR}/tests/kernel_test_neon)
+  add_custom_command(
+    OUTPUT ${neon}
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_AARCH64_CXX} -std=c++20 -O2 -c -Wall -Wextra -isystem ${cross}/include -I${PROJECT_SOURCE_DIR}/include
+            -DQK_TEST_ISA="NEON" -DQK_TEST_SAMPLED=1 -MD -MF ${cross}/kernel_test.d -MT ${neon} -o ${cross}/kernel_test.o ${CMAKE_CURRENT_SOURCE_DIR}/kernel_test.cpp
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_AARCH64_CXX} -std=c++20 -O1 -c -isystem ${cross}/include -o ${cross}/main.o ${PROJECT_SOURCE_DIR}/tests/doctest_main.cpp
+    COMMAND ${QK_AARCH64_CXX} -static -o ${neon} ${cross}/kernel_test.o ${cross}/main.o
+    DEPENDS kernel_test.cpp
+    DEPFILE ${cross}/kernel_test.d
+    VERBATIM)
+  add_custom_target(kernel_test_neon ALL DEPENDS ${neon})
+  add_test(NAME kernel_test_neon COMMAND ${QK_QEMU_AARCH64} ${neon})
+else()
+  add_test(NAME kernel_test_neon COMMAND ${CMAKE_COMMAND} -E echo "skipped: no aarch64-linux-gnu-g++ and qemu-aarch64 here (g++-aarch64-linux-gnu, qemu-user)")
+  set_tests_properties(kernel_test_neon PROPERTIES SKIP_REGULAR_EXPRESSION "skipped:")
+endif()
