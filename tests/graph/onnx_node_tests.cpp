@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs ONNX's backend node tests: onnx_node_tests [--list] DIR...
+//
+// Every folder below a DIR that holds model.onnx is a test; each of its test_data_set_* has input_*.pb and output_*.pb. A line per
+// failure with the largest error, with --list a line per unsupported test with its reason, and at the end the numbers of each.
+// Compared as ONNX's own runner does it: float32 and the like within 1e-7 + 1e-3 of the expected magnitude (bfloat16: 2^-6), NaNs equal;
+// integers, booleans and FP8 codes exactly. Exit status 0: none failed; 1: some did; 2: no test was found; 77: a DIR does not exist.
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "qk/graph/evaluate.hpp"
+#include "qk/graph/model.hpp"
+#include "qk/graph/op.hpp"
+#include "qk/graph/ops/half.hpp"
+
+namespace fs = std::filesystem;
+using namespace qk::graph;
+
+namespace {
+
+struct unsupported {
+    std::string reason;
+};
+
+std::string read_bytes(const fs::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    std::ostringstream bytes;
+    bytes << in.rdbuf();
+    if (!in) throw error(file.string() + " cannot be read");
+    return bytes.str();
+}
+
+/// Operators whose results the standard leaves open, so that there is nothing to compare.
+bool is_random(const std::string& op) {
+    static const std::set<std::string> names{"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"};
+    return names.count(op) != 0;
+}
+
+/// Throws unsupported for an operator that is in no table.
+void check_operators(const onnx::ModelProto& m, const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes, const std::function<int(const std::string&)>& version) {
+    for (const auto& node : nodes) {
+        const std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
+        const onnx::FunctionProto* function = nullptr;
+        for (const auto& f : m.functions())
+            if (f.name() == node.op_type() && f.domain() == node.domain()) function = &f;
+        if (function) {
+            check_operators(m, function->node(), version);
+            continue;
+        }
+        if (domain.empty() && is_random(node.op_type())) throw unsupported{node.op_type() + " draws random numbers"};
+        if (find_op(domain, node.op_type(), version(domain)) == nullptr)
+            throw unsupported{"operator " + (domain.empty() ? "" : domain + ".") + node.op_type() + " (opset " + std::to_string(version(domain)) + ") is not implemented"};
+        for (const auto& a : node.attribute()) {
+            if (a.has_g()) check_operators(m, a.g().node(), version);
+            for (const auto& g : a.graphs()) check_operators(m, g.node(), version);
+        }
+    }
+}
+
+/// Throws unsupported for sequences, optionals, strings, maps.
+void check_type(const onnx::ValueInfoProto& v) {
+    const auto& type = v.type();
+    if (type.has_sequence_type()) throw unsupported{"'" + v.name() + "' is a sequence"};
+    if (type.has_optional_type()) throw unsupported{"'" + v.name() + "' is an optional"};
+    if (type.has_map_type()) throw unsupported{"'" + v.name() + "' is a map"};
+    if (type.has_sparse_tensor_type()) throw unsupported{"'" + v.name() + "' is a sparse tensor"};
+    const auto element = static_cast<data_type>(type.tensor_type().elem_type());
+    if (element == data_type::string) throw unsupported{"'" + v.name() + "' holds strings"};
+    if (size_of(element) == 0) throw unsupported{"'" + v.name() + "' has the unknown element type " + std::to_string(static_cast<int>(element))};
+}
+
+/// Largest |got - want|, and whether every element is within tolerance.
+struct comparison {
+    double error = 0;
+    std::size_t outside = 0;
+
+    void take(double got, double want, double relative, double absolute) {
+        if (got == want || (std::isnan(got) && std::isnan(want))) return;
+        const double difference = std::abs(got - want);
+        error = std::max(error, std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference);
+        if (!(difference <= absolute + relative * std::abs(want))) ++outside;
+    }
+};
+
+template <class T> void compare_as(const tensor& got, const tensor& want, comparison& c, double relative, double absolute) {
+    const auto value = [](T x) {
+        if constexpr (std::is_same_v<T, half> || std::is_same_v<T, brain>) return static_cast<double>(ops::to_float(x));
+        else return static_cast<double>(x);
+    };
+    for (std::size_t i = 0; i < want.size(); ++i) c.take(value(got.as<T>()[i]), value(want.as<T>()[i]), relative, absolute);
+}
+
+template <class T> void compare_exactly(const tensor& got, const tensor& want, comparison& c) {
+    for (std::size_t i = 0; i < want.size(); ++i) {
+        const T a = got.as<T>()[i], b = want.as<T>()[i];
+        if (a == b) continue;
+        c.error = std::max(c.error, std::abs(static_cast<double>(a) - static_cast<double>(b)));
+        ++c.outside;
+    }
+}
+
+/// Empty if equal within tolerance; otherwise what differs.
+std::string difference(const std::string& name, const tensor& got, const tensor& want) {
+    if (got.type() != want.type()) return "output " + name + " is " + name_of(got.type()) + ", expected " + name_of(want.type());
+    if (got.shape() != want.shape()) return "output " + name + " has shape " + to_string(got.shape()) + ", expected " + to_string(want.shape());
+    comparison c;
+    switch (want.type()) {
+        case data_type::float32: compare_as<float>(got, want, c, 1e-3, 1e-7); break;
+        case data_type::float64: compare_as<double>(got, want, c, 1e-3, 1e-7); break;
+        case data_type::float16: compare_as<half>(got, want, c, 1e-3, 1e-7); break;
+        case data_type::bfloat16: compare_as<brain>(got, want, c, 0x1p-6, 1e-7); break;
+        case data_type::int8: case data_type::int4: case data_type::int2: compare_exactly<std::int8_t>(got, want, c); break;
+        case data_type::int16: compare_exactly<std::int16_t>(got, want, c); break;
+        case data_type::int32: compare_exactly<std::int32_t>(got, want, c); break;
+        case data_type::int64: compare_exactly<std::int64_t>(got, want, c); break;
+        case data_type::uint16: compare_exactly<std::uint16_t>(got, want, c); break;
+        case data_type::uint32: compare_exactly<std::uint32_t>(got, want, c); break;
+        case data_type::uint64: compare_exactly<std::uint64_t>(got, want, c); break;
+        case data_type::complex64: case data_type::complex128: throw unsupported{"complex numbers"};
+        default: compare_exactly<std::uint8_t>(got, want, c);
+    }
+    if (c.outside == 0) return {};
+    std::ostringstream s;
+    s << "output " << name << ": largest error " << c.error << ", " << c.outside << " of " << want.size() << " elements outside the tolerance";
+    return s.str();
+}
+
+std::optional<tensor> read_tensor(const fs::path& file) {
+    if (!fs::exists(file)) return std::nullopt;
+    onnx::TensorProto proto;
+    if (!proto.ParseFromString(read_bytes(file))) throw error(file.string() + " is not a TensorProto");
+    return to_tensor(proto);
+}
+
+/// Empty: passed. Otherwise the difference of the first data set that fails.
+std::string run_test(const fs::path& folder) {
+    onnx::ModelProto proto;
+    if (!proto.ParseFromString(read_bytes(folder / "model.onnx"))) throw error("model.onnx is not a ModelProto");
+    check_operators(proto, proto.graph().node(), [&](const std::string& domain) {
+        for (const auto& o : proto.opset_import())
+            if ((o.domain() == "ai.onnx" ? "" : o.domain()) == domain) return static_cast<int>(o.version());
+        return 1;
+    });
+    for (const auto& v : proto.graph().input()) check_type(v);
+    for (const auto& v : proto.graph().output()) check_type(v);
+
+    const evaluator runner(model::load(folder / "model.onnx"), {.threads = 1});
+    for (std::size_t set = 0;; ++set) {
+        const fs::path data = folder / ("test_data_set_" + std::to_string(set));
+        if (!fs::exists(data)) {
+            if (set == 0) throw error("there is no test_data_set_0");
+            return {};
+        }
+        named_tensors inputs;
+        for (int i = 0; i < proto.graph().input_size(); ++i)
+            if (const auto t = read_tensor(data / ("input_" + std::to_string(i) + ".pb"))) inputs[proto.graph().input(i).name()] = *t;
+        const auto results = runner.run(inputs).outputs;
+        for (int i = 0; i < proto.graph().output_size(); ++i) {
+            const std::string& name = proto.graph().output(i).name();
+            const auto want = read_tensor(data / ("output_" + std::to_string(i) + ".pb"));
+            if (!want) continue;
+            const auto got = results.find(name);
+            if (got == results.end() || got->second.empty()) return "output " + name + " was not made";
+            if (const std::string what = difference(name, got->second, *want); !what.empty()) return what;
+        }
+    }
+}
+
+std::vector<fs::path> find_tests(const fs::path& folder) {
+    std::vector<fs::path> tests;
+    if (fs::exists(folder / "model.onnx")) tests.push_back(folder);
+    for (const auto& entry : fs::recursive_directory_iterator(folder))
+        if (entry.is_directory() && fs::exists(entry.path() / "model.onnx")) tests.push_back(entry.path());
+    std::sort(tests.begin(), tests.end());
+    return tests;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    bool list = false;
+    std::vector<fs::path> tests;
+    for (int i = 1; i < argc; ++i) {
+        if (std::string(argv[i]) == "--list") {
+            list = true;
+        } else if (!fs::is_directory(argv[i])) {
+            std::cout << "skipped: " << argv[i] << " does not exist\n";
+            return 77;
+        } else {
+            for (const fs::path& t : find_tests(argv[i])) tests.push_back(t);
+        }
+    }
+    if (tests.empty()) {
+        std::cout << "no test found; usage: onnx_node_tests [--list] DIR...\n";
+        return 2;
+    }
+    std::size_t passed = 0, failed = 0, skipped = 0;
+    for (const fs::path& t : tests) {
+        const std::string name = fs::absolute(t).lexically_normal().filename().string();
+        try {
+            const std::string what = run_test(t);
+            if (what.empty()) ++passed;
+            else ++failed, std::cout << "FAILED " << name << ": " << what << std::endl;
+        } catch (const unsupported& u) {
+            ++skipped;
+            if (list) std::cout << "unsupported " << name << ": " << u.reason << std::endl;
+        } catch (const std::exception& e) {
+            ++failed;
+            std::cout << "FAILED " << name << ": " << e.what() << std::endl;
+        }
+    }
+    std::cout << passed << " passed, " << failed << " failed, " << skipped << " unsupported" << std::endl;
+    return failed ? 1 : 0;
+}
