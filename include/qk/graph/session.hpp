@@ -60,3 +60,7 @@ class session {
 };
 
 }  // namespace qk::graph
+
+#ifndef QK_GRAPH_COMPILED
+#include "qk/graph/session-inl.hpp"
+#endif
