@@ -2,10 +2,16 @@
 // Resize, NonMaxSuppression and other operators of vision models.
 #pragma once
 
+#include "qk/graph/ops/deform_conv.hpp"
+#include "qk/graph/ops/grid_sample.hpp"
+#include "qk/graph/ops/optimizers.hpp"
+#include "qk/graph/ops/regions.hpp"
+#include "qk/graph/ops/resize.hpp"
 #include "qk/graph/ops/table.hpp"
+#include "qk/graph/ops/unpool.hpp"
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group vision_group() { return {}; }
+QK_GRAPH_INLINE op_group vision_group() { return join(resize_ops, grid_sample_ops, regions_ops, deform_conv_ops, unpool_ops, optimizers_ops); }
 
 }  // namespace qk::graph::ops

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeformConv: a convolution whose taps are moved by offsets and weighted by a mask; linear interpolation, zeros outside. Any number of axes.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "qk/graph/op.hpp"
+#include "qk/graph/ops/matrix.hpp"
+#include "qk/graph/ops/window.hpp"
+#include "qk/graph/ops/working_type.hpp"
+
+namespace qk::graph::ops {
+
+namespace detail {
+
+/// The value of one plane at a fractional position: corners weighted linearly, zero outside.
+template <class T> T linear_sample(const T* plane, const std::vector<std::int64_t>& shape, const std::vector<T>& position) {
+    T sum = 0;
+    for (std::size_t corner = 0; corner < std::size_t{1} << shape.size(); ++corner) {
+        T weight = 1;
+        std::int64_t at = 0;
+        for (std::size_t a = 0; a < shape.size() && weight != 0; ++a) {
+            const T low = std::floor(position[a]), fraction = position[a] - low;
+            const bool upper = (corner >> a & 1) != 0;
+            const T place = low + (upper ? 1 : 0);
+            if (!(place >= 0 && place < static_cast<T>(shape[a]))) weight = 0;
+            else at = at * shape[a] + static_cast<std::int64_t>(place);
+            weight *= upper ? fraction : 1 - fraction;
+        }
+        if (weight != 0) sum += weight * plane[at];
+    }
+    return sum;
+}
+
+}  // namespace detail
+
+inline void run_deform_conv(op_context& call) {
+    const node_view& node = call.node();
+    const tensor &given = call.input(0), &given_w = call.input(1);
+    if (given.rank() < 3 || given_w.rank() != given.rank()) call.fail("X of shape " + to_string(given.shape()) + " and W of shape " + to_string(given_w.shape()) + " do not fit");
+    const std::int64_t groups = node.get_int("group", 1), offset_groups = node.get_int("offset_group", 1);
+    const std::int64_t channels = given.dim(1), outputs = given_w.dim(0), per_group = given_w.dim(1);
+    if (groups < 1 || offset_groups < 1 || channels != per_group * groups || outputs % groups != 0 || channels % offset_groups != 0) {
+        call.fail("group and offset_group do not fit X of shape " + to_string(given.shape()) + " and W of shape " + to_string(given_w.shape()));
+    }
+    const window win = make_window(node, given.shape(), {given_w.shape().begin() + 2, given_w.shape().end()});
+    const std::int64_t positions = product(win.output), taps = product(win.kernel), plane = product(win.input), rows = outputs / groups;
+    const auto rank = static_cast<std::int64_t>(win.rank());
+    dims shape{given.dim(0), offset_groups * taps * rank};
+    shape.insert(shape.end(), win.output.begin(), win.output.end());
+    if (call.input(2).shape() != shape) call.fail("offset has shape " + to_string(call.input(2).shape()) + ", not " + to_string(shape));
+    shape[1] = offset_groups * taps;
+    if (call.has_input(4) && call.input(4).shape() != shape) call.fail("mask has shape " + to_string(call.input(4).shape()) + ", not " + to_string(shape));
+    if (call.has_input(3) && call.input(3).size() != static_cast<std::size_t>(outputs)) call.fail("B needs one value for each output channel");
+    shape[1] = outputs;
+    with_working_type(given.type(), [&]<class T>(T) {
+        const tensor x = input_as<T>(call, 0), w = input_as<T>(call, 1), offset = input_as<T>(call, 2), bias = optional_as<T>(call, 3), mask = optional_as<T>(call, 4);
+        working_output<T> y(call, 0, given.type(), shape);
+        tensor columns = call.scratch(type_of<T>, {per_group * taps, positions});
+        std::vector<T> at(win.rank());
+        for (std::int64_t n = 0; n < given.dim(0); ++n)
+            for (std::int64_t g = 0; g < groups; ++g) {
+                T* column = columns.as<T>().data();
+                for (std::int64_t c = g * per_group; c < (g + 1) * per_group; ++c) {
+                    const std::int64_t og = n * offset_groups + c / (channels / offset_groups);
+                    const T* from = x.as<T>().data() + (n * channels + c) * plane;
+                    std::vector<std::int64_t> k(win.rank(), 0);
+                    std::int64_t tap = 0;
+                    do {
+                        std::vector<std::int64_t> o(win.rank(), 0);
+                        std::int64_t p = 0;
+                        do {
+                            for (std::size_t a = 0; a < win.rank(); ++a) {
+                                const T moved = offset.as<T>()[static_cast<std::size_t>(((og * taps + tap) * rank + static_cast<std::int64_t>(a)) * positions + p)];
+                                at[a] = static_cast<T>(o[a] * win.stride[a] - win.pad_begin[a] + k[a] * win.dilation[a]) + moved;
+                            }
+                            T v = detail::linear_sample(from, win.input, at);
+                            if (!mask.empty()) v *= mask.as<T>()[static_cast<std::size_t>((og * taps + tap) * positions + p)];
+                            *column++ = v;
+                            ++p;
+                        } while (advance(o, win.output));
+                        ++tap;
+                    } while (advance(k, win.kernel));
+                }
+                T* out = y.data() + (n * outputs + g * rows) * positions;
+                multiply(w.as<T>().data() + g * rows * per_group * taps, false, columns.as<T>().data(), false, out, rows, positions, per_group * taps);
+                for (std::int64_t r = 0; r < rows && !bias.empty(); ++r)
+                    for (std::int64_t p = 0; p < positions; ++p) out[r * positions + p] += bias.as<T>()[static_cast<std::size_t>(g * rows + r)];
+            }
+        y.store();
+    });
+}
+
+inline constexpr op_entry deform_conv_ops[] = {{"", "DeformConv", 19, run_deform_conv}};
+
+}  // namespace qk::graph::ops

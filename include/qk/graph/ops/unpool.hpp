@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Col2Im and MaxUnpool: scattered sums and maxima put back where they came from.
+#pragma once
+
+#include <vector>
+
+#include "qk/graph/op.hpp"
+#include "qk/graph/ops/window.hpp"
+#include "qk/graph/ops/working_type.hpp"
+
+namespace qk::graph::ops {
+
+inline void run_col2im(op_context& call) {
+    const node_view& node = call.node();
+    const tensor& given = call.input(0);
+    const std::vector<std::int64_t> image = integers(call, 1), block = integers(call, 2);
+    const std::size_t rank = image.size();
+    if (given.rank() != 3 || rank == 0 || block.size() != rank) call.fail("input must have rank 3, image_shape and block_shape one length");
+    const auto stride = spatial_attribute(node, "strides", rank, 1), dilation = spatial_attribute(node, "dilations", rank, 1);
+    auto pads = node.get_ints("pads");
+    if (pads.empty()) pads.assign(2 * rank, 0);
+    if (pads.size() != 2 * rank) call.fail("pads needs two values for each spatial axis");
+    std::vector<std::int64_t> blocks(rank);
+    for (std::size_t a = 0; a < rank; ++a) {
+        if (image[a] < 1 || block[a] < 1 || image[a] > 1 << 24 || block[a] > 1 << 24) call.fail("image_shape and block_shape must be positive");
+        const std::int64_t room = image[a] + pads[a] + pads[a + rank] - dilation[a] * (block[a] - 1) - 1;
+        if (room < 0) call.fail("a block is larger than the padded image");
+        blocks[a] = room / stride[a] + 1;
+    }
+    const std::int64_t taps = product(block), places = product(blocks), plane = product(image);
+    if (given.dim(1) % taps != 0 || given.dim(2) != places) call.fail("input of shape " + to_string(given.shape()) + " does not fit " + std::to_string(places) + " blocks of " + std::to_string(taps));
+    const std::int64_t channels = given.dim(1) / taps;
+    dims shape{given.dim(0), channels};
+    shape.insert(shape.end(), image.begin(), image.end());
+    with_working_type(given.type(), [&]<class T>(T) {
+        const tensor x = input_as<T>(call, 0);
+        working_output<T> y(call, 0, given.type(), shape);
+        std::fill(y.values().begin(), y.values().end(), T{0});
+        const T* from = x.as<T>().data();
+        for (std::int64_t c = 0; c < given.dim(0) * channels; ++c) {
+            T* to = y.data() + c * plane;
+            std::vector<std::int64_t> k(rank, 0);
+            do {
+                std::vector<std::int64_t> o(rank, 0);
+                do {
+                    std::int64_t at = 0;
+                    bool inside = true;
+                    for (std::size_t a = 0; a < rank; ++a) {
+                        const std::int64_t p = o[a] * stride[a] - pads[a] + k[a] * dilation[a];
+                        inside = inside && p >= 0 && p < image[a];
+                        at = at * image[a] + p;
+                    }
+                    if (inside) to[at] += *from;
+                    ++from;
+                } while (advance(o, blocks));
+            } while (advance(k, block));
+        }
+        y.store();
+    });
+}
+
+/// Values go to their indices in the inferred shape; with output_shape that shape is the leading corner of a larger one.
+inline void run_max_unpool(op_context& call) {
+    const node_view& node = call.node();
+    const tensor& x = call.input(0);
+    const auto kernel = node.get_ints("kernel_shape");
+    const std::size_t rank = kernel.size();
+    if (x.rank() != rank + 2 || rank == 0) call.fail("kernel_shape does not fit an input of shape " + to_string(x.shape()));
+    const auto stride = spatial_attribute(node, "strides", rank, 1);
+    auto pads = node.get_ints("pads");
+    if (pads.empty()) pads.assign(2 * rank, 0);
+    if (pads.size() != 2 * rank) call.fail("pads needs two values for each spatial axis");
+    const std::vector<std::int64_t> index = integers(call, 1);
+    if (index.size() != x.size()) call.fail("indices and X differ in size");
+    dims inferred{x.dim(0), x.dim(1)};
+    for (std::size_t a = 0; a < rank; ++a) inferred.push_back((x.dim(a + 2) - 1) * stride[a] - pads[a] - pads[a + rank] + kernel[a]);
+    const dims shape = call.has_input(2) ? integers(call, 2) : inferred;
+    if (shape.size() != inferred.size()) call.fail("output_shape needs " + std::to_string(inferred.size()) + " values");
+    for (std::size_t a = 0; a < shape.size(); ++a)
+        if (shape[a] < inferred[a] || inferred[a] < 0) call.fail("output_shape " + to_string(shape) + " is smaller than " + to_string(inferred));
+    const auto count = static_cast<std::int64_t>(element_count(inferred));
+    tensor& y = call.output(0, x.type(), shape);
+    std::fill_n(y.bytes(), y.size_bytes(), std::byte{0});
+    const auto to_strides = row_major_strides(shape), from_strides = row_major_strides(inferred);
+    dispatch_width(call, x.type(), [&]<class U>(type_tag<U>) {
+        for (std::size_t i = 0; i < index.size(); ++i) {
+            if (index[i] < 0 || index[i] >= count) call.fail("index " + std::to_string(index[i]) + " is outside " + to_string(inferred));
+            std::size_t rest = static_cast<std::size_t>(index[i]), at = 0;
+            for (std::size_t a = 0; a < shape.size(); ++a) {
+                at += rest / from_strides[a] * to_strides[a];
+                rest %= from_strides[a];
+            }
+            y.as<U>()[at] = x.as<U>()[i];
+        }
+    });
+}
+
+inline constexpr op_entry unpool_ops[] = {
+    {"", "Col2Im", 18, run_col2im},
+    {"", "MaxUnpool", 9, run_max_unpool},
+};
+
+}  // namespace qk::graph::ops
