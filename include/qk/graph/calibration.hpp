@@ -89,4 +89,5 @@ bool is_calibration_file(const std::filesystem::path& file);
 
 #ifndef QK_GRAPH_COMPILED
 #include "qk/graph/calibration-inl.hpp"
+#include "qk/graph/calibration_json-inl.hpp"
 #endif
