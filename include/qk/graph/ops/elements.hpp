@@ -119,7 +119,7 @@ inline std::uint8_t small_float_code(floating f, float x, bool saturate) {
             case specials::ieee: return sign | (is_inf ? inf : inf | (1u << (f.mantissa_bits - 1)));
             case specials::fn: return sign | all;
             case specials::fnuz: return 1u << (f.exponent_bits + f.mantissa_bits);
-            default: return is_inf ? sign | all : 0u;
+            default: return is_inf ? sign | all : 1u << (f.exponent_bits + f.mantissa_bits);  // no NaN: -0, as the standard's tests have it
         }
     };
     if (x != x) return static_cast<std::uint8_t>(special(false));

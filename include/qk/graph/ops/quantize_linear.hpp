@@ -45,9 +45,10 @@ inline float round_to_half(data_type t, float x) {
 
 }  // namespace detail
 
-/// Quantizes float values under a grid into codes of `to` (an integer of at most 32 bits, or a small float).
+/// Quantizes float values under a grid into codes of y's type (an integer of at most 32 bits, or a small float, to whose quotients
+/// `float_zero` is added: -0 changes nothing).
 inline void quantize_elements(const op_context& call, std::span<const float> x, const scale_grid& grid, std::span<const float> scale,
-                              std::span<const std::int64_t> zero_point, tensor& y, bool saturate = true) {
+                              std::span<const std::int64_t> zero_point, tensor& y, bool saturate = true, float float_zero = -0.0f) {
     const data_type type = y.type();
     const auto zero = [&](std::size_t i) { return zero_point.empty() ? 0 : zero_point[zero_point.size() == 1 ? 0 : i]; };
     const auto each = [&]<class T>(T* to, auto run) {
@@ -79,7 +80,7 @@ inline void quantize_elements(const op_context& call, std::span<const float> x, 
         const auto begin = static_cast<std::size_t>(from - x.data());
         for (std::size_t i = 0; i < n; i += chunk) {
             const std::size_t m = std::min(chunk, n - i);
-            for (std::size_t j = 0; j < m; ++j) quotient[j] = from[i + j] / s;
+            for (std::size_t j = 0; j < m; ++j) quotient[j] = from[i + j] / s + float_zero;
             write_elements<float>(std::span<const float>(quotient, m), type, y.bytes() + (begin + i) * size_of(type), {.saturate = saturate});
         }
     });
@@ -129,6 +130,12 @@ inline std::vector<std::int64_t> zero_points(op_context& call, std::size_t i) {
     return integers(call, i);
 }
 
+/// The zero point that is added before rounding to float4e2m1 and the float6 types: given as 0 it turns -0 into +0. Others have none.
+inline float small_float_zero(op_context& call, std::size_t i, data_type type) {
+    if (!call.has_input(i) || is_integer_type(type) || call.input(i).size() == 0 || format_of(type).specials != specials::none) return -0.0f;
+    return input_as<float>(call, i).as<float>()[0];
+}
+
 inline void run_quantize_linear(op_context& call) {
     const node_view& node = call.node();
     const tensor& x = call.input(0);
@@ -150,7 +157,7 @@ inline void run_quantize_linear(op_context& call) {
     if (precision == data_type::undefined && is_narrow_float(y_scale.type()) && x.type() == y_scale.type()) precision = y_scale.type();
     if (!is_narrow_float(precision)) {
         tensor& y = call.output(0, type, x.shape());
-        quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, 2), y, node.get_int("saturate", 1) != 0);
+        quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, 2), y, node.get_int("saturate", 1) != 0, small_float_zero(call, 2, type));
         return;
     }
     // A quotient of two numbers of at most 11 bits, rounded to 24 and then to 11, is rounded as if once.
@@ -166,7 +173,7 @@ inline void run_quantize_linear(op_context& call) {
     });
     const std::vector<float> ones(scale.size(), 1.0f);
     tensor& y = call.output(0, type, x.shape());
-    quantize_elements(call, to, grid, ones, zero_points(call, 2), y, node.get_int("saturate", 1) != 0);
+    quantize_elements(call, to, grid, ones, zero_points(call, 2), y, node.get_int("saturate", 1) != 0, small_float_zero(call, 2, type));
 }
 
 inline void run_dequantize_linear(op_context& call) {
