@@ -4,7 +4,7 @@
 //   exhaustive_test FORMAT [THREADS]   kernel against oracle; FORMAT is an elementwise name of the catalogue
 //   exhaustive_test cpu-fp16           oracle against the CPU's own conversion
 //   exhaustive_test cpu-bf16           likewise, but for subnormal inputs, which the CPU flushes
-//   exhaustive_test splits             every float split: every value, every middle and their neighbours, and 2^22 samples (QK_SPLIT_SAMPLES)
+//   exhaustive_test splits             every float split: every value, every middle and their neighbours, and 2^24 samples (QK_SPLIT_SAMPLES)
 //
 // Exit status 1 when anything differs.
 #include <atomic>
@@ -156,7 +156,7 @@ std::vector<float> boundaries(floating f) {
 
 int sweep_splits(unsigned threads) {
     const char* wanted = std::getenv("QK_SPLIT_SAMPLES");
-    const std::size_t samples = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : std::size_t{1} << 22;
+    const std::size_t samples = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : std::size_t{1} << 24;
     std::vector<floating> splits;
     for (int e = 1; e <= 8; ++e) {
         for (int m = 0; m <= 14; ++m) {
