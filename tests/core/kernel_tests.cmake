@@ -66,15 +66,3 @@ else()
   add_test(NAME kernel_test_neon COMMAND ${CMAKE_COMMAND} -E echo "skipped: no aarch64-linux-gnu-g++ and qemu-aarch64 here (g++-aarch64-linux-gnu, qemu-user)")
   set_tests_properties(kernel_test_neon PROPERTIES SKIP_REGULAR_EXPRESSION "skipped:")
 endif()
-
-# All 2^32 floats, in the build for this machine. One thread each: ctest -j runs them side by side.
-add_executable(exhaustive_test exhaustive_test.cpp)
-find_package(Threads REQUIRED)
-target_link_libraries(exhaustive_test PRIVATE qk::qk Threads::Threads)
-set_target_properties(exhaustive_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-qk_own(exhaustive_test)
-foreach(what fp32 fp16 bf16 fp8_e4m3fn fp8_e5m2 fp8_e4m3fnuz fp8_e5m2fnuz fp8_e4m3 fp8_e3m4 fp8_e4m3b11fnuz e8m0 fp6_e3m2 fp6_e2m3 fp4_e2m1
-             int2 int4 int8 int16 int32 uint2 uint4 uint8 uint16 uint32 cpu-fp16 cpu-bf16 splits)
-  add_test(NAME exhaustive.${what} COMMAND exhaustive_test ${what})
-  set_tests_properties(exhaustive.${what} PROPERTIES LABELS exhaustive COST 100 TIMEOUT 1800 SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
-endforeach()

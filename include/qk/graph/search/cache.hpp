@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a search has measured, on disk: a search that was stopped goes on where it was, whatever stopped it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "qk/graph/config.hpp"
+#include "qk/graph/search/run.hpp"
+
+namespace qk::graph {
+
+/// 64-bit FNV-1a over everything that decides a measurement: weights, data, formats, scales. http://www.isthe.com/chongo/tech/comp/fnv/
+class content_hash {
+  public:
+    void add(std::string_view bytes);
+    void add(const void* data, std::size_t bytes) { add({static_cast<const char*>(data), bytes}); }
+    std::string text() const;  ///< 16 hexadecimal digits
+
+  private:
+    std::uint64_t state_ = 0xcbf29ce484222325u;
+};
+
+/// A file of one JSON object a line: {"key": HASH, "choice": "0120...", "metric": "0x1.8p-3", "error": "0x..."}. Lines of other keys are
+/// other searches and stay. A line is written whole and flushed after its measurement; a torn last line is passed over.
+class search_cache {
+  public:
+    /// `file` empty: no cache. Error if it exists and is no cache of ours, or cannot be written.
+    search_cache(std::filesystem::path file, std::string key);
+
+    std::optional<score> find(const assignment& a) const;
+    void add(const assignment& a, const score& s);
+    std::size_t size() const { return known_.size(); }
+
+    /// `measure`, asked only for what the cache does not have.
+    search_run::evaluate_function around(search_run::evaluate_function measure);
+
+  private:
+    std::filesystem::path file_;
+    std::string key_;
+    std::map<assignment, score> known_;
+};
+
+}  // namespace qk::graph
+
+#ifndef QK_GRAPH_COMPILED
+#include "qk/graph/search/cache-inl.hpp"
+#endif

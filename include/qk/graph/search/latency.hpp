@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A user's own table of what a layer costs at each choice of formats.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "qk/graph/config.hpp"
+
+namespace qk::graph {
+
+/// {"unit": "ms", "layers": {NAME_OR_GLOB: {"int8/int8": 0.3, ...}}, "op_types": {"Conv": {"int8/int8": 0.01, ...}}}
+/// layers: the cost itself; op_types: the cost of a million multiply-accumulates, for layers that no name matches.
+class latency_table {
+  public:
+    /// Error with the place in the file for anything else.
+    static latency_table load(const std::filesystem::path& file);
+    /// Error naming the layer and the option if the table has no entry for it.
+    double cost(const std::string& layer, const std::string& op_type, double macs, const std::string& option) const;
+    const std::string& unit() const { return unit_; }
+
+  private:
+    std::string file_, unit_ = "ms";
+    std::vector<std::pair<std::string, std::map<std::string, double>>> layers_, op_types_;
+};
+
+}  // namespace qk::graph
+
+#ifndef QK_GRAPH_COMPILED
+#include "qk/graph/search/latency-inl.hpp"
+#endif

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures plans: one model output against its reference, over the samples of a session.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "qk/graph/config.hpp"
+#include "qk/graph/search/metric.hpp"
+#include "qk/graph/search/run.hpp"
+#include "qk/graph/session.hpp"
+
+namespace qk::graph {
+
+/// A user's own measure of one model output over all samples: outputs and reference joined on axis 0, labels empty if there are none.
+using user_metric = std::function<double(const tensor& outputs, const tensor& reference, std::span<const std::int64_t> labels)>;
+
+/// Runs `command OUTPUT.npy REFERENCE.npy [LABELS.npy]` through the shell; the first number it prints on standard output is the metric.
+/// Error naming the command if it fails or prints no number.
+user_metric metric_from_command(const std::string& command);
+
+struct score_options {
+    std::string metric = "l2";
+    user_metric user;               ///< instead of `metric`
+    bool user_higher_is_better = false;
+    std::string user_name;          ///< the command, or whatever identifies it in a cache
+    int output_index = 0;           ///< which model output; out of range is an error
+    std::vector<std::int64_t> labels;
+    session_options session;
+};
+
+/// Holds the samples, the labels and the reference outputs.
+class scorer {
+  public:
+    /// The reference is the model's own float output until set_reference() says otherwise. Labels must be as many as samples.
+    scorer(const model& m, named_tensors inputs, score_options options);
+
+    /// Scores count from the outputs under `plan` from now on.
+    void set_reference(const precision_plan& plan);
+
+    std::vector<score> operator()(std::span<const precision_plan> candidates);
+    /// What the reference itself scores: 0 errors, and the accuracy that drops are counted from.
+    score reference_score();
+
+    const qk::graph::metric& measure() const { return metric_; }
+    /// Metric, output and labels as text: part of what identifies a measurement.
+    std::string description() const;
+    std::size_t samples() const { return session_.samples(); }
+    const session_statistics& statistics() const { return session_.statistics(); }
+
+  private:
+    std::vector<float> sample_of(const tensor& output) const;
+    score finish(std::span<const metric_terms> terms, std::span<const double> errors) const;
+    std::vector<score> score_whole(std::span<const precision_plan> candidates);
+
+    score_options options_;
+    qk::graph::metric metric_;
+    session session_;
+    std::string output_name_;
+    std::vector<std::vector<float>> reference_;  ///< of each sample
+    tensor reference_tensor_;                    ///< for a user's metric
+};
+
+}  // namespace qk::graph
+
+#ifndef QK_GRAPH_COMPILED
+#include "qk/graph/search/scorer-inl.hpp"
+#endif
