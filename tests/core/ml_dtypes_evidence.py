@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The oracle against ml_dtypes and numpy: the value of every code, and the codes of many floats.
+
+usage: ml_dtypes_evidence.py ORACLE_TOOL
+Floats: every value, every middle between neighbours, the floats beside those, and 2^22 random bit patterns.
+Exit status 1 when anything differs. QK_EVIDENCE names a file that gets a row for each comparison.
+"""
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+try:
+    import ml_dtypes
+except ImportError:
+    print("skipped: no ml_dtypes in this Python")
+    sys.exit(0)
+
+TYPES = {
+    "fp16": np.float16, "bf16": "bfloat16", "fp8_e4m3fn": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2", "fp8_e4m3fnuz": "float8_e4m3fnuz",
+    "fp8_e5m2fnuz": "float8_e5m2fnuz", "fp8_e4m3": "float8_e4m3", "fp8_e3m4": "float8_e3m4", "fp8_e4m3b11fnuz": "float8_e4m3b11fnuz",
+    "e8m0": "float8_e8m0fnu", "fp6_e3m2": "float6_e3m2fn", "fp6_e2m3": "float6_e2m3fn", "fp4_e2m1": "float4_e2m1fn",
+}
+
+
+def oracle(verb, name, data=b"", dtype=np.float32):
+    done = subprocess.run([sys.argv[1], verb, name, "ml_dtypes"], input=data, stdout=subprocess.PIPE, check=True)
+    return np.frombuffer(done.stdout, dtype)
+
+
+def same(a, b):
+    return (a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))
+
+
+def inputs(values):
+    finite = np.unique(values[np.isfinite(values)].astype(np.float64))
+    middles = (finite[1:] + finite[:-1]) / 2
+    with np.errstate(over="ignore"):
+        edges = np.concatenate([finite, middles, -finite, [2 * finite[-1], 1.5 * finite[-1]]]).astype(np.float32)
+    beside = [edges, np.nextafter(edges, np.float32(np.inf)), np.nextafter(edges, np.float32(-np.inf))]
+    bits = np.random.default_rng(1).integers(0, 2**32, 2**22, dtype=np.uint32).view(np.float32)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], np.float32)
+    return np.concatenate([*beside, bits, special])
+
+
+def report(name, evidence, count, mismatches):
+    print(f"{name}: {evidence}: {count} compared, {mismatches} mismatches")
+    if "QK_EVIDENCE" in os.environ:
+        with open(os.environ["QK_EVIDENCE"], "a") as file:
+            file.write(f"{name}\t{evidence}\tscalar\t{count}\t{mismatches}\n")
+    return mismatches
+
+
+def compare(name, dtype):
+    dtype = np.dtype(getattr(ml_dtypes, dtype) if isinstance(dtype, str) else dtype)
+    ours = oracle("values", name)
+    word = np.uint16 if dtype.itemsize == 2 else np.uint8
+    theirs = np.arange(len(ours), dtype=word).view(dtype).astype(np.float32)
+    wrong = report(name, "ml_dtypes / numpy: the value of every code", len(ours), int(np.count_nonzero(~same(ours, theirs))))
+
+    x = inputs(ours)
+    if name == "e8m0":  # outside the normal range ml_dtypes rounds subnormals up, and 0 to the smallest power
+        x = x[(x >= 2.0**-126) | (x < 0) | np.isnan(x)]
+    if np.isnan(ours).sum() == 0:  # no code for NaN: ml_dtypes gives the zero of the opposite sign, semantics::ml_dtypes always -0
+        x = x[~(np.isnan(x) & np.signbit(x))]
+    with np.errstate(all="ignore"):
+        their_codes = x.astype(dtype).view(word).astype(np.uint32)
+    our_codes = oracle("codes", name, x.tobytes(), np.uint32)
+    differ = (their_codes != our_codes) & ~(np.isnan(theirs[their_codes]) & np.isnan(ours[our_codes]))
+    for i in np.flatnonzero(differ)[:4]:
+        print(f"  {name}: x {float(x[i]).hex()} ml_dtypes {their_codes[i]:#x} oracle {our_codes[i]:#x}")
+    return wrong + report(name, "ml_dtypes / numpy: codes of every boundary and 2^22 floats", len(x), int(np.count_nonzero(differ)))
+
+
+if __name__ == "__main__":
+    sys.exit(1 if sum(compare(name, dtype) for name, dtype in TYPES.items()) else 0)

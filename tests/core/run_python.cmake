@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# Runs SCRIPT with ARGUMENT by the tests' Python: $QK_PYTHON, or VENV's, or the system's.
+cmake_minimum_required(VERSION 3.25)
+if(DEFINED ENV{QK_PYTHON})
+  set(python $ENV{QK_PYTHON})
+elseif(EXISTS ${VENV}/bin/python)
+  set(python ${VENV}/bin/python)
+else()
+  find_program(python python3)
+endif()
+execute_process(COMMAND ${python} -c "import numpy" RESULT_VARIABLE no_numpy ERROR_QUIET)
+if(no_numpy)
+  message(STATUS "skipped: no Python with numpy here (./dev test makes build/venv)")
+  return()
+endif()
+execute_process(COMMAND ${python} ${SCRIPT} ${ARGUMENT} COMMAND_ERROR_IS_FATAL ANY)
