@@ -8,6 +8,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "qk/graph/edit.hpp"
 #include "qk/graph/model.hpp"
 #include "qk/graph/model_check.hpp"
 #include "qk/graph/op.hpp"
@@ -64,32 +65,6 @@ inline std::vector<tensor> try_run(const model& m, const onnx::NodeProto& n, con
     } catch (const error&) {
         return {};
     }
-}
-
-/// Removes initializers that nobody reads, and graph inputs that only named them.
-inline void drop_unused_initializers(model& m) {
-    auto& g = m.graph();
-    const auto unused = [&](const std::string& name) { return m.uses(name).empty() && m.is_constant(name); };
-    auto& inputs = *g.mutable_input();
-    for (int i = inputs.size(); i-- > 0;)
-        if (unused(inputs.Get(i).name())) inputs.DeleteSubrange(i, 1);
-    google::protobuf::RepeatedPtrField<onnx::TensorProto> kept;
-    for (auto& t : *g.mutable_initializer())
-        if (!unused(t.name())) kept.Add()->Swap(&t);
-    g.mutable_initializer()->Swap(&kept);
-    m.reindex();
-}
-
-inline void remove_nodes(onnx::GraphProto& g, const std::vector<bool>& gone) {
-    google::protobuf::RepeatedPtrField<onnx::NodeProto> kept;
-    for (int i = 0; i < g.node_size(); ++i)
-        if (!gone[static_cast<std::size_t>(i)]) kept.Add()->Swap(g.mutable_node(i));
-    g.mutable_node()->Swap(&kept);
-}
-
-/// Before IR version 4 every initializer had to be a graph input as well.
-inline void allow_free_initializers(onnx::ModelProto& m) {
-    if (m.ir_version() < 4) m.set_ir_version(4);
 }
 
 }  // namespace detail

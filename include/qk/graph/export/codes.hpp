@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Constants as an export stores them: rounded floats, or codes with their scales. Scalar and exact; weights are quantized once.
+#pragma once
+
+#include "qk/codec/code.hpp"
+#include "qk/graph/export/writer.hpp"
+#include "qk/reference.hpp"
+
+namespace qk::graph::detail {
+
+/// Calls visit(element, scale, zero point, one scale for all) for every element of a tensor under an elementwise quantizer.
+template <class Visit> void for_each_scale(const quantizer& q, const dims& shape, std::size_t count, const Visit& visit) {
+    const along_axis a = view_along(shape, q.axis, false);
+    const std::size_t block = q.block_size > 0 ? static_cast<std::size_t>(q.block_size) : 1, blocks = (a.length + block - 1) / block;
+    const bool many = q.scale.size() > 1 || q.block_size > 0;
+    const std::size_t expected = q.block_size > 0 ? a.outer * blocks * a.inner : a.length;
+    if (many && q.scale.size() != expected)
+        throw error("the plan has " + std::to_string(q.scale.size()) + " scales where " + to_string(shape) + " needs " + std::to_string(expected));
+    if (q.zero_point.size() > 1 && q.zero_point.size() != q.scale.size()) throw error("the plan has another number of zero points than scales");
+    for (std::size_t i = 0; i < count; ++i) {
+        std::size_t k = 0;
+        if (many) k = q.block_size > 0 ? (i / (a.length * a.inner) * blocks + i / a.inner % a.length / block) * a.inner + i % a.inner : i / a.inner % a.length;
+        const float scale = q.scale.empty() ? 1.0f : q.scale[k];
+        visit(i, scale, q.zero_point.empty() ? 0 : q.zero_point[q.zero_point.size() == 1 ? 0 : k], !many);
+    }
+}
+
+/// x after the quantizer.
+inline tensor rounded(const quantizer& q, const tensor& x) {
+    tensor y(data_type::float32, x.shape());
+    if (is_block_format(q.format)) {
+        const affine t{.scale = q.scale.empty() ? 0.0f : q.scale[0]};
+        reference::fake_quantize(q.format, x.as<float>(), y.as<float>(), view_along(x.shape(), q.axis, q.flatten), t, q.semantics);
+        return y;
+    }
+    for_each_scale(q, x.shape(), x.size(), [&](std::size_t i, float scale, std::int64_t zero_point, bool one) {
+        y.as<float>()[i] =
+            reference::quantize_one(q.format, x.as<float>()[i], scale, zero_point, one, q.semantics, reference::random_word(q.semantics, i));
+    });
+    return y;
+}
+
+/// Integer codes of x in a container type.
+inline tensor integer_codes(const quantizer& q, const tensor& x, data_type container) {
+    const integer f = std::get<integer>(q.format);
+    tensor y(container, x.shape());
+    for_each_scale(q, x.shape(), x.size(), [&](std::size_t i, float scale, std::int64_t zero_point, bool one) {
+        const std::int64_t code =
+            reference::code_of(f, x.as<float>()[i], scale, zero_point, one, q.semantics, reference::random_word(q.semantics, i));
+        std::memcpy(y.bytes() + i * size_of(container), &code, size_of(container));  // two's complement, little endian
+    });
+    return y;
+}
+
+/// Codes of x in a floating format of at most 8 bits, one a byte: of x / scale, rounded.
+inline tensor floating_codes(const quantizer& q, const tensor& x, data_type container) {
+    const floating f = std::get<floating>(q.format);
+    tensor y(container, x.shape());
+    for_each_scale(q, x.shape(), x.size(), [&](std::size_t i, float scale, std::int64_t, bool) {
+        const float value = reference::quantize(f, x.as<float>()[i] / scale, 1.0f, q.semantics, reference::random_word(q.semantics, i));
+        y.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(code_of(f, value));
+    });
+    return y;
+}
+
+}  // namespace qk::graph::detail

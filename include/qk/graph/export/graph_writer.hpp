@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adds nodes, constants and functions to a model under export, under names of their own, and keeps what the result requires.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "qk/graph/model.hpp"
+#include "qk/graph/model_check.hpp"
+
+namespace qk::graph::detail {
+
+class graph_writer {
+  public:
+    explicit graph_writer(model& m) : model_(&m) { collect(m.graph()); }
+
+    onnx::GraphProto& graph() { return model_->graph(); }
+    model& target() { return *model_; }
+
+    /// `stem`, or `stem_2`, ...: a name that neither a tensor nor a node has.
+    std::string fresh(const std::string& stem) {
+        std::string name = stem;
+        for (int i = 2; !names_.insert(name).second; ++i) name = stem + "_" + std::to_string(i);
+        return name;
+    }
+
+    onnx::NodeProto& node(const std::string& op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+                          const std::string& domain = "") {
+        onnx::NodeProto& n = *graph().add_node();
+        n.set_op_type(op);
+        n.set_domain(domain);
+        n.set_name(fresh(outputs.front() + "/" + op));
+        for (const std::string& i : inputs) n.add_input(i);
+        for (const std::string& o : outputs) n.add_output(o);
+        return n;
+    }
+
+    std::string constant(const std::string& stem, const tensor& value) {
+        const std::string name = fresh(stem);
+        to_proto(value, name, *graph().add_initializer());
+        return name;
+    }
+
+    /// The result needs at least this opset, because of `why`.
+    void require_opset(int version, const std::string& why) {
+        if (version > opset_) opset_ = version, opset_reason_ = why;
+    }
+    int required_opset() const { return opset_; }
+    const std::string& opset_reason() const { return opset_reason_; }
+
+    void import(const std::string& domain, int version) {
+        for (const auto& o : model_->proto().opset_import())
+            if (o.domain() == domain) return;
+        auto* o = model_->proto().add_opset_import();
+        o->set_domain(domain);
+        o->set_version(version);
+    }
+
+  private:
+    void collect(const onnx::GraphProto& g) {
+        for (const auto& v : g.input()) names_.insert(v.name());
+        for (const auto& t : g.initializer()) names_.insert(t.name());
+        for (const auto& n : g.node()) {
+            names_.insert(n.name());
+            names_.insert(n.output().begin(), n.output().end());
+            for (const auto& a : n.attribute()) {
+                if (a.has_g()) collect(a.g());
+                for (const auto& inner : a.graphs()) collect(inner);
+            }
+        }
+    }
+    model* model_;
+    string_set names_;
+    int opset_ = 0;
+    std::string opset_reason_;
+};
+
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, std::int64_t value) {
+    auto* a = n.add_attribute();
+    a->set_name(name);
+    a->set_type(onnx::AttributeProto::INT);
+    a->set_i(value);
+}
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, float value) {
+    auto* a = n.add_attribute();
+    a->set_name(name);
+    a->set_type(onnx::AttributeProto::FLOAT);
+    a->set_f(value);
+}
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::string& value) {
+    auto* a = n.add_attribute();
+    a->set_name(name);
+    a->set_type(onnx::AttributeProto::STRING);
+    a->set_s(value);
+}
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::vector<std::int64_t>& values) {
+    auto* a = n.add_attribute();
+    a->set_name(name);
+    a->set_type(onnx::AttributeProto::INTS);
+    for (const std::int64_t v : values) a->add_ints(v);
+}
+inline const onnx::AttributeProto* find_attribute(const onnx::NodeProto& n, std::string_view name) {
+    for (const auto& a : n.attribute())
+        if (a.name() == name) return &a;
+    return nullptr;
+}
+inline void remove_attribute(onnx::NodeProto& n, std::string_view name) {
+    for (int i = n.attribute_size(); i-- > 0;)
+        if (n.attribute(i).name() == name) n.mutable_attribute()->DeleteSubrange(i, 1);
+}
+
+}  // namespace qk::graph::detail

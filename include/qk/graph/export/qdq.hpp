@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Style qdq: QuantizeLinear and DequantizeLinear for integers and ONNX's FP8 types, Cast pairs for fp16 and bf16.
+#pragma once
+
+#include <cmath>
+#include <optional>
+
+#include "qk/graph/export/codes.hpp"
+
+namespace qk::graph::detail {
+
+/// ONNX's element type that holds the codes of a format, and the opset from which QuantizeLinear and DequantizeLinear know it.
+struct container {
+    data_type type;
+    int opset;
+};
+
+inline container container_of(integer f) {
+    if (f.bits <= 2) return {f.is_signed ? data_type::int2 : data_type::uint2, 25};
+    if (f.bits <= 4) return {f.is_signed ? data_type::int4 : data_type::uint4, 21};
+    if (f.bits <= 8) return {f.is_signed ? data_type::int8 : data_type::uint8, 10};
+    if (f.bits <= 16) return {f.is_signed ? data_type::int16 : data_type::uint16, 21};
+    return {f.is_signed ? data_type::int32 : data_type::undefined, 10};  // DequantizeLinear alone
+}
+/// Codes that the container has; a format with fewer needs a Clip.
+inline bool fills(integer f, data_type t) {
+    const int width = static_cast<int>(packed_bits(t));
+    return f.bits == width && qmin(f) == qmin(integer{.bits = width, .is_signed = f.is_signed}) && qmax(f) == qmax(integer{.bits = width, .is_signed = f.is_signed});
+}
+inline std::optional<data_type> onnx_float8(floating f) {
+    if (f == fp8_e4m3fn) return data_type::float8e4m3fn;
+    if (f == fp8_e4m3fnuz) return data_type::float8e4m3fnuz;
+    if (f == fp8_e5m2) return data_type::float8e5m2;
+    if (f == fp8_e5m2fnuz) return data_type::float8e5m2fnuz;
+    return std::nullopt;
+}
+inline std::optional<data_type> onnx_float16(floating f) {
+    if (f == fp16) return data_type::float16;
+    if (f == bf16) return data_type::bfloat16;
+    return std::nullopt;
+}
+inline bool has_scale(const quantizer& q) { return !q.scale.empty() && !(q.scale.size() == 1 && q.scale[0] == 1.0f); }
+
+class qdq_writer : public quantizer_writer {
+  public:
+    using quantizer_writer::quantizer_writer;
+
+    /// Whether this style alone can write a quantizer for an activation or a weight; `why` says what is in the way.
+    static bool holds(const quantizer& q, bool is_weight, std::string& why) {
+        if (const integer* f = std::get_if<integer>(&q.format)) {
+            if (f->bits > 16 && !(is_weight && f->is_signed)) return why = "has no QuantizeLinear type", false;
+            if (q.dynamic && !is_dynamic_linear(q)) return why = "with scales from each run's own values has no standard operator", false;
+            if (!q.dynamic && q.scale.empty()) return why = "has no scale in the plan", false;
+            if (!is_weight && q.semantics.integer_mode != integer_mode::division) return why = "in reciprocal mode is not what QuantizeLinear computes", false;
+            if (!is_weight && q.semantics.rounding != rounding::half_even) return why = "with another rounding than half-even is not what QuantizeLinear computes", false;
+            if (!is_weight && q.semantics.zero_point_before) return why = "with the zero point added before rounding is not what QuantizeLinear computes", false;
+            if (!is_weight && q.block_size > 0) return why = "with a grid of scales on an activation of unknown shape has no QuantizeLinear form", false;
+            return true;
+        }
+        if (const floating* f = std::get_if<floating>(&q.format)) {
+            if (onnx_float16(*f) && !has_scale(q) && (is_weight || q.semantics.rounding == rounding::half_even)) return true;
+            if (onnx_float8(*f) && !q.dynamic && (is_weight || (q.semantics.rounding == rounding::half_even && q.block_size == 0))) return true;
+        }
+        return why = "has no standard operator", false;
+    }
+
+    std::string activation(const quantized_value& v) override {
+        std::string why;
+        if (!holds(v.how, false, why)) cannot_hold(v, why + "; use --export portable");
+        if (v.how.dynamic) return dynamic_linear(v);
+        if (const floating* f = std::get_if<floating>(&v.how.format); f != nullptr && onnx_float16(*f)) return cast_pair(v, *onnx_float16(*f));
+        const quantize_type t = type_of_codes(v);
+        std::string x = v.name;
+        if (const integer* f = std::get_if<integer>(&v.how.format); f != nullptr && !fills(*f, t.codes.type)) x = clip(v, *f);
+        const parameters p = scales(v, {}, t);
+        const std::string codes = g_.fresh(v.name + "_quantized");
+        auto& q = g_.node("QuantizeLinear", {x, p.scale, p.zero_point}, {codes});
+        set_axis(q, v, p);
+        if (t.is_float && v.how.semantics.overflow == overflow_rule::ieee) set_attribute(q, "saturate", std::int64_t{0});
+        const std::string y = g_.fresh(v.name + "_dequantized");
+        set_axis(g_.node("DequantizeLinear", {codes, p.scale, p.zero_point}, {y}), v, p);
+        return guarded(v, y);
+    }
+
+    std::string weight(const quantized_value& v, const tensor& value) override {
+        std::string why;
+        if (!holds(v.how, true, why)) cannot_hold(v, why + "; use --export portable");
+        const floating* f = std::get_if<floating>(&v.how.format);
+        if (f != nullptr && onnx_float16(*f)) return half_constant(v, value, *onnx_float16(*f));
+        const quantize_type t = type_of_codes(v);
+        const parameters p = scales(v, value.shape(), t);
+        std::string codes;
+        // A bias has no QuantizeLinear of 32 bits; its codes are stored in either case.
+        if (options_.weights == weight_storage::packed || t.codes.type == data_type::int32) {
+            codes = g_.constant(v.name + "_quantized", t.is_float ? floating_codes(v.how, value, t.codes.type) : integer_codes(v.how, value, t.codes.type));
+        } else {
+            codes = g_.fresh(v.name + "_quantized");
+            set_axis(g_.node("QuantizeLinear", {g_.constant(v.name + "_rounded", rounded(v.how, value)), p.scale, p.zero_point}, {codes}), v, p);
+        }
+        const std::string y = g_.fresh(v.name + "_dequantized");
+        std::vector<std::string> inputs{codes, p.scale};
+        if (!p.zero_point.empty()) inputs.push_back(p.zero_point);
+        set_axis(g_.node("DequantizeLinear", inputs, {y}), v, p);
+        return y;
+    }
+
+  private:
+    struct quantize_type {
+        container codes;
+        bool is_float;
+    };
+    struct parameters {
+        std::string scale, zero_point;
+        bool many = false;
+    };
+
+    /// What DynamicQuantizeLinear does: uint8, asymmetric, one scale.
+    static bool is_dynamic_linear(const quantizer& q) {
+        const integer* f = std::get_if<integer>(&q.format);
+        return f != nullptr && *f == uint8 && q.block_size == 0;
+    }
+    std::string dynamic_linear(const quantized_value& v) {
+        g_.require_opset(11, "DynamicQuantizeLinear");
+        const std::string codes = g_.fresh(v.name + "_quantized"), scale = g_.fresh(v.name + "_scale"), zero = g_.fresh(v.name + "_zero_point");
+        g_.node("DynamicQuantizeLinear", {v.name}, {codes, scale, zero});
+        const std::string y = g_.fresh(v.name + "_dequantized");
+        g_.node("DequantizeLinear", {codes, scale, zero}, {y});
+        return guarded(v, y);
+    }
+
+    quantize_type type_of_codes(const quantized_value& v) {
+        const integer* i = std::get_if<integer>(&v.how.format);
+        const quantize_type t = i ? quantize_type{container_of(*i), false} : quantize_type{{*onnx_float8(std::get<floating>(v.how.format)), 19}, true};
+        g_.require_opset(t.codes.opset, std::string("QuantizeLinear of ") + graph::name_of(t.codes.type));
+        return t;
+    }
+
+    parameters scales(const quantized_value& v, const dims& shape, const quantize_type& t) {
+        const quantizer& q = v.how;
+        const std::vector<float> values = q.scale.empty() ? std::vector<float>{1.0f} : q.scale;
+        parameters p;
+        p.many = values.size() > 1 || q.block_size > 0;
+        dims scale_shape;
+        if (p.many) {
+            g_.require_opset(q.block_size > 0 ? 21 : 13, q.block_size > 0 ? "blocked QuantizeLinear" : "QuantizeLinear per channel");
+            scale_shape = {static_cast<std::int64_t>(values.size())};
+            if (q.block_size > 0) {
+                scale_shape = shape;
+                auto& d = scale_shape.at(static_cast<std::size_t>(positive_axis(q.axis, shape.size())));
+                d = (d + q.block_size - 1) / q.block_size;
+            }
+        }
+        p.scale = g_.constant(v.name + "_scale", make_tensor<float>(scale_shape, values));
+        if (t.codes.type == data_type::int32) return p;  // its zero point is 0 and left out
+        tensor zero(t.codes.type, scale_shape);
+        std::memset(zero.bytes(), 0, zero.size_bytes());
+        for (std::size_t i = 0; i < zero.size() && !q.zero_point.empty(); ++i) {
+            const std::int64_t z = q.zero_point[q.zero_point.size() == 1 ? 0 : i];
+            std::memcpy(zero.bytes() + i * size_of(zero.type()), &z, size_of(zero.type()));
+        }
+        p.zero_point = g_.constant(v.name + "_zero_point", zero);
+        return p;
+    }
+
+    void set_axis(onnx::NodeProto& n, const quantized_value& v, const parameters& p) const {
+        if (!p.many) return;
+        set_attribute(n, "axis", positive_axis(v.how.axis, v.rank));
+        if (v.how.block_size > 0) set_attribute(n, "block_size", static_cast<std::int64_t>(v.how.block_size));
+    }
+
+    /// Holds x where its codes are the format's: (q - zero point) * scale divides back to within an ulp of q, so rounding gives q.
+    std::string clip(const quantized_value& v, integer f) {
+        const quantizer& q = v.how;
+        if (q.scale.size() > 1) cannot_hold(v, "with a scale per channel does not fill its container type; use --export portable");
+        g_.require_opset(11, "Clip of codes");
+        const std::int64_t z = q.zero_point.empty() ? 0 : q.zero_point[0];
+        const auto bound = [&](std::int64_t code, const char* stem) {
+            return g_.constant(v.name + stem, make_tensor<float>({}, std::vector<float>{static_cast<float>(code - z) * q.scale[0]}));
+        };
+        const std::string y = g_.fresh(v.name + "_clipped");
+        g_.node("Clip", {v.name, bound(qmin(f), "_lowest"), bound(qmax(f), "_highest")}, {y});
+        return y;
+    }
+
+    std::string cast_pair(const quantized_value& v, data_type type) {
+        g_.require_opset(type == data_type::bfloat16 ? 13 : 9, "Cast");
+        const std::string narrow = g_.fresh(v.name + "_narrow"), y = g_.fresh(v.name + "_rounded");
+        set_attribute(g_.node("Cast", {v.name}, {narrow}), "to", static_cast<std::int64_t>(type));
+        set_attribute(g_.node("Cast", {narrow}, {y}), "to", std::int64_t{1});
+        return y;
+    }
+
+    std::string half_constant(const quantized_value& v, const tensor& value, data_type type) {
+        const tensor r = rounded(v.how, value);
+        if (options_.weights == weight_storage::floats) return g_.constant(v.name + "_rounded", r);
+        g_.require_opset(type == data_type::bfloat16 ? 13 : 9, "Cast");
+        tensor codes(type, value.shape());
+        for (std::size_t i = 0; i < r.size(); ++i) codes.as<half>()[i].bits = static_cast<std::uint16_t>(code_of(std::get<floating>(v.how.format), r.as<float>()[i]));
+        const std::string y = g_.fresh(v.name + "_rounded");
+        set_attribute(g_.node("Cast", {g_.constant(v.name + "_narrow", codes)}, {y}), "to", std::int64_t{1});
+        return y;
+    }
+
+    /// onnxruntime quantizes float weights and biases of Conv, ConvTranspose and Gemm by itself when DequantizeLinear feeds them
+    /// (WeightBiasQuantization), so that what runs is not what was planned. A Max of one input, which is the identity, between the two
+    /// keeps it from doing so.
+    std::string guarded(const quantized_value& v, const std::string& dequantized) {
+        if (!v.guard) return dequantized;
+        const std::string y = g_.fresh(v.name + "_guarded");
+        g_.node("Max", {dequantized}, {y});
+        return y;
+    }
+};
+
+}  // namespace qk::graph::detail
