@@ -43,7 +43,7 @@ inline double raw_scale(integer f, value_range r, bool symmetric) {
     return (hi - lo) / static_cast<double>(qmax(f) - qmin(f));
 }
 
-inline along_axis view_along(const dims& shape, std::size_t axis) {
+inline along_axis seen_by_blocks(const dims& shape, std::size_t axis) {
     along_axis a;
     if (shape.empty()) return {1, 1, 1};
     for (std::size_t i = 0; i < axis; ++i) a.outer *= static_cast<std::size_t>(shape[i]);
@@ -52,12 +52,12 @@ inline along_axis view_along(const dims& shape, std::size_t axis) {
     for (std::size_t i = axis + 1; i < shape.size(); ++i) a.inner *= static_cast<std::size_t>(shape[i]);
     return a;
 }
-inline along_axis view_along(const dims& shape, int axis, bool flatten) {
+inline along_axis seen_by_blocks(const dims& shape, int axis, bool flatten) {
     if (flatten && shape.size() > 1) {
         const auto rows = static_cast<std::size_t>(shape[0]);
         return {rows, rows == 0 ? 0 : element_count(shape) / rows, 1};
     }
-    return view_along(shape, resolve_axis(axis, shape.size()));
+    return seen_by_blocks(shape, resolve_axis(axis, shape.size()));
 }
 
 /// Calls f(values) for the values that share a scale, in the order in which scales are laid out.
@@ -184,7 +184,7 @@ QK_GRAPH_INLINE quantizer weight_quantizer(const tensor& value, const precision&
         if (q.scale.empty()) q.block_size = 0;
         return q;
     }
-    const along_axis a = detail::view_along(value.shape(), q.axis, q.flatten);
+    const along_axis a = detail::seen_by_blocks(value.shape(), q.axis, q.flatten);
     const bool symmetric = is_symmetric(what, true);
     const pow2_rule rule = what.pow2.value_or(pow2_rule::non_overflow);
     const bool mse = what.method == range_method::mse;
@@ -228,7 +228,7 @@ QK_GRAPH_INLINE quantizer activation_quantizer(const precision& what, value_rang
 QK_GRAPH_INLINE void apply(const quantizer& q, const tensor& value, std::span<float> y) {
     const std::span<const float> x = value.as<float>();
     if (x.empty()) return;
-    const along_axis a = detail::view_along(value.shape(), q.axis, q.flatten);
+    const along_axis a = detail::seen_by_blocks(value.shape(), q.axis, q.flatten);
     if (is_block_format(q.format)) {
         if (std::holds_alternative<nvfloat>(q.format)) {
             // A tensor scale of 0 is computed from the data.
