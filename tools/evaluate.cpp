@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk evaluate`: run a model on data, in float32 or under a precision plan.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <deque>
+#include <filesystem>
+#include <limits>
+#include <memory>
+
+#include "console.hpp"
+#include "data_options.hpp"
+#include "qk/graph/accuracy.hpp"
+#include "qk/graph/calibrate.hpp"
+#include "qk/graph/evaluate.hpp"
+#include "qk/graph/npy.hpp"
+#include "qk/graph/pending_file.hpp"
+#include "qk/graph/plan_json.hpp"
+#include "qk/graph/quantize.hpp"
+#include "verbs.hpp"
+
+namespace qk::tool {
+namespace {
+
+struct arguments {
+    std::string model, activation, weight, plan, method, output_dir, compare;
+    data_options data;
+    int batch = 0;
+    double tolerance = 1e-4;
+    bool per_channel = false, json = false;
+};
+
+/// The plan that the options ask for; calibrates only when there are requests. `m` has its constants folded.
+graph::precision_plan plan_of(const arguments& given, const graph::model& m) {
+    graph::quantize_options options;
+    graph::precision_requests requests;
+    if (!given.activation.empty() || !given.weight.empty())
+        requests.set_default(given.activation.empty() ? "fp32" : given.activation, given.weight.empty() ? "fp32" : given.weight);
+    if (!given.plan.empty()) {
+        const graph::plan_file file = graph::load_plan_file(given.plan);
+        if (file.plan) {
+            if (!requests.empty()) throw graph::error("'" + given.plan + "' is a saved plan: --activation and --weight would change nothing");
+            graph::check_plan(*file.plan, m, given.plan);
+            return *file.plan;
+        }
+        file.fill(options);
+        for (const graph::request& r : file.requests) requests.add(r);
+    }
+    if (requests.empty()) return {};
+    if (given.per_channel) options.per_channel = true;
+    if (!given.method.empty()) {
+        const auto method = graph::parse_range_method(given.method);
+        if (!method) throw graph::error("--calibration-method '" + given.method + "' is unknown; it can be min_max, moving_average, percentile, layerwise_percentile, entropy or mse");
+        options.method = *method;
+    }
+    graph::calibration seen;
+    if (given.data.calibration.size() == 1 && given.data.calibration[0].ends_with(".json")) {
+        seen = graph::load_calibration(given.data.calibration[0]);
+    } else {
+        auto how = graph::options_for(options.method);
+        how.threads = given.data.threads;
+        progress bar("calibrating", 0);
+        seen = graph::calibrate(m, given.data.load_calibration(m), how, [&](std::size_t done, std::size_t all) { bar.show(done, all); });
+    }
+    const auto made = graph::planner(m, &seen).plan(requests.list(), options);
+    for (const auto& note : made.report.notes) fmt::print(stderr, "{}\n", note.text);
+    return made.plan;
+}
+
+std::string file_name(std::string name) {
+    for (char& c : name)
+        if (c == '/' || c == ':') c = '_';
+    return name + ".npy";
+}
+
+void write_outputs(const graph::named_tensors& outputs, const std::filesystem::path& folder) {
+    std::error_code failed;
+    std::filesystem::create_directories(folder, failed);
+    if (failed) throw graph::error("cannot make the folder '" + folder.string() + "': " + failed.message());
+    for (const auto& [name, value] : outputs) graph::write_npy(folder / file_name(name), value);
+}
+
+void evaluate(const arguments& given, verb_result& result) {
+    graph::model m = graph::model::load(given.model);
+    const bool planned = !given.activation.empty() || !given.weight.empty() || !given.plan.empty();
+    const graph::named_tensors inputs = given.data.load_inputs(m);
+    const auto labels = given.data.load_labels();
+    graph::named_tensors expected;
+    if (!given.compare.empty())
+        for (const auto& o : m.outputs()) expected[o.name] = graph::read_npy(std::filesystem::path(given.compare) / file_name(o.name));
+    graph::precision_plan plan;
+    if (planned) {
+        graph::fold_constants(m);
+        graph::fold_batch_normalization(m);
+        plan = plan_of(given, m);
+    }
+    const graph::evaluator evaluator(m, {.threads = given.data.threads, .batch = given.batch});
+    graph::evaluate_result run;
+    {
+        progress bar("evaluating", 0);
+        run = evaluator.run(inputs, plan, {}, [&](std::size_t done, std::size_t all) { bar.show(done, all); });
+    }
+
+    nlohmann::ordered_json json;
+    json["samples"] = run.samples;
+    if (!labels.empty()) {
+        const graph::tensor& first = run.outputs.at(m.outputs().at(0).name);
+        if (labels.size() != run.samples) throw graph::error(fmt::format("'{}' has {} labels for {} samples", given.data.labels, labels.size(), run.samples));
+        json["top1"] = graph::top_k(first, labels, 1);
+        if (first.size() > 5 * run.samples) json["top5"] = graph::top_k(first, labels, 5);
+    }
+    json["seconds"] = run.seconds;
+    json["items_per_second"] = static_cast<double>(run.samples) / run.seconds;
+    json["peak_bytes"] = run.peak_bytes;
+    bool agree = true;
+    for (const auto& [name, value] : expected) {
+        const graph::output_difference d = graph::compare_outputs(run.outputs.at(name), value, name);
+        agree = agree && d.relative <= given.tolerance;
+        json["compare"][name] = {{"max_abs", d.absolute}, {"max_rel", d.relative}, {"largest", d.largest}};
+    }
+    if (!expected.empty()) json["agree"] = agree;
+    if (!given.output_dir.empty()) write_outputs(run.outputs, given.output_dir);
+    if (!agree) result.status = status::failed;
+    if (given.json) return print_json(json);
+    for (const auto& [key, value] : json.items()) {
+        if (key != "compare") {
+            fmt::print("{:17} {}\n", key, value.dump());
+            continue;
+        }
+        for (const auto& [name, d] : value.items())
+            fmt::print("{:17} largest difference {:.3g}, {:.3g} of the largest output{}\n", name, d["max_abs"].get<double>(), d["max_rel"].get<double>(),
+                       d["max_rel"].get<double>() <= given.tolerance ? "" : "  <- beyond the tolerance");
+    }
+}
+
+}  // namespace
+
+void add_evaluate(CLI::App& app, verb_result& result) {
+    auto given = std::make_shared<arguments>();
+    CLI::App* verb = app.add_subcommand("evaluate", "Run a model on data, in float32 or under a precision plan");
+    verb->add_option("MODEL", given->model, "ONNX model")->required();
+    given->data.add(*verb);
+    verb->add_option("--activation", given->activation, "format of the layers' activations")->type_name("F");
+    verb->add_option("--weight", given->weight, "format of the layers' weights")->type_name("F");
+    verb->add_option("--plan", given->plan, "requests, or a saved plan")->type_name("P.json");
+    verb->add_flag("--per-channel", given->per_channel, "a scale for each output channel of a weight");
+    verb->add_option("--calibration-method", given->method, "how ranges are chosen; min_max if not given")->type_name("METHOD");
+    verb->add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone")->type_name("B")->check(CLI::PositiveNumber);
+    verb->add_option("--output-dir", given->output_dir, "write each output as NAME.npy ('/' and ':' become '_')")->type_name("DIR");
+    verb->add_option("--compare", given->compare, "compare each output with DIR/NAME.npy")->type_name("DIR");
+    verb->add_option("--tolerance", given->tolerance, "largest difference allowed, over the largest output; exit status 1 beyond")
+        ->type_name("X")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    verb->add_flag("--json", given->json, "one object on standard output");
+    verb->footer(
+        "Examples:\n"
+        "  qk evaluate m.onnx --inputs x.npy --labels y.npy --preprocess layout=nhwc,scale=0.003921569\n"
+        "  qk evaluate m.onnx --inputs x.npy --labels y.npy --activation int8 --weight int8 --calibration c.npy\n"
+        "  qk evaluate m.onnx --inputs a=a.npy --inputs b=b.npy --compare expected --tolerance 1e-3");
+    verb->callback([given, &result] { evaluate(*given, result); });
+}
+
+}  // namespace qk::tool
