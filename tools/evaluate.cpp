@@ -2,20 +2,15 @@
 // `qk evaluate`: run a model on data, in float32 or under a precision plan.
 #include <fmt/format.h>
 
-#include <cmath>
-#include <deque>
 #include <filesystem>
-#include <limits>
 #include <memory>
 
 #include "console.hpp"
 #include "data_options.hpp"
+#include "precision_options.hpp"
 #include "qk/graph/accuracy.hpp"
-#include "qk/graph/calibrate.hpp"
 #include "qk/graph/evaluate.hpp"
 #include "qk/graph/npy.hpp"
-#include "qk/graph/pending_file.hpp"
-#include "qk/graph/plan_json.hpp"
 #include "qk/graph/quantize.hpp"
 #include "verbs.hpp"
 
@@ -23,49 +18,13 @@ namespace qk::tool {
 namespace {
 
 struct arguments {
-    std::string model, activation, weight, plan, method, output_dir, compare;
+    std::string model, output_dir, compare;
     data_options data;
+    precision_options precision;
     int batch = 0;
     double tolerance = 1e-4;
-    bool per_channel = false, json = false;
+    bool json = false;
 };
-
-/// The plan that the options ask for; calibrates only when there are requests. `m` has its constants folded.
-graph::precision_plan plan_of(const arguments& given, const graph::model& m) {
-    graph::quantize_options options;
-    graph::precision_requests requests;
-    if (!given.activation.empty() || !given.weight.empty())
-        requests.set_default(given.activation.empty() ? "fp32" : given.activation, given.weight.empty() ? "fp32" : given.weight);
-    if (!given.plan.empty()) {
-        const graph::plan_file file = graph::load_plan_file(given.plan);
-        if (file.plan) {
-            if (!requests.empty()) throw graph::error("'" + given.plan + "' is a saved plan: --activation and --weight would change nothing");
-            graph::check_plan(*file.plan, m, given.plan);
-            return *file.plan;
-        }
-        file.fill(options);
-        for (const graph::request& r : file.requests) requests.add(r);
-    }
-    if (requests.empty()) return {};
-    if (given.per_channel) options.per_channel = true;
-    if (!given.method.empty()) {
-        const auto method = graph::parse_range_method(given.method);
-        if (!method) throw graph::error("--calibration-method '" + given.method + "' is unknown; it can be min_max, moving_average, percentile, layerwise_percentile, entropy or mse");
-        options.method = *method;
-    }
-    graph::calibration seen;
-    if (given.data.calibration.size() == 1 && given.data.calibration[0].ends_with(".json")) {
-        seen = graph::load_calibration(given.data.calibration[0]);
-    } else {
-        auto how = graph::options_for(options.method);
-        how.threads = given.data.threads;
-        progress bar("calibrating", 0);
-        seen = graph::calibrate(m, given.data.load_calibration(m), how, [&](std::size_t done, std::size_t all) { bar.show(done, all); });
-    }
-    const auto made = graph::planner(m, &seen).plan(requests.list(), options);
-    for (const auto& note : made.report.notes) fmt::print(stderr, "{}\n", note.text);
-    return made.plan;
-}
 
 std::string file_name(std::string name) {
     for (char& c : name)
@@ -82,17 +41,19 @@ void write_outputs(const graph::named_tensors& outputs, const std::filesystem::p
 
 void evaluate(const arguments& given, verb_result& result) {
     graph::model m = graph::model::load(given.model);
-    const bool planned = !given.activation.empty() || !given.weight.empty() || !given.plan.empty();
     const graph::named_tensors inputs = given.data.load_inputs(m);
     const auto labels = given.data.load_labels();
     graph::named_tensors expected;
     if (!given.compare.empty())
         for (const auto& o : m.outputs()) expected[o.name] = graph::read_npy(std::filesystem::path(given.compare) / file_name(o.name));
     graph::precision_plan plan;
-    if (planned) {
+    if (given.precision.any()) {
         graph::fold_constants(m);
         graph::fold_batch_normalization(m);
-        plan = plan_of(given, m);
+        const graph::quantize_result made = make_plan(m, given.data, given.precision);
+        for (const graph::plan_note& note : made.report.notes)
+            if (graph::is_violation(note)) fmt::print(stderr, "{}\n", note.text);
+        plan = made.plan;
     }
     const graph::evaluator evaluator(m, {.threads = given.data.threads, .batch = given.batch});
     graph::evaluate_result run;
@@ -140,11 +101,7 @@ void add_evaluate(CLI::App& app, verb_result& result) {
     CLI::App* verb = app.add_subcommand("evaluate", "Run a model on data, in float32 or under a precision plan");
     verb->add_option("MODEL", given->model, "ONNX model")->required();
     given->data.add(*verb);
-    verb->add_option("--activation", given->activation, "format of the layers' activations")->type_name("F");
-    verb->add_option("--weight", given->weight, "format of the layers' weights")->type_name("F");
-    verb->add_option("--plan", given->plan, "requests, or a saved plan")->type_name("P.json");
-    verb->add_flag("--per-channel", given->per_channel, "a scale for each output channel of a weight");
-    verb->add_option("--calibration-method", given->method, "how ranges are chosen; min_max if not given")->type_name("METHOD");
+    given->precision.add(*verb);
     verb->add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone")->type_name("B")->check(CLI::PositiveNumber);
     verb->add_option("--output-dir", given->output_dir, "write each output as NAME.npy ('/' and ':' become '_')")->type_name("DIR");
     verb->add_option("--compare", given->compare, "compare each output with DIR/NAME.npy")->type_name("DIR");
