@@ -9,6 +9,7 @@
 
 #include "qk/dispatch.hpp"
 #include "qk/graph/error.hpp"
+#include "mix_options.hpp"
 #include "verbs.hpp"
 
 namespace {
@@ -22,6 +23,7 @@ int bad_use(std::string_view sentence) {
 
 int main(int argc, char** argv) {
     using namespace qk::tool;
+    remember_command_line(argc, argv);
     if (const char* problem = qk::dispatch::problem()) return bad_use(problem);
     CLI::App app("Number formats for neural networks: kernels' reference, hardware validation, and mixed precision for ONNX models.", "qk");
     app.footer(

@@ -112,12 +112,12 @@ precision_options::asked precision_options::read(const graph::model& m) const {
     return a;
 }
 
-graph::calibration calibrate_for(const graph::model& m, const data_options& data, const precision_options::asked& asked) {
+graph::calibration calibrate_for(const graph::model& m, const data_options& data, const precision_options::asked& asked, bool histograms) {
     using graph::range_method;
     if (data.calibration.size() == 1 && std::filesystem::is_regular_file(data.calibration[0]) && graph::is_calibration_file(data.calibration[0]))
         return graph::load_calibration(data.calibration[0]);
     bool ranges = false, dynamic = asked.options.how == graph::approach::dynamic;
-    graph::calibrate_options wanted{.histograms = false};
+    graph::calibrate_options wanted{.histograms = histograms};
     for (const graph::request& r : asked.requests) {
         const graph::precision& p = r.what;
         const floating* f = std::get_if<floating>(&p.format);
@@ -129,7 +129,7 @@ graph::calibration calibrate_for(const graph::model& m, const data_options& data
         wanted.moving_average |= method == range_method::moving_average;
         wanted.histograms |= (method != range_method::min_max && method != range_method::moving_average) || p.pow2 == graph::pow2_rule::min_mse;
     }
-    if (!ranges || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
+    if ((!ranges && !histograms) || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
     wanted.threads = data.threads;
     const graph::named_tensors samples = data.load_calibration(m);
     progress bar("calibrating", 0);

@@ -26,16 +26,6 @@ inline precision parse_side(const std::string& text) {
     return p;
 }
 
-struct format_pair {
-    precision activation, weight;
-};
-
-inline format_pair parse_pair(const std::string& text) {
-    const std::size_t slash = text.find('/');
-    if (slash == std::string::npos) throw error("'" + text + "' must be ACTIVATION/WEIGHT, as in int8/int8");
-    return {parse_side(text.substr(0, slash)), parse_side(text.substr(slash + 1))};
-}
-
 /// Names of the layers that are searched, in graph order. What matches nothing is an error with the nearest names.
 inline std::vector<std::string> searched_layers(const layer_view& layers, const mix_options& options) {
     const auto& graph = layers.source().graph();
@@ -85,6 +75,12 @@ inline std::vector<request> uniform_requests(const layer_view& layers, const std
 
 }  // namespace detail
 
+QK_GRAPH_INLINE format_pair parse_format_pair(const std::string& text) {
+    const std::size_t slash = text.find('/');
+    if (slash == std::string::npos) throw error("'" + text + "' must be ACTIVATION/WEIGHT, as in int8/int8");
+    return {detail::parse_side(text.substr(0, slash)), detail::parse_side(text.substr(slash + 1))};
+}
+
 QK_GRAPH_INLINE const char* name_of(cost_kind k) {
     constexpr const char* names[] = {"auto", "size", "bit_operations", "latency"};
     return names[static_cast<int>(k)];
@@ -102,10 +98,10 @@ QK_GRAPH_INLINE mix_problem::mix_problem(const model& m, const named_tensors& in
     quantize_options how = options.quantize;
     how.per_channel = options.per_channel;
     how.dual = true;  // each layer reads its own format
-    const detail::format_pair wide = detail::parse_pair(options.wide);
+    const format_pair wide = parse_format_pair(options.wide);
     std::vector<precision_plan> uniform;
     for (const std::string& text : texts) {
-        uniform.push_back(plans.plan(detail::uniform_requests(layers, searched, detail::parse_pair(text), wide, options), how, false).plan);
+        uniform.push_back(plans.plan(detail::uniform_requests(layers, searched, parse_format_pair(text), wide, options), how, false).plan);
         for (const auto& [name, q] : options.fixed_plan.tensors) uniform.back().tensors[name] = q;
         for (const auto& [where, q] : options.fixed_plan.edges) uniform.back().edges[where] = q;
     }

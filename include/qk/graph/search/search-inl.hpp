@@ -113,7 +113,7 @@ QK_GRAPH_INLINE search_result search(const model& m, const named_tensors& inputs
     } else if (options.budget_ratio) {
         budget = *options.budget_ratio * space.cost_of(space.all(0));
     }
-    if (strategy_name != "pareto" && !options.target && !budget) {
+    if (strategy_name != "pareto" && !options.target && !options.target_drop && !budget) {
         throw error("a search with strategy " + strategy_name + " needs a target (--target-" + std::string(measure.name) +
                     (measure.is_accuracy ? "-drop" : "") + ") or a budget (--budget, --budget-ratio, --wide-share)");
     }
@@ -125,11 +125,13 @@ QK_GRAPH_INLINE search_result search(const model& m, const named_tensors& inputs
     run.strategy_option = options.direction;
     run.budget = budget;
     result.float_metric = problem.score().reference_score().metric;
-    if (options.target) run.target = measure.is_accuracy ? result.float_metric - *options.target : *options.target;
+    run.target = options.target;
+    if (options.target_drop) run.target = result.float_metric - *options.target_drop - 1e-12;  // a drop of just so much is met
     if (options.on_trial) run.on_trial = [&](const trial&) { options.on_trial(run.history().size(), *run.best()); };
 
     const search_outcome outcome = run_strategy(find_strategy(strategy_name), run);
     result.status = outcome.status;
+    result.strategy = strategy_name;
     result.target_met = outcome.target_met;
     result.metric_name = measure.name;
     result.metric = outcome.best.result.metric;

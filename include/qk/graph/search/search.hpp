@@ -29,6 +29,12 @@ enum class cost_kind : std::uint8_t {
 };
 const char* name_of(cost_kind k);
 
+/// "ACTIVATION/WEIGHT"; either side may be FORMAT@RULE. Error naming what is wrong.
+struct format_pair {
+    precision activation, weight;
+};
+format_pair parse_format_pair(const std::string& text);
+
 /// What sensitivity and search have in common: which layers, which formats, measured how.
 struct mix_options {
     std::string wide = "int16/int8";                 ///< ACTIVATION/WEIGHT
@@ -67,7 +73,8 @@ struct sensitivity_result {
 struct search_options : mix_options {
     std::string strategy = "greedy";
     std::string direction = "narrow";     ///< greedy: narrow or widen
-    std::optional<double> target;         ///< of the metric; for accuracies: the largest drop from the baseline, as a fraction
+    std::optional<double> target;         ///< of the metric
+    std::optional<double> target_drop;    ///< of an accuracy: the largest drop from the baseline's, as a fraction
     std::optional<double> budget;         ///< largest cost, in the cost's unit
     std::optional<double> budget_ratio;   ///< largest cost, as a share of the wide model's
     std::optional<double> wide_share;     ///< share of searched layers that stay wide, exactly (rounded)
@@ -80,7 +87,7 @@ struct search_options : mix_options {
 struct search_result {
     std::string status;
     bool target_met = false;
-    std::string metric_name, cost_unit;
+    std::string strategy, metric_name, cost_unit;
     double metric = 0;           ///< of the chosen mix
     double baseline_metric = 0;  ///< of the model with every searched layer wide
     double float_metric = 0;     ///< of the reference outputs themselves

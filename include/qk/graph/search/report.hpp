@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What sensitivity and search found, as JSON and as one self-contained page.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "qk/graph/config.hpp"
+#include "qk/graph/html.hpp"
+#include "qk/graph/search/search.hpp"
+
+namespace qk::graph {
+
+/// Where a page comes from.
+struct search_subject {
+    std::string model, command;
+    const calibration* seen = nullptr;  ///< tensors' histograms are drawn from it; may be null
+};
+
+nlohmann::ordered_json to_json(const sensitivity_result& r);
+/// status, metric, baseline_metric, seconds, evaluations, layer_evaluations, plan, and what explains them.
+nlohmann::ordered_json to_json(const search_result& r);
+
+std::string sensitivity_html(const search_subject& subject, const sensitivity_result& r);
+std::string search_html(const search_subject& subject, const search_result& r);
+
+}  // namespace qk::graph
+
+#ifndef QK_GRAPH_COMPILED
+#include "qk/graph/search/report-inl.hpp"
+#endif

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options that sensitivity and search share: formats to choose from, layers, metric, data.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "data_options.hpp"
+#include "precision_options.hpp"
+#include "qk/graph/calibration.hpp"
+#include "qk/graph/search/search.hpp"
+
+namespace qk::tool {
+
+struct mix_arguments {
+    std::string model, metric, baseline = "float", cost = "auto", latency_table, metric_command, report;
+    std::vector<std::string> wide{"int16/int8"}, narrow{"int8/int8"}, op_types, layers, exclude;
+    int output_index = 0;
+    bool higher_is_better = false, json = false;
+    data_options data;
+    precision_options precision;
+
+    void add(CLI::App& verb);
+    /// Everything of mix_options but what only a search has. `default_metric` where --metric was not given.
+    void fill(graph::mix_options& options, const graph::model& m, const std::string& default_metric) const;
+};
+
+/// Calibration for every format that may be chosen, with histograms if a report wants to draw them.
+graph::calibration calibrate_mix(const graph::model& m, const data_options& data, const graph::mix_options& options, bool histograms);
+
+/// A model ready for planning: constants and batch normalization folded.
+graph::model load_for_planning(const std::string& file);
+
+/// Set by the first Ctrl-C after watch_interrupts(); a second one ends the process as usual.
+std::atomic<bool>& interrupted();
+void watch_interrupts();
+
+/// The command as it was typed, for reports.
+std::string command_line();
+void remember_command_line(int argc, char** argv);
+
+}  // namespace qk::tool
