@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// One operator called without a model around it, for tests.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <cstring>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "qk/graph/op.hpp"
+
+namespace qk_test {
+
+using attribute_value = std::variant<std::int64_t, float, std::string, std::vector<std::int64_t>>;
+using attributes = std::vector<std::pair<std::string, attribute_value>>;
+
+class heap_allocator final : public qk::graph::allocator {
+  public:
+    /// Filled with a pattern, so that what an operator leaves unwritten shows.
+    std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+        auto p = qk::graph::tensor::allocate(bytes);
+        std::memset(p.get(), 0xCD, bytes);
+        return p;
+    }
+};
+
+/// Runs the operator "domain:name" (or "name") of an opset version.
+inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int version, const std::vector<qk::graph::tensor>& inputs, const attributes& given = {}, std::size_t outputs = 1) {
+    onnx::NodeProto node;
+    const auto colon = full_name.find(':');
+    if (colon != std::string::npos) node.set_domain(full_name.substr(0, colon));
+    node.set_op_type(colon == std::string::npos ? full_name : full_name.substr(colon + 1));
+    node.set_name("node_under_test");
+    for (std::size_t i = 0; i < inputs.size(); ++i) node.add_input(inputs[i].empty() ? std::string{} : "input" + std::to_string(i));
+    for (std::size_t i = 0; i < outputs; ++i) node.add_output("output" + std::to_string(i));
+    for (const auto& [name, value] : given) {
+        auto* a = node.add_attribute();
+        a->set_name(name);
+        if (const auto* i = std::get_if<std::int64_t>(&value)) a->set_type(onnx::AttributeProto::INT), a->set_i(*i);
+        if (const auto* f = std::get_if<float>(&value)) a->set_type(onnx::AttributeProto::FLOAT), a->set_f(*f);
+        if (const auto* s = std::get_if<std::string>(&value)) a->set_type(onnx::AttributeProto::STRING), a->set_s(*s);
+        if (const auto* v = std::get_if<std::vector<std::int64_t>>(&value)) {
+            a->set_type(onnx::AttributeProto::INTS);
+            for (const std::int64_t i : *v) a->add_ints(i);
+        }
+    }
+    const qk::graph::op_entry* entry = qk::graph::find_op(node.domain(), node.op_type(), version);
+    if (entry == nullptr) throw std::runtime_error(full_name + " is not in the table");
+    heap_allocator memory;
+    const qk::graph::node_view view(node, version);
+    const qk::graph::op_context::subgraph_runner none;
+    std::vector<qk::graph::tensor> results(outputs);
+    qk::graph::op_context call(view, inputs, results, memory, none);
+    entry->run(call);
+    return results;
+}
+
+template <class T> qk::graph::tensor values(qk::graph::dims shape, const std::vector<T>& v) { return qk::graph::make_tensor<T>(std::move(shape), std::span<const T>(v)); }
+template <class T> qk::graph::tensor scalar(T v) { return qk::graph::make_tensor<T>({}, std::span<const T>(&v, 1)); }
+
+/// An uninitialised scalar of a type without a C++ type, set to the code 0.
+inline qk::graph::tensor zero_of(qk::graph::data_type type, qk::graph::dims shape = {}) {
+    qk::graph::tensor t(type, std::move(shape));
+    std::memset(t.bytes(), 0, t.size_bytes());
+    return t;
+}
+
+}  // namespace qk_test
