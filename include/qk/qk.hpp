@@ -2,6 +2,7 @@
 // Everything below the graph layer.
 #pragma once
 
+#include "qk/codec.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/parameters.hpp"

@@ -9,14 +9,22 @@
 #include <cstring>
 #include <span>
 
+#if defined(__GNUC__)
+#define QK_INLINE inline __attribute__((always_inline))
+#else
+#define QK_INLINE inline
+#endif
+
 namespace qk::detail {
 
+// QK_INLINE: no symbol of its own, so that files compiled for different instruction sets may be linked together.
 static_assert(std::endian::native == std::endian::little, "planes are little endian, and so are the machines qk is written for");
 
-constexpr std::uint32_t low_bits(int n) { return n >= 32 ? 0xffffffffu : (std::uint32_t{1} << n) - 1; }
+QK_INLINE constexpr std::uint32_t low_bits(int n) { return n >= 32 ? 0xffffffffu : (std::uint32_t{1} << n) - 1; }
 
 /// One code, any width, bit by bit at worst: the ends that the straight loops leave.
-inline std::uint32_t get_code(std::span<const std::byte> plane, std::size_t i, int width) {
+QK_INLINE std::uint32_t get_code(std::span<const std::byte> plane, std::size_t i, int width) {
+    if (width == 8) return std::to_integer<std::uint32_t>(plane[i]);
     const std::size_t bit = i * static_cast<std::size_t>(width), byte = bit / 8;
     std::uint64_t window = 0;
     std::memcpy(&window, plane.data() + byte, std::min<std::size_t>(8, plane.size() - byte));
@@ -24,7 +32,11 @@ inline std::uint32_t get_code(std::span<const std::byte> plane, std::size_t i, i
 }
 
 /// Writes one code and leaves every other bit of the plane alone.
-inline void put_code(std::span<std::byte> plane, std::size_t i, int width, std::uint32_t code) {
+QK_INLINE void put_code(std::span<std::byte> plane, std::size_t i, int width, std::uint32_t code) {
+    if (width == 8) {
+        plane[i] = static_cast<std::byte>(code);
+        return;
+    }
     const std::size_t bit = i * static_cast<std::size_t>(width), byte = bit / 8;
     const std::size_t n = std::min<std::size_t>(8, plane.size() - byte);
     std::uint64_t window = 0;
@@ -35,10 +47,10 @@ inline void put_code(std::span<std::byte> plane, std::size_t i, int width, std::
 }
 
 /// Codes that fill whole bytes together: 2 of 4 bits, 4 of 6 bits. Every width has a group of at most 8.
-constexpr std::size_t codes_per_group(int width) { return width % 8 == 0 ? 1 : width % 4 == 0 ? 2 : width % 2 == 0 ? 4 : 8; }
+QK_INLINE constexpr std::size_t codes_per_group(int width) { return width % 8 == 0 ? 1 : width % 4 == 0 ? 2 : width % 2 == 0 ? 4 : 8; }
 
 /// Codes [first, first + n) of a plane.
-inline void get_codes(std::span<const std::byte> plane, std::size_t first, std::size_t n, int width, std::uint32_t* out) {
+QK_INLINE void get_codes(std::span<const std::byte> plane, std::size_t first, std::size_t n, int width, std::uint32_t* out) {
     const std::size_t group = codes_per_group(width);
     std::size_t i = 0;
     for (; i < n && (first + i) % group != 0; ++i) out[i] = get_code(plane, first + i, width);
@@ -84,7 +96,7 @@ inline void get_codes(std::span<const std::byte> plane, std::size_t first, std::
 }
 
 /// The reverse: writes codes [first, first + n) and no bit of their neighbours.
-inline void put_codes(std::span<std::byte> plane, std::size_t first, std::size_t n, int width, const std::uint32_t* in) {
+QK_INLINE void put_codes(std::span<std::byte> plane, std::size_t first, std::size_t n, int width, const std::uint32_t* in) {
     const std::size_t group = codes_per_group(width);
     std::size_t i = 0;
     for (; i < n && (first + i) % group != 0; ++i) put_code(plane, first + i, width, in[i]);

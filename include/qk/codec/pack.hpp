@@ -40,7 +40,7 @@ QK_INLINE void to_codes(floating f, const float* y, std::uint32_t* code, std::si
 struct inverse {
     float first = 1, second = 1;
 };
-constexpr inverse inverse_of(int exponent) {
+QK_INLINE constexpr inverse inverse_of(int exponent) {
     const int e = -exponent, half = e > 127 ? 127 : e < -126 ? -126 : e;
     return {exact_power(half), exact_power(e - half)};
 }

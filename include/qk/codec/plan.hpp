@@ -15,18 +15,8 @@ struct survey {
     std::uint32_t all = 0;
 };
 
-inline survey survey_block(const float* x, std::size_t n) {
-    survey s;
-    for (std::size_t i = 0; i < n; ++i) {
-        const std::uint32_t a = as_bits(x[i]) & 0x7fffffffu;
-        s.all = std::max(s.all, a);
-        s.finite = std::max(s.finite, a < 0x7f800000u ? a : 0u);
-    }
-    return s;
-}
-
 /// Is the block NaN as a whole?
-constexpr bool is_nan_block(survey s, block_specials rule) {
+QK_INLINE constexpr bool is_nan_block(survey s, block_specials rule) {
     return s.all >= 0x7f800000u && (rule == block_specials::block_nan || (rule == block_specials::nan_only && s.all > 0x7f800000u));
 }
 
@@ -36,15 +26,15 @@ struct shared_code {
     int exponent = 0;
 };
 
-constexpr shared_code exponent_code(const block_float& f, std::uint32_t amax) {
+QK_INLINE constexpr shared_code exponent_code(const block_float& f, std::uint32_t amax) {
     const int bias = (1 << (f.exponent_bits - 1)) - 1, top = (1 << f.exponent_bits) - 2;
     const int code = std::clamp(static_cast<int>(amax >> 23) - 127 + bias, 0, top);
     return {static_cast<std::uint32_t>(code), code - bias - (f.mantissa_bits - 1)};
 }
-constexpr int step_exponent(const microexponent& f, int field, int shift) { return field - 127 - shift + 1 - f.mantissa_bits; }
+QK_INLINE constexpr int step_exponent(const microexponent& f, int field, int shift) { return field - 127 - shift + 1 - f.mantissa_bits; }
 
 /// The exponent of the scale, by the rule; amax as bits of a finite float32.
-constexpr shared_code scale_code(const microscaling& f, std::uint32_t amax, scale_rule rule) {
+QK_INLINE constexpr shared_code scale_code(const microscaling& f, std::uint32_t amax, scale_rule rule) {
     if (amax == 0) return {0, -127};
     // Exponent and fraction; a subnormal is made normal by an exact product.
     const std::uint32_t u = amax >= 0x00800000u ? amax : as_bits(as_float(amax) * 0x1p64f);

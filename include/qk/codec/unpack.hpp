@@ -9,22 +9,16 @@
 #include "qk/codec/code.hpp"
 #include "qk/storage.hpp"
 
-#if defined(__GNUC__)
-#define QK_INLINE inline __attribute__((always_inline))
-#else
-#define QK_INLINE inline
-#endif
-
 namespace qk::detail {
 
 /// Values per pass: what is in flight stays in the first-level cache, on the stack.
 inline constexpr std::size_t tile = 512;
 
-constexpr float as_float(std::uint32_t u) { return std::bit_cast<float>(u); }
-constexpr std::uint32_t as_bits(float v) { return std::bit_cast<std::uint32_t>(v); }
+QK_INLINE constexpr float as_float(std::uint32_t u) { return std::bit_cast<float>(u); }
+QK_INLINE constexpr std::uint32_t as_bits(float v) { return std::bit_cast<std::uint32_t>(v); }
 
 /// 2^e for -149 <= e <= 127, from integers (no flush mode of the processor can change it).
-constexpr float exact_power(int e) { return as_float(e >= -126 ? static_cast<std::uint32_t>(e + 127) << 23 : 1u << (e + 149)); }
+QK_INLINE constexpr float exact_power(int e) { return as_float(e >= -126 ? static_cast<std::uint32_t>(e + 127) << 23 : 1u << (e + 149)); }
 
 /// Elements of floating formats. Every finite value is exact: value_of, for many.
 QK_INLINE void to_floats(floating f, const std::uint32_t* code, float* out, std::size_t n) {
@@ -91,19 +85,19 @@ QK_INLINE void elements_of(const microscaling& f, const std::uint32_t* code, flo
 QK_INLINE void elements_of(const nvfloat& f, const std::uint32_t* code, float* out, std::size_t n) { to_floats(f.element, code, out, n); }
 
 /// What the elements of a block are multiplied by. NaN for the code of a NaN block; powers of two are exact.
-constexpr float scale_of(const block_float& f, std::uint32_t code) {
+QK_INLINE constexpr float scale_of(const block_float& f, std::uint32_t code) {
     const int bias = (1 << (f.exponent_bits - 1)) - 1;
     if (code == low_bits(f.exponent_bits)) return std::numeric_limits<float>::quiet_NaN();
     return exact_power(static_cast<int>(code) - bias - (f.mantissa_bits - 1));
 }
-constexpr float scale_of(const microscaling&, std::uint32_t code) { return value_of(e8m0, code); }
+QK_INLINE constexpr float scale_of(const microscaling&, std::uint32_t code) { return value_of(e8m0, code); }
 /// The sub-block's step: 2^(E - 127 - D + 1 - m); E = 0 holds zeros only.
-constexpr float scale_of(const microexponent& f, std::uint32_t code, std::uint32_t shift) {
+QK_INLINE constexpr float scale_of(const microexponent& f, std::uint32_t code, std::uint32_t shift) {
     if (code == low_bits(f.exponent_bits)) return std::numeric_limits<float>::quiet_NaN();
     const int e = static_cast<int>(code) - 127 - static_cast<int>(shift) + 1 - f.mantissa_bits;
     return exact_power(e < -149 ? -149 : e);
 }
 /// NVFP4's d = float32(block scale * tensor scale).
-constexpr float scale_of(const nvfloat& f, std::uint32_t code, float tensor) { return value_of(f.scale, code) * tensor; }
+QK_INLINE constexpr float scale_of(const nvfloat& f, std::uint32_t code, float tensor) { return value_of(f.scale, code) * tensor; }
 
 }  // namespace qk::detail

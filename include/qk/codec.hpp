@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// encode and decode: tensors at their true width. What lies where is layout version 1, docs/layouts.md.
+//
+// The law: for every format and input, decode(encode(x)) == fake_quantize(x), bit for bit (NaN equals NaN).
+//
+// Contract, for every overload:
+//   - `packed` has at least packed_bytes(format, shape) bytes, or the planes have what layout_of says; every bit of them is written,
+//     unused ones as 0. x and y are float, float16 or bfloat16, of any length and alignment; what does not overlap `packed`.
+//   - Parameters: along_axis (where blocks run), affine (one scale; NVFP4's tensor scale), per_channel, per_block: codec_parameters.
+//   - Nothing is allocated or thrown; one thread; re-entrant. Preconditions as in fake_quantize.hpp.
+//   - A semantics that gives results without a code (NaN or Inf passed through, -0 in an integer, an MX scale beyond E8M0) cannot
+//     be encoded: it does not compile, or at run time gives encode_status::no_code, and nothing is written.
+#pragma once
+
+#include "qk/codec/encode_large.hpp"
+#include "qk/fake_quantize.hpp"
+
+namespace qk {
+
+enum class encode_status : std::uint8_t {
+    done,
+    no_code,    ///< this semantics gives results for which the format has no code: use fake_quantize, or another semantics
+    too_small,  ///< `packed` has too few bytes
+};
+
+/// Does every result of fake_quantize under this semantics have a code?
+constexpr bool encodable(floating f, const semantics& how) { return has_nan(f) || how.nan_without_code != nan_rule::nan; }
+constexpr bool encodable(integer, const semantics&) { return true; }
+constexpr bool encodable(const block_float&, const semantics& how) { return how.bfp_specials == block_specials::block_nan; }
+constexpr bool encodable(const microexponent&, const semantics&) { return true; }
+constexpr bool encodable(const microscaling& f, const semantics& how) {
+    if (!how.clamp_mx_scale) return false;
+    if (has_integer_elements(f)) return how.mx_specials == block_specials::block_nan && how.mxint_zero == zero_sign::positive;
+    return how.mx_specials == block_specials::block_nan || has_infinity(f.element);  // such an element also has NaN
+}
+constexpr bool encodable(const nvfloat& f, const semantics& how) {
+    return has_nan(f.scale) && how.mx_specials == block_specials::block_nan;
+}
+constexpr bool encodable(const format& f, const semantics& how) {
+    return std::visit([&how](const auto& g) { return encodable(g, how); }, f);
+}
+
+/// Format and semantics known when compiling: `encode<qk::mxfp4>(x, packed)`, `encode<qk::int8>(x, packed, qk::affine{.scale = 0.1f})`.
+template <auto Format, semantics How = semantics::ocp, class Arch = kernels::native>
+void encode(values_in x, std::span<std::byte> packed, const codec_parameters& p = {}) noexcept;
+template <auto Format, class Arch = kernels::native>
+void decode(std::span<const std::byte> packed, values_out y, const codec_parameters& p = {}) noexcept;
+
+/// Format or semantics known when running; the same bytes.
+template <class Arch = kernels::native>
+[[nodiscard]] encode_status encode(const format& f, values_in x, std::span<std::byte> packed, const codec_parameters& p = {},
+                                   const semantics& how = semantics::ocp) noexcept;
+template <class Arch = kernels::native>
+void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p = {}) noexcept;
+
+/// Each plane where the caller wants it. The spans are as long as layout_of says.
+template <class Arch = kernels::native>
+[[nodiscard]] encode_status encode(const format& f, values_in x, planes packed, const codec_parameters& p = {},
+                                   const semantics& how = semantics::ocp) noexcept;
+template <class Arch = kernels::native>
+void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p = {}) noexcept;
+
+// ---- implementation
+
+namespace detail {
+
+template <class Format>
+inline constexpr bool is_block_struct = requires(const Format& f) {
+    f.block_size;
+};
+
+template <class Arch, class Format>
+void encode_family(const Format& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
+    for (const std::span<std::byte> plane : {out.elements, out.scales, out.shifts, out.tensor}) {
+        if (!plane.empty()) plane.back() = std::byte{0};  // the bits behind the last code
+    }
+    if constexpr (!is_block_struct<Format>) {
+        encode_elements<Arch>(f, x, out, p, how);
+    } else {
+        const along_axis a = resolved(p.axis, x.size());
+        float tensor = p.has_one ? p.one.scale : 0.0f;
+        if constexpr (std::same_as<Format, nvfloat>) {
+            if (tensor == 0) {
+                const survey all = survey_values<Arch>(x, long_block{0, 1, x.size()}, 0, x.size(), how);
+                tensor = as_float(all.finite) / static_cast<float>(max_value(f.element) * max_value(f.scale));
+            }
+            std::memcpy(out.tensor.data(), &tensor, sizeof tensor);
+        }
+        if (std::min(static_cast<std::size_t>(f.block_size), a.length) <= tile) return encode_blocks<Arch>(f, x, out, a, tensor, how);
+        for (std::size_t o = 0; o < a.outer; ++o) {
+            for (std::size_t l = 0; l < a.length; l += static_cast<std::size_t>(f.block_size)) {
+                for (std::size_t i = 0; i < a.inner; ++i) encode_long_block<Arch>(f, x, out, a, o, l, i, tensor, how);
+            }
+        }
+    }
+}
+
+template <class Arch, class Format>
+void decode_family(const Format& f, const_planes packed, values_out y, const codec_parameters& p) noexcept {
+    if constexpr (is_block_struct<Format>)
+        decode_blocks<Arch>(f, packed, y, resolved(p.axis, y.size()));
+    else
+        decode_elements<Arch>(f, packed, y, p);
+}
+
+}  // namespace detail
+
+template <auto Format, semantics How, class Arch>
+void encode(values_in x, std::span<std::byte> packed, const codec_parameters& p) noexcept {
+    static_assert(
+        encodable(Format, How),
+        "this semantics gives NaN, Inf or scales for which the format has no code; use fake_quantize, or encode with semantics::ocp");
+    detail::encode_family<Arch>(Format, x, planes_of(layout_of(Format, resolved(p.axis, x.size())), packed), p, How);
+}
+template <auto Format, class Arch>
+void decode(std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
+    detail::decode_family<Arch>(Format, planes_of(layout_of(Format, resolved(p.axis, y.size())), packed), y, p);
+}
+
+template <class Arch>
+encode_status encode(const format& f, values_in x, planes packed, const codec_parameters& p, const semantics& how) noexcept {
+    if (!encodable(f, how)) return encode_status::no_code;
+    const packed_layout l = layout_of(f, resolved(p.axis, x.size()));
+    if (packed.elements.size() < l.elements.bytes() || packed.scales.size() < l.scales.bytes() || packed.shifts.size() < l.shifts.bytes() ||
+        packed.tensor.size() < l.tensor.bytes()) {
+        return encode_status::too_small;
+    }
+    detail::with_family(f, [&](const auto& g) { detail::encode_family<Arch>(g, x, packed, p, how); });
+    return encode_status::done;
+}
+template <class Arch>
+encode_status encode(const format& f, values_in x, std::span<std::byte> packed, const codec_parameters& p, const semantics& how) noexcept {
+    const packed_layout l = layout_of(f, resolved(p.axis, x.size()));
+    if (packed.size() < l.bytes()) return encode_status::too_small;
+    return encode<Arch>(f, x, planes_of(l, packed), p, how);
+}
+template <class Arch>
+void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p) noexcept {
+    detail::with_family(f, [&](const auto& g) { detail::decode_family<Arch>(g, packed, y, p); });
+}
+template <class Arch>
+void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
+    decode<Arch>(f, planes_of(layout_of(f, resolved(p.axis, y.size())), packed), y, p);
+}
+
+}  // namespace qk

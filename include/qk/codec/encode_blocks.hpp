@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// `encode` of block formats: a tile of whole blocks goes through the kernel of fake_quantize; the shared codes follow from the block's
+// largest magnitude, the elements from y over their step.
+#pragma once
+
+#include "qk/codec/encode_elements.hpp"
+#include "qk/codec/plan.hpp"
+
+namespace qk::detail {
+
+/// The shared code of a block and the exponent of its step, after the fact: y is known.
+QK_INLINE shared_code share(const block_float& f, survey s, const float* y, std::size_t n, std::size_t stride, const semantics& how) {
+    if (is_nan_block(s, how.bfp_specials)) return {low_bits(f.exponent_bits), 0};
+    shared_code c = exponent_code(f, s.finite);
+    if (f.bump) {  // raised when an element came to lie beyond the range: 2^m steps, or below -2^m
+        const double beyond = power_of_two(c.exponent + f.mantissa_bits);
+        bool raised = false;
+        for (std::size_t k = 0; k < n; ++k) raised |= y[k * stride] >= beyond || y[k * stride] < -beyond;
+        if (raised) c = {c.code + 1, c.exponent + 1};
+    }
+    return c;
+}
+QK_INLINE shared_code share(const microexponent& f, survey s, const float*, std::size_t, std::size_t, const semantics&) {
+    if (s.all >= 0x7f800000u) return {low_bits(f.exponent_bits), 0};
+    return {s.finite >> 23, 0};
+}
+QK_INLINE shared_code share(const microscaling& f, survey s, const float*, std::size_t, std::size_t, const semantics& how) {
+    if (is_nan_block(s, how.mx_specials)) return {255, 0};
+    shared_code c = scale_code(f, s.finite, how.scale_rule);
+    if (has_integer_elements(f)) c.exponent -= f.integer_bits - 2;  // elements are counted in steps of 2^(2 - bits) scales
+    return c;
+}
+
+/// NVFP4: the code of the block's scale; its value times the tensor scale is what elements are divided by.
+template <class Arch>
+std::uint32_t nvfloat_scale(const nvfloat& f, survey s, float tensor, const semantics& how) noexcept {
+    if (is_nan_block(s, how.mx_specials)) return nan_code(f.scale);
+    if (tensor == 0 || s.finite == 0) return code_of(f.scale, 0.0f);
+    float ratio = as_float(s.finite) / static_cast<float>(max_value(f.element)) / tensor;
+    kernels::run_uniform<Arch>(f.scale, &ratio, &ratio, 1, 0, 1.0f, 0, semantics{.overflow = overflow_rule::saturate}, true);
+    return code_of(f.scale, ratio);
+}
+
+/// A tile of blocks: x and y as [rows][lanes] with the blocks in columns (lanes > 1) or as one row of blocks (lanes == 1).
+struct block_tile {
+    alignas(64) float x[tile], y[tile], first[tile], second[tile];
+    alignas(64) std::uint32_t code[tile];
+};
+
+/// Codes of the elements of a finished tile. NaN blocks (scale code NaN) get elements of code 0.
+template <class Arch, class Format>
+void element_codes(const Format& f, block_tile& t, std::size_t n) noexcept {
+    if constexpr (std::same_as<Format, nvfloat>) {  // first: d of each element
+        for (std::size_t k = 0; k < n; ++k) t.y[k] = t.first[k] == 0 ? 0.0f : t.y[k] / t.first[k];
+        kernels::run_uniform<Arch>(f.element, t.y, t.y, n, 0, 1.0f, 0, semantics{.overflow = overflow_rule::saturate}, true);
+        to_codes(f.element, t.y, t.code, n);
+    } else {
+        codes_of(f, t.y, t.first, t.second, t.code, n);
+    }
+}
+
+/// Shared codes of one block of a tile into the planes, and what its elements are divided by into the tile.
+/// `at` positions: block number `block` of the plane of scales, sub-block numbers from `sub` on, `across` apart.
+template <class Arch, class Format>
+void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t count, std::size_t stride, planes out, std::size_t block,
+                 std::size_t sub, std::size_t across, float tensor, const semantics& how) noexcept {
+    survey s;
+    for (std::size_t k = 0; k < count; ++k) {
+        const std::uint32_t a = as_bits(t.x[start + k * stride]) & 0x7fffffffu;
+        s.all = std::max(s.all, a);
+        s.finite = std::max(s.finite, a < 0x7f800000u ? a : 0u);
+    }
+    const auto fill = [&](std::size_t from, std::size_t to, float first, float second) {
+        for (std::size_t k = from; k < to; ++k) t.first[start + k * stride] = first;
+        for (std::size_t k = from; k < to; ++k) t.second[start + k * stride] = second;
+    };
+    const auto clear = [&] {
+        for (std::size_t k = 0; k < count; ++k) t.y[start + k * stride] = 0;
+        fill(0, count, 1, 1);
+    };
+    if constexpr (std::same_as<Format, nvfloat>) {
+        const std::uint32_t code = nvfloat_scale<Arch>(f, s, tensor, how);
+        put_code(out.scales, block, scale_width(f), code);
+        const float d = scale_of(f, code, tensor);
+        if (d != d) return clear();
+        fill(0, count, d, 1);
+    } else {
+        const shared_code shared = share(f, s, t.y + start, count, stride, how);
+        put_code(out.scales, block, scale_width(f), shared.code);
+        const bool is_nan = shared.code == low_bits(scale_width(f));
+        if (is_nan) clear();
+        if constexpr (std::same_as<Format, microexponent>) {
+            const auto size = static_cast<std::size_t>(f.sub_block_size);
+            for (std::size_t from = 0, number = sub; from < count; from += size, number += across) {
+                const std::size_t to = std::min(from + size, count);
+                std::uint32_t largest = 0;
+                for (std::size_t k = from; k < to; ++k) largest = std::max(largest, as_bits(t.x[start + k * stride]) & 0x7fffffffu);
+                const std::uint32_t shift = is_nan ? 0 : std::min(shared.code - (largest >> 23), low_bits(f.shift_bits));
+                put_code(out.shifts, number, f.shift_bits, shift);
+                if (is_nan) continue;
+                const inverse v = inverse_of(step_exponent(f, static_cast<int>(shared.code), static_cast<int>(shift)));
+                fill(from, to, v.first, v.second);
+            }
+        } else if (!is_nan) {
+            const inverse v = inverse_of(shared.exponent);
+            fill(0, count, v.first, v.second);
+        }
+    }
+}
+
+/// Where the shared codes of a block stand: in the plane of scales, and of its first sub-block in that of shifts.
+template <class Format>
+QK_INLINE std::size_t scale_index(const Format& f, along_axis a, std::size_t o, std::size_t l, std::size_t i) {
+    return (o * divide_up(a.length, f.block_size) + l / static_cast<std::size_t>(f.block_size)) * a.inner + i;
+}
+template <class Format>
+QK_INLINE std::size_t shift_index(const Format& f, along_axis a, std::size_t o, std::size_t l, std::size_t i) {
+    if constexpr (std::same_as<Format, microexponent>) {
+        const auto block = static_cast<std::size_t>(f.block_size);
+        return (o * sub_blocks_of(f, a.length) + l / block * divide_up(block, f.sub_block_size)) * a.inner + i;
+    } else {
+        return 0;
+    }
+}
+
+/// Blocks that fit a tile.
+template <class Arch, class Format>
+void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept {
+    const auto block = static_cast<std::size_t>(f.block_size);
+    block_tile t;
+    const auto share_at = [&](std::size_t start, std::size_t count, std::size_t stride, std::size_t o, std::size_t l, std::size_t i) {
+        share_block<Arch>(f, t, start, count, stride, out, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner, tensor, how);
+    };
+    if (a.inner == 1) {
+        for_each_run(a, block, [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) {
+            x.copy(first, n, t.x);
+            if (how.flush_inputs) flush(t.x, n);
+            kernels::run_block_format<Arch>(f, t.x, t.y, along_axis{1, n, 1}, tensor, shifted(how, first));
+            for (std::size_t k = 0; k < n; k += block) share_at(k, std::min(block, n - k), 1, o, l + k, 0);
+            element_codes<Arch>(f, t, n);
+            put_codes(out.elements, first, n, element_width(f), t.code);
+        });
+        return;
+    }
+    // Strided: a panel of as many neighbouring blocks as fit, a block in each column.
+    const std::size_t columns = std::min(a.inner, tile / std::min(block, a.length == 0 ? 1 : a.length));
+    std::uint32_t words[tile];
+    semantics inside = how;
+    if (how.rounding == rounding::stochastic) inside.random_words = words;
+    for (std::size_t o = 0; o < a.outer; ++o) {
+        for (std::size_t l = 0; l < a.length; l += block) {
+            const std::size_t rows = std::min(block, a.length - l);
+            for (std::size_t i = 0; i < a.inner; i += columns) {
+                const std::size_t w = std::min(columns, a.inner - i);
+                const auto position = [&](std::size_t r) { return (o * a.length + l + r) * a.inner + i; };
+                for (std::size_t r = 0; r < rows; ++r) {
+                    x.copy(position(r), w, t.x + r * w);
+                    if (how.rounding != rounding::stochastic) continue;
+                    for (std::size_t k = 0; k < w; ++k) {
+                        const std::size_t at = position(r) + k;
+                        words[r * w + k] = how.random_words != nullptr ? how.random_words[at] : random_bits(how.seed, how.first_index + at);
+                    }
+                }
+                if (how.flush_inputs) flush(t.x, rows * w);
+                kernels::run_block_format<Arch>(f, t.x, t.y, along_axis{1, rows, w}, tensor, inside);
+                for (std::size_t k = 0; k < w; ++k) share_at(k, rows, w, o, l, i + k);
+                element_codes<Arch>(f, t, rows * w);
+                for (std::size_t r = 0; r < rows; ++r) put_codes(out.elements, position(r), w, element_width(f), t.code + r * w);
+            }
+        }
+    }
+}
+
+}  // namespace qk::detail

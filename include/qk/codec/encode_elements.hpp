@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// `encode` of elementwise formats: a tile goes through the kernel of fake_quantize, and its values become codes. So decode(encode(x))
+// cannot be anything else than fake_quantize(x), and a semantics is implemented once.
+#pragma once
+
+#include "qk/codec/decode.hpp"
+#include "qk/codec/pack.hpp"
+#include "qk/kernels/run.hpp"
+
+namespace qk::detail {
+
+/// The semantics of a tile that starts at position `first` of the array.
+QK_INLINE semantics shifted(semantics how, std::size_t first) {
+    how.first_index += first;
+    if (how.random_words != nullptr) how.random_words += first;
+    return how;
+}
+QK_INLINE void flush(float* x, std::size_t n) {
+    for (std::size_t k = 0; k < n; ++k) {
+        const std::uint32_t u = as_bits(x[k]);
+        x[k] = as_float((u & 0x7fffffffu) < 0x00800000u ? u & 0x80000000u : u);
+    }
+}
+
+/// x / scale, or x times its reciprocal, in float32. A finite x stays finite: a quotient beyond float32 is clamped, not special.
+QK_INLINE void divide(float* x, const scale_tile& s, std::size_t n, bool reciprocal, bool keep_finite) {
+    for (std::size_t k = 0; k < n; ++k) {
+        const float scale = s.scale[s.single ? 0 : k];
+        const float q = reciprocal ? x[k] * (1.0f / scale) : x[k] / scale;
+        const std::uint32_t u = as_bits(q);
+        const bool overflown = keep_finite && (u & 0x7fffffffu) == 0x7f800000u && (as_bits(x[k]) & 0x7fffffffu) < 0x7f800000u;
+        x[k] = overflown ? as_float((u & 0x80000000u) | 0x7f7fffffu) : q;
+    }
+}
+
+template <class Arch>
+void encode_elements(floating f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
+    const along_axis a = walk_of(p, x.size());
+    for_each_run(a, 0, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+        alignas(64) std::uint32_t code[tile];
+        alignas(64) float value[tile];
+        scale_tile s;
+        s.fill(p, a, o, l, i, n);
+        x.copy(first, n, value);
+        if (!(s.single && s.scale[0] == 1.0f) && f != fp32) {
+            if (how.flush_inputs) flush(value, n);
+            divide(value, s, n, false, false);
+        }
+        kernels::run_uniform<Arch>(f, value, value, n, 0, 1.0f, 0, shifted(how, first), true);
+        to_codes(f, value, code, n);
+        put_codes(out.elements, first, n, element_width(f), code);
+    });
+}
+
+/// Rounds through a kernel for signed 25-bit integers of scale 1, which every quotient that has a fraction fits; specials, zero point
+/// and clamp are applied to exact integers (2^31 is no float32).
+template <class Arch>
+void encode_elements(integer f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
+    constexpr integer wide{.bits = 25};
+    const along_axis a = walk_of(p, x.size());
+    semantics round = how;
+    round.flush_inputs = round.flush_outputs = round.zero_point_before = false;
+    const std::int64_t lowest = qmin(f), highest = qmax(f);
+    const integer_special infinity = p.one_scale() ? how.integer_infinity : how.integer_infinity_per_channel;
+    for_each_run(a, 0, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+        alignas(64) std::uint32_t code[tile];
+        alignas(64) float value[tile], quotient[tile], whole_part[tile];
+        scale_tile s;
+        s.fill(p, a, o, l, i, n);
+        x.copy(first, n, value);
+        if (how.flush_inputs) flush(value, n);
+        std::memcpy(quotient, value, n * sizeof(float));
+        divide(quotient, s, n, how.integer_mode == integer_mode::reciprocal, true);
+        if (how.zero_point_before) {
+            for (std::size_t k = 0; k < n; ++k) quotient[k] += static_cast<float>(s.zero[s.single ? 0 : k]);
+        }
+        kernels::run_uniform<Arch>(wide, quotient, whole_part, n, 0, 1.0f, 0, shifted(round, first), true);
+        const auto special = [&](integer_special rule, std::int64_t zero) {
+            return rule == integer_special::zero_point ? zero : rule == integer_special::lowest ? lowest : highest;
+        };
+        for (std::size_t k = 0; k < n; ++k) {
+            const std::int64_t zero = s.zero[s.single ? 0 : k];
+            const std::uint32_t magnitude = as_bits(value[k]) & 0x7fffffffu;
+            // From 2^23 on a quotient is whole; from 2^40 on it is beyond every code.
+            const float t = quotient[k], r = t < 8388608.0f && t > -8388608.0f ? whole_part[k] : std::clamp(t, -0x1p40f, 0x1p40f);
+            std::int64_t q = (t != t ? 0 : static_cast<std::int64_t>(r)) + (how.zero_point_before ? 0 : zero);
+            q = std::clamp(q, lowest, highest);
+            if (magnitude == 0x7f800000u) q = value[k] < 0 ? lowest : special(infinity, zero);
+            if (magnitude > 0x7f800000u || (t != t && magnitude < 0x7f800000u)) q = special(how.integer_nan, zero);
+            code[k] = code_of(f, q);
+        }
+        put_codes(out.elements, first, n, f.bits, code);
+    });
+}
+
+}  // namespace qk::detail

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What encode and decode are told beside the format, and the memory that they read and write: float, float16 or bfloat16.
+#pragma once
+
+#include <concepts>
+#include <span>
+
+#include "qk/codec/bits.hpp"
+#include "qk/codec/layout.hpp"
+#include "qk/parameters.hpp"
+#include "qk/storage.hpp"
+
+namespace qk {
+
+/// Where blocks run, or which scales the caller supplies; made from any of the structs of parameters.hpp.
+/// Packed bytes do not hold the scales that a caller supplies (integers, scaled floats): decode is given them again.
+struct codec_parameters {
+    along_axis axis;  ///< blocks, or what `scale` runs along
+    affine one;       ///< scale of the tensor; NVFP4: 0 computes it
+    bool has_one = false;
+    std::span<const float> scale;  ///< empty: `one`
+    std::span<const std::int64_t> zero_point;
+    std::size_t group = 0;  ///< values along the axis that share an entry of `scale`; 0: per channel
+
+    constexpr codec_parameters() = default;
+    constexpr codec_parameters(along_axis a) : axis(a) {}
+    constexpr codec_parameters(affine a) : one(a), has_one(true) {}
+    constexpr codec_parameters(along_axis a, affine t) : axis(a), one(t), has_one(true) {}
+    constexpr codec_parameters(const per_channel& p) : axis(p.axis), scale(p.scale), zero_point(p.zero_point) {}
+    constexpr codec_parameters(const per_block& p) : axis(p.axis), scale(p.scale), zero_point(p.zero_point), group(p.block_size) {}
+
+    constexpr bool one_scale() const { return scale.empty(); }
+    /// The entry of `scale` for the value at (o, l, i); `resolved` axis.
+    constexpr std::size_t index(along_axis a, std::size_t o, std::size_t l, std::size_t i) const {
+        return group == 0 ? l : (o * ((a.length + group - 1) / group) + l / group) * a.inner + i;
+    }
+};
+
+namespace detail {
+
+template <class Range, class T>
+concept span_of = std::convertible_to<Range&&, std::span<T>>;
+
+}  // namespace detail
+
+/// Numbers to read: a span (or vector, or array) of float, float16 or bfloat16.
+class values_in {
+  public:
+    template <detail::span_of<const float> R>
+    constexpr values_in(R&& r) : floats_(std::span<const float>(r)), size_(floats_.size()) {}
+    template <detail::span_of<const float16> R>
+    constexpr values_in(R&& r) : halves_(std::span<const float16>(r)), size_(halves_.size()) {}
+    template <detail::span_of<const bfloat16> R>
+    constexpr values_in(R&& r) : brains_(std::span<const bfloat16>(r)), size_(brains_.size()) {}
+
+    constexpr std::size_t size() const { return size_; }
+    constexpr float operator[](std::size_t i) const {
+        return floats_.data() != nullptr ? floats_[i] : halves_.data() != nullptr ? widen(halves_[i]) : widen(brains_[i]);
+    }
+    /// `n` values from `first`, as floats.
+    QK_INLINE void copy(std::size_t first, std::size_t n, float* out) const {
+        if (floats_.data() != nullptr) {
+            std::memcpy(out, floats_.data() + first, n * sizeof(float));
+        } else if (halves_.data() != nullptr) {
+            for (std::size_t i = 0; i < n; ++i) out[i] = widen(halves_[first + i]);
+        } else {
+            for (std::size_t i = 0; i < n; ++i) out[i] = widen(brains_[first + i]);
+        }
+    }
+
+  private:
+    std::span<const float> floats_;
+    std::span<const float16> halves_;
+    std::span<const bfloat16> brains_;
+    std::size_t size_ = 0;
+};
+
+/// Numbers to write: to nearest, ties to even, where the memory is narrower than float.
+class values_out {
+  public:
+    template <detail::span_of<float> R>
+    constexpr values_out(R&& r) : floats_(std::span<float>(r)), size_(floats_.size()) {}
+    template <detail::span_of<float16> R>
+    constexpr values_out(R&& r) : halves_(std::span<float16>(r)), size_(halves_.size()) {}
+    template <detail::span_of<bfloat16> R>
+    constexpr values_out(R&& r) : brains_(std::span<bfloat16>(r)), size_(brains_.size()) {}
+
+    constexpr std::size_t size() const { return size_; }
+    QK_INLINE void copy(const float* in, std::size_t first, std::size_t n) const {
+        if (floats_.data() != nullptr) {
+            std::memcpy(floats_.data() + first, in, n * sizeof(float));
+        } else if (halves_.data() != nullptr) {
+            for (std::size_t i = 0; i < n; ++i) halves_[first + i] = narrow<float16>(in[i]);
+        } else {
+            for (std::size_t i = 0; i < n; ++i) brains_[first + i] = narrow<bfloat16>(in[i]);
+        }
+    }
+
+  private:
+    std::span<float> floats_;
+    std::span<float16> halves_;
+    std::span<bfloat16> brains_;
+    std::size_t size_ = 0;
+};
+
+}  // namespace qk

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// The law: decode(encode(x)) == fake_quantize(x), for every format, axis, rounding and way to supply scales.
+#include <doctest/doctest.h>
+
+#include "compare_bits.hpp"
+#include "qk/codec.hpp"
+#include "test_formats.hpp"
+#include "test_inputs.hpp"
+
+namespace {
+
+std::size_t check_law(const qk::format& f, std::span<const float> x, const qk::codec_parameters& p, const qk::semantics& how,
+                      std::span<const float> expected, const std::string& what) {
+    const qk::along_axis a = qk::resolved(p.axis, x.size());
+    std::vector<std::byte> packed(qk::packed_bytes(f, a) + 3, std::byte{0xa5});
+    std::vector<float> y(x.size());
+    REQUIRE(qk::encode(f, x, std::span(packed).first(packed.size() - 3), p, how) == qk::encode_status::done);
+    for (std::size_t i = packed.size() - 3; i < packed.size(); ++i) CHECK(packed[i] == std::byte{0xa5});
+    qk::decode(f, packed, y, p);
+    return count_mismatches(x, expected, y, what);
+}
+
+void check_blocks(const test_format& t, std::size_t n, qk::along_axis a, const qk::semantics& how, data kind) {
+    const std::vector<float> x = make_inputs(kind, n, n + 1);
+    std::vector<float> expected(n);
+    qk::fake_quantize(t.format, x, expected, a, how);
+    const std::string what = t.name + " " + name_of(kind) + " " + std::to_string(a.outer) + "x" + std::to_string(a.length) + "x" +
+                             std::to_string(a.inner) + " rounding " + std::to_string(static_cast<int>(how.rounding));
+    CHECK_MESSAGE(check_law(t.format, x, a, how, expected, what) == 0, what);
+}
+
+constexpr data kinds[] = {data::ordinary, data::any_bits, data::ties, data::subnormal, data::special, data::sparse, data::top};
+
+}  // namespace
+
+TEST_CASE("decode(encode(x)) is fake_quantize(x)") {
+    for (const test_format& t : all_formats()) {
+        if (!qk::encodable(t.format, qk::semantics::ocp)) continue;
+        for (const data kind : kinds) {
+            check_blocks(t, 1500, {}, {}, kind);
+            check_blocks(t, 3 * 77 * 1, {3, 77, 1}, {}, kind);
+            check_blocks(t, 2 * 40 * 13, {2, 40, 13}, {}, kind);
+        }
+        check_blocks(t, 1 * 33 * 600, {1, 33, 600}, {}, data::ties);
+        check_blocks(t, 0, {}, {}, data::ties);
+        for (const std::size_t n : {1u, 2u, 3u, 5u, 31u}) check_blocks(t, n, {}, {}, data::ordinary);
+    }
+}
+
+TEST_CASE("the law under every rounding and scale rule") {
+    for (const test_format& t : all_formats()) {
+        if (!qk::encodable(t.format, qk::semantics::ocp)) continue;
+        for (const auto& r : qk::rounding_names) {
+            const qk::semantics how{.rounding = r.value, .seed = 5, .first_index = 1000};
+            check_blocks(t, 700, {}, how, data::ties);
+            check_blocks(t, 2 * 40 * 13, {2, 40, 13}, how, data::ordinary);
+        }
+        for (const auto& r : qk::scale_rule_names) check_blocks(t, 700, {}, {.scale_rule = r.value}, data::any_bits);
+        for (const auto& s : qk::semantics_names) {
+            if (qk::encodable(t.format, s.value)) check_blocks(t, 700, {}, s.value, data::special);
+        }
+    }
+}
+
+TEST_CASE("blocks longer than a tile") {
+    for (const test_format& t :
+         formats_named({"bfp:block=2000,exponent=8,mantissa=7", "bfp:block=600,exponent=8,mantissa=3,bump",
+                        "mx:element=fp8_e4m3fn,block=1000", "mx:element=int8,block=777", "microexponent:block=1200,sub_block=2,mantissa=4",
+                        "microexponent:block=1200,sub_block=600,mantissa=4", "nvfp:block=1000"})) {
+        for (const data kind : kinds) {
+            for (const qk::rounding r : {qk::rounding::half_even, qk::rounding::up, qk::rounding::stochastic}) {
+                check_blocks(t, 4100, {}, {.rounding = r}, kind);
+                check_blocks(t, 1300 * 3, {1, 1300, 3}, {.rounding = r}, kind);
+            }
+        }
+    }
+}
+
+TEST_CASE("the law with scales from the caller") {
+    const std::size_t n = 4 * 30 * 7;
+    for (const test_format& t : all_formats()) {
+        const qk::integer* g = std::get_if<qk::integer>(&t.format);
+        if (g == nullptr && !std::holds_alternative<qk::floating>(t.format)) continue;
+        for (const data kind : kinds) {
+            const std::vector<float> x = make_inputs(kind, n, 3);
+            std::vector<float> expected(n), scale(30), grid(4 * 10 * 7);
+            std::vector<std::int64_t> zero(30), grid_zero(grid.size());
+            generator r{11};
+            const auto fill = [&](std::vector<float>& s, std::vector<std::int64_t>& z) {
+                for (float& v : s) v = std::ldexp(1.0f + static_cast<float>(r.uniform()), static_cast<int>(r.below(9)) - 6);
+                for (std::int64_t& v : z)
+                    v = g == nullptr
+                            ? 0
+                            : qk::qmin(*g) + static_cast<std::int64_t>(r.below(
+                                                 static_cast<std::uint32_t>(std::min<std::int64_t>(qk::qmax(*g) - qk::qmin(*g), 255)) + 1));
+            };
+            fill(scale, zero);
+            fill(grid, grid_zero);
+            for (const auto mode : {qk::integer_mode::division, qk::integer_mode::reciprocal}) {
+                for (const bool before : {false, true}) {
+                    const qk::semantics how{.integer_mode = mode, .zero_point_before = before};
+                    const qk::affine one{.scale = 0.05f, .zero_point = zero[3]};
+                    qk::fake_quantize(t.format, x, expected, one, how);
+                    CHECK(check_law(t.format, x, one, how, expected, t.name + " one scale " + name_of(kind)) == 0);
+                    const qk::per_channel channels{scale, zero, {4, 30, 7}};
+                    qk::fake_quantize(t.format, x, expected, channels, how);
+                    CHECK(check_law(t.format, x, channels, how, expected, t.name + " per channel " + name_of(kind)) == 0);
+                    const qk::per_block blocks{grid, grid_zero, {4, 30, 7}, 3};
+                    qk::fake_quantize(t.format, x, expected, blocks, how);
+                    CHECK(check_law(t.format, x, blocks, how, expected, t.name + " per block " + name_of(kind)) == 0);
+                    const qk::per_channel last{std::span(grid).first(7), std::span(grid_zero).first(7), {120, 7, 1}};
+                    qk::fake_quantize(t.format, x, expected, last, how);
+                    CHECK(check_law(t.format, x, last, how, expected, t.name + " per last channel " + name_of(kind)) == 0);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("random splits of floats and block floats") {
+    generator r{2026};
+    for (int trial = 0; trial < 400; ++trial) {
+        const qk::floating f{static_cast<int>(1 + r.below(8)), static_cast<int>(r.below(15)), static_cast<int>(r.below(140)),
+                             static_cast<qk::specials>(r.below(4))};
+        if (qk::check(f).empty()) check_blocks({std::string(qk::to_text(f).view()), f}, 200, {}, {}, data::ties);
+        const qk::block_float b{static_cast<int>(1 + r.below(70)), static_cast<int>(2 + r.below(7)), static_cast<int>(1 + r.below(23)),
+                                r.below(4) == 0};
+        check_blocks({std::string(qk::to_text(b).view()), b}, 200, {}, {}, trial % 2 != 0 ? data::any_bits : data::ties);
+    }
+}
+
+TEST_CASE("every code of a floating format has its value and back") {
+    for (const test_format& t : all_formats()) {
+        const qk::floating* f = std::get_if<qk::floating>(&t.format);
+        if (f == nullptr || *f == qk::fp32) continue;
+        std::vector<std::uint32_t> code(std::size_t{1} << qk::bits(*f)), back(code.size());
+        std::vector<float> value(code.size());
+        for (std::size_t i = 0; i < code.size(); ++i) code[i] = static_cast<std::uint32_t>(i);
+        std::vector<std::byte> packed(qk::packed_bytes(*f, {1, code.size(), 1}));
+        qk::detail::put_codes(packed, 0, code.size(), qk::bits(*f), code.data());
+        qk::decode(*f, packed, value);
+        for (std::size_t i = 0; i < code.size(); ++i) {
+            REQUIRE_MESSAGE(same_bits(value[i], qk::value_of(*f, code[i])), t.name, " code ", i);
+            if (!std::isnan(value[i])) REQUIRE_MESSAGE(qk::code_of(*f, value[i]) == code[i], t.name, " code ", i);
+        }
+    }
+}
+
+TEST_CASE("codes of every width, at any place") {
+    for (int width = 1; width <= 32; ++width) {
+        generator r{static_cast<std::uint64_t>(width)};
+        std::vector<std::uint32_t> in(203), out(203);
+        for (std::uint32_t& c : in) c = r.word() & qk::detail::low_bits(width);
+        std::vector<std::byte> plane((in.size() * static_cast<std::size_t>(width) + 7) / 8, std::byte{0xff});
+        for (std::size_t first = 0; first < in.size();) {  // in pieces, the second half first
+            const std::size_t n = std::min<std::size_t>(1 + r.below(40), in.size() - first);
+            qk::detail::put_codes(plane, first, n, width, in.data() + first);
+            first += n;
+        }
+        for (std::size_t first = 0; first < in.size();) {
+            const std::size_t n = std::min<std::size_t>(1 + r.below(40), in.size() - first);
+            qk::detail::get_codes(plane, first, n, width, out.data() + first);
+            first += n;
+        }
+        CHECK_MESSAGE(in == out, "width ", width);
+    }
+}
+
+TEST_CASE("compile-time and run-time forms give the same bytes; 16-bit memory on either side") {
+    const std::vector<float> x = make_inputs(data::ties, 999, 1);
+    const auto check = [&]<auto F>() {
+        std::vector<std::byte> a(qk::packed_bytes<F>(x.size())), b(a.size());
+        qk::encode<F>(x, a);
+        REQUIRE(qk::encode(F, x, b) == qk::encode_status::done);
+        CHECK(a == b);
+        std::vector<qk::float16> h(x.size()), h2(x.size());
+        std::vector<qk::bfloat16> g(x.size());
+        std::vector<float> y(x.size()), wide(x.size());
+        qk::decode<F>(a, y);
+        qk::decode<F>(a, h);
+        qk::decode<F>(a, g);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            REQUIRE(h[i].bits == qk::narrow<qk::float16>(y[i]).bits);
+            REQUIRE(g[i].bits == qk::narrow<qk::bfloat16>(y[i]).bits);
+            h2[i] = qk::narrow<qk::float16>(x[i]);
+            wide[i] = qk::widen(h2[i]);
+        }
+        qk::encode<F>(h2, a);
+        qk::encode<F>(wide, b);
+        CHECK(a == b);
+    };
+    check.operator()<qk::mxfp4>();
+    check.operator()<qk::bfp16>();
+    check.operator()<qk::mx6>();
+    check.operator()<qk::fp6_e3m2>();
+    check.operator()<qk::int4>();
+    check.operator()<qk::nvfp4>();
+}
+
+TEST_CASE("what has no code is refused, and nothing is written") {
+    const std::vector<float> x(32, 1.0f);
+    std::vector<std::byte> packed(64, std::byte{7});
+    CHECK(qk::encode(qk::mxfp4, x, packed, {}, qk::semantics::quark) == qk::encode_status::no_code);
+    CHECK(qk::encode(qk::bfp16, x, packed, {}, qk::semantics::quark) == qk::encode_status::no_code);
+    CHECK(qk::encode(qk::fp4_e2m1, x, packed, {}, qk::semantics::microxcaling) == qk::encode_status::no_code);
+    CHECK(qk::encode(qk::mxfp8_e4m3, x, std::span(packed).first(32)) == qk::encode_status::too_small);
+    for (const std::byte b : packed) CHECK(b == std::byte{7});
+}
+
+TEST_CASE("layout 1, bit by bit") {
+    // docs/layouts.md: first code in the low bits.
+    const std::vector<float> x{0.5f, -6.0f, 1.0f, 3.0f};
+    std::vector<std::byte> packed(qk::packed_bytes<qk::fp4_e2m1>(4));
+    qk::encode<qk::fp4_e2m1>(x, packed);
+    CHECK(packed == std::vector<std::byte>{std::byte{0xf1}, std::byte{0x52}});
+    std::vector<std::byte> six(qk::packed_bytes<qk::fp6_e2m3>(4));
+    qk::encode<qk::fp6_e2m3>(std::vector<float>{0.125f, -0.125f, 7.5f, 0.0f}, six);  // codes 1, 33, 31, 0
+    CHECK(six == std::vector<std::byte>{std::byte{0x41}, std::byte{0xf8}, std::byte{0x01}});
+    std::vector<std::byte> mx(qk::packed_bytes<qk::mxfp4>(4));
+    qk::encode<qk::mxfp4>(x, mx);
+    CHECK(mx == std::vector<std::byte>{std::byte{0xf1}, std::byte{0x52}, std::byte{127}});
+    static_assert(qk::packed_bytes<qk::mxfp6_e3m2>(64) == 48 + 2);
+    static_assert(qk::packed_bytes<qk::mx9>(32) == 32 + 2 + 2);
+    static_assert(qk::packed_bytes<qk::nvfp4>(32) == 16 + 2 + 4);
+}
