@@ -3,10 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <new>
-#include <stdexcept>
 #include <string_view>
 
+#include "qk/graph/execute/node_call.hpp"
 #include "qk/graph/execute/program.hpp"
 #include "qk/graph/execute/quantize_value.hpp"
 
@@ -25,23 +24,6 @@ inline bool is_layer(const net_node& n) {
     return op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul";
 }
 
-/// Calls a node's function; whatever goes wrong names the node.
-inline void call_node(const net_node& node, const prepared_op* prepared, std::span<const tensor> in, std::span<tensor> out, allocator& memory,
-                      const op_context::subgraph_runner& subgraphs) {
-    try {
-        op_context call(node.view, in, out, memory, subgraphs);
-        if (prepared != nullptr) prepared->run(call);
-        else node.op->run(call);
-    } catch (const error& e) {
-        if (std::string_view(e.what()).find("node '") != std::string_view::npos) throw;
-        node.view.fail(e.what());
-    } catch (const std::bad_alloc&) {
-        node.view.fail("not enough memory for its result");
-    } catch (const std::length_error&) {
-        node.view.fail("a size is out of range");
-    }
-}
-
 /// A plan has something to say about a graph that hangs below a node.
 inline bool touches(const precision_plan& plan, const network& net) {
     for (const net_node& n : net.nodes) {
@@ -56,7 +38,10 @@ inline bool touches(const precision_plan& plan, const network& net) {
 
 class program_builder {
   public:
-    program_builder(const network& net, cache& shared) : net_(net), cache_(shared), program_(std::make_unique<program>()) {
+    program_builder(const network& net, cache& shared, bool whole) : net_(net), cache_(shared), whole_(whole), program_(std::make_unique<program>()) {
+        for (const net_node& n : net.nodes)
+            for (const net_input& i : n.inputs)
+                if (i.value >= 0 && net.values[static_cast<std::size_t>(i.value)].uses == 1) readers_[i.value] = {&n, &i};
         program_->net = &net;
         program_->shared = &shared;
         for (std::size_t i = 0; i < net.inputs.size(); ++i) program_->input_slots.push_back(program_->slot_count++);
@@ -64,6 +49,7 @@ class program_builder {
 
     void add(const precision_plan& plan) {
         slots_.assign(net_.values.size(), no_slot);
+        pending_.clear();
         for (std::size_t i = 0; i < net_.inputs.size(); ++i) slots_[static_cast<std::size_t>(net_.inputs[i])] = program_->input_slots[i];
         program::candidate c;
         for (const net_node& n : net_.nodes) add_node(n, plan, c);
@@ -118,6 +104,7 @@ class program_builder {
     }
 
     void add_node(const net_node& n, const precision_plan& plan, program::candidate& c) {
+        if (have_conv_units && add_to_unit(n, plan, c)) return;
         std::vector<int> key{cache_.node_number(n)};
         bool constant = n.bodies.empty() && !is_random(n);
         for (const net_input& i : n.inputs) {
@@ -155,11 +142,93 @@ class program_builder {
             t.bodies.push_back(make_program(*b.body, cache_, {&p, 1}));
         }
         t.is_layer = is_layer(n);
+        t.layout = layout_rule_of(n.view);
         program_->layers += t.is_layer;
         t.prepared = prepare(n, in);
         for (const int o : n.outputs) t.out.push_back(o < 0 ? no_slot : program_->slot_count++);
         program_->steps.push_back(std::move(t));
         return program_->steps.back().out;
+    }
+
+    /// A convolution whose value only the next node of the unit may read: not computed yet.
+    struct unit_plan {
+        const net_node *conv = nullptr, *add = nullptr, *relu = nullptr;
+        std::vector<slot> in;
+    };
+
+    static bool is_op(const net_node& n, std::string_view name) { return n.view.op_type() == name && (n.view.proto().domain().empty() || n.view.proto().domain() == "ai.onnx"); }
+
+    /// The unit could go on with the only reader of `value`, through an edge without a quantizer.
+    bool goes_on(int value, const precision_plan& plan, bool add_allowed) const {
+        if (whole_) return false;
+        const auto r = readers_.find(value);
+        if (r == readers_.end()) return false;
+        for (const edge& e : r->second.input->edges)
+            if (plan.find(e) != nullptr) return false;
+        const net_node& next = *r->second.node;
+        if (is_op(next, "Relu")) return true;
+        return add_allowed && is_op(next, "Add") && next.view.version() >= 7 && next.inputs.size() == 2;
+    }
+
+    void emit(const unit_plan& u, int value, program::candidate& c) {
+        std::vector<int> key{-2, cache_.node_number(*u.conv), u.add ? cache_.node_number(*u.add) : -1, u.relu ? cache_.node_number(*u.relu) : -1};
+        std::vector<int> constants = key;
+        constants.push_back(u.in[1]), constants.push_back(u.in[2]);
+        key.insert(key.end(), u.in.begin(), u.in.end());
+        ++c.layers;
+        const auto [at, is_new] = known_.try_emplace(key);
+        if (is_new) {
+            step t;
+            t.node = u.conv, t.add = u.add, t.relu = u.relu;
+            t.in = u.in;
+            t.out = {program_->slot_count++};
+            t.is_layer = true;
+            ++program_->layers;
+            auto& unit = cache_.units[constants];
+            if (!unit) unit = std::make_shared<conv_unit>(*u.conv, u.add != nullptr, u.relu != nullptr, cache_.constant(u.in[1]), u.in[2] < no_slot ? cache_.constant(u.in[2]) : tensor());
+            t.unit = unit;
+            at->second = t.out;
+            program_->steps.push_back(std::move(t));
+        }
+        slots_[static_cast<std::size_t>(value)] = at->second[0];
+    }
+
+    /// Starts, continues or ends a unit with this node; false: an ordinary node.
+    bool add_to_unit(const net_node& n, const precision_plan& plan, program::candidate& c) {
+        if (is_op(n, "Conv") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
+            unit_plan u{&n, nullptr, nullptr, {use(n.inputs[0], plan), use(n.inputs[1], plan), n.inputs.size() > 2 ? use(n.inputs[2], plan) : no_slot}};
+            if (u.in[0] < 0 || u.in[1] >= no_slot || u.in[2] >= 0) return false;
+            const tensor& w = cache_.constant(u.in[1]);
+            if (w.type() != data_type::float32 || w.rank() != 4 || w.size() == 0) return false;
+            if (u.in[2] < no_slot && cache_.constant(u.in[2]).type() != data_type::float32) return false;
+            if (goes_on(n.outputs[0], plan, true)) pending_[n.outputs[0]] = std::move(u);
+            else emit(u, n.outputs[0], c);
+            return true;
+        }
+        if (is_op(n, "Relu")) {
+            const auto p = pending_.find(n.inputs[0].value);
+            if (p == pending_.end()) return false;
+            p->second.relu = &n;
+            emit(p->second, n.outputs[0], c);
+            return true;
+        }
+        if (!is_op(n, "Add") || n.inputs.size() != 2) return false;
+        auto a = pending_.find(n.inputs[0].value), b = pending_.find(n.inputs[1].value);
+        if (a == pending_.end() && b == pending_.end()) return false;
+        const bool first = a != pending_.end();
+        if (first && b != pending_.end()) emit(b->second, b->first, c);
+        const int own = first ? a->first : b->first;
+        unit_plan u = first ? a->second : b->second;
+        const slot residual = use(n.inputs[first ? 1 : 0], plan);
+        if (residual < 0 || u.add != nullptr) {  // a constant: an ordinary Add
+            emit(u, own, c);
+            return false;
+        }
+        u.add = &n;
+        u.in.push_back(residual);
+        if (goes_on(n.outputs[0], plan, false)) pending_[n.outputs[0]] = std::move(u);
+        else emit(u, n.outputs[0], c);
+        return true;
     }
 
     std::shared_ptr<const prepared_op> prepare(const net_node& n, const std::vector<slot>& in) {
@@ -189,15 +258,16 @@ class program_builder {
         return at->second = made;
     }
 
-    static const op_context::subgraph_runner& no_subgraphs() {
-        static const op_context::subgraph_runner none = [](const onnx::GraphProto&, std::span<const tensor>) -> std::vector<tensor> {
-            throw error("this node has no subgraph");
-        };
-        return none;
-    }
+    struct reader {
+        const net_node* node;
+        const net_input* input;
+    };
 
     const network& net_;
     cache& cache_;
+    bool whole_;
+    std::unordered_map<int, reader> readers_;    ///< of values with one reader
+    std::unordered_map<int, unit_plan> pending_;  ///< by the value that is not computed yet
     std::unique_ptr<program> program_;
     std::vector<slot> slots_;  ///< of the network's values, under the plan being added
     std::unordered_map<std::vector<int>, std::vector<slot>, slots_hash> known_;
@@ -237,68 +307,10 @@ QK_GRAPH_INLINE slot cache::quantized_constant(slot s, int quantizer_id) {
     return at->second;
 }
 
-QK_GRAPH_INLINE std::unique_ptr<program> make_program(const network& net, cache& shared, std::span<const precision_plan* const> plans, bool) {
-    detail::program_builder b(net, shared);
+QK_GRAPH_INLINE std::unique_ptr<program> make_program(const network& net, cache& shared, std::span<const precision_plan* const> plans, bool whole) {
+    detail::program_builder b(net, shared, whole);
     for (const precision_plan* p : plans) b.add(*p);
     return b.finish();
-}
-
-QK_GRAPH_INLINE void run_program(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe) {
-    std::vector<tensor> slots(static_cast<std::size_t>(p.slot_count));
-    std::copy(inputs.begin(), inputs.end(), slots.begin());
-    const auto read = [&](slot s) -> const tensor& {
-        static const tensor left_out;
-        return s >= 0 ? slots[static_cast<std::size_t>(s)] : s == no_slot ? left_out : p.shared->constant(s);
-    };
-    std::size_t next = 0;
-    std::vector<tensor> results, in, made;
-    const auto deliver_until = [&](int done) {
-        for (; next < p.candidates.size() && p.candidates[next].after <= done; ++next) {
-            results.clear();
-            for (const slot s : p.candidates[next].outputs) results.push_back(read(s));
-            out(next, results);
-        }
-    };
-    if (observe)
-        for (std::size_t i = 0; i < p.net->inputs.size(); ++i) observe(p.net->values[static_cast<std::size_t>(p.net->inputs[i])].name, slots[i]);
-    deliver_until(-1);
-    for (std::size_t i = 0; i < p.steps.size(); ++i) {
-        const step& t = p.steps[i];
-        if (t.node == nullptr) {
-            slots[static_cast<std::size_t>(t.out[0])] = quantized(p.shared->quantizer_at(t.quantizer), read(t.in[0]), false, memory);
-        } else {
-            const std::size_t arguments = t.node->inputs.size();
-            in.clear();
-            for (std::size_t k = 0; k < arguments; ++k) in.push_back(read(t.in[k]));
-            made.assign(t.out.size(), tensor());
-            const op_context::subgraph_runner subgraphs = [&](const onnx::GraphProto& graph, std::span<const tensor> given) {
-                std::size_t captured_at = arguments;
-                for (std::size_t b = 0; b < t.bodies.size(); ++b) {
-                    const subnetwork& sub = t.node->bodies[b];
-                    if (sub.graph == &graph) {
-                        const std::size_t own = sub.body->inputs.size() - sub.captured.size();
-                        if (given.size() != own) t.node->view.fail("its subgraph takes " + std::to_string(own) + " inputs and is given " + std::to_string(given.size()));
-                        std::vector<tensor> all(given.begin(), given.end());
-                        for (std::size_t k = 0; k < sub.captured.size(); ++k) all.push_back(read(t.in[captured_at + k]));
-                        std::vector<tensor> outputs;
-                        run_program(*t.bodies[b], all, memory, [&](std::size_t, std::span<const tensor> o) { outputs.assign(o.begin(), o.end()); }, observe);
-                        return outputs;
-                    }
-                    captured_at += sub.captured.size();
-                }
-                t.node->view.fail("it has no such subgraph");
-            };
-            detail::call_node(*t.node, t.prepared.get(), in, made, memory, subgraphs);
-            for (std::size_t k = 0; k < made.size(); ++k)
-                if (t.out[k] >= 0) {
-                    if (observe && !made[k].empty()) observe(p.net->values[static_cast<std::size_t>(t.node->outputs[k])].name, made[k]);
-                    slots[static_cast<std::size_t>(t.out[k])] = std::move(made[k]);
-                }
-            in.clear();
-        }
-        deliver_until(static_cast<int>(i));
-        for (const slot s : t.release) slots[static_cast<std::size_t>(s)] = tensor();
-    }
 }
 
 }  // namespace qk::graph::execute

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "qk/graph/execute/arena.hpp"
+#include "qk/graph/execute/conv_unit.hpp"
+#include "qk/graph/execute/layout_rules.hpp"
 #include "qk/graph/execute/network.hpp"
 
 namespace qk::graph::execute {
@@ -45,6 +47,8 @@ class cache {
     std::unordered_map<std::vector<int>, std::vector<slot>, slots_hash> folded;                   ///< outputs of nodes of constants
     std::unordered_map<std::vector<int>, std::shared_ptr<const prepared_op>, slots_hash> prepared;  ///< by node and constant inputs
 
+    std::unordered_map<std::vector<int>, std::shared_ptr<const conv_unit>, slots_hash> units;      ///< by nodes and constant inputs
+
     /// A number for a node that is the same in every program.
     int node_number(const net_node& n) { return node_numbers_.try_emplace(&n, static_cast<int>(node_numbers_.size())).first->second; }
 
@@ -65,6 +69,9 @@ struct step {
     int quantizer = -1;
     std::vector<slot> in, out;
     std::vector<slot> release;       ///< last used here
+    layout_rule layout = layout_rule::plain;
+    std::shared_ptr<const conv_unit> unit;  ///< `node` is its Conv; `in` are the Conv's inputs and the residual
+    const net_node *add = nullptr, *relu = nullptr;
     std::shared_ptr<const prepared_op> prepared;
     std::vector<std::unique_ptr<program>> bodies;  ///< of the node's subgraphs, in their order
     bool is_layer = false;           ///< Conv, ConvTranspose, Gemm, MatMul: what a search counts
@@ -100,4 +107,5 @@ void run_program(const program& p, std::span<const tensor> inputs, allocator& me
 
 #ifndef QK_GRAPH_COMPILED
 #include "qk/graph/execute/program-inl.hpp"
+#include "qk/graph/execute/run-inl.hpp"
 #endif

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Channels-last buffers of N,C,H,W values: conversion, pools and concatenation along channels.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <span>
+
+#include "qk/graph/op.hpp"
+#include "qk/graph/ops/window.hpp"
+#include "qk/graph/tensor.hpp"
+
+namespace qk::graph::execute {
+
+/// A value of a run. `channels_last`: the shape reads N,C,H,W, the float32 buffer holds N,H,W,C.
+struct run_value {
+    tensor t;
+    bool channels_last = false;
+};
+
+/// y[c][r] = x[r][c]
+inline void transpose(const float* x, std::size_t rows, std::size_t columns, float* y) {
+    constexpr std::size_t tile = 16;
+    for (std::size_t r0 = 0; r0 < rows; r0 += tile)
+        for (std::size_t c0 = 0; c0 < columns; c0 += tile) {
+            const std::size_t r1 = std::min(r0 + tile, rows), c1 = std::min(c0 + tile, columns);
+            for (std::size_t c = c0; c < c1; ++c)
+                for (std::size_t r = r0; r < r1; ++r) y[c * rows + r] = x[r * columns + c];
+        }
+}
+
+inline tensor converted(const tensor& t, bool to_last, allocator& memory) {
+    tensor y(t.type(), t.shape(), memory.allocate(t.size_bytes()));
+    const auto n = static_cast<std::size_t>(t.dim(0)), c = static_cast<std::size_t>(t.dim(1));
+    const std::size_t plane = t.size() == 0 ? 0 : t.size() / (n * c);
+    for (std::size_t i = 0; i < n && plane > 0; ++i) {
+        const float* from = t.as<float>().data() + i * c * plane;
+        float* to = y.as<float>().data() + i * c * plane;
+        if (to_last) transpose(from, c, plane, to);
+        else transpose(from, plane, c, to);
+    }
+    return y;
+}
+
+/// Largest or mean value of each window; channels last; padding does not count (or counts, for the mean, as zeros).
+inline void pool_channels_last(const float* x, std::size_t n, std::size_t c, const ops::window& w, bool mean, bool count_padding, float* y) {
+    const std::int64_t h = w.input[0], width = w.input[1];
+    for (std::size_t b = 0; b < n; ++b)
+        for (std::int64_t i = 0; i < w.output[0]; ++i)
+            for (std::int64_t j = 0; j < w.output[1]; ++j, y += c) {
+                std::fill(y, y + c, mean ? 0.0f : -std::numeric_limits<float>::infinity());
+                std::int64_t taps = 0, padded = 0;
+                for (std::int64_t p = 0; p < w.kernel[0]; ++p)
+                    for (std::int64_t q = 0; q < w.kernel[1]; ++q) {
+                        const std::int64_t r = i * w.stride[0] - w.pad_begin[0] + p * w.dilation[0], s = j * w.stride[1] - w.pad_begin[1] + q * w.dilation[1];
+                        padded += r < h + w.pad_end[0] && s < width + w.pad_end[1];
+                        if (r < 0 || r >= h || s < 0 || s >= width) continue;
+                        ++taps;
+                        const float* in = x + (b * static_cast<std::size_t>(h * width) + static_cast<std::size_t>(r * width + s)) * c;
+                        if (mean)
+                            for (std::size_t k = 0; k < c; ++k) y[k] += in[k];
+                        else
+                            for (std::size_t k = 0; k < c; ++k) y[k] = y[k] < in[k] ? in[k] : y[k];
+                    }
+                if (mean) {
+                    const auto count = static_cast<float>(std::max<std::int64_t>(count_padding ? padded : taps, 1));
+                    for (std::size_t k = 0; k < c; ++k) y[k] /= count;
+                }
+            }
+}
+
+/// Mean over all places; sums in double.
+inline void global_mean_channels_last(const float* x, std::size_t n, std::size_t c, std::size_t plane, float* y) {
+    std::vector<double> sum(c);
+    for (std::size_t b = 0; b < n; ++b) {
+        std::fill(sum.begin(), sum.end(), 0.0);
+        for (std::size_t p = 0; p < plane; ++p, x += c)
+            for (std::size_t k = 0; k < c; ++k) sum[k] += static_cast<double>(x[k]);
+        for (std::size_t k = 0; k < c; ++k) *y++ = static_cast<float>(sum[k] / static_cast<double>(plane));
+    }
+}
+
+}  // namespace qk::graph::execute

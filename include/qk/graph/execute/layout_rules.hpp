@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an operator can do with channels-last inputs; everything else gets them converted back.
+#pragma once
+
+#include <string_view>
+
+#include "qk/graph/op.hpp"
+
+namespace qk::graph::execute {
+
+enum class layout_rule {
+    plain,           ///< needs N,C,H,W
+    unary,           ///< element by element of input 0: any order of elements will do
+    binary,          ///< element by element of two inputs of one shape, or of one and a scalar
+    concat,          ///< along axis 1
+    max_pool,
+    average_pool,
+    global_average,
+};
+
+inline layout_rule layout_rule_of(const node_view& n) {
+    using enum layout_rule;
+    const std::string_view op = n.op_type();
+    if (!n.proto().domain().empty() && n.proto().domain() != "ai.onnx") return plain;
+    for (const std::string_view name : {"Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "Elu", "Selu", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Erf", "Gelu", "Identity",
+                                        "Abs", "Neg", "Exp", "Sqrt", "Mish", "ThresholdedRelu", "Celu", "Swish"})
+        if (op == name) return unary;
+    for (const std::string_view name : {"Add", "Sub", "Mul", "Div"})
+        if (op == name) return n.version() >= 7 ? binary : plain;
+    if (op == "Concat") return n.get_int("axis", 1) == 1 || n.get_int("axis", 1) == -3 ? concat : plain;
+    if (op == "MaxPool") return n.proto().output_size() == 1 ? max_pool : plain;
+    if (op == "AveragePool") return average_pool;
+    if (op == "GlobalAveragePool") return global_average;
+    return plain;
+}
+
+}  // namespace qk::graph::execute

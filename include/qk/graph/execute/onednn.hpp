@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thin adapter to oneDNN 2.6 and 3.x: one convolution for one input shape, channels last, on one thread.
+#pragma once
+
+#ifdef QK_HAVE_ONEDNN
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <dnnl.hpp>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "qk/graph/op.hpp"
+#include "qk/graph/tensor.hpp"
+
+namespace qk::graph::execute {
+
+/// oneDNN's OpenMP works on one thread while this lives: samples run side by side, and a sum's order must not depend on threads.
+/// The runtime that libdnnl brought is asked by name, so that qk links none itself.
+class one_thread {
+  public:
+    one_thread() : before_(get() != nullptr ? get()() : 0) {
+        if (set() != nullptr) set()(1);
+    }
+    ~one_thread() {
+        if (set() != nullptr && before_ > 0) set()(before_);
+    }
+    one_thread(const one_thread&) = delete;
+    one_thread& operator=(const one_thread&) = delete;
+
+  private:
+    using getter = int (*)();
+    using setter = void (*)(int);
+    static getter get() {
+        static const auto f = reinterpret_cast<getter>(::dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+        return f;
+    }
+    static setter set() {
+        static const auto f = reinterpret_cast<setter>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+        return f;
+    }
+    int before_;
+};
+
+inline const dnnl::engine& cpu_engine() {
+    static const dnnl::engine e(dnnl::engine::kind::cpu, 0);
+    return e;
+}
+
+/// y = relu(conv(x, w) + bias + y) with what is asked of it; x and y channels last.
+class dnn_convolution {
+  public:
+    struct shape {
+        dnnl::memory::dims x, weights, y, stride, dilation, pad_begin, pad_end;  ///< weights with a leading group if there are groups
+        bool grouped = false, bias = false, add = false, relu = false;
+    };
+
+    /// nullopt when oneDNN has only its slow reference code for this shape.
+    static std::optional<dnn_convolution> make(const shape& s, const float* weights, const float* bias) {
+        using namespace dnnl;
+        using tag = memory::format_tag;
+        constexpr auto f32 = memory::data_type::f32;
+        const memory::desc x(s.x, f32, tag::nhwc), y(s.y, f32, tag::nhwc), w(s.weights, f32, tag::any), b({s.y[1]}, f32, tag::x);
+        primitive_attr attributes;
+        attributes.set_scratchpad_mode(scratchpad_mode::user);
+        post_ops after;
+        if (s.add) after.append_sum(1.0f);
+#if DNNL_VERSION_MAJOR >= 3
+        if (s.relu) after.append_eltwise(algorithm::eltwise_relu, 0.0f, 0.0f);
+        attributes.set_post_ops(after);
+        const convolution_forward::primitive_desc made(cpu_engine(), prop_kind::forward_inference, algorithm::convolution_direct, x, w, s.bias ? b : memory::desc(), y, s.stride,
+                                                       s.dilation, s.pad_begin, s.pad_end, attributes, true);
+#else
+        if (s.relu) after.append_eltwise(1.0f, algorithm::eltwise_relu, 0.0f, 0.0f);
+        attributes.set_post_ops(after);
+        const auto description = s.bias ? convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, b, y, s.stride, s.dilation, s.pad_begin, s.pad_end)
+                                        : convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, y, s.stride, s.dilation, s.pad_begin, s.pad_end);
+        const convolution_forward::primitive_desc made(description, attributes, cpu_engine(), true);
+#endif
+        if (!made || std::string_view(made.impl_info_str()).find("ref") != std::string_view::npos) return std::nullopt;
+        dnn_convolution c;
+        c.primitive_ = convolution_forward(made);
+        c.x_ = made.src_desc(), c.y_ = made.dst_desc(), c.w_ = made.weights_desc(), c.b_ = b, c.scratch_ = made.scratchpad_desc();
+        c.has_bias_ = s.bias;
+        memory given(memory::desc(s.weights, f32, s.grouped ? tag::goihw : tag::oihw), cpu_engine(), const_cast<float*>(weights));
+        c.weights_ = memory(c.w_, cpu_engine());
+        stream order(cpu_engine());
+        reorder(given, c.weights_).execute(order, given, c.weights_);
+        order.wait();
+        if (s.bias) {
+            c.bias_ = memory(c.b_, cpu_engine());
+            std::memcpy(c.bias_.get_data_handle(), bias, static_cast<std::size_t>(s.y[1]) * sizeof(float));
+        }
+        return c;
+    }
+
+    void run(const float* x, float* y, allocator& memory) const {
+        thread_local dnnl::stream order(cpu_engine());
+        const auto scratch = memory.allocate(scratch_.get_size());
+        std::unordered_map<int, dnnl::memory> arguments{{DNNL_ARG_SRC, {x_, cpu_engine(), const_cast<float*>(x)}},
+                                                        {DNNL_ARG_WEIGHTS, weights_},
+                                                        {DNNL_ARG_DST, {y_, cpu_engine(), y}},
+                                                        {DNNL_ARG_SCRATCHPAD, {scratch_, cpu_engine(), scratch.get()}}};
+        if (has_bias_) arguments.emplace(DNNL_ARG_BIAS, bias_);
+        primitive_.execute(order, arguments);
+    }
+
+  private:
+    dnnl::primitive primitive_;
+    dnnl::memory::desc x_, y_, w_, b_, scratch_;
+    dnnl::memory weights_, bias_;
+    bool has_bias_ = false;
+};
+
+}  // namespace qk::graph::execute
+
+#else
+
+namespace qk::graph::execute {
+class one_thread {};
+}  // namespace qk::graph::execute
+
+#endif
