@@ -75,6 +75,27 @@ template <class Arch>
 void store(float* p, vf<Arch> v) noexcept {
     v.store_unaligned(p);
 }
+/// A store that goes past the caches, to an address aligned to the vector.
+template <class Arch>
+void stream(float* p, vf<Arch> v) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(v) == 64) return _mm512_stream_ps(p, v.data);
+#endif
+#if defined(__AVX__)
+    if constexpr (sizeof(v) == 32) return _mm256_stream_ps(p, v.data);
+#endif
+#if defined(__SSE2__)
+    if constexpr (sizeof(v) == 16) return _mm_stream_ps(p, v.data);
+#endif
+    v.store_unaligned(p);
+}
+/// Makes streamed data visible in the order of other stores.
+template <class Arch>
+void end_streaming() noexcept {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
 template <class Arch>
 void store(std::int32_t* p, vi<Arch> v) noexcept {
     v.store_unaligned(p);

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every named format of at most 16 bits at three working sets, beside two copies of the same buffers.
+//   fake_quantize/FORMAT/BYTES  fake_quantize_axis/FORMAT/BYTES  copy/BYTES  copy_nt/BYTES
+// BYTES is input plus output in float32. bytes_per_second counts what is read and what is written.
+#include <benchmark/benchmark.h>
+
+#include <string>
+
+#include "buffers.hpp"
+#include "qk/formats/catalogue.hpp"
+#include "qk/qk.hpp"
+
+namespace {
+
+using namespace qk;
+using kernels::native;
+
+void set_rate(benchmark::State& state, std::size_t bytes) { state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes)); }
+
+/// The loop that a compiler makes of y[i] = x[i] (which it would replace by a call of memcpy).
+void copy(benchmark::State& state, std::size_t bytes, bool streaming) {
+    const float* x = bench::buffers().x.floats();
+    float* y = bench::buffers().y.floats();
+    constexpr std::size_t w = kernels::lanes<native>;
+    for (auto _ : state) {
+        for (std::size_t i = 0; i < bytes / 8; i += 4 * w) {
+            for (std::size_t k = 0; k < 4; ++k) {
+                const auto v = kernels::load<native>(x + i + k * w);
+                if (streaming)
+                    kernels::stream<native>(y + i + k * w, v);
+                else
+                    kernels::store<native>(y + i + k * w, v);
+            }
+        }
+        benchmark::ClobberMemory();
+    }
+    set_rate(state, bytes);
+}
+
+template <class Format>
+constexpr affine scale_for(const Format&) {
+    return std::is_same_v<Format, integer> ? affine{.scale = 0.05f, .zero_point = 0} : std::is_same_v<Format, nvfloat> ? affine{.scale = 0.001f} : affine{};
+}
+
+template <auto Format>
+void fake_quantize_whole(benchmark::State& state, std::size_t bytes) {
+    const std::span<const float> x(bench::buffers().x.floats(), bytes / 8);
+    const std::span<float> y(bench::buffers().y.floats(), bytes / 8);
+    for (auto _ : state) {
+        if constexpr (is_block_format(Format) && !std::is_same_v<std::remove_const_t<decltype(Format)>, nvfloat>)
+            fake_quantize<Format>(x, y);
+        else
+            fake_quantize<Format>(x, y, scale_for(Format));
+        benchmark::ClobberMemory();
+    }
+    set_rate(state, bytes);
+}
+
+/// NCHW, axis 1: blocks (or channels with a scale each) of 64 channels, images of 32 x 32 and what is left.
+template <auto Format>
+void fake_quantize_axis(benchmark::State& state, std::size_t bytes) {
+    const std::size_t n = bytes / 8;
+    const along_axis axis{n / (64 * 256), 64, 256};
+    const std::span<const float> x(bench::buffers().x.floats(), n);
+    const std::span<float> y(bench::buffers().y.floats(), n);
+    float scales[64];
+    for (std::size_t c = 0; c < 64; ++c) scales[c] = 0.05f + 0.001f * static_cast<float>(c);
+    for (auto _ : state) {
+        if constexpr (std::is_same_v<std::remove_const_t<decltype(Format)>, nvfloat>)
+            fake_quantize(qk::format(Format), x, y, axis, scale_for(Format));
+        else if constexpr (is_block_format(Format))
+            fake_quantize<Format>(x, y, axis);
+        else
+            fake_quantize<Format>(x, y, per_channel{scales, {}, axis});
+        benchmark::ClobberMemory();
+    }
+    set_rate(state, bytes);
+}
+
+template <auto Format>
+void add(std::string_view name) {
+    for (const std::size_t bytes : bench::working_sets) {
+        const std::string tail = "/" + std::string(name) + "/" + std::to_string(bytes);
+        benchmark::RegisterBenchmark(("fake_quantize" + tail).c_str(), fake_quantize_whole<Format>, bytes);
+        benchmark::RegisterBenchmark(("fake_quantize_axis" + tail).c_str(), fake_quantize_axis<Format>, bytes);
+    }
+}
+
+/// The catalogue's entries of at most 16 bits, each as a compile-time format.
+template <std::size_t... I>
+void add_all(std::index_sequence<I...>) {
+    const auto one = [](auto index) {
+        constexpr const named_format& entry = catalogue[decltype(index)::value];
+        if constexpr (bits_per_value(entry.format) <= 16) add<std::get<entry.format.index()>(entry.format)>(entry.name);
+    };
+    (one(std::integral_constant<std::size_t, I>()), ...);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    for (const std::size_t bytes : bench::working_sets) {
+        benchmark::RegisterBenchmark(("copy/" + std::to_string(bytes)).c_str(), copy, bytes, false);
+        benchmark::RegisterBenchmark(("copy_nt/" + std::to_string(bytes)).c_str(), copy, bytes, true);
+    }
+    add_all(std::make_index_sequence<std::size(catalogue)>());
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+    benchmark::RunSpecifiedBenchmarks();
+}
