@@ -33,6 +33,12 @@ QK_GRAPH_INLINE const conv_unit::made& conv_unit::prepared(const dims& x) const 
     }
     s.stride = w.stride, s.pad_begin = w.pad_begin, s.pad_end = w.pad_end;
     for (const std::int64_t d : w.dilation) s.dilation.push_back(d - 1);
+    // A column of pixels is a row of pixels in memory, and only rows are fast.
+    if (x[3] == 1 && w.kernel[1] == 1 && w.pad_begin[1] == 0 && w.pad_end[1] == 0) {
+        for (auto* v : {&s.x, &s.y}) std::swap((*v)[2], (*v)[3]);
+        std::swap(s.weights[s.weights.size() - 2], s.weights[s.weights.size() - 1]);
+        for (auto* v : {&s.stride, &s.dilation, &s.pad_begin, &s.pad_end}) std::swap((*v)[0], (*v)[1]);
+    }
     bool positive = true;
     for (std::size_t i = 0; i < 2; ++i) positive = positive && w.pad_begin[i] >= 0 && w.pad_end[i] >= 0 && x[i + 2] > 0;
     if (positive && x[0] > 0) {

@@ -50,6 +50,7 @@ class program_builder {
     void add(const precision_plan& plan) {
         slots_.assign(net_.values.size(), no_slot);
         pending_.clear();
+        pending_dense_.clear();
         for (std::size_t i = 0; i < net_.inputs.size(); ++i) slots_[static_cast<std::size_t>(net_.inputs[i])] = program_->input_slots[i];
         program::candidate c;
         for (const net_node& n : net_.nodes) add_node(n, plan, c);
@@ -104,7 +105,7 @@ class program_builder {
     }
 
     void add_node(const net_node& n, const precision_plan& plan, program::candidate& c) {
-        if (have_conv_units && add_to_unit(n, plan, c)) return;
+        if (have_conv_units && (add_to_unit(n, plan, c) || add_to_dense(n, plan, c))) return;
         std::vector<int> key{cache_.node_number(n)};
         bool constant = n.bodies.empty() && !is_random(n);
         for (const net_input& i : n.inputs) {
@@ -193,6 +194,70 @@ class program_builder {
         slots_[static_cast<std::size_t>(value)] = at->second[0];
     }
 
+    void emit_dense(const net_node& n, const net_node* add, const std::vector<slot>& in, bool transposed, int value, program::candidate& c) {
+        std::vector<int> key{-3, cache_.node_number(n), add != nullptr ? cache_.node_number(*add) : -1, in[1], in[2]};
+        auto& unit = cache_.dense[key];
+        if (!unit) unit = std::make_shared<dense_unit>(cache_.constant(in[1]), transposed, in[2] < no_slot ? cache_.constant(in[2]) : tensor());
+        key.push_back(in[0]);
+        ++c.layers;
+        const auto [at, is_new] = known_.try_emplace(key);
+        if (is_new) {
+            step t;
+            t.node = &n, t.add = add, t.in = in, t.dense = unit;
+            t.out = {program_->slot_count++};
+            t.is_layer = true;
+            ++program_->layers;
+            at->second = t.out;
+            program_->steps.push_back(std::move(t));
+        }
+        slots_[static_cast<std::size_t>(value)] = at->second[0];
+    }
+
+    bool is_matrix(slot s) const { return s < no_slot && cache_.constant(s).type() == data_type::float32 && cache_.constant(s).rank() == 2 && cache_.constant(s).size() != 0; }
+    /// A constant that is added to every row of n values.
+    bool is_bias(slot s, std::int64_t n) const {
+        if (s >= no_slot) return false;
+        const tensor& b = cache_.constant(s);
+        return b.type() == data_type::float32 && b.rank() > 0 && b.shape().back() == n && static_cast<std::int64_t>(b.size()) == n;
+    }
+
+    /// MatMul with constant weights, its bias, Gemm; false: an ordinary node.
+    bool add_to_dense(const net_node& n, const precision_plan& plan, program::candidate& c) {
+        if (is_op(n, "MatMul") && n.outputs[0] >= 0) {
+            const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan), no_slot};
+            if (in[0] < 0 || !is_matrix(in[1])) return false;
+            const auto r = whole_ ? readers_.end() : readers_.find(n.outputs[0]);
+            bool wait = r != readers_.end() && is_op(*r->second.node, "Add") && r->second.node->view.version() >= 7;
+            if (wait) {
+                for (const edge& e : r->second.input->edges) wait = wait && plan.find(e) == nullptr;
+                const net_node& add = *r->second.node;
+                const net_input& other = add.inputs[&add.inputs[0] == r->second.input ? 1 : 0];
+                wait = wait && other.value >= 0 && is_bias(value_slot(other.value), cache_.constant(in[1]).dim(1));
+            }
+            if (wait) pending_dense_[n.outputs[0]] = {&n, in};
+            else emit_dense(n, nullptr, in, false, n.outputs[0], c);
+            return true;
+        }
+        if (is_op(n, "Gemm") && n.outputs[0] >= 0) {
+            const node_view& v = n.view;
+            const bool transposed = v.get_int("transB", 0) != 0;
+            if (v.get_int("transA", 0) != 0 || v.get_float("alpha", 1) != 1.0f || v.get_float("beta", 1) != 1.0f) return false;
+            const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan), n.inputs.size() > 2 ? use(n.inputs[2], plan) : no_slot};
+            if (in[0] < 0 || !is_matrix(in[1]) || (in[2] != no_slot && !is_bias(in[2], cache_.constant(in[1]).dim(transposed ? 0 : 1)))) return false;
+            emit_dense(n, nullptr, in, transposed, n.outputs[0], c);
+            return true;
+        }
+        if (!is_op(n, "Add") || n.inputs.size() != 2) return false;
+        for (std::size_t k = 0; k < 2; ++k)
+            if (const auto p = pending_dense_.find(n.inputs[k].value); p != pending_dense_.end()) {
+                std::vector<slot> in = p->second.second;
+                in[2] = use(n.inputs[1 - k], plan);
+                emit_dense(*p->second.first, &n, in, false, n.outputs[0], c);
+                return true;
+            }
+        return false;
+    }
+
     /// Starts, continues or ends a unit with this node; false: an ordinary node.
     bool add_to_unit(const net_node& n, const precision_plan& plan, program::candidate& c) {
         if (is_op(n, "Conv") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
@@ -267,6 +332,7 @@ class program_builder {
     cache& cache_;
     bool whole_;
     std::unordered_map<int, reader> readers_;    ///< of values with one reader
+    std::unordered_map<int, std::pair<const net_node*, std::vector<slot>>> pending_dense_;
     std::unordered_map<int, unit_plan> pending_;  ///< by the value that is not computed yet
     std::unique_ptr<program> program_;
     std::vector<slot> slots_;  ///< of the network's values, under the plan being added

@@ -16,6 +16,7 @@
 
 #include "qk/graph/execute/arena.hpp"
 #include "qk/graph/execute/conv_unit.hpp"
+#include "qk/graph/execute/dense_unit.hpp"
 #include "qk/graph/execute/layout_rules.hpp"
 #include "qk/graph/execute/network.hpp"
 
@@ -48,6 +49,7 @@ class cache {
     std::unordered_map<std::vector<int>, std::shared_ptr<const prepared_op>, slots_hash> prepared;  ///< by node and constant inputs
 
     std::unordered_map<std::vector<int>, std::shared_ptr<const conv_unit>, slots_hash> units;      ///< by nodes and constant inputs
+    std::unordered_map<std::vector<int>, std::shared_ptr<const dense_unit>, slots_hash> dense;
 
     /// A number for a node that is the same in every program.
     int node_number(const net_node& n) { return node_numbers_.try_emplace(&n, static_cast<int>(node_numbers_.size())).first->second; }
@@ -71,6 +73,7 @@ struct step {
     std::vector<slot> release;       ///< last used here
     layout_rule layout = layout_rule::plain;
     std::shared_ptr<const conv_unit> unit;  ///< `node` is its Conv; `in` are the Conv's inputs and the residual
+    std::shared_ptr<const dense_unit> dense;  ///< `node` is its MatMul or Gemm; `in` are x, weights, bias
     const net_node *add = nullptr, *relu = nullptr;
     std::shared_ptr<const prepared_op> prepared;
     std::vector<std::unique_ptr<program>> bodies;  ///< of the node's subgraphs, in their order

@@ -27,6 +27,7 @@ class program_run {
             const step& t = p_.steps[i];
             if (t.node == nullptr) run_quantizer(t);
             else if (t.unit) run_unit(t);
+            else if (t.dense) run_dense(t);
             else if (t.layout == layout_rule::plain || !run_channels_last(t)) run_node(t);
             if (observe_ && t.node != nullptr) observe_outputs(t);
             deliver_until(static_cast<int>(i));
@@ -100,6 +101,21 @@ class program_run {
             call_node(*t.relu, nullptr, one, out, memory_, no_subgraphs());
         }
         put(t.out[0], std::move(out[0]), false);
+    }
+
+    void run_dense(const step& t) {
+        tensor y = t.dense->run(plain(t.in[0]), memory_);
+        if (y.empty()) {
+            std::vector<tensor> in{plain(t.in[0]), raw(t.in[1])}, out(1);
+            if (t.add == nullptr && t.node->inputs.size() > 2) in.push_back(raw(t.in[2]));
+            call_node(*t.node, nullptr, in, out, memory_, no_subgraphs());
+            if (t.add != nullptr) {
+                const std::vector<tensor> both{out[0], raw(t.in[2])};
+                call_node(*t.add, nullptr, both, out, memory_, no_subgraphs());
+            }
+            y = std::move(out[0]);
+        }
+        put(t.out[0], std::move(y), false);
     }
 
     /// A node that can work on channels-last values, if one is there; false: do it the ordinary way.
