@@ -11,9 +11,17 @@
 #include "qk/graph/npy.hpp"
 #include "qk/option_names.hpp"
 #include "qk/qk.hpp"
+#ifdef QK_TOOL_DISPATCH
+#include "qk/dispatch.hpp"
+#endif
 #include "qk/storage.hpp"
 
 namespace qk::tool {
+#ifdef QK_TOOL_DISPATCH
+namespace kernels_of_tool = qk::dispatch;
+#else
+namespace kernels_of_tool = qk;
+#endif
 namespace {
 
 using graph::error;
@@ -117,6 +125,7 @@ void resolve_scale_file(const quantize_options& given, conversion& c, const grap
     const int axis = axis_within(*given.scale_axis, shape, name, "--scale-axis");
     const graph::tensor file = graph::read_npy(given.scales);
     c.scale = float_values(file, given.scales);
+    c.scale_axis = axis;
     c.scale_blocks = seen_along(shape, axis);
     const auto at = static_cast<std::size_t>(axis);
     graph::dims expected = shape;
@@ -254,10 +263,10 @@ void fake_quantize(const conversion& c, std::span<const float> x, std::span<floa
     switch (c.given) {
         case conversion::granularity::none:
         case conversion::granularity::tensor:
-            if (is_block_format(c.format)) return qk::fake_quantize(c.format, x, y, c.blocks, c.one(), c.how);
-            return qk::fake_quantize(c.format, x, y, c.one(), c.how);
-        case conversion::granularity::channel: return qk::fake_quantize(c.format, x, y, c.channels(), c.how);
-        case conversion::granularity::block: return qk::fake_quantize(c.format, x, y, c.grid(), c.how);
+            if (is_block_format(c.format)) return kernels_of_tool::fake_quantize(c.format, x, y, c.blocks, c.one(), c.how);
+            return kernels_of_tool::fake_quantize(c.format, x, y, c.one(), c.how);
+        case conversion::granularity::channel: return kernels_of_tool::fake_quantize(c.format, x, y, c.channels(), c.how);
+        case conversion::granularity::block: return kernels_of_tool::fake_quantize(c.format, x, y, c.grid(), c.how);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "qk/codec.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/graph/tensor.hpp"
 #include "qk/parameters.hpp"
@@ -47,6 +48,7 @@ struct conversion {
     enum class granularity { none, tensor, channel, block } given = granularity::none;
     std::vector<float> scale;
     std::vector<std::int64_t> zero_point;  ///< empty: all 0
+    int scale_axis = 0;
     along_axis scale_blocks;               ///< the array seen along --scale-axis
     std::size_t scale_block = 0;
 
