@@ -7,3 +7,18 @@ qk_own(oracle_tool)
 add_test(NAME ml_dtypes_evidence COMMAND ${CMAKE_COMMAND} -DSCRIPT=${CMAKE_CURRENT_SOURCE_DIR}/ml_dtypes_evidence.py -DARGUMENT=$<TARGET_FILE:oracle_tool>
          -DVENV=${PROJECT_SOURCE_DIR}/build/venv -P ${CMAKE_CURRENT_SOURCE_DIR}/run_python.cmake)
 set_tests_properties(ml_dtypes_evidence PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: no")
+
+# Wrong use is refused by the compiler, in a sentence.
+file(GLOB wrong_uses ${CMAKE_CURRENT_SOURCE_DIR}/must_not_compile/*.cpp)
+foreach(file ${wrong_uses})
+  get_filename_component(name ${file} NAME_WE)
+  add_test(NAME must_not_compile.${name} COMMAND ${CMAKE_COMMAND} -DCXX=${CMAKE_CXX_COMPILER} -DINCLUDE=${PROJECT_SOURCE_DIR}/include -DFILE=${file}
+           -P ${CMAKE_CURRENT_SOURCE_DIR}/must_not_compile.cmake)
+endforeach()
+
+# A defect planted in the kernels is caught (minutes: with the exhaustive tests).
+find_program(QK_PYTHON3 python3)
+if(QK_PYTHON3)
+  add_test(NAME mutation_check COMMAND ${QK_PYTHON3} ${PROJECT_SOURCE_DIR}/tests/mutation/mutation_check.py ${PROJECT_SOURCE_DIR} ${CMAKE_CXX_COMPILER})
+  set_tests_properties(mutation_check PROPERTIES LABELS exhaustive TIMEOUT 3600)
+endif()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plants one defect at a time in a copy of the kernels and reports which tests of tests/core/kernel_test.cpp catch it.
+
+usage: mutation_check.py SOURCE_FOLDER COMPILER [--jobs N] [--markdown FILE]
+Exit status 1 when a defect survives, or no longer applies to the source.
+"""
+import argparse
+import concurrent.futures
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+# (what it stands for, file below include/qk/kernels, text, replacement)
+DEFECTS = [
+    ("half-even ties go to the odd code", "round.hpp", "((significand & unit) != zero)", "((significand & unit) == zero)"),
+    ("half-away is half-up", "round.hpp", "up = rest >= half; break;", "up = (rest > half) | ((rest == half) & ~negative); break;"),
+    ("toward zero looks at the sign", "round.hpp", "up = (rest > zero) & negative; break;", "up = (rest > zero) & ~negative; break;"),
+    ("stochastic bits of the wrong element", "block_driver.hpp", "g.position + j * g.element_stride, g.lane_stride", "g.position + j, g.lane_stride"),
+    ("integers reach one code too high", "integer_step.hpp", "high(static_cast<float>(r.highest - zero))", "high(static_cast<float>(r.highest + 1 - zero))"),
+    ("integers multiply where they must divide", "integer_step.hpp", ": quotient<Arch>(finite, scale)", ": rounded<Arch>(finite * quotient<Arch>(vf<Arch>(1.0f), scale))"),
+    ("NaN in an integer is treated as Inf", "integer_step.hpp", "bits == bits, rules.nan)", "bits == bits, rules.infinity)"),
+    ("the last element of a tail is forgotten", "elementwise_driver.hpp", "store_some<Arch>(y + i, 1, n - i,", "store_some<Arch>(y + i, 1, n - i - 1,"),
+    ("rows of another axis", "block_driver.hpp", "const std::size_t at = (o * axis.length + begin) * axis.inner;", "const std::size_t at = (o + begin) * axis.inner;"),
+    ("the short last block loses an element", "block_driver.hpp", "axis.length, 1, axis.outer, rest, at}", "axis.length, 1, axis.outer, rest - 1, at}"),
+    ("a block float does not saturate", "block_steps.hpp", "xsimd::min(round(bits, b, random), limit(b, bits < V(0)))", "round(bits, b, random)"),
+    ("a pair never shifts", "block_steps.hpp", "V(0)), V(largest_shift))", "V(0)), V(0))"),
+    ("MX scales are one binade too small", "block_steps.hpp", "exponent - V(127 + top_exponent)", "exponent - V(128 + top_exponent)"),
+    ("Inf does not make its block NaN", "block_steps.hpp", "xsimd::select(worst >= V(infinity_bits), V(nan_bits), y); break;", "xsimd::select(worst > V(infinity_bits), V(nan_bits), y); break;"),
+    ("zeros lose their sign", "block_steps.hpp", "case zero_sign::kept: break;", "case zero_sign::kept: zero = V(0); break;"),
+    ("subnormal maxima have no exponent", "block_steps.hpp", "const V amax = normalised<Arch>(xsimd::select(", "const V amax = (xsimd::select("),
+]
+
+
+def failed_cases(output):
+    return sorted(set(re.findall(r"^TEST CASE:  (.*)$", output, re.MULTILINE)))
+
+
+def check(defect, source, compiler, flags):
+    what, file, old, new = defect
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder)
+        shutil.copytree(source / "include", copy / "include")
+        path = copy / "include/qk/kernels" / file
+        text = path.read_text()
+        if old not in text:
+            return what, None
+        path.write_text(text.replace(old, new, 1))
+        program = copy / "kernel_test"
+        subprocess.run([compiler, "-std=c++20", "-O1", *flags, f"-I{copy}/include", '-DQK_TEST_ISA="mutant"', "-DQK_TEST_SAMPLED=1",
+                        str(source / "tests/core/kernel_test.cpp"), str(source / "tests/doctest_main.cpp"), "-o", str(program)],
+                       check=True, stderr=subprocess.DEVNULL)
+        run = subprocess.run([str(program)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=900, check=False)
+        return what, [] if run.returncode == 0 else failed_cases(run.stdout) or ["crashed"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=pathlib.Path)
+    parser.add_argument("compiler")
+    parser.add_argument("--flags", default="-march=native")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--markdown", type=pathlib.Path)
+    options = parser.parse_args()
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        results = list(pool.map(lambda d: check(d, options.source, options.compiler, options.flags.split()), DEFECTS))
+    rows = ["| planted defect | caught by |", "|---|---|"]
+    survivors = 0
+    for what, caught in results:
+        if not caught:
+            survivors += 1
+        verdict = "DOES NOT APPLY: the source has changed" if caught is None else "; ".join(caught) or "SURVIVED"
+        print(f"{what}: {verdict}")
+        rows.append(f"| {what} | {verdict} |")
+    print(f"{len(results)} defects, {len(results) - survivors} caught")
+    if options.markdown:
+        options.markdown.write_text("\n".join(rows) + "\n")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
