@@ -11,6 +11,7 @@
 
 #include <span>
 
+#include "qk/formats/check.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/kernels/run.hpp"
 #include "qk/parameters.hpp"
@@ -63,6 +64,13 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 
 namespace detail {
 
+template <auto Format>
+constexpr void require_valid() {
+    constexpr bool is_format = std::is_constructible_v<format, decltype(Format)> && std::is_class_v<std::remove_const_t<decltype(Format)>>;
+    static_assert(is_format, "the template argument is a format, for instance qk::mxfp4 or qk::block_float{.block_size = 16}");
+    if constexpr (is_format) static_assert(check(Format).empty(), "this format cannot exist: qk::check in qk/formats/check.hpp says why");
+}
+
 /// Elementwise with one scale, or blocks along an axis under the scale of the tensor.
 template <class Arch, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine a, const semantics& how) noexcept {
@@ -102,10 +110,12 @@ void with_family(const format& f, const Call& call) noexcept {
 
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
+    detail::require_valid<Format>();
     detail::run<Arch>(Format, x, y, along_axis{}, detail::no_scale(Format), how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
+    detail::require_valid<Format>();
     using F = std::remove_const_t<decltype(Format)>;
     static_assert(!kernels::is_block_family<F> || std::is_same_v<F, nvfloat>,
                   "a scale is given to integer and floating formats and to NVFP4; the other block formats take theirs from the data");
@@ -113,16 +123,19 @@ void fake_quantize(std::span<const float> x, std::span<float> y, affine scale, c
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how) noexcept {
+    detail::require_valid<Format>();
     detail::run<Arch>(Format, x, y, axis, detail::no_scale(Format), how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
+    detail::require_valid<Format>();
     static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
                   "a scale per channel is given to integer and floating formats; block formats take theirs from the data");
     detail::run<Arch>(Format, x, y, scales, how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
+    detail::require_valid<Format>();
     static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
                   "a scale per block is given to integer and floating formats; block formats take theirs from the data");
     detail::run<Arch>(Format, x, y, scales, how);

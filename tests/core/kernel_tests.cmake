@@ -66,3 +66,26 @@ else()
   add_test(NAME kernel_test_neon COMMAND ${CMAKE_COMMAND} -E echo "skipped: no aarch64-linux-gnu-g++ and qemu-aarch64 here (g++-aarch64-linux-gnu, qemu-user)")
   set_tests_properties(kernel_test_neon PROPERTIES SKIP_REGULAR_EXPRESSION "skipped:")
 endif()
+
+# What consumers do: default flags with contraction, another compiler, another floating-point environment.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  kernel_program(kernel_test_contracted kernel_test.cpp "-O2 -mfma" -O2 -march=x86-64 -mfma -ffp-contract=fast)
+  target_compile_definitions(kernel_test_contracted PRIVATE QK_TEST_SAMPLED=1)
+  run_on(kernel_test_contracted "fma")
+  qk_test(environment_test qk::qk)
+endif()
+find_program(QK_CLANG NAMES clang++-14 clang++ clang++-15 clang++-16 clang++-19)
+if(QK_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(clang_program ${PROJECT_BINARY_DIR}/tests/kernel_test_clang)
+  add_custom_command(
+    OUTPUT ${clang_program}
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_CLANG} -std=c++20 -O2 -mavx2 -mfma -c -Wall -Wextra -I${PROJECT_SOURCE_DIR}/include "-DQK_TEST_ISA=\"AVX2+FMA, clang\"" -DQK_TEST_SAMPLED=1
+            -MD -MF ${clang_program}.d -MT ${clang_program} -o ${clang_program}.o ${CMAKE_CURRENT_SOURCE_DIR}/kernel_test.cpp
+    COMMAND ${QK_CLANG} -o ${clang_program} ${clang_program}.o $<TARGET_OBJECTS:doctest_main>
+    DEPENDS kernel_test.cpp doctest_main $<TARGET_OBJECTS:doctest_main>
+    DEPFILE ${clang_program}.d
+    COMMAND_EXPAND_LISTS VERBATIM)
+  add_custom_target(kernel_test_clang ALL DEPENDS ${clang_program})
+  add_test(NAME kernel_test_clang COMMAND ${CMAKE_COMMAND} -DPROGRAM=${clang_program} -DCPU_FLAGS=avx2,fma -P ${CMAKE_CURRENT_SOURCE_DIR}/run_on_cpu.cmake)
+  set_tests_properties(kernel_test_clang PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
+endif()

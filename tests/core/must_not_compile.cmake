@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# Compiles FILE, which is wrong use: the compiler must refuse it, with the sentence of the file's line "// expect: ...".
+cmake_minimum_required(VERSION 3.25)
+file(READ ${FILE} text)
+string(REGEX MATCH "// expect: ([^\n]*)" line "${text}")
+set(expected ${CMAKE_MATCH_1})
+set(flags)
+if(text MATCHES "// flags: ([^\n]*)")
+  set(flags ${CMAKE_MATCH_1})
+endif()
+execute_process(COMMAND ${CXX} -std=c++20 -fsyntax-only -I${INCLUDE} ${flags} ${FILE} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(status EQUAL 0)
+  message(FATAL_ERROR "${FILE} compiles, and must not")
+endif()
+string(FIND "${output}" "${expected}" at)
+if(at EQUAL -1)
+  message(FATAL_ERROR "${FILE} is refused, but not with '${expected}':\n${output}")
+endif()

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: this format cannot exist: qk::check in qk/formats/check.hpp says why
+#include <qk/fake_quantize.hpp>
+void use(std::span<const float> x, std::span<float> y) { qk::fake_quantize<qk::block_float{.block_size = 0}>(x, y); }
