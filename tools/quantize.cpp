@@ -8,6 +8,7 @@
 
 #include "console.hpp"
 #include "precision_options.hpp"
+#include "qk/graph/drop_activations.hpp"
 #include "qk/graph/encodings.hpp"
 #include "qk/graph/export.hpp"
 #include "qk/graph/format_text.hpp"
@@ -21,7 +22,7 @@ namespace {
 
 struct arguments {
     std::string model, output, style = "qdq", weights = "packed", save_plan, encodings, report, log;
-    bool json = false;
+    bool json = false, keep_int8 = false;
     data_options data;
     precision_options precision;
 };
@@ -69,7 +70,18 @@ void quantize(const arguments& given) {
 
     // Whatever can fail does so before the first file is written.
     std::optional<graph::export_result> exported;
-    if (!given.output.empty()) exported = graph::export_model(m, result.plan, style);
+    if (!given.output.empty()) {
+        graph::model bare = m;
+        std::vector<std::string> gone;
+        if (style.style != graph::export_style::amd) gone = graph::drop_needless_activations(bare, result.plan);
+        graph::precision_plan written = result.plan;
+        const bool unsigned_codes = style.style == graph::export_style::qdq && !given.keep_int8;
+        const std::size_t changed = unsigned_codes ? graph::store_activations_unsigned(written, m) : 0;
+        exported = graph::export_model(bare, written, style);
+        if (changed > 0)
+            exported->notes.push_back(fmt::format("{} int8 activations written as uint8 with zero point + 128: the same values, and onnxruntime fuses more (--keep-int8 writes int8)", changed));
+        if (!gone.empty()) exported->notes.push_back(fmt::format("{} Relu and Clip nodes left out: the quantizers behind them clamp to the same bounds", gone.size()));
+    }
     const std::string encodings = given.encodings.empty() ? "" : graph::write_encodings(result.plan, m).dump(1) + "\n";
     const graph::layer_view layers(m);
     const graph::plan_cost cost = graph::cost_of(layers, result.plan, &seen);
@@ -157,6 +169,7 @@ void add_quantize(CLI::App& app, verb_result&) {
     given->data.add(*verb, false);
     verb->add_option("--export", given->style, "qdq (default), portable, amd, qoperator or qinteger")->type_name("STYLE");
     verb->add_option("--weights", given->weights, "packed (default): codes and scales; floats: float32, already rounded")->type_name("STORAGE");
+    verb->add_flag("--keep-int8", given->keep_int8, "qdq: write int8 activations as int8 codes, not as the same values in uint8");
     verb->add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later")->type_name("P.json");
     verb->add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file, version 1.0.0")->type_name("E.json");
     verb->add_option("--report", given->report, "HTML page: what was asked, what every tensor got and why; the same as JSON beside it")->type_name("R.html");

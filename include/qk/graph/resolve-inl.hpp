@@ -348,12 +348,16 @@ class resolver {
             }
             if (const auto found = result_.edges.find(e); found != result_.edges.end()) readers.emplace_back(e, &found->second);
         }
-        if (readers.empty()) return give_weak(tensor);
+        if (readers.empty()) {
+            give_weak(tensor);
+            return follow_integer_conv(tensor, nullptr);
+        }
         const auto widest = std::max_element(readers.begin(), readers.end(), [](const auto& a, const auto& b) {
             return bits_per_value(a.second->what->format) < bits_per_value(b.second->what->format);
         });
         const edge_precision chosen = *widest->second;
         if (options_.dual) return;
+        follow_integer_conv(tensor, chosen.what);
         for (auto& [e, p] : readers) {
             if (*p->what == *chosen.what) continue;
             note(kind::boundary, "tensor '" + tensor + "'",
@@ -364,13 +368,46 @@ class resolver {
         }
     }
 
+    /// Rule 6: what an 8-bit Conv makes (past its Relu or Clip) is quantized for every reader, because integer kernels write integers;
+    /// a reader that was asked to be float32 keeps the tensor out of it. `shared`: what readers have already agreed on.
+    void follow_integer_conv(const std::string& tensor, const precision* shared) {
+        if (options_.where != placement::layers || options_.how != approach::static_ranges || layers_.fused_activation(tensor) >= 0) return;
+        int p = model_.producer(tensor);
+        if (p >= 0 && info(p).kind == layer_kind::activation) {
+            if (layers_.fused_activation(node(p).input(0)) != p) return;
+            p = model_.producer(node(p).input(0));
+        }
+        if (p < 0 || node(p).op_type() != "Conv" || info(p).kind != layer_kind::compute || tensors_.contains(tensor)) return;
+        const wish& own = inputs_[static_cast<std::size_t>(p)];
+        const wish& weight = weights_[static_cast<std::size_t>(p)];
+        const auto small = [](const precision* f) {
+            const integer* i = f == nullptr ? nullptr : std::get_if<integer>(&f->format);
+            return i != nullptr && i->bits <= 8 && !f->dynamic;
+        };
+        const precision* in = own.asked() ? own.what : default_of(p);
+        if (!small(in) || !small(weight.asked() ? weight.what : default_weight_)) return;
+        if (shared == nullptr) shared = in;
+        if (!small(shared)) return;
+        std::vector<std::pair<edge, int>> missing;
+        for (const auto& u : model_.uses(tensor)) {
+            if (u.node < 0 || inputs_[static_cast<std::size_t>(u.node)].asked()) return;  // asked for something of its own
+            const auto& parts = info(u.node).parts;
+            const auto i = static_cast<std::size_t>(u.input);
+            if (i >= parts.size() || parts[i] != part::input) continue;
+            const edge e{tensor, node(u.node).name(), u.input};
+            if (!result_.edges.contains(e)) missing.emplace_back(e, u.node);
+        }
+        for (const auto& [e, n] : missing)
+            result_.edges[e] = {shared, part::input, n, -1, false, "written by the integer Conv '" + node(p).name() + "'", {}};
+    }
+
     void give_weak(const std::string& tensor) {
         const auto w = weak_.find(tensor);
         if (w == weak_.end() || is_identity(w->second.what->format)) return;
         for (const auto& u : model_.uses(tensor)) {
             const edge e{tensor, u.node < 0 ? std::string() : node(u.node).name(), u.input};
             if (result_.edges.contains(e)) continue;
-            if (u.node >= 0) {
+            if (u.node >= 0) {  // only what holds data
                 const auto& parts = info(u.node).parts;
                 const auto i = static_cast<std::size_t>(u.input);
                 if (i >= parts.size() || parts[i] != part::input) continue;

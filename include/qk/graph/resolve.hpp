@@ -11,6 +11,8 @@
 //   4. Elementwise formats propagate through operators that only move data, which then share one scale.
 //   5. A tensor whose readers ask for different formats gets the widest of them, or each its own with `dual`. A reader in float32
 //      reads the tensor itself.
+//   6. What a Conv of 8-bit integers makes is quantized for all its readers, unless one was asked for something of its own or is the
+//      model's output: integer kernels write integers.
 #pragma once
 
 #include <map>
