@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests files, saved plans, encodings and calibration files: what they mean, and the sentences for what is wrong in them.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <random>
+
+#include "qk/graph/calibrate.hpp"
+#include "qk/graph/drop_activations.hpp"
+#include "qk/graph/encodings.hpp"
+#include "qk/graph/format_text.hpp"
+#include "qk/graph/plan_json.hpp"
+#include "qk/graph/report.hpp"
+#include "small_graph.hpp"
+
+using namespace qk::graph;
+
+namespace {
+std::string error_of(const std::string& text) {
+    try {
+        parse_plan_file(text, "plan.json");
+    } catch (const error& e) {
+        return e.what();
+    }
+    return "no error";
+}
+bool contains(const std::string& text, const std::string& part) {
+    CAPTURE(text);
+    const bool found = text.find(part) != std::string::npos;
+    CHECK(found);
+    return found;
+}
+named_tensors image(std::int64_t samples) {
+    tensor x(data_type::float32, {samples, 4, 8, 8});
+    std::mt19937 random(7);
+    for (float& v : x.as<float>()) v = static_cast<float>(random() % 2001) / 500.0f - 2.0f;
+    return {{"x", x}};
+}
+struct temporary {
+    std::filesystem::path path = std::filesystem::temp_directory_path() / ("qk_plan_test_" + std::to_string(std::random_device{}()) + ".json");
+    ~temporary() { std::filesystem::remove(path); }
+};
+}  // namespace
+
+TEST_CASE("a requests file says everything that calls say") {
+    const plan_file f = parse_plan_file(R"({
+      "default": {"activation": "int8", "weight": {"format": "int8", "per_channel": true}},
+      "model_inputs": ["bf16"], "model_outputs": [null],
+      "requests": [
+        {"op_type": ["Conv", "Gemm"], "weight": "int4"},
+        {"layer": "conv2", "activation": {"format": "int16", "symmetric": true, "pow2": "min_mse"}, "weight": "int16", "bias": "int32"},
+        {"group": "layer1", "exclude": true},
+        {"subgraph": ["a", "b"], "input": "bfp16"},
+        {"tensor": "t", "format": {"format": "uint8", "range": [-1, 2], "method": "percentile", "percentile": 99.9}}
+      ],
+      "placement": "all", "boundary": "dual", "strict": true, "calibration": {"method": "mse"}, "target": "onnxruntime"
+    })", "plan.json");
+    CHECK_FALSE(f.plan);
+    CHECK(f.requests.size() == 11);
+    CHECK(f.where == placement::all);
+    CHECK(f.dual == true);
+    CHECK(f.method == range_method::mse);
+    CHECK(f.target->name == "onnxruntime");
+    CHECK(f.requests[5].origin == "plan.json:6");
+    CHECK(f.requests[5].what.pow2 == pow2_rule::min_mse);
+    CHECK(std::get<qk::integer>(f.requests[5].what.format).pow2);
+}
+
+TEST_CASE("defect 1: unknown keys and wrong values are errors with line, path and the nearest names") {
+    contains(error_of("{\n \"defalt\": {}\n}"), "plan.json:2: /defalt: unknown key 'defalt'. Did you mean 'default'?");
+    contains(error_of("{\n \"requests\": [\n  {\"layer\": \"a\",\n   \"wieght\": \"int8\"}]}"), "plan.json:4: /requests/0/wieght");
+    contains(error_of("{\"default\": {\"activation\": \"imt8\"}}"), "did you mean int8?");
+    contains(error_of("{\"default\": {\"activation\": 8}}"), "an object is expected");
+    contains(error_of("{\"requests\": [{\"layer\": \"a\", \"op_type\": \"Conv\"}]}"), "exactly one of");
+    contains(error_of("{\"requests\": [{\"layer\": \"a\"}]}"), "nothing is asked");
+    contains(error_of("{\"requests\": [{\"layer\": \"a\", \"exclude\": true, \"weight\": \"int8\"}]}"), "goes alone");
+    contains(error_of("{\"requests\": [{\"tensor\": \"a\", \"weight\": \"int8\"}]}"), "say \"format\"");
+    contains(error_of("{\"requests\": [{\"layer\": \"a\", \"weight\": {\"format\": \"mxfp4\", \"block_size\": 8}}]}"), "part of the format");
+    contains(error_of("{\n\"a\": 1,\n\"a\": 2}"), "plan.json:3: the key 'a' stands twice");
+    contains(error_of("{\n\n \"default\": }"), "plan.json:3: not JSON");
+    contains(error_of("[1]"), "one JSON object");
+    contains(error_of("{\"placement\": \"some\"}"), "layers, all, every");
+    contains(error_of("{\"calibration\": {\"method\": \"best\"}}"), "percentile");
+}
+
+TEST_CASE("saved plans come back equal; plans that do not fit the model are refused") {
+    const model m = residual_model();
+    calibration seen = calibrate(m, image(4));
+    precision_requests q;
+    q.set_default("int8", "int8").set_precision("conv2", role::input, parse_precision("mx6")).set_model_output_precision({"fp16"});
+    q.set_precision("conv3", role::weight, {.format = qk::mxfp4, .semantics = qk::semantics::quark});
+    const precision_plan plan = quantize(m, q, seen, {.dual = true, .per_channel = true}).plan;
+    CHECK_FALSE(plan.edges.empty());
+    const plan_file back = parse_plan_file(to_json(plan).dump(), "saved");
+    CHECK(back.plan == plan);
+    CHECK_NOTHROW(check_plan(plan, m, "saved"));
+    precision_plan wrong = plan;
+    wrong.tensors["relu1_oot"] = {.format = qk::bfp16, .scale = {}, .zero_point = {}};
+    CHECK_THROWS_WITH_AS(check_plan(wrong, m, "saved"), doctest::Contains("'relu1_out'"), error);
+}
+
+TEST_CASE("calibration: the same for any number of threads; files come back equal; methods are ordered as they should be") {
+    const model m = residual_model();
+    const calibrate_options options{.threads = 1, .histograms = true, .moving_average = true};
+    calibrate_options many = options;
+    many.threads = 3;
+    const calibration one = calibrate(m, image(9), options), three = calibrate(m, image(9), many);
+    CHECK(one == three);
+    CHECK(one.samples == 9);
+    temporary file;
+    save_calibration(one, file.path);
+    CHECK(is_calibration_file(file.path));
+    CHECK(load_calibration(file.path) == one);
+    const auto all = compare_methods(one, {range_method::min_max, range_method::percentile, range_method::layerwise_percentile, range_method::entropy, range_method::mse, range_method::moving_average},
+                                     parse_precision("int4"));
+    for (const method_comparison& c : all) {
+        const tensor_statistics& s = one.tensors.at(c.tensor);
+        CHECK(c.methods.size() == 6);
+        for (const method_range& r : c.methods) {
+            CHECK(r.range.lo >= s.range.lo);
+            CHECK(r.range.hi <= s.range.hi);
+            CHECK(c.methods[4].error <= r.error * 1.0001);  // mse is the least of them
+        }
+    }
+    CHECK_THROWS_WITH_AS(choose_range(calibrate(m, image(1), {.histograms = false}).tensors.at("x"), {.method = range_method::mse}, "x"), doctest::Contains("calibrate again"), error);
+    const std::string page = calibration_html("small", "", one, parse_precision("int8"), all);
+    CHECK(page.find("relu1_out") != std::string::npos);
+}
+
+TEST_CASE("histograms do not depend on the order of what they saw") {
+    const std::vector<float> small{0.001f, -0.002f, 0.0f}, large{100.0f, -3.0f, 1e-30f};
+    magnitude_histogram a, b, c;
+    a.add(small);
+    a.add(large);
+    b.add(large);
+    b.add(small);
+    magnitude_histogram part;
+    part.add(small);
+    c.add(large);
+    c.add(part);
+    CHECK(a == b);
+    CHECK(a == c);
+    CHECK(a.count() == 6);
+    magnitude_histogram uniform;
+    std::vector<float> ramp(10000);
+    for (std::size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<float>(i) / 10000;
+    uniform.add(ramp);
+    tensor_statistics s;
+    s.range = {0, ramp.back()};
+    s.count = 10000;
+    s.histogram = uniform;
+    const value_range r = choose_range(s, {.method = range_method::percentile, .percentile = 90, .symmetric = true}, "ramp");
+    CHECK(r.hi == doctest::Approx(0.9).epsilon(0.001));
+}
+
+TEST_CASE("AIMET encodings 1.0.0, there and back: the same values") {
+    const model m = residual_model();
+    const calibration seen = calibrate(m, image(2));
+    const precision_plan plan = quantize(m, precision_requests().set_default("uint8", "int8"), seen, {.per_channel = true}).plan;
+    const nlohmann::ordered_json file = write_encodings(plan, m);
+    CHECK(file["version"] == "1.0.0");
+    precision_plan back = *parse_plan_file(file.dump(), "m.encodings").plan;
+    place_encodings(back, m);
+    CHECK_NOTHROW(check_plan(back, m, "m.encodings"));
+    for (const auto& [name, q] : plan.tensors) {
+        CAPTURE(name);
+        const quantizer& r = back.tensors.at(name);
+        CHECK(r.scale == q.scale);
+        CHECK(r.zero_point == q.zero_point);
+        if (q.scale.size() > 1) CHECK(r.axis == q.axis);
+        CHECK(std::get<qk::integer>(r.format).bits == std::get<qk::integer>(q.format).bits);
+    }
+    CHECK_THROWS_WITH_AS(write_encodings({.tensors = {{"x", {.format = qk::mxfp4, .scale = {}, .zero_point = {}}}}, .edges = {}}, m), doctest::Contains("mxfp4"), error);
+    contains(error_of(R"({"version": "0.6.1", "activation_encodings": []})"), "export version 1.0.0");
+}
+
+TEST_CASE("dropping a needless Relu and storing int8 as uint8 change no value") {
+    model m = residual_model();
+    const named_tensors x = image(3);
+    const calibration seen = calibrate(m, x);
+    precision_plan plan = quantize(m, precision_requests().set_default("int8", "int8"), seen).plan;
+    const named_tensors before = evaluator(m).run(x, plan).outputs;
+    CHECK(drop_needless_activations(m, plan) == std::vector<std::string>{"relu1", "relu2"});
+    CHECK(store_activations_unsigned(plan, m) > 0);
+    const named_tensors after = evaluator(m).run(x, plan).outputs;
+    const auto a = before.at("y").as<float>(), b = after.at("y").as<float>();
+    CHECK(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+    // A symmetric quantizer reaches below zero: the Relu stays.
+    model n = residual_model();
+    precision symmetric = parse_precision("int8");
+    symmetric.symmetric = true;
+    const precision_plan kept = quantize(n, precision_requests().set_default(symmetric, parse_precision("int8")), seen).plan;
+    CHECK(drop_needless_activations(n, kept).empty());
+}
+
+TEST_CASE("the report's text, JSON and page name every edge") {
+    const model m = residual_model();
+    const calibration seen = calibrate(m, image(2));
+    precision_requests q;
+    q.set_default("int8", "int4").set_precision("nothing", "int8");
+    const quantize_result r = quantize(m, q, seen);
+    const layer_view layers(m);
+    const plan_cost cost = cost_of(layers, r.plan, &seen);
+    CHECK(cost.float_bit_operations == (4 * 4 * 64 * 2 + 4 * 4 * 16) * 32.0 * 32.0);
+    CHECK(cost.bit_operations == (4 * 4 * 64 * 2 + 4 * 4 * 16) * 8.0 * 4.0);
+    CHECK(cost.weight_bits < cost.float_weight_bits);
+    for (const std::string& text : {r.report.text(), to_json(r.report).dump(), quantize_html({.model = "m", .command = "", .requests = q.list(), .export_notes = {}}, r, cost, &seen)})
+        for (const char* word : {"relu1_out", "w3", "int4", "unmatched", "nothing"}) contains(text, word);
+}
