@@ -107,6 +107,10 @@ class op_context {
     op_context with(std::span<const tensor> inputs, std::span<tensor> outputs) const {
         return {*node_, inputs, outputs, *memory_, *subgraphs_};
     }
+    /// And read as another operator's node (its attributes under another version).
+    op_context with(const node_view& node, std::span<const tensor> inputs, std::span<tensor> outputs) const {
+        return {node, inputs, outputs, *memory_, *subgraphs_};
+    }
     /// Runs a graph attribute (If, Loop, Scan) with the given inputs; outer values are visible to it by name.
     std::vector<tensor> run_subgraph(const onnx::GraphProto& graph, std::span<const tensor> inputs) { return (*subgraphs_)(graph, inputs); }
 

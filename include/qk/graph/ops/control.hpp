@@ -166,7 +166,15 @@ inline void scan_batched(op_context& call) {
     for (std::size_t k = 0; k < results.size(); ++k) call.set_output(k, stack(call, results[k], 0));
 }
 
+// A tensor stands for an optional that holds it, a missing one for an empty optional.
+inline void optional_has_element(op_context& call) {
+    call.output(0, data_type::boolean, {}).as<bool>()[0] = call.has_input(0);
+}
+inline void optional_get_element(op_context& call) { call.set_output(0, call.input(0)); }
+
 inline constexpr op_entry control_ops[] = {
+    {"", "OptionalHasElement", 15, optional_has_element},
+    {"", "OptionalGetElement", 15, optional_get_element},
     {"", "If", 1, if_else},
     {"", "Loop", 1, loop},
     {"", "Scan", 8, scan_batched},

@@ -2,10 +2,13 @@
 // Operators of the domain com.microsoft.
 #pragma once
 
+#include "qk/graph/ops/fused.hpp"
+#include "qk/graph/ops/qgemm.hpp"
+#include "qk/graph/ops/qlinear.hpp"
 #include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group microsoft_group() { return {}; }
+QK_GRAPH_INLINE op_group microsoft_group() { return join(qlinear_ops, qgemm_ops, fused_ops); }
 
 }  // namespace qk::graph::ops

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// com.microsoft's fused float operators, as onnxruntime's optimizer writes them: FusedConv, FusedGemm, FusedMatMul and the Gelu family.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "qk/graph/op.hpp"
+#include "qk/graph/ops/activation.hpp"
+#include "qk/graph/ops/conv.hpp"
+#include "qk/graph/ops/gemm.hpp"
+#include "qk/graph/ops/matmul_integer.hpp"
+#include "qk/graph/ops/recurrent.hpp"
+
+namespace qk::graph::ops {
+
+namespace detail {
+
+/// The activation that a node's attribute names, applied in place. Clip and HardSigmoid take their parameters from the two values.
+inline void apply_fused_activation(const op_context& call, const std::string& name, float first, float second, std::span<float> y) {
+    using kind = recurrent_activation::kind;
+    if (name.empty()) return;
+    if (name == "Clip") {
+        for (float& v : y) v = std::min(std::max(v, first), second);
+        return;
+    }
+    static constexpr std::pair<std::string_view, kind> known[] = {{"Relu", kind::relu}, {"Tanh", kind::tanh}, {"Sigmoid", kind::sigmoid}, {"LeakyRelu", kind::leaky_relu}, {"HardSigmoid", kind::hard_sigmoid}};
+    for (const auto& [activation, function] : known) {
+        if (activation != name) continue;
+        const recurrent_activation f{function, first, second};
+        for (float& v : y) v = f(v);
+        return;
+    }
+    call.fail("activation '" + name + "' is none of Relu, Tanh, Sigmoid, LeakyRelu, HardSigmoid, Clip");
+}
+
+}  // namespace detail
+
+/// Conv(X, W, B) + Z, then the activation.
+inline void run_fused_conv(op_context& call) {
+    std::vector<tensor> inputs;
+    for (std::size_t i = 0; i < 3; ++i) inputs.push_back(call.has_input(i) ? call.input(i) : tensor{});
+    tensor y;
+    op_context inner = call.with(inputs, std::span(&y, 1));
+    conv(inner);
+    if (y.type() != data_type::float32) call.fail("only float32 is supported");
+    if (call.has_input(3)) {
+        const tensor& z = call.input(3);
+        if (z.shape() != y.shape() || z.type() != y.type()) call.fail("Z of shape " + to_string(z.shape()) + " does not fit " + to_string(y.shape()));
+        for (std::size_t i = 0; i < y.size(); ++i) y.as<float>()[i] += z.as<float>()[i];
+    }
+    const auto p = call.node().get_floats("activation_params");
+    detail::apply_fused_activation(call, call.node().get_string("activation", ""), p.empty() ? 0.01f : p[0], p.size() < 2 ? 0.5f : p[1], y.as<float>());
+    call.set_output(0, y);
+}
+
+inline void run_fused_gemm(op_context& call) {
+    std::vector<tensor> inputs;
+    for (std::size_t i = 0; i < call.input_count(); ++i) inputs.push_back(call.has_input(i) ? call.input(i) : tensor{});
+    tensor y;
+    op_context inner = call.with(inputs, std::span(&y, 1));
+    gemm(inner);
+    if (y.type() != data_type::float32) call.fail("only float32 is supported");
+    const node_view& node = call.node();
+    detail::apply_fused_activation(call, node.get_string("activation", ""), node.get_float("activation_alpha", 0.01f), node.get_float("activation_beta", 0.5f), y.as<float>());
+    call.set_output(0, y);
+}
+
+namespace detail {
+
+/// Rows and columns of every matrix exchanged; with `stacked` the leading axes but the first stand between them (transBatch).
+inline tensor transposed_matrices(op_context& call, const tensor& x, bool swap, bool batch) {
+    if (!swap && !batch) return x;
+    const std::size_t r = x.rank();
+    if (r < 2) return x;
+    std::vector<std::size_t> order;  // axes of x in the order of the result
+    for (std::size_t i = 0; i < r; ++i) order.push_back(i);
+    if (batch) {  // x is [M, batch..., K]: bring the batch to the front
+        order.clear();
+        for (std::size_t i = 1; i + 1 < r; ++i) order.push_back(i);
+        order.push_back(0);
+        order.push_back(r - 1);
+    }
+    if (swap) std::swap(order[r - 1], order[r - 2]);
+    dims shape;
+    std::vector<std::size_t> step;
+    const auto strides = row_major_strides(x.shape());
+    for (const std::size_t a : order) {
+        shape.push_back(x.dim(a));
+        step.push_back(strides[a]);
+    }
+    tensor y = call.scratch(data_type::float32, shape);
+    std::vector<std::int64_t> index(r, 0);
+    for (float& v : y.as<float>()) {
+        std::size_t at = 0;
+        for (std::size_t a = 0; a < r; ++a) at += static_cast<std::size_t>(index[a]) * step[a];
+        v = x.as<float>()[at];
+        advance(index, shape);
+    }
+    return y;
+}
+
+}  // namespace detail
+
+inline void run_fused_matmul(op_context& call) {
+    const node_view& node = call.node();
+    const tensor a = detail::transposed_matrices(call, input_as<float>(call, 0), node.get_int("transA", 0) != 0, node.get_int("transBatchA", 0) != 0);
+    const tensor b = detail::transposed_matrices(call, input_as<float>(call, 1), node.get_int("transB", 0) != 0, node.get_int("transBatchB", 0) != 0);
+    const matmul_shapes s(call, a.shape(), b.shape());
+    working_output<float> y(call, 0, call.input(0).type(), s.output);
+    s.each([&](std::size_t ia, std::size_t ib, std::size_t i) {
+        const auto at = [](std::size_t which, std::int64_t size) { return which * static_cast<std::size_t>(size); };
+        multiply(a.as<float>().data() + at(ia, s.m * s.k), false, b.as<float>().data() + at(ib, s.k * s.n), false, y.data() + at(i, s.m * s.n), s.m, s.n, s.k);
+    });
+    const float alpha = node.get_float("alpha", 1);
+    if (alpha != 1)
+        for (float& v : y.values()) v *= alpha;
+    y.store();
+}
+
+namespace detail {
+
+/// x + bias over the last axis, then f. The bias is optional.
+template <class F> void biased_activation(op_context& call, F f) {
+    const tensor x = input_as<float>(call, 0), bias = optional_as<float>(call, 1);
+    if (!bias.empty() && (x.rank() == 0 || bias.size() != static_cast<std::size_t>(x.shape().back()))) call.fail("the bias does not fit the last axis of " + to_string(x.shape()));
+    working_output<float> y(call, 0, call.input(0).type(), x.shape());
+    for (std::size_t i = 0; i < x.size(); ++i) y.values()[i] = f(x.as<float>()[i] + (bias.empty() ? 0.0f : bias.as<float>()[i % bias.size()]));
+    y.store();
+}
+
+}  // namespace detail
+
+inline void run_fast_gelu(op_context& call) {
+    detail::biased_activation(call, [](float x) { return 0.5f * x * (1 + std::tanh(x * (0.035677408136300125f * x * x + 0.7978845608028654f))); });
+}
+inline void run_bias_gelu(op_context& call) {
+    detail::biased_activation(call, [](float x) { return 0.5f * x * (1 + std::erf(x * 0.70710678118654752f)); });
+}
+inline void run_quick_gelu(op_context& call) {
+    const float alpha = call.node().get_float("alpha", 1.702f);
+    detail::biased_activation(call, [alpha](float x) { return x / (1 + std::exp(-alpha * x)); });
+}
+
+inline constexpr op_entry fused_ops[] = {
+    {"com.microsoft", "FusedConv", 1, run_fused_conv},
+    {"com.microsoft", "FusedGemm", 1, run_fused_gemm},
+    {"com.microsoft", "FusedMatMul", 1, run_fused_matmul},
+    {"com.microsoft", "TransposeMatMul", 1, run_fused_matmul},
+    {"com.microsoft", "Gelu", 1, run_bias_gelu},
+    {"com.microsoft", "FastGelu", 1, run_fast_gelu},
+    {"com.microsoft", "BiasGelu", 1, run_bias_gelu},
+    {"com.microsoft", "QuickGelu", 1, run_quick_gelu},
+};
+
+}  // namespace qk::graph::ops

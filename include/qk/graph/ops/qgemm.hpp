@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// com.microsoft's integer products with float scales: QGemm, DynamicQuantizeMatMul, MatMulIntegerToFloat, QLinearConv; and MatMulNBits.
+#pragma once
+
+#include <vector>
+
+#include "qk/graph/op.hpp"
+#include "qk/graph/ops/conv_integer.hpp"
+#include "qk/graph/ops/matmul_integer.hpp"
+#include "qk/graph/ops/quantize_linear.hpp"
+
+namespace qk::graph::ops {
+
+namespace detail {
+
+/// Codes of a matrix, transposed.
+inline tensor transposed_codes(op_context& call, const tensor& x) {
+    if (x.rank() != 2) call.fail("a matrix was expected, not shape " + to_string(x.shape()));
+    tensor y = call.scratch(x.type(), {x.dim(1), x.dim(0)});
+    const auto rows = static_cast<std::size_t>(x.dim(0)), columns = static_cast<std::size_t>(x.dim(1));
+    if (size_of(x.type()) != 1) call.fail(std::string("type ") + name_of(x.type()) + " is not int8 or uint8");
+    for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t j = 0; j < columns; ++j) y.bytes()[j * rows + i] = x.bytes()[i * columns + j];
+    return y;
+}
+
+/// sums * a_scale * b_scale (one, or one a column) + bias (one a column).
+inline tensor scaled_sums(op_context& call, const tensor& sums, float a_scale, const tensor& b_scale, const tensor& bias) {
+    const auto n = sums.rank() == 0 ? 1 : static_cast<std::size_t>(sums.shape().back());
+    if (b_scale.size() != 1 && b_scale.size() != n) call.fail("the scale of B must be one value, or one a column");
+    if (!bias.empty() && bias.size() != n) call.fail("the bias needs one value a column");
+    tensor y = call.scratch(data_type::float32, sums.shape());
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        const std::size_t c = i % n;
+        const float scale = a_scale * b_scale.as<float>()[b_scale.size() == 1 ? 0 : c];
+        y.as<float>()[i] = static_cast<float>(sums.as<std::int32_t>()[i]) * scale + (bias.empty() ? 0.0f : bias.as<float>()[c]);
+    }
+    return y;
+}
+
+}  // namespace detail
+
+/// A, a_scale, a_zero, B, b_scale, b_zero, C, y_scale, y_zero: float output without y_scale. C is int32 under alpha * a_scale * b_scale.
+inline void run_qgemm(op_context& call) {
+    const node_view& node = call.node();
+    const tensor a = node.get_int("transA", 0) != 0 ? detail::transposed_codes(call, call.input(0)) : call.input(0);
+    const tensor b = node.get_int("transB", 0) != 0 ? detail::transposed_codes(call, call.input(3)) : call.input(3);
+    const matmul_shapes s(call, a.shape(), b.shape());
+    tensor sums = integer_matmul(call, a, optional_as<float>(call, 2), b, optional_as<float>(call, 5), s);
+    const auto m = static_cast<std::size_t>(s.m), n = static_cast<std::size_t>(s.n);
+    if (call.has_input(6)) {
+        const tensor c = input_as<std::int64_t>(call, 6);
+        if (c.size() != 1 && c.size() != n && c.size() != m * n) call.fail("C has shape " + to_string(c.shape()));
+        for (std::size_t i = 0; i < m * n; ++i) {
+            const std::int64_t add = c.as<std::int64_t>()[c.size() == 1 ? 0 : c.size() == n ? i % n : i];
+            std::int32_t& sum = sums.as<std::int32_t>()[i];
+            sum = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum) + static_cast<std::uint32_t>(add));
+        }
+    }
+    const float a_scale = optional_scalar(call, 1) * node.get_float("alpha", 1);
+    const tensor b_scale = input_as<float>(call, 4);
+    if (!call.has_input(7)) {
+        call.set_output(0, detail::scaled_sums(call, sums, a_scale, b_scale, {}));
+        return;
+    }
+    if (b_scale.size() != 1 && b_scale.size() != n) call.fail("the scale of B must be one value, or one a column");
+    const float y_scale = optional_scalar(call, 7);
+    const auto zero = static_cast<std::int64_t>(optional_scalar(call, 8));
+    const data_type type = call.has_input(8) ? call.input(8).type() : call.input(0).type();
+    tensor& y = call.output(0, type, sums.shape());
+    with_byte_type(call, type, [&]<class T>(T) {
+        for (std::size_t i = 0; i < m * n; ++i) {
+            const float by = b_scale.as<float>()[b_scale.size() == 1 ? 0 : i % n];
+            requantize(sums.as<std::int32_t>().data() + i, 1, a_scale * by / y_scale, zero, y.as<T>().data() + i);
+        }
+    });
+}
+
+/// A, B, a_scale, b_scale, a_zero, b_zero, bias.
+inline void run_matmul_integer_to_float(op_context& call) {
+    const matmul_shapes s(call, call.input(0).shape(), call.input(1).shape());
+    const tensor sums = integer_matmul(call, call.input(0), optional_as<float>(call, 4), call.input(1), optional_as<float>(call, 5), s);
+    call.set_output(0, detail::scaled_sums(call, sums, optional_scalar(call, 2), input_as<float>(call, 3), optional_as<float>(call, 6)));
+}
+
+/// A (float, quantized to uint8 here), B, b_scale, b_zero, bias.
+inline void run_dynamic_quantize_matmul(op_context& call) {
+    const tensor a = call.input(0);
+    tensor quantized[3];
+    op_context inner = call.with(std::span(&a, 1), quantized);
+    run_dynamic_quantize_linear(inner);
+    const matmul_shapes s(call, a.shape(), call.input(1).shape());
+    const tensor sums = integer_matmul(call, quantized[0], convert_to<float>(call, quantized[2]), call.input(1), optional_as<float>(call, 3), s);
+    call.set_output(0, detail::scaled_sums(call, sums, quantized[1].as<float>()[0], input_as<float>(call, 2), optional_as<float>(call, 4)));
+}
+
+inline void run_microsoft_qlinear_conv(op_context& call) {
+    if (call.node().get_int("channels_last", 0) != 0) call.fail("channels_last=1 is not supported: save the model without layout optimisation");
+    run_qlinear_conv(call);
+}
+
+/// A times the transpose of B, whose rows of K values are blocks of packed codes with a scale each.
+inline void run_matmul_nbits(op_context& call) {
+    const node_view& node = call.node();
+    const std::int64_t k = node.get_int("K", 0), n = node.get_int("N", 0), bits = node.get_int("bits", 4), block = node.get_int("block_size", 32);
+    if (k < 1 || n < 1 || block < 1 || (bits != 2 && bits != 4 && bits != 8) || k > std::int64_t{1} << 32 || n > std::int64_t{1} << 32) call.fail("K, N, block_size must be positive and bits 2, 4 or 8");
+    const std::int64_t blocks = (k + block - 1) / block, bytes = (block * bits + 7) / 8;
+    const tensor& packed = call.input(1);
+    if (packed.type() != data_type::uint8 || packed.size() != static_cast<std::size_t>(n * blocks * bytes)) call.fail("B of shape " + to_string(packed.shape()) + " does not hold " + std::to_string(n * blocks) + " blocks");
+    const tensor a = input_as<float>(call, 0), scale = input_as<float>(call, 2);
+    if (a.rank() < 1 || a.shape().back() != k || scale.size() != static_cast<std::size_t>(n * blocks)) call.fail("A of shape " + to_string(a.shape()) + " or the scales do not fit K and N");
+    const auto per_byte = 8 / bits, mask = (std::int64_t{1} << bits) - 1;
+    const std::int64_t zero_bytes = (blocks * bits + 7) / 8;
+    const bool packed_zeros = call.has_input(3) && call.input(3).type() == data_type::uint8;
+    tensor zeros = call.has_input(3) && !packed_zeros ? input_as<float>(call, 3) : tensor{};
+    if (packed_zeros && call.input(3).size() != static_cast<std::size_t>(n * zero_bytes)) call.fail("the zero points do not fit");
+    if (!zeros.empty() && zeros.size() != scale.size()) call.fail("the zero points do not fit");
+    const auto code = [&](const tensor& t, std::int64_t row, std::int64_t i) {
+        const auto byte = std::to_integer<std::int64_t>(t.bytes()[row + i / per_byte]);
+        return byte >> (i % per_byte * bits) & mask;
+    };
+    tensor weights = call.scratch(data_type::float32, {n, k});
+    for (std::int64_t r = 0; r < n; ++r)
+        for (std::int64_t i = 0; i < k; ++i) {
+            const std::int64_t b = i / block;
+            float zero = static_cast<float>(std::int64_t{1} << (bits - 1));
+            if (packed_zeros) zero = static_cast<float>(code(call.input(3), r * zero_bytes, b));
+            else if (!zeros.empty()) zero = zeros.as<float>()[static_cast<std::size_t>(r * blocks + b)];
+            weights.as<float>()[static_cast<std::size_t>(r * k + i)] =
+                (static_cast<float>(code(packed, (r * blocks + b) * bytes, i % block)) - zero) * scale.as<float>()[static_cast<std::size_t>(r * blocks + b)];
+        }
+    dims shape = a.shape();
+    shape.back() = n;
+    const tensor bias = optional_as<float>(call, 5);
+    if (!bias.empty() && bias.size() != static_cast<std::size_t>(n)) call.fail("the bias needs one value a column");
+    working_output<float> y(call, 0, call.input(0).type(), shape);
+    const auto rows = static_cast<std::int64_t>(a.size()) / k;
+    multiply(a.as<float>().data(), false, weights.as<float>().data(), true, y.data(), rows, n, k);
+    for (std::size_t i = 0; i < y.values().size() && !bias.empty(); ++i) y.values()[i] += bias.as<float>()[i % static_cast<std::size_t>(n)];
+    y.store();
+}
+
+inline constexpr op_entry qgemm_ops[] = {
+    {"com.microsoft", "QGemm", 1, run_qgemm},
+    {"com.microsoft", "MatMulIntegerToFloat", 1, run_matmul_integer_to_float},
+    {"com.microsoft", "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul},
+    {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv},
+    {"com.microsoft", "MatMulNBits", 1, run_matmul_nbits},
+};
+
+}  // namespace qk::graph::ops
