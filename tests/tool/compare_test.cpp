@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk compare` against converters with a mistake planted in each: it must find it, class it, and name the cause.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "../core/test_inputs.hpp"
+#include "qk/graph/npy.hpp"
+#include "qk/qk.hpp"
+#include "run_tool.hpp"
+
+namespace {
+
+using values = std::vector<float>;
+
+/// An element converter written apart from qk: grid of `mantissa` bits from 2^least_exponent on, saturating.
+struct converter {
+    int mantissa, least_exponent;
+    double largest;
+    /// Floor of the magnitude in steps and the rest give the rounded magnitude.
+    std::function<double(double floor, double rest)> round;
+    std::function<double(double magnitude)> finish = [](double m) { return m; };
+    double operator()(double x) const {
+        if (x != x) return x;
+        const double a = std::abs(x);
+        if (a == 0) return x;
+        const int e = std::isinf(a) ? 1000 : std::max(std::ilogb(a), least_exponent);
+        const double step = std::ldexp(1.0, e - mantissa), q = a / step;
+        const double m = std::isinf(a) ? largest : std::min(round(std::floor(q), q - std::floor(q)) * step, largest);
+        return std::copysign(finish(m), x);
+    }
+};
+
+double half_even(double floor, double rest) { return rest > 0.5 || (rest == 0.5 && std::fmod(floor, 2) != 0) ? floor + 1 : floor; }
+
+values through(const values& x, const std::function<double(double)>& f) {
+    values y;
+    for (const float v : x) y.push_back(static_cast<float>(f(v)));
+    return y;
+}
+
+/// Blocks of `block` values under the power of two that `exponent_of(amax)` says, less `top`.
+values through_blocks(const values& x, std::size_t block, int top, const std::function<int(float)>& exponent_of, const converter& element) {
+    values y;
+    for (std::size_t b = 0; b < x.size(); b += block) {
+        float amax = 0;
+        for (std::size_t k = b; k < b + block; ++k) amax = std::max(amax, std::abs(x[k]));
+        const int s = amax == 0 ? -127 : std::clamp(exponent_of(amax) - top, -127, 127);
+        for (std::size_t k = b; k < b + block; ++k)
+            y.push_back(static_cast<float>(std::ldexp(element(std::ldexp(static_cast<double>(x[k]), -s)), s)));
+    }
+    return y;
+}
+
+values every_kind() {
+    values x;
+    generator g{7};
+    for (int i = 0; i < 4096; ++i) x.push_back(tie(g, 112 + g.below(26)));
+    for (const float v : {0.0f, -0.0f, 449.0f, 464.0f, 465.0f, -1000.0f, 0x1p-10f, 0x1.8p-10f, -0x1p-11f}) x.push_back(v);
+    while (x.size() % 64 != 0) x.push_back(1.0f);
+    return x;
+}
+
+struct verdict {
+    int status;
+    nlohmann::json report;
+    std::string cause() const { return report["cause"].is_null() ? "" : report["cause"].get<std::string>(); }
+};
+
+verdict judge(const values& x, const values& device, std::vector<std::string> options, std::vector<std::int64_t> shape = {}) {
+    const qk_test::scratch place;
+    if (shape.empty()) shape = {static_cast<std::int64_t>(x.size())};
+    qk::graph::write_npy(place("x.npy"), qk::graph::make_tensor<float>(shape, x));
+    qk::graph::write_npy(place("d.npy"), qk::graph::make_tensor<float>(shape, device));
+    std::vector<std::string> command{"compare", place("x.npy"), place("d.npy"), "--json", "--format"};
+    command.insert(command.end(), options.begin(), options.end());
+    const auto done = qk_test::run_tool(command);
+    REQUIRE_MESSAGE(done.status != 2, done.err);
+    return {done.status, nlohmann::json::parse(done.out)};
+}
+
+void expect(const std::string& bug, const verdict& v, const std::string& words, const std::string& expected_class) {
+    INFO(bug, ": ", v.report.dump(1));
+    CHECK(v.status == 1);
+    CHECK(v.report["mismatches"].get<std::size_t>() > 0);
+    CHECK_MESSAGE(v.cause().find(words) != std::string::npos, bug, " was taken for: ", v.cause());
+    CHECK_MESSAGE(v.report["classes"].contains(expected_class), bug, " lacks class ", expected_class);
+}
+
+}  // namespace
+
+TEST_CASE("a right converter passes") {
+    const values x = every_kind();
+    const verdict v = judge(x, through(x, converter{3, -6, 448, half_even}), {"fp8_e4m3fn"});
+    CHECK(v.status == 0);
+    CHECK(v.report["mismatches"] == 0);
+    CHECK(v.report["coverage"]["ties"].get<int>() > 50);
+}
+
+TEST_CASE("planted mistakes of an fp8_e4m3fn converter are named") {
+    const values x = every_kind();
+    const auto fp8 = [&](const converter& c) { return judge(x, through(x, c), {"fp8_e4m3fn"}); };
+    converter c{3, -6, 448, half_even};
+    c.finish = [](double m) { return m < 0x1p-6 ? m / 2 : m; };
+    expect("subnormal a binade too small", fp8(c), "binade too small", "one_code");
+    c.finish = [](double m) { return m < 0x1p-6 ? 0 : m; };
+    expect("flushed subnormals", fp8(c), "flushed to zero", "underflow");
+    c = {3, -6, 448, [](double f, double rest) { return std::fmod(f, 2) != 0 ? f : half_even(f, rest); }};
+    expect("odd mantissas truncated", fp8(c), "odd mantissas truncated", "one_code");
+    c.round = [](double f, double rest) { return rest > 0.5 ? f + 1 : f; };
+    expect("ties toward zero", fp8(c), "ties go toward zero", "tie");
+    c.round = [](double f, double rest) { return half_even(f, std::floor(rest * 2) / 2); };
+    expect("sticky bits dropped", fp8(c), "sticky bits dropped", "one_code");
+    c.round = [](double f, double rest) { return half_even(f, std::floor(rest * 4) / 4); };
+    expect("sticky bits dropped behind the second bit", fp8(c), "sticky bits dropped: it rounds from 2 bits", "one_code");
+    c.round = [](double f, double) { return f; };
+    expect("truncation", fp8(c), "truncation", "one_code");
+    c.round = [](double f, double rest) { return rest >= 0.5 ? f + 1 : f; };
+    expect("half away", fp8(c), "rounds half-away", "tie");
+    c.round = half_even;
+    c.finish = [](double m) { return m; };
+    values y = through(x, c);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        if (std::abs(x[i]) > 464) y[i] = std::numeric_limits<float>::quiet_NaN();
+    }
+    expect("overflow to NaN", judge(x, y, {"fp8_e4m3fn"}), "ieee", "nan");
+    y = through(x, c);
+    for (float& v : y) v = v == 0 ? 0.0f : v;
+    expect("sign of zero", judge(x, y, {"fp8_e4m3fn"}), "sign of zero", "zero_sign");
+    y = values(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = static_cast<float>(c(qk::widen(qk::narrow<qk::bfloat16>(x[i]))));
+    expect("double rounding", judge(x, y, {"fp8_e4m3fn"}), "bfloat16 first", "one_code");
+}
+
+TEST_CASE("planted mistakes of block converters are named") {
+    values x = make_inputs(data::ordinary, 2048, 3);
+    for (std::size_t b = 0; b < x.size(); b += 128) x[b + 5] = std::nextafter(std::ldexp(1.0f, 3 + static_cast<int>(b / 128)), 0.0f);
+    const auto from_bits = [](float a) { return std::ilogb(a); };
+    const converter e4m3{3, -6, 448, half_even}, e2m1{1, 0, 6, half_even};
+    CHECK(judge(x, through_blocks(x, 32, 8, from_bits, e4m3), {"mxfp8_e4m3"}).status == 0);
+    expect("scale from log2",
+           judge(x,
+                 through_blocks(
+                     x, 32, 8, [](float a) { return static_cast<int>(std::floor(std::log2(a))); }, e4m3),
+                 {"mxfp8_e4m3"}),
+           "float32 log2", "one_code");
+    expect("scale rounded up",
+           judge(x,
+                 through_blocks(
+                     x, 32, 2, [](float a) { return static_cast<int>(std::ceil(std::log2(static_cast<double>(a)))); }, e2m1),
+                 {"mxfp4"}),
+           "rule 'ceil'", "block_scale");
+    expect("bias of the scale", judge(x, through(through_blocks(x, 32, 2, from_bits, e2m1), [](double v) { return v * 2; }), {"mxfp4"}),
+           "factor of 2", "block_shifted");
+    converter c = e2m1;
+    c.round = [](double f, double) { return f; };
+    expect("truncated elements", judge(x, through_blocks(x, 32, 2, from_bits, c), {"mxfp4"}), "truncation", "block_scale");
+    // Block float: 7 bits of magnitude; the largest of a block rounds past 127.
+    const converter bfp{60, -6, 127.0 / 64, half_even};
+    const auto fixed = [&](int extra) {
+        values y;
+        for (std::size_t b = 0; b < x.size(); b += 8) {
+            float amax = 0;
+            for (std::size_t k = b; k < b + 8; ++k) amax = std::max(amax, std::abs(x[k]));
+            int e = std::ilogb(amax);
+            const auto quantize = [&](float v) { return std::nearbyint(std::ldexp(static_cast<double>(v), 6 - e)); };
+            if (extra != 0) {
+                for (std::size_t k = b; k < b + 8; ++k) {
+                    if (quantize(x[k]) > 127) {
+                        ++e;
+                        break;
+                    }
+                }
+            }
+            for (std::size_t k = b; k < b + 8; ++k) {
+                const double q = std::clamp(quantize(x[k]), extra != 0 ? -128.0 : -127.0, 127.0);
+                y.push_back(
+                    static_cast<float>(std::ldexp(q == 0 && extra == 0 ? std::copysign(0.0, static_cast<double>(x[k])) : q + 0.0, e - 6)));
+            }
+        }
+        return y;
+    };
+    CHECK(judge(x, fixed(0), {"bfp16"}).status == 0);
+    values bumped = fixed(1);
+    expect("bumped exponent", judge(x, bumped, {"bfp16"}), "bumped exponent", "block_scale");
+    // A matrix whose blocks should run down the columns.
+    values across(x.size());
+    qk::fake_quantize<qk::mxfp4>(x, across);
+    expect("blocks along the wrong axis", judge(x, across, {"mxfp4", "--axis", "0"}, {32, 64}), "axis 1, not 0", "block_scale");
+}
+
+TEST_CASE("packed device output") {
+    const values x = make_inputs(data::ordinary, 256, 9);
+    std::vector<std::byte> packed(qk::packed_bytes<qk::mxfp4>(x.size()));
+    qk::encode<qk::mxfp4>(x, packed);
+    const qk_test::scratch place;
+    qk::graph::write_npy(place("x.npy"), qk::graph::make_tensor<float>({256}, x));
+    const auto write = [&] {
+        std::ofstream(place("d.bin"), std::ios::binary)
+            .write(reinterpret_cast<const char*>(packed.data()), static_cast<std::streamsize>(packed.size()));
+    };
+    write();
+    const std::vector<std::string> command{"compare", place("x.npy"), place("d.bin"), "--packed", "--format", "mxfp4", "--json"};
+    CHECK(qk_test::run_tool(command).status == 0);
+    packed[130] = static_cast<std::byte>(std::to_integer<int>(packed[130]) + 1);  // the scale of the third block
+    write();
+    const auto done = qk_test::run_tool(command);
+    CHECK(done.status == 1);
+    CHECK(nlohmann::json::parse(done.out)["classes"].contains("block_shifted"));
+    packed.pop_back();
+    write();
+    CHECK(qk_test::run_tool(command).status == 2);
+}
