@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "qk/formats/format.hpp"
-#include "qk/kernels/block_driver.hpp"
+#include "qk/kernels/quick_block_driver.hpp"
 #include "qk/kernels/elementwise_driver.hpp"
 #include "qk/kernels/integer_step.hpp"
 #include "qk/parameters.hpp"

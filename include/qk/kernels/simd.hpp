@@ -123,6 +123,52 @@ vi<Arch> iota() noexcept {
     return load<Arch>(lane);
 }
 
+/// Every lane gets the largest of its group of `Group` neighbouring lanes (a power of two, at most the vector).
+template <std::size_t Group, class Arch>
+vi<Arch> max_of_group(vi<Arch> v) noexcept {
+    using V = vi<Arch>;
+    static_assert((Group & (Group - 1)) == 0 && Group <= lanes<Arch>);
+#if defined(__AVX512F__)
+    if constexpr (sizeof(V) == 64) {
+        if constexpr (Group >= 2) v = xsimd::max(v, V(_mm512_shuffle_epi32(v.data, _MM_PERM_CDAB)));
+        if constexpr (Group >= 4) v = xsimd::max(v, V(_mm512_shuffle_epi32(v.data, _MM_PERM_BADC)));
+        if constexpr (Group >= 8) v = xsimd::max(v, V(_mm512_shuffle_i32x4(v.data, v.data, 0xb1)));
+        if constexpr (Group >= 16) v = xsimd::max(v, V(_mm512_shuffle_i32x4(v.data, v.data, 0x4e)));
+        return v;
+    }
+#endif
+#if defined(__AVX2__)
+    if constexpr (sizeof(V) == 32) {
+        if constexpr (Group >= 2) v = xsimd::max(v, V(_mm256_shuffle_epi32(v.data, 0xb1)));
+        if constexpr (Group >= 4) v = xsimd::max(v, V(_mm256_shuffle_epi32(v.data, 0x4e)));
+        if constexpr (Group >= 8) v = xsimd::max(v, V(_mm256_permute2x128_si256(v.data, v.data, 1)));
+        return v;
+    }
+#endif
+#if defined(__SSE2__)
+    if constexpr (sizeof(V) == 16) {
+        if constexpr (Group >= 2) v = xsimd::max(v, V(_mm_shuffle_epi32(v.data, 0xb1)));
+        if constexpr (Group >= 4) v = xsimd::max(v, V(_mm_shuffle_epi32(v.data, 0x4e)));
+        return v;
+    }
+#endif
+#if defined(__ARM_NEON)
+    if constexpr (sizeof(V) == 16) {
+        if constexpr (Group >= 2) v = xsimd::max(v, V(vrev64q_s32(v.data)));
+        if constexpr (Group >= 4) v = xsimd::max(v, V(vextq_s32(v.data, v.data, 2)));
+        return v;
+    }
+#endif
+    alignas(64) std::int32_t lane[lanes<Arch>];
+    v.store_unaligned(lane);
+    for (std::size_t begin = 0; begin < lanes<Arch>; begin += Group) {
+        std::int32_t most = lane[begin];
+        for (std::size_t i = 1; i < Group; ++i) most = lane[begin + i] > most ? lane[begin + i] : most;
+        for (std::size_t i = 0; i < Group; ++i) lane[begin + i] = most;
+    }
+    return V::load_unaligned(lane);
+}
+
 /// The IEEE quotient. (xsimd 8.1 divides floats on NEON by a refined estimate of the reciprocal, which is a bit off.)
 template <class Arch>
 vf<Arch> quotient(vf<Arch> a, vf<Arch> b) noexcept {
