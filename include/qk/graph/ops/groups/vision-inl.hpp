@@ -4,7 +4,6 @@
 
 #include "qk/graph/ops/deform_conv.hpp"
 #include "qk/graph/ops/grid_sample.hpp"
-#include "qk/graph/ops/optimizers.hpp"
 #include "qk/graph/ops/regions.hpp"
 #include "qk/graph/ops/resize.hpp"
 #include "qk/graph/ops/table.hpp"
@@ -12,6 +11,6 @@
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group vision_group() { return join(resize_ops, grid_sample_ops, regions_ops, deform_conv_ops, unpool_ops, optimizers_ops); }
+QK_GRAPH_INLINE op_group vision_group() { return join(resize_ops, grid_sample_ops, regions_ops, deform_conv_ops, unpool_ops); }
 
 }  // namespace qk::graph::ops
