@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// AIMET's manual mixed precision in qk's words: leaf, group, type, model inputs and outputs, parameters, apply(log, strict).
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "qk/graph/calibrate.hpp"
+#include "qk/graph/npy.hpp"
+#include "qk/graph/quantize.hpp"
+
+int main(int argc, char** argv) try {
+    using namespace qk::graph;
+    if (argc != 2) {
+        std::fprintf(stderr, "usage: mixed_precision FOLDER_OF_DIGITS\n");
+        return 2;
+    }
+    const std::string folder = argv[1];
+    model m = model::load(folder + "/digits.onnx");
+    fold_constants(m);
+    fold_batch_normalization(m);
+    const named_tensors data{{"image", read_npy(folder + "/test_images.npy")}};
+    const calibration seen = calibrate(m, data);
+
+    precision_requests mp;
+    mp.set_default("int8", "int8");
+    mp.set_precision("stem", "int16", {{"weight", "int16"}});                          // a leaf
+    mp.set_group_precision("block1", role::input, parse_precision("int16"));           // a group
+    mp.set_type_precision("Gemm", role::weight, parse_precision("int4"));              // a type
+    mp.set_model_input_precision({"int16"});
+    mp.set_model_output_precision({"fp16"});
+    const quantize_result result = quantize(m, mp, seen);                              // {.strict = true}: what is not met is an error
+    std::printf("%s", result.report.text().c_str());
+
+    const evaluator run(m);
+    const tensor reference = run.run(data).outputs.at("logits"), mixed = run.run(data, result.plan).outputs.at("logits");
+    std::printf("SQNR of the logits: %.1f dB\n", sqnr(reference.as<float>(), mixed.as<float>()));
+    return 0;
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 2;
+}
