@@ -88,6 +88,8 @@ template <class T> class attention_bias {
             call.fail("attn_mask of shape " + to_string(shape_) + " does not fit batch " + std::to_string(batch) + " and " + std::to_string(heads) + " heads");
         }
         if (!valid_.empty() && valid_.size() != static_cast<std::size_t>(batch)) call.fail("nonpad_kv_seqlen needs one value for each sample");
+        for (const std::int64_t v : valid_)
+            if (v < 0 || v > keys_) call.fail("nonpad_kv_seqlen holds " + std::to_string(v) + " for " + std::to_string(keys_) + " keys");
     }
 
     /// Fills one row; false if every key is disallowed.

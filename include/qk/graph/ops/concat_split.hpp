@@ -42,7 +42,7 @@ inline std::vector<std::int64_t> split_lengths(op_context& call, std::int64_t le
     if (call.has_input(1)) return int_values(call, call.input(1));
     if (call.node().has("split")) return call.node().get_ints("split");
     const auto parts = call.node().get_int("num_outputs", static_cast<std::int64_t>(call.output_count()));
-    if (parts <= 0) call.fail("the number of parts is not positive");
+    if (parts <= 0 || parts > 1 << 20) call.fail("the number of parts is " + std::to_string(parts));
     const std::int64_t each = (length + parts - 1) / parts;
     std::vector<std::int64_t> lengths;
     for (std::int64_t k = 0, left = length; k < parts; ++k, left -= lengths.back()) lengths.push_back(std::min(each, left));
@@ -55,7 +55,7 @@ inline void split(op_context& call) {
     const auto lengths = split_lengths(call, x.dim(axis));
     std::int64_t total = 0;
     for (const std::int64_t n : lengths) {
-        if (n < 0) call.fail("a part has negative length");
+        if (n < 0 || n > x.dim(axis) - total) call.fail("a part of length " + std::to_string(n) + " does not fit the axis of " + std::to_string(x.dim(axis)));
         total += n;
     }
     if (total != x.dim(axis)) call.fail("the parts' lengths add up to " + std::to_string(total) + ", the axis has " + std::to_string(x.dim(axis)));

@@ -85,7 +85,7 @@ inline labelled take_diagonals(op_context& call, labelled x) {
     return x;
 }
 
-/// x with exactly the labels of `order`, in that order; labels that it lacks get length 1.
+/// x with exactly the labels of `order`, in that order; labels that it lacks get length 1, and those of length 1 that `order` lacks vanish.
 inline tensor arranged(op_context& call, const labelled& x, const std::string& order) {
     std::vector<std::size_t> axes;
     dims shape;
@@ -94,6 +94,8 @@ inline tensor arranged(op_context& call, const labelled& x, const std::string& o
         if (at != std::string::npos) axes.push_back(at);
         shape.push_back(at == std::string::npos ? 1 : x.value.dim(at));
     }
+    for (std::size_t a = 0; a < x.labels.size(); ++a)
+        if (order.find(x.labels[a]) == std::string::npos) axes.push_back(a);
     return transposed(call, x.value, axes).reshaped(shape);
 }
 

@@ -30,6 +30,7 @@ inline void run_linear_attention(op_context& call) {
     }
     const dims state_shape{batch, groups, dk, dv};
     if (!past.empty() && past.shape() != state_shape) call.fail("past_state has shape " + to_string(past.shape()) + ", not " + to_string(state_shape));
+    if (!decay.empty() && decay.rank() != 3) call.fail("decay has shape " + to_string(decay.shape()));
     const std::int64_t decays = decay.empty() ? 0 : decay.dim(2) / groups;
     if (!decay.empty() && decay.shape() != dims{batch, length, groups} && decay.shape() != dims{batch, length, groups * dk}) call.fail("decay has shape " + to_string(decay.shape()));
     if (!beta.empty() && beta.shape() != dims{batch, length, groups} && beta.shape() != dims{batch, length, 1}) call.fail("beta has shape " + to_string(beta.shape()));

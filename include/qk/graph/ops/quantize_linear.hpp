@@ -127,7 +127,10 @@ inline void dequantize_elements(const op_context& call, const tensor& x, const s
 /// Zero points as integers; small floats only have the zero point 0.
 inline std::vector<std::int64_t> zero_points(op_context& call, std::size_t i) {
     if (!call.has_input(i) || !is_integer_type(call.input(i).type())) return {};
-    return integers(call, i);
+    auto zero = integers(call, i);
+    if (zero.size() != 1 && zero.size() != call.input(1).size())
+        call.fail("the zero point has " + std::to_string(zero.size()) + " elements, the scale " + std::to_string(call.input(1).size()));
+    return zero;
 }
 
 /// The zero point that is added before rounding to float4e2m1 and the float6 types: given as 0 it turns -0 into +0. Others have none.

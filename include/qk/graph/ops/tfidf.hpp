@@ -41,8 +41,9 @@ inline void tfidf_vectorizer(op_context& call) {
     std::fill_n(y.as<float>().data(), y.size(), 0.0f);
     for (std::size_t r = 0; r < rows; ++r) {
         float* count = y.as<float>().data() + r * width;
-        for (std::size_t n = static_cast<std::size_t>(shortest); n <= static_cast<std::size_t>(longest); ++n)
-            for (std::size_t step = 1; step <= (n == 1 ? 1 : static_cast<std::size_t>(skips) + 1); ++step)
+        // No gram is longer than the pool's longest, and none reaches beyond the row.
+        for (std::size_t n = static_cast<std::size_t>(shortest); n <= std::min(static_cast<std::size_t>(longest), starts.size()); ++n)
+            for (std::size_t step = 1; step <= (n == 1 ? 1 : static_cast<std::size_t>(skips) + 1) && (n - 1) * step < length; ++step)
                 for (std::size_t i = 0; i + (n - 1) * step < length; ++i) {
                     std::vector<std::int64_t> items(n);
                     for (std::size_t k = 0; k < n; ++k) items[k] = values[r * length + i + k * step];

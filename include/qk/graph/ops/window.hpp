@@ -39,7 +39,7 @@ inline window make_window(const node_view& node, const dims& shape, std::vector<
     window w;
     const std::size_t rank = kernel.size();
     for (const std::int64_t k : kernel)
-        if (k < 1 || k > (std::int64_t{1} << 31)) node.fail("the kernel must be positive");
+        if (k < 1 || k > (std::int64_t{1} << 20)) node.fail("a kernel of length " + std::to_string(k));
     w.kernel = std::move(kernel);
     w.input.assign(shape.begin() + 2, shape.end());
     w.stride = spatial_attribute(node, "strides", rank, 1);
