@@ -21,6 +21,18 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #endif
+#if defined(__AVX512BW__) && !defined(__OPTIMIZE__) && !defined(__clang__)
+// Without optimisation g++ has these two as macros whose casts refuse an xsimd batch; as functions they convert it.
+#include <immintrin.h>
+#undef _mm512_mask_blend_epi8
+#undef _mm512_mask_blend_epi16
+static inline __m512i _mm512_mask_blend_epi8(__mmask64 m, __m512i a, __m512i b) {
+    return (__m512i)__builtin_ia32_blendmb_512_mask((__v64qi)a, (__v64qi)b, m);
+}
+static inline __m512i _mm512_mask_blend_epi16(__mmask32 m, __m512i a, __m512i b) {
+    return (__m512i)__builtin_ia32_blendmw_512_mask((__v32hi)a, (__v32hi)b, m);
+}
+#endif
 #include <xsimd/xsimd.hpp>
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop
