@@ -136,9 +136,9 @@ graph::calibration calibrate_for(const graph::model& m, const data_options& data
     return graph::calibrate(m, samples, wanted, [&](std::size_t done, std::size_t all) { bar.show(done, all); });
 }
 
-graph::quantize_result make_plan(const graph::model& m, const data_options& data, const precision_options& precision, graph::calibration* seen) {
+graph::quantize_result make_plan(const graph::model& m, const data_options& data, const precision_options& precision, graph::calibration* seen, bool full) {
     const precision_options::asked asked = precision.read(m);
-    graph::calibration own = calibrate_for(m, data, asked);
+    graph::calibration own = calibrate_for(m, data, asked, full);
     graph::quantize_result result;
     if (asked.saved) result.plan = *asked.saved;
     else result = graph::planner(m, own.empty() ? nullptr : &own).plan(asked.requests, asked.options);

@@ -46,6 +46,6 @@ graph::calibration calibrate_for(const graph::model& m, const data_options& data
 
 /// Everything between the command line and a plan. The model has its constants folded.
 graph::quantize_result make_plan(const graph::model& m, const data_options& data, const precision_options& precision,
-                                 graph::calibration* seen = nullptr);
+                                 graph::calibration* seen = nullptr, bool full = false);
 
 }  // namespace qk::tool

@@ -64,7 +64,7 @@ void quantize(const arguments& given) {
     const graph::model m = load_folded(given.model);
     graph::calibration seen;
     const precision_options::asked asked = given.precision.read(m);
-    const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen);
+    const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, !given.report.empty() || !given.log.empty() || given.json);
     for (const graph::plan_note& n : result.report.notes)
         fmt::print(stderr, "{}: {}{}: {}\n", graph::name_of(n.what), n.origin.empty() ? "" : n.origin + ": ", n.subject, n.text);
 
@@ -128,7 +128,8 @@ void explain(const arguments& given, const std::string& tensor) {
         for (const std::string& o : n.output()) names.push_back(o);
     if (std::find(names.begin(), names.end(), tensor) == names.end())
         throw graph::error("the model has no tensor '" + tensor + "'." + graph::did_you_mean(tensor, names));
-    const graph::quantize_result result = make_plan(m, given.data, given.precision);
+    graph::calibration seen;
+    const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, true);
     const auto about = [&](const graph::plan_note& n) { return (n.subject + " " + n.text).find("'" + tensor + "'") != std::string::npos; };
     graph::quantize_report own;
     for (const graph::plan_note& n : result.report.notes)
