@@ -13,14 +13,14 @@
 
 namespace qk::graph::execute {
 
-/// A value of a run. `channels_last`: the shape reads N,C,H,W, the float32 buffer holds N,H,W,C.
+/// A value of a run. `channels_last`: the shape reads N,C,H,W, the buffer holds N,H,W,C.
 struct run_value {
     tensor t;
     bool channels_last = false;
 };
 
 /// y[c][r] = x[r][c]
-inline void transpose(const float* x, std::size_t rows, std::size_t columns, float* y) {
+template <class T> void transpose(const T* x, std::size_t rows, std::size_t columns, T* y) {
     constexpr std::size_t tile = 16;
     for (std::size_t r0 = 0; r0 < rows; r0 += tile)
         for (std::size_t c0 = 0; c0 < columns; c0 += tile) {
@@ -30,15 +30,21 @@ inline void transpose(const float* x, std::size_t rows, std::size_t columns, flo
         }
 }
 
+/// N,C,D1,D2,... to channels last or back; elements of 1, 2, 4 or 8 bytes.
 inline tensor converted(const tensor& t, bool to_last, allocator& memory) {
     tensor y(t.type(), t.shape(), memory.allocate(t.size_bytes()));
-    const auto n = static_cast<std::size_t>(t.dim(0)), c = static_cast<std::size_t>(t.dim(1));
-    const std::size_t plane = t.size() == 0 ? 0 : t.size() / (n * c);
-    for (std::size_t i = 0; i < n && plane > 0; ++i) {
-        const float* from = t.as<float>().data() + i * c * plane;
-        float* to = y.as<float>().data() + i * c * plane;
-        if (to_last) transpose(from, c, plane, to);
-        else transpose(from, plane, c, to);
+    if (t.size() == 0) return y;
+    const auto n = static_cast<std::size_t>(t.dim(0)), c = static_cast<std::size_t>(t.dim(1)), plane = t.size() / (n * c);
+    const auto move = [&]<class T>(T) {
+        const auto* from = reinterpret_cast<const T*>(t.bytes());
+        auto* to = reinterpret_cast<T*>(y.bytes());
+        for (std::size_t i = 0; i < n; ++i) transpose(from + i * c * plane, to_last ? c : plane, to_last ? plane : c, to + i * c * plane);
+    };
+    switch (size_of(t.type())) {
+        case 1: move(std::uint8_t{}); break;
+        case 2: move(std::uint16_t{}); break;
+        case 4: move(std::uint32_t{}); break;
+        default: move(std::uint64_t{}); break;
     }
     return y;
 }

@@ -11,6 +11,8 @@ namespace qk::graph::execute {
 enum class layout_rule {
     plain,           ///< needs N,C,H,W
     unary,           ///< element by element of input 0: any order of elements will do
+    scaled,          ///< unary if input 1 (a scale) is one value
+    block_axis,      ///< blocks along attribute `axis`; along axis 1 a channels-last value is a matrix whose rows are cut into blocks
     binary,          ///< element by element of two inputs of one shape, or of one and a scalar
     concat,          ///< along axis 1
     max_pool,
@@ -21,6 +23,10 @@ enum class layout_rule {
 inline layout_rule layout_rule_of(const node_view& n) {
     using enum layout_rule;
     const std::string_view op = n.op_type();
+    for (const std::string_view name : {"QuantizeLinear", "DequantizeLinear", "ExtendedQuantizeLinear", "ExtendedDequantizeLinear", "VitisQuantizeLinear", "VitisDequantizeLinear"})
+        if (op == name) return n.get_int("block_size", 0) == 0 ? scaled : plain;
+    for (const std::string_view name : {"BFPQuantizeDequantize", "MXQuantizeDequantize", "BFPFixNeuron", "MXFixNeuron"})
+        if (op == name) return n.get_int("axis", 1) == 1 ? block_axis : plain;
     if (!n.proto().domain().empty() && n.proto().domain() != "ai.onnx") return plain;
     for (const std::string_view name : {"Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "Elu", "Selu", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Erf", "Gelu", "Identity",
                                         "Abs", "Neg", "Exp", "Sqrt", "Mish", "ThresholdedRelu", "Celu", "Swish"})

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "qk/fake_quantize.hpp"
+#include "qk/graph/block_rows.hpp"
 #include "qk/graph/op.hpp"
 #include "qk/graph/plan.hpp"
 #include "qk/graph/tensor.hpp"
@@ -64,12 +65,11 @@ inline void quantize_value(const quantizer& q, const dims& shape, bool channels_
     const std::size_t length = std::max<std::size_t>(axis.length, 1);
     if (x.empty()) return;
     if (is_block_format(q.format)) {
-        const auto block = static_cast<std::size_t>(block_size(q.format));
-        // Whole blocks along a contiguous axis: one long row.
-        if (axis.inner == 1 && length % block == 0) axis = {1, x.size(), 1};
-        if (std::holds_alternative<nvfloat>(q.format))
-            return qk::fake_quantize(q.format, x, y, axis, affine{q.scale.empty() || q.dynamic ? 0.0f : q.scale[0], 0}, q.semantics);
-        return qk::fake_quantize(q.format, x, y, axis, q.semantics);
+        format f = q.format;
+        as_one_row(f, axis, x.size());
+        if (std::holds_alternative<nvfloat>(f))
+            return qk::fake_quantize(f, x, y, axis, affine{q.scale.empty() || q.dynamic ? 0.0f : q.scale[0], 0}, q.semantics);
+        return qk::fake_quantize(f, x, y, axis, q.semantics);
     }
     if (q.dynamic) return qk::fake_quantize(q.format, x, y, range_scale(q.format, x), q.semantics);
     if (q.block_size > 0) {
@@ -91,6 +91,7 @@ inline void quantize_value(const quantizer& q, const dims& shape, bool channels_
 inline bool works_channels_last(const quantizer& q, const dims& shape) {
     const bool has_axis = is_block_format(q.format) || q.block_size > 0 || q.scale.size() > 1;
     if (!has_axis) return true;
+    if (is_block_format(q.format) && shape[1] % block_size(q.format) != 0 && (shape[1] > block_size(q.format) || shape[1] % 8 != 0)) return false;  // ragged rows are slow
     return !q.flatten && q.block_size == 0 && (q.axis == 1 || q.axis == 1 - static_cast<int>(shape.size()));
 }
 

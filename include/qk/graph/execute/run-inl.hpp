@@ -127,11 +127,23 @@ class program_run {
         const node_view& node = t.node->view;
         const tensor& x = raw(t.in[0]);
         switch (t.layout) {
+            case layout_rule::scaled:
+                if (t.in.size() < 2 || raw(t.in[1]).size() != 1) return false;
+                [[fallthrough]];
             case layout_rule::unary: {
                 if (!is_last(t.in[0])) return false;
                 std::vector<tensor> in;
                 for (const slot s : t.in) in.push_back(raw(s));
                 return call(t, in);
+            }
+            case layout_rule::block_axis: {
+                const std::int64_t block = node.get_int("block_size", 0);
+                if (!is_last(t.in[0]) || t.in.size() != 1 || block < 1 || (x.dim(1) % block != 0 && (x.dim(1) > block || x.dim(1) % 8 != 0))) return false;
+                const dims shape = x.shape();
+                std::vector<tensor> out(1);
+                call_node(*t.node, t.prepared.get(), std::vector<tensor>{x.reshaped({shape[0] * shape[2] * shape[3], shape[1]})}, out, memory_, no_subgraphs());
+                put(t.out[0], out[0].reshaped(shape), true);
+                return true;
             }
             case layout_rule::binary: {
                 const tensor& y = raw(t.in[1]);

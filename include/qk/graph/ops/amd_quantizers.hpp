@@ -6,6 +6,7 @@
 #include <string>
 
 #include "qk/fake_quantize.hpp"
+#include "qk/graph/block_rows.hpp"
 #include "qk/graph/op.hpp"
 #include "qk/graph/ops/quantize_linear.hpp"
 
@@ -49,8 +50,11 @@ inline void fake_quantize_blocks(op_context& call, const format& f, const semant
     }
     const std::size_t axis = x.rank() <= 1 ? 0 : normal_axis(call, call.node().get_int("axis", 1), x.rank());
     const axis_split split = split_at(x.shape(), axis);
+    format g = f;
+    along_axis rows{split.outer, split.length, split.inner};
+    as_one_row(g, rows, x.size());
     working_output<float> y(call, 0, given.type(), x.shape());
-    fake_quantize(f, x.as<float>(), y.values(), along_axis{split.outer, split.length, split.inner}, how);
+    fake_quantize(g, x.as<float>(), y.values(), rows, how);
     y.store();
 }
 

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of whole blocks, or of one short block each, read as one long row: the same blocks, and the kernels' fastest path.
+#pragma once
+
+#include <variant>
+
+#include "qk/formats/format.hpp"
+#include "qk/parameters.hpp"
+
+namespace qk::graph {
+
+/// True if blocks of `f` along `axis` are now blocks of `f` along one row of `total` values. A row shorter than a block is one block,
+/// whose values it would share with zeros only: a format with blocks of that length is the same.
+inline bool as_one_row(format& f, along_axis& axis, std::size_t total) {
+    const auto block = static_cast<std::size_t>(block_size(f));
+    if (block == 0 || axis.inner != 1 || axis.length == 0) return false;
+    if (axis.length % block != 0) {
+        if (axis.length > block || axis.length % 8 != 0) return false;
+        const bool resized = std::visit(
+            [&](auto& g) {
+                if constexpr (requires { g.sub_block_size; }) {
+                    if (axis.length % static_cast<std::size_t>(g.sub_block_size) != 0) return false;
+                }
+                if constexpr (requires { g.block_size; }) g.block_size = static_cast<int>(axis.length);
+                return true;
+            },
+            f);
+        if (!resized) return false;
+    }
+    axis = {1, total, 1};
+    return true;
+}
+
+}  // namespace qk::graph
