@@ -233,4 +233,47 @@ private:
     }
 };
 
+/// NVFP4 and its like: the quotient by the block's scale is a float32 division, then the grid of the element.
+template <class Arch>
+struct quick_nvfloat {
+    static constexpr bool grid = true, negative_zero = true, sub_blocks = false;
+    static constexpr int sub_block_size = 0;
+    const nvfloat_step<Arch>* step;
+    bool plain;
+    vi<Arch> least;
+    vf<Arch> magic, largest;
+
+    explicit quick_nvfloat(const nvfloat_step<Arch>& s) noexcept : step(&s) {
+        const int m = s.element.mantissa_bits, field = s.element.least_step + m - step_bias + 127;
+        plain = s.rules.how == rounding::half_even && s.rules.flush_below == 0 && s.rules.least_input == 0 && s.rules.zero == zero_sign::kept &&
+                field - m >= 1 && (s.element.largest >> 23) + 24 - m < 254;
+        least = vi<Arch>(field << 23);
+        magic = as_float<Arch>(vi<Arch>(((150 - m) << 23) | half_bit));
+        largest = as_float<Arch>(vi<Arch>(s.element.largest));
+    }
+    bool usable() const noexcept { return plain; }
+
+    /// Scales from 2^-100 to 2^100 make every quotient and product that matters a normal number. A block of zeros is fine.
+    bool declines(vi<Arch> amax) const noexcept {
+        using V = vi<Arch>;
+        const V d = as_int<Arch>(step->plan({amax, amax}).d);
+        const mask<Arch> wide = (d < V(27 << 23)) | (d > V(227 << 23)) | (amax >= V(infinity_bits));
+        return xsimd::any(wide & (amax != V(0)));
+    }
+    /// base is the scale, limit the bits of the sign that elements keep: a block of zeros is +0.
+    quick_shared<Arch> share(vi<Arch> amax, vi<Arch>) const noexcept {
+        using V = vi<Arch>;
+        const mask<Arch> empty = amax == V(0);
+        const V d = as_int<Arch>(step->plan({amax, amax}).d);
+        return {as_float<Arch>(xsimd::select(empty, V(0x3f800000), d)), as_float<Arch>(xsimd::select(empty, V(0), V(sign_bit)))};
+    }
+    template <bool, bool>
+    vf<Arch> apply(vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
+        const vi<Arch> bits = as_int<Arch>(x);
+        const vf<Arch> q = xsimd::min(quotient<Arch>(as_float<Arch>(bits & vi<Arch>(magnitude_bits)), b.base), largest);
+        const vf<Arch> y = to_grid<Arch>(as_int<Arch>(q), least, magic) * b.base;
+        return as_float<Arch>(as_int<Arch>(y) | (bits & as_int<Arch>(b.limit)));
+    }
+};
+
 }  // namespace qk::kernels

@@ -135,6 +135,14 @@ vi<Arch> iota() noexcept {
     return load<Arch>(lane);
 }
 
+/// The lower half of the lanes a, the upper half b.
+template <class Arch>
+vf<Arch> both_halves(float a, float b) noexcept {
+    const mask<Arch> lower = iota<Arch>() < vi<Arch>(static_cast<std::int32_t>(lanes<Arch> / 2));
+    const vi<Arch> low = as_int<Arch>(vf<Arch>(a)), high = as_int<Arch>(vf<Arch>(b));
+    return as_float<Arch>(xsimd::select(lower, low, high));
+}
+
 /// Every lane gets the largest of its group of `Group` neighbouring lanes (a power of two, at most the vector).
 template <std::size_t Group, class Arch>
 vi<Arch> max_of_group(vi<Arch> v) noexcept {
