@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every named format of at most 16 bits at three working sets, beside two copies of the same buffers.
-//   fake_quantize/FORMAT/BYTES  fake_quantize_axis/FORMAT/BYTES  copy/BYTES  copy_nt/BYTES
-// BYTES is input plus output in float32. bytes_per_second counts what is read and what is written.
+//   fake_quantize/FORMAT/BYTES  fake_quantize_axis/FORMAT/BYTES  encode/FORMAT/BYTES  decode/FORMAT/BYTES  copy/BYTES  copy_nt/BYTES
+// BYTES is input plus output in float32; encode and decode work on as many values. bytes_per_second counts what is read and written.
 #include <benchmark/benchmark.h>
 
 #include <string>
 
 #include "buffers.hpp"
+#include "qk/codec.hpp"
 #include "qk/formats/catalogue.hpp"
 #include "qk/qk.hpp"
 
@@ -78,11 +79,48 @@ void fake_quantize_axis(benchmark::State& state, std::size_t bytes) {
 }
 
 template <auto Format>
+codec_parameters parameters_for() {
+    if constexpr (is_block_format(Format) && !std::is_same_v<std::remove_const_t<decltype(Format)>, nvfloat>)
+        return {};
+    else
+        return scale_for(Format);
+}
+
+template <auto Format>
+void encode_whole(benchmark::State& state, std::size_t bytes) {
+    const std::size_t n = bytes / 8, packed = packed_bytes<Format>(n);
+    const std::span<const float> x(bench::buffers().x.floats(), n);
+    const std::span<std::byte> y(bench::buffers().y.bytes(), packed);
+    for (auto _ : state) {
+        encode<Format>(x, y, parameters_for<Format>());
+        benchmark::ClobberMemory();
+    }
+    set_rate(state, 4 * n + packed);
+}
+
+/// Of what encode made, in a buffer of its own.
+template <auto Format>
+void decode_whole(benchmark::State& state, std::size_t bytes) {
+    static bench::buffer codes(bench::working_sets[2] / 4 + bench::working_sets[2] / 64);
+    const std::size_t n = bytes / 8, packed = packed_bytes<Format>(n);
+    const std::span<std::byte> x(codes.bytes(), packed);
+    const std::span<float> y(bench::buffers().y.floats(), n);
+    encode<Format>(std::span<const float>(bench::buffers().x.floats(), n), x, parameters_for<Format>());
+    for (auto _ : state) {
+        decode<Format>(std::span<const std::byte>(x), y, parameters_for<Format>());
+        benchmark::ClobberMemory();
+    }
+    set_rate(state, 4 * n + packed);
+}
+
+template <auto Format>
 void add(std::string_view name) {
     for (const std::size_t bytes : bench::working_sets) {
         const std::string tail = "/" + std::string(name) + "/" + std::to_string(bytes);
         benchmark::RegisterBenchmark(("fake_quantize" + tail).c_str(), fake_quantize_whole<Format>, bytes);
         benchmark::RegisterBenchmark(("fake_quantize_axis" + tail).c_str(), fake_quantize_axis<Format>, bytes);
+        benchmark::RegisterBenchmark(("encode" + tail).c_str(), encode_whole<Format>, bytes);
+        benchmark::RegisterBenchmark(("decode" + tail).c_str(), decode_whole<Format>, bytes);
     }
 }
 
