@@ -55,6 +55,7 @@ void conv_transpose_of(op_context& c) {
         c.fail("input of shape " + to_string(x.shape()) + " does not fit weights of shape " + to_string(weights.shape()) + " in " + std::to_string(group) + " group(s)");
     const window w = transposed_window(c.node(), x.shape(), {weights.shape().begin() + 2, weights.shape().end()});
     const std::int64_t n = x.dim(0), in = x.dim(1) / group, out = weights.dim(1), taps = product(w.kernel), places = product(w.output), size = product(w.input);
+    if (taps < 1) c.fail("weights of shape " + to_string(weights.shape()) + " have an empty kernel");
     dims shape{n, out * group};
     shape.insert(shape.end(), w.input.begin(), w.input.end());
     tensor& y = c.output(0, x.type(), shape);
