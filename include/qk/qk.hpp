@@ -2,9 +2,11 @@
 // Everything below the graph layer.
 #pragma once
 
+#include "qk/backward.hpp"
 #include "qk/codec.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/formats/format.hpp"
+#include "qk/observe.hpp"
 #include "qk/parameters.hpp"
 #include "qk/rounding.hpp"
 #include "qk/semantics.hpp"

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients through fake_quantize, for quantization-aware training.
+//
+// Straight-through estimator: rounding counts as the identity, clipping as a stop. dy/dx is 1 where x is within the range of the format
+// (of its scale), else 0; NaN inputs get 0. Scale and zero point are learned as in LSQ (Esser et al., arXiv 1902.08153, eq. 3) and
+// LSQ+ (Bhalgat et al., arXiv 2004.09576, eq. 4):
+//
+//   y = (q - z) s    dy/ds = round(x / s) - x / s  inside, q_limit - z  outside        dy/dz = 0  inside, -s  outside
+//
+// Contract: spans of equal length, grad_in may be grad_out; nothing is allocated or thrown. Sums are taken in double, in order.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <algorithm>
+#include <span>
+
+#include "qk/fake_quantize.hpp"
+#include "qk/formats/facts.hpp"
+
+namespace qk {
+
+/// Gradients of the loss by what is learned, summed over the span.
+struct scale_gradient {
+    double scale = 0;
+    double zero_point = 0;
+};
+
+/// The largest magnitude that passes: half a step beyond the largest value would still round to it, but gradients stop at the value itself.
+/// Block formats follow their data, so nothing is clipped but Inf and NaN.
+template <auto Format, class Arch = native>
+void fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in) noexcept;
+
+/// With a scale (integer, floating): the mask, and the gradients by scale and zero point. LSQ multiplies them by its own
+/// 1 / sqrt(n * qmax), which is left to the caller.
+template <auto Format, class Arch = native>
+scale_gradient fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine scale,
+                                      const semantics& how = semantics::ocp) noexcept;
+template <class Arch = native>
+scale_gradient fake_quantize_backward(const format& f, std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in,
+                                      affine scale = {}, const semantics& how = semantics::ocp) noexcept;
+
+// ---- implementation
+
+namespace detail {
+
+template <class Arch, class Format>
+scale_gradient backward(const Format& f, std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine a,
+                        const semantics& how) noexcept {
+    scale_gradient total;
+    if constexpr (kernels::is_block_family<Format>) {
+        for (std::size_t i = 0; i < x.size(); ++i) grad_in[i] = std::isfinite(x[i]) ? grad_out[i] : 0.0f;
+        return total;
+    } else {
+        const format_facts k = facts(f);
+        double zero = 0;
+        if constexpr (std::is_same_v<Format, integer>) zero = static_cast<double>(a.zero_point);
+        const double s = static_cast<double>(a.scale), lowest = k.lowest - zero, highest = k.largest - zero;
+        constexpr std::size_t piece = 256;
+        alignas(64) float y[piece];
+        for (std::size_t first = 0; first < x.size(); first += piece) {
+            const std::size_t n = std::min(piece, x.size() - first);
+            semantics here = how;
+            here.first_index += first;
+            if (here.random_words != nullptr) here.random_words += first;
+            kernels::run_uniform<Arch>(f, x.data() + first, y, n, 0, a.scale, a.zero_point, here, true);
+            for (std::size_t i = 0; i < n; ++i) {
+                const double g = static_cast<double>(grad_out[first + i]), v = static_cast<double>(x[first + i]) / s;
+                const bool inside = v >= lowest && v <= highest;
+                grad_in[first + i] = inside ? grad_out[first + i] : 0.0f;
+                if (std::isnan(v)) continue;
+                total.scale += g * (inside ? static_cast<double>(y[i]) / s - v : v < lowest ? lowest : highest);
+                if constexpr (std::is_same_v<Format, integer>) total.zero_point += inside ? 0 : -s * g;
+            }
+        }
+        return total;
+    }
+}
+
+}  // namespace detail
+
+template <auto Format, class Arch>
+void fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in) noexcept {
+    detail::backward<Arch>(Format, x, grad_out, grad_in, affine{}, semantics::ocp);
+}
+template <auto Format, class Arch>
+scale_gradient fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine scale,
+                                      const semantics& how) noexcept {
+    static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>, "block formats take their scales from the data: call without a scale");
+    return detail::backward<Arch>(Format, x, grad_out, grad_in, scale, how);
+}
+template <class Arch>
+scale_gradient fake_quantize_backward(const format& f, std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine scale,
+                                      const semantics& how) noexcept {
+    scale_gradient total;
+    detail::with_family(f, [&](const auto& g) { total = detail::backward<Arch>(g, x, grad_out, grad_in, scale, how); });
+    return total;
+}
+
+}  // namespace qk

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Observers: what calibration needs to know of a tensor, in one streaming pass without allocation.
+//
+// Contract: NaN and Inf are counted and otherwise left out; observe() may be called on any number of pieces, and pieces observed apart may be
+// merged: the result is the same for every way of cutting.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace qk {
+
+struct observed_range {
+    float min = 0, max = 0;  ///< over the finite values; 0 before the first
+    std::size_t count = 0;   ///< finite values
+    std::size_t special = 0; ///< Inf and NaN
+
+    float absmax() const noexcept { return std::max(std::fabs(min), std::fabs(max)); }
+
+    void observe(std::span<const float> x) noexcept {
+        // As integers whose order is that of the floats, so that the loop vectorises and NaN has a place.
+        std::int32_t low = INT32_MAX, high = INT32_MIN;
+        std::size_t finite = 0;
+        for (const float v : x) {
+            const auto bits = std::bit_cast<std::int32_t>(v);
+            const bool is_finite = (bits & 0x7fffffff) < 0x7f800000;
+            const std::int32_t key = bits ^ ((bits >> 31) & 0x7fffffff);
+            low = std::min(low, is_finite ? key : INT32_MAX);
+            high = std::max(high, is_finite ? key : INT32_MIN);
+            finite += is_finite;
+        }
+        const auto value = [](std::int32_t key) { return std::bit_cast<float>(key ^ ((key >> 31) & 0x7fffffff)); };
+        observed_range piece;
+        piece.special = x.size() - finite;
+        piece.count = finite;
+        if (finite != 0) {
+            piece.min = value(low);
+            piece.max = value(high);
+        }
+        merge(piece);
+    }
+    void merge(const observed_range& other) noexcept {
+        if (other.count != 0) {
+            min = count == 0 ? other.min : std::min(min, other.min);
+            max = count == 0 ? other.max : std::max(max, other.max);
+        }
+        count += other.count;
+        special += other.special;
+    }
+};
+
+/// Adds the finite values of x to bins of equal width over [low, high]; values outside go into the end bins. high > low.
+inline void observe_histogram(std::span<const float> x, float low, float high, std::span<std::uint64_t> bins) noexcept {
+    const double per_width = static_cast<double>(bins.size()) / (static_cast<double>(high) - static_cast<double>(low));
+    const auto last = static_cast<std::int64_t>(bins.size()) - 1;
+    for (const float v : x) {
+        if (!std::isfinite(v)) continue;
+        const double at = (static_cast<double>(v) - static_cast<double>(low)) * per_width;
+        const std::int64_t bin = at < 0 ? 0 : at > static_cast<double>(last) ? last : static_cast<std::int64_t>(at);
+        ++bins[static_cast<std::size_t>(bin)];
+    }
+}
+
+}  // namespace qk
