@@ -10,9 +10,9 @@
 // Contract: spans of equal length, grad_in may be grad_out; nothing is allocated or thrown. Sums are taken in double, in order.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <algorithm>
 #include <span>
 
 #include "qk/fake_quantize.hpp"
@@ -26,8 +26,7 @@ struct scale_gradient {
     double zero_point = 0;
 };
 
-/// The largest magnitude that passes: half a step beyond the largest value would still round to it, but gradients stop at the value itself.
-/// Block formats follow their data, so nothing is clipped but Inf and NaN.
+/// Gradients stop at the largest value itself, though half a step beyond it still rounds to it. Block formats follow their data, so nothing is clipped but Inf and NaN.
 template <auto Format, class Arch = native>
 void fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in) noexcept;
 
