@@ -204,7 +204,8 @@ inline void run_dynamic_quantize_linear(op_context& call) {
         high = std::max(high, v);
     }
     const float scale = high == low ? 1.0f : (high - low) / 255.0f;
-    const float zero = std::nearbyint(std::clamp(-low / scale, 0.0f, 255.0f));
+    const float place = -low / scale;
+    const float zero = place > 0 ? std::nearbyint(std::min(place, 255.0f)) : 0.0f;  // NaN (an infinite range) is 0
     call.output(1, data_type::float32, {}).as<float>()[0] = scale;
     call.output(2, data_type::uint8, {}).as<std::uint8_t>()[0] = static_cast<std::uint8_t>(zero);
     tensor& y = call.output(0, data_type::uint8, x.shape());
