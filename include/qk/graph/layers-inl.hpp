@@ -109,7 +109,10 @@ QK_GRAPH_INLINE layer_view::layer_view(const model& m) : model_(&m) {
     std::map<std::string, int, std::less<>> types;
     for (const auto& i : m.graph().initializer()) types[i.name()] = i.data_type();
     for (const auto& i : m.graph().sparse_initializer()) types[i.values().name()] = i.values().data_type();
-    for (const value_info& i : m.inputs()) types[i.name] = static_cast<int>(i.type);
+    for (const value_info& i : m.inputs()) {
+        types[i.name] = static_cast<int>(i.type);
+        if (i.shape.size() == 4 || i.shape.size() == 5) pictures_.insert(i.name);
+    }
 
     nodes_.reserve(static_cast<std::size_t>(m.graph().node_size()));
     for (const onnx::NodeProto& node : m.graph().node()) {
@@ -127,6 +130,10 @@ QK_GRAPH_INLINE layer_view::layer_view(const model& m) : model_(&m) {
         }
 
         const std::string& op = node.op_type();
+        const bool reshapes = detail::one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MatMul", "Gemm", "Gather", "Shape", "Expand"});
+        bool picture = detail::one_of(op, {"Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "BatchNormalization"});
+        for (const std::string& i : node.input()) picture = picture || (!reshapes && pictures_.contains(i));
+        if (picture) pictures_.insert(node.output().begin(), node.output().end());
         for (int i = 0; i < node.input_size(); ++i) {
             const std::string& name = node.input(i);
             part p = part::none;

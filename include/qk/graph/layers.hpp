@@ -65,13 +65,15 @@ class layer_view {
     int fused_activation(const std::string& tensor) const;
     /// Where a moved tensor's values come from: back through data-moving operators.
     const std::string& root(const std::string& tensor) const;
+    /// Made by a Conv, a pooling or a picture-shaped input, with shape-keeping operators between: channels stand on axis 1.
+    bool has_channels_second(const std::string& tensor) const { return pictures_.contains(tensor); }
     /// Compute nodes in graph order: what "layer" means to a search and to tables.
     std::vector<int> compute_layers() const;
 
   private:
     const model* model_;
     std::vector<node_info> nodes_;
-    std::unordered_set<std::string> float_;
+    std::unordered_set<std::string> float_, pictures_;
     std::map<std::string, std::string, std::less<>> root_;
 };
 

@@ -131,7 +131,9 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
             dims shape;
             if (seen_ != nullptr)
                 if (const auto s = seen_->tensors.find(e->tensor); s != seen_->tensors.end()) shape = s->second.shape;
-            const operand_axes axes = node ? axes_of(*node, e->index, shape) : shape.size() == 4 ? operand_axes{1, false, 1} : fallback;
+            operand_axes axes = node ? axes_of(*node, e->index, shape) : shape.size() == 4 ? operand_axes{1, false, 1} : fallback;
+            // Readers that multiply nothing take blocks as the layers around them do: one tensor, one format, one axis.
+            if ((node == nullptr || kind_of(*node) != layer_kind::compute) && layers_.has_channels_second(e->tensor)) axes = {1, false, 1};
             const bool nv = std::holds_alternative<nvfloat>(what.format) && seen_ != nullptr && seen_->tensors.contains(layers_.root(e->tensor));
             const value_range r = detail::needs_range(what) || nv || constant_input ? range_for(e->tensor, what, options) : value_range{};
             quantizer q = activation_quantizer(what, r, axes);
