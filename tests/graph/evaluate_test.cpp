@@ -81,6 +81,20 @@ TEST_CASE("float outputs agree with the reference, with the same bits for 1 to 4
     }
 }
 
+TEST_CASE("the path without oneDNN agrees with the one that has it") {
+    if (!have_shared()) return;
+    for (const std::string name : models) {
+        CAPTURE(name);
+        const model m = model::load(shared / "models" / (name + ".onnx"));
+        const named_tensors inputs = reference(name, "input"), expected = reference(name, "output");
+        const auto fast = evaluator(m, {.threads = 2}).run(inputs), plain = evaluator(m, {.threads = 2, .plain_kernels = true}).run(inputs);
+        for (const auto& [output, value] : expected) {
+            CHECK(relative_error(plain.outputs.at(output), value) <= 1e-4);
+            CHECK(relative_error(fast.outputs.at(output), plain.outputs.at(output)) <= 1e-4);
+        }
+    }
+}
+
 TEST_CASE("bits do not depend on how many samples stand beside one, nor on the batch") {
     if (!have_shared()) return;
     for (const std::string name : models) {

@@ -20,6 +20,7 @@ using named_tensors = std::map<std::string, tensor>;
 struct evaluate_options {
     int threads = 0;  ///< 0: one per core
     int batch = 0;    ///< samples handed to one run; 0: chosen here. Bits do not depend on it for models that do not mix samples
+    bool plain_kernels = false;  ///< Eigen even where oneDNN is there: what the fast path is compared with
 };
 
 /// What the evaluator tells while it runs; called from several threads, once per sample chunk and tensor, before quantization.

@@ -105,7 +105,7 @@ class program_builder {
     }
 
     void add_node(const net_node& n, const precision_plan& plan, program::candidate& c) {
-        if (have_conv_units && (add_to_unit(n, plan, c) || add_to_dense(n, plan, c))) return;
+        if (have_conv_units && !cache_.plain_kernels && (add_to_unit(n, plan, c) || add_to_dense(n, plan, c))) return;
         std::vector<int> key{cache_.node_number(n)};
         bool constant = n.bodies.empty() && !is_random(n);
         for (const net_input& i : n.inputs) {

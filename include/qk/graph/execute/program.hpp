@@ -51,6 +51,8 @@ class cache {
     std::unordered_map<std::vector<int>, std::shared_ptr<const conv_unit>, slots_hash> units;      ///< by nodes and constant inputs
     std::unordered_map<std::vector<int>, std::shared_ptr<const dense_unit>, slots_hash> dense;
 
+    bool plain_kernels = false;  ///< no units: every node by its own operator
+
     /// A number for a node that is the same in every program.
     int node_number(const net_node& n) { return node_numbers_.try_emplace(&n, static_cast<int>(node_numbers_.size())).first->second; }
 

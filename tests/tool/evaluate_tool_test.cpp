@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk evaluate`: what it prints and writes, and the three exit statuses.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "run_tool.hpp"
+
+namespace fs = std::filesystem;
+using qk_test::run_tool;
+
+namespace {
+const fs::path shared = fs::path(QK_SOURCE_DIR) / ".." / "shared";
+const std::string model = (shared / "models" / "resnet20_cifar10_folded.onnx").string();
+const std::string input = (shared / "reference" / "resnet20_cifar10_folded.input.input.npy").string();
+}  // namespace
+
+TEST_CASE("evaluate: outputs, comparison, errors") {
+    if (!fs::exists(shared)) {
+        std::cout << "skipped: " << shared << " is missing\n";
+        return;
+    }
+    const qk_test::scratch place;
+    fs::create_directory(place("expected"));
+    fs::copy_file(shared / "reference" / "resnet20_cifar10_folded.output.logits.npy", place("expected/logits.npy"));
+
+    const auto good = run_tool({"evaluate", model, "--inputs", "input=" + input, "--compare", place("expected"), "--output-dir", place("out"), "--json", "--threads", "2"});
+    CHECK(good.status == 0);
+    const auto json = nlohmann::json::parse(good.out);
+    CHECK(json["samples"] == 16);
+    CHECK(json["compare"]["logits"]["max_rel"] <= 1e-4);
+    CHECK(json["peak_bytes"] > 0);
+    CHECK_FALSE(json.contains("top1"));
+    CHECK(fs::exists(place("out/logits.npy")));
+
+    const auto narrow = run_tool({"evaluate", model, "--inputs", input, "--activation", "mxfp4", "--weight", "mxfp4", "--compare", place("expected"), "--json", "--samples", "16"});
+    CHECK(narrow.status == 1);  // the results are there all the same
+    CHECK(nlohmann::json::parse(narrow.out)["compare"]["logits"]["max_rel"] > 1e-4);
+
+    const auto typo = run_tool({"evaluate", model, "--inputs", "image=" + input, "--output-dir", place("none")});
+    CHECK(typo.status == 2);
+    CHECK(typo.err.find("image") != std::string::npos);
+    CHECK_FALSE(fs::exists(place("none")));
+    CHECK(run_tool({"evaluate", model, "--inputs", input, "--activation", "int9x", "--weight", "int8"}).status == 2);
+    CHECK(run_tool({"evaluate", place("missing.onnx"), "--inputs", input}).status == 2);
+}
