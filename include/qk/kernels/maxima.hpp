@@ -64,7 +64,7 @@ vi<Arch> fold(vi<Arch> u, vi<Arch> v) noexcept {
 
 /// Lane b of the result is the largest lane of m[b], for lanes<Arch> vectors: a transpose that halves its rows at every step.
 template <class Arch>
-vi<Arch> maxima(vi<Arch>* m) noexcept {
+[[gnu::always_inline]] inline vi<Arch> maxima(vi<Arch>* m) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     for (std::size_t i = 0; i < w / 2; ++i) m[i] = detail::fold<Arch, detail::interleave>(m[2 * i], m[2 * i + 1]);
     for (std::size_t i = 0; i < w / 4; ++i) m[i] = detail::fold<Arch, detail::halves>(m[2 * i], m[2 * i + 1]);
@@ -79,7 +79,7 @@ vi<Arch> maxima(vi<Arch>* m) noexcept {
 
 /// For 8 vectors of 16 lanes with a block in each half: half h of vector i stands at lane i / 4 * 8 + h * 4 + i % 4.
 template <class Arch>
-vi<Arch> maxima_of_halves(vi<Arch>* m) noexcept {
+[[gnu::always_inline]] inline vi<Arch> maxima_of_halves(vi<Arch>* m) noexcept {
     for (std::size_t i = 0; i < 4; ++i) m[i] = detail::fold<Arch, detail::interleave>(m[2 * i], m[2 * i + 1]);
     for (std::size_t i = 0; i < 2; ++i) m[i] = detail::fold<Arch, detail::halves>(m[2 * i], m[2 * i + 1]);
     return detail::fold<Arch, detail::quarters>(m[0], m[1]);

@@ -63,6 +63,10 @@ std::size_t run_block_tiles(const float* x, float* y, std::size_t blocks, const 
         store<Arch>(base, all.base);
         store<Arch>(limit, all.limit);
         if constexpr (Sub != 0) store<Arch>(amax, most);
+#if defined(__GNUC__)
+        // Broadcast from memory, which costs a load; out of a register it would be two shuffles, of which there are enough already.
+        asm volatile("" : : "r"(base), "r"(limit), "r"(amax) : "memory");
+#endif
         for (std::size_t b = 0; b < count; ++b) {
             quick_shared<Arch> shared{vf<Arch>(base[b]), vf<Arch>(limit[b])};
             V block(amax[b]);
