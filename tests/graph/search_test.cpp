@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Searches on the shipped digits network: promises kept, and the peers' defects that concern search, each under its name.
+#include "qk/graph/search/search.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "qk/graph/calibrate.hpp"
+#include "qk/graph/npy.hpp"
+#include "qk/graph/search/report.hpp"
+
+using namespace qk::graph;
+
+namespace {
+
+struct digits {
+    model network = model::load(QK_SOURCE_DIR "/examples/digits/digits.onnx");
+    named_tensors inputs;
+    std::vector<std::int64_t> labels;
+    calibration seen;
+
+    digits() {
+        fold_constants(network);
+        fold_batch_normalization(network);
+        const tensor images = read_npy(QK_SOURCE_DIR "/examples/digits/test_images.npy"), classes = read_npy(QK_SOURCE_DIR "/examples/digits/test_labels.npy");
+        constexpr std::int64_t samples = 64;
+        dims shape = images.shape();
+        shape[0] = samples;
+        inputs[network.inputs()[0].name] = tensor(images.type(), shape, images.buffer());
+        const auto all = classes.as<std::int64_t>();
+        labels.assign(all.begin(), all.begin() + samples);
+        seen = calibrate(network, inputs, {.threads = 2});
+    }
+    search_options options() const {
+        search_options o;
+        o.scoring.session.threads = 2;
+        o.scoring.labels = labels;
+        return o;
+    }
+    search_result search(const search_options& o) const { return qk::graph::search(network, inputs, seen, o); }
+};
+
+const digits& shared_digits() {
+    static const digits d;
+    return d;
+}
+
+/// A target between the wide and the all-narrow model's metric, so that a search has to choose.
+double midway(const digits& d, search_options o) {
+    o.target = 1e30;
+    const search_result narrow = d.search(o);
+    return narrow.baseline_metric + 0.4 * (narrow.metric - narrow.baseline_metric);
+}
+
+}  // namespace
+
+TEST_CASE("greedy meets a target midway, with fewer layers computed than evaluations would cost") {
+    const digits& d = shared_digits();
+    search_options o = d.options();
+    o.wide = "int8/int8";
+    o.narrow = {"int8/int4"};
+    o.target = midway(d, o);
+    const search_result r = d.search(o);
+    CHECK(r.status == "target met");
+    CHECK(r.metric <= *o.target);
+    CHECK(r.cost < r.wide_cost);
+    CHECK(r.cost_unit == "bytes");
+    const auto narrow = std::count(r.choice.begin(), r.choice.end(), 1);
+    CHECK(narrow > 0);
+    CHECK(narrow < static_cast<std::ptrdiff_t>(r.choice.size()));
+    CHECK(r.layer_evaluations < r.naive_layer_evaluations);
+    CHECK(r.samples == 64);
+
+    // The promise is kept by the evaluator itself, from the plan alone.
+    const evaluator runner(d.network, {.threads = 1});
+    const std::string output = d.network.outputs()[0].name;
+    const tensor y = runner.run(d.inputs, r.plan).outputs.at(output), reference = runner.run(d.inputs).outputs.at(output);
+    double sum = 0;
+    for (std::size_t s = 0; s < 64; ++s) sum += find_metric("l2").sample(y.as<float>().subspan(s * 10, 10), reference.as<float>().subspan(s * 10, 10), -1)[0];
+    CHECK(sum / 64 == doctest::Approx(r.metric).epsilon(1e-6));
+}
+
+TEST_CASE("the same search for any number of threads") {
+    const digits& d = shared_digits();
+    search_options o = d.options();
+    o.narrow = {"int8/int4"};
+    o.target = midway(d, o);
+    const search_result two = d.search(o);
+    for (const int threads : {1, 3}) {
+        o.scoring.session.threads = threads;
+        const search_result other = d.search(o);
+        CHECK(other.choice == two.choice);
+        CHECK(other.metric == two.metric);
+    }
+}
+
+TEST_CASE("defect 1: the number of samples is what was given, and labels must be as many") {
+    const digits& d = shared_digits();
+    search_options o = d.options();
+    o.scoring.labels.pop_back();
+    o.target = 1;
+    CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("63 labels for 64 samples"), error);
+}
+
+TEST_CASE("defect 2: widening starts from the float weights") {
+    const digits& d = shared_digits();
+    search_options o = d.options();
+    o.wide = "int16/int16";
+    o.narrow = {"int8/int8"};
+    o.direction = "widen";
+    o.target = 0;
+    const search_result r = d.search(o);  // out of reach: everything is wide in the end
+    CHECK(r.choice == assignment(r.choice.size(), 0));
+    CHECK(r.metric == r.baseline_metric);
+    CHECK(r.plan == [&] {
+        search_options w = o;
+        w.direction = "narrow";
+        return d.search(w).plan;
+    }());
+}
+
+TEST_CASE("defect 4: per-channel weights, biases and shared inputs are searched") {
+    const digits& d = shared_digits();
+    search_options o = d.options();
+    o.per_channel = true;
+    o.wide = "int16/int16";
+    o.narrow = {"int8/int4"};
+    o.target = midway(d, o);
+    const search_result r = d.search(o);
+    CHECK(r.target_met);
+    bool channels = false;
+    for (const auto& [where, q] : r.plan.edges) channels |= q.scale.size() > 1;
+    CHECK(channels);
+}
+
+TEST_CASE("defect 5: an unreachable target returns the best there is and says so") {
+    const digits& d = shared_digits();
+    search_options o = d.options();
+    o.target = -1;
+    for (const strategy& s : all_strategies()) {
+        o.strategy = s.name;
+        o.limits.trials = 60;
+        const search_result r = d.search(o);
+        CAPTURE(s.name);
+        CHECK_FALSE(r.target_met);
+        CHECK((r.status.starts_with("target out of reach: best is l2") || r.status == "trial limit"));
+        CHECK(r.metric <= r.baseline_metric);
+        CHECK_FALSE(r.plan.edges.empty());
+    }
+}
+
+TEST_CASE("defect 7: names that match nothing and outputs out of range are errors") {
+    const digits& d = shared_digits();
+    search_options o = d.options();
+    o.target = 1;
+    o.layers = {"block1.depthwize"};
+    CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("block1.depthwise"), error);
+    o.layers.clear();
+    o.exclude = {"nothing*"};
+    CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("--exclude 'nothing*'"), error);
+    o.exclude.clear();
+    o.op_types = {"Convolution"};
+    CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("--op-types 'Convolution'"), error);
+    o.op_types.clear();
+    o.scoring.output_index = 1;
+    CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("--output-index 1 is out of range: the model has 1 outputs"), error);
+    o.scoring.output_index = 0;
+    o.narrow = {"int8"};
+    CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("ACTIVATION/WEIGHT"), error);
+    o.narrow = {"int8/mxfp4@up"};
+    CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("scale rule"), error);
+    o.narrow = {"int8/int8"};
+    o.target.reset();
+    CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("needs a target"), error);
+}
+
+TEST_CASE("a budget and a share of wide layers are kept") {
+    const digits& d = shared_digits();
+    search_options o = d.options();
+    o.wide = "int8/int8";
+    o.narrow = {"int8/int4", "mxfp4/mxfp4@rceil"};
+    o.strategy = "budget";
+    o.budget_ratio = 0.7;
+    const search_result r = d.search(o);
+    CHECK(r.cost <= 0.7 * r.wide_cost);
+    CHECK(r.target_met);
+    o.budget_ratio.reset();
+    o.wide_share = 0.25;
+    const search_result s = d.search(o);
+    const auto wide = std::count(s.choice.begin(), s.choice.end(), 0);
+    CHECK(wide <= static_cast<std::ptrdiff_t>(std::lround(0.25 * static_cast<double>(s.choice.size()))));
+}
+
+TEST_CASE("a stopped search goes on from its cache") {
+    const digits& d = shared_digits();
+    const auto file = std::filesystem::temp_directory_path() / "qk_search_test.cache";
+    std::filesystem::remove(file);
+    search_options o = d.options();
+    o.narrow = {"int8/int4"};
+    o.target = midway(d, o);
+    o.cache = file;
+    o.limits.trials = 7;
+    const search_result stopped = d.search(o);
+    CHECK(stopped.status == "trial limit");
+    o.limits.trials = 0;
+    const search_result resumed = d.search(o);
+    CHECK(resumed.cached == 7);
+    const search_result again = d.search(o);
+    CHECK(again.cached == resumed.evaluations);
+    CHECK(again.choice == resumed.choice);
+    CHECK(again.layer_evaluations < resumed.layer_evaluations);
+    std::filesystem::remove(file);
+}
+
+TEST_CASE("a user's own function and accuracy targets") {
+    const digits& d = shared_digits();
+    search_options o = d.options();
+    o.narrow = {"int8/int4", "int4/int4"};
+    o.scoring.metric = "top1";
+    o.target_drop = 0.05;
+    const search_result top1 = d.search(o);
+    CHECK(top1.target_met);
+    CHECK(top1.metric >= top1.float_metric - 0.05 - 1e-9);
+    CHECK(top1.sampling_error > 0);
+
+    o.target_drop.reset();
+    o.scoring.user = [](const tensor& y, const tensor& reference, std::span<const std::int64_t> labels) {
+        CHECK(labels.size() == 64);
+        double worst = 0;
+        for (std::size_t i = 0; i < y.size(); ++i) worst = std::max(worst, std::abs(double(y.as<float>()[i]) - double(reference.as<float>()[i])));
+        return worst;
+    };
+    o.strategy = "basic";
+    o.target = 1e9;
+    CHECK(d.search(o).metric > 0);
+    o.scoring.user = metric_from_command("echo 3.25 #");
+    o.target = 4;
+    CHECK(d.search(o).metric == 3.25);
+    o.scoring.user = metric_from_command("false");
+    CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("ended with status 1"), error);
+}
+
+TEST_CASE("sensitivities: weights alone and activations alone, least harm first, and a page") {
+    const digits& d = shared_digits();
+    search_options o = d.options();
+    o.wide = "int16/int16";
+    o.narrow = {"int8/int4"};
+    const sensitivity_result r = measure_sensitivity(d.network, d.inputs, d.seen, o);
+    REQUIRE(r.rows.size() >= 30);
+    for (std::size_t i = 1; i < r.rows.size(); ++i) CHECK(r.rows[i].harm >= r.rows[i - 1].harm);
+    const auto find = [&](const std::string& layer, mixture::part part) {
+        return std::find_if(r.rows.begin(), r.rows.end(), [&](const sensitivity_row& row) { return row.layer == layer && row.part == part; });
+    };
+    CHECK(find("stem", mixture::part::both) != r.rows.end());
+    CHECK(find("stem", mixture::part::weights)->error > find("stem", mixture::part::activations)->error);
+    const std::string page = sensitivity_html({"digits.onnx", "qk sensitivity", &d.seen}, r);
+    CHECK(page.find("block1.depthwise") != std::string::npos);
+    CHECK(page.find("http://") == page.find("http://www.w3.org"));
+    CHECK(measure_sensitivity(d.network, d.inputs, d.seen, o, true).widened);
+}
