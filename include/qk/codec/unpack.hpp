@@ -46,10 +46,12 @@ QK_INLINE void to_floats(floating f, const std::uint32_t* code, float* out, std:
             const std::uint32_t magnitude = code[i] & magnitude_mask;
             const std::uint32_t sign = (code[i] >> magnitude_bits & 1u) << 31;
             const std::uint32_t normal = (magnitude << (23 - m)) + rebias;
-            const std::uint32_t subnormal = as_bits(static_cast<float>(static_cast<std::int32_t>(magnitude)) * step);
-            std::uint32_t u = magnitude >= first_normal ? normal : subnormal;
-            u = magnitude >= special ? normal | special_bits : u;
-            out[i] = as_float(code[i] == lone_nan ? 0x7fc00000u : u | sign);
+            // Masks instead of choices: a choice lets the compiler move the conversion into a branch, and then the loop stays scalar.
+            const std::uint32_t low = magnitude & (0u - std::uint32_t{magnitude < first_normal});
+            const std::uint32_t subnormal = as_bits(static_cast<float>(static_cast<std::int32_t>(low)) * step);
+            const std::uint32_t large = (normal | (special_bits & (0u - std::uint32_t{magnitude >= special}))) & (0u - std::uint32_t{magnitude >= first_normal});
+            const std::uint32_t u = subnormal | large | sign, nan = 0u - std::uint32_t{code[i] == lone_nan};
+            out[i] = as_float((u & ~nan) | (0x7fc00000u & nan));
         }
     }
 }
