@@ -133,6 +133,29 @@ TEST_CASE("every length from 0 to four vectors and one, unaligned, in place, not
     }
 }
 
+TEST_CASE("streaming stores, at any alignment, write the same bits and nothing outside") {
+    constexpr float guard = 777;
+    const std::size_t before = streaming_bytes.exchange(0);
+    for (const test_format& f : all_formats()) {
+        for (data kind : {data::ordinary, data::sparse, data::special}) {
+            for (std::size_t count : {std::size_t{5}, std::size_t{600}, std::size_t{1031}}) {
+                const std::vector<float> x = make_inputs(kind, count, 61);
+                std::vector<float> expected(count);
+                reference::fake_quantize(f.format, x, expected, scale_of(f.format));
+                for (std::size_t offset = 0; offset < 17; offset += 3) {
+                    std::vector<float> to(count + 40, guard);
+                    fake_quantize(f.format, x, std::span(to).subspan(offset, count), scale_of(f.format));
+                    CHECK(count_mismatches(x, expected, std::span(to).subspan(offset, count), isa + " " + f.name + " streamed") == 0);
+                    for (std::size_t i = 0; i < to.size(); ++i) {
+                        if (i < offset || i >= offset + count) REQUIRE(to[i] == guard);
+                    }
+                }
+            }
+        }
+    }
+    streaming_bytes = before;
+}
+
 TEST_CASE("every axis of small arrays, in place too") {
     const along_axis shapes[] = {{1, 1, 1}, {5, 1, 7}, {1, 5, 1}, {4, 16, 3}, {2, 33, 16}, {1, 48, 17}, {7, 8, 1}, {3, 9, 64}, {1, 2, 100}, {64, 3, 1}, {0, 8, 4}, {2, 8, 31}};
     for (const test_format& f : all_formats()) {
