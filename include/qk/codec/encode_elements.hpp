@@ -52,11 +52,17 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
     });
 }
 
-/// Rounds through a kernel for signed 25-bit integers of scale 1, which every quotient that has a fraction fits; specials, zero point
+QK_INLINE bool all_finite(const float* v, std::size_t n) {
+    std::uint32_t worst = 0;
+    for (std::size_t k = 0; k < n; ++k) worst = std::max(worst, as_bits(v[k]) & 0x7fffffffu);
+    return worst < 0x7f800000u;
+}
+
+/// Rounds through a kernel for signed integers of scale 1, which every quotient that has a fraction, or is a code, fits; specials, zero point
 /// and clamp are applied to exact integers (2^31 is no float32).
 template <class Arch>
 void encode_elements(integer f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
-    constexpr integer wide{.bits = 25};
+    const integer wide{.bits = f.bits <= 16 ? 20 : 25};  // the short form of the kernel ends at 21 bits
     const along_axis a = walk_of(p, x.size());
     semantics round = how;
     round.flush_inputs = round.flush_outputs = round.zero_point_before = false;
@@ -78,6 +84,17 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
         const auto special = [&](integer_special rule, std::int64_t zero) {
             return rule == integer_special::zero_point ? zero : rule == integer_special::lowest ? lowest : highest;
         };
+        if (f.bits <= 16 && s.single && !how.zero_point_before && all_finite(quotient, n)) {  // clamped as floats, which hold these codes
+            const auto low = static_cast<float>(lowest - s.zero[0]), high = static_cast<float>(highest - s.zero[0]);
+            const auto zero = static_cast<std::uint32_t>(s.zero[0]);
+            const std::uint32_t mask = low_bits(f.bits);
+            for (std::size_t k = 0; k < n; ++k) {
+                const float r = std::min(std::max(whole_part[k], low), high);
+                code[k] = (static_cast<std::uint32_t>(static_cast<std::int32_t>(r)) + zero) & mask;
+            }
+            put_codes(out.elements, first, n, f.bits, code);
+            return;
+        }
         for (std::size_t k = 0; k < n; ++k) {
             const std::int64_t zero = s.zero[s.single ? 0 : k];
             const std::uint32_t magnitude = as_bits(value[k]) & 0x7fffffffu;
