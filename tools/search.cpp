@@ -43,6 +43,21 @@ void choose_target(const arguments& given, graph::search_options& options, std::
     if (given.target_metric) options.target = *given.target_metric;
 }
 
+/// A format that the export style cannot hold is an error before the search, not after it: every option is exported once and thrown away.
+void check_export(const arguments& given, const graph::model& m, const graph::calibration& seen, const graph::search_options& options) {
+    if (given.output.empty()) return;
+    graph::planner plans(m, &seen);
+    std::vector<std::string> all{options.wide};
+    all.insert(all.end(), options.narrow.begin(), options.narrow.end());
+    for (const std::string& option : all) {
+        const graph::format_pair pair = graph::parse_format_pair(option);
+        graph::precision_requests requests;
+        requests.set_default(pair.activation, pair.weight);
+        graph::export_model(m, plans.plan(requests.list(), options.quantize, false).plan,
+                            {graph::export_style_from(given.export_style), graph::weight_storage_from(given.weights)});
+    }
+}
+
 void write_results(const arguments& given, const graph::model& m, const graph::search_result& result, const graph::calibration& seen) {
     // Everything is made before anything appears.
     std::optional<graph::export_result> exported;
@@ -81,6 +96,7 @@ void search(const arguments& given, verb_result& verdict) {
     const auto start = std::chrono::steady_clock::now();
     const graph::calibration seen = calibrate_mix(m, given.data, options, !given.report.empty());
     const double calibration_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    check_export(given, m, seen, options);
     graph::search_result result;
     {
         progress bar("searching", 0);

@@ -52,7 +52,7 @@ constexpr message check(floating f) {
 constexpr message check(integer f) {
     const message widths = detail::in_range("bits", f.bits, 1, 32);
     if (!widths.empty()) return widths;
-    if (qmin(f) >= qmax(f)) return message("an integer of ").append(f.bits).append(" bits with these modifiers has fewer than two codes; use more bits");
+    if (used_bits(f) < (f.is_signed ? 2 : 1) || qmin(f) >= qmax(f)) return message("an integer of ").append(f.bits).append(" bits with these modifiers has fewer than two codes; use more bits");
     return {};
 }
 

@@ -2,6 +2,8 @@
 // What an operator can do with channels-last inputs; everything else gets them converted back.
 #pragma once
 
+#include <onnx/onnx_pb.h>
+
 #include <string_view>
 
 #include "qk/graph/op.hpp"
