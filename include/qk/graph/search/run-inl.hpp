@@ -63,7 +63,7 @@ QK_GRAPH_INLINE std::vector<score> search_run::evaluate(std::span<const assignme
     for (std::size_t begin = 0; begin < fresh.size();) {
         if (!history_.empty()) stop_if();  // the wide model is always measured
         // Groups keep a limit from being overrun by much, and give candidates that share a prefix of the network to run together.
-        std::size_t count = std::min<std::size_t>(fresh.size() - begin, 16);
+        std::size_t count = std::min<std::size_t>(fresh.size() - begin, 64);
         if (limits_.trials > 0) count = std::min(count, std::max<std::size_t>(limits_.trials - history_.size(), 1));
         const std::span group = std::span(fresh).subspan(begin, count);
         const std::vector<score> scores = evaluate_(group);
