@@ -13,16 +13,12 @@
 #include <onnx/onnx_pb.h>
 #pragma GCC diagnostic pop
 
+#include "qk/graph/attribute.hpp"
 #include "qk/graph/layers.hpp"
 
 namespace qk::graph {
 
 namespace detail {
-inline const onnx::AttributeProto* find_attribute(const onnx::NodeProto& node, std::string_view name) {
-    for (const auto& a : node.attribute())
-        if (a.name() == name) return &a;
-    return nullptr;
-}
 QK_GRAPH_INLINE std::int64_t int_attribute(const onnx::NodeProto& node, std::string_view name, std::int64_t otherwise) {
     const onnx::AttributeProto* a = find_attribute(node, name);
     return a ? a->i() : otherwise;

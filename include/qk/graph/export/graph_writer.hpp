@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "qk/graph/attribute.hpp"
 #include "qk/graph/model.hpp"
 #include "qk/graph/model_check.hpp"
 
@@ -102,11 +103,6 @@ inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std
     a->set_name(name);
     a->set_type(onnx::AttributeProto::INTS);
     for (const std::int64_t v : values) a->add_ints(v);
-}
-inline const onnx::AttributeProto* find_attribute(const onnx::NodeProto& n, std::string_view name) {
-    for (const auto& a : n.attribute())
-        if (a.name() == name) return &a;
-    return nullptr;
 }
 inline void remove_attribute(onnx::NodeProto& n, std::string_view name) {
     for (int i = n.attribute_size(); i-- > 0;)
