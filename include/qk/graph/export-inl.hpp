@@ -8,6 +8,7 @@
 
 #include "qk/graph/edit.hpp"
 #include "qk/graph/export.hpp"
+#include "qk/graph/export/amd.hpp"
 #include "qk/graph/export/qdq.hpp"
 #include "qk/graph/subgraphs.hpp"
 
@@ -39,6 +40,7 @@ class exporter {
     std::unique_ptr<quantizer_writer> make_writer(const export_options& options) {
         switch (options.style) {
             case export_style::qdq: return std::make_unique<qdq_writer>(g_, options, result_.notes);
+            case export_style::amd: return std::make_unique<amd_writer>(g_, options, result_.notes);
             default: throw error("this export style is not available");
         }
     }

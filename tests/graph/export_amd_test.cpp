@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Style amd: operator by operator what AMD Quark exported, and clear refusals of what its operators lack.
+#include <doctest/doctest.h>
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <map>
+
+#include "qk/graph/evaluate.hpp"
+#include "qk/graph/export.hpp"
+#include "qk/graph/npy.hpp"
+#include "qk/graph/format_text.hpp"
+#include "qk/graph/quantize.hpp"
+#include "small_graph.hpp"
+
+namespace fs = std::filesystem;
+using namespace qk::graph;
+
+namespace {
+
+const fs::path shared = fs::path(QK_SOURCE_DIR) / ".." / "shared";
+
+std::string attribute_text(const onnx::NodeProto& n) {
+    std::map<std::string, std::string> all;
+    for (const auto& a : n.attribute()) all[a.name()] = a.type() == onnx::AttributeProto::STRING ? a.s() : std::to_string(a.i());
+    std::string text;
+    for (const auto& [name, value] : all) text += " " + name + "=" + value;
+    return text;
+}
+
+/// Every quantizer of a model: operator, attributes, the tensor (float name) that it quantizes, scale; counted.
+std::map<std::string, int> quantizers(const model& m, const std::string& output) {
+    std::map<std::string, int> all;
+    for (const onnx::NodeProto& n : m.graph().node()) {
+        if (n.op_type().find("uantize") == std::string::npos) continue;
+        std::string source = n.input(0);
+        for (int p = m.producer(source); p >= 0 && m.graph().node(p).op_type().find("uantize") != std::string::npos; p = m.producer(source)) source = m.graph().node(p).input(0);
+        // The output's own name moved to the last quantizer; the float tensor before it has a name of the exporter's.
+        if (source.starts_with(output + "_")) source = output;
+        std::string line = n.domain() + ":" + n.op_type() + attribute_text(n) + " of " + source;
+        if (n.input_size() > 2) line += " scale " + std::to_string(m.constant(n.input(1)).as<float>()[0]) + " " + name_of(m.constant(n.input(2)).type());
+        ++all[line];
+    }
+    return all;
+}
+
+precision with(const char* format, qk::rounding r) {
+    precision p{.format = format_from(format), .semantics = qk::semantics::quark};
+    p.semantics.rounding = r;
+    return p;
+}
+
+}  // namespace
+
+TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
+    if (!fs::exists(shared / "quark_models")) {
+        std::cout << "skipped: " << shared / "quark_models" << " is missing\n";
+        return;
+    }
+    const model m = model::load(shared / "models" / "resnet20_cifar10_folded.onnx");
+    const tensor input = read_npy(shared / "reference" / "resnet20_cifar10_folded.input.input.npy");
+    struct row {
+        const char *file, *format;
+        qk::rounding rounding;
+        placement where;
+        float median;
+    };
+    for (const row& r : {row{"BFP16", "bfp16", qk::rounding::half_away, placement::every, 1e-3f}, row{"MX6", "mx6", qk::rounding::half_even, placement::every, 1e-3f},
+                         row{"MXFP8E4M3", "mxfp8_e4m3", qk::rounding::half_even, placement::every, 1e-3f}, row{"BF16", "bf16", qk::rounding::half_even, placement::all, 1e-3f}}) {
+        INFO(r.file);
+        const model theirs = model::load(shared / "quark_models" / (std::string("resnet20_") + r.file + ".onnx"));
+        const precision p = with(r.format, r.rounding);
+        const calibration none;
+        const quantize_result planned = quantize(m, precision_requests().set_default(p, p), none, {.where = r.where});
+        const export_result ours = export_model(m, planned.plan, {.style = export_style::amd});
+        CHECK(ours.opset_after == ours.opset_before);
+        CHECK(ours.exported.opset("com.amd.quark") == theirs.opset("com.amd.quark"));
+        CHECK(quantizers(ours.exported, "logits") == quantizers(theirs, "logits"));
+        // Constants stay as they were, and so does everything else.
+        for (const auto& i : m.graph().initializer())
+            if (i.data_type() == onnx::TensorProto::FLOAT && !i.name().ends_with("_scale")) CHECK(ours.exported.is_constant(i.name()));
+
+        const tensor expected = read_npy(shared / "quark_models" / (std::string("resnet20_") + r.file + ".output.npy"));
+        const tensor got = evaluator(ours.exported, {.threads = 2}).run({{"input", input}}).outputs.begin()->second;
+        REQUIRE(got.shape() == expected.shape());
+        float largest = 0;
+        for (const float v : expected.as<float>()) largest = std::max(largest, std::fabs(v));
+        std::vector<float> errors;
+        const std::size_t classes = static_cast<std::size_t>(expected.dim(1));
+        for (std::size_t s = 0; s < expected.size() / classes; ++s) {
+            float worst = 0;
+            for (std::size_t i = s * classes; i < (s + 1) * classes; ++i) worst = std::max(worst, std::fabs(got.as<float>()[i] - expected.as<float>()[i]));
+            errors.push_back(worst / largest);
+        }
+        std::sort(errors.begin(), errors.end());
+        CHECK(errors[errors.size() / 2] <= r.median);
+        CHECK(errors.back() <= 5e-2f);
+    }
+}
+
+TEST_CASE("what AMD's operators compute is what the evaluator computes under the plan") {
+    small_graph g;
+    g.input("x", {2, 6, 5, 5}).output("y", {2, 8, 5, 5}).constant("w", {8, 6, 1, 1}).constant("b", {8});
+    g.node("Conv", "conv", {"x", "w", "b"}, "y");
+    const model conv = g.build();
+    std::vector<float> values(2 * 6 * 25);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i) * 1.3f) * 3;
+    const tensor x = make_tensor<float>({2, 6, 5, 5}, values);
+    for (const char* format : {"bfp16", "bfp:block=16,exponent=8,mantissa=4", "mx9", "mx6", "mx4", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "mxint8", "bf16", "fp16",
+                               "int16", "uint16", "int32", "int8", "uint8"}) {
+        INFO(format);
+        precision p{.format = format_from(format), .semantics = qk::semantics::quark};
+        precision a = p;
+        if (is_integer_format(p.format)) a.range = {-3.0f, 3.0f};
+        const calibration none;
+        const precision_plan plan = quantize(conv, precision_requests().set_default(a, p), none, {.where = placement::all}).plan;
+        const export_result r = export_model(conv, plan, {.style = export_style::amd});
+        const tensor planned = evaluator(conv, {.threads = 1}).run({{"x", x}}, plan).outputs.at("y");
+        const tensor exported = evaluator(r.exported, {.threads = 1}).run({{"x", x}}).outputs.at("y");
+        float worst = 0;
+        for (std::size_t i = 0; i < planned.size(); ++i) worst = std::max(worst, std::fabs(planned.as<float>()[i] - exported.as<float>()[i]));
+        CHECK(worst <= 1e-5f);
+    }
+}
+
+TEST_CASE("a grouped convolution's blocks run along axis 1, and the export says so") {
+    small_graph g;
+    g.input("x", {1, 4, 5, 5}).output("y", {1, 4, 5, 5}).constant("w", {4, 1, 1, 1});
+    small_graph::set(g.node("Conv", "conv", {"x", "w"}, "y"), "group", 4);
+    const calibration none;
+    const export_result r = export_model(g.build(), quantize(g.build(), precision_requests().set_default("bfp16", "bfp16"), none).plan, {.style = export_style::amd});
+    int found = 0;
+    for (const auto& n : r.exported.graph().node())
+        if (n.op_type() == "BFPQuantizeDequantize" && n.input(0) == "w") {
+            ++found;
+            CHECK(attribute_text(n).find("axis=1 ") != std::string::npos);
+        }
+    CHECK(found == 1);
+    CHECK(std::any_of(r.notes.begin(), r.notes.end(), [](const std::string& n) { return n.find("axis 1") != std::string::npos; }));
+}
+
+TEST_CASE("formats that AMD's operators lack are refused in a sentence that names tensor, format and the way out") {
+    small_graph g;
+    g.input("x", {1, 4, 5, 5}).output("y", {1, 4, 5, 5}).constant("w", {4, 4, 1, 1});
+    g.node("Conv", "conv", {"x", "w"}, "y");
+    const model m = g.build();
+    const calibration none;
+    for (const char* format : {"nvfp4", "fp6_e3m2", "fp4_e2m1", "bfp:block=8,exponent=5,mantissa=7", "mx:element=fp8_e3m4,block=32"}) {
+        INFO(format);
+        precision p{.format = format_from(format)};
+        p.range = {-1.0f, 1.0f};
+        precision w{.format = format_from(format)};
+        const precision_plan plan = quantize(m, precision_requests().set_default(p, w), none).plan;
+        std::string text;
+        try {
+            export_model(m, plan, {.style = export_style::amd});
+        } catch (const error& e) {
+            text = e.what();
+        }
+        CHECK(text.find("tensor 'x'") != std::string::npos);
+        CHECK(text.find(format) != std::string::npos);
+        CHECK(text.find("--export portable") != std::string::npos);
+    }
+    precision truncated{.format = qk::bfp16};
+    truncated.semantics.rounding = qk::rounding::toward_zero;
+    const precision_plan plan = quantize(m, precision_requests().set_default(truncated, truncated), none).plan;
+    CHECK_THROWS_WITH_AS(export_model(m, plan, {.style = export_style::amd}), doctest::Contains("half-even, half-away or half-up"), error);
+}
