@@ -75,7 +75,7 @@ void quantize(const arguments& given) {
         std::vector<std::string> gone;
         if (style.style != graph::export_style::amd) gone = graph::drop_needless_activations(bare, result.plan);
         graph::precision_plan written = result.plan;
-        const bool unsigned_codes = style.style == graph::export_style::qdq && !given.keep_int8;
+        const bool unsigned_codes = (style.style == graph::export_style::qdq || style.style == graph::export_style::qoperator) && !given.keep_int8;
         const std::size_t changed = unsigned_codes ? graph::store_activations_unsigned(written, m) : 0;
         exported = graph::export_model(bare, written, style);
         if (changed > 0)
@@ -168,7 +168,7 @@ void add_quantize(CLI::App& app, verb_result&) {
     verb->add_option("-o,--output", given->output, "the quantized model")->type_name("OUT.onnx");
     given->precision.add(*verb);
     given->data.add(*verb, false);
-    verb->add_option("--export", given->style, "qdq: integers, FP8, FP16 and BF16 in standard operators")->type_name("STYLE");
+    verb->add_option("--export", given->style, "qdq: pairs of standard operators; qoperator, qinteger: integer operators for whole layers; amd: com.amd.quark operators; docs/export.md")->type_name("STYLE");
     verb->add_option("--weights", given->weights, "packed (default): codes and scales; floats: float32, already rounded")->type_name("STORAGE");
     verb->add_flag("--keep-int8", given->keep_int8, "qdq: write int8 activations as int8 codes, not as the same values in uint8");
     verb->add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later")->type_name("P.json");

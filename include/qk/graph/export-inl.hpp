@@ -10,6 +10,8 @@
 #include "qk/graph/export.hpp"
 #include "qk/graph/export/amd.hpp"
 #include "qk/graph/export/qdq.hpp"
+#include "qk/graph/export/qinteger.hpp"
+#include "qk/graph/export/qoperator.hpp"
 #include "qk/graph/subgraphs.hpp"
 
 namespace qk::graph {
@@ -41,6 +43,8 @@ class exporter {
         switch (options.style) {
             case export_style::qdq: return std::make_unique<qdq_writer>(g_, options, result_.notes);
             case export_style::amd: return std::make_unique<amd_writer>(g_, options, result_.notes);
+            case export_style::qoperator: return std::make_unique<qoperator_writer>(g_, options, result_.notes);
+            case export_style::qinteger: return std::make_unique<qinteger_writer>(g_, options, result_.notes);
             default: throw error("this export style is not available");
         }
     }
