@@ -2,6 +2,7 @@
 // Every strategy on problems whose answer is known: no model, errors that add up over layers.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <vector>
@@ -62,6 +63,16 @@ double least_cost(const problem& p, double target) {
     return least;
 }
 
+/// The same for layers that save alike: as many of the least harmful as fit.
+double least_cost_in_order(const problem& p, double target) {
+    std::vector<double> squares;
+    for (const double h : p.harm) squares.push_back(h * h);
+    std::sort(squares.begin(), squares.end());
+    std::size_t fit = 0;
+    for (double sum = 0; fit < squares.size() && std::sqrt(sum += squares[fit]) <= target;) ++fit;
+    return p.space.cost_of(p.space.all(0)) - double(fit);
+}
+
 }  // namespace
 
 TEST_CASE("every strategy meets a target that can be met, and is never worse than the start") {
@@ -106,6 +117,22 @@ TEST_CASE("greedy goes on after a violating layer where the metric is not additi
     const search_outcome outcome = run_strategy(find_strategy("greedy"), run);
     CHECK(outcome.target_met);
     CHECK(run.space().cost_of(outcome.best.choice) <= 7.0);
+}
+
+TEST_CASE("greedy goes to where the errors add up to the target, not by halves") {
+    std::vector<double> harms;
+    for (int l = 0; l < 100; ++l) harms.push_back(0.01 * (l + 1));
+    for (const double target : {0.3, 1.0, 3.0}) {
+        problem p(harms);
+        search_run run = p.run(target);
+        const search_outcome outcome = run_strategy(find_strategy("greedy"), run);
+        CHECK(outcome.best.cost == least_cost_in_order(p, target));
+        // The wide model, each layer alone, two around the target, and those that fit alone but not on top.
+        std::size_t alone = 0;
+        for (const double h : harms) alone += h <= target;
+        const auto narrowed = static_cast<std::size_t>(std::count(outcome.best.choice.begin(), outcome.best.choice.end(), 1));
+        CHECK(p.evaluations <= 1 + 100 + 2 + (alone - narrowed));
+    }
 }
 
 TEST_CASE("exhaustive, budget and pareto find the cheapest mix of layers that save differently") {

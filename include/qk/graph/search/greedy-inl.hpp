@@ -25,35 +25,88 @@ inline bool all_ok(search_run& run, const assignment& a) {
     return run.meets_target(run.evaluate(a).metric) && run.fits_budget(run.space().cost_of(a));
 }
 
-/// The longest run of leading moves that keeps the target, found by bisection and measured at its end: the metric need not be monotone,
-/// so what bisection passes over is tried again one by one by the caller.
+/// The output error at which the metric reaches the target, read off what was measured: over a network the logarithms of the two (of
+/// decibels, the value itself) lie near a line. Nothing for accuracies, which do not move with small errors. Only a guess.
+inline std::optional<double> error_at_target(const search_run& run) {
+    const metric& m = run.measure();
+    const auto position = [&](double value) { return m.higher_is_better ? value : std::log(value); };
+    if (m.is_accuracy || !run.target || !std::isfinite(position(*run.target))) return std::nullopt;
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (const trial& t : run.history()) {
+        const double at = position(t.result.metric), error = std::log(t.result.error);
+        if (!std::isfinite(at) || !std::isfinite(error)) continue;
+        n += 1, x += at, y += error, xx += at * at, xy += at * error;
+    }
+    const double spread = n * xx - x * x;
+    if (n < 2 || !(spread > 0)) return std::nullopt;
+    const double slope = (n * xy - x * y) / spread, guess = std::exp((y + slope * (n * position(*run.target) - x)) / n);
+    return std::isfinite(guess) ? std::optional(guess) : std::nullopt;
+}
+
+/// How many leading moves probably keep the target, if the errors that they cause alone add up.
+inline std::optional<std::size_t> guess_prefix(const search_run& run, const assignment& base, const std::vector<move>& moves) {
+    const std::optional<double> limit = error_at_target(run);
+    if (!limit) return std::nullopt;
+    const search_space& space = run.space();
+    std::vector<std::vector<double>> error(space.size(), std::vector<double>(space.options.size(), 0.0));
+    for (const move& m : moves) error[m.layer][m.option] = m.error;
+    for (std::size_t count = moves.size(); count > 0; --count) {
+        const assignment a = with_moves(space, base, moves, count);
+        double sum = run.history().front().result.error;
+        for (std::size_t l = 0; l < a.size(); ++l) sum += error[l][a[l]];
+        if (sum <= *limit) return count;
+    }
+    return 1;
+}
+
+/// The longest run of leading moves that keeps the target: from a guess outwards in growing steps, then by halves, and measured at its
+/// end. The metric need not be monotone, so what this passes over is tried again one by one by the caller.
 inline std::size_t longest_prefix(search_run& run, const assignment& base, const std::vector<move>& moves) {
-    std::size_t good = 0, bad = moves.size() + 1;
-    std::size_t probe = moves.size();  // most searches first ask whether everything may be narrow
+    const std::size_t all = moves.size();
+    const std::optional<std::size_t> guess = guess_prefix(run, base, moves);
+    std::size_t good = 0, bad = all + 1, probe = guess.value_or(all), step = guess ? 1 : std::max<std::size_t>(all / 2, 1);
     while (bad - good > 1) {
-        if (run.meets_target(run.evaluate(with_moves(run.space(), base, moves, probe)).metric)) {
-            good = probe;
-        } else {
-            bad = probe;
-        }
-        probe = good + (bad - good) / 2;
+        (run.meets_target(run.evaluate(with_moves(run.space(), base, moves, probe)).metric) ? good : bad) = probe;
+        if (bad > all) probe = std::min(good + step, all);
+        else if (good == 0 && bad > step) probe = bad - step;
+        else probe = good + (bad - good) / 2;
+        step *= 2;
     }
     return good;
 }
 
-inline void greedy_narrow(search_run& run) {
+/// The moves from `first` on, one after the other, each kept if the target holds with it. What breaks the target alone, on top of `base`,
+/// is passed over. The next few are measured together, more of them the longer none was kept: they share most of the network.
+inline assignment add_one_by_one(search_run& run, const assignment& base, assignment now, const std::vector<move>& moves, std::size_t first) {
     const search_space& space = run.space();
-    const assignment wide = space.all(0);
+    std::size_t together = 4;
+    for (std::size_t i = first; i < moves.size();) {
+        std::vector<assignment> next;
+        std::vector<std::size_t> index;
+        for (; i < moves.size() && next.size() < together; ++i) {
+            assignment alone = base, a = now;
+            alone[moves[i].layer] = a[moves[i].layer] = moves[i].option;
+            if (a == now || space.cost_of(a) > space.cost_of(now) || !run.meets_target(run.evaluate(alone).metric)) continue;
+            next.push_back(std::move(a));
+            index.push_back(i);
+        }
+        const std::vector<score> scores = run.evaluate(next);
+        const auto kept = std::find_if(scores.begin(), scores.end(), [&](const score& s) { return run.meets_target(s.metric); }) - scores.begin();
+        together *= 2;
+        if (kept == static_cast<std::ptrdiff_t>(next.size())) continue;
+        now = next[static_cast<std::size_t>(kept)];
+        i = index[static_cast<std::size_t>(kept)] + 1;
+        together = 4;
+    }
+    return now;
+}
+
+inline void greedy_narrow(search_run& run) {
+    const assignment wide = run.space().all(0);
     std::vector<move> moves = measure_moves(run, wide);
     order_by_harm(moves);
     const std::size_t prefix = longest_prefix(run, wide, moves);
-    assignment now = with_moves(space, wide, moves, prefix);
-    for (std::size_t i = prefix; i < moves.size(); ++i) {
-        assignment next = now;
-        next[moves[i].layer] = moves[i].option;
-        if (space.cost_of(next) > space.cost_of(now) || next == now) continue;
-        if (run.meets_target(run.evaluate(next).metric)) now = next;
-    }
+    add_one_by_one(run, wide, with_moves(run.space(), wide, moves, prefix), moves, prefix);
 }
 
 /// From everything narrow: widen the layers that hurt most, as few as the target allows, then narrow again what proves needless.

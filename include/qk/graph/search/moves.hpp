@@ -51,6 +51,10 @@ inline void order_by_harm(std::vector<move>& moves) {
     std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.harm != b.harm ? a.harm < b.harm : a.error < b.error; });
 }
 
+inline void order_by_error(std::vector<move>& moves) {
+    std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.error < b.error; });
+}
+
 /// Ascending error for each unit of cost saved; what saves nothing comes last.
 inline void order_by_exchange(std::vector<move>& moves) {
     const auto rate = [](const move& m) {

@@ -98,15 +98,17 @@ inline const trial& knee(const std::vector<trial>& front) {
     return *best;
 }
 
-/// Prefixes of the moves ordered by error for cost saved, and knapsacks between them: the front of what was measured.
+/// Prefixes of the moves ordered by error for cost saved, and by error alone, and knapsacks between them: the front of what was measured.
 inline void pareto(search_run& run) {
     const search_space& space = run.space();
     const assignment wide = space.all(0);
     std::vector<move> moves = measure_moves(run, wide);
     const std::vector<std::vector<double>> error = error_table(space, moves);
-    order_by_exchange(moves);
     std::vector<assignment> candidates;
-    for (std::size_t k = 1; k <= moves.size(); ++k) candidates.push_back(with_moves(space, wide, moves, k));
+    for (const auto order : {order_by_error, order_by_exchange}) {
+        order(moves);
+        for (std::size_t k = 1; k <= moves.size(); ++k) candidates.push_back(with_moves(space, wide, moves, k));
+    }
     for (std::size_t o = 1; o < space.options.size(); ++o) candidates.push_back(space.all(static_cast<std::uint8_t>(o)));
     double least = space.cost_of(wide), most = least;
     for (const assignment& a : candidates) {
