@@ -21,7 +21,7 @@ namespace qk::tool {
 namespace {
 
 struct arguments {
-    std::string model, output, style = "qdq", weights = "packed", save_plan, encodings, report, log;
+    std::string model, output, style = "portable", weights = "packed", save_plan, encodings, report, log;
     bool json = false, keep_int8 = false;
     data_options data;
     precision_options precision;
@@ -75,7 +75,7 @@ void quantize(const arguments& given) {
         std::vector<std::string> gone;
         if (style.style != graph::export_style::amd) gone = graph::drop_needless_activations(bare, result.plan);
         graph::precision_plan written = result.plan;
-        const bool unsigned_codes = (style.style == graph::export_style::qdq || style.style == graph::export_style::qoperator) && !given.keep_int8;
+        const bool unsigned_codes = style.style != graph::export_style::amd && style.style != graph::export_style::qinteger && !given.keep_int8;
         const std::size_t changed = unsigned_codes ? graph::store_activations_unsigned(written, m) : 0;
         exported = graph::export_model(bare, written, style);
         if (changed > 0)
@@ -168,9 +168,9 @@ void add_quantize(CLI::App& app, verb_result&) {
     verb->add_option("-o,--output", given->output, "the quantized model")->type_name("OUT.onnx");
     given->precision.add(*verb);
     given->data.add(*verb, false);
-    verb->add_option("--export", given->style, "qdq: pairs of standard operators; qoperator, qinteger: integer operators for whole layers; amd: com.amd.quark operators; docs/export.md")->type_name("STYLE");
-    verb->add_option("--weights", given->weights, "packed (default): codes and scales; floats: float32, already rounded")->type_name("STORAGE");
-    verb->add_flag("--keep-int8", given->keep_int8, "qdq: write int8 activations as int8 codes, not as the same values in uint8");
+    verb->add_option("--export", given->style, "portable (default): every format, in standard operators or functions of them; qdq: standard pairs alone; qoperator, qinteger: integer operators for whole layers; amd: com.amd.quark operators; docs/export.md")->type_name("STYLE");
+    verb->add_option("--weights", given->weights, "packed (default): codes and scales; float: float32, already rounded")->type_name("STORAGE");
+    verb->add_flag("--keep-int8", given->keep_int8, "all styles but amd and qinteger: write int8 activations as int8 codes, not as the same values in uint8");
     verb->add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later")->type_name("P.json");
     verb->add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file, version 1.0.0")->type_name("E.json");
     verb->add_option("--report", given->report, "HTML page: what was asked, what every tensor got and why; the same as JSON beside it")->type_name("R.html");
@@ -178,7 +178,7 @@ void add_quantize(CLI::App& app, verb_result&) {
     verb->add_flag("--json", given->json, "one JSON object on standard output");
     verb->footer("Examples:\n"
                  "  qk quantize model.onnx -o int8.onnx --activation int8 --weight int8 --per-channel --calibration x.npy\n"
-                 "  qk quantize model.onnx -o mx.onnx --activation mxfp8_e4m3 --weight mxfp4 --export portable\n"
+                 "  qk quantize model.onnx -o mx.onnx --activation mxfp8_e4m3 --weight mxfp4\n"
                  "  qk quantize model.onnx -o mixed.onnx --plan requests.json --calibration x.npy --strict --report mixed.html");
     verb->callback([given] { quantize(*given); });
 }

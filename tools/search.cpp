@@ -20,7 +20,7 @@ namespace qk::tool {
 namespace {
 
 struct arguments : mix_arguments {
-    std::string strategy = "greedy", direction = "narrow", output, save_plan, cache, export_style = "qdq", weights = "packed";
+    std::string strategy = "greedy", direction = "narrow", output, save_plan, cache, export_style = "portable", weights = "packed";
     std::map<std::string, double> targets, drops;  // by metric
     std::optional<double> target_metric, budget, budget_ratio, wide_share;
     std::size_t trials = 0;
@@ -150,7 +150,7 @@ void add_search(CLI::App& app, verb_result& result) {
     verb->add_option("--seed", given->seed, "of bayesian and random")->type_name("N");
     verb->add_option("--cache", given->cache, "keep measurements here; the same search goes on where it was stopped")->type_name("FILE");
     verb->add_option("-o,--output", given->output, "write the quantized model")->type_name("OUT.onnx");
-    verb->add_option("--export", given->export_style, "qdq: integers, FP8, FP16 and BF16 in standard operators")->type_name("STYLE");
+    verb->add_option("--export", given->export_style, "portable (default): every format, in standard operators or functions of them; qdq, qoperator, qinteger, amd: docs/export.md")->type_name("STYLE");
     verb->add_option("--weights", given->weights, "packed (default) or float")->type_name("W");
     verb->add_option("--save-plan", given->save_plan, "write the chosen plan")->type_name("P.json");
     verb->footer("Strategies:" + strategies() +

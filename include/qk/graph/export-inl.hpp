@@ -9,9 +9,11 @@
 #include "qk/graph/edit.hpp"
 #include "qk/graph/export.hpp"
 #include "qk/graph/export/amd.hpp"
+#include "qk/graph/export/portable.hpp"
 #include "qk/graph/export/qdq.hpp"
 #include "qk/graph/export/qinteger.hpp"
 #include "qk/graph/export/qoperator.hpp"
+#include "qk/graph/export/shapes.hpp"
 #include "qk/graph/subgraphs.hpp"
 
 namespace qk::graph {
@@ -20,14 +22,13 @@ namespace detail {
 class exporter {
   public:
     exporter(const model& m, const precision_plan& plan, const export_options& options)
-        : source_(m), plan_(plan), result_{m, {}, m.opset(""), m.opset("")}, g_(result_.exported) {
+        : source_(m), plan_(plan), result_{m, {}, m.opset(""), m.opset("")}, g_(result_.exported), shapes_(m) {
         writer_ = make_writer(options);
     }
 
     export_result run() {
         check_plan();
         drop_initializer_inputs();
-        find_ranks();
         for (const std::string& name : tensors()) quantize(name);
         writer_->finish();
         result_.exported.reindex();
@@ -42,11 +43,12 @@ class exporter {
     std::unique_ptr<quantizer_writer> make_writer(const export_options& options) {
         switch (options.style) {
             case export_style::qdq: return std::make_unique<qdq_writer>(g_, options, result_.notes);
+            case export_style::portable: return std::make_unique<portable_writer>(g_, options, result_.notes);
             case export_style::amd: return std::make_unique<amd_writer>(g_, options, result_.notes);
             case export_style::qoperator: return std::make_unique<qoperator_writer>(g_, options, result_.notes);
             case export_style::qinteger: return std::make_unique<qinteger_writer>(g_, options, result_.notes);
-            default: throw error("this export style is not available");
         }
+        throw error("this is no export style");
     }
 
     edge edge_of(const std::string& tensor, use u) const {
@@ -73,16 +75,6 @@ class exporter {
         for (int i = inputs.size(); i-- > 0;)
             if (source_.is_constant(inputs.Get(i).name())) inputs.DeleteSubrange(i, 1), ++dropped;
         if (dropped > 0) result_.notes.push_back(std::to_string(dropped) + " graph inputs that only named initializers are no inputs any more");
-    }
-
-    void find_ranks() {
-        const auto add = [&](const auto& infos) {
-            for (const auto& v : infos)
-                if (v.type().tensor_type().has_shape()) ranks_[v.name()] = static_cast<std::size_t>(v.type().tensor_type().shape().dim_size());
-        };
-        add(source_.graph().value_info());
-        add(source_.graph().input());
-        add(source_.graph().output());
     }
 
     /// In the model's order: inputs, initializers, results of nodes.
@@ -127,9 +119,9 @@ class exporter {
         const tensor value = constant ? source_.constant(name) : tensor();
         if (constant && value.type() != data_type::float32)
             throw error("tensor '" + name + "' is " + name_of(value.type()) + "; only float32 tensors are quantized");
-        const auto rank = ranks_.find(name);
         for (const auto& [q, uses] : groups) {
-            quantized_value v{.name = name, .how = *q, .rank = constant ? value.rank() : rank == ranks_.end() ? 0 : rank->second};
+            const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
+            quantized_value v{.name = name, .how = *q, .rank = facts.rank, .length = facts.length};
             for (const use u : uses) v.guard = v.guard || (u.node >= 0 && has_float_constants(source_.graph().node(u.node)));
             std::string result;
             try {
@@ -191,7 +183,7 @@ class exporter {
     const precision_plan& plan_;
     export_result result_;
     graph_writer g_;
-    std::map<std::string, std::size_t> ranks_;
+    known_shapes shapes_;
     std::unique_ptr<quantizer_writer> writer_;
 };
 

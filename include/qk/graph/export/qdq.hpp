@@ -27,6 +27,8 @@ inline bool fills(integer f, data_type t) {
     const int width = static_cast<int>(packed_bits(t));
     return f.bits == width && qmin(f) == qmin(integer{.bits = width, .is_signed = f.is_signed}) && qmax(f) == qmax(integer{.bits = width, .is_signed = f.is_signed});
 }
+/// onnxruntime 1.31 does not hold what is far out of the range of these: it wraps around.
+constexpr bool wraps(data_type t) { return t == data_type::int2 || t == data_type::uint2; }
 inline std::optional<data_type> onnx_float8(floating f) {
     if (f == fp8_e4m3fn) return data_type::float8e4m3fn;
     if (f == fp8_e4m3fnuz) return data_type::float8e4m3fnuz;
@@ -54,12 +56,16 @@ class qdq_writer : public quantizer_writer {
             if (!is_weight && q.semantics.integer_mode != integer_mode::division) return why = "in reciprocal mode is not what QuantizeLinear computes", false;
             if (!is_weight && q.semantics.rounding != rounding::half_even) return why = "with another rounding than half-even is not what QuantizeLinear computes", false;
             if (!is_weight && q.semantics.zero_point_before) return why = "with the zero point added before rounding is not what QuantizeLinear computes", false;
+            if (!is_weight && q.scale.size() > 1 && (!fills(*f, container_of(*f).type) || wraps(container_of(*f).type))) return why = "with a scale per channel does not fill its container type", false;
+            if (!is_weight && (q.semantics.flush_inputs || q.semantics.flush_outputs)) return why = "with subnormals flushed is not what QuantizeLinear computes", false;
             if (!is_weight && q.block_size > 0) return why = "with a grid of scales on an activation of unknown shape has no QuantizeLinear form", false;
             return true;
         }
         if (const floating* f = std::get_if<floating>(&q.format)) {
-            if (onnx_float16(*f) && !has_scale(q) && (is_weight || q.semantics.rounding == rounding::half_even)) return true;
-            if (onnx_float8(*f) && !q.dynamic && (is_weight || (q.semantics.rounding == rounding::half_even && q.block_size == 0))) return true;
+            const semantics& how = q.semantics;
+            const bool as_ieee = how.rounding == rounding::half_even && !how.flush_inputs && !how.flush_outputs;
+            if (onnx_float16(*f) && !has_scale(q) && (is_weight || (as_ieee && !reference::saturates(*f, how.overflow)))) return true;
+            if (onnx_float8(*f) && !q.dynamic && (is_weight || (as_ieee && q.block_size == 0))) return true;
         }
         return why = "has no standard operator", false;
     }
@@ -71,12 +77,12 @@ class qdq_writer : public quantizer_writer {
         if (const floating* f = std::get_if<floating>(&v.how.format); f != nullptr && onnx_float16(*f)) return cast_pair(v, *onnx_float16(*f));
         const quantize_type t = type_of_codes(v);
         std::string x = v.name;
-        if (const integer* f = std::get_if<integer>(&v.how.format); f != nullptr && !fills(*f, t.codes.type)) x = clip(v, *f);
+        if (const integer* f = std::get_if<integer>(&v.how.format); f != nullptr && (!fills(*f, t.codes.type) || wraps(t.codes.type))) x = clip(v, *f);
         const parameters p = scales(v, {}, t);
         const std::string codes = g_.fresh(v.name + "_quantized");
         auto& q = g_.node("QuantizeLinear", {x, p.scale, p.zero_point}, {codes});
         set_axis(q, v, p);
-        if (t.is_float && v.how.semantics.overflow == overflow_rule::ieee) set_attribute(q, "saturate", std::int64_t{0});
+        if (t.is_float && !reference::saturates(std::get<floating>(v.how.format), v.how.semantics.overflow)) set_attribute(q, "saturate", std::int64_t{0});
         const std::string y = g_.fresh(v.name + "_dequantized");
         set_axis(g_.node("DequantizeLinear", {codes, p.scale, p.zero_point}, {y}), v, p);
         return guarded(v, y);
@@ -171,7 +177,6 @@ class qdq_writer : public quantizer_writer {
     /// Holds x where its codes are the format's: (q - zero point) * scale divides back to within an ulp of q, so rounding gives q.
     std::string clip(const quantized_value& v, integer f) {
         const quantizer& q = v.how;
-        if (q.scale.size() > 1) cannot_hold(v, "with a scale per channel does not fill its container type; use --export portable");
         g_.require_opset(11, "Clip of codes");
         const std::int64_t z = q.zero_point.empty() ? 0 : q.zero_point[0];
         const auto bound = [&](std::int64_t code, const char* stem) {

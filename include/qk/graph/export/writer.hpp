@@ -18,6 +18,7 @@ struct quantized_value {
     std::string name;
     quantizer how;
     std::size_t rank = 0;  ///< 0: not known
+    std::int64_t length = -1;  ///< of axis how.axis; -1: not known
     bool guard = false;    ///< a reader has float weights or a float bias, which DequantizeLinear before it would endanger (qdq.hpp)
 };
 

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Style portable: qdq where that holds the quantizer, else a model-local function of standard operators. docs/export.md.
+#pragma once
+
+#include "qk/graph/export/portable/functions.hpp"
+#include "qk/graph/export/qdq.hpp"
+
+namespace qk::graph::detail {
+
+class portable_writer : public quantizer_writer {
+  public:
+    portable_writer(graph_writer& g, const export_options& options, std::vector<std::string>& notes)
+        : quantizer_writer(g, options, notes), standard_(g, options, notes), functions_(g) {}
+
+    /// Whether a quantizer can be written at all; `why` says what is in the way.
+    static bool holds(const quantizer& q, bool is_weight, std::string& why) {
+        if (is_weight || is_standard(q, is_weight)) return true;
+        if (q.semantics.rounding == rounding::stochastic) return why = "is rounded stochastically, which no standard operator does", false;
+        if (q.semantics.flush_inputs || q.semantics.flush_outputs) return why = "with subnormals flushed has no standard operators", false;
+        if (q.format == qk::format(e8m0)) return why = "is a format for scales", false;
+        if (is_integer_format(q.format) && !q.dynamic && q.scale.empty()) return why = "has no scale in the plan", false;
+        return true;
+    }
+
+    std::string activation(const quantized_value& v) override {
+        std::string why;
+        if (is_standard(v.how, false)) return standard_.activation(v);
+        if (!holds(v.how, false, why)) cannot_hold(v, why);
+        return is_block_format(v.how.format) ? blocks(v) : elements(v);
+    }
+
+    std::string weight(const quantized_value& v, const tensor& value) override {
+        if (is_standard(v.how, true)) return standard_.weight(v, value);
+        return g_.constant(v.name + "_rounded", rounded(v.how, value));
+    }
+
+    void finish() override {
+        standard_.finish();
+        functions_.finish();
+    }
+
+  private:
+    /// qdq, but for integers of 2 bits, whose types would raise the opset to one that few runtimes know.
+    static bool is_standard(const quantizer& q, bool is_weight) {
+        const integer* f = std::get_if<integer>(&q.format);
+        std::string why;
+        return qdq_writer::holds(q, is_weight, why) && (f == nullptr || f->bits > 2);
+    }
+
+    onnx::NodeProto& call(const quantized_value& v, const function_key& key, const std::vector<std::string>& inputs) {
+        return g_.node(functions_.name(key), inputs, {g_.fresh(v.name + "_rounded")}, function_domain);
+    }
+
+    /// Attributes of a function that sees its input in blocks of any number.
+    void set_axis(onnx::NodeProto& n, const quantized_value& v) const {
+        const std::int64_t axis = positive_axis(v.how.axis, v.rank);
+        const bool last = axis == -1 || axis + 1 == static_cast<std::int64_t>(v.rank);
+        set_attribute(n, "axis", std::vector<std::int64_t>{axis});
+        set_attribute(n, "after", std::vector<std::int64_t>{last ? std::numeric_limits<std::int64_t>::max() : axis + 1});
+    }
+
+    /// The shape that gives whole blocks (or the one short block), if it can be told without running; else empty.
+    static std::vector<std::int64_t> blocks_of(const quantized_value& v) {
+        const std::int64_t axis = positive_axis(v.how.axis, v.rank), length = v.length;
+        const bool last = axis == -1 || axis + 1 == static_cast<std::int64_t>(v.rank);
+        const microexponent* parts = std::get_if<microexponent>(&v.how.format);
+        const std::int64_t part = parts ? parts->sub_block_size : 1;
+        if (length <= 0 || (axis < 0 && !last)) return {};
+        std::int64_t block = qk::block_size(v.how.format);
+        if (length < block) block = length;
+        if (length % block != 0 || block % part != 0) return {};
+        std::vector<std::int64_t> shape(last ? 0 : static_cast<std::size_t>(axis), 0);
+        shape.push_back(last ? -1 : length / block);
+        if (parts) shape.push_back(block / part);
+        shape.push_back(parts ? part : block);
+        shape.push_back(last ? 1 : -1);
+        return shape;
+    }
+
+    std::string blocks(quantized_value v) {
+        std::string x = v.name, shape;
+        if (v.how.flatten) {  // rows of all axes but the first
+            shape = g_.fresh(v.name + "_shape");
+            g_.node("Shape", {x}, {shape});
+            x = g_.fresh(v.name + "_rows");
+            set_attribute(g_.node("Flatten", {v.name}, {x}), "axis", std::int64_t{1});
+            v.rank = 2, v.how.axis = 1, v.length = -1;
+        }
+        const std::vector<std::int64_t> whole = blocks_of(v);
+        function_key key{.format = v.how.format, .semantics = v.how.semantics, .layout = whole.empty() ? block_layout::any_length : block_layout::whole};
+        std::vector<std::string> inputs{x};
+        if (std::holds_alternative<nvfloat>(v.how.format) && !v.how.dynamic && !v.how.scale.empty()) {
+            key.scales = 1;
+            inputs.push_back(g_.constant(v.name + "_scale", make_tensor<float>({}, std::vector<float>{v.how.scale[0]})));
+        }
+        onnx::NodeProto& n = call(v, key, inputs);
+        if (whole.empty()) set_axis(n, v);
+        else set_attribute(n, "blocks", whole);
+        const std::string y = n.output(0);
+        if (shape.empty()) return y;
+        const std::string reshaped = g_.fresh(v.name + "_rounded");
+        g_.node("Reshape", {y, shape}, {reshaped});
+        return reshaped;
+    }
+
+    std::string elements(const quantized_value& v) {
+        const quantizer& q = v.how;
+        function_key key{.format = q.format, .semantics = q.semantics, .dynamic = q.dynamic};
+        std::vector<std::string> inputs{v.name};
+        if (q.dynamic) return call(v, key, inputs).output(0);
+        if (!q.scale.empty() && (is_integer_format(q.format) || has_scale(q))) {
+            key.scales = 1;
+            key.one_scale = q.scale.size() == 1 && q.block_size == 0;
+            key.block_scales = q.block_size > 0;
+            key.block = q.block_size;
+            dims shape;
+            if (key.block_scales) {
+                shape = {static_cast<std::int64_t>(q.scale.size())};
+            } else if (!key.one_scale) {
+                const std::int64_t axis = positive_axis(q.axis, v.rank);
+                if (axis >= 0 && v.rank == 0) cannot_hold(v, "has a scale for each index of axis " + std::to_string(axis) + ", and the tensor's rank is not known; run the model through shape inference first");
+                shape.assign(axis < 0 ? static_cast<std::size_t>(-axis) : v.rank - static_cast<std::size_t>(axis), 1);
+                shape[0] = static_cast<std::int64_t>(q.scale.size());
+            }
+            inputs.push_back(g_.constant(v.name + "_scale", make_tensor<float>(shape, q.scale)));
+            if (std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; })) {
+                key.scales = 2;
+                inputs.push_back(g_.constant(v.name + "_zero_point", zero_points(q, q.zero_point.size() == 1 ? dims{} : shape)));
+            }
+        }
+        onnx::NodeProto& n = call(v, key, inputs);
+        if (key.block_scales) set_axis(n, v);
+        return n.output(0);
+    }
+
+    static tensor zero_points(const quantizer& q, const dims& shape) {
+        if (zero_point_type(std::get<integer>(q.format)) == data_type::float64)
+            return make_tensor<double>(shape, std::vector<double>(q.zero_point.begin(), q.zero_point.end()));
+        return make_tensor<float>(shape, std::vector<float>(q.zero_point.begin(), q.zero_point.end()));
+    }
+
+    qdq_writer standard_;
+    function_set functions_;
+};
+
+}  // namespace qk::graph::detail

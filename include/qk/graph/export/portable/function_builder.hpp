@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model-local function under construction: standard operators in order, constants shared by value.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "qk/graph/export/graph_writer.hpp"
+#include "qk/graph/tensor_proto.hpp"
+
+namespace qk::graph::detail {
+
+/// The domain of the functions that qk writes, and its version.
+inline constexpr const char* function_domain = "qk";
+
+/// A value inside a function: its name. Operators return the value they make.
+using operand = std::string;
+
+class function_builder {
+  public:
+    /// `opset`: of the standard operators, which must be the model's: runtimes refuse a function with another.
+    function_builder(const std::string& name, int opset, const std::string& what) : opset_(opset) {
+        proto_.set_name(name);
+        proto_.set_domain(function_domain);
+        proto_.set_doc_string(what);
+        proto_.add_opset_import()->set_version(opset);
+    }
+
+    operand input(const std::string& name) {
+        proto_.add_input(name);
+        return name;
+    }
+    /// A list of integers that every call gives as attribute `name`, as a constant.
+    operand integers_of_call(const std::string& name) {
+        proto_.add_attribute(name);
+        onnx::NodeProto& n = add("Constant", {}, name);
+        auto* a = n.add_attribute();
+        a->set_name("value_ints");
+        a->set_type(onnx::AttributeProto::INTS);
+        a->set_ref_attr_name(name);
+        return n.output(0);
+    }
+
+    operand op(const std::string& type, const std::vector<operand>& inputs, const std::string& stem = "") {
+        return add(type, inputs, stem.empty() ? type : stem).output(0);
+    }
+    operand cast(const operand& x, data_type to) {
+        onnx::NodeProto& n = add("Cast", {x}, "Cast");
+        set_attribute(n, "to", static_cast<std::int64_t>(to));
+        return n.output(0);
+    }
+    /// Reduces one axis, which stays with length 1. The axis became an input in opset 18, that of ReduceSum in 13.
+    operand reduce(const std::string& type, const operand& x, std::int64_t axis) {
+        const bool as_input = opset_ >= (type == "ReduceSum" ? 13 : 18);
+        onnx::NodeProto& n = add(type, as_input ? std::vector<operand>{x, integers({axis})} : std::vector<operand>{x}, type);
+        if (!as_input) set_attribute(n, "axes", std::vector<std::int64_t>{axis});
+        set_attribute(n, "keepdims", std::int64_t{1});
+        return n.output(0);
+    }
+    operand concat(const std::vector<operand>& parts) {
+        onnx::NodeProto& n = add("Concat", parts, "Concat");
+        set_attribute(n, "axis", std::int64_t{0});
+        return n.output(0);
+    }
+
+    operand constant(const tensor& t, const std::string& stem) {
+        std::string key = std::to_string(static_cast<int>(t.type())) + to_string(t.shape());
+        key.append(reinterpret_cast<const char*>(t.bytes()), t.size_bytes());
+        const auto [known, fresh] = constants_.try_emplace(key);
+        if (!fresh) return known->second;
+        onnx::NodeProto& n = add("Constant", {}, stem);
+        auto* a = n.add_attribute();
+        a->set_name("value");
+        a->set_type(onnx::AttributeProto::TENSOR);
+        to_proto(t, "", *a->mutable_t());
+        return known->second = n.output(0);
+    }
+    operand number(double v, data_type type) {
+        switch (type) {
+            case data_type::float64: return constant(make_tensor<double>({}, std::vector<double>{v}), "c");
+            case data_type::int64: return constant(make_tensor<std::int64_t>({}, std::vector<std::int64_t>{static_cast<std::int64_t>(v)}), "c");
+            default: return constant(make_tensor<float>({}, std::vector<float>{static_cast<float>(v)}), "c");
+        }
+    }
+    operand integers(const std::vector<std::int64_t>& v) { return constant(make_tensor<std::int64_t>({static_cast<std::int64_t>(v.size())}, v), "i"); }
+
+    onnx::FunctionProto finish(const operand& result) {
+        proto_.add_output("y");
+        auto* last = proto_.add_node();
+        last->set_op_type("Identity");
+        last->set_name(proto_.name() + "/y");
+        last->add_input(result);
+        last->add_output("y");
+        return std::move(proto_);
+    }
+
+  private:
+    onnx::NodeProto& add(const std::string& type, const std::vector<operand>& inputs, const std::string& stem) {
+        onnx::NodeProto& n = *proto_.add_node();
+        n.set_op_type(type);
+        for (const operand& i : inputs) n.add_input(i);
+        const std::string name = stem + "_" + std::to_string(++count_);
+        n.set_name(proto_.name() + "/" + name);
+        n.add_output(name);
+        return n;
+    }
+    onnx::FunctionProto proto_;
+    int opset_, count_ = 0;
+    std::map<std::string, operand> constants_;
+};
+
+}  // namespace qk::graph::detail

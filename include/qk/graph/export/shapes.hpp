@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a model says of its tensors' shapes without being run: what it declares, and what the weights of a tensor's readers imply.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "qk/graph/attribute.hpp"
+#include "qk/graph/model.hpp"
+
+namespace qk::graph::detail {
+
+/// -1: not known.
+struct axis_facts {
+    std::size_t rank = 0;      ///< 0: not known
+    std::int64_t length = -1;  ///< of the axis that was asked for
+};
+
+class known_shapes {
+  public:
+    explicit known_shapes(const model& m) : model_(m) {
+        const auto add = [&](const auto& infos) {
+            for (const auto& v : infos) {
+                if (!v.type().tensor_type().has_shape()) continue;
+                dims& d = declared_[v.name()];
+                d.clear();
+                for (const auto& one : v.type().tensor_type().shape().dim()) d.push_back(one.has_dim_value() ? one.dim_value() : -1);
+            }
+        };
+        add(m.graph().value_info());
+        add(m.graph().input());
+        add(m.graph().output());
+    }
+
+    axis_facts find(const std::string& tensor, int axis, const std::vector<model::use>& readers) const {
+        axis_facts facts;
+        if (const auto d = declared_.find(tensor); d != declared_.end()) {
+            facts.rank = d->second.size();
+            facts.length = at(d->second, axis);
+        }
+        for (const model::use u : readers) {
+            if (u.node < 0 || u.input != 0 || facts.length > 0) continue;
+            const axis_facts implied = from_reader(model_.graph().node(u.node), axis);
+            if (facts.rank == 0) facts.rank = implied.rank;
+            if (facts.rank == implied.rank || implied.rank == 0) facts.length = implied.length;
+        }
+        return facts;
+    }
+
+  private:
+    static std::int64_t at(const dims& shape, int axis) {
+        const auto rank = static_cast<int>(shape.size());
+        if (rank == 0) return -1;
+        const int i = rank == 1 ? 0 : axis < 0 ? axis + rank : axis;
+        return i >= 0 && i < rank ? shape[static_cast<std::size_t>(i)] : -1;
+    }
+    /// The first operand of a layer with constant weights.
+    axis_facts from_reader(const onnx::NodeProto& n, int axis) const {
+        if (!n.domain().empty() || n.input_size() < 2 || !model_.is_constant(n.input(1))) return {};
+        const auto number = [&](const char* name, std::int64_t otherwise) {
+            const auto* a = find_attribute(n, name);
+            return a ? a->i() : otherwise;
+        };
+        const dims weights = model_.constant(n.input(1)).shape();
+        if (n.op_type() == "Conv" || n.op_type() == "ConvTranspose") {
+            if (weights.size() < 3) return {};
+            const auto rank = static_cast<int>(weights.size());
+            const bool channels = axis == 1 || axis == 1 - rank;
+            return {weights.size(), !channels ? -1 : n.op_type() == "Conv" ? weights[1] * number("group", 1) : weights[0]};
+        }
+        if (n.op_type() == "Gemm" && weights.size() == 2) {
+            const std::int64_t inner = weights[number("transB", 0) != 0 ? 1 : 0];
+            const bool reduced = (axis < 0 ? axis + 2 : axis) == (number("transA", 0) != 0 ? 0 : 1);
+            return {2, reduced ? inner : -1};
+        }
+        if (n.op_type() == "MatMul" && weights.size() >= 2 && axis == -1) return {0, weights[weights.size() - 2]};
+        return {};
+    }
+
+    const model& model_;
+    std::map<std::string, dims> declared_;
+};
+
+}  // namespace qk::graph::detail

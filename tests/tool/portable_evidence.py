@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models written by `qk quantize --export portable`, run by ONNX Runtime (optimizer off and on) and by `qk evaluate`.
+
+usage: portable_evidence.py QK
+Quantizers alone are compared bit for bit with the native kernels (`qk evaluate --plan` on the float model): every format of the
+catalogue and others, blocks along every axis, ragged, of unknown length, every semantics and rounding that a plan can ask for.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+try:
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper
+except ImportError as missing:
+    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
+    sys.exit(0)
+
+QK = sys.argv[1]
+FOLDER = tempfile.mkdtemp(prefix="qk_portable_")
+onnxruntime.set_default_logger_severity(3)
+
+
+def qk(*arguments):
+    done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError("qk " + " ".join(map(str, arguments)) + "\n" + done.stdout + done.stderr)
+    return done.stdout
+
+
+def catalogue():
+    return [f["name"] for f in json.loads(qk("formats", "--json"))["formats"] if f["name"] not in ("e8m0", "fp32")]
+
+
+def run(model, inputs, optimizer):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = (
+        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL if optimizer else onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL)
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)
+
+
+def evaluate(model, x, count, *more):
+    out = os.path.join(FOLDER, "out")
+    np.save(os.path.join(FOLDER, "x.npy"), x)
+    qk("evaluate", model, "--inputs", os.path.join(FOLDER, "x.npy"), "--output-dir", out, "--threads", 1, "--batch", x.shape[0], *more)
+    return [np.load(os.path.join(out, f"y{i}.npy")) for i in range(count)]
+
+
+def same(a, b):
+    """Bit for bit; NaNs compare equal to NaNs, zeros with their sign."""
+    return (a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))
+
+
+def first_difference(x, got, expected):
+    at = np.argwhere(~same(got, expected))
+    i = tuple(at[0])
+    return f"{len(at)} of {x.size} differ; first at {i}: x {float(x[i]).hex()} gives {float(got[i]).hex()}, not {float(expected[i]).hex()}"
+
+
+def quantizers_alone(name, shape, declared, quantizers, x, opset=13):
+    """One model whose outputs are its input under each quantizer."""
+    nodes = [helper.make_node("Identity", ["x"], [f"y{i}"], name=f"n{i}") for i in range(len(quantizers))]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, declared)],
+                              [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, declared and [None] * len(declared)) for i in range(len(quantizers))])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = 8
+    source, plan, exported = (os.path.join(FOLDER, n) for n in ("float.onnx", "plan.json", "portable.onnx"))
+    onnx.save(model, source)
+    edges = [{"tensor": "x", "consumer": f"n{i}", "index": 0, "quantizer": q} for i, q in enumerate(quantizers)]
+    with open(plan, "w") as f:
+        json.dump({"qk": "plan", "version": 1, "tensors": {}, "edges": edges}, f)
+    qk("quantize", source, "-o", exported, "--plan", plan, "--export", "portable")
+    if declared is not None:  # the checker wants a shape of every input
+        onnx.checker.check_model(onnx.load(exported), full_check=True)
+    x = x.reshape(shape)
+    expected = evaluate(source, x, len(quantizers), "--plan", plan)
+    results = {"qk evaluate": evaluate(exported, x, len(quantizers)), "optimizer off": run(exported, {"x": x}, False), "optimizer on": run(exported, {"x": x}, True)}
+    failures = 0
+    for how, got in results.items():
+        for i, q in enumerate(quantizers):
+            if not same(got[i], expected[i]).all():
+                failures += 1
+                if failures < 30:
+                    print(f"{name}, {how}: {json.dumps(q)}: {first_difference(x, got[i], expected[i])}")
+    print(f"{name}: {len(quantizers)} quantizers on {x.size} values, {failures} failures", flush=True)
+    return failures
+
+
+def inputs(count, seed, specials):
+    """Ordinary numbers, every exponent, ties of short formats, zeros of both signs, subnormals, large numbers; Inf and NaN on request."""
+    r = np.random.default_rng(seed)
+    bits = r.integers(0, 2**32, count, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    parts = [
+        r.standard_normal(count).astype(np.float32),
+        np.where(np.isfinite(bits), bits, 1),
+        (r.integers(-2048, 2048, count) * 2.0 ** r.integers(-12, 3, count)).astype(np.float32),
+        (r.standard_normal(count) * 2.0 ** r.integers(-140, 120, count)).astype(np.float32),
+        (r.integers(-300, 300, count) * 2.0**-149).astype(np.float32),
+        np.where(r.random(count) < 0.5, 0.0, -0.0).astype(np.float32),
+        np.nextafter((2.0 ** r.integers(-20, 20, count)).astype(np.float32), np.float32(0)).astype(np.float32),
+    ]
+    # Runs of one kind, then a mixture.
+    kinds = np.where(np.arange(count) < count // 2, np.arange(count) * 14 // count % 7, r.integers(0, 7, count))
+    x = np.choose(kinds, parts).astype(np.float32)
+    if specials:
+        at = r.random(count) < 0.01
+        x[at] = r.choice(np.array([np.nan, np.inf, -np.inf], np.float32), at.sum())
+    return x
+
+
+def scaled(format_name, scale=0.05):
+    """Integers need a scale."""
+    q = {"format": format_name}
+    if "int" in format_name and not format_name.startswith(("mx", "nv")):
+        q["scale"] = [scale]
+    return q
+
+
+def main():
+    failures = 0
+    names = catalogue()
+    more = ["bfp:block=16,exponent=8,mantissa=4", "bfp:block=7,exponent=5,mantissa=3", "bfp:block=8,exponent=8,mantissa=23", "bfp:block=8,exponent=8,mantissa=5,bump",
+            "mx:element=fp8_e4m3fn,block=16", "mx:element=int4,block=8", "mx:element=fp8_e5m2fnuz,block=32", "mx:element=float:exponent=5,mantissa=1,block=32",
+            "microexponent:block=12,sub_block=3,mantissa=5", "microexponent:block=10,sub_block=4,mantissa=3,shift=2", "nvfp:block=8",
+            "float:exponent=5,mantissa=6", "float:exponent=8,mantissa=3", "float:exponent=3,mantissa=3,special=fn", "float:exponent=4,mantissa=2,special=fnuz", "float:exponent=6,mantissa=9",
+            "int:bits=3", "int:bits=5,signed=0", "int8:narrow", "int:bits=12", "int:bits=24"]
+    formats = [scaled(n) for n in names + more]
+    blocks = [q for q in formats if q["format"].startswith(("mx", "bfp", "micro", "nv"))]
+    finite, special = inputs(64 * 96, 1, False), inputs(64 * 96, 2, True)
+    failures += quantizers_alone("every format", (64, 96), ["N", 96], formats, finite)
+    failures += quantizers_alone("blocks with NaN and Inf", (64, 96), ["N", 96], blocks, special)
+    x = inputs(6 * 20 * 3 * 5, 3, False)
+    on_axes = [dict(q, axis=a) for q in blocks for a in (0, 1, 2, 3, -2)]
+    failures += quantizers_alone("blocks along every axis, shape known but for the batch", (6, 20, 3, 5), ["N", 20, 3, 5], on_axes, x)
+    failures += quantizers_alone("blocks along every axis, shape unknown", (6, 20, 3, 5), ["N", "C", "H", "W"], on_axes, x)
+    failures += quantizers_alone("rank unknown", (6, 20, 3, 5), None, [dict(q, axis=a) for q in blocks for a in (-1, -3)], x)
+    for length in (1, 5, 32, 77):
+        failures += quantizers_alone(f"vectors of {length}", (length,), [length], blocks, inputs(length, length, False))
+    print(f"{failures} failures")
+    return 1 if failures else 0
+
+
+sys.exit(main())
