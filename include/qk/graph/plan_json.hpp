@@ -66,5 +66,7 @@ approach parse_approach(std::string_view name);
 }  // namespace qk::graph
 
 #ifndef QK_GRAPH_COMPILED
+#include "qk/graph/plan_check-inl.hpp"
 #include "qk/graph/plan_json-inl.hpp"
+#include "qk/graph/precision_json-inl.hpp"
 #endif

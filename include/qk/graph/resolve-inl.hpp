@@ -5,11 +5,11 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <optional>
-#include <set>
+#include <utility>
 
 #include "qk/graph/format_text.hpp"
 #include "qk/graph/resolve.hpp"
+#include "qk/graph/resolve_wishes-inl.hpp"
 
 namespace qk::graph {
 
@@ -25,23 +25,15 @@ QK_GRAPH_INLINE bool is_violation(const plan_note& n) {
 
 namespace detail {
 
-/// What a place was asked to be, and by whom. sequence -1: by the default.
-struct wish {
-    const precision* what = nullptr;
-    int sequence = -1;
-    const request* who = nullptr;
-    std::string why{};
-    bool asked() const { return sequence >= 0; }
-};
-
+/// Second half: wishes on places become precisions of edges.
 class resolver {
   public:
-    resolver(const layer_view& layers, const std::vector<request>& requests, const resolve_options& options)
-        : layers_(layers), model_(layers.source()), requests_(requests), options_(options),
-          inputs_(layers.nodes().size()), weights_(layers.nodes().size()), biases_(layers.nodes().size()) {}
+    resolver(const layer_view& layers, wishes asked, const resolve_options& options)
+        : layers_(layers), model_(layers.source()), options_(options), asked_(std::move(asked)) {
+        result_.notes = std::move(asked_.notes);
+    }
 
     resolution run() {
-        for (std::size_t r = 0; r < requests_.size(); ++r) enter(requests_[r], static_cast<int>(r));
         propagate_forward();
         const int count = model_.graph().node_size();
         for (int n = count - 1; n >= 0; --n) {
@@ -63,169 +55,6 @@ class resolver {
         result_.notes.push_back({what, std::move(subject), std::move(text), std::move(origin)});
     }
 
-    // Entering requests -----------------------------------------------------------------------------------------------------
-
-    void enter(const request& r, int sequence) {
-        switch (r.scope) {
-            case scope::everything:
-                if (has(r.role, role::input) || has(r.role, role::output)) default_input_ = &r.what;
-                if (has(r.role, role::weight)) default_weight_ = &r.what;
-                if (has(r.role, role::bias)) default_bias_ = &r.what;
-                return;
-            case scope::model_input:
-            case scope::model_output: {
-                const bool in = r.scope == scope::model_input;
-                const auto& list = in ? model_.inputs() : model_.outputs();
-                if (r.index < 0 || static_cast<std::size_t>(r.index) >= list.size())
-                    return note(kind::unmatched, describe(r), "the model has " + std::to_string(list.size()) + (in ? " inputs" : " outputs") +
-                                ", counted from 0", r.origin);
-                const std::string& name = list[static_cast<std::size_t>(r.index)].name;
-                if (in) want(tensors_[name], {&r.what, sequence, &r, describe(r)}, "tensor '" + name + "'");
-                else want(outputs_[r.index], {&r.what, sequence, &r, describe(r)}, "model output '" + name + "'");
-                return;
-            }
-            case scope::tensor: return enter_tensor(r, sequence);
-            default: break;
-        }
-        const std::vector<int> found = matches(r);
-        if (found.empty()) return;
-        // A list of layers means its layers; one name or one type means exactly that.
-        const bool loose = r.scope == scope::group || r.scope == scope::subgraph || (r.scope == scope::layer && (is_glob(r.name) || found.size() > 1));
-        const bool exclusion = is_identity(r.what.format);
-        for (const int n : found) {
-            const layer_kind k = info(n).kind;
-            if (loose && !exclusion && k != layer_kind::compute && (k != layer_kind::neighbour || !is_integer_format(r.what.format))) continue;
-            enter_node(r, sequence, n);
-        }
-    }
-
-    void enter_tensor(const request& r, int sequence) {
-        std::vector<std::string> found, all;
-        for (const value_info& i : model_.inputs()) all.push_back(i.name);
-        for (const auto& i : model_.graph().initializer()) all.push_back(i.name());
-        for (const auto& n : model_.graph().node())
-            for (const std::string& o : n.output())
-                if (!o.empty()) all.push_back(o);
-        for (const std::string& name : all)
-            if (name == r.name || (is_glob(r.name) && glob_match(r.name, name))) found.push_back(name);
-        if (found.empty()) return note(kind::unmatched, describe(r), "no tensor has that name." + did_you_mean(r.name, all), r.origin);
-        for (const std::string& name : found) {
-            if (!layers_.is_float(name)) {
-                if (!is_glob(r.name)) note(kind::unrealised, describe(r), "the tensor does not hold float32", r.origin);
-                continue;
-            }
-            want(tensors_[name], {&r.what, sequence, &r, describe(r)}, "tensor '" + name + "'");
-        }
-    }
-
-    /// One node's share of a layer request; remembers whether anything of it could be asked.
-    void enter_node(const request& r, int sequence, int n) {
-        const std::size_t at = static_cast<std::size_t>(n);
-        const std::string subject = "layer '" + node(n).name() + "'";
-        const auto has_part = [&](part p) { return std::find(info(n).parts.begin(), info(n).parts.end(), p) != info(n).parts.end(); };
-        const wish w{&r.what, sequence, &r, describe(r)};
-        bool realised = false;
-        if (has(r.role, role::input) && has_part(part::input)) {
-            realised = true;
-            // What a Relu or Clip reads is not a place of its own: the format stands behind it.
-            if (info(n).kind == layer_kind::activation && !is_identity(r.what.format)) {
-                if (node(n).output_size() > 0) want(tensors_[node(n).output(0)], w, "tensor '" + node(n).output(0) + "'");
-                note(kind::moved, subject, "quantized behind the " + node(n).op_type() + ", which is fused with the node before it", r.origin);
-            } else {
-                want(inputs_[at], w, subject + " input");
-            }
-        }
-        if (has(r.role, role::output)) {
-            for (const std::string& o : node(n).output()) {
-                if (o.empty() || !layers_.is_float(o)) continue;
-                realised = true;
-                std::string target = o;
-                if (const int relu = layers_.fused_activation(o); relu >= 0 && node(relu).output_size() > 0) {
-                    target = node(relu).output(0);
-                    if (r.role == role::output) note(kind::moved, "tensor '" + o + "'", "its format stands behind the " + node(relu).op_type() + ", on '" + target + "'", r.origin);
-                }
-                if (has(r.role, role::input)) weak_[target] = w;
-                else want(tensors_[target], w, "tensor '" + target + "'");
-            }
-        }
-        if (has(r.role, role::weight)) {
-            if (has_part(part::weight)) realised = true, want(weights_[at], w, subject + " weight");
-        }
-        if (has(r.role, role::bias)) {
-            if (has_part(part::bias)) realised = true, want(biases_[at], w, subject + " bias");
-        }
-        if (!realised && !is_identity(r.what.format) && r.scope == scope::layer && !is_glob(r.name))
-            note(kind::unrealised, subject, "the " + node(n).op_type() + " has no " + name_of(r.role) + " that holds float32", r.origin);
-    }
-
-    void want(wish& place, wish w, const std::string& subject) {
-        if (place.asked() && place.who != w.who && !(*place.what == *w.what)) {
-            const request &a = *place.who, &b = *w.who;
-            const bool same = a.scope == b.scope && a.name == b.name && a.end == b.end && a.index == b.index;
-            note(same ? kind::contradictory : kind::overridden, subject,
-                 "asked to be " + to_string(a.what.format) + " (" + a.origin + ": " + describe(a) + ") and later " + to_string(b.what.format) + " (" +
-                     b.origin + ": " + describe(b) + "): the later one counts", a.origin);
-        }
-        if (w.sequence >= place.sequence) place = std::move(w);
-    }
-
-    std::vector<int> matches(const request& r) {
-        std::vector<int> found;
-        std::vector<std::string> names;
-        const int count = model_.graph().node_size();
-        if (r.scope == scope::op_type) {
-            for (int n = 0; n < count; ++n) {
-                if (node(n).op_type() == r.name) found.push_back(n);
-                names.push_back(node(n).op_type());
-            }
-            if (found.empty()) note(kind::unmatched, describe(r), "the model has no operator of that type." + did_you_mean(r.name, names), r.origin);
-            return found;
-        }
-        for (int n = 0; n < count; ++n) names.push_back(node(n).name());
-        if (r.scope == scope::subgraph) {
-            for (const std::string* end : {&r.name, &r.end})
-                if (model_.node_index(*end) < 0) note(kind::unmatched, describe(r), "no layer '" + *end + "'." + did_you_mean(*end, names), r.origin);
-            const int start = model_.node_index(r.name), end = model_.node_index(r.end);
-            if (start < 0 || end < 0) return {};
-            found = between(start, end);
-            if (found.empty()) note(kind::unmatched, describe(r), "'" + r.end + "' does not depend on '" + r.name + "'", r.origin);
-            return found;
-        }
-        const auto in_group = [&](const std::string& name) {
-            return name == r.name || (name.size() > r.name.size() && name.starts_with(r.name) &&
-                                      (std::string_view("/._:").find(name[r.name.size()]) != std::string_view::npos || r.name.ends_with('/')));
-        };
-        if (r.scope == scope::layer) {
-            for (int n = 0; n < count; ++n)
-                if (node(n).name() == r.name || (is_glob(r.name) && glob_match(r.name, node(n).name()))) found.push_back(n);
-        }
-        if (found.empty() && !is_glob(r.name))  // "layer1" may be a group without having been called one
-            for (int n = 0; n < count; ++n)
-                if (in_group(node(n).name())) found.push_back(n);
-        if (found.empty()) note(kind::unmatched, describe(r), "no layer has that name." + did_you_mean(r.name, names), r.origin);
-        return found;
-    }
-
-    /// Nodes that depend on `start` and that `end` depends on, both included.
-    std::vector<int> between(int start, int end) const {
-        std::set<int> after{start};
-        for (int n = start; n < model_.graph().node_size(); ++n)
-            if (after.contains(n))
-                for (const std::string& o : node(n).output())
-                    for (const auto& u : model_.uses(o))
-                        if (u.node >= 0) after.insert(u.node);
-        std::set<int> before{end};
-        for (int n = end; n >= 0; --n)
-            if (before.contains(n))
-                for (const std::string& i : node(n).input())
-                    if (const int p = model_.producer(i); p >= 0) before.insert(p);
-        std::vector<int> both;
-        std::set_intersection(after.begin(), after.end(), before.begin(), before.end(), std::back_inserter(both));
-        return both;
-    }
-
-    // From places to edges ---------------------------------------------------------------------------------------------------
-
     static bool moves(const precision& p) { return !is_block_format(p.format) && !p.dynamic && p.scale.size() <= 1; }
 
     /// Rule 4 for what was asked of a tensor: the tensors that its values move into follow, unless they were asked something later.
@@ -233,12 +62,12 @@ class resolver {
         for (int n = 0; n < model_.graph().node_size(); ++n) {
             if (info(n).kind != layer_kind::mover || node(n).input_size() == 0) continue;
             wish from;
-            if (const auto t = tensors_.find(node(n).input(0)); t != tensors_.end()) from = t->second;
-            if (inputs_[static_cast<std::size_t>(n)].sequence > from.sequence) from = inputs_[static_cast<std::size_t>(n)];
+            if (const auto t = asked_.tensors.find(node(n).input(0)); t != asked_.tensors.end()) from = t->second;
+            if (asked_.inputs[static_cast<std::size_t>(n)].sequence > from.sequence) from = asked_.inputs[static_cast<std::size_t>(n)];
             if (!from.asked() || !moves(*from.what)) continue;
             for (const std::string& o : node(n).output()) {
                 if (o.empty() || !layers_.is_float(o)) continue;
-                wish& to = tensors_[o];
+                wish& to = asked_.tensors[o];
                 if (to.sequence > from.sequence) continue;
                 to = from;
                 to.why = from.why + ", through " + node(n).op_type() + " '" + node(n).name() + "'";
@@ -262,40 +91,40 @@ class resolver {
 
     /// What the default says of a node's inputs; nullptr: nothing.
     const precision* default_of(int n) const {
-        if (default_input_ == nullptr || options_.how == approach::weight_only || is_identity(default_input_->format)) return nullptr;
+        if (asked_.default_input == nullptr || options_.how == approach::weight_only || is_identity(asked_.default_input->format)) return nullptr;
         const layer_kind k = info(n).kind;
-        if (options_.where == placement::every) return default_input_;
+        if (options_.where == placement::every) return asked_.default_input;
         if (options_.where == placement::all) {
             const bool fused = k == layer_kind::activation && model_.producer(node(n).input(0)) >= 0 && layers_.fused_activation(node(n).input(0)) == n;
-            return fused ? nullptr : default_input_;
+            return fused ? nullptr : asked_.default_input;
         }
-        if (k == layer_kind::compute) return default_input_;
-        if (k != layer_kind::neighbour || !is_integer_format(default_input_->format) || options_.how == approach::dynamic) return nullptr;
+        if (k == layer_kind::compute) return asked_.default_input;
+        if (k != layer_kind::neighbour || !is_integer_format(asked_.default_input->format) || options_.how == approach::dynamic) return nullptr;
         for (const std::string& o : node(n).output())
             if (!read_as_integer(o)) return nullptr;
-        return default_input_;
+        return asked_.default_input;
     }
 
     /// The precision of every input of a node, before shared tensors are settled.
     void choose_inputs(int n) {
         const std::size_t at = static_cast<std::size_t>(n);
         const auto& parts = info(n).parts;
-        wish input = inputs_[at];
+        wish input = asked_.inputs[at];
         if (!input.asked())
             if (const precision* p = default_of(n)) input = {p, -1, nullptr, "default"};
-        wish weight = weights_[at];
+        wish weight = asked_.weights[at];
         const bool excluded = input.asked() && is_identity(input.what->format);
-        if (!weight.asked() && info(n).kind == layer_kind::compute && default_weight_ != nullptr) weight = {default_weight_, -1, nullptr, "default"};
+        if (!weight.asked() && info(n).kind == layer_kind::compute && asked_.default_weight != nullptr) weight = {asked_.default_weight, -1, nullptr, "default"};
         // A mover follows what it makes (rule 4), so that integer kernels meet the same scale on both sides.
         if (info(n).kind == layer_kind::mover && !input.asked())
             if (const precision* p = widest_made(n)) input = {p, -1, nullptr, "moves its values on to readers of that format"};
         for (std::size_t i = 0; i < parts.size(); ++i) {
             const std::string& name = node(n).input(static_cast<int>(i));
             if (parts[i] == part::none) continue;
-            wish w = parts[i] == part::weight ? weight : parts[i] == part::bias ? biases_[at] : input;
-            const auto t = tensors_.find(name);
+            wish w = parts[i] == part::weight ? weight : parts[i] == part::bias ? asked_.biases[at] : input;
+            const auto t = asked_.tensors.find(name);
             const bool fused_here = info(n).kind == layer_kind::activation;
-            if (t != tensors_.end() && t->second.asked() && !(fused_here && layers_.fused_activation(name) == n && model_.producer(name) >= 0)) {
+            if (t != asked_.tensors.end() && t->second.asked() && !(fused_here && layers_.fused_activation(name) == n && model_.producer(name) >= 0)) {
                 if (w.asked() && !(*w.what == *t->second.what)) {
                     const bool later = t->second.sequence > w.sequence;
                     const wish &loser = later ? w : t->second, &winner = later ? t->second : w;
@@ -307,7 +136,7 @@ class resolver {
             }
             const edge e{name, node(n).name(), static_cast<int>(i)};
             if (parts[i] == part::bias && !w.asked()) {
-                if (default_bias_ != nullptr) w = {default_bias_, -1, nullptr, "default"};
+                if (asked_.default_bias != nullptr) w = {asked_.default_bias, -1, nullptr, "default"};
                 else if (!excluded) {
                     result_.edges[e] = {nullptr, part::bias, n, -1, true, "follows its layer", {}};
                     continue;
@@ -338,10 +167,10 @@ class resolver {
             const edge e{tensor, u.node < 0 ? std::string() : node(u.node).name(), u.input};
             if (u.node < 0) {
                 wish w;
-                if (const auto o = outputs_.find(u.input); o != outputs_.end()) w = o->second;
-                if (const auto t = tensors_.find(tensor); t != tensors_.end() && t->second.sequence > w.sequence) w = t->second;
-                if (!w.what && options_.where != placement::layers && options_.how == approach::static_ranges && default_input_)
-                    w = {default_input_, -1, nullptr, "default"};
+                if (const auto o = asked_.outputs.find(u.input); o != asked_.outputs.end()) w = o->second;
+                if (const auto t = asked_.tensors.find(tensor); t != asked_.tensors.end() && t->second.sequence > w.sequence) w = t->second;
+                if (!w.what && options_.where != placement::layers && options_.how == approach::static_ranges && asked_.default_input)
+                    w = {asked_.default_input, -1, nullptr, "default"};
                 if (w.what && !is_identity(w.what->format))
                     result_.edges[e] = {w.what, part::input, -1, w.sequence, false, w.why, w.who ? w.who->origin : ""};
                 continue;
@@ -377,20 +206,20 @@ class resolver {
             if (layers_.fused_activation(node(p).input(0)) != p) return;
             p = model_.producer(node(p).input(0));
         }
-        if (p < 0 || node(p).op_type() != "Conv" || info(p).kind != layer_kind::compute || tensors_.contains(tensor)) return;
-        const wish& own = inputs_[static_cast<std::size_t>(p)];
-        const wish& weight = weights_[static_cast<std::size_t>(p)];
+        if (p < 0 || node(p).op_type() != "Conv" || info(p).kind != layer_kind::compute || asked_.tensors.contains(tensor)) return;
+        const wish& own = asked_.inputs[static_cast<std::size_t>(p)];
+        const wish& weight = asked_.weights[static_cast<std::size_t>(p)];
         const auto small = [](const precision* f) {
             const integer* i = f == nullptr ? nullptr : std::get_if<integer>(&f->format);
             return i != nullptr && i->bits <= 8 && !f->dynamic;
         };
         const precision* in = own.asked() ? own.what : default_of(p);
-        if (!small(in) || !small(weight.asked() ? weight.what : default_weight_)) return;
+        if (!small(in) || !small(weight.asked() ? weight.what : asked_.default_weight)) return;
         if (shared == nullptr) shared = in;
         if (!small(shared)) return;
         std::vector<std::pair<edge, int>> missing;
         for (const auto& u : model_.uses(tensor)) {
-            if (u.node < 0 || inputs_[static_cast<std::size_t>(u.node)].asked()) return;  // asked for something of its own
+            if (u.node < 0 || asked_.inputs[static_cast<std::size_t>(u.node)].asked()) return;  // asked for something of its own
             const auto& parts = info(u.node).parts;
             const auto i = static_cast<std::size_t>(u.input);
             if (i >= parts.size() || parts[i] != part::input) continue;
@@ -402,8 +231,8 @@ class resolver {
     }
 
     void give_weak(const std::string& tensor) {
-        const auto w = weak_.find(tensor);
-        if (w == weak_.end() || is_identity(w->second.what->format)) return;
+        const auto w = asked_.weak.find(tensor);
+        if (w == asked_.weak.end() || is_identity(w->second.what->format)) return;
         for (const auto& u : model_.uses(tensor)) {
             const edge e{tensor, u.node < 0 ? std::string() : node(u.node).name(), u.input};
             if (result_.edges.contains(e)) continue;
@@ -411,7 +240,7 @@ class resolver {
                 const auto& parts = info(u.node).parts;
                 const auto i = static_cast<std::size_t>(u.input);
                 if (i >= parts.size() || parts[i] != part::input) continue;
-                if (inputs_[static_cast<std::size_t>(u.node)].asked()) continue;  // its reader was asked to be float32
+                if (asked_.inputs[static_cast<std::size_t>(u.node)].asked()) continue;  // its reader was asked to be float32
             }
             result_.edges[e] = {w->second.what, part::input, u.node, w->second.sequence, false, w->second.why, w->second.who->origin};
         }
@@ -419,7 +248,7 @@ class resolver {
 
     /// Tensor requests that no edge took: the tensor has no reader that could be quantized.
     void report_unrealised() {
-        for (const auto& [name, w] : tensors_) {
+        for (const auto& [name, w] : asked_.tensors) {
             if (!w.asked() || is_identity(w.what->format)) continue;
             const bool used = std::any_of(result_.edges.lower_bound({name, "", 0}), result_.edges.end(),
                                           [&name = name](const auto& e) { return e.first.tensor == name; });
@@ -429,22 +258,15 @@ class resolver {
 
     const layer_view& layers_;
     const model& model_;
-    const std::vector<request>& requests_;
     resolve_options options_;
-    const precision* default_input_ = nullptr;
-    const precision* default_weight_ = nullptr;
-    const precision* default_bias_ = nullptr;
-    std::vector<wish> inputs_, weights_, biases_;  // by node
-    std::map<std::string, wish> tensors_;          // asked of the tensor itself
-    std::map<std::string, wish> weak_;             // asked of a layer's activations, for what it makes
-    std::map<int, wish> outputs_;                  // of the model
+    wishes asked_;
     resolution result_;
 };
 
 }  // namespace detail
 
 QK_GRAPH_INLINE resolution resolve(const layer_view& layers, const std::vector<request>& requests, const resolve_options& options) {
-    return detail::resolver(layers, requests, options).run();
+    return detail::resolver(layers, detail::wish_collector(layers).collect(requests), options).run();
 }
 
 }  // namespace qk::graph
