@@ -265,7 +265,7 @@ TEST_CASE("sparse tensors become dense") {
     s.set_dims(1, 2);
     CHECK(has(message([&] { to_tensor(s); }), "outside"));
     s.set_dims(0, std::int64_t{1} << 38);
-    CHECK(has(message([&] { to_tensor(s); }), "2 GB"));
+    CHECK(has(message([&] { to_tensor(s); }), "bytes when dense"));
 }
 
 TEST_CASE("external data comes from the model's folder only") {

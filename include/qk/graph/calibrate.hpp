@@ -17,6 +17,7 @@ struct calibrate_options {
     bool moving_average = false;     ///< also average = (1 - weight) * average + weight * range, sample after sample
     double average_weight = 0.01;
     std::set<std::string> tensors{}; ///< only these; empty: every float32 activation
+    run_limits limits{};
 };
 
 /// Runs the model in float32 and remembers each activation's range and histogram; activations themselves are not kept.

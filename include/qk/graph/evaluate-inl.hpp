@@ -13,7 +13,7 @@
 namespace qk::graph {
 
 struct evaluator::state {
-    state(const model& m, evaluate_options o) : run(m, o.threads), options(o) { run.shared.plain_kernels = o.plain_kernels; }
+    state(const model& m, evaluate_options o) : run(m, o.threads, o.limits), options(o) { run.shared.plain_kernels = o.plain_kernels; }
     execute::runner run;
     evaluate_options options;
 };

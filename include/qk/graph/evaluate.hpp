@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "qk/graph/config.hpp"
+#include "qk/graph/limits.hpp"
 #include "qk/graph/model.hpp"
 #include "qk/graph/plan.hpp"
 #include "qk/graph/tensor.hpp"
@@ -21,6 +22,7 @@ struct evaluate_options {
     int threads = 0;  ///< 0: one per core
     int batch = 0;    ///< samples handed to one run; 0: chosen here. Bits do not depend on it for models that do not mix samples
     bool plain_kernels = false;  ///< Eigen even where oneDNN is there: what the fast path is compared with
+    run_limits limits{};
 };
 
 /// What the evaluator tells while it runs; called from several threads, once per sample chunk and tensor, before quantization.

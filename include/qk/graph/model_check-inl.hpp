@@ -190,7 +190,7 @@ class function_sizes {
     }
 
   private:
-    static constexpr std::size_t most = 10'000'000, deepest = 200, busy = std::numeric_limits<std::size_t>::max();
+    static constexpr std::size_t most = 1'000'000, deepest = 200, busy = std::numeric_limits<std::size_t>::max();
     struct entry {
         const onnx::FunctionProto* function;
         std::size_t size;  ///< 0: not known yet

@@ -31,7 +31,7 @@ inline constexpr int oldest_opset = 1, newest_opset = 28;
 
 /// Sorts the nodes of the graph, its subgraphs and the model's functions, names them, and writes the domain "ai.onnx" as "".
 /// Throws error (without the file's name) for: no graph, opsets out of range, duplicate or missing tensors, cycles, data that does not
-/// fit its shape, functions that call themselves or would grow beyond ten million nodes.
+/// fit its shape, functions that call themselves or would grow beyond a million nodes.
 void check_and_sort(onnx::ModelProto& m);
 
 /// Names that a graph reads from outside itself, subgraphs included.

@@ -43,11 +43,12 @@ QK_GRAPH_INLINE tensor to_tensor(const onnx::TensorProto& proto, const std::file
 }
 
 QK_GRAPH_INLINE tensor to_tensor(const onnx::SparseTensorProto& proto) {
-    constexpr std::size_t most = std::size_t{1} << 31;
     const std::string who = "sparse " + detail::quoted_name(proto.values());
     const tensor values = to_tensor(proto.values()), indices = to_tensor(proto.indices());
     const dims shape(proto.dims().begin(), proto.dims().end());
-    if (element_count(shape) * size_of(values.type()) > most) throw error(who + ": more than 2 GB when dense");
+    // A few bytes must not become gigabytes.
+    const std::size_t most = std::min(std::size_t{1} << 31, std::max(std::size_t{1} << 24, 4096 * values.size_bytes()));
+    if (element_count(shape) * size_of(values.type()) > most) throw error(who + ": more than " + std::to_string(most) + " bytes when dense");
     const std::size_t count = values.size(), rank = shape.size();
     const bool linear = indices.rank() == 1;
     if (indices.type() != data_type::int64 || values.rank() != 1 || indices.size() != (linear ? count : count * rank))

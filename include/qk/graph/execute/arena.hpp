@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "qk/graph/limits.hpp"
 #include "qk/graph/op.hpp"
 
 namespace qk::graph::execute {
@@ -17,8 +18,9 @@ namespace qk::graph::execute {
 /// released on any thread, and may outlive the arena.
 class arena : public allocator {
   public:
-    arena() : core_(std::make_shared<core>()) {}
+    explicit arena(std::shared_ptr<memory_budget> budget) : core_(std::make_shared<core>()) { core_->budget = std::move(budget); }
 
+    /// Throws error beyond the budget, before the memory is taken.
     std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
         const int c = class_of(bytes);
         std::byte* p = nullptr;
@@ -29,6 +31,7 @@ class arena : public allocator {
                 p = list.back();
                 list.pop_back();
             } else {
+                core_->budget->take(size_of_class(c));
                 core_->held += size_of_class(c);
             }
         }
@@ -59,7 +62,9 @@ class arena : public allocator {
         std::mutex mutex;
         std::array<std::vector<std::byte*>, 160> free;
         std::size_t held = 0;
+        std::shared_ptr<memory_budget> budget;
         ~core() {
+            budget->give(held);
             for (auto& list : free)
                 for (std::byte* p : list) ::operator delete(p, std::align_val_t{64});
         }

@@ -53,16 +53,14 @@ inline tensor converted(const tensor& t, bool to_last, allocator& memory) {
 inline void pool_channels_last(const float* x, std::size_t n, std::size_t c, const ops::window& w, bool mean, bool count_padding, float* y) {
     const std::int64_t h = w.input[0], width = w.input[1];
     for (std::size_t b = 0; b < n; ++b)
-        for (std::int64_t i = 0; i < w.output[0]; ++i)
+        for (std::int64_t i = 0; i < w.output[0]; ++i) {
+            const ops::tap_range down = ops::taps_of(w, 0, i);
             for (std::int64_t j = 0; j < w.output[1]; ++j, y += c) {
+                const ops::tap_range across = ops::taps_of(w, 1, j);
                 std::fill(y, y + c, mean ? 0.0f : -std::numeric_limits<float>::infinity());
-                std::int64_t taps = 0, padded = 0;
-                for (std::int64_t p = 0; p < w.kernel[0]; ++p)
-                    for (std::int64_t q = 0; q < w.kernel[1]; ++q) {
+                for (std::int64_t p = down.begin; p < down.end; ++p)
+                    for (std::int64_t q = across.begin; q < across.end; ++q) {
                         const std::int64_t r = i * w.stride[0] - w.pad_begin[0] + p * w.dilation[0], s = j * w.stride[1] - w.pad_begin[1] + q * w.dilation[1];
-                        padded += r < h + w.pad_end[0] && s < width + w.pad_end[1];
-                        if (r < 0 || r >= h || s < 0 || s >= width) continue;
-                        ++taps;
                         const float* in = x + (b * static_cast<std::size_t>(h * width) + static_cast<std::size_t>(r * width + s)) * c;
                         if (mean)
                             for (std::size_t k = 0; k < c; ++k) y[k] += in[k];
@@ -70,10 +68,11 @@ inline void pool_channels_last(const float* x, std::size_t n, std::size_t c, con
                             for (std::size_t k = 0; k < c; ++k) y[k] = y[k] < in[k] ? in[k] : y[k];
                     }
                 if (mean) {
-                    const auto count = static_cast<float>(std::max<std::int64_t>(count_padding ? padded : taps, 1));
+                    const auto count = static_cast<float>(std::max<std::int64_t>(count_padding ? down.padded * across.padded : down.size() * across.size(), 1));
                     for (std::size_t k = 0; k < c; ++k) y[k] /= count;
                 }
             }
+        }
 }
 
 /// Mean over all places; sums in double.

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "qk/graph/execute/network.hpp"
+#include "qk/graph/model_check.hpp"
 #include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::execute {
@@ -27,7 +28,7 @@ struct scope {
 class builder {
   public:
     explicit builder(const model& m) {
-        for (const auto& f : m.proto().functions()) functions_[f.domain() + ":" + f.name()] = &f;
+        for (const auto& f : m.proto().functions()) functions_[function_key(domain_of(f.domain()), f.name(), overload_of(f))] = &f;
         for (const auto& o : m.proto().opset_import()) {
             auto& v = model_versions_[domain_of(o.domain())];
             v = std::max(v, static_cast<int>(o.version()));
@@ -45,6 +46,7 @@ class builder {
 
   private:
     static std::string domain_of(const std::string& d) { return d == "ai.onnx" ? "" : d; }
+    static std::string function_key(const std::string& domain, const std::string& name, const std::string& overload) { return domain + ":" + name + ":" + overload; }
 
     static int new_value(network& net, std::string name) {
         net.values.push_back({std::move(name), {}, 0});
@@ -58,6 +60,11 @@ class builder {
             const int id = new_value(*s.net, t.name());
             s.net->values.back().constant = to_tensor(t);
             s.names[t.name()] = {id, {}};
+        }
+        for (const auto& t : graph.sparse_initializer()) {
+            const int id = new_value(*s.net, t.values().name());
+            s.net->values.back().constant = to_tensor(t);
+            s.names[t.values().name()] = {id, {}};
         }
         for (const auto& i : graph.input()) {
             if (s.names.contains(i.name()) && s.outer == nullptr) continue;  // only gives an initializer's type
@@ -97,7 +104,8 @@ class builder {
 
     void add_node(const onnx::NodeProto& proto, scope& s) {
         const std::string domain = domain_of(proto.domain());
-        if (const auto f = functions_.find(proto.domain() + ":" + proto.op_type()); f != functions_.end()) return add_call(proto, *f->second, s);
+        if (!functions_.empty())
+            if (const auto f = functions_.find(function_key(domain, proto.op_type(), overload_of(proto))); f != functions_.end()) return add_call(proto, *f->second, s);
         const auto v = s.versions->find(domain);
         const int version = v == s.versions->end() ? 1 : v->second;
         net_node node{node_view(proto, version), find_op(domain, proto.op_type(), version), {}, {}, {}};
@@ -176,6 +184,8 @@ class builder {
         }
         int number = 0;
         for (const auto& n : f.node()) {
+            copied_ += n.ByteSizeLong();
+            if (copied_ > most_copied) throw error("node '" + call.name() + "' (" + call.op_type() + "): the bodies of all function calls together hold more than 2 GB; make their constants inputs");
             onnx::NodeProto& body = s.net->owned.emplace_back(n);
             body.set_name(inner.prefix + (n.name().empty() ? n.op_type() + "_" + std::to_string(number) : n.name()));
             ++number;
@@ -234,6 +244,8 @@ class builder {
     }
 
     std::unordered_map<std::string, const onnx::FunctionProto*> functions_;
+    static constexpr std::size_t most_copied = std::size_t{1} << 31;
+    std::size_t copied_ = 0;  ///< bytes of function bodies
     std::unordered_map<std::string, int> formal_outputs_;  ///< "call/formal" to the value it stands for
     opset_versions model_versions_;
     std::deque<opset_versions> owned_versions_;

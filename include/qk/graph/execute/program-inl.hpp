@@ -313,7 +313,7 @@ class program_builder {
     const std::vector<slot>& fold(const net_node& n, const std::vector<int>& key, const std::vector<slot>& in) {
         const auto [at, is_new] = cache_.folded.try_emplace(key);
         if (!is_new) return at->second;
-        arena memory;
+        arena memory(cache_.budget);
         std::vector<tensor> inputs, outputs(n.outputs.size());
         for (const slot s : in) inputs.push_back(s < no_slot ? cache_.constant(s) : tensor());
         call_node(n, prepare(n, in).get(), inputs, outputs, memory, no_subgraphs());
@@ -367,7 +367,7 @@ QK_GRAPH_INLINE int cache::intern(const quantizer& q) {
 QK_GRAPH_INLINE slot cache::quantized_constant(slot s, int quantizer_id) {
     const auto [at, is_new] = quantized_.try_emplace({s, quantizer_id}, no_slot);
     if (is_new) {
-        arena memory;
+        arena memory(budget);
         at->second = add_constant(quantized(quantizer_at(quantizer_id), constant(s), false, memory));
     }
     return at->second;

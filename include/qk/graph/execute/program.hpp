@@ -37,6 +37,8 @@ struct slots_hash {
 /// What programs of one network share: constants, quantizers by number, quantized weights, prepared operators.
 class cache {
   public:
+    explicit cache(run_limits limits = {}) : body_steps(limits.body_steps), budget(std::make_shared<memory_budget>(limits.memory)) {}
+
     const tensor& constant(slot s) const { return constants_[static_cast<std::size_t>(-2 - s)]; }
     slot add_constant(tensor t);
     slot value_constant(const net_value& v);               ///< the slot of a constant value of a network
@@ -52,6 +54,8 @@ class cache {
     std::unordered_map<std::vector<int>, std::shared_ptr<const dense_unit>, slots_hash> dense;
 
     bool plain_kernels = false;  ///< no units: every node by its own operator
+    std::uint64_t body_steps;    ///< most steps inside subgraphs in one run
+    std::shared_ptr<memory_budget> budget;
 
     /// A number for a node that is the same in every program.
     int node_number(const net_node& n) { return node_numbers_.try_emplace(&n, static_cast<int>(node_numbers_.size())).first->second; }
@@ -105,8 +109,10 @@ std::unique_ptr<program> make_program(const network& net, cache& shared, std::sp
 using deliver = std::function<void(std::size_t candidate, std::span<const tensor> outputs)>;
 using observe_value = std::function<void(const std::string& name, const tensor& value)>;
 
-/// Runs all steps for one set of inputs. Re-entrant: each thread brings its own memory.
-void run_program(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe = {});
+/// Runs all steps for one set of inputs. Re-entrant: each thread brings its own memory. `body_steps`: of a subgraph's run, the count
+/// of the run that it belongs to.
+void run_program(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe = {},
+                 std::uint64_t* body_steps = nullptr);
 
 }  // namespace qk::graph::execute
 

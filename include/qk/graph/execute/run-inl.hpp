@@ -14,8 +14,9 @@ namespace detail {
 
 class program_run {
   public:
-    program_run(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe)
-        : p_(p), memory_(memory), out_(out), observe_(observe), slots_(static_cast<std::size_t>(p.slot_count)) {
+    program_run(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe, std::uint64_t* body_steps)
+        : p_(p), memory_(memory), out_(out), observe_(observe), slots_(static_cast<std::size_t>(p.slot_count)), inside_(body_steps != nullptr),
+          body_steps_(inside_ ? body_steps : &own_steps_) {
         for (std::size_t i = 0; i < inputs.size(); ++i) slots_[i].main = {inputs[i], false};
     }
 
@@ -25,6 +26,8 @@ class program_run {
         deliver_until(-1);
         for (std::size_t i = 0; i < p_.steps.size(); ++i) {
             const step& t = p_.steps[i];
+            if (inside_ && ++*body_steps_ > p_.shared->body_steps)
+                throw error("more than " + std::to_string(p_.shared->body_steps) + " steps inside subgraphs: a loop that does not end");
             if (t.node == nullptr) run_quantizer(t);
             else if (t.unit) run_unit(t);
             else if (t.dense) run_dense(t);
@@ -229,7 +232,7 @@ class program_run {
                 if (given.size() != own) t.node->view.fail("its subgraph takes " + std::to_string(own) + " inputs and is given " + std::to_string(given.size()));
                 std::vector<tensor> all(given.begin(), given.end()), outputs;
                 for (std::size_t k = 0; k < sub.captured.size(); ++k) all.push_back(plain(t.in[captured_at + k]));
-                run_program(*t.bodies[b], all, memory_, [&](std::size_t, std::span<const tensor> o) { outputs.assign(o.begin(), o.end()); }, observe_);
+                run_program(*t.bodies[b], all, memory_, [&](std::size_t, std::span<const tensor> o) { outputs.assign(o.begin(), o.end()); }, observe_, body_steps_);
                 return outputs;
             }
             captured_at += sub.captured.size();
@@ -244,13 +247,17 @@ class program_run {
     std::vector<held> slots_;
     std::vector<tensor> in_, made_;
     std::size_t next_ = 0;
+    bool inside_;  ///< a subgraph's run
+    std::uint64_t own_steps_ = 0;
+    std::uint64_t* body_steps_;
 };
 
 }  // namespace detail
 
-QK_GRAPH_INLINE void run_program(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe) {
+QK_GRAPH_INLINE void run_program(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe,
+                                 std::uint64_t* body_steps) {
     [[maybe_unused]] const one_thread alone;
-    detail::program_run(p, inputs, memory, out, observe).run();
+    detail::program_run(p, inputs, memory, out, observe, body_steps).run();
 }
 
 }  // namespace qk::graph::execute

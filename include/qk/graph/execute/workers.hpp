@@ -17,8 +17,10 @@ namespace qk::graph::execute {
 
 class workers {
   public:
-    explicit workers(int threads)
-        : threads_(threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))), arenas_(static_cast<std::size_t>(threads_)) {}
+    workers(int threads, const std::shared_ptr<memory_budget>& budget)
+        : threads_(threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
+        for (int i = 0; i < threads_; ++i) arenas_.emplace_back(budget);
+    }
 
     int threads() const { return threads_; }
     arena& memory(std::size_t worker) { return arenas_[worker]; }

@@ -11,29 +11,29 @@
 
 namespace qk::graph::ops {
 
-/// Calls visit(output position, offset in the plane) for every tap that falls inside the input, and finish(output position, taps
-/// inside, taps inside of the padded input) after each window.
+/// For each window start(), then visit(offset in the plane) for every tap that falls inside the input, then finish(output position, taps
+/// inside, taps inside of the padded input).
 template <class Start, class Visit, class Finish>
 void for_each_window(const window& w, const Start& start, const Visit& visit, const Finish& finish) {
     const std::size_t rank = w.rank();
-    std::vector<std::int64_t> o(rank, 0), k(rank, 0);
+    std::vector<std::int64_t> o(rank, 0), k(rank, 0), first(rank, 0), taps(rank, 0);
     std::int64_t place = 0;
     do {
         start();
-        std::int64_t inside = 0, padded = 0;
+        std::int64_t inside = 1, padded = 1;
+        for (std::size_t i = 0; i < rank; ++i) {
+            const tap_range t = taps_of(w, i, o[i]);
+            first[i] = o[i] * w.stride[i] - w.pad_begin[i] + t.begin * w.dilation[i];
+            taps[i] = t.size();
+            inside *= t.size();
+            padded *= t.padded;
+        }
         std::fill(k.begin(), k.end(), 0);
-        do {
+        if (inside != 0) do {
             std::int64_t at = 0;
-            bool in = true, in_padding = true;
-            for (std::size_t i = 0; i < rank; ++i) {
-                const std::int64_t p = o[i] * w.stride[i] - w.pad_begin[i] + k[i] * w.dilation[i];
-                in = in && p >= 0 && p < w.input[i];
-                in_padding = in_padding && p < w.input[i] + w.pad_end[i];  // ceil_mode reaches beyond the padding
-                at = at * w.input[i] + p;
-            }
-            padded += in_padding;
-            if (in) ++inside, visit(at);
-        } while (advance(k, w.kernel));
+            for (std::size_t i = 0; i < rank; ++i) at = at * w.input[i] + first[i] + k[i] * w.dilation[i];
+            visit(at);
+        } while (advance(k, taps));
         finish(place++, inside, padded);
     } while (advance(o, w.output));
 }
@@ -60,15 +60,14 @@ void max_pool_of(op_context& c) {
     T* yp = y.as<T>().data();
     if (y.size() == 0) return;
     constexpr T lowest = std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
-    if (!c.wants(1) && w.rank() == 2) {  // rows at a time
+    if (!c.wants(1) && w.rank() == 2 && w.kernel[1] <= 2 * w.input[1] + 16) {  // rows at a time; of an absurd kernel most taps are padding
         for (std::int64_t p = 0; p < planes; ++p)
             for (std::int64_t i = 0; i < w.output[0]; ++i) {
                 T* out = yp + p * out_size + i * w.output[1];
                 std::fill(out, out + w.output[1], lowest);
-                for (std::int64_t a = 0; a < w.kernel[0]; ++a) {
-                    const std::int64_t r = i * w.stride[0] - w.pad_begin[0] + a * w.dilation[0];
-                    if (r < 0 || r >= w.input[0]) continue;
-                    const T* row = xp + p * in_size + r * w.input[1];
+                const tap_range rows = taps_of(w, 0, i);
+                for (std::int64_t a = rows.begin; a < rows.end; ++a) {
+                    const T* row = xp + p * in_size + (i * w.stride[0] - w.pad_begin[0] + a * w.dilation[0]) * w.input[1];
                     for (std::int64_t b = 0; b < w.kernel[1]; ++b) {
                         const std::int64_t s = w.stride[1], first = b * w.dilation[1] - w.pad_begin[1];
                         const std::int64_t from = std::clamp<std::int64_t>(first >= 0 ? 0 : (-first + s - 1) / s, 0, w.output[1]);

@@ -69,7 +69,7 @@ inline double cubic_weight(double x, double a) {
     return 0;
 }
 
-inline resize_axis plan_resize_axis(const op_context& call, const resize_options& o, double scale, std::int64_t input, std::int64_t output, double start, double end) {
+inline resize_axis plan_resize_axis(op_context& call, const resize_options& o, double scale, std::int64_t input, std::int64_t output, double start, double end) {
     if (input < 1 && output > 0) call.fail("cannot resize an empty axis");
     const bool nearest = o.mode == "nearest", cubic = o.mode == "cubic";
     // Antialiasing stretches the kernel when the axis shrinks.
@@ -80,6 +80,7 @@ inline resize_axis plan_resize_axis(const op_context& call, const resize_options
     resize_axis plan;
     plan.output = output;
     plan.taps = nearest ? 1 : static_cast<std::size_t>(2 - 2 * first);
+    static_cast<void>(call.scratch(data_type::float64, {output, static_cast<std::int64_t>(plan.taps), 2}));  // an error before the vectors below take the memory
     for (std::int64_t i = 0; i < output; ++i) {
         const double x = resize_coordinate(call, o, static_cast<double>(i), scale, input, output, start, end);
         plan.outside.push_back(o.transform == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(input - 1)));

@@ -40,6 +40,7 @@ inline window make_window(const node_view& node, const dims& shape, std::vector<
     const std::size_t rank = kernel.size();
     for (const std::int64_t k : kernel)
         if (k < 1 || k > (std::int64_t{1} << 20)) node.fail("a kernel of length " + std::to_string(k));
+    static_cast<void>(element_count(kernel));  // throws: taps of a window are counted below
     w.kernel = std::move(kernel);
     w.input.assign(shape.begin() + 2, shape.end());
     w.stride = spatial_attribute(node, "strides", rank, 1);
@@ -74,6 +75,19 @@ inline window make_window(const node_view& node, const dims& shape, std::vector<
         w.output.push_back(out);
     }
     return w;
+}
+
+/// Taps of a window along one axis: those inside the input are [begin, end), and `padded` of all are inside the padded input.
+struct tap_range {
+    std::int64_t begin, end, padded;
+    std::int64_t size() const { return end - begin; }
+};
+/// For the window at output position `o`. Absurd padding costs nothing: what lies in it is counted, not visited.
+inline tap_range taps_of(const window& w, std::size_t axis, std::int64_t o) {
+    const std::int64_t base = o * w.stride[axis] - w.pad_begin[axis], step = w.dilation[axis];
+    const auto below = [&](std::int64_t end) { return std::clamp<std::int64_t>(end <= base ? 0 : (end - base + step - 1) / step, 0, w.kernel[axis]); };
+    const std::int64_t begin = below(0);
+    return {begin, std::max(below(w.input[axis]), begin), below(w.input[axis] + w.pad_end[axis])};  // ceil_mode reaches beyond the padding
 }
 
 /// Counts through all indices of `extent`, last axis fastest; false when it has come around.
