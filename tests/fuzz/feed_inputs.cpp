@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definition of feed_inputs.hpp.
+#include "feed_inputs.hpp"
+
+#include <onnx/onnx_pb.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "packed_file.hpp"
+#include "qk/graph/calibrate.hpp"
+#include "qk/graph/encodings.hpp"
+#include "qk/graph/evaluate.hpp"
+#include "qk/graph/export.hpp"
+#include "qk/graph/inputs.hpp"
+#include "qk/graph/npy.hpp"
+#include "qk/graph/plan_json.hpp"
+#include "qk/graph/preprocess.hpp"
+#include "qk/graph/quantize.hpp"
+#include "qk/graph/search/cache.hpp"
+#include "qk/graph/search/latency.hpp"
+
+namespace qk_fuzz {
+namespace {
+
+using namespace qk::graph;
+namespace fs = std::filesystem;
+
+/// The bytes as a file of this process; for readers that take nothing else.
+class temporary {
+  public:
+    temporary(std::string_view bytes, const char* extension) : path_(fs::temp_directory_path() / ("qk_fuzz_" + std::to_string(getpid()) + extension)) {
+        std::ofstream(path_, std::ios::binary) << bytes;
+    }
+    ~temporary() {
+        std::error_code ignored;
+        fs::remove(path_, ignored);
+    }
+    const fs::path& path() const { return path_; }
+
+  private:
+    fs::path path_;
+};
+
+void add_tensor(onnx::GraphProto& g, const char* name, std::initializer_list<std::int64_t> shape) {
+    auto* t = g.add_initializer();
+    t->set_name(name);
+    t->set_data_type(onnx::TensorProto::FLOAT);
+    std::int64_t n = 1;
+    for (const std::int64_t d : shape) t->add_dims(d), n *= d;
+    for (std::int64_t i = 0; i < n; ++i) t->add_float_data(static_cast<float>(i % 13) * 0.25f - 1.5f);
+}
+
+onnx::NodeProto& add_node(onnx::GraphProto& g, const char* op, std::initializer_list<const char*> inputs, const char* output) {
+    auto* n = g.add_node();
+    n->set_op_type(op);
+    n->set_name(std::string(output) + "_node");
+    for (const char* i : inputs) n->add_input(i);
+    n->add_output(output);
+    return *n;
+}
+
+void declare(onnx::ValueInfoProto& v, const char* name, std::initializer_list<std::int64_t> shape) {
+    v.set_name(name);
+    auto* t = v.mutable_type()->mutable_tensor_type();
+    t->set_elem_type(onnx::TensorProto::FLOAT);
+    for (const std::int64_t d : shape) t->mutable_shape()->add_dim()->set_dim_value(d);
+}
+
+/// x -> Conv (w, b) -> c -> Relu -> r -> Flatten -> f -> Gemm (k, j) -> y
+const model& small_model() {
+    static const model m = [] {
+        onnx::ModelProto p;
+        p.set_ir_version(8);
+        p.add_opset_import()->set_version(17);
+        auto& g = *p.mutable_graph();
+        declare(*g.add_input(), "x", {1, 3, 4, 4});
+        declare(*g.add_output(), "y", {1, 5});
+        add_tensor(g, "w", {4, 3, 3, 3}), add_tensor(g, "b", {4}), add_tensor(g, "k", {16, 5}), add_tensor(g, "j", {5});
+        add_node(g, "Conv", {"x", "w", "b"}, "c"), add_node(g, "Relu", {"c"}, "r"), add_node(g, "Flatten", {"r"}, "f"), add_node(g, "Gemm", {"f", "k", "j"}, "y");
+        return model::parse(p.SerializeAsString());
+    }();
+    return m;
+}
+
+const named_tensors& small_data() {
+    static const named_tensors data = [] {
+        tensor t(data_type::float32, {1, 3, 4, 4});
+        for (std::size_t i = 0; i < t.size(); ++i) t.as<float>()[i] = static_cast<float>(i % 11) * 0.5f - 2.0f;
+        return named_tensors{{"x", t}};
+    }();
+    return data;
+}
+
+const calibration& small_calibration() {
+    static const calibration seen = calibrate(small_model(), small_data(), {.threads = 1});
+    return seen;
+}
+
+void use_plan(const precision_plan& plan) {
+    static_cast<void>(to_json(plan).dump());
+    check_plan(plan, small_model(), "plan");
+    static_cast<void>(evaluator(small_model(), {.threads = 1}).run(small_data(), plan));
+    for (const export_style style : {export_style::qdq, export_style::portable, export_style::amd}) {
+        try {
+            static_cast<void>(export_model(small_model(), plan, {.style = style}));
+        } catch (const error&) {
+        }
+    }
+}
+
+void read_plan(std::string_view bytes) {
+    plan_file f = parse_plan_file(bytes, "plan.json");
+    if (f.plan) {
+        place_encodings(*f.plan, small_model());
+        return use_plan(*f.plan);
+    }
+    quantize_options options;
+    f.fill(options);
+    planner p(small_model(), &small_calibration());
+    const quantize_result made = p.plan(f.requests, options);
+    static_cast<void>(made.report.text());
+    static_cast<void>(to_json(made.report).dump());
+    use_plan(made.plan);
+}
+
+void read_calibration(std::string_view bytes) {
+    const temporary file(bytes, ".json");
+    if (!is_calibration_file(file.path())) return;
+    const calibration seen = load_calibration(file.path());
+    save_calibration(seen, file.path());
+    for (const range_method method : {range_method::min_max, range_method::percentile, range_method::entropy, range_method::mse}) {
+        try {
+            static_cast<void>(quantize(small_model(), precision_requests().set_default("int8", "int8"), seen, {.method = method}));
+        } catch (const error&) {
+        }
+    }
+}
+
+void read_tensor_file(std::string_view bytes) {
+    const temporary file(bytes, ".pb");
+    const named_tensor t = read_tensor_proto(file.path());
+    static_cast<void>(to_npy(t.value));
+}
+
+void read_array(std::string_view bytes) {
+    const tensor t = parse_npy(bytes, "x.npy");
+    static_cast<void>(to_npy(t));
+    static_cast<void>(evaluator(small_model(), {.threads = 1}).run({{"x", t}}));
+}
+
+void read_arrays(std::string_view bytes) {
+    const temporary file(bytes, ".npz");
+    static_cast<void>(read_npz(file.path()));
+}
+
+void read_packed(std::string_view bytes) {
+    const auto p = qk::tool::from_archive(std::string(bytes), "x.npz");
+    static_cast<void>(qk::tool::unpack(p));
+    static_cast<void>(qk::tool::to_archive(p));
+}
+
+void read_latencies(std::string_view bytes) {
+    const temporary file(bytes, ".json");
+    static_cast<void>(latency_table::load(file.path()).cost("c_node", "Conv", 1e6, "int8/int8"));
+}
+
+void read_target_profile(std::string_view bytes) {
+    const target_profile t = read_target(json_cursor::parse(bytes, "target.json"));
+    planner p(small_model(), &small_calibration());
+    static_cast<void>(p.plan(precision_requests().set_default("int8", "int8").list(), {.target = t}));
+}
+
+void read_cache(std::string_view bytes) {
+    const temporary file(bytes, ".cache");
+    search_cache cache(file.path(), "0123456789abcdef");
+    static_cast<void>(cache.find({0, 1, 2}));
+}
+
+void read_preprocessing(std::string_view bytes) {
+    const preprocessing p = preprocessing::parse(std::string(bytes));
+    static_cast<void>(p.apply(small_data().at("x"), small_model().inputs().at(0)));
+}
+
+void read_format(std::string_view bytes) {
+    const precision p = parse_precision(bytes);
+    planner made(small_model(), &small_calibration());
+    use_plan(made.plan(precision_requests().set_type_precision("Conv", role::all, p).list()).plan);
+}
+
+}  // namespace
+
+void feed_input(std::string_view bytes) {
+    static constexpr std::array readers{read_plan,      read_array,          read_arrays, read_tensor_file, read_calibration, read_packed,
+                                        read_latencies, read_target_profile, read_cache,  read_preprocessing, read_format};
+    if (bytes.empty()) return;
+    const auto which = static_cast<std::size_t>(static_cast<unsigned char>(bytes[0]) - '0') % readers.size();
+    try {
+        readers[which](bytes.substr(1));
+    } catch (const error&) {  // a sentence: what bad bytes are for
+    }
+}
+
+}  // namespace qk_fuzz
