@@ -4,4 +4,5 @@
 #include <qk/graph/quantize.hpp>
 #include <qk/graph/search/search.hpp>
 #include <qk/graph/export.hpp>
+#include <qk/graph/recover.hpp>
 int main(){ try { qk::graph::model::load("no_such_file.onnx"); } catch (const qk::graph::error&) {} }

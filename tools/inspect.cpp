@@ -10,13 +10,15 @@
 #include "qk/graph/layers.hpp"
 #include "qk/graph/model.hpp"
 #include "qk/graph/op.hpp"
+#include "qk/graph/plan_json.hpp"
+#include "qk/graph/recover.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
 namespace {
 
 struct arguments {
-    std::string model;
+    std::string model, save_plan, save_float;
     bool json = false;
 };
 
@@ -67,8 +69,19 @@ nlohmann::ordered_json values_json(const std::vector<graph::value_info>& values)
     return all;
 }
 
+/// The plan of a quantized model, and the float model that it is a plan of, to files.
+void recover(const arguments& given, const graph::model& m) {
+    const graph::recovered_plan found = graph::recover_plan(m);
+    for (const std::string& n : found.notes) fmt::print(stderr, "{}\n", n);
+    if (!given.save_float.empty()) found.plain.save(given.save_float);
+    if (!given.save_plan.empty()) graph::save_plan(found.plan, given.save_plan);
+    if (given.json) print_json({{"model", given.model}, {"tensors", found.plan.tensors.size()}, {"edges", found.plan.edges.size()}, {"notes", found.notes}});
+    else fmt::print("{} quantized tensors and {} single edges recovered\n", found.plan.tensors.size(), found.plan.edges.size());
+}
+
 void inspect(const arguments& given) {
     const graph::model m = graph::model::load(given.model);
+    if (!given.save_plan.empty() || !given.save_float.empty()) return recover(given, m);
     std::map<std::string, int> operators;
     std::vector<std::string> unknown;
     for (const onnx::NodeProto& node : m.graph().node()) {
@@ -116,8 +129,10 @@ void add_inspect(CLI::App& app, verb_result&) {
     auto given = std::make_shared<arguments>();
     CLI::App* verb = app.add_subcommand("inspect", "Show a model's inputs, outputs, operators, layers and weights");
     verb->add_option("MODEL", given->model, "ONNX model")->required();
+    verb->add_option("--save-plan", given->save_plan, "a quantized model's plan, recovered from its Q/DQ pairs, Cast pairs or AMD operators")->type_name("P.json");
+    verb->add_option("--save-float", given->save_float, "the float model underneath, which the recovered plan belongs to")->type_name("F.onnx");
     verb->add_flag("--json", given->json, "one JSON object on standard output");
-    verb->footer("Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json");
+    verb->footer("Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect quantized.onnx --save-plan plan.json --save-float float.onnx");
     verb->callback([given] { inspect(*given); });
 }
 

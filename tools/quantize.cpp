@@ -14,6 +14,7 @@
 #include "qk/graph/format_text.hpp"
 #include "qk/graph/pending_file.hpp"
 #include "qk/graph/plan_json.hpp"
+#include "qk/graph/recover.hpp"
 #include "qk/graph/report.hpp"
 #include "verbs.hpp"
 
@@ -78,6 +79,7 @@ void quantize(const arguments& given) {
         const bool unsigned_codes = style.style != graph::export_style::amd && style.style != graph::export_style::qinteger && !given.keep_int8;
         const std::size_t changed = unsigned_codes ? graph::store_activations_unsigned(written, m) : 0;
         exported = graph::export_model(bare, written, style);
+        if (changed > 0) graph::remember_int8(exported->exported, result.plan, written);
         if (changed > 0)
             exported->notes.push_back(fmt::format("{} int8 activations written as uint8 with zero point + 128: the same values, and onnxruntime fuses more (--keep-int8 writes int8)", changed));
         if (!gone.empty()) exported->notes.push_back(fmt::format("{} Relu and Clip nodes left out: the quantizers behind them clamp to the same bounds", gone.size()));

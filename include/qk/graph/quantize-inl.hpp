@@ -42,6 +42,20 @@ QK_GRAPH_INLINE bool target_profile::allows(const std::string& op_type, const qk
     return in(found->second.activation, activation) && in(found->second.weight, weight);
 }
 
+QK_GRAPH_INLINE precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m) {
+    precision_plan plan;
+    for (auto i = chosen.begin(); i != chosen.end();) {
+        auto end = i;
+        std::size_t count = 0;
+        bool same = true;
+        for (; end != chosen.end() && end->first.tensor == i->first.tensor; ++end, ++count) same = same && end->second == i->second;
+        if (same && count == m.uses(i->first.tensor).size()) plan.tensors[i->first.tensor] = i->second;
+        else plan.edges.insert(i, end);
+        i = end;
+    }
+    return plan;
+}
+
 QK_GRAPH_INLINE planner::planner(const model& m, const calibration* seen) : model_(&m), seen_(seen), layers_(m) {}
 
 QK_GRAPH_INLINE const tensor& planner::constant(const std::string& name) {
@@ -198,16 +212,7 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
         chosen[*bias] = std::move(q);
     }
 
-    // Where all readers agree, the entry is the tensor's.
-    for (auto i = chosen.begin(); i != chosen.end();) {
-        auto end = i;
-        std::size_t count = 0;
-        bool same = true;
-        for (; end != chosen.end() && end->first.tensor == i->first.tensor; ++end, ++count) same = same && end->second == i->second;
-        if (same && count == model_->uses(i->first.tensor).size()) result.plan.tensors[i->first.tensor] = i->second;
-        else result.plan.edges.insert(i, end);
-        i = end;
-    }
+    result.plan = gather(chosen, *model_);
 
     if (options.strict)
         for (const plan_note& n : notes)

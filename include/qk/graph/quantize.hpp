@@ -105,6 +105,9 @@ inline quantize_result quantize(const model& m, const precision_requests& reques
     return planner(m, &seen).plan(requests.list(), options);
 }
 
+/// A plan of single edges: where all readers of a tensor agree, the entry is the tensor's.
+precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m);
+
 /// Weights and biases of compute layers under a plan, in bits: elements and the scales that are stored with them.
 struct plan_cost {
     double weight_bits = 0;        ///< constants of compute layers under the plan

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan written into a model and read back is the plan; models that others quantized compute the same under what was recovered.
+#include <doctest/doctest.h>
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+
+#include "qk/graph/calibrate.hpp"
+#include "qk/graph/drop_activations.hpp"
+#include "qk/graph/evaluate.hpp"
+#include "qk/graph/export.hpp"
+#include "qk/graph/format_text.hpp"
+#include "qk/graph/npy.hpp"
+#include "qk/graph/quantize.hpp"
+#include "qk/graph/recover.hpp"
+#include "small_graph.hpp"
+
+namespace fs = std::filesystem;
+using namespace qk::graph;
+
+namespace {
+
+fs::path shared_folder() { return fs::path(QK_SOURCE_DIR) / ".." / "shared"; }
+
+model network() {
+    small_graph g;
+    g.input("x", {2, 8, 6, 6}).output("y", {2, 5}).output("a", {2, 8, 6, 6});
+    g.constant("w1", {8, 8, 3, 3}, 0.3f).constant("b1", {8}).constant("w2", {8, 8, 1, 1}).constant("fc", {5, 8}).constant("fcb", {5});
+    small_graph::set(g.node("Conv", "conv1", {"x", "w1", "b1"}, "c1"), "pads", {1, 1, 1, 1});
+    g.node("Relu", "relu1", {"c1"}, "r1");
+    g.node("Conv", "conv2", {"r1", "w2"}, "c2");
+    g.node("Add", "add", {"c2", "r1"}, "a");
+    g.node("GlobalAveragePool", "gap", {"a"}, "g");
+    g.node("Flatten", "flat", {"g"}, "f");
+    small_graph::set(g.node("Gemm", "fc", {"f", "fc", "fcb"}, "y"), "transB", 1);
+    return g.build();
+}
+
+tensor values() {
+    std::vector<float> v(2 * 8 * 36);
+    for (std::size_t i = 0; i < v.size(); ++i) v[i] = std::sin(static_cast<float>(i) * 1.37f) * 2;
+    return make_tensor<float>({2, 8, 6, 6}, v);
+}
+
+/// What a plan says that a model can hold: an axis only where it matters, no rules for choosing scales.
+quantizer plain(quantizer q) {
+    q.semantics = {};
+    if (q.scale.size() <= 1 && q.block_size == 0 && !is_block_format(q.format)) q.axis = -1;
+    if (std::all_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z == 0; })) q.zero_point.clear();
+    if (is_block_format(q.format) && q.axis < 0) q.axis = 1;  // every such tensor here has two axes
+    return q;
+}
+precision_plan plain(precision_plan p) {
+    for (auto& [n, q] : p.tensors) q = plain(q);
+    for (auto& [e, q] : p.edges) q = plain(q);
+    return p;
+}
+
+float difference(const tensor& a, const tensor& b) {
+    float worst = 0, largest = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::fabs(a.as<float>()[i] - b.as<float>()[i])), largest = std::max(largest, std::fabs(a.as<float>()[i]));
+    return worst / largest;
+}
+
+}  // namespace
+
+TEST_CASE("a plan survives export and recovery") {
+    const model m = network();
+    const calibration seen = calibrate(m, {{"x", values()}}, {.threads = 1});
+    struct row {
+        const char *activation, *weight;
+        export_style style;
+        bool per_channel;
+        weight_storage weights = weight_storage::packed;
+        approach how = approach::static_ranges;
+    };
+    for (const row& r : {row{"int8", "int8", export_style::qdq, true}, row{"uint8", "uint8", export_style::qdq, true}, row{"int8", "int8", export_style::qdq, false, weight_storage::floats},
+                         row{"int16", "int4", export_style::qdq, true}, row{"bf16", "fp16", export_style::qdq, false}, row{"fp16", "bf16", export_style::qdq, false},
+                         row{"fp8_e4m3fn", "fp8_e5m2", export_style::qdq, false}, row{"uint8", "int8", export_style::qdq, false, weight_storage::packed, approach::dynamic},
+                         row{"bfp16", "mx6", export_style::amd, false}, row{"mxfp8_e4m3", "mxfp4", export_style::amd, false}, row{"int16", "int16", export_style::amd, true},
+                         row{"bf16", "fp16", export_style::amd, false}}) {
+        INFO(std::string(r.activation) << " " << std::string(r.weight) << " style " << static_cast<int>(r.style));
+        precision a{.format = format_from(r.activation)}, w{.format = format_from(r.weight)};
+        if (r.style == export_style::amd) a.semantics = w.semantics = qk::semantics::quark;
+        quantize_options options;
+        options.per_channel = r.per_channel, options.how = r.how, options.where = placement::all;
+        const precision_plan plan = quantize(m, precision_requests().set_default(a, w), seen, options).plan;
+        const export_result written = export_model(m, plan, {.style = r.style, .weights = r.weights});
+        const recovered_plan found = recover_plan(written.exported);
+        CHECK(found.notes.empty());
+        CHECK(plain(found.plan) == plain(plan));
+        // The model underneath has the nodes and names of the original, and computes what the quantized one does.
+        REQUIRE(found.plain.graph().node_size() == m.graph().node_size());
+        for (const auto& n : m.graph().node()) CHECK(found.plain.node_index(n.name()) >= 0);
+        const auto before = evaluator(written.exported, {.threads = 1}).run({{"x", values()}}).outputs;
+        const auto after = evaluator(found.plain, {.threads = 1}).run({{"x", values()}}, found.plan).outputs;
+        for (const auto& [name, y] : before) CHECK(difference(y, after.at(name)) < 1e-5f);
+    }
+}
+
+TEST_CASE("int8 stored as uint8 comes back as int8, and formats below their container by their Clip") {
+    const model m = network();
+    const calibration seen = calibrate(m, {{"x", values()}}, {.threads = 1});
+    const precision_plan plan = quantize(m, precision_requests().set_default("int8", "int8"), seen).plan;
+    model bare = m;
+    drop_needless_activations(bare, plan);
+    precision_plan unsigned_plan = plan;
+    store_activations_unsigned(unsigned_plan, m);
+    export_result written = export_model(bare, unsigned_plan);
+    CHECK(plain(recover_plan(written.exported).plan) == plain(unsigned_plan));
+    remember_int8(written.exported, plan, unsigned_plan);
+    CHECK(plain(recover_plan(written.exported).plan) == plain(plan));
+
+    precision six{.format = qk::integer{.bits = 6, .is_signed = false}};
+    const precision_plan narrow = quantize(m, precision_requests().set_default(six, precision{.format = qk::int8}), seen).plan;
+    CHECK(plain(recover_plan(export_model(m, narrow).exported).plan) == plain(narrow));
+}
+
+TEST_CASE("a reader of its own, and a model without quantizers") {
+    const model m = network();
+    const calibration seen = calibrate(m, {{"x", values()}}, {.threads = 1});
+    quantize_options dual;
+    dual.dual = true;
+    const precision_plan plan = quantize(m, precision_requests().set_default("int8", "int8").set_precision("add", "int16"), seen, dual).plan;
+    CHECK(!plan.edges.empty());
+    CHECK(plain(recover_plan(export_model(m, plan).exported).plan) == plain(plan));
+    CHECK_THROWS_WITH_AS(recover_plan(m), doctest::Contains("has no quantizers to recover a plan from"), error);
+    const precision_plan eight = quantize(m, precision_requests().set_default("uint8", "int8"), seen).plan;
+    CHECK_THROWS_WITH_AS(recover_plan(export_model(m, eight, {.style = export_style::qoperator}).exported), doctest::Contains("integer operators"), error);
+}
+
+TEST_CASE("models that AMD Quark exported compute the same under what was recovered") {
+    if (!fs::exists(shared_folder() / "quark_models")) {
+        std::cout << "skipped: " << shared_folder() / "quark_models" << " is missing\n";
+        return;
+    }
+    const tensor input = read_npy(shared_folder() / "reference" / "resnet20_cifar10_folded.input.input.npy");
+    const model original = model::load(shared_folder() / "models" / "resnet20_cifar10_folded.onnx");
+    for (const auto& entry : fs::directory_iterator(shared_folder() / "quark_models")) {
+        if (entry.path().extension() != ".onnx") continue;
+        INFO(entry.path().filename().string());
+        const model m = model::load(entry.path());
+        const recovered_plan found = recover_plan(m);
+        const tensor a = evaluator(m, {.threads = 2}).run({{"input", input}}).outputs.begin()->second;
+        const tensor b = evaluator(found.plain, {.threads = 2}).run({{"input", input}}, found.plan).outputs.begin()->second;
+        CHECK(difference(a, b) < 2e-2f);  // sums of a fused layer in another order: a few roundings flip
+        for (const auto& [name, q] : found.plan.tensors) CHECK((original.is_constant(name) || original.producer(name) >= 0 || name == "input" || name == "gap_Mul"));
+    }
+}
