@@ -30,9 +30,9 @@ DEFECTS = [
     ("MX scales are one binade too small", "block_steps.hpp", "exponent - V(127 + top_exponent)", "exponent - V(128 + top_exponent)"),
     ("Inf does not make its block NaN", "block_steps.hpp", "xsimd::select(worst >= V(infinity_bits), V(nan_bits), y); break;", "xsimd::select(worst > V(infinity_bits), V(nan_bits), y); break;"),
     ("zeros lose their sign", "block_steps.hpp", "case zero_sign::kept: break;", "case zero_sign::kept: zero = V(0); break;"),
-    ("short form: integers are not clamped", "quick_steps.hpp", "return ((clamp<Arch>(t, low, high) + middle)", "return ((t + middle)"),
+    ("short form: integers are not clamped", "quick_steps.hpp", "xsimd::min(xsimd::max(as_int<Arch>(t + vf<Arch>(middle)), low), high)", "as_int<Arch>(t + vf<Arch>(middle))"),
     ("short form: ties of truncated floats go up", "quick_steps.hpp", "(bits + below_half + ((bits >> shift) & one)) & kept", "(bits + below_half + one) & kept"),
-    ("short form: floats pass the largest value", "quick_steps.hpp", "xsimd::min(to_grid<Arch>(bits & vi<Arch>(magnitude_bits), least, magic), largest)", "to_grid<Arch>(bits & vi<Arch>(magnitude_bits), least, magic)"),
+    ("short form: floats pass the largest value", "quick_steps.hpp", "clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest)", "to_grid<Arch>(x, least, magic)"),
     ("short form: Inf and NaN reach it", "elementwise_driver.hpp", "xsimd::any(most > limit)", "xsimd::any(most > V(0x7fffffff))"),
     ("subnormal maxima have no exponent", "block_steps.hpp", "const V amax = normalised<Arch>(xsimd::select(", "const V amax = (xsimd::select("),
 ]

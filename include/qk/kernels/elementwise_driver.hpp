@@ -67,27 +67,17 @@ void run_row_quickly(const float* x, float* y, std::size_t n, std::size_t positi
 template <class Arch>
 inline constexpr std::size_t quick_from = 4 * lanes<Arch>;
 
-/// Whether the short form of `Quick` serves the step, and did.
-template <class Arch, class Quick>
-bool run_floats_quickly(const float* x, float* y, std::size_t n, std::size_t position, const floating_step<Arch>& step) noexcept {
-    const Quick quick(step);
-    if (quick.limit == no_value) return false;
-    if constexpr (requires { quick_truncation<Arch>(quick); }) {
-        if (quick.shift != 0) {
-            const quick_truncation<Arch> shorter(quick);
-            step.scaled ? run_row_quickly<Arch, true>(x, y, n, position, step, shorter) : run_row_quickly<Arch, false>(x, y, n, position, step, shorter);
-            return true;
-        }
-    }
-    step.scaled ? run_row_quickly<Arch, true>(x, y, n, position, step, quick) : run_row_quickly<Arch, false>(x, y, n, position, step, quick);
-    return true;
-}
-
 template <class Arch>
 void run_row(const float* x, float* y, std::size_t n, std::size_t position, const floating_step<Arch>& step) noexcept {
     if (n >= quick_from<Arch> && default_environment<Arch>()) {
-        if (run_floats_quickly<Arch, quick_floating<Arch, true>>(x, y, n, position, step)) return;
-        if (run_floats_quickly<Arch, quick_floating<Arch, false>>(x, y, n, position, step)) return;
+        const quick_floating<Arch> quick(step);
+        if (quick.shift != 0) {
+            const quick_truncation<Arch> shorter(quick);
+            return step.scaled ? run_row_quickly<Arch, true>(x, y, n, position, step, shorter) : run_row_quickly<Arch, false>(x, y, n, position, step, shorter);
+        }
+        if (quick.limit != no_value) {
+            return step.scaled ? run_row_quickly<Arch, true>(x, y, n, position, step, quick) : run_row_quickly<Arch, false>(x, y, n, position, step, quick);
+        }
     }
     run_row_completely<Arch>(x, y, n, position, step);
 }

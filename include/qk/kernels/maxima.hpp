@@ -11,15 +11,15 @@ namespace qk::kernels {
 
 namespace detail {
 
-template <class Arch>
+template <class Arch, class Int>
 struct native_ints {
-    typedef std::int32_t type __attribute__((vector_size(sizeof(vi<Arch>))));
+    typedef Int type __attribute__((vector_size(sizeof(vi<Arch>))));
 };
 
-/// Lanes of u (0 to lanes - 1) and v (from lanes on), as Pick says for each place.
+/// Lanes of u (0 to their number - 1) and v (from there on), as Pick says for each place.
 template <class Arch, class Pick, std::size_t... I>
 vi<Arch> pick(vi<Arch> u, vi<Arch> v, std::index_sequence<I...>) noexcept {
-    using N = typename native_ints<Arch>::type;
+    using N = typename native_ints<Arch, typename Pick::lane>::type;
     const N a = __builtin_bit_cast(N, u.data), b = __builtin_bit_cast(N, v.data);
     const N r = __builtin_shufflevector(a, b, Pick()(static_cast<int>(I))...);
     return vi<Arch>(__builtin_bit_cast(typename vi<Arch>::register_type, r));
@@ -27,28 +27,28 @@ vi<Arch> pick(vi<Arch> u, vi<Arch> v, std::index_sequence<I...>) noexcept {
 
 template <class Arch, class Pick>
 vi<Arch> pick(vi<Arch> u, vi<Arch> v) noexcept {
-    return pick<Arch, Pick>(u, v, std::make_index_sequence<lanes<Arch>>());
+    return pick<Arch, Pick>(u, v, std::make_index_sequence<sizeof(vi<Arch>) / sizeof(typename Pick::lane)>());
 }
 
 /// Inside each 128 bits: alternating lanes of u and v, from the first or second half of the 128 bits.
 template <class Arch, int Half>
 struct interleave {
+    using lane = std::int32_t;
     constexpr int operator()(int i) const {
         const int quarter = i / 4 * 4, place = i % 4;
         return quarter + place / 2 + 2 * Half + (place % 2) * static_cast<int>(lanes<Arch>);
     }
 };
-/// Inside each 128 bits: a half of u, then the same half of v.
+/// Inside each 128 bits: a half of u, then the same half of v. (In lanes of 64 bits, or g++ takes a shuffle across all of the vector.)
 template <class Arch, int Half>
 struct halves {
-    constexpr int operator()(int i) const {
-        const int quarter = i / 4 * 4, place = i % 4;
-        return quarter + place % 2 + 2 * Half + (place / 2) * static_cast<int>(lanes<Arch>);
-    }
+    using lane = std::int64_t;
+    constexpr int operator()(int i) const { return i / 2 * 2 + Half + (i % 2) * static_cast<int>(lanes<Arch> / 2); }
 };
 /// Every second 128 bits of u, then of v.
 template <class Arch, int Odd>
 struct quarters {
+    using lane = std::int32_t;
     constexpr int operator()(int i) const {
         constexpr int w = static_cast<int>(lanes<Arch>);
         const int quarter = i / 4, of_v = quarter >= w / 8 ? 1 : 0;

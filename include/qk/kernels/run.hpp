@@ -89,19 +89,19 @@ void run_per_channel(const Format& f, const float* x, float* y, const per_channe
     run_scaled<Arch>(f, x, y, axis, 1, p.scale, p.zero_point, false, how);
 }
 
-// ---- block formats
+// ---- block formats; Known is the shape of f, as far as it is known when compiling
 
-template <class Arch>
+template <class Arch, block_shape Known = block_shape{0, element_step::block}>
 void run_block_format(const block_float& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
-    run_blocks<Arch>(x, y, axis, block_float_step<Arch>(f, how));
+    run_blocks<Arch, Known>(x, y, axis, block_float_step<Arch>(f, how));
 }
-template <class Arch>
+template <class Arch, block_shape Known = block_shape{0, element_step::pair}>
 void run_block_format(const microexponent& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
-    run_blocks<Arch>(x, y, axis, block_float_step<Arch>(f, how));
+    run_blocks<Arch, Known>(x, y, axis, block_float_step<Arch>(f, how));
 }
-template <class Arch>
+template <class Arch, block_shape Known = block_shape{}>
 void run_block_format(const microscaling& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
-    run_blocks<Arch>(x, y, axis, microscaling_step<Arch>(f, how));
+    run_blocks<Arch, Known>(x, y, axis, microscaling_step<Arch>(f, how));
 }
 
 /// The largest finite magnitude of an array.
@@ -116,14 +116,14 @@ float largest_finite(const float* x, std::size_t n) noexcept {
     return std::bit_cast<float>(*std::max_element(lane, lane + lanes<Arch>));
 }
 
-template <class Arch>
+template <class Arch, block_shape Known = block_shape{0, element_step::element}>
 void run_block_format(const nvfloat& f, const float* x, float* y, along_axis axis, float t, const semantics& how) noexcept {
     if (t == 0.0f) {
         const float limit = static_cast<float>(max_value(f.scale) * max_value(f.element));
         const float amax = largest_finite<Arch>(x, axis.outer * axis.length * axis.inner);
         t = how.flush_inputs && amax < 0x1p-126f ? 0.0f : amax / limit;
     }
-    run_blocks<Arch>(x, y, axis, nvfloat_step<Arch>(f, how, t));
+    run_blocks<Arch, Known>(x, y, axis, nvfloat_step<Arch>(f, how, t));
 }
 
 template <class Format>

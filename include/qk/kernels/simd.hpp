@@ -135,12 +135,23 @@ vi<Arch> iota() noexcept {
     return load<Arch>(lane);
 }
 
-/// The lower half of the lanes a, the upper half b.
+/// For vectors of 16 lanes: lane i / 4 * 8 + i % 4 of v in the lower half, the lane four places on in the upper one (maxima_of_halves).
 template <class Arch>
-vf<Arch> both_halves(float a, float b) noexcept {
-    const mask<Arch> lower = iota<Arch>() < vi<Arch>(static_cast<std::int32_t>(lanes<Arch> / 2));
-    const vi<Arch> low = as_int<Arch>(vf<Arch>(a)), high = as_int<Arch>(vf<Arch>(b));
-    return as_float<Arch>(xsimd::select(lower, low, high));
+vf<Arch> spread_halves(vf<Arch> v, std::size_t i) noexcept {
+    const std::size_t at = i / 4 * 8 + i % 4;
+#if defined(__AVX512F__)
+    if constexpr (sizeof(v) == 64) {
+        alignas(64) static constexpr std::int32_t from[8 * 16] = {
+#define QK_HALVES(a) a, a, a, a, a, a, a, a, a + 4, a + 4, a + 4, a + 4, a + 4, a + 4, a + 4, a + 4
+            QK_HALVES(0), QK_HALVES(1), QK_HALVES(2), QK_HALVES(3), QK_HALVES(8), QK_HALVES(9), QK_HALVES(10), QK_HALVES(11)};
+#undef QK_HALVES
+        return _mm512_permutexvar_ps(_mm512_load_si512(from + 16 * i), v.data);
+    }
+#endif
+    alignas(64) float from[lanes<Arch>], lane[lanes<Arch>];
+    store<Arch>(from, v);
+    for (std::size_t k = 0; k < lanes<Arch>; ++k) lane[k] = from[at + (k < lanes<Arch> / 2 ? 0 : 4)];
+    return load<Arch>(lane);
 }
 
 /// Every lane gets the largest of its group of `Group` neighbouring lanes (a power of two, at most the vector).
@@ -197,6 +208,15 @@ vf<Arch> quotient(vf<Arch> a, vf<Arch> b) noexcept {
 #else
     return a / b;
 #endif
+}
+
+/// v with its magnitude held to at most that of `limit`, which is positive. Neither is NaN.
+template <class Arch>
+vf<Arch> clamp_magnitude(vf<Arch> v, vf<Arch> limit) noexcept {
+#if defined(__AVX512DQ__)
+    if constexpr (sizeof(v) == 64) return _mm512_range_ps(v.data, limit.data, 2);
+#endif
+    return xsimd::min(xsimd::max(v, -limit), limit);
 }
 
 /// The same value, of which the compiler knows nothing: a product behind it cannot be contracted with a sum into an fma.

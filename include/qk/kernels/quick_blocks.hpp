@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The short forms of the block steps: half-even by float addition, for blocks whose shared scale follows from amax alone. The sums of
+// quick_steps.hpp are made of signed values: they are as exact, and x - x gives the +0 of a result without -0.
+#pragma once
+
+#include "qk/kernels/block_steps.hpp"
+#include "qk/kernels/quick_steps.hpp"
+
+namespace qk::kernels {
+
+/// What a block of elements shares in the short form; of nvfloat `base` is the scale, and `limit` the bits of the sign that elements keep.
+template <class Arch>
+struct quick_shared {
+    vf<Arch> base;   ///< M, or the least c
+    vf<Arch> limit;  ///< largest magnitude
+};
+
+/// Formats whose blocks are described by amax alone. lowest and highest bound the amax that the short form serves (0 is served too).
+template <class Arch>
+struct quick_block {
+    std::int32_t lowest = 0, highest = no_value;
+    bool grid = false;        ///< small floats: each element has its own step
+    int sub_block_size = 0;   ///< 0: none
+    vi<Arch> add, to_base, to_limit, largest_shift, kept_sign;
+    vf<Arch> magic;
+
+    explicit quick_block(const block_float_step<Arch>& s) noexcept {
+        const int m = s.mantissa_bits;
+        const bool micro = s.sub_block_size > 0;
+        if (!ordinary(s.rules, micro ? min_normal_bits : 0) || s.bump || m > 21) return;
+        // Elements that the microexponents flush are below half a step when the block's exponent is at least this.
+        lowest = std::max(micro ? m + s.largest_shift + 3 : 1, s.least_exponent) << 23;
+        highest = (std::min(s.largest_exponent, 229 + m) << 23) | 0x7fffff;
+        sub_block_size = s.sub_block_size;
+        largest_shift = vi<Arch>(s.largest_shift << 23);
+        add = vi<Arch>(0);
+        to_base = vi<Arch>(((24 - m) << 23) | half_bit);
+        to_limit = vi<Arch>(((1 << (m - 1)) - 1) << (24 - m));
+    }
+
+    explicit quick_block(const microscaling_step<Arch>& s) noexcept {
+        if (!ordinary(s.rules, 0) || s.largest_negative != s.largest || s.mantissa_bits > 20) return;
+        const int m = s.mantissa_bits, least = s.least_step + m - step_bias;  // exponent of the smallest normal element
+        grid = !s.integers;
+        switch (s.rule) {
+            case scale_rule::floor: add = vi<Arch>(0); break;
+            case scale_rule::ceil: add = vi<Arch>(0x7fffff); break;
+            case scale_rule::rceil: add = vi<Arch>(0x7fffff - (s.largest & 0x7fffff)); break;
+            case scale_rule::even: add = vi<Arch>((1 << 22) >> m); break;
+        }
+        lowest = std::max(1 + s.top_exponent - (grid ? std::min(least, 0) : 0), 1 + s.top_exponent) << 23;
+        highest = ((grid ? 229 : 228) + std::min(m, 20)) << 23;
+        to_base = vi<Arch>(grid ? (least - s.top_exponent) * (1 << 23) : ((23 - m - s.top_exponent) << 23) | half_bit);
+        to_limit = vi<Arch>(s.largest - (127 + s.top_exponent) * (1 << 23));
+        magic = as_float<Arch>(vi<Arch>(((150 - m) << 23) | half_bit));
+    }
+
+    bool usable() const noexcept { return highest != no_value; }
+
+    /// From the largest magnitude of each block. With sub-blocks `base` holds the exponent that those are held to. False: the
+    /// complete form is wanted, because some block lies outside what this one serves.
+    template <std::size_t Sub>
+    bool share(vi<Arch> amax, quick_shared<Arch>& b) const noexcept {
+        using V = vi<Arch>;
+        const V offset = (amax - V(lowest)) ^ V(sign_bit), room((highest - lowest) ^ sign_bit);  // compared as unsigned
+        if (__builtin_expect(xsimd::any(offset > room), 0)) {
+            if (xsimd::any((offset > room) & (amax != V(0)))) return false;
+        }
+        const V exponent = xsimd::max(amax + add, V(lowest)) & V(exponent_mask);  // a block of zeros has any scale that is served
+        if constexpr (Sub != 0)
+            b.base = as_float<Arch>(exponent - largest_shift);
+        else
+            b = {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
+        return true;
+    }
+    /// What sub-blocks share, from what the block holds them to and their largest magnitude.
+    quick_shared<Arch> held(const quick_shared<Arch>& block, vi<Arch> largest) const noexcept {
+        const vi<Arch> exponent = xsimd::max(largest & vi<Arch>(exponent_mask), as_int<Arch>(block.base));
+        return {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
+    }
+
+    template <bool Grid>
+    vf<Arch> apply(vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
+        const vf<Arch> r = Grid ? to_grid<Arch>(x, as_int<Arch>(b.base), magic) : (x + b.base) - b.base;
+        return as_float<Arch>(as_int<Arch>(clamp_magnitude<Arch>(r, b.limit)) | (as_int<Arch>(x) & kept_sign));
+    }
+
+private:
+    bool ordinary(const block_rules& r, std::int32_t least_input) noexcept {
+        kept_sign = vi<Arch>(r.zero == zero_sign::kept ? sign_bit : 0);
+        return r.how == rounding::half_even && !r.random.used && r.flush_below == 0 && r.least_input == least_input &&
+               (r.zero == zero_sign::kept || r.zero == zero_sign::positive);
+    }
+};
+
+/// NVFP4 and its like: the quotient by the block's scale is a float32 division, then the grid of the element.
+template <class Arch>
+struct quick_nvfloat {
+    static constexpr bool grid = true;
+    static constexpr int sub_block_size = 0;
+    bool plain;
+    vi<Arch> least, scale_least;
+    vf<Arch> magic, largest, scale_magic, scale_largest, element_max, tensor_scale;
+
+    explicit quick_nvfloat(const nvfloat_step<Arch>& s) noexcept : element_max(s.element_max), tensor_scale(s.tensor_scale) {
+        plain = s.rules.how == rounding::half_even && s.rules.flush_below == 0 && s.rules.least_input == 0 && s.rules.zero == zero_sign::kept &&
+                of(s.element, least, magic, largest) && of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
+    }
+    bool usable() const noexcept { return plain; }
+
+    /// Scales from 2^-100 to 2^100 make every quotient and product that matters a normal number. A block of zeros is fine, and +0.
+    template <std::size_t>
+    bool share(vi<Arch> amax, quick_shared<Arch>& b) const noexcept {
+        using V = vi<Arch>;
+        const vf<Arch> ratio = xsimd::min(quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), element_max), tensor_scale), scale_largest);
+        const V d = as_int<Arch>(to_grid<Arch>(ratio, scale_least, scale_magic) * tensor_scale);
+        const mask<Arch> empty = amax == V(0);
+        const mask<Arch> wide = (d < V(27 << 23)) | (d > V(227 << 23)) | (amax >= V(infinity_bits));
+        if (__builtin_expect(xsimd::any(wide & ~empty), 0)) return false;
+        b = {as_float<Arch>(xsimd::select(empty, V(0x3f800000), d)), as_float<Arch>(xsimd::select(empty, V(0), V(sign_bit)))};
+        return true;
+    }
+    template <bool>
+    vf<Arch> apply(vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
+        const vf<Arch> q = clamp_magnitude<Arch>(quotient<Arch>(x, b.base), largest);
+        const vf<Arch> y = to_grid<Arch>(q, least, magic) * b.base;
+        return as_float<Arch>(as_int<Arch>(y) | (as_int<Arch>(x) & as_int<Arch>(b.limit)));
+    }
+
+private:
+    /// The constants of a cast, if the short form serves it.
+    static bool of(const floating_rules& r, vi<Arch>& least_normal, vf<Arch>& k, vf<Arch>& most) noexcept {
+        const int m = r.mantissa_bits, field = r.least_step + m - step_bias + 127;
+        least_normal = vi<Arch>(field << 23);
+        k = as_float<Arch>(vi<Arch>(((150 - m) << 23) | half_bit));
+        most = as_float<Arch>(vi<Arch>(r.largest));
+        return field - m >= 1 && m <= 20 && (r.largest >> 23) + 24 - m < 254;
+    }
+};
+
+/// The short form of a step: of nvfloat its own, else quick_block.
+template <class Arch>
+quick_nvfloat<Arch> quick_of(const nvfloat_step<Arch>& step) noexcept {
+    return quick_nvfloat<Arch>(step);
+}
+template <class Arch, class Step>
+quick_block<Arch> quick_of(const Step& step) noexcept {
+    return quick_block<Arch>(step);
+}
+
+}  // namespace qk::kernels
