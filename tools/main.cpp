@@ -10,11 +10,13 @@
 #include "qk/dispatch.hpp"
 #include "qk/graph/error.hpp"
 #include "mix_options.hpp"
+#include "processes.hpp"
 #include "verbs.hpp"
 
 namespace {
 
-int bad_use(std::string_view sentence) {
+int bad_use(const qk::tool::processes& all, std::string_view sentence) {
+    all.fail(sentence, static_cast<int>(qk::tool::status::bad_use));
     fmt::print(stderr, "qk: {}\n", sentence);
     return static_cast<int>(qk::tool::status::bad_use);
 }
@@ -24,6 +26,10 @@ int bad_use(std::string_view sentence) {
 int main(int argc, char** argv) {
     using namespace qk::tool;
     remember_command_line(argc, argv);
+    const processes all;
+    const auto bad_use = [&](std::string_view sentence) { return ::bad_use(all, sentence); };
+    const std::string_view word = argc > 1 ? argv[1] : "";
+    if (!processes::together().alone() && word != "search" && word != "sensitivity") return bad_use("only search and sensitivity run as several processes");
     if (const char* problem = qk::dispatch::problem()) return bad_use(problem);
     CLI::App app("Number formats for neural networks: kernels' reference, hardware validation, and mixed precision for ONNX models.", "qk");
     app.footer(

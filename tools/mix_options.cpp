@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "processes.hpp"
 #include "qk/graph/search/scorer.hpp"
 
 namespace qk::tool {
@@ -96,6 +97,7 @@ void mix_arguments::fill(graph::mix_options& options, const graph::model& m, con
     options.scoring.output_index = output_index;
     options.scoring.labels = data.load_labels();
     options.scoring.session.threads = data.threads;
+    options.scoring.session.together = processes::together();
 }
 
 graph::calibration calibrate_mix(const graph::model& m, const data_options& data, const graph::mix_options& options, bool histograms) {

@@ -10,6 +10,7 @@
 
 #include "console.hpp"
 #include "mix_options.hpp"
+#include "processes.hpp"
 #include "qk/graph/export.hpp"
 #include "qk/graph/pending_file.hpp"
 #include "qk/graph/plan_json.hpp"
@@ -107,8 +108,9 @@ void search(const arguments& given, verb_result& verdict) {
         result = graph::search(m, inputs, seen, options);
     }
     result.seconds += calibration_seconds;
-    write_results(given, m, result, seen);
     if (!result.target_met) verdict.status = status::failed;
+    if (!processes::together().first()) return;
+    write_results(given, m, result, seen);
     if (given.json) return print_json(graph::to_json(result));
 
     fmt::print("status            {}\n{:<17} {:.6g}", result.status, result.metric_name, result.metric);
@@ -158,6 +160,7 @@ void add_search(CLI::App& app, verb_result& result) {
                  "Examples:\n"
                  "  qk search model.onnx --inputs x.npy --wide int16/int8 --narrow int8/int8 --target-l2 0.5 -o mixed.onnx --report mix.html\n"
                  "  qk search model.onnx --inputs x.npy --labels y.npy --wide int8/int8 --narrow int8/int4 --strategy budget --target-top1-drop 0.02\n"
+                 "  mpirun -n 4 qk search model.onnx --inputs x.npy --threads 2 --target-l2 0.5   (built with MPI: the samples divided among processes)\n"
                  "  qk search model.onnx --inputs x.npy --wide bf16/bf16 --narrow bfp16/bfp16,mxfp4/mxfp4 --strategy pareto --metric sqnr --report front.html");
     verb->callback([given, &result] { search(*given, result); });
 }

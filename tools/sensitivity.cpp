@@ -7,6 +7,7 @@
 
 #include "console.hpp"
 #include "mix_options.hpp"
+#include "processes.hpp"
 #include "qk/graph/pending_file.hpp"
 #include "qk/graph/search/report.hpp"
 #include "verbs.hpp"
@@ -25,6 +26,7 @@ void sensitivity(const arguments& given) {
     given.fill(options, m, "l2");
     const graph::calibration seen = calibrate_mix(m, given.data, options, !given.report.empty());
     const graph::sensitivity_result result = graph::measure_sensitivity(m, inputs, seen, options, given.direction == "widen");
+    if (!processes::together().first()) return;
     const nlohmann::ordered_json json = graph::to_json(result);
     if (!given.report.empty()) {
         graph::write_file(given.report, graph::sensitivity_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));

@@ -51,27 +51,41 @@ struct outcome {
     std::string out, err;
 };
 
-inline outcome run_tool(const std::vector<std::string>& arguments) {
-    const scratch place;
-    const std::string out = place("out"), err = place("err");
-    std::vector<char*> argv{const_cast<char*>(QK_TOOL)};
-    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 1, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_addopen(&files, 2, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    outcome result;
-    pid_t child = 0;
-    if (::posix_spawn(&child, QK_TOOL, &files, nullptr, argv.data(), environ) == 0) {
-        int state = 0;
-        ::waitpid(child, &state, 0);
-        if (WIFEXITED(state)) result.status = WEXITSTATUS(state);
+/// A program that runs while the test goes on, its output kept in files.
+class background {
+  public:
+    explicit background(const std::vector<std::string>& command) {
+        std::vector<char*> argv;
+        for (const std::string& a : command) argv.push_back(const_cast<char*>(a.c_str()));
+        argv.push_back(nullptr);
+        posix_spawn_file_actions_t files;
+        posix_spawn_file_actions_init(&files);
+        const std::string out = place_("out"), err = place_("err");
+        posix_spawn_file_actions_addopen(&files, 1, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        posix_spawn_file_actions_addopen(&files, 2, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        started_ = ::posix_spawnp(&child_, argv[0], &files, nullptr, argv.data(), environ) == 0;
+        posix_spawn_file_actions_destroy(&files);
     }
-    posix_spawn_file_actions_destroy(&files);
-    result.out = content(out);
-    result.err = content(err);
-    return result;
+    pid_t pid() const { return child_; }
+    outcome wait() {
+        outcome result;
+        int state = 0;
+        if (started_ && ::waitpid(child_, &state, 0) == child_ && WIFEXITED(state)) result.status = WEXITSTATUS(state);
+        result.out = content(place_("out"));
+        result.err = content(place_("err"));
+        return result;
+    }
+
+  private:
+    scratch place_;
+    pid_t child_ = 0;
+    bool started_ = false;
+};
+
+inline outcome run_tool(const std::vector<std::string>& arguments) {
+    std::vector<std::string> command{QK_TOOL};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return background(command).wait();
 }
 
 }  // namespace qk_test

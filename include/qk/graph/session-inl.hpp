@@ -38,9 +38,11 @@ QK_GRAPH_INLINE std::vector<std::vector<double>> session::evaluate(std::span<con
     std::vector<const precision_plan*> plans;
     for (const precision_plan& p : candidates) plans.push_back(&p);
     const auto program = execute::make_program(*s.run.net, s.run.shared, plans);
-    std::vector<std::vector<double>> scores(candidates.size(), std::vector<double>(s.cut.samples));
+    std::vector<std::vector<double>> scores(candidates.size(), std::vector<double>(s.cut.samples));  // of this process; added up below
     std::atomic<bool> stopped = false;
+    const ranks& together = s.options.together;
     s.run.pool.for_each(s.cut.runs, [&](std::size_t run, execute::arena& memory) {
+        if (!together.own(run)) return;
         if (stopped || (s.options.stop && s.options.stop())) {
             stopped = true;
             return;
@@ -68,7 +70,11 @@ QK_GRAPH_INLINE std::vector<std::vector<double>> session::evaluate(std::span<con
     for (const auto& c : program->candidates) all.naive_layer_evaluations += c.layers;
     all.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     all.peak_bytes = s.run.pool.held();
-    if (stopped) scores.clear();
+    if (together.any(stopped)) {
+        scores.clear();
+    } else if (!together.alone()) {
+        for (std::vector<double>& each : scores) together.sum(each);
+    }
     return scores;
 }
 

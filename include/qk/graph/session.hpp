@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "qk/graph/evaluate.hpp"
+#include "qk/graph/ranks.hpp"
 
 namespace qk::graph {
 
 struct session_options {
     int threads = 0;                      ///< 0: one per core
+    ranks together{};                     ///< with other processes: each evaluates its own share of the samples
     std::function<bool()> stop;           ///< asked between samples, from several threads; true ends the call early
 };
 
@@ -46,7 +48,8 @@ class session {
 
     std::size_t samples() const;
 
-    /// scores[candidate][sample]; empty if `stop` said so. Calls must not overlap.
+    /// scores[candidate][sample]; empty if `stop` said so. Calls must not overlap. With several processes all make the same calls, and
+    /// `metric` sees each sample on one of them.
     std::vector<std::vector<double>> evaluate(std::span<const precision_plan> candidates, const sample_metric& metric);
 
     /// The outputs of one plan, joined on axis 0: the same bits as evaluator::run.

@@ -2,6 +2,8 @@
 // Threads of a run: each has its arena; work items are handed out one by one, so results must not depend on who does what.
 #pragma once
 
+#include <tbb/global_control.h>
+#include <tbb/info.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
@@ -9,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <thread>
 
 #include "qk/graph/execute/arena.hpp"
@@ -20,6 +23,8 @@ class workers {
     workers(int threads, const std::shared_ptr<memory_budget>& budget)
         : threads_(threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
         for (int i = 0; i < threads_; ++i) arenas_.emplace_back(budget);
+        // oneTBB gives no more threads than there are cores, with a warning on standard error, unless told otherwise.
+        if (threads_ > tbb::info::default_concurrency()) more_than_cores_.emplace(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads_));
     }
 
     int threads() const { return threads_; }
@@ -47,6 +52,7 @@ class workers {
 
   private:
     int threads_;
+    std::optional<tbb::global_control> more_than_cores_;
     std::deque<arena> arenas_;
 };
 

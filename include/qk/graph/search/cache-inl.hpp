@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "qk/graph/search/cache.hpp"
 
@@ -46,28 +47,48 @@ QK_GRAPH_INLINE std::string content_hash::text() const {
     return text;
 }
 
-QK_GRAPH_INLINE search_cache::search_cache(std::filesystem::path file, std::string key) : file_(std::move(file)), key_(std::move(key)) {
+QK_GRAPH_INLINE search_cache::search_cache(std::filesystem::path file, std::string key, const ranks& together) : file_(std::move(file)), key_(std::move(key)) {
     if (file_.empty()) return;
+    if (together.first()) read();
+    else file_.clear();
+    if (together.alone()) return;
+    std::string lines;
+    for (const auto& [a, s] : known_) lines += line_of(a, s);
+    std::istringstream shared(together.from_first(lines));
+    for (std::string line; std::getline(shared, line);) add_line(line);
+}
+
+QK_GRAPH_INLINE void search_cache::read() {
     std::ifstream in(file_);
     std::string line;
     bool torn = false;
     for (std::size_t number = 1; std::getline(in, line); ++number) {
         torn = in.eof();  // no line end behind it
-        const auto json = nlohmann::json::parse(line, nullptr, false);
-        const bool ours = json.is_object() && json.contains("key") && json.contains("choice") && json.contains("metric") && json.contains("error") &&
-                          json["key"].is_string() && json["choice"].is_string() && json["metric"].is_string() && json["error"].is_string();
-        if (!ours) {  // what a crash left of a line; but a file that begins with anything else is somebody's own
-            if (number > 1 || torn || line.starts_with("{\"key\":")) continue;
-            throw error("'" + file_.string() + "' is not a search cache; name another file with --cache");
-        }
-        if (json["key"] != key_) continue;
-        known_[detail::assignment_of(json["choice"])] = {std::strtod(json["metric"].get<std::string>().c_str(), nullptr),
-                                                         std::strtod(json["error"].get<std::string>().c_str(), nullptr)};
+        if (add_line(line)) continue;
+        // What a crash left of a line; but a file that begins with anything else is somebody's own.
+        if (number == 1 && !torn && !line.starts_with("{\"key\":")) throw error("'" + file_.string() + "' is not a search cache; name another file with --cache");
     }
     in.close();
     std::ofstream out(file_, std::ios::app);
     if (torn) out << '\n';
     if (!out.flush()) throw error("cannot write the search cache '" + file_.string() + "'");
+}
+
+QK_GRAPH_INLINE bool search_cache::add_line(const std::string& line) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object()) return false;
+    for (const char* name : {"key", "choice", "metric", "error"})
+        if (!json.contains(name) || !json[name].is_string()) return false;
+    if (json["key"] == key_)
+        known_[detail::assignment_of(json["choice"])] = {std::strtod(json["metric"].get<std::string>().c_str(), nullptr),
+                                                         std::strtod(json["error"].get<std::string>().c_str(), nullptr)};
+    return true;
+}
+
+QK_GRAPH_INLINE std::string search_cache::line_of(const assignment& a, const score& s) const {
+    const nlohmann::ordered_json line{
+        {"key", key_}, {"choice", detail::digits_of(a)}, {"metric", detail::exact_text(s.metric)}, {"error", detail::exact_text(s.error)}};
+    return line.dump() + "\n";
 }
 
 QK_GRAPH_INLINE std::optional<score> search_cache::find(const assignment& a) const {
@@ -78,10 +99,8 @@ QK_GRAPH_INLINE std::optional<score> search_cache::find(const assignment& a) con
 QK_GRAPH_INLINE void search_cache::add(const assignment& a, const score& s) {
     known_[a] = s;
     if (file_.empty()) return;
-    const nlohmann::ordered_json line{
-        {"key", key_}, {"choice", detail::digits_of(a)}, {"metric", detail::exact_text(s.metric)}, {"error", detail::exact_text(s.error)}};
     std::ofstream out(file_, std::ios::app);
-    out << line.dump() + "\n";
+    out << line_of(a, s);
     if (!out.flush()) throw error("cannot write the search cache '" + file_.string() + "'");
 }
 

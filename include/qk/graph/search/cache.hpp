@@ -30,8 +30,9 @@ class content_hash {
 /// other searches and stay. A line is written whole and flushed after its measurement; a torn last line is passed over.
 class search_cache {
   public:
-    /// `file` empty: no cache. Error if it exists and is no cache of ours, or cannot be written.
-    search_cache(std::filesystem::path file, std::string key);
+    /// `file` empty: no cache. Error if it exists and is no cache of ours, or cannot be written. With several processes the first one
+    /// reads and writes, and the others hear of what it read.
+    search_cache(std::filesystem::path file, std::string key, const ranks& together = {});
 
     std::optional<score> find(const assignment& a) const;
     void add(const assignment& a, const score& s);
@@ -41,6 +42,9 @@ class search_cache {
     search_run::evaluate_function around(search_run::evaluate_function measure);
 
   private:
+    void read();
+    std::string line_of(const assignment& a, const score& s) const;
+    bool add_line(const std::string& line);  ///< false: not a line of a cache
     std::filesystem::path file_;
     std::string key_;
     std::map<assignment, score> known_;

@@ -56,8 +56,8 @@ QK_GRAPH_INLINE std::vector<score> search_run::evaluate(std::span<const assignme
     }
     const auto stop_if = [&] {
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-        if (limits_.interrupted && limits_.interrupted->load()) throw search_stopped{"interrupted"};
-        if (limits_.seconds > 0 && seconds >= limits_.seconds) throw search_stopped{"time limit"};
+        if (limits_.together.any(limits_.interrupted && limits_.interrupted->load())) throw search_stopped{"interrupted"};
+        if (limits_.seconds > 0 && limits_.together.any(seconds >= limits_.seconds)) throw search_stopped{"time limit"};
         if (limits_.trials > 0 && history_.size() >= limits_.trials) throw search_stopped{"trial limit"};
     };
     for (std::size_t begin = 0; begin < fresh.size();) {

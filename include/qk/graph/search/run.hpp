@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "qk/graph/config.hpp"
+#include "qk/graph/ranks.hpp"
 #include "qk/graph/search/metric.hpp"
 
 namespace qk::graph {
@@ -49,6 +50,7 @@ struct search_limits {
     std::size_t trials = 0;  ///< 0: no limit
     double seconds = 0;      ///< 0: no limit
     const std::atomic<bool>* interrupted = nullptr;
+    ranks together{};  ///< a limit that one process has reached stops all
 };
 
 /// Thrown by evaluate() when a limit is reached; run_strategy catches it, strategies let it pass.

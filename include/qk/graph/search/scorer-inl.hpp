@@ -99,7 +99,7 @@ QK_GRAPH_INLINE void scorer::set_reference(const precision_plan& plan) {
         return 0.0;
     });
     reference_ = std::move(reference);
-    if (options_.user) reference_tensor_ = session_.outputs(plan).at(output_name_);
+    if (options_.user && options_.session.together.first()) reference_tensor_ = session_.outputs(plan).at(output_name_);
 }
 
 QK_GRAPH_INLINE score scorer::finish(std::span<const metric_terms> terms, std::span<const double> errors) const {
@@ -129,6 +129,8 @@ QK_GRAPH_INLINE std::vector<score> scorer::operator()(std::span<const precision_
         return 0.0;
     });
     if (done.size() != candidates.size()) throw search_stopped{"interrupted"};
+    share(terms);
+    share(errors);
     std::vector<score> scores;
     for (std::size_t c = 0; c < candidates.size(); ++c) {
         scores.push_back(finish(std::span(terms).subspan(c * n, n), std::span(errors).subspan(c * n, n)));
@@ -136,7 +138,32 @@ QK_GRAPH_INLINE std::vector<score> scorer::operator()(std::span<const precision_
     return scores;
 }
 
+QK_GRAPH_INLINE void scorer::share(std::vector<double>& values) const {
+    if (!options_.session.together.alone()) options_.session.together.sum(values);
+}
+
+QK_GRAPH_INLINE void scorer::share(std::vector<metric_terms>& terms) const {
+    if (options_.session.together.alone()) return;
+    std::vector<double> values;
+    for (const metric_terms& t : terms) values.insert(values.end(), t.begin(), t.end());
+    options_.session.together.sum(values);
+    for (std::size_t i = 0; i < terms.size(); ++i) std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * terms[i].size()), terms[i].size(), terms[i].begin());
+}
+
+/// A user's own measure sees all samples at once: the first process measures, the others hear of it.
 QK_GRAPH_INLINE std::vector<score> scorer::score_whole(std::span<const precision_plan> candidates) {
+    std::vector<double> values(2 * candidates.size());
+    if (options_.session.together.first()) {
+        const std::vector<score> scores = measure_whole(candidates);
+        for (std::size_t i = 0; i < scores.size(); ++i) values[2 * i] = scores[i].metric, values[2 * i + 1] = scores[i].error;
+    }
+    share(values);
+    std::vector<score> scores;
+    for (std::size_t i = 0; i < candidates.size(); ++i) scores.push_back({values[2 * i], values[2 * i + 1]});
+    return scores;
+}
+
+QK_GRAPH_INLINE std::vector<score> scorer::measure_whole(std::span<const precision_plan> candidates) {
     std::vector<score> scores;
     for (const precision_plan& plan : candidates) {
         const tensor y = session_.outputs(plan).at(output_name_);
@@ -156,11 +183,18 @@ QK_GRAPH_INLINE std::string scorer::description() const {
 }
 
 QK_GRAPH_INLINE score scorer::reference_score() {
-    if (options_.user) return {options_.user(reference_tensor_, reference_tensor_, options_.labels), 0};
+    if (options_.user) {
+        std::vector<double> value(1);
+        if (options_.session.together.first()) value[0] = options_.user(reference_tensor_, reference_tensor_, options_.labels);
+        share(value);
+        return {value[0], 0};
+    }
     std::vector<metric_terms> terms;
     for (std::size_t s = 0; s < reference_.size(); ++s) {
-        terms.push_back(metric_.sample(reference_[s], reference_[s], options_.labels.empty() ? -1 : options_.labels[s]));
+        terms.emplace_back();
+        if (!reference_[s].empty()) terms.back() = metric_.sample(reference_[s], reference_[s], options_.labels.empty() ? -1 : options_.labels[s]);
     }
+    share(terms);
     return finish(terms, {});
 }
 

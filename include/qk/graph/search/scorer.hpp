@@ -56,12 +56,15 @@ class scorer {
     std::vector<float> sample_of(const tensor& output) const;
     score finish(std::span<const metric_terms> terms, std::span<const double> errors) const;
     std::vector<score> score_whole(std::span<const precision_plan> candidates);
+    std::vector<score> measure_whole(std::span<const precision_plan> candidates);
+    void share(std::vector<double>& values) const;  ///< added up over processes
+    void share(std::vector<metric_terms>& terms) const;
 
     score_options options_;
     qk::graph::metric metric_;
     session session_;
     std::string output_name_;
-    std::vector<std::vector<float>> reference_;  ///< of each sample
+    std::vector<std::vector<float>> reference_;  ///< of each sample that this process evaluates
     tensor reference_tensor_;                    ///< for a user's metric
 };
 

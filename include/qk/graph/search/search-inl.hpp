@@ -118,10 +118,12 @@ QK_GRAPH_INLINE search_result search(const model& m, const named_tensors& inputs
                     (measure.is_accuracy ? "-drop" : "") + ") or a budget (--budget, --budget-ratio, --wide-share)");
     }
 
-    search_cache cache(options.cache, options.cache.empty() ? "" : problem.key(inputs));
+    search_cache cache(options.cache, options.cache.empty() ? "" : problem.key(inputs), options.scoring.session.together);
     result.cached = cache.size();
     const auto measure_plans = [&](std::span<const assignment> candidates) { return problem.evaluate(candidates); };
-    search_run run(space, measure, cache.around(measure_plans), options.limits, options.seed);
+    search_limits limits = options.limits;
+    limits.together = options.scoring.session.together;
+    search_run run(space, measure, cache.around(measure_plans), limits, options.seed);
     run.strategy_option = options.direction;
     run.budget = budget;
     result.float_metric = problem.score().reference_score().metric;

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// One search over several processes (MPI, on this machine): the same result as one process, and nothing lost when one dies.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "run_tool.hpp"
+
+using namespace qk_test;
+
+#ifdef QK_MPIRUN
+
+namespace {
+
+const std::string digits = std::string(QK_SOURCE_DIR) + "/examples/digits/";
+
+std::vector<std::string> search(const std::vector<std::string>& more) {
+    std::vector<std::string> command{"search", digits + "digits.onnx", "--inputs", digits + "test_images.npy", "--samples", "50", "--threads", "1", "--json",
+                                     "--wide", "int8/int8", "--narrow", "int8/int4"};
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+}
+
+std::vector<std::string> launched(int processes, const std::vector<std::string>& arguments) {
+    std::vector<std::string> command{QK_MPIRUN, "-n", std::to_string(processes), "--oversubscribe"};
+    if (::geteuid() == 0) command.push_back("--allow-run-as-root");
+    command.push_back(QK_TOOL);
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return command;
+}
+
+/// What the search says, but for the time it took.
+nlohmann::json said(const outcome& o) {
+    CAPTURE(o.err);
+    auto json = nlohmann::json::parse(o.out, nullptr, false);
+    REQUIRE(json.is_object());
+    for (const char* name : {"seconds", "peak_bytes", "cached"}) json.erase(name);
+    return json;
+}
+
+std::size_t lines(const std::string& file) {
+    const std::string text = content(file);
+    return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+/// Of the launcher: the processes of the search.
+std::vector<pid_t> children(pid_t parent) {
+    std::vector<pid_t> all;
+    std::istringstream list(content("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children"));
+    for (pid_t child = 0; list >> child;) all.push_back(child);
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("any number of processes gives the result of one") {
+    for (const std::vector<std::string>& how : {std::vector<std::string>{"--target-l2", "1.5"}, {"--strategy", "pareto", "--metric", "sqnr"}}) {
+        const auto alone = said(run_tool(search(how)));
+        for (const int n : {2, 3}) {
+            CAPTURE(n);
+            CHECK(said(background(launched(n, search(how))).wait()) == alone);
+        }
+    }
+}
+
+TEST_CASE("sensitivities, too") {
+    const std::vector<std::string> command{"sensitivity", digits + "digits.onnx", "--inputs", digits + "test_images.npy", "--samples", "20", "--json"};
+    CHECK(said(background(launched(2, command)).wait()) == said(run_tool(command)));
+}
+
+TEST_CASE("a command of the user's runs once for each measurement, not once for each process") {
+    const scratch place;
+    const std::string log = place("log");
+    const outcome o = background(launched(2, search({"--target-metric", "1", "--metric-command", "echo 1 >> " + log + "; echo 0.5 #"}))).wait();
+    CHECK(o.status == 0);
+    CHECK(lines(log) == said(o)["evaluations"].get<std::size_t>() + 1);  // the reference itself
+}
+
+TEST_CASE("a process that dies ends the run, and the cache goes on from there") {
+    const scratch place;
+    const std::string cache = place("cache");
+    const std::vector<std::string> how{"--target-metric", "1", "--metric-command", "sleep 0.2; echo 0.5 #", "--cache", cache, "--max-trials", "40"};
+    background run(launched(2, search(how)));
+    for (int i = 0; i < 600 && lines(cache) < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const std::vector<pid_t> processes = children(run.pid());
+    REQUIRE(!processes.empty());
+    ::kill(processes.back(), SIGKILL);
+    CHECK(run.wait().status != 0);
+    const std::size_t kept = lines(cache);
+    REQUIRE(kept >= 2);
+    const outcome resumed = run_tool(search(how));
+    CHECK(resumed.status == 0);
+    CHECK(nlohmann::json::parse(resumed.out)["cached"].get<std::size_t>() >= kept - 1);  // the last line may be torn
+}
+
+TEST_CASE("wrong use is said once, and only search and sensitivity divide their work") {
+    const outcome missing = background(launched(2, {"search", "nowhere.onnx", "--inputs", "x.npy", "--target-l2", "1"})).wait();
+    CHECK(missing.status == 2);
+    CHECK(missing.err.find("nowhere.onnx") != std::string::npos);
+    CHECK(missing.err.find("nowhere.onnx") == missing.err.rfind("nowhere.onnx"));
+    CHECK(background(launched(2, {"formats"})).wait().status == 2);
+}
+
+#else
+
+TEST_CASE("several processes") { MESSAGE("skipped: built without MPI"); }
+
+#endif
