@@ -16,7 +16,7 @@ import numpy as np
 try:
     import onnx
     import onnxruntime
-    from onnx import TensorProto, helper
+    from onnx import TensorProto, helper, numpy_helper
 except ImportError as missing:
     print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
     sys.exit(0)
@@ -93,6 +93,36 @@ def quantizers_alone(name, shape, declared, quantizers, x, opset=13):
     return failures
 
 
+def constants_alone(name, shape, quantizers, w, weights):
+    """One model whose outputs are a constant under each quantizer. An input goes along: a model has one."""
+    count = len(quantizers)
+    nodes = [helper.make_node("Identity", ["w"], [f"y{i}"], name=f"n{i}") for i in range(count)] + [helper.make_node("Identity", ["x"], [f"y{count}"], name="n")]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2])],
+                              [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, list(shape) if i < count else ["N", 2]) for i in range(count + 1)],
+                              [numpy_helper.from_array(w.reshape(shape), "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    source, plan, exported = (os.path.join(FOLDER, n) for n in ("float.onnx", "plan.json", "portable.onnx"))
+    onnx.save(model, source)
+    edges = [{"tensor": "w", "consumer": f"n{i}", "index": 0, "quantizer": q} for i, q in enumerate(quantizers)]
+    with open(plan, "w") as f:
+        json.dump({"qk": "plan", "version": 1, "tensors": {}, "edges": edges}, f)
+    qk("quantize", source, "-o", exported, "--plan", plan, "--export", "portable", "--weights", weights)
+    onnx.checker.check_model(onnx.load(exported), full_check=True)
+    x = np.zeros((1, 2), np.float32)
+    expected = evaluate(source, x, count, "--plan", plan)
+    results = {"qk evaluate": evaluate(exported, x, count), "optimizer off": run(exported, {"x": x}, False), "optimizer on": run(exported, {"x": x}, True)}
+    failures = 0
+    for how, got in results.items():
+        for i, q in enumerate(quantizers):
+            if got[i].shape != w.reshape(shape).shape or not same(got[i], expected[i].reshape(shape)).all():
+                failures += 1
+                if failures < 30:
+                    print(f"{name}, {how}: {json.dumps(q)[:200]}: {first_difference(w.reshape(shape), got[i], expected[i].reshape(shape))}")
+    print(f"{name}: {count} quantizers on {w.size} values, {os.path.getsize(exported)} bytes, {failures} failures", flush=True)
+    return failures
+
+
 def inputs(count, seed, specials):
     """Ordinary numbers, every exponent, ties of short formats, zeros of both signs, subnormals, large numbers; Inf and NaN on request."""
     r = np.random.default_rng(seed)
@@ -143,6 +173,23 @@ def main():
     failures += quantizers_alone("rank unknown", (6, 20, 3, 5), None, [dict(q, axis=a) for q in blocks for a in (-1, -3)], x)
     for length in (1, 5, 32, 77):
         failures += quantizers_alone(f"vectors of {length}", (length,), [length], blocks, inputs(length, length, False))
+    w = inputs(40 * 37, 4, False)
+    for weights in ("packed", "float"):
+        failures += constants_alone(f"{weights} matrix", (40, 37), [dict(q, axis=a) for q in formats for a in (0, 1)], w, weights)
+        filters = [dict(q, axis=1) for q in formats] + [dict(q, axis=0, flatten=True) for q in blocks]
+        failures += constants_alone(f"{weights} filters", (40, 1, 37, 1), filters, w, weights)
+        r = np.random.default_rng(5)
+        grids = []
+        for q in formats:
+            if "scale" in q and not q["format"].startswith(("int32", "uint32", "int:bits=24")):
+                low = 0 if "uint" in q["format"] or "signed=0" in q["format"] else -1
+                for shape, more in (((40, 1), {"axis": 0}), ((40, 5), {"axis": 1, "block_size": 8}), ((5, 37), {"axis": 0, "block_size": 8})):
+                    count = shape[0] * shape[1]
+                    grids.append(dict(q, scale=[float(np.float32(v)) for v in 0.01 + r.random(count)], zero_point=[int(v) for v in r.integers(low, 2, count)], **more))
+        for f in ("fp8_e4m3", "fp6_e3m2", "fp4_e2m1", "fp8_e4m3fn", "float:exponent=6,mantissa=9"):
+            grids.append({"format": f, "axis": 1, "scale": [float(np.float32(v)) for v in 0.01 + r.random(37)]})
+            grids.append({"format": f, "axis": 0, "block_size": 16, "scale": [float(np.float32(v)) for v in 0.01 + r.random(3 * 37)]})
+        failures += constants_alone(f"{weights} matrix with many scales", (40, 37), grids, w, weights)
     print(f"{failures} failures")
     return 1 if failures else 0
 

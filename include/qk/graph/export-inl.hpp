@@ -96,9 +96,7 @@ class exporter {
         for (int k = 1; k < n.input_size(); ++k) {
             if (n.input(k).empty() || !source_.is_constant(n.input(k))) continue;
             const quantizer* q = plan_.find({n.input(k), n.name(), k});
-            const floating* f = q ? std::get_if<floating>(&q->format) : nullptr;
-            std::string why;
-            if (q == nullptr || (f != nullptr && bits(*f) > 8) || !qdq_writer::holds(*q, true, why)) return true;
+            if (q == nullptr || !writer_->dequantizes(*q)) return true;
         }
         return false;
     }

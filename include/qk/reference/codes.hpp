@@ -25,7 +25,7 @@ constexpr std::uint32_t nan_code(floating f) {
 /// The code of a value that f has.
 inline std::uint32_t code_of(floating f, float y) {
     if (f == fp32) return std::bit_cast<std::uint32_t>(y);
-    if (std::isnan(y)) return nan_code(f);
+    if (std::isnan(y)) return reference::nan_code(f);
     if (f.specials == specials::e8m0) return static_cast<std::uint32_t>(exponent_of(y) + 127);
     const std::uint32_t sign = std::signbit(y) ? sign_bit(f) : 0;
     const std::uint32_t one = std::uint32_t{1} << f.mantissa_bits;
@@ -143,15 +143,15 @@ inline void encode(const microscaling& f, const block& b, std::size_t k, float, 
         const double element = nan ? 0 : element_of(f, b.in(i) / power_of_two(s), *b.how, b.random(i));
         out.elements[b.position(i)] = has_integer_elements(f)
                                           ? low_bits(static_cast<std::int64_t>(element * power_of_two(f.integer_bits - 2)), f.integer_bits)
-                                          : code_of(f.element, static_cast<float>(element));
+                                          : reference::code_of(f.element, static_cast<float>(element));
     }
 }
 inline void decode(const microscaling& f, const block& b, std::size_t k, float, const coded& in) {
-    const float scale = value_of(e8m0, in.blocks[k]);
+    const float scale = reference::value_of(e8m0, in.blocks[k]);
     for (std::size_t i = 0; i < b.count; ++i) {
         const std::uint32_t bits = in.elements[b.position(i)];
         const double element = has_integer_elements(f) ? static_cast<double>(sign_extend(bits, f.integer_bits)) / power_of_two(f.integer_bits - 2)
-                                                       : value_of(f.element, bits);
+                                                       : reference::value_of(f.element, bits);
         b.out(i, static_cast<float>(element * scale));
     }
 }
@@ -162,16 +162,16 @@ inline void encode(const nvfloat& f, const block& b, std::size_t k, float tensor
     const block_facts facts = survey(b);
     const bool nan = facts.has_nan || facts.has_infinity;
     const float scale = nan ? quiet_nan : block_scale(f, facts.amax, tensor);
-    out.blocks[k] = code_of(f.scale, scale);
+    out.blocks[k] = reference::code_of(f.scale, scale);
     const float d = multiply(scale, tensor);
     for (std::size_t i = 0; i < b.count; ++i) {
         const float element = nan || d == 0 ? 0.0f : to_grid(f.element, divide(b.in(i), d), element_semantics(*b.how), b.random(i));
-        out.elements[b.position(i)] = code_of(f.element, element);
+        out.elements[b.position(i)] = reference::code_of(f.element, element);
     }
 }
 inline void decode(const nvfloat& f, const block& b, std::size_t k, float tensor, const coded& in) {
-    const float d = multiply(value_of(f.scale, in.blocks[k]), tensor);
-    for (std::size_t i = 0; i < b.count; ++i) b.out(i, multiply(value_of(f.element, in.elements[b.position(i)]), d));
+    const float d = multiply(reference::value_of(f.scale, in.blocks[k]), tensor);
+    for (std::size_t i = 0; i < b.count; ++i) b.out(i, multiply(reference::value_of(f.element, in.elements[b.position(i)]), d));
 }
 
 /// Elementwise formats: one scale and zero point. Block formats: blocks along the axis; NVFP4's tensor scale is scale.scale, above 0 or
@@ -185,7 +185,7 @@ inline void encode(const format& f, std::span<const float> x, const coded& out, 
             } else if constexpr (std::is_same_v<decltype(g), const floating&>) {
                 for (std::size_t i = 0; i < x.size(); ++i) {
                     const float quotient = g == fp32 || scale.scale == 1 ? x[i] : divide(x[i], scale.scale);
-                    out.elements[i] = code_of(g, quantize(g, quotient, how, random_word(how, i)));
+                    out.elements[i] = reference::code_of(g, quantize(g, quotient, how, random_word(how, i)));
                 }
             } else {
                 for (std::size_t i = 0; i < x.size(); ++i) {
@@ -204,7 +204,7 @@ inline void decode(const format& f, const coded& in, std::span<float> y, along_a
                                [&](const block& b, std::size_t k) { decode(g, b, k, scale.scale, in); });
             } else if constexpr (std::is_same_v<decltype(g), const floating&>) {
                 for (std::size_t i = 0; i < y.size(); ++i) {
-                    const float value = value_of(g, in.elements[i]);
+                    const float value = reference::value_of(g, in.elements[i]);
                     y[i] = g == fp32 || scale.scale == 1 ? value : multiply(value, scale.scale);
                 }
             } else {

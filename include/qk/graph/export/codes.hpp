@@ -10,7 +10,7 @@ namespace qk::graph::detail {
 
 /// Calls visit(element, scale, zero point, one scale for all) for every element of a tensor under an elementwise quantizer.
 template <class Visit> void for_each_scale(const quantizer& q, const dims& shape, std::size_t count, const Visit& visit) {
-    const along_axis a = view_along(shape, q.axis, false);
+    const along_axis a = view_along(shape, q.axis, q.flatten && q.block_size > 0);
     const std::size_t block = q.block_size > 0 ? static_cast<std::size_t>(q.block_size) : 1, blocks = (a.length + block - 1) / block;
     const bool many = q.scale.size() > 1 || q.block_size > 0;
     const std::size_t expected = q.block_size > 0 ? a.outer * blocks * a.inner : a.length;

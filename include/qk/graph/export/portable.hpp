@@ -2,7 +2,7 @@
 // Style portable: qdq where that holds the quantizer, else a model-local function of standard operators. docs/export.md.
 #pragma once
 
-#include "qk/graph/export/portable/functions.hpp"
+#include "qk/graph/export/portable/function_set.hpp"
 #include "qk/graph/export/qdq.hpp"
 
 namespace qk::graph::detail {
@@ -31,8 +31,14 @@ class portable_writer : public quantizer_writer {
 
     std::string weight(const quantized_value& v, const tensor& value) override {
         if (is_standard(v.how, true)) return standard_.weight(v, value);
+        if (options_.weights == weight_storage::packed) {
+            const std::optional<packed_constant> p = packed(v.how, value);
+            if (p && p->bytes() + size_of_call < value.size_bytes()) return decoded(v, value, *p);
+        }
         return g_.constant(v.name + "_rounded", rounded(v.how, value));
     }
+
+    bool dequantizes(const quantizer& weight) const override { return is_standard(weight, true) && standard_.dequantizes(weight); }
 
     void finish() override {
         standard_.finish();
@@ -40,11 +46,54 @@ class portable_writer : public quantizer_writer {
     }
 
   private:
+    /// Bytes that a call of a decoding function takes in a file, about: fewer are not worth saving.
+    static constexpr std::size_t size_of_call = 400;
+
     /// qdq, but for integers of 2 bits, whose types would raise the opset to one that few runtimes know.
     static bool is_standard(const quantizer& q, bool is_weight) {
         const integer* f = std::get_if<integer>(&q.format);
         std::string why;
         return qdq_writer::holds(q, is_weight, why) && (f == nullptr || f->bits > 2);
+    }
+
+    std::string decoded(const quantized_value& v, const tensor& value, const packed_constant& p) {
+        const quantizer& q = v.how;
+        const bool blocked = is_block_format(q.format);
+        function_key key{.format = q.format, .semantics = {}, .one_scale = q.scale.size() <= 1, .block_scales = !blocked && q.block_size > 0, .block = blocked ? 0 : q.block_size, .decodes = true};
+        std::vector<std::string> inputs;
+        const auto planes = [&](const std::vector<std::uint32_t>& codes, int width, const char* stem) {
+            for (const tensor& plane : pack_planes(codes, width)) inputs.push_back(g_.constant(v.name + stem, plane));
+        };
+        planes(p.elements, p.element_bits, "_codes");
+        if (blocked) planes(p.scales, p.scale_bits, "_scales");
+        if (p.shift_bits > 0) planes(p.shifts, p.shift_bits, "_shifts");
+        const auto number = [](std::size_t n) { return static_cast<std::int64_t>(n); };
+        const std::int64_t outer = number(p.view.outer), inner = number(p.view.inner);
+        if (p.tensor_scale != 0 || (!blocked && (is_integer_format(q.format) || has_scale(q)))) {
+            dims shape;
+            if (key.block_scales) shape = {outer, number(p.blocks), inner};
+            else if (!key.one_scale) shape = {number(p.view.length), 1};
+            key.scales = 1;
+            inputs.push_back(g_.constant(v.name + "_scale", make_tensor<float>(shape, blocked ? std::vector<float>{p.tensor_scale} : q.scale)));
+            if (std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; })) {
+                key.scales = 2;
+                inputs.push_back(g_.constant(v.name + "_zero_point", zero_points(q, q.zero_point.size() == 1 ? dims{} : shape)));
+            }
+        }
+        onnx::NodeProto& n = call(v, key, inputs);
+        set_attribute(n, "shape", std::vector<std::int64_t>(value.shape().begin(), value.shape().end()));
+        set_attribute(n, "rows", std::vector<std::int64_t>{outer, number(p.view.length), inner});
+        set_attribute(n, "count", std::vector<std::int64_t>{number(value.size())});
+        if (blocked || key.block_scales) set_attribute(n, "length", number(p.view.length));
+        if (blocked) {
+            set_attribute(n, "grid", std::vector<std::int64_t>{outer, number(p.blocks), inner});
+            set_attribute(n, "grid_count", std::vector<std::int64_t>{number(p.scales.size())});
+        }
+        if (p.shift_bits > 0) {
+            set_attribute(n, "parts", std::vector<std::int64_t>{outer, number(p.shifts.size()) / (outer * inner), inner});
+            set_attribute(n, "part_count", std::vector<std::int64_t>{number(p.shifts.size())});
+        }
+        return n.output(0);
     }
 
     onnx::NodeProto& call(const quantized_value& v, const function_key& key, const std::vector<std::string>& inputs) {

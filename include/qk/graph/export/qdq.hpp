@@ -51,6 +51,9 @@ class qdq_writer : public quantizer_writer {
     static bool holds(const quantizer& q, bool is_weight, std::string& why) {
         if (const integer* f = std::get_if<integer>(&q.format)) {
             if (f->bits > 16 && !(is_weight && f->is_signed)) return why = "has no QuantizeLinear type", false;
+            const bool shifted = std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; });
+            if (f->bits > 16 && shifted) return why = "has no DequantizeLinear with a zero point", false;
+            if (q.flatten && q.block_size > 0) return why = "with blocks over a flattened filter has no DequantizeLinear form", false;
             if (q.dynamic && !is_dynamic_linear(q)) return why = "with scales from each run's own values has no standard operator", false;
             if (!q.dynamic && q.scale.empty()) return why = "has no scale in the plan", false;
             if (!is_weight && q.semantics.integer_mode != integer_mode::division) return why = "in reciprocal mode is not what QuantizeLinear computes", false;
@@ -68,6 +71,12 @@ class qdq_writer : public quantizer_writer {
             if (onnx_float8(*f) && !q.dynamic && (is_weight || (as_ieee && q.block_size == 0))) return true;
         }
         return why = "has no standard operator", false;
+    }
+
+    bool dequantizes(const quantizer& weight) const override {
+        const floating* f = std::get_if<floating>(&weight.format);
+        std::string why;
+        return (f == nullptr || bits(*f) <= 8) && holds(weight, true, why);
     }
 
     std::string activation(const quantized_value& v) override {

@@ -34,6 +34,8 @@ class quantizer_writer {
     virtual std::string activation(const quantized_value& v) = 0;
     /// The same for a constant: codes or rounded floats, and what turns them into float32.
     virtual std::string weight(const quantized_value& v, const tensor& value) = 0;
+    /// Whether `weight` gives its result by DequantizeLinear (of 8 bits or fewer, or an int32 bias).
+    virtual bool dequantizes(const quantizer& weight) const = 0;
     /// After all edges: rewrites that look at whole layers.
     virtual void finish() {}
 

@@ -4,8 +4,8 @@
 
 #include <limits>
 
+#include "qk/formats/format.hpp"
 #include "qk/graph/export/portable/arithmetic.hpp"
-#include "qk/formats/integer.hpp"
 
 namespace qk::graph::detail {
 

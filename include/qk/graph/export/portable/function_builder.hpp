@@ -34,15 +34,8 @@ class function_builder {
         return name;
     }
     /// A list of integers that every call gives as attribute `name`, as a constant.
-    operand integers_of_call(const std::string& name) {
-        proto_.add_attribute(name);
-        onnx::NodeProto& n = add("Constant", {}, name);
-        auto* a = n.add_attribute();
-        a->set_name("value_ints");
-        a->set_type(onnx::AttributeProto::INTS);
-        a->set_ref_attr_name(name);
-        return n.output(0);
-    }
+    operand integers_of_call(const std::string& name) { return of_call(name, "value_ints", onnx::AttributeProto::INTS); }
+    operand integer_of_call(const std::string& name) { return of_call(name, "value_int", onnx::AttributeProto::INT); }
 
     operand op(const std::string& type, const std::vector<operand>& inputs, const std::string& stem = "") {
         return add(type, inputs, stem.empty() ? type : stem).output(0);
@@ -58,6 +51,11 @@ class function_builder {
         onnx::NodeProto& n = add(type, as_input ? std::vector<operand>{x, integers({axis})} : std::vector<operand>{x}, type);
         if (!as_input) set_attribute(n, "axes", std::vector<std::int64_t>{axis});
         set_attribute(n, "keepdims", std::int64_t{1});
+        return n.output(0);
+    }
+    operand gather(const operand& x, const operand& index, std::int64_t axis) {
+        onnx::NodeProto& n = add("Gather", {x, index}, "Gather");
+        set_attribute(n, "axis", axis);
         return n.output(0);
     }
     operand concat(const std::vector<operand>& parts) {
@@ -98,6 +96,15 @@ class function_builder {
     }
 
   private:
+    operand of_call(const std::string& name, const char* kind, onnx::AttributeProto::AttributeType type) {
+        proto_.add_attribute(name);
+        onnx::NodeProto& n = add("Constant", {}, name);
+        auto* a = n.add_attribute();
+        a->set_name(kind);
+        a->set_type(type);
+        a->set_ref_attr_name(name);
+        return n.output(0);
+    }
     onnx::NodeProto& add(const std::string& type, const std::vector<operand>& inputs, const std::string& stem) {
         onnx::NodeProto& n = *proto_.add_node();
         n.set_op_type(type);

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions that turn packed codes back into float32: bits to whole numbers, those through a table or arithmetic to elements, times their scales.
+// Of constants alone, so that runtimes which fold constants run them once, when they load the model.
+#pragma once
+
+#include "qk/graph/export/portable/functions.hpp"
+#include "qk/graph/export/portable/packed.hpp"
+
+namespace qk::graph::detail {
+
+/// Codes of `width` bits as int32, [count], from the planes of pack_planes. A code stands in one byte of its group or in two.
+inline operand unpack(function_builder& f, const std::vector<operand>& planes, int width, const operand& count) {
+    const auto row = [&](const std::vector<std::int32_t>& v) { return f.constant(make_tensor<std::int32_t>({static_cast<std::int64_t>(v.size())}, v), "i"); };
+    operand code;
+    for (int p = 0; p < plane_count(width); ++p) {
+        const int w = plane_bits(width, p);
+        const packing_group g = group_of(w);
+        operand part = f.cast(planes[static_cast<std::size_t>(p)], data_type::int32);
+        if (w < 8) {
+            std::vector<std::int64_t> low, high;
+            std::vector<std::int32_t> places;
+            for (int i = 0; i < g.codes; ++i) {
+                low.push_back(i * w / 8);
+                high.push_back(std::min(low.back() + 1, std::int64_t{g.bytes} - 1));
+                places.push_back(1 << (i * w % 8));
+            }
+            part = f.op("Reshape", {part, f.integers({-1, g.bytes})});
+            if (g.bytes > 1) part = f.op("Add", {f.gather(part, f.integers(low), 1), f.op("Mul", {f.gather(part, f.integers(high), 1), row({256})})});
+            part = f.op("Mod", {f.op("Div", {part, row(places)}), row({1 << w})});
+            part = f.op("Slice", {f.op("Reshape", {part, f.integers({-1})}), f.integers({0}), count, f.integers({0})});
+        }
+        if (p > 0) part = f.op("Mul", {part, row({1 << (8 * p)})});
+        code = p == 0 ? part : f.op("Add", {code, part});
+    }
+    return code;
+}
+
+/// Elements (in units of their scale) of codes of at most 8 bits, as a table; for others operators.
+inline std::vector<float> element_table(const format& f, int width) {
+    std::vector<float> table(std::size_t{1} << width);
+    for (std::uint32_t c = 0; c < table.size(); ++c) {
+        float& v = table[c];
+        if (const floating* g = std::get_if<floating>(&f)) v = reference::value_of(*g, c);
+        else if (const nvfloat* n = std::get_if<nvfloat>(&f)) v = reference::value_of(n->element, c);
+        else if (const integer* i = std::get_if<integer>(&f)) v = static_cast<float>(i->is_signed ? reference::sign_extend(c, width) : std::int64_t{c});
+        else if (const microscaling* m = std::get_if<microscaling>(&f); m != nullptr && !has_integer_elements(*m)) v = reference::value_of(m->element, c);
+        else if (m != nullptr) v = static_cast<float>(static_cast<double>(reference::sign_extend(c, width)) / power_of_two(width - 2));
+        else if (const block_float* b = std::get_if<block_float>(&f); b != nullptr && b->bump) v = static_cast<float>(reference::sign_extend(c, width));
+        else v = c >> (width - 1) ? -static_cast<float>(c ^ 1u << (width - 1)) : static_cast<float>(c);
+    }
+    return table;
+}
+
+inline operand elements_of(function_builder& f, const format& of, int width, const operand& code) {
+    const arithmetic a(f, data_type::float32);
+    if (width <= 8) {
+        const std::vector<float> table = element_table(of, width);
+        return f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(table.size())}, table), "elements"), code});
+    }
+    const auto whole = [&](std::int64_t v) { return f.constant(make_tensor<std::int32_t>({}, std::vector<std::int32_t>{static_cast<std::int32_t>(v)}), "i"); };
+    const auto split = [&](const operand& v, int bits) {  // what lies above the lowest bits, and those
+        const operand one = whole(std::int64_t{1} << bits), high = f.op("Div", {v, one});
+        return std::pair{high, f.op("Sub", {v, f.op("Mul", {high, one})})};
+    };
+    const block_float* b = std::get_if<block_float>(&of);
+    const integer* i = std::get_if<integer>(&of);
+    if (i != nullptr && !i->is_signed) return f.cast(code, data_type::float32);
+    if (i != nullptr || (b != nullptr && b->bump) || std::holds_alternative<microscaling>(of)) {
+        const operand turned = f.op("Mod", {f.op("Add", {code, whole(std::int64_t{1} << (width - 1))}), whole(std::int64_t{1} << width)});
+        const operand n = f.cast(f.op("Sub", {turned, whole(std::int64_t{1} << (width - 1))}), data_type::float32);
+        return std::holds_alternative<microscaling>(of) ? a.mul(n, power_of_two(2 - width)) : n;
+    }
+    const auto [sign, magnitude] = split(code, width - 1);
+    operand n = f.cast(magnitude, data_type::float32);
+    if (const floating* g = std::get_if<floating>(&of)) {
+        const auto [field, mantissa] = split(magnitude, g->mantissa_bits);
+        std::vector<float> steps, hidden;
+        for (int e = 0; e < 1 << g->exponent_bits; ++e) {
+            const bool infinite = g->specials == specials::ieee && e == (1 << g->exponent_bits) - 1;
+            steps.push_back(infinite ? std::numeric_limits<float>::infinity() : static_cast<float>(power_of_two(std::max(e, 1) - g->bias - g->mantissa_bits)));
+            hidden.push_back(e == 0 ? 0.0f : static_cast<float>(power_of_two(g->mantissa_bits)));
+        }
+        const auto table = [&](const std::vector<float>& t) { return f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(t.size())}, t), "table"), field}); };
+        n = a.mul(a.add(f.cast(mantissa, data_type::float32), table(hidden)), table(steps));
+    }
+    return a.mul(n, a.sub(a.c(1), a.mul(f.cast(sign, data_type::float32), 2)));
+}
+
+/// What the code of a block's scale stands for.
+inline std::vector<float> scale_table(const format& f, int width) {
+    std::vector<float> table(std::size_t{1} << width);
+    for (std::uint32_t c = 0; c < table.size(); ++c) {
+        const bool last = c + 1 == table.size();
+        if (const block_float* b = std::get_if<block_float>(&f)) table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*b, static_cast<int>(c))));
+        else if (const microexponent* m = std::get_if<microexponent>(&f)) table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*m, static_cast<int>(c), 0)));
+        else if (const nvfloat* n = std::get_if<nvfloat>(&f)) table[c] = reference::value_of(n->scale, c);
+        else table[c] = reference::value_of(e8m0, c);
+    }
+    return table;
+}
+
+/// The body that decodes. Inputs: the planes of the codes; of the scales; of the shifts; then `scale` and `zero_point` where there are such.
+/// Attributes: `shape` of the result; `rows`, the same as [outer, length, inner]; `count` of elements; for blocks `length`, `grid`
+/// ([outer, blocks, inner]) and `grid_count`, and the same of sub-blocks.
+inline onnx::FunctionProto decode_function(const function_key& k, const std::string& name, int opset) {
+    function_builder f(name, opset, text_of(k.format) + ": packed codes to float32");
+    const arithmetic a(f, data_type::float32);
+    const auto [element_bits, scale_bits] = code_bits(k.format);
+    const auto planes = [&](const std::string& stem, int width) {
+        std::vector<operand> inputs;
+        for (int p = 0; p < plane_count(width); ++p) inputs.push_back(f.input(p == 0 ? stem : stem + "_" + std::to_string(p + 1)));
+        return inputs;
+    };
+    const microexponent* m = std::get_if<microexponent>(&k.format);
+    const std::vector<operand> codes = planes("codes", element_bits), scales = planes("scales", scale_bits), shifts = planes("shifts", m ? m->shift_bits : 0);
+    operand scale = k.scales > 0 ? f.input("scale") : "", zero_point = k.scales > 1 ? f.input("zero_point") : "";
+    operand y = elements_of(f, k.format, element_bits, unpack(f, codes, element_bits, f.integers_of_call("count")));
+    y = f.op("Reshape", {y, f.integers_of_call("rows")});
+    const bool blocked = is_block_format(k.format);
+    operand block_of;  // of each position along the axis
+    if (blocked || k.block_scales) {
+        const auto number = [&](std::int64_t v) { return f.number(static_cast<double>(v), data_type::int64); };
+        const operand position = f.op("Range", {number(0), f.integer_of_call("length"), number(1)});
+        const std::int64_t block = blocked ? block_size(k.format) : k.block;
+        block_of = f.op("Div", {position, number(block)});
+        if (blocked) {
+            const std::vector<float> table = scale_table(k.format, scale_bits);
+            const operand values = f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(table.size())}, table), "scale_values"),
+                                                   unpack(f, scales, scale_bits, f.integers_of_call("grid_count"))});
+            operand of_block = f.op("Reshape", {values, f.integers_of_call("grid")});
+            if (!scale.empty()) of_block = a.mul(of_block, scale);
+            of_block = f.gather(of_block, block_of, 1);
+            if (m) {
+                const std::int64_t parts = static_cast<std::int64_t>(reference::sub_blocks(*m));
+                const operand inside = f.op("Div", {f.op("Mod", {position, number(block)}), number(m->sub_block_size)});
+                const operand part_of = f.op("Add", {f.op("Mul", {block_of, number(parts)}), inside});
+                std::vector<float> halves;
+                for (int s = 0; s < 1 << m->shift_bits; ++s) halves.push_back(static_cast<float>(power_of_two(-s)));
+                const operand shift = f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(halves.size())}, halves), "halves"),
+                                                      unpack(f, shifts, m->shift_bits, f.integers_of_call("part_count"))});
+                of_block = a.mul(of_block, f.gather(f.op("Reshape", {shift, f.integers_of_call("parts")}), part_of, 1));
+            }
+            y = a.mul(y, of_block);
+        } else {
+            scale = f.gather(scale, block_of, 1);
+            if (!zero_point.empty()) zero_point = f.gather(zero_point, block_of, 1);
+        }
+    }
+    if (!blocked) {
+        if (!zero_point.empty()) y = a.sub(y, zero_point);
+        if (!scale.empty()) y = a.mul(y, scale);
+    }
+    return f.finish(f.op("Reshape", {y, f.integers_of_call("shape")}));
+}
+
+}  // namespace qk::graph::detail

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// A constant as codes at their true width: what decode.hpp turns back into float32.
+#pragma once
+
+#include <numeric>
+#include <optional>
+
+#include "qk/graph/export/codes.hpp"
+#include "qk/reference/codes.hpp"
+
+namespace qk::graph::detail {
+
+/// Codes of one width, cut into planes of 8 bits and one of the rest. In a plane codes lie one after the other, from the lowest bit on.
+constexpr int plane_count(int width) { return (width + 7) / 8; }
+constexpr int plane_bits(int width, int plane) { return plane + 1 < plane_count(width) || width % 8 == 0 ? 8 : width % 8; }
+/// Whole groups of codes in whole bytes: `bytes` hold `codes`.
+struct packing_group {
+    int bytes, codes;
+};
+constexpr packing_group group_of(int plane_width) { return {plane_width / std::gcd(plane_width, 8), 8 / std::gcd(plane_width, 8)}; }
+
+inline std::vector<tensor> pack_planes(std::span<const std::uint32_t> codes, int width) {
+    std::vector<tensor> planes;
+    for (int p = 0; p < plane_count(width); ++p) {
+        const auto w = static_cast<std::size_t>(plane_bits(width, p));
+        const packing_group g = group_of(static_cast<int>(w));
+        const std::size_t groups = (codes.size() + static_cast<std::size_t>(g.codes) - 1) / static_cast<std::size_t>(g.codes);
+        tensor plane(data_type::uint8, {static_cast<std::int64_t>(groups) * g.bytes});
+        std::memset(plane.bytes(), 0, plane.size_bytes());
+        const auto bytes = plane.as<std::uint8_t>();
+        for (std::size_t i = 0; i < codes.size(); ++i) {
+            const std::uint32_t part = codes[i] >> (8 * p) & ((1u << w) - 1);
+            const std::size_t bit = i * w;
+            const std::uint32_t placed = part << bit % 8;
+            bytes[bit / 8] = static_cast<std::uint8_t>(bytes[bit / 8] | placed);
+            if (placed >> 8) bytes[bit / 8 + 1] = static_cast<std::uint8_t>(bytes[bit / 8 + 1] | placed >> 8);
+        }
+        planes.push_back(std::move(plane));
+    }
+    return planes;
+}
+
+struct packed_constant {
+    along_axis view;                ///< the tensor as [outer][length][inner]
+    std::size_t blocks = 0;         ///< scales along the axis, 0: one or one a channel
+    int element_bits = 8, scale_bits = 0, shift_bits = 0;
+    std::vector<std::uint32_t> elements, scales, shifts;  ///< shifts: [outer][blocks * sub-blocks][inner]
+    float tensor_scale = 0;                               ///< NVFP4's
+
+    std::size_t bytes() const {
+        const auto of = [](const std::vector<std::uint32_t>& codes, int bits) { return (codes.size() * static_cast<std::size_t>(bits) + 7) / 8; };
+        return of(elements, element_bits) + of(scales, scale_bits) + of(shifts, shift_bits);
+    }
+};
+
+/// Bits of one element's code and of the scale code that a block has (0: none).
+inline std::pair<int, int> code_bits(const format& f) {
+    if (const floating* g = std::get_if<floating>(&f)) return {bits(*g), 0};
+    if (const integer* g = std::get_if<integer>(&f)) return {g->bits, 0};
+    if (const block_float* g = std::get_if<block_float>(&f)) return {g->mantissa_bits + 1, g->exponent_bits};
+    if (const microexponent* g = std::get_if<microexponent>(&f)) return {g->mantissa_bits + 1, g->exponent_bits};
+    if (const microscaling* g = std::get_if<microscaling>(&f)) return {element_bits(*g), 8};
+    const nvfloat& n = std::get<nvfloat>(f);
+    return {bits(n.element), bits(n.scale)};
+}
+
+/// The codes of x, unless they do not decode to exactly what the quantizer makes of x (specials without a code, unclamped scales).
+inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x) {
+    const bool blocked = is_block_format(q.format);
+    if (const integer* f = std::get_if<integer>(&q.format); q.dynamic || (f != nullptr && f->bits > 16) || q.format == qk::format(e8m0)) return std::nullopt;
+    packed_constant p;
+    p.view = view_along(x.shape(), q.axis, q.flatten && (blocked || q.block_size > 0));
+    std::tie(p.element_bits, p.scale_bits) = code_bits(q.format);
+    p.elements.resize(x.size());
+    const tensor wanted = rounded(q, x);
+    tensor again(data_type::float32, x.shape());
+    if (!blocked) {
+        if (q.block_size > 0) p.blocks = (p.view.length + static_cast<std::size_t>(q.block_size) - 1) / static_cast<std::size_t>(q.block_size);
+        for_each_scale(q, x.shape(), x.size(), [&](std::size_t i, float scale, std::int64_t zero_point, bool one) {
+            const float v = x.as<float>()[i];
+            const std::uint32_t random = reference::random_word(q.semantics, i);
+            if (const floating* f = std::get_if<floating>(&q.format)) {
+                const float rounded_quotient = reference::quantize(*f, scale == 1 ? v : reference::divide(v, scale), q.semantics, random);
+                p.elements[i] = reference::code_of(*f, rounded_quotient);
+                again.as<float>()[i] = scale == 1 ? reference::value_of(*f, p.elements[i]) : reference::multiply(reference::value_of(*f, p.elements[i]), scale);
+            } else {
+                const integer g = std::get<integer>(q.format);
+                const std::int64_t code = reference::code_of(g, v, scale, zero_point, one, q.semantics, random);
+                p.elements[i] = reference::low_bits(code, g.bits);
+                again.as<float>()[i] = reference::value_of(code, scale, zero_point);
+            }
+        });
+    } else {
+        const auto block = static_cast<std::size_t>(block_size(q.format));
+        p.blocks = (p.view.length + block - 1) / block;
+        p.scales.resize(p.view.outer * p.blocks * p.view.inner);
+        const microexponent* m = std::get_if<microexponent>(&q.format);
+        const std::size_t parts = m ? reference::sub_blocks(*m) : 0;
+        std::vector<std::uint32_t> shifts(p.scales.size() * parts);
+        if (const nvfloat* n = std::get_if<nvfloat>(&q.format)) p.tensor_scale = q.scale.empty() ? reference::tensor_scale(*n, x.as<float>(), q.semantics) : q.scale[0];
+        const affine scale{.scale = p.tensor_scale};
+        const reference::coded out{p.elements, p.scales, shifts};
+        reference::encode(q.format, x.as<float>(), out, p.view, scale, q.semantics);
+        reference::decode(q.format, out, again.as<float>(), p.view, scale);
+        if (m) p.shift_bits = m->shift_bits;
+        p.shifts.resize(shifts.size());
+        for (std::size_t k = 0; k < p.scales.size(); ++k)
+            for (std::size_t j = 0; j < parts; ++j) p.shifts[(k / p.view.inner * parts + j) * p.view.inner + k % p.view.inner] = shifts[k * parts + j];
+    }
+    if (std::memcmp(wanted.bytes(), again.bytes(), wanted.size_bytes()) != 0) return std::nullopt;
+    return p;
+}
+
+}  // namespace qk::graph::detail
