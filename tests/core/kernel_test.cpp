@@ -153,6 +153,32 @@ TEST_CASE("streaming stores, at any alignment, write the same bits and nothing o
             }
         }
     }
+    // Along a strided axis rows are streamed when they begin on whole vectors.
+    const along_axis axis{2, 37, 96};
+    const std::size_t count = 2 * 37 * 96;
+    std::vector<float> scales(37);
+    for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = 0.05f + 0.01f * static_cast<float>(i);
+    for (const test_format& f : all_formats()) {
+        for (data kind : {data::ordinary, data::special}) {
+            const std::vector<float> x = make_inputs(kind, count, 62);
+            std::vector<float> expected(count), to(count + 48, guard);
+            const std::size_t aligned = (64 - reinterpret_cast<std::uintptr_t>(to.data()) % 64) / sizeof(float) % 16;
+            for (const std::size_t offset : {aligned + 16, aligned + 19}) {
+                const std::span<float> y = std::span(to).subspan(offset, count);
+                if (is_block_format(f.format)) {
+                    reference::fake_quantize(f.format, x, expected, axis, scale_of(f.format));
+                    fake_quantize(f.format, x, y, axis, scale_of(f.format));
+                } else {
+                    reference::fake_quantize(f.format, x, expected, per_channel{scales, {}, axis});
+                    fake_quantize(f.format, x, y, per_channel{scales, {}, axis});
+                }
+                CHECK(count_mismatches(x, expected, y, isa + " " + f.name + " streamed along an axis") == 0);
+                for (std::size_t i = 0; i < offset; ++i) REQUIRE(to[i] == guard);
+                for (std::size_t i = offset + count; i < to.size(); ++i) REQUIRE(to[i] == guard);
+                std::fill(to.begin(), to.end(), guard);
+            }
+        }
+    }
     streaming_bytes = before;
 }
 

@@ -95,7 +95,7 @@ std::size_t run_block_tiles(const float* x, float* y, std::size_t blocks, const 
 #pragma GCC unroll 8
             for (std::size_t k = 0; k < each; ++k) {
                 const std::size_t i = (b * each + k) * w;
-                const vf<Arch> v = load<Arch>(x + i);
+                const vf<Arch> v = rounded<Arch>(load<Arch>(x + i));  // loaded once
                 vf<Arch> r;
                 if constexpr (Sub != 0)
                     r = q.template apply<Grid>(v, q.held(shared, max_of_group<Sub, Arch>(as_int<Arch>(v) & V(exponent_mask))));

@@ -20,9 +20,10 @@ void run_row_completely(const float* x, float* y, std::size_t n, std::size_t pos
     if (i < n) store_some<Arch>(y + i, 1, n - i, step.complete(load_some<Arch>(x + i, 1, n - i), bits(i, n - i)));
 }
 
-/// Tiles of four vectors, tested with one compare. `Choice` is what the short form is compiled for (scaled, multiplied).
-template <class Arch, bool Choice, bool Streaming, class Step, class Quick>
-std::size_t run_tiles(const float* x, float* y, std::size_t n, std::size_t position, const Step& step, const Quick& quick) noexcept {
+/// Tiles of four vectors, tested with one compare. `Choice` is what the short form is compiled for (scaled, multiplied);
+/// complete(begin, count) does what it declines.
+template <class Arch, bool Choice, bool Streaming, class Quick, class Complete>
+std::size_t run_tiles(const float* x, float* y, std::size_t n, const Quick& quick, const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
     const Quick q = quick;  // its constants in registers
@@ -34,7 +35,7 @@ std::size_t run_tiles(const float* x, float* y, std::size_t n, std::size_t posit
         const V most = xsimd::max(xsimd::max(as_int<Arch>(a) & magnitude, as_int<Arch>(b) & magnitude),
                                   xsimd::max(as_int<Arch>(c) & magnitude, as_int<Arch>(d) & magnitude));
         if (__builtin_expect(xsimd::any(most > limit), 0)) {
-            run_row_completely<Arch>(x + i, y + i, tile, position + i, step);
+            complete(i, tile);
             continue;
         }
         const auto put = [](float* to, vf<Arch> v) { Streaming ? stream<Arch>(to, v) : store<Arch>(to, v); };
@@ -43,55 +44,73 @@ std::size_t run_tiles(const float* x, float* y, std::size_t n, std::size_t posit
         put(y + i + 2 * w, q.template finish<Choice>(c));
         put(y + i + 3 * w, q.template finish<Choice>(d));
     }
-    if (Streaming) end_streaming<Arch>();
     return i;
 }
 
-template <class Arch, bool Choice, class Step, class Quick>
-void run_row_quickly(const float* x, float* y, std::size_t n, std::size_t position, const Step& step, const Quick& quick) noexcept {
+/// The caller ends the streaming.
+template <class Arch, bool Choice, class Quick, class Complete>
+void run_row_quickly(const float* x, float* y, std::size_t n, bool streaming, const Quick& quick, const Complete& complete) noexcept {
     constexpr std::size_t alignment = sizeof(vf<Arch>);
     std::size_t done = 0;
-    if (streams<Arch>(x, y, n)) {
+    if (streaming) {
         const std::size_t past = reinterpret_cast<std::uintptr_t>(y) % alignment;
         if (past % sizeof(float) == 0) {
-            const std::size_t head = past == 0 ? 0 : (alignment - past) / sizeof(float);
-            run_row_completely<Arch>(x, y, head, position, step);
-            done = head + run_tiles<Arch, Choice, true>(x + head, y + head, n - head, position + head, step, quick);
+            done = std::min(n, past == 0 ? 0 : (alignment - past) / sizeof(float));
+            complete(0, done);
+            const auto rest = [&, head = done](std::size_t begin, std::size_t count) { complete(head + begin, count); };
+            done += run_tiles<Arch, Choice, true>(x + done, y + done, n - done, quick, rest);
         }
     }
-    done += run_tiles<Arch, Choice, false>(x + done, y + done, n - done, position + done, step, quick);
-    if (done < n) run_row_completely<Arch>(x + done, y + done, n - done, position + done, step);
+    const auto rest = [&, from = done](std::size_t begin, std::size_t count) { complete(from + begin, count); };
+    done += run_tiles<Arch, Choice, false>(x + done, y + done, n - done, quick, rest);
+    if (done < n) complete(done, n - done);
 }
 
 /// Rows of a few vectors are not worth a short form's preparation.
 template <class Arch>
 inline constexpr std::size_t quick_from = 4 * lanes<Arch>;
 
+/// What the rows of an array share, of which each has a scale and a zero point of its own.
 template <class Arch>
-void run_row(const float* x, float* y, std::size_t n, std::size_t position, const floating_step<Arch>& step) noexcept {
-    if (n >= quick_from<Arch> && default_environment<Arch>()) {
-        const quick_floating<Arch> quick(step);
-        if (quick.shift != 0) {
-            const quick_truncation<Arch> shorter(quick);
-            return step.scaled ? run_row_quickly<Arch, true>(x, y, n, position, step, shorter) : run_row_quickly<Arch, false>(x, y, n, position, step, shorter);
-        }
-        if (quick.limit != no_value) {
-            return step.scaled ? run_row_quickly<Arch, true>(x, y, n, position, step, quick) : run_row_quickly<Arch, false>(x, y, n, position, step, quick);
-        }
+struct floating_rows {
+    floating_rules rules;
+    quick_floating<Arch> quick;
+    bool usable, streaming;
+
+    floating_rows(floating f, const semantics& how, bool, bool stream_rows) noexcept
+        : rules(rules_of(f, how)), quick(rules), usable(quick.limit != no_value && default_environment<Arch>()), streaming(stream_rows) {}
+
+    void run(const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t) noexcept {
+        const bool scaled = scale != 1.0f;
+        const auto complete = [&](std::size_t begin, std::size_t count) {
+            run_row_completely<Arch>(x + begin, y + begin, count, position + begin, floating_step<Arch>(rules, vf<Arch>(scale), scaled));
+        };
+        if (!usable || n < quick_from<Arch>) return complete(0, n);
+        quick.scale = vf<Arch>(scale);
+        const auto by = [&](const auto& form) {
+            scaled ? run_row_quickly<Arch, true>(x, y, n, streaming, form, complete) : run_row_quickly<Arch, false>(x, y, n, streaming, form, complete);
+        };
+        quick.shift != 0 ? by(quick_truncation<Arch>(quick)) : by(quick);
     }
-    run_row_completely<Arch>(x, y, n, position, step);
-}
+};
 
 template <class Arch>
-void run_row(const float* x, float* y, std::size_t n, std::size_t position, const integer_step<Arch>& step) noexcept {
-    if (n >= quick_from<Arch> && default_environment<Arch>()) {
-        const quick_integer<Arch> quick(step);
-        if (quick.limit != no_value) {
-            if (quick.multiply) return run_row_quickly<Arch, true>(x, y, n, position, step, quick);
-            return run_row_quickly<Arch, false>(x, y, n, position, step, quick);
-        }
+struct integer_rows {
+    integer_rules rules;
+    quick_integer<Arch> quick;
+    bool usable, streaming;
+
+    integer_rows(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept
+        : rules(rules_of(f, how, one_scale)), quick(rules), usable(quick.plain && default_environment<Arch>()), streaming(stream_rows) {}
+
+    void run(const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero) noexcept {
+        const auto complete = [&](std::size_t begin, std::size_t count) {
+            run_row_completely<Arch>(x + begin, y + begin, count, position + begin, integer_step<Arch>(rules, scale, zero));
+        };
+        const auto low = static_cast<float>(rules.lowest - zero), high = static_cast<float>(rules.highest - zero);
+        if (!usable || n < quick_from<Arch> || !quick.set(scale, low, high)) return complete(0, n);
+        quick.multiply ? run_row_quickly<Arch, true>(x, y, n, streaming, quick, complete) : run_row_quickly<Arch, false>(x, y, n, streaming, quick, complete);
     }
-    run_row_completely<Arch>(x, y, n, position, step);
-}
+};
 
 }  // namespace qk::kernels

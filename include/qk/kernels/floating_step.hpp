@@ -112,7 +112,7 @@ struct floating_step {
     vf<Arch> scale;
     bool scaled;
 
-    floating_step(floating f, const semantics& how, vf<Arch> s, bool has_scale) noexcept : rules(rules_of(f, how)), scale(s), scaled(has_scale) {}
+    floating_step(const floating_rules& r, vf<Arch> s, bool has_scale) noexcept : rules(r), scale(s), scaled(has_scale) {}
 
     const random_source& random() const noexcept { return rules.random; }
 

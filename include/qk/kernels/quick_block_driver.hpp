@@ -49,54 +49,65 @@ std::size_t run_row_of_blocks(const float* x, float* y, std::size_t blocks, std:
     return 0;
 }
 
-/// `Width` vectors of neighbouring columns, each lane with a block of its own down the axis; returns where the last one ends.
-template <class Arch, std::size_t Width, bool Grid, class Form>
+/// `Width` vectors of neighbouring columns, each lane with a block of its own down the axis; returns where the last one ends. The
+/// maxima of the next columns are taken while these are rounded, as in run_block_tiles.
+template <class Arch, std::size_t Width, bool Grid, bool Streaming, class Form>
 std::size_t run_columns(const block_group& all, std::size_t from, const Form& form, const complete_form<Arch>& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
     const Form q = form;
+    const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : all.length;
+    V most[Width];
+    const auto survey = [&](std::size_t i, std::size_t begin, std::size_t end, V* m) __attribute__((always_inline)) {
+        const float* x = all.x + i + begin * all.element_stride;
+        for (std::size_t j = begin; j < end; ++j, x += all.element_stride) {
+#pragma GCC unroll 4
+            for (std::size_t k = 0; k < Width; ++k) m[k] = xsimd::max(m[k], as_int<Arch>(load<Arch>(x + k * w)) & V(magnitude_bits));
+        }
+    };
+    const auto share = [&](std::size_t k, quick_shared<Arch>& b) __attribute__((always_inline)) {
+        if constexpr (requires { q.held(b, most[k]); }) {
+            if (q.sub_block_size > 0) return q.template share<1>(most[k], b);
+        }
+        return q.template share<0>(most[k], b);
+    };
     std::size_t i = from;
+    if (i + Width * w > all.blocks) return i;
+    for (V& m : most) m = V(0);
+    survey(i, 0, all.length, most);
     for (; i + Width * w <= all.blocks; i += Width * w) {
-        const float* x = all.x + i;
-        float* y = all.y + i;
-        const auto magnitude = [&](std::size_t j, std::size_t k) { return as_int<Arch>(load<Arch>(x + j * all.element_stride + k * w)) & V(magnitude_bits); };
-        V most[Width];
-        for (std::size_t k = 0; k < Width; ++k) most[k] = magnitude(0, k);
-        for (std::size_t j = 1; j < all.length; ++j) {
-            for (std::size_t k = 0; k < Width; ++k) most[k] = xsimd::max(most[k], magnitude(j, k));
-        }
         quick_shared<Arch> shared[Width];
-        const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : all.length;
         bool served = true;
-        for (std::size_t k = 0; k < Width; ++k) {
-            if constexpr (requires { q.held(shared[k], most[k]); }) {
-                served = (q.sub_block_size > 0 ? q.template share<1>(most[k], shared[k]) : q.template share<0>(most[k], shared[k])) && served;
-            } else {
-                served = q.template share<0>(most[k], shared[k]) && served;
-            }
-        }
+        for (std::size_t k = 0; k < Width; ++k) served = share(k, shared[k]) && served;
+        const std::size_t next = i + Width * w;
+        const bool more = next + Width * w <= all.blocks;
+        for (V& m : most) m = V(0);
         if (__builtin_expect(!served, 0)) {
-            complete.groups(complete.step, {x, y, 1, all.element_stride, Width * w, all.length, all.position + i});
+            complete.groups(complete.step, {all.x + i, all.y + i, 1, all.element_stride, Width * w, all.length, all.position + i});
+            if (more) survey(next, 0, all.length, most);
             continue;
         }
         for (std::size_t begin = 0; begin < all.length; begin += sub) {
             const std::size_t end = std::min(begin + sub, all.length);
             quick_shared<Arch> mine[Width];
-            for (std::size_t k = 0; k < Width; ++k) {
-                mine[k] = shared[k];
-                if constexpr (requires { q.held(shared[k], most[k]); }) {
-                    if (q.sub_block_size == 0) continue;
-                    V part(0);
-                    for (std::size_t j = begin; j < end; ++j) part = xsimd::max(part, magnitude(j, k));
-                    mine[k] = q.held(shared[k], part);
+            for (std::size_t k = 0; k < Width; ++k) mine[k] = shared[k];
+            if constexpr (requires { q.held(mine[0], most[0]); }) {
+                if (q.sub_block_size > 0) {
+                    V part[Width];
+                    for (V& m : part) m = V(0);
+                    survey(i, begin, end, part);
+                    for (std::size_t k = 0; k < Width; ++k) mine[k] = q.held(shared[k], part[k]);
                 }
             }
-            for (std::size_t j = begin; j < end; ++j) {
+            const float* x = all.x + i + begin * all.element_stride;
+            float* y = all.y + i + begin * all.element_stride;
+            for (std::size_t j = begin; j < end; ++j, x += all.element_stride, y += all.element_stride) {
+#pragma GCC unroll 4
                 for (std::size_t k = 0; k < Width; ++k) {
-                    const std::size_t at = j * all.element_stride + k * w;
-                    __builtin_prefetch(x + at + Width * w);
-                    store<Arch>(y + at, q.template apply<Grid>(load<Arch>(x + at), mine[k]));
+                    const vf<Arch> r = q.template apply<Grid>(rounded<Arch>(load<Arch>(x + k * w)), mine[k]);
+                    Streaming ? stream<Arch>(y + k * w, r) : store<Arch>(y + k * w, r);
                 }
+                if (more) survey(next, j, j + 1, most);
             }
         }
     }
@@ -106,15 +117,18 @@ std::size_t run_columns(const block_group& all, std::size_t from, const Form& fo
 /// Blocks along a strided axis.
 template <class Arch, bool Grid, class Form>
 void run_strided(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const complete_form<Arch>& complete) noexcept {
+    const bool whole_lines = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && axis.inner % lanes<Arch> == 0;
+    const bool streaming = whole_lines && streams<Arch>(x, y, axis.outer * axis.length * axis.inner);
     for (std::size_t o = 0; o < axis.outer; ++o) {
         for (std::size_t begin = 0; begin < axis.length; begin += size) {
             const std::size_t at = (o * axis.length + begin) * axis.inner;
             const block_group all{x + at, y + at, 1, axis.inner, axis.inner, std::min(size, axis.length - begin), at};
-            std::size_t i = run_columns<Arch, 4, Grid>(all, 0, form, complete);
-            i = run_columns<Arch, 1, Grid>(all, i, form, complete);
+            std::size_t i = streaming ? run_columns<Arch, 4, Grid, true>(all, 0, form, complete) : run_columns<Arch, 4, Grid, false>(all, 0, form, complete);
+            i = run_columns<Arch, 1, Grid, false>(all, i, form, complete);
             if (i < all.blocks) complete.groups(complete.step, {all.x + i, all.y + i, 1, axis.inner, all.blocks - i, all.length, at + i});
         }
     }
+    if (streaming) end_streaming<Arch>();
 }
 
 /// Blocks along `axis` of the whole array.

@@ -51,8 +51,7 @@ struct quick_floating {
     vi<Arch> least, kept_sign;
     vf<Arch> magic, largest, scale;
 
-    explicit quick_floating(const floating_step<Arch>& step) noexcept : kept_sign(step.rules.zero_signs & sign_bit), scale(step.scale) {
-        const floating_rules& r = step.rules;
+    explicit quick_floating(const floating_rules& r) noexcept : kept_sign(r.zero_signs & sign_bit), scale(1.0f) {
         const int field = r.least_step + r.mantissa_bits - step_bias + 127;  // of the smallest normal number
         if (r.how != rounding::half_even || r.random.used || r.flush_below != 0 || r.least_input != 0 || r.powers_of_two) return;
         if (field < 1 || r.mantissa_bits > 20) return;
@@ -114,22 +113,23 @@ struct quick_integer {
     std::int32_t limit = no_value;
     vf<Arch> scale, reciprocal;
     vi<Arch> low, high;  ///< bits of the sums
-    bool multiply = false;
+    bool multiply, plain;
 
-    explicit quick_integer(const integer_step<Arch>& step) noexcept : scale(step.scale) {
-        const integer_rules& r = step.rules;
-        if (r.how != rounding::half_even || r.random.used || r.flush_below != 0 || r.least_input != 0 || r.zero_before) return;
-        if (xsimd::any(xsimd::abs(step.low) > vf<Arch>(0x1p21f)) || xsimd::any(xsimd::abs(step.high) > vf<Arch>(0x1p21f))) return;
-        multiply = r.multiply;
-        reciprocal = quotient<Arch>(vf<Arch>(1.0f), scale);
-        low = as_int<Arch>(step.low + vf<Arch>(middle));
-        high = as_int<Arch>(step.high + vf<Arch>(middle));
+    explicit quick_integer(const integer_rules& r) noexcept
+        : scale(1.0f), reciprocal(1.0f), multiply(r.multiply),
+          plain(r.how == rounding::half_even && !r.random.used && r.flush_below == 0 && r.least_input == 0 && !r.zero_before) {}
+
+    /// For a scale and the limits of the rounded quotient; false if they are not for the short form.
+    bool set(float s, float lowest, float highest) noexcept {
         // 0 times an infinite reciprocal would be NaN; a subnormal scale makes one. 2^21 scales are to be finite.
-        alignas(64) std::int32_t lane[lanes<Arch>];
-        store<Arch>(lane, as_int<Arch>(scale));
-        const auto [least, most] = std::minmax_element(lane, lane + lanes<Arch>);
-        if (*least < min_normal_bits || *most >= infinity_bits - (22 << 23)) return;
-        limit = *least + (21 << 23);  // larger elements, which are far beyond the codes of the least scale, are for the complete form
+        const auto bits = std::bit_cast<std::int32_t>(s);
+        if (!plain || lowest < -0x1p21f || highest > 0x1p21f || bits < min_normal_bits || bits >= infinity_bits - (22 << 23)) return false;
+        limit = bits + (21 << 23);  // larger elements are far beyond the codes
+        scale = vf<Arch>(s);
+        if (multiply) reciprocal = quotient<Arch>(vf<Arch>(1.0f), scale);
+        low = vi<Arch>(std::bit_cast<std::int32_t>(lowest + middle));
+        high = vi<Arch>(std::bit_cast<std::int32_t>(highest + middle));
+        return true;
     }
 
     template <bool>

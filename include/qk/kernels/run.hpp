@@ -17,29 +17,41 @@ constexpr along_axis resolve(along_axis a, std::size_t size) { return a.inner ==
 
 // ---- elementwise formats: one scale for a row, or one for each element of it
 
+/// Rows of one array; `stream_rows`: their results go past the caches.
 template <class Arch>
-void run_uniform(floating f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t, const semantics& how,
-                 bool) noexcept {
-    if (f == fp32) scale = 1.0f;  // the identity, whatever the scale
-    if (f == fp32 && !how.flush_inputs && !how.flush_outputs) {
+floating_rows<Arch> rows_of(floating f, const semantics& how, bool one_scale, bool stream_rows) noexcept {
+    return {f, how, one_scale, stream_rows};
+}
+template <class Arch>
+integer_rows<Arch> rows_of(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept {
+    return {f, how, one_scale, stream_rows};
+}
+
+/// fp32 has no use for a scale, and without a flush is the identity.
+constexpr bool is_identity(floating f, const semantics& how) { return f == fp32 && !how.flush_inputs && !how.flush_outputs; }
+constexpr bool is_identity(integer, const semantics&) { return false; }
+constexpr float scale_in_use(floating f, float scale) { return f == fp32 ? 1.0f : scale; }
+constexpr float scale_in_use(integer, float scale) { return scale; }
+
+template <class Arch, class Format>
+void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero, const semantics& how,
+                 bool one_scale) noexcept {
+    if (is_identity(f, how)) {
         if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));
         return;
     }
-    run_row<Arch>(x, y, n, position, floating_step<Arch>(f, how, vf<Arch>(scale), scale != 1.0f));
-}
-
-template <class Arch>
-void run_uniform(integer f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero, const semantics& how,
-                 bool one_scale) noexcept {
-    run_row<Arch>(x, y, n, position, integer_step<Arch>(rules_of(f, how, one_scale), scale, zero));
+    auto row = rows_of<Arch>(f, how, one_scale, streams<Arch>(x, y, n));
+    row.run(x, y, n, position, scale_in_use(f, scale), zero);
+    if (row.streaming) end_streaming<Arch>();
 }
 
 template <class Arch>
 void run_parallel(floating f, const float* x, float* y, std::size_t n, std::size_t position, const float* scale, const std::int64_t*,
                   const semantics& how) noexcept {
+    const floating_rules rules = rules_of(f, how);
     for (std::size_t i = 0; i < n; i += lanes<Arch>) {
         const std::size_t count = std::min(lanes<Arch>, n - i);
-        run_row<Arch>(x + i, y + i, count, position + i, floating_step<Arch>(f, how, load_some<Arch>(scale + i, 1, count), f != fp32));
+        run_row_completely<Arch>(x + i, y + i, count, position + i, floating_step<Arch>(rules, load_some<Arch>(scale + i, 1, count), f != fp32));
     }
 }
 
@@ -50,7 +62,7 @@ void run_parallel(integer f, const float* x, float* y, std::size_t n, std::size_
     for (std::size_t i = 0; i < n; i += lanes<Arch>) {
         const std::size_t count = std::min(lanes<Arch>, n - i);
         const std::int64_t* z = zero == nullptr ? nullptr : zero + i;
-        run_row<Arch>(x + i, y + i, count, position + i, integer_step<Arch>(rules, load_some<Arch>(scale + i, 1, count), z, count));
+        run_row_completely<Arch>(x + i, y + i, count, position + i, integer_step<Arch>(rules, load_some<Arch>(scale + i, 1, count), z, count));
     }
 }
 
@@ -59,6 +71,9 @@ template <class Arch, class Format>
 void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std::size_t block, std::span<const float> scale,
                 std::span<const std::int64_t> zero, bool per_outer, const semantics& how) noexcept {
     const std::size_t blocks = block == 0 ? 0 : (axis.length + block - 1) / block;
+    const std::size_t n = axis.outer * axis.length * axis.inner;
+    if (is_identity(f, how)) return run_uniform<Arch>(f, x, y, n, 0, 1.0f, 0, how, false);
+    auto all_rows = rows_of<Arch>(f, how, false, streams<Arch>(x, y, n));
     for (std::size_t o = 0; o < axis.outer; ++o) {
         for (std::size_t b = 0; b < blocks; ++b) {
             const std::size_t begin = b * block, rows = std::min(block, axis.length - begin);
@@ -71,10 +86,11 @@ void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std:
                 }
             } else {
                 const std::size_t s = per_outer ? o * blocks + b : b;
-                run_uniform<Arch>(f, x + at, y + at, rows * axis.inner, at, scale[s], zero.empty() ? 0 : zero[s], how, false);
+                all_rows.run(x + at, y + at, rows * axis.inner, at, scale_in_use(f, scale[s]), zero.empty() ? 0 : zero[s]);
             }
         }
     }
+    if (all_rows.streaming) end_streaming<Arch>();
 }
 
 template <class Arch, class Format>
