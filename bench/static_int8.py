@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Static int8: `qk quantize` beside onnxruntime's quantize_static, accuracy and speed in one run (needs numpy, onnx, onnxruntime).
+
+    python bench/static_int8.py build/release/qk ../shared [--draws 5] [--only resnet20] [--qk-options "--calibration-method mse"] [--no-speed]
+
+Every draw chooses calibration samples anew; both sides get the same ones. Theirs: min-max, percentile and entropy, per tensor and per channel, the best of each draw
+(chosen by the very top-1 that is reported, which flatters them). Ours: --activation int8 --weight int8 --per-channel and defaults. Both run in onnxruntime, optimised,
+on one thread. Speed: one sample a run, turn by turn, medians.
+"""
+import argparse
+import logging
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+logging.disable(logging.WARNING)
+ort.set_default_logger_severity(3)
+
+
+def cifar(shared):
+    x = np.load(shared / "data/cifar10_2000_images_u8_nhwc.npy").astype(np.float32) / 255
+    x = (x - np.float32([.485, .456, .406])) / np.float32([.229, .224, .225])
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2)), np.load(shared / "data/cifar10_2000_labels_i64.npy")
+
+
+def imagenet(shared):
+    x = np.load(shared / "data/imagenet150_images_227_u8_nhwc.npy").astype(np.float32)[..., ::-1] - np.float32([104, 117, 123])
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2)), np.load(shared / "data/imagenet150_labels_i64.npy")
+
+
+def files(shared):
+    return np.load(shared / "data/magika152_inputs_i32.npy"), np.load(shared / "data/magika152_labels_i64.npy")
+
+
+NETWORKS = {"resnet20": ("resnet20_cifar10_folded", cifar, 100), "squeezenet1.1": ("squeezenet1.1_imagenet", imagenet, 30), "magika": ("magika_v3_3", files, 50)}
+METHODS = {"min-max": CalibrationMethod.MinMax, "percentile": CalibrationMethod.Percentile, "entropy": CalibrationMethod.Entropy}
+
+
+class Samples(CalibrationDataReader):
+    def __init__(self, name, x):
+        self.rest = iter([{name: x[i:i + 1]} for i in range(len(x))])
+
+    def get_next(self):
+        return next(self.rest, None)
+
+
+def session(path):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    s = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return s, s.get_inputs()[0].name
+
+
+def top1(path, x, labels, batch=25):
+    s, name = session(path)
+    y = np.concatenate([s.run(None, {name: x[i:i + batch]})[0] for i in range(0, len(x), batch)])
+    return float((y.reshape(len(x), -1).argmax(1) == labels.ravel()).mean())
+
+
+def best_of_theirs(model, x, labels, calibration, folder, draw, methods):
+    ready = folder / "ready.onnx"
+    if not ready.exists():
+        quant_pre_process(str(model), str(ready), skip_symbolic_shape=True)
+    name = session(model)[1]
+    best = (-1.0, "", None)
+    for per_channel in (False, True):
+        for method in methods:
+            out = folder / f"theirs_{draw}_{method}_{per_channel}.onnx"
+            try:
+                quantize_static(str(ready), str(out), Samples(name, calibration), quant_format=QuantFormat.QDQ, per_channel=per_channel, activation_type=QuantType.QUInt8,
+                                weight_type=QuantType.QInt8, calibrate_method=METHODS[method])
+                got = top1(out, x, labels)
+            except Exception as failed:  # some of its calibrators cannot read integer inputs
+                print(f"    theirs {method}{', per channel' if per_channel else ''}: {type(failed).__name__}", file=sys.stderr)
+                continue
+            print(f"    theirs {method}{', per channel' if per_channel else ''}: {got:.4f}", file=sys.stderr)
+            best = max(best, (got, method + (", per channel" if per_channel else ""), out), key=lambda b: b[0])
+    return best
+
+
+def turn_by_turn(paths, x, seconds):
+    """Median seconds of one sample, of each model; the models take turns."""
+    sessions = [session(p) for p in paths]
+    times = [[] for _ in paths]
+    for s, name in sessions:
+        s.run(None, {name: x[:1]})
+    start, i = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds or i < 10:
+        for t, (s, name) in zip(times, sessions):
+            began = time.perf_counter()
+            s.run(None, {name: x[i % len(x):i % len(x) + 1]})
+            t.append(time.perf_counter() - began)
+        i += 1
+    return [float(np.median(t)) for t in times]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("qk")
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--only", choices=NETWORKS)
+    parser.add_argument("--qk-options", default="", help="added to ours; several sets separated by ';' are all measured, the first against theirs")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="of theirs")
+    parser.add_argument("--no-theirs", action="store_true")
+    parser.add_argument("--no-speed", action="store_true")
+    a = parser.parse_args()
+    print("| network (images) | float32 | quantize_static, best of six, by draw | qk, by draw | mean difference, points | standard error of a top-1 | ms theirs | ms qk | speed |\n|---|---|---|---|---|---|---|---|---|")
+    for network, (file, data, count) in NETWORKS.items():
+        if a.only not in (None, network):
+            continue
+        model = a.shared / "models" / (file + ".onnx")
+        x, labels = data(a.shared)
+        plain = top1(model, x, labels)
+        ours, theirs, pair = [], [], None
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for draw in range(a.draws):
+                calibration = x[np.random.default_rng(draw).choice(len(x), count, replace=False)]
+                np.save(folder / "calibration.npy", calibration)
+                sets = a.qk_options.split(";")
+                for k, options in enumerate(sets):
+                    out = folder / f"qk_{draw}_{k}.onnx"
+                    subprocess.run([a.qk, "quantize", model, "-o", out, "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", folder / "calibration.npy",
+                                    *shlex.split(options)], check=True, capture_output=True)
+                    got = top1(out, x, labels)
+                    print(f"  {network}, draw {draw}, qk {options}: {got:.4f}", file=sys.stderr)
+                    if k == 0:
+                        ours.append(got)
+                if not a.no_theirs:
+                    best = best_of_theirs(model, x, labels, calibration, folder, draw, a.methods)
+                    theirs.append(best[0])
+                    pair = pair or (best[2], folder / f"qk_{draw}_0.onnx")
+            speed = turn_by_turn(pair, x, a.seconds) if pair and not a.no_speed else [float("nan")] * 2
+        p = np.mean(ours)
+        error = 100 * np.sqrt(p * (1 - p) / len(x))
+        listed = lambda v: " ".join(f"{t:.4f}" for t in v)
+        difference = 100 * (np.mean(ours) - np.mean(theirs)) if theirs else float("nan")
+        print(f"| {network} ({len(x)}) | {plain:.4f} | {listed(theirs)} | {listed(ours)} | {difference:+.2f} | {error:.2f} | {1e3 * speed[0]:.3f} | {1e3 * speed[1]:.3f} | {speed[0] / speed[1]:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
