@@ -184,11 +184,10 @@ class mutator {
                 return list ? r->SetRepeatedString(&m, f, at, v) : r->SetString(&m, f, v);
             }
             case FieldDescriptor::CPPTYPE_MESSAGE: {
-                Message* inner = list ? r->MutableRepeatedMessage(&m, f, at) : r->MutableMessage(&m, f);
-                if (const Message* d = donor_of(inner->GetDescriptor()); d != nullptr && d != inner) {
-                    const std::string copy = d->SerializePartialAsString();  // the donor may lie inside what is replaced
-                    inner->ParsePartialFromString(copy);
-                }
+                const Message* d = donor_of(f->message_type());
+                if (d == nullptr) return;
+                const std::string copy = d->SerializePartialAsString();  // the donor may lie inside what is replaced, or be the other of a oneof
+                (list ? r->MutableRepeatedMessage(&m, f, at) : r->MutableMessage(&m, f))->ParsePartialFromString(copy);
                 return;
             }
             default: return;

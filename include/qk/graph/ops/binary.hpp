@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "qk/graph/ops/broadcast.hpp"
+#include "qk/graph/ops/elements.hpp"
 
 namespace qk::graph::ops {
 
@@ -100,7 +101,7 @@ template <class A, class B> A power(A base, B exponent) {
             if (e & 1) result *= square;
         return static_cast<A>(result);
     } else if constexpr (std::is_integral_v<A>) {
-        return static_cast<A>(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+        return static_cast<A>(detail::to_int64(std::pow(static_cast<double>(base), static_cast<double>(exponent))));
     } else {
         return static_cast<A>(std::pow(base, static_cast<std::conditional_t<std::is_same_v<A, float> && !std::is_same_v<B, double>, float, double>>(exponent)));
     }

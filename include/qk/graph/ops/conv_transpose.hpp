@@ -26,6 +26,9 @@ inline window transposed_window(const node_view& node, const dims& x, std::vecto
     if (wanted.size() == rank + 2) wanted.erase(wanted.begin(), wanted.begin() + 2);
     if (pads.size() != 2 * rank || extra.size() != rank || (!wanted.empty() && wanted.size() != rank))
         node.fail("pads, output_padding or output_shape do not have the input's number of spatial axes");
+    for (const auto* list : {&pads, &extra, &wanted})
+        for (const std::int64_t v : *list)
+            if (v < -(std::int64_t{1} << 31) || v > (std::int64_t{1} << 31)) node.fail("pads, output_padding or output_shape are out of range");
     const std::string auto_pad = node.get_string("auto_pad", "NOTSET");
     for (std::size_t i = 0; i < rank; ++i) {
         const std::int64_t full = w.stride[i] * (w.output[i] - 1) + extra[i] + (w.kernel[i] - 1) * w.dilation[i] + 1;

@@ -49,7 +49,7 @@ template <class T> void requantize(const std::int32_t* sum, std::size_t n, float
     const auto shift = static_cast<std::int32_t>(zero_point);
     for (std::size_t i = 0; i < n; ++i) {
         float q = std::nearbyint(static_cast<float>(sum[i]) * multiplier);
-        q = std::min(std::max(q, lowest - zero), highest - zero);
+        q = std::min(std::max(lowest - zero, q), highest - zero);  // in this order NaN (0 * Inf, a scale of NaN) gives the lowest code
         y[i] = static_cast<T>(static_cast<std::int32_t>(q) + shift);
     }
 }

@@ -38,7 +38,10 @@ struct sum_square : base {
     }
 };
 struct l2 : sum_square {
-    template <class T> static T finish(T x, std::size_t) { return static_cast<T>(std::sqrt(static_cast<std::conditional_t<std::is_floating_point_v<T>, T, double>>(x))); }
+    template <class T> static T finish(T x, std::size_t) {
+        if constexpr (std::is_floating_point_v<T>) return std::sqrt(x);
+        else return static_cast<T>(detail::to_int64(std::sqrt(static_cast<double>(x))));
+    }
 };
 struct l1 : base {
     template <class V> static V map(V x) {
@@ -47,7 +50,10 @@ struct l1 : base {
     }
 };
 struct log_sum : base {
-    template <class T> static T finish(T x, std::size_t) { return static_cast<T>(std::log(static_cast<std::conditional_t<std::is_floating_point_v<T>, T, double>>(x))); }
+    template <class T> static T finish(T x, std::size_t) {
+        if constexpr (std::is_floating_point_v<T>) return std::log(x);
+        else return static_cast<T>(detail::to_int64(std::log(static_cast<double>(x))));
+    }
 };
 struct prod : base {
     template <class T> static T start() { return T{1}; }
@@ -165,7 +171,8 @@ inline void reduce_log_sum_exp(op_context& call) {
             for (std::size_t i = 0; i < n; ++i) top = vector_larger{}(top, static_cast<real>(from[i]));
             if (std::isinf(top)) top = 0;
             for (std::size_t i = 0; i < n; ++i) total += std::exp(static_cast<real>(from[i]) - top);
-            y.as<T>()[o] = static_cast<T>(std::log(total) + top);
+            if constexpr (std::is_floating_point_v<T>) y.as<T>()[o] = static_cast<T>(std::log(total) + top);
+            else y.as<T>()[o] = static_cast<T>(detail::to_int64(std::log(total) + top));
         }
     });
 }

@@ -97,7 +97,7 @@ inline void run_max_roi_pool(op_context& call) {
         for (std::int64_t r = 0; r < rois.dim(0); ++r) {
             const double* roi = rois.as<double>().data() + r * 5;
             for (int i = 0; i < 5; ++i)
-                if (!(std::fabs(roi[i] * scale) < 1e9)) call.fail("a region has a coordinate that is not finite");
+                if (!(std::fabs(roi[i]) < 1e9 && std::fabs(roi[i] * scale) < 1e9)) call.fail("a region has a coordinate that is not finite");
             const auto image = static_cast<std::int64_t>(roi[0]);
             if (image < 0 || image >= given.dim(0)) call.fail("rois name image " + std::to_string(image));
             const auto at = [&](int i) { return static_cast<std::int64_t>(std::round(roi[i] * scale)); };
