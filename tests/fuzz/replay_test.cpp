@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "feed_inputs.hpp"
 #include "feed_model.hpp"
 
 namespace fs = std::filesystem;
@@ -40,5 +41,16 @@ TEST_CASE("model bytes of the corpus end in a result or an error") {
     for (const fs::path& file : files) {
         CAPTURE(file.string());
         CHECK_NOTHROW(qk_fuzz::feed_model(bytes_of(file)));
+    }
+}
+
+TEST_CASE("so do other files, and those cut short anywhere") {
+    const auto files = files_in(corpus / "inputs");
+    REQUIRE(!files.empty());
+    for (const fs::path& file : files) {
+        CAPTURE(file.string());
+        const std::string bytes = bytes_of(file);
+        CHECK_NOTHROW(qk_fuzz::feed_input(bytes));
+        for (std::size_t part = 1; part < 8; ++part) CHECK_NOTHROW(qk_fuzz::feed_input(std::string_view(bytes).substr(0, bytes.size() * part / 8)));
     }
 }
