@@ -2,6 +2,7 @@
 """Models written by `qk quantize --export portable`, run by ONNX Runtime (optimizer off and on) and by `qk evaluate`.
 
 usage: portable_evidence.py QK
+QK_EXHAUSTIVE=1 in the environment asks for every pair of format and semantics instead of every third.
 Quantizers alone are compared bit for bit with the native kernels (`qk evaluate --plan` on the float model): every format of the
 catalogue and others, blocks along every axis, ragged, of unknown length, every semantics and rounding that a plan can ask for.
 """
@@ -153,6 +154,18 @@ def scaled(format_name, scale=0.05):
     return q
 
 
+def matters(format_name, choice):
+    """Whether a choice of semantics is one for this format."""
+    family = "mx" if format_name.startswith("mx") and format_name not in ("mx9", "mx6", "mx4") else "integer" if "int" in format_name else "float"
+    if "scale_rule" in choice:
+        return family == "mx"
+    if "integer_mode" in choice or choice.get("base") == "onnx":
+        return family == "integer"
+    if "overflow" in choice or choice.get("base") == "ml_dtypes":
+        return family == "float"
+    return choice.get("base") not in ("microxcaling", "torchao") or family == "mx"
+
+
 def main():
     failures = 0
     names = catalogue()
@@ -166,6 +179,23 @@ def main():
     finite, special = inputs(64 * 96, 1, False), inputs(64 * 96, 2, True)
     failures += quantizers_alone("every format", (64, 96), ["N", 96], formats, finite)
     failures += quantizers_alone("blocks with NaN and Inf", (64, 96), ["N", 96], blocks, special)
+    some = [scaled(n) for n in ("int8", "int4", "uint8", "int32", "uint32", "fp16", "bf16", "fp8_e4m3fn", "fp8_e5m2", "fp8_e5m2fnuz", "fp8_e4m3", "fp6_e2m3", "fp4_e2m1",
+                                "float:exponent=8,mantissa=3", "float:exponent=6,mantissa=9", "bfp16", "bfp:block=8,exponent=8,mantissa=5,bump", "mx6", "mxint8", "mxfp8_e4m3",
+                                "mxfp6_e2m3", "mxfp4", "mx:element=fp8_e5m2fnuz,block=32", "nvfp4")]
+    some += [dict(q, scale=[0.25], zero_point=[3]) for q in (scaled("uint8"), scaled("uint32"), scaled("int32"), scaled("int2") | {"format": "uint4"})]
+    choices = [{"base": b, "rounding": r} for b in ("ocp", "quark", "microxcaling", "torchao", "ml_dtypes", "torch", "onnx")
+               for r in (("half-even", "half-away") if b in ("quark", "microxcaling") else ("half-even",))]
+    choices += [{"rounding": r} for r in ("half-away", "half-up", "toward-zero", "up", "down")]
+    choices += [{"scale_rule": r} for r in ("ceil", "rceil", "even")]
+    choices += [{"integer_mode": "reciprocal"}, {"overflow": "saturate"}, {"overflow": "ieee"}]
+    choices += [{"overflow": "ieee", "rounding": r} for r in ("toward-zero", "up", "down")]
+    # What NaN and Inf become in a standard QuantizeLinear is its own affair: finite values there.
+    standard = ("int", "uint", "fp16", "bf16", "fp8_e4m3fn", "fp8_e5m2")
+    for what, of, data in (("finite", some, finite), ("NaN and Inf", [q for q in some if not q["format"].startswith(standard)], special)):
+        asked = [dict(q, semantics=c) for q in of for c in choices if matters(q["format"], c)]
+        if "QK_EXHAUSTIVE" not in os.environ:
+            asked = asked[::3]
+        failures += quantizers_alone(f"semantics, {what}", (16, 96), ["N", 96], asked, data[::4].copy())
     x = inputs(6 * 20 * 3 * 5, 3, False)
     on_axes = [dict(q, axis=a) for q in blocks for a in (0, 1, 2, 3, -2)]
     failures += quantizers_alone("blocks along every axis, shape known but for the batch", (6, 20, 3, 5), ["N", 20, 3, 5], on_axes, x)

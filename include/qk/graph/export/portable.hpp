@@ -49,11 +49,14 @@ class portable_writer : public quantizer_writer {
     /// Bytes that a call of a decoding function takes in a file, about: fewer are not worth saving.
     static constexpr std::size_t size_of_call = 400;
 
-    /// qdq, but for integers of 2 bits, whose types would raise the opset to one that few runtimes know.
+    /// qdq, but for integers of 2 bits, whose types would raise the opset to one that few runtimes know, and for FP8 that overflows,
+    /// which onnxruntime 1.31 does not round as ONNX says (saturate=0: e4m3fn keeps what lies below 512, e5m2 gives NaN for Inf).
     static bool is_standard(const quantizer& q, bool is_weight) {
-        const integer* f = std::get_if<integer>(&q.format);
         std::string why;
-        return qdq_writer::holds(q, is_weight, why) && (f == nullptr || f->bits > 2);
+        if (!qdq_writer::holds(q, is_weight, why)) return false;
+        if (const integer* f = std::get_if<integer>(&q.format)) return f->bits > 2;
+        const floating f = std::get<floating>(q.format);
+        return is_weight || !onnx_float8(f) || reference::saturates(f, q.semantics.overflow);
     }
 
     std::string decoded(const quantized_value& v, const tensor& value, const packed_constant& p) {

@@ -26,7 +26,7 @@ class arithmetic {
     operand max(const operand& a, double b) const { return f_.op("Max", {a, c(b)}); }
     operand min(const operand& a, double b) const { return f_.op("Min", {a, c(b)}); }
     operand clip(const operand& a, double lowest, double highest) const { return f_.op("Clip", {a, c(lowest), c(highest)}); }
-    /// `yes` must not be -0: onnxruntime's Where makes +0 of it. `no` may be.
+    /// `yes` must not be -0: onnxruntime's Where makes +0 of it. `no` may be. Nor may the condition be a Not: its optimizer swaps the two.
     operand where(const operand& condition, const operand& yes, const operand& no) const { return f_.op("Where", {condition, yes, no}); }
     operand less(const operand& a, const operand& b) const { return f_.op("Less", {a, b}); }
     operand equal(const operand& a, const operand& b) const { return f_.op("Equal", {a, b}); }

@@ -29,13 +29,13 @@ class surveyed_blocks {
             return;
         }
         const operand infinity = a_.c(std::numeric_limits<double>::infinity());
-        passes_ = a_.negate(a_.less(every, infinity));
+        passes_ = a_.is_nan(a_.sub(x, x));
         x_ = a_.where(passes_, a_.c(0), x);
         amax_ = f.reduce("ReduceMax", a_.abs(x_), -2);
         passed_ = x;
         if (rule == block_specials::nan_only) {
             poison_ = a_.where(a_.is_nan(sum), sum, a_.c(0));
-            live_ = f.cast(a_.less(most, infinity), data_type::float32);
+            dead_ = a_.equal(most, infinity);
             passed_ = a_.add(x, poison_);
         }
     }
@@ -49,7 +49,10 @@ class surveyed_blocks {
     }
     /// The results y (float32) and what passes through.
     operand results(operand y) const {
-        if (!live_.empty()) y = a_.mul(y, live_);
+        if (!dead_.empty()) {  // zeros with x's sign, which 1 / x has, too, and is never a zero that `where` would spoil
+            const operand sign = a_.clip(a_.div(a_.c(1), x_), -1, 1);
+            y = a_.mul(a_.where(dead_, a_.add(sign, poison_), y), a_.where(dead_, a_.c(0), a_.c(1)));
+        }
         return passes_.empty() ? y : a_.where(passes_, passed_, y);
     }
 
@@ -58,7 +61,7 @@ class surveyed_blocks {
     arithmetic a_;
     operand x_, amax_;
     operand poison_;    ///< 0, or NaN for blocks that become NaN
-    operand live_;      ///< 0 for blocks in which an Inf leaves nothing but zeros, else 1
+    operand dead_;      ///< blocks in which an Inf leaves nothing but zeros
     operand passes_;    ///< elements that pass through, and as what
     operand passed_;
 };

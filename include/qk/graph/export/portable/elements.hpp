@@ -31,7 +31,7 @@ inline operand fake_quantize(function_builder& f, floating format, const operand
         operand stopped = y;
         if (how.rounding == rounding::toward_zero || how.rounding == rounding::down) stopped = a.min(stopped, largest);
         if (how.rounding == rounding::toward_zero || how.rounding == rounding::up) stopped = a.max(stopped, -largest);
-        if (stopped != y) y = a.where(a.less(a.abs(v), a.c(infinity)), stopped, y);
+        if (stopped != y) y = a.where(a.equal(a.abs(v), a.c(infinity)), y, stopped);
         y = a.where(a.less(a.c(largest), a.abs(y)), has_infinity(format) ? a.mul(y, infinity) : a.c(std::numeric_limits<double>::quiet_NaN()), y);
     }
     if (!has_negative_zero(format)) y = a.without_negative_zero(y);
@@ -47,7 +47,8 @@ inline operand fake_quantize(function_builder& f, floating format, const operand
 inline operand fake_quantize(function_builder& f, integer format, const operand& x, const element_scale& s, bool one_scale, const semantics& how) {
     const arithmetic single(f, data_type::float32), a(f, zero_point_type(format));
     const bool wide = a.type() == data_type::float64;
-    const operand quotient = how.integer_mode == integer_mode::division ? single.div(x, s.scale) : single.mul(x, single.div(single.c(1), s.scale));
+    // 1 / scale as twice 0.5 / scale: onnxruntime makes x / scale of x * (1 / scale).
+    const operand quotient = how.integer_mode == integer_mode::division ? single.div(x, s.scale) : single.mul(x, single.mul(single.div(single.c(0.5), s.scale), 2));
     const auto bound = [&](std::int64_t code) { return s.zero_point.empty() ? a.c(static_cast<double>(code)) : a.sub(a.c(static_cast<double>(code)), s.zero_point); };
     const operand lowest = bound(qmin(format)), highest = bound(qmax(format));
     const auto held = [&](const operand& v) { return f.op("Min", {f.op("Max", {v, lowest}), highest}); };
