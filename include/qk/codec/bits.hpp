@@ -8,6 +8,11 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
+
+#if defined(__BMI2__)
+#include <immintrin.h>
+#endif
 
 #if defined(__GNUC__)
 #define QK_INLINE inline __attribute__((always_inline))
@@ -134,6 +139,67 @@ QK_INLINE void put_codes(std::span<std::byte> plane, std::size_t first, std::siz
             for (std::size_t k = 0; k < whole * group; ++k) put_code(plane, first + i + k, width, c[k]);
     }
     for (i += whole * group; i < n; ++i) put_code(plane, first + i, width, in[i]);
+}
+
+// ---- eight codes of fewer than 8 bits at a time, a byte each in a word of 64 bits
+
+/// The lowest `Width` bits of each byte, one after the other. Neighbours are joined three times over.
+template <int Width>
+QK_INLINE std::uint64_t join_eight(std::uint64_t bytes) {
+#if defined(__BMI2__)
+    return _pext_u64(bytes, 0x0101010101010101u * ((1u << Width) - 1));
+#endif
+    constexpr int gap = 8 - Width;
+    bytes = (bytes | bytes >> gap) & (0x0001000100010001u * ((1u << 2 * Width) - 1));
+    bytes = (bytes | bytes >> 2 * gap) & (0x0000000100000001u * ((std::uint64_t{1} << 4 * Width) - 1));
+    return (bytes | bytes >> 4 * gap) & ((std::uint64_t{1} << 8 * Width) - 1);
+}
+/// The reverse; the bits from 8 * Width on do not matter.
+template <int Width>
+QK_INLINE std::uint64_t part_eight(std::uint64_t bits) {
+#if defined(__BMI2__)
+    return _pdep_u64(bits, 0x0101010101010101u * ((1u << Width) - 1));
+#endif
+    constexpr int gap = 8 - Width;
+    bits &= (std::uint64_t{1} << 8 * Width) - 1;
+    bits = (bits | bits << 4 * gap) & (0x0000000100000001u * ((std::uint64_t{1} << 4 * Width) - 1));
+    bits = (bits | bits << 2 * gap) & (0x0001000100010001u * ((1u << 2 * Width) - 1));
+    return (bits | bits << gap) & (0x0101010101010101u * ((1u << Width) - 1));
+}
+
+/// `n` codes (a multiple of 8), a byte each, at a whole byte of a plane. Writes exactly n * Width / 8 bytes.
+template <int Width>
+QK_INLINE void join_codes(const std::uint8_t* codes, std::size_t n, std::byte* out) {
+    for (std::size_t i = 0; i < n; i += 8, out += Width) {
+        std::uint64_t eight;
+        std::memcpy(&eight, codes + i, 8);
+        eight = join_eight<Width>(eight);
+        std::memcpy(out, &eight, Width);
+    }
+}
+/// The reverse. Reads exactly n * Width / 8 bytes.
+template <int Width>
+QK_INLINE void part_codes(const std::byte* in, std::size_t n, std::uint8_t* codes) {
+    for (std::size_t i = 0; i < n; i += 8, in += Width) {
+        std::uint64_t eight = 0;
+        std::memcpy(&eight, in, Width);
+        eight = part_eight<Width>(eight);
+        std::memcpy(codes + i, &eight, 8);
+    }
+}
+
+/// Calls call(std::integral_constant<int, width>) for a width of 1 to 7 bits.
+template <class Call>
+QK_INLINE void with_width(int width, Call call) {
+    switch (width) {
+        case 1: return call(std::integral_constant<int, 1>());
+        case 2: return call(std::integral_constant<int, 2>());
+        case 3: return call(std::integral_constant<int, 3>());
+        case 4: return call(std::integral_constant<int, 4>());
+        case 5: return call(std::integral_constant<int, 5>());
+        case 6: return call(std::integral_constant<int, 6>());
+        default: return call(std::integral_constant<int, 7>());
+    }
 }
 
 }  // namespace qk::detail

@@ -5,6 +5,7 @@
 
 #include "qk/codec/decode.hpp"
 #include "qk/codec/pack.hpp"
+#include "qk/codec/quick_codes.hpp"
 #include "qk/kernels/run.hpp"
 
 namespace qk::detail {
@@ -33,10 +34,44 @@ QK_INLINE void divide(float* x, const scale_tile& s, std::size_t n, bool recipro
     }
 }
 
+/// Runs under one scale go to quick(x, first, n, scale, zero, complete) where it serves them; the rest, and what it hands to
+/// complete(begin, count), to tile(o, l, i, first, n).
+template <class Quick, class Tile>
+QK_INLINE void encode_runs(along_axis a, values_in x, const codec_parameters& p, const Quick& quick, const Tile& tile_of) {
+    const bool whole = p.one_scale() && x.floats() != nullptr;
+    const auto run = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+        const auto complete = [&](std::size_t begin, std::size_t count) {
+            for (std::size_t k = begin; k < begin + count; k += tile) {
+                const std::size_t some = std::min(tile, begin + count - k);
+                a.inner == 1 ? tile_of(o, l + k, i, first + k, some) : tile_of(o, l, i + k, first + k, some);
+            }
+        };
+        if (p.one_scale() || (a.inner != 1 && p.group == 0)) {
+            const float scale = p.one_scale() ? p.one.scale : p.scale[l];
+            const std::int64_t zero = p.one_scale() ? p.one.zero_point : p.zero_point.empty() ? 0 : p.zero_point[l];
+            if (x.floats() != nullptr) {
+                if (quick(x.floats() + first, first, n, scale, zero, complete)) return;
+            } else if (n <= tile) {
+                alignas(64) float value[tile];
+                x.copy(first, n, value);
+                if (quick(value, first, n, scale, zero, complete)) return;
+            }
+        }
+        complete(0, n);
+    };
+    if (whole) return run(0, 0, 0, 0, x.size());
+    for_each_run(a, 0, run);
+}
+
 template <class Arch>
 void encode_elements(floating f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     const along_axis a = walk_of(p, x.size());
-    for_each_run(a, 0, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+    const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t, const auto& complete) {
+        const floating_coder<Arch> coder(f, how, scale);
+        if (coder.quick.shift != 0) return encode_quickly<Arch>(truncated_coder<Arch>(coder), v, first, n, out.elements, bits(f), complete);
+        return encode_quickly<Arch>(coder, v, first, n, out.elements, bits(f), complete);
+    };
+    encode_runs(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile];
         scale_tile s;
@@ -68,7 +103,10 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     round.flush_inputs = round.flush_outputs = round.zero_point_before = false;
     const std::int64_t lowest = qmin(f), highest = qmax(f);
     const integer_special infinity = p.one_scale() ? how.integer_infinity : how.integer_infinity_per_channel;
-    for_each_run(a, 0, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+    const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t zero, const auto& complete) {
+        return encode_quickly<Arch>(integer_coder<Arch>(f, how, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits, complete);
+    };
+    encode_runs(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile], quotient[tile], whole_part[tile];
         scale_tile s;

@@ -54,6 +54,8 @@ class values_in {
     constexpr values_in(R&& r) : brains_(std::span<const bfloat16>(r)), size_(brains_.size()) {}
 
     constexpr std::size_t size() const { return size_; }
+    /// Null unless the memory is of float.
+    constexpr const float* floats() const { return floats_.data(); }
     constexpr float operator[](std::size_t i) const {
         return floats_.data() != nullptr ? floats_[i] : halves_.data() != nullptr ? widen(halves_[i]) : widen(brains_[i]);
     }
@@ -86,6 +88,7 @@ class values_out {
     constexpr values_out(R&& r) : brains_(std::span<bfloat16>(r)), size_(brains_.size()) {}
 
     constexpr std::size_t size() const { return size_; }
+    constexpr float* floats() const { return floats_.data(); }
     QK_INLINE void copy(const float* in, std::size_t first, std::size_t n) const {
         if (floats_.data() != nullptr) {
             std::memcpy(floats_.data() + first, in, n * sizeof(float));

@@ -110,6 +110,8 @@ struct quick_truncation {
 /// integer and a constant, so they are clamped as integers, of which a processor does more at a time than of floats.
 template <class Arch>
 struct quick_integer {
+    static constexpr float middle = 0x1.8p23f;
+
     std::int32_t limit = no_value;
     vf<Arch> scale, reciprocal;
     vi<Arch> low, high;  ///< bits of the sums
@@ -136,15 +138,16 @@ struct quick_integer {
     vf<Arch> prepare(vf<Arch> x) const noexcept {
         return x;
     }
+    /// The bits of `middle` plus the clamped integer.
+    template <bool Multiply>
+    vi<Arch> sum(vf<Arch> x) const noexcept {
+        const vf<Arch> t = Multiply ? rounded<Arch>(x * reciprocal) : quotient<Arch>(x, scale);
+        return xsimd::min(xsimd::max(as_int<Arch>(t + vf<Arch>(middle)), low), high);
+    }
     template <bool Multiply>
     vf<Arch> finish(vf<Arch> x) const noexcept {
-        const vf<Arch> t = Multiply ? rounded<Arch>(x * reciprocal) : quotient<Arch>(x, scale);
-        const vi<Arch> sum = xsimd::min(xsimd::max(as_int<Arch>(t + vf<Arch>(middle)), low), high);
-        return (as_float<Arch>(sum) - vf<Arch>(middle)) * scale;  // never -0: half-even gives x - x = +0
+        return (as_float<Arch>(sum<Multiply>(x)) - vf<Arch>(middle)) * scale;  // never -0: half-even gives x - x = +0
     }
-
-private:
-    static constexpr float middle = 0x1.8p23f;
 };
 
 }  // namespace qk::kernels

@@ -113,6 +113,47 @@ void store(std::int32_t* p, vi<Arch> v) noexcept {
     v.store_unaligned(p);
 }
 
+/// As many bytes (or 16-bit words) as there are lanes, each in a lane; and the lowest bytes (words) of the lanes.
+template <class Arch, class Code>
+vi<Arch> load_codes(const Code* p) noexcept {
+    static_assert(sizeof(Code) <= 2);
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 1) return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 2) return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8 && sizeof(Code) == 1) return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    if constexpr (lanes<Arch> == 8 && sizeof(Code) == 2) return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#endif
+    alignas(64) std::int32_t lane[lanes<Arch>];
+    for (std::size_t i = 0; i < lanes<Arch>; ++i) lane[i] = p[i];
+    return load<Arch>(lane);
+}
+template <class Arch, class Code>
+void store_codes(Code* p, vi<Arch> v) noexcept {
+    static_assert(sizeof(Code) <= 2);
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 1) return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v.data));
+    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 2) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(v.data));
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8) {
+        constexpr char none = -128;
+        const __m256i bytes = _mm256_setr_epi8(0, 4, 8, 12, none, none, none, none, none, none, none, none, none, none, none, none, 0, 4, 8, 12, none, none,
+                                               none, none, none, none, none, none, none, none, none, none);
+        const __m256i words = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, none, none, none, none, none, none, none, none, 0, 1, 4, 5, 8, 9, 12, 13, none,
+                                               none, none, none, none, none, none, none);
+        const __m256i low = _mm256_shuffle_epi8(v.data, sizeof(Code) == 1 ? bytes : words);
+        const __m128i a = _mm256_castsi256_si128(low), b = _mm256_extracti128_si256(low, 1);
+        if constexpr (sizeof(Code) == 1) return _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi32(a, b));
+        if constexpr (sizeof(Code) == 2) return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi64(a, b));
+    }
+#endif
+    alignas(64) std::int32_t lane[lanes<Arch>];
+    store<Arch>(lane, v);
+    for (std::size_t i = 0; i < lanes<Arch>; ++i) p[i] = static_cast<Code>(lane[i]);
+}
+
 /// A vector of `count` floats that lie `stride` apart; the other lanes are 0.
 template <class Arch>
 vf<Arch> load_some(const float* p, std::size_t stride, std::size_t count) noexcept {
