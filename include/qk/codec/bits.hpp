@@ -16,8 +16,10 @@
 
 #if defined(__GNUC__)
 #define QK_INLINE inline __attribute__((always_inline))
+#define QK_INLINE_CALL __attribute__((always_inline))
 #else
 #define QK_INLINE inline
+#define QK_INLINE_CALL
 #endif
 
 namespace qk::detail {
@@ -143,28 +145,35 @@ QK_INLINE void put_codes(std::span<std::byte> plane, std::size_t first, std::siz
 
 // ---- eight codes of fewer than 8 bits at a time, a byte each in a word of 64 bits
 
+/// Fields of `Bits` bits, one in each `Slot` bits, joined in pairs; and parted again.
+template <int Bits, int Slot>
+QK_INLINE std::uint64_t join_pairs(std::uint64_t v) {
+    constexpr std::uint64_t field = (std::uint64_t{1} << Bits) - 1, first = Slot == 8 ? 0x0001000100010001u * field : Slot == 16 ? 0x0000000100000001u * field : field;
+    return (v & first) | (v >> (Slot - Bits) & first << Bits);
+}
+template <int Bits, int Slot>
+QK_INLINE std::uint64_t part_pairs(std::uint64_t v) {
+    constexpr std::uint64_t field = (std::uint64_t{1} << Bits) - 1, first = Slot == 8 ? 0x0001000100010001u * field : Slot == 16 ? 0x0000000100000001u * field : field;
+    return (v & first) | (v & first << Bits) << (Slot - Bits);
+}
+
 /// The lowest `Width` bits of each byte, one after the other. Neighbours are joined three times over.
 template <int Width>
 QK_INLINE std::uint64_t join_eight(std::uint64_t bytes) {
 #if defined(__BMI2__)
     return _pext_u64(bytes, 0x0101010101010101u * ((1u << Width) - 1));
+#else
+    return join_pairs<4 * Width, 32>(join_pairs<2 * Width, 16>(join_pairs<Width, 8>(bytes)));
 #endif
-    constexpr int gap = 8 - Width;
-    bytes = (bytes | bytes >> gap) & (0x0001000100010001u * ((1u << 2 * Width) - 1));
-    bytes = (bytes | bytes >> 2 * gap) & (0x0000000100000001u * ((std::uint64_t{1} << 4 * Width) - 1));
-    return (bytes | bytes >> 4 * gap) & ((std::uint64_t{1} << 8 * Width) - 1);
 }
 /// The reverse; the bits from 8 * Width on do not matter.
 template <int Width>
 QK_INLINE std::uint64_t part_eight(std::uint64_t bits) {
 #if defined(__BMI2__)
     return _pdep_u64(bits, 0x0101010101010101u * ((1u << Width) - 1));
+#else
+    return part_pairs<Width, 8>(part_pairs<2 * Width, 16>(part_pairs<4 * Width, 32>(bits)));
 #endif
-    constexpr int gap = 8 - Width;
-    bits &= (std::uint64_t{1} << 8 * Width) - 1;
-    bits = (bits | bits << 4 * gap) & (0x0000000100000001u * ((std::uint64_t{1} << 4 * Width) - 1));
-    bits = (bits | bits << 2 * gap) & (0x0001000100010001u * ((1u << 2 * Width) - 1));
-    return (bits | bits << gap) & (0x0101010101010101u * ((1u << Width) - 1));
 }
 
 /// `n` codes (a multiple of 8), a byte each, at a whole byte of a plane. Writes exactly n * Width / 8 bytes.
@@ -177,15 +186,15 @@ QK_INLINE void join_codes(const std::uint8_t* codes, std::size_t n, std::byte* o
         std::memcpy(out, &eight, Width);
     }
 }
-/// The reverse. Reads exactly n * Width / 8 bytes.
+/// The reverse, of eight codes at `in`; nothing is read from `end` on. (Parts of a word would be slow to load: they are for the last bytes.)
 template <int Width>
-QK_INLINE void part_codes(const std::byte* in, std::size_t n, std::uint8_t* codes) {
-    for (std::size_t i = 0; i < n; i += 8, in += Width) {
-        std::uint64_t eight = 0;
+QK_INLINE std::uint64_t eight_codes(const std::byte* in, const std::byte* end) {
+    std::uint64_t eight = 0;
+    if (end - in >= 8)
+        std::memcpy(&eight, in, 8);
+    else
         std::memcpy(&eight, in, Width);
-        eight = part_eight<Width>(eight);
-        std::memcpy(codes + i, &eight, 8);
-    }
+    return part_eight<Width>(eight);
 }
 
 /// Calls call(std::integral_constant<int, width>) for a width of 1 to 7 bits.

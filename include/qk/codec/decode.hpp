@@ -5,7 +5,10 @@
 #include <algorithm>
 
 #include "qk/codec/parameters.hpp"
+#include "qk/codec/quick_blocks_decode.hpp"
+#include "qk/codec/quick_values.hpp"
 #include "qk/codec/unpack.hpp"
+#include "qk/kernels/streaming.hpp"
 
 namespace qk::detail {
 
@@ -59,16 +62,37 @@ struct scale_tile {
 /// How an elementwise tensor is walked: along its scales, or as one row.
 QK_INLINE along_axis walk_of(const codec_parameters& p, std::size_t n) { return p.one_scale() ? along_axis{1, n, 1} : resolved(p.axis, n); }
 
+/// A run under one scale, by the short form; how many values were done.
+template <class Arch, class Format>
+std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, float scale, std::int64_t zero,
+                           bool streaming) noexcept {
+    const int width = element_width(f);
+    if (n < 4 * kernels::lanes<Arch> || !decodes_quickly<Arch>(first, width)) return 0;
+    streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;
+    if constexpr (std::same_as<Format, integer>) {
+        return decode_row<Arch>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
+    } else {
+        const floating_values<Arch> values(f);
+        return values.usable ? decode_row<Arch>(values, plane, first, y, n, width, scale, streaming) : 0;
+    }
+}
+
 /// y = element * scale for floats, (q - zero_point) * scale for integers.
 template <class Arch, class Format>
 void decode_elements(const Format& f, const_planes planes, values_out y, const codec_parameters& p) noexcept {
     const int width = element_width(f);
     const along_axis a = walk_of(p, y.size());
-    for_each_run(a, 0, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+    const bool streaming = y.floats() != nullptr && kernels::streams<Arch>(nullptr, y.floats(), y.size());
+    const auto decode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile];
         scale_tile s;
         s.fill(p, a, o, l, i, n);
+        if (s.single) {
+            if (const std::size_t done = decode_quickly<Arch>(f, planes.elements, first, value, n, s.scale[0], s.zero[0], false); done == n) {
+                return y.copy(value, first, n);
+            }
+        }
         get_codes(planes.elements, first, n, width, code);
         if constexpr (std::same_as<Format, integer>) {
             if (width <= 16 && s.single) {
@@ -90,7 +114,14 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         }
         s.multiply(value, n);
         y.copy(value, first, n);
-    });
+    };
+    if (p.one_scale() && y.floats() != nullptr) {
+        std::size_t done = decode_quickly<Arch>(f, planes.elements, 0, y.floats(), y.size(), p.one.scale, p.one.zero_point, streaming);
+        if (streaming) kernels::end_streaming<Arch>();
+        for (; done < y.size(); done += tile) decode_tile(0, done, 0, done, std::min(tile, y.size() - done));
+        return;
+    }
+    for_each_run(a, 0, decode_tile);
 }
 
 /// The factor of the value at (o, along, across), from the planes of scales.
@@ -135,16 +166,26 @@ template <class Arch, class Format>
 void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) noexcept {
     float tensor = 1;
     if constexpr (std::same_as<Format, nvfloat>) std::memcpy(&tensor, p.tensor.data(), sizeof tensor);
-    for_each_run(a, static_cast<std::size_t>(f.block_size),
-                 [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
-                     alignas(64) std::uint32_t code[tile];
-                     alignas(64) float value[tile], factor[tile];
-                     get_codes(p.elements, first, n, element_width(f), code);
-                     elements_of(f, code, value, n);
-                     factors_of(f, p, a, o, l, i, n, tensor, factor);
-                     for (std::size_t k = 0; k < n; ++k) value[k] *= factor[k];
-                     y.copy(value, first, n);
-                 });
+    const auto block = static_cast<std::size_t>(f.block_size);
+    if (a.inner == 1 && a.length % block == 0) a = {1, a.outer * a.length, 1};  // no ragged block: the rows are one
+    const auto decode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+        alignas(64) std::uint32_t code[tile];
+        alignas(64) float value[tile], factor[tile];
+        get_codes(p.elements, first, n, element_width(f), code);
+        elements_of(f, code, value, n);
+        factors_of(f, p, a, o, l, i, n, tensor, factor);
+        for (std::size_t k = 0; k < n; ++k) value[k] *= factor[k];
+        y.copy(value, first, n);
+    };
+    if (a.inner != 1 || a.outer != 1 || y.floats() == nullptr) return for_each_run(a, block, decode_tile);
+    const auto complete = [&](std::size_t begin, std::size_t count) {
+        const std::size_t step = block > tile ? tile : tile / block * block;
+        for (std::size_t k = begin; k < begin + count; k += step) decode_tile(0, k, 0, k, std::min(step, begin + count - k));
+    };
+    const bool aligned = reinterpret_cast<std::uintptr_t>(y.floats()) % sizeof(kernels::vf<Arch>) == 0;
+    const bool streaming = aligned && kernels::streams<Arch>(nullptr, y.floats(), a.length);
+    const std::size_t done = decode_blocks_quickly<Arch>(f, p, y.floats(), a.length / block, tensor, streaming, complete);
+    complete(done, a.length - done);
 }
 
 }  // namespace qk::detail

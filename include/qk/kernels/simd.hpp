@@ -129,6 +129,40 @@ vi<Arch> load_codes(const Code* p) noexcept {
     for (std::size_t i = 0; i < lanes<Arch>; ++i) lane[i] = p[i];
     return load<Arch>(lane);
 }
+/// Can lanes be looked up in the lowest eight of a vector?
+template <class Arch>
+constexpr bool has_lookup() noexcept {
+#if defined(__AVX512F__)
+    if (lanes<Arch> == 16) return true;
+#endif
+#if defined(__AVX2__)
+    if (lanes<Arch> == 8) return true;
+#endif
+    return false;
+}
+/// table[index] for an index of 0 to 7 in each lane, where has_lookup().
+template <class Arch>
+vf<Arch> lookup(vf<Arch> table, [[maybe_unused]] vi<Arch> index) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_permutexvar_ps(index.data, table.data);
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8) return _mm256_permutevar8x32_ps(table.data, index.data);
+#endif
+    return table;
+}
+
+/// The bytes of a few words, a byte to a lane.
+template <class Arch>
+vi<Arch> lanes_of_bytes(const std::uint64_t* words) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_cvtepu8_epi32(_mm_set_epi64x(static_cast<long long>(words[1]), static_cast<long long>(words[0])));
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8) return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(words[0])));
+#endif
+    return load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(words));
+}
 template <class Arch, class Code>
 void store_codes(Code* p, vi<Arch> v) noexcept {
     static_assert(sizeof(Code) <= 2);

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The short form of `decode` for blocks that lie in a row: the factors of as many blocks as there are lanes are made at once, and
+// every vector of elements takes its own from memory. Blocks that are NaN are left to the tiles of decode.hpp.
+#pragma once
+
+#include "qk/codec/layout.hpp"
+#include "qk/codec/quick_values.hpp"
+
+namespace qk::detail {
+
+template <class Arch>
+sign_magnitude_values<Arch> element_values(const block_float& f) noexcept {
+    return sign_magnitude_values<Arch>(f.mantissa_bits);
+}
+template <class Arch>
+sign_magnitude_values<Arch> element_values(const microexponent& f) noexcept {
+    return sign_magnitude_values<Arch>(f.mantissa_bits);
+}
+
+/// 2^(field - 127) for fields of -22 to 254; a subnormal is a power of two as well.
+template <class Arch>
+kernels::vf<Arch> power_of_field(kernels::vi<Arch> field) noexcept {
+    using V = kernels::vi<Arch>;
+    const V subnormal = V(1) << xsimd::min(xsimd::max(field + V(22), V(0)), V(22));
+    return kernels::as_float<Arch>(xsimd::select(field > V(0), field << 23, subnormal));
+}
+
+/// What the elements of blocks are multiplied by; false if one of the blocks is NaN.
+template <class Arch>
+bool block_factors(const block_float& f, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
+    using V = kernels::vi<Arch>;
+    const int bias = (1 << (f.exponent_bits - 1)) - 1;
+    factor[0] = power_of_field<Arch>(code + V(127 - bias - (f.mantissa_bits - 1)));
+    return !xsimd::any(code == V(static_cast<std::int32_t>(low_bits(f.exponent_bits))));
+}
+template <class Arch>
+bool block_factors(const microexponent& f, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
+    using V = kernels::vi<Arch>;
+    factor[0] = power_of_field<Arch>(code + V(1 - f.mantissa_bits));
+    factor[1] = power_of_field<Arch>(code - V(f.mantissa_bits));
+    return !xsimd::any(code == V(static_cast<std::int32_t>(low_bits(f.exponent_bits))));
+}
+template <class Arch>
+bool block_factors(const microscaling&, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
+    factor[0] = power_of_field<Arch>(code);
+    return !xsimd::any(code == kernels::vi<Arch>(255));
+}
+template <class Arch>
+bool block_factors(const nvfloat& f, kernels::vi<Arch> code, float tensor, kernels::vf<Arch>* factor) noexcept {
+    factor[0] = floating_values<Arch>(f.scale)(code) * kernels::vf<Arch>(tensor);
+    return true;
+}
+
+/// Which lanes of a vector have the bit of their pair set: from the plane of one-bit shifts.
+template <class Arch>
+kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::size_t vector) noexcept {
+    using V = kernels::vi<Arch>;
+    constexpr std::size_t pairs = kernels::lanes<Arch> / 2;
+    const auto bits = std::to_integer<std::int32_t>(shifts[vector * pairs / 8]) >> (vector * pairs % 8);
+    const V own = V(1) << (kernels::iota<Arch>() >> 1);
+    return (V(bits) & own) != V(0);
+}
+
+/// `blocks` blocks in a row from the start of the planes on; complete(first, count) does the values of what is declined. Returns how many
+/// values were done: whole groups of as many blocks as there are lanes, or none where the format is not for the short form.
+template <class Arch, class Format, class Values, class Complete>
+std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming,
+                                 const Complete& complete) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
+    constexpr bool with_pairs = std::same_as<Format, microexponent>;
+    const auto size = static_cast<std::size_t>(f.block_size);
+    const int width = element_width(f);
+    const bool halves = w == 16 && size == 8;
+    if ((size % w != 0 && !halves) || !std::has_single_bit(size) || size > tile || scale_width(f) != 8 || !decodes_quickly<Arch>(0, width)) return 0;
+    if constexpr (with_pairs) {
+        if (f.sub_block_size != 2 || f.shift_bits != 1 || w < 4) return 0;
+    }
+    const Values values = given;
+    const int per_block = halves ? 0 : std::countr_zero(size / w);  // vectors, as a power of two
+    const std::byte *in = p.elements.data(), *end = in + p.elements.size();
+    const std::size_t groups = blocks / w;
+    for (std::size_t g = 0; g < groups; ++g, in += w * size * static_cast<std::size_t>(width) / 8) {
+        alignas(64) float factor[2][w], eighths[8 * w];
+        kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
+        const bool served = block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), tensor, made);
+        const std::size_t at = g * w * size;
+        if (!served) {
+            complete(at, w * size);
+            continue;
+        }
+        kernels::store<Arch>(factor[0], made[0]);
+        if constexpr (with_pairs) kernels::store<Arch>(factor[1], made[1]);
+        if (halves) {
+            for (std::size_t b = 0; b < w; ++b) {
+                for (std::size_t k = 0; k < 8; ++k) eighths[8 * b + k] = factor[0][b];
+            }
+        }
+        for (std::size_t v = 0; v < size; v += 4) {  // vectors
+            each_vector_of_codes<Arch, count>(in + v * w * static_cast<std::size_t>(width) / 8, end, width, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
+                const std::size_t vector = v + k / w, block = vector >> per_block;
+                kernels::vf<Arch> scale = halves ? kernels::load<Arch>(eighths + vector * w) : kernels::vf<Arch>(factor[0][block % w]);
+                if constexpr (with_pairs) {
+                    const kernels::vi<Arch> low = kernels::as_int<Arch>(kernels::vf<Arch>(factor[1][block])), high = kernels::as_int<Arch>(scale);
+                    scale = kernels::as_float<Arch>(xsimd::select(pairs_set<Arch>(p.shifts, g * size + vector), low, high));
+                }
+                const kernels::vf<Arch> out = values(code) * scale;
+                streaming ? kernels::stream<Arch>(y + at + vector * w, out) : kernels::store<Arch>(y + at + vector * w, out);
+            });
+        }
+    }
+    if (streaming) kernels::end_streaming<Arch>();
+    return groups * w * size;
+}
+
+template <class Arch, class Format, class Complete>
+std::size_t decode_blocks_quickly(const Format& f, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming, const Complete& complete) noexcept {
+    const auto run = [&](const auto& values) { return decode_row_of_blocks<Arch>(f, values, p, y, blocks, tensor, streaming, complete); };
+    if constexpr (std::same_as<Format, block_float>) {
+        return f.bump ? run(twos_complement_values<Arch>(1 + f.mantissa_bits, 1.0f)) : run(element_values<Arch>(f));
+    } else if constexpr (std::same_as<Format, microscaling>) {
+        if (has_integer_elements(f)) return run(twos_complement_values<Arch>(f.integer_bits, exact_power(2 - f.integer_bits)));
+        const floating_values<Arch> values(f.element);
+        return values.usable ? run(values) : 0;
+    } else if constexpr (std::same_as<Format, nvfloat>) {
+        const floating_values<Arch> values(f.element);
+        return values.usable && floating_values<Arch>(f.scale).usable ? run(values) : 0;
+    } else {
+        return run(element_values<Arch>(f));
+    }
+}
+
+}  // namespace qk::detail

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes of up to 16 bits turned into values a vector at a time: the short form of `decode`. Every code is served; only the ends of a
+// plane, and codes that do not start at a whole byte, are left to the tiles of decode.hpp.
+#pragma once
+
+#include "qk/codec/bits.hpp"
+#include "qk/codec/code.hpp"
+#include "qk/codec/unpack.hpp"
+#include "qk/kernels/quick_steps.hpp"
+
+namespace qk::detail {
+
+/// Elements of floating formats, as in to_floats.
+template <class Arch>
+struct floating_values {
+    bool usable, plain_shift, small, has_sign, has_special, lone_nan;
+    int shift, up;
+    kernels::vi<Arch> magnitude, first_normal, rebias, special, special_bits, nan_code;
+    kernels::vf<Arch> step, table;
+
+    explicit floating_values(floating f) noexcept
+        : usable(f.specials != specials::e8m0 && f != fp32 && bits(f) <= 16 && (min_exponent(f) - f.mantissa_bits >= -126 || f == bf16)), plain_shift(f == bf16),
+          small(kernels::has_lookup<Arch>() && f.specials == specials::none && f.exponent_bits + f.mantissa_bits <= 3),
+          has_sign(is_signed(f)), has_special(f.specials == specials::ieee || f.specials == specials::fn), lone_nan(f.specials == specials::fnuz),
+          shift(23 - f.mantissa_bits), up(32 - bits(f)) {
+        const int m = f.mantissa_bits, magnitude_width = f.exponent_bits + m;
+        magnitude = kernels::vi<Arch>(static_cast<std::int32_t>(low_bits(magnitude_width)));
+        first_normal = kernels::vi<Arch>(1 << m);
+        rebias = kernels::vi<Arch>((127 - f.bias) * (1 << 23));
+        // From here on a magnitude is Inf or NaN.
+        special = kernels::vi<Arch>(f.specials == specials::ieee ? static_cast<std::int32_t>(low_bits(f.exponent_bits)) << m : static_cast<std::int32_t>(low_bits(magnitude_width)));
+        special_bits = kernels::vi<Arch>(f.specials == specials::fn ? kernels::nan_bits : kernels::infinity_bits);
+        nan_code = kernels::vi<Arch>(1 << magnitude_width);
+        if (small) {
+            alignas(64) float value[kernels::lanes<Arch>] = {};
+            for (std::uint32_t k = 0; k < 1u << magnitude_width; ++k) value[k] = value_of(f, k);
+            table = kernels::load<Arch>(value);
+        }
+        step = kernels::vf<Arch>(usable && !plain_shift ? exact_power(min_exponent(f) - m) : 1.0f);
+    }
+
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
+        using V = kernels::vi<Arch>;
+        if (plain_shift) return kernels::as_float<Arch>(code << 16);
+        const V a = code & magnitude;
+        if (small) return kernels::as_float<Arch>(kernels::as_int<Arch>(kernels::lookup<Arch>(table, a)) | ((code << up) & V(kernels::sign_bit)));
+        const V normal = (a << shift) + rebias;
+        V y = xsimd::select(a < first_normal, kernels::as_int<Arch>(xsimd::to_float(a) * step), normal);
+        if (has_special) y = xsimd::select(a < special, y, normal | special_bits);
+        if (has_sign) y = y | ((code << up) & V(kernels::sign_bit));
+        if (lone_nan) y = xsimd::select(code == nan_code, V(kernels::nan_bits), y);
+        return kernels::as_float<Arch>(y);
+    }
+};
+
+/// Integers less their zero point.
+template <class Arch>
+struct integer_values {
+    int up;
+    bool is_signed;
+    kernels::vi<Arch> zero;
+
+    integer_values(integer f, std::int64_t z) noexcept : up(32 - f.bits), is_signed(f.is_signed), zero(static_cast<std::int32_t>(z)) {}
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
+        const kernels::vi<Arch> q = is_signed ? (code << up) >> up : code;
+        return xsimd::to_float(q - zero);
+    }
+};
+
+/// Elements of block float and of microexponents: sign and magnitude.
+template <class Arch>
+struct sign_magnitude_values {
+    kernels::vi<Arch> magnitude;
+    int up;
+
+    explicit sign_magnitude_values(int mantissa_bits) noexcept : magnitude(static_cast<std::int32_t>(low_bits(mantissa_bits))), up(31 - mantissa_bits) {}
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
+        using V = kernels::vi<Arch>;
+        return kernels::as_float<Arch>(kernels::as_int<Arch>(xsimd::to_float(code & magnitude)) | ((code << up) & V(kernels::sign_bit)));
+    }
+};
+
+/// Two's complement times a unit: MXINT8 and its like.
+template <class Arch>
+struct twos_complement_values {
+    int up;
+    kernels::vf<Arch> unit;
+
+    twos_complement_values(int width, float u) noexcept : up(32 - width), unit(u) {}
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept { return xsimd::to_float((code << up) >> up) * unit; }
+};
+
+/// `Count` codes (a multiple of 8 and of the lanes) from byte `in` on: put(k, a lane each) for each vector. Nothing is read from `end` on.
+template <class Arch, std::size_t Count, class Put>
+QK_INLINE void each_vector_of_codes(const std::byte* in, const std::byte* end, int width, const Put& put) {
+    constexpr std::size_t w = kernels::lanes<Arch>;
+    if (width == 16) {
+        for (std::size_t k = 0; k < Count; k += w) put(k, kernels::load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(in) + k));
+    } else if (width == 8) {
+        for (std::size_t k = 0; k < Count; k += w) put(k, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(in) + k));
+    } else {
+        with_width(width, [&](auto each) QK_INLINE_CALL {
+            constexpr int bits_each = decltype(each)::value;
+            for (std::size_t k = 0; k < Count; k += std::max<std::size_t>(w, 8)) {
+                std::uint64_t words[w < 8 ? 1 : w / 8];
+                for (std::uint64_t& word : words) {
+                    word = eight_codes<bits_each>(in, end);
+                    in += bits_each;
+                }
+                put(k, kernels::lanes_of_bytes<Arch>(words));
+                if constexpr (w < 8) {
+                    words[0] >>= 32;
+                    put(k + w, kernels::lanes_of_bytes<Arch>(words));
+                }
+            }
+        });
+    }
+}
+
+/// Does the short form take codes from value `first` of a plane on?
+template <class Arch>
+bool decodes_quickly(std::size_t first, int width) noexcept {
+    return (width <= 8 || width == 16) && first * static_cast<std::size_t>(width) % 8 == 0 && kernels::default_environment<Arch>();
+}
+
+/// n values from `first` on, y = scale * values(code); returns how many were done.
+template <class Arch, class Values>
+std::size_t decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width, float scale,
+                       bool streaming) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
+    const Values values = given;
+    const kernels::vf<Arch> factor(scale);
+    const std::byte *in = plane.data() + first * static_cast<std::size_t>(width) / 8, *end = plane.data() + plane.size();
+    std::size_t i = 0;
+    for (; i + count <= n; i += count, in += count * static_cast<std::size_t>(width) / 8) {
+        each_vector_of_codes<Arch, count>(in, end, width, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
+            const kernels::vf<Arch> v = values(code) * factor;
+            streaming ? kernels::stream<Arch>(y + i + k, v) : kernels::store<Arch>(y + i + k, v);
+        });
+    }
+    return i;
+}
+
+}  // namespace qk::detail
