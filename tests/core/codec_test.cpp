@@ -207,6 +207,45 @@ TEST_CASE("what has no code is refused, and nothing is written") {
     for (const std::byte b : packed) CHECK(b == std::byte{7});
 }
 
+TEST_CASE("the short forms write the bytes that the tiles write") {
+    // Pieces of 16-bit memory go through the tiles: blocks because of the memory, elementwise formats because eight values are too few.
+    for (const test_format& t : all_formats()) {
+        if (!qk::encodable(t.format, qk::semantics::ocp) || qk::block_size(t.format) > 128) continue;
+        const std::size_t block = static_cast<std::size_t>(std::max(1, qk::block_size(t.format)));
+        const std::size_t size = block * 8;  // whole bytes in every plane
+        const auto* micro = std::get_if<qk::microexponent>(&t.format);
+        for (const data kind : {data::ordinary, data::sparse, data::special, data::ties, data::subnormal}) {
+            std::vector<float> x = make_inputs(kind, size * 24 + 5, 91);
+            std::vector<qk::bfloat16> narrow(x.size());
+            for (std::size_t i = 0; i < x.size(); ++i) {
+                narrow[i] = qk::narrow<qk::bfloat16>(x[i]);
+                x[i] = qk::widen(narrow[i]);
+            }
+            const qk::codec_parameters p = qk::affine{.scale = 0.25f};
+            const qk::packed_layout whole = qk::layout_of(t.format, {1, x.size(), 1});
+            std::vector<std::byte> packed(whole.bytes()), piecewise(whole.bytes());
+            REQUIRE(qk::encode(t.format, x, packed, p) == qk::encode_status::done);
+            for (std::size_t at = 0; at < x.size(); at += size) {
+                const std::size_t n = std::min(size, x.size() - at);
+                const qk::packed_layout piece = qk::layout_of(t.format, {1, n, 1});
+                std::vector<std::byte> bytes(piece.bytes());
+                REQUIRE(qk::encode(t.format, std::span(narrow).subspan(at, n), bytes, p) == qk::encode_status::done);
+                const auto copy = [&](const qk::plane& from, const qk::plane& to, std::size_t first) {
+                    for (std::size_t i = 0; i < from.count; ++i) {
+                        const auto source = std::span<const std::byte>(bytes).subspan(from.offset, from.bytes());
+                        qk::detail::put_code(std::span(piecewise).subspan(to.offset, to.bytes()), first + i, to.bits, qk::detail::get_code(source, i, from.bits));
+                    }
+                };
+                copy(piece.elements, whole.elements, at);
+                copy(piece.scales, whole.scales, at / block);
+                copy(piece.shifts, whole.shifts, micro != nullptr ? qk::detail::sub_blocks_of(*micro, at) : 0);
+                copy(piece.tensor, whole.tensor, 0);
+            }
+            CHECK_MESSAGE(packed == piecewise, t.name, " ", name_of(kind));
+        }
+    }
+}
+
 TEST_CASE("layout 1, bit by bit") {
     // docs/layouts.md: first code in the low bits.
     const std::vector<float> x{0.5f, -6.0f, 1.0f, 3.0f};

@@ -5,6 +5,7 @@
 
 #include "qk/codec/encode_elements.hpp"
 #include "qk/codec/plan.hpp"
+#include "qk/codec/quick_blocks_encode.hpp"
 
 namespace qk::detail {
 
@@ -132,15 +133,22 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
         share_block<Arch>(f, t, start, count, stride, out, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner, tensor, how);
     };
     if (a.inner == 1) {
-        for_each_run(a, block, [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) {
+        if (a.length % block == 0) a = {1, a.outer * a.length, 1};  // no ragged block: the rows are one
+        const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) {
             x.copy(first, n, t.x);
             if (how.flush_inputs) flush(t.x, n);
             kernels::run_block_format<Arch>(f, t.x, t.y, along_axis{1, n, 1}, tensor, shifted(how, first));
             for (std::size_t k = 0; k < n; k += block) share_at(k, std::min(block, n - k), 1, o, l + k, 0);
             element_codes<Arch>(f, t, n);
             put_codes(out.elements, first, n, element_width(f), t.code);
-        });
-        return;
+        };
+        if (a.outer != 1 || x.floats() == nullptr) return for_each_run(a, block, encode_tile);
+        const auto complete = [&](std::size_t from, std::size_t count) {  // blocks
+            const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, a.length);
+            for (std::size_t k = from * block; k < end; k += step) encode_tile(0, k, 0, k, std::min(step, end - k));
+        };
+        const std::size_t done = encode_blocks_quickly<Arch>(f, kernels::step_of<Arch>(f, how, tensor), x.floats(), out, a.length / block, complete);
+        return complete(done, divide_up(a.length, f.block_size) - done);
     }
     // Strided: a panel of as many neighbouring blocks as fit, a block in each column.
     const std::size_t columns = std::min(a.inner, tile / std::min(block, a.length == 0 ? 1 : a.length));

@@ -42,28 +42,48 @@ vi<Arch> magnitude_across(const float* x) noexcept {
     return m;
 }
 
+/// What becomes of the elements of a tile: fake-quantized values. (codec/quick_blocks_encode.hpp has the other one: codes.)
+template <class Arch, bool Streaming>
+struct values_of_blocks {
+    float* y;
+
+    /// Element x at position i, with what its block shares.
+    template <bool Grid, class Form>
+    void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) const noexcept {
+        const vf<Arch> r = form.template apply<Grid>(x, b);
+        Streaming ? stream<Arch>(y + i, r) : store<Arch>(y + i, r);
+    }
+    /// The sub-blocks of x, whose largest exponents stand in `exponents`, within a block of exponent `block` and less.
+    void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
+    /// The tile that starts at block `first` is done; amax of its blocks.
+    template <class Form>
+    void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
+};
+
 /// Tiles of as many blocks as there are lanes, each `Vectors` vectors long; with Vectors == 0 (vectors of 16) of two blocks of 8 in each of
 /// 8 vectors. What blocks share is computed once for a tile, and for the next tile before this one is rounded, so that nothing waits
-/// for the chain of loads, shuffles and maxima. Returns how many blocks were done.
-template <class Arch, std::size_t Vectors, std::size_t Sub, bool Grid, bool Streaming, class Form>
-std::size_t run_block_tiles(const float* x, float* y, std::size_t blocks, const Form& form, const complete_form<Arch>& complete) noexcept {
+/// for the chain of loads, shuffles and maxima. complete(first, count) does the blocks of a tile that the short form declines. Returns
+/// how many blocks were done.
+template <class Arch, std::size_t Vectors, std::size_t Sub, bool Grid, class Form, class Out, class Complete>
+std::size_t run_block_tiles(const float* x, std::size_t blocks, const Form& form, const Out& out, const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, count = Vectors == 0 ? 8 : w, each = Vectors == 0 ? 1 : Vectors, tile = count * each * w;
     using V = vi<Arch>;
     const Form q = form;  // its constants in registers
+    const Out to = out;
     const std::size_t tiles = blocks / w;
     if (tiles == 0) return 0;
     alignas(64) float base[2][w], limit[2][w];  // of two tiles, each written while the other is read
     quick_shared<Arch> here, after;             // the same in registers, where elements take them by a shuffle
+    V amax, next_amax(0);
     const auto survey = [&](const float* p, std::size_t at) __attribute__((always_inline)) {
         V m[count];
 #pragma GCC unroll 16
         for (std::size_t b = 0; b < count; ++b) m[b] = magnitude_across<Arch, each>(p + b * each * w);
-        V most;
         if constexpr (Vectors == 0)
-            most = maxima_of_halves<Arch>(m);
+            next_amax = maxima_of_halves<Arch>(m);
         else
-            most = maxima<Arch>(m);
-        const bool served = q.template share<Sub>(most, after);
+            next_amax = maxima<Arch>(m);
+        const bool served = q.template share<Sub>(next_amax, after);
         if constexpr (Vectors != 0) {
             store<Arch>(base[at], after.base);
             if constexpr (Sub == 0) store<Arch>(limit[at], after.limit);
@@ -71,12 +91,13 @@ std::size_t run_block_tiles(const float* x, float* y, std::size_t blocks, const 
         return served;
     };
     bool served = survey(x, 0);
-    for (std::size_t t = 0; t < tiles; ++t, x += tile, y += tile) {
+    for (std::size_t t = 0; t < tiles; ++t, x += tile) {
         const std::size_t at = t % 2;
         here = after;
+        amax = next_amax;
         const bool next_served = survey(t + 1 < tiles ? x + tile : x, 1 - at);
         if (__builtin_expect(!served, 0)) {
-            complete.row(x, y, tile / w, w, t * tile);
+            complete(t * w, w);
             served = next_served;
             continue;
         }
@@ -96,17 +117,64 @@ std::size_t run_block_tiles(const float* x, float* y, std::size_t blocks, const 
             for (std::size_t k = 0; k < each; ++k) {
                 const std::size_t i = (b * each + k) * w;
                 const vf<Arch> v = rounded<Arch>(load<Arch>(x + i));  // loaded once
-                vf<Arch> r;
-                if constexpr (Sub != 0)
-                    r = q.template apply<Grid>(v, q.held(shared, max_of_group<Sub, Arch>(as_int<Arch>(v) & V(exponent_mask))));
-                else
-                    r = q.template apply<Grid>(v, shared);
-                Streaming ? stream<Arch>(y + i, r) : store<Arch>(y + i, r);
+                if constexpr (Sub != 0) {
+                    const V exponents = max_of_group<Sub, Arch>(as_int<Arch>(v) & V(exponent_mask));
+                    to.pairs(t * tile + i, exponents, as_int<Arch>(shared.base));
+                    to.template put<Grid>(t * tile + i, v, q.held(shared, exponents), q);
+                } else {
+                    to.template put<Grid>(t * tile + i, v, shared, q);
+                }
             }
         }
+        to.finish(t * w, Vectors == 0 ? in_block_order<Arch>(amax) : amax, q);
     }
-    if (Streaming) end_streaming<Arch>();
     return tiles * w;
+}
+
+/// What an element's step depends on.
+enum class element_step : std::uint8_t { unknown, block, element, pair };
+
+/// What is known of a block format when compiling; only what it needs is compiled then.
+struct block_shape {
+    int size = 0;  ///< 0: any
+    element_step step = element_step::unknown;
+};
+constexpr block_shape shape_of(const block_float& f) { return {f.block_size, element_step::block}; }
+constexpr block_shape shape_of(const microexponent& f) { return {f.block_size, element_step::pair}; }
+constexpr block_shape shape_of(const microscaling& f) { return {f.block_size, has_integer_elements(f) ? element_step::block : element_step::element}; }
+constexpr block_shape shape_of(const nvfloat& f) { return {f.block_size, element_step::element}; }
+
+/// Whole blocks of a row; returns how many were done: whole tiles of them, or none where the sizes do not suit.
+template <class Arch, block_shape Known, class Form, class Out, class Complete>
+std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out, const Complete& complete) noexcept {
+    constexpr std::size_t w = lanes<Arch>, known = static_cast<std::size_t>(Known.size);
+    const auto run = [&]<std::size_t Vectors, std::size_t Sub, bool Grid>() {
+        if constexpr (known != 0 && (Vectors == 0 ? known != 8 : known != Vectors * w))
+            return std::size_t{0};
+        else
+            return run_block_tiles<Arch, Vectors, Sub, Grid>(x, blocks, form, out, complete);
+    };
+    const auto by_step = [&]<std::size_t Vectors>() {
+        if constexpr (Known.step == element_step::pair)
+            return form.sub_block_size == 2 ? run.template operator()<Vectors, 2, false>() : 0;
+        else if constexpr (Known.step == element_step::block)
+            return run.template operator()<Vectors, 0, false>();
+        else if constexpr (Known.step == element_step::element)
+            return run.template operator()<Vectors, 0, true>();
+        else
+            return form.grid ? run.template operator()<Vectors, 0, true>() : run.template operator()<Vectors, 0, false>();
+    };
+    switch (size % w == 0 ? size / w : 0) {
+        case 1: return by_step.template operator()<1>();
+        case 2: return by_step.template operator()<2>();
+        case 4: return by_step.template operator()<4>();
+        case 8: return by_step.template operator()<8>();
+        default: break;
+    }
+    if constexpr (w == 16) {
+        if (size == 8) return by_step.template operator()<0>();
+    }
+    return 0;
 }
 
 }  // namespace qk::kernels

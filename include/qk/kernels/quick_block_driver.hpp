@@ -7,48 +7,6 @@
 
 namespace qk::kernels {
 
-/// What an element's step depends on.
-enum class element_step : std::uint8_t { unknown, block, element, pair };
-
-/// What is known of a block format when compiling; only what it needs is compiled then.
-struct block_shape {
-    int size = 0;  ///< 0: any
-    element_step step = element_step::unknown;
-};
-constexpr block_shape shape_of(const block_float& f) { return {f.block_size, element_step::block}; }
-constexpr block_shape shape_of(const microexponent& f) { return {f.block_size, element_step::pair}; }
-constexpr block_shape shape_of(const microscaling& f) { return {f.block_size, has_integer_elements(f) ? element_step::block : element_step::element}; }
-constexpr block_shape shape_of(const nvfloat& f) { return {f.block_size, element_step::element}; }
-
-/// Whole blocks of a row; returns how many were done: whole tiles of them, or none where the sizes do not suit.
-template <class Arch, block_shape Known, class Form>
-std::size_t run_row_of_blocks(const float* x, float* y, std::size_t blocks, std::size_t size, const Form& form, const complete_form<Arch>& complete) noexcept {
-    constexpr std::size_t w = lanes<Arch>, known = static_cast<std::size_t>(Known.size);
-    const bool streaming = streams<Arch>(x, y, blocks * size) && reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0;
-    const auto run = [&]<std::size_t Vectors, std::size_t Sub, bool Grid>() {
-        if constexpr (known != 0 && (Vectors == 0 ? known != 8 : known != Vectors * w)) return std::size_t{0};
-        else return streaming ? run_block_tiles<Arch, Vectors, Sub, Grid, true>(x, y, blocks, form, complete)
-                              : run_block_tiles<Arch, Vectors, Sub, Grid, false>(x, y, blocks, form, complete);
-    };
-    const auto by_step = [&]<std::size_t Vectors>() {
-        if constexpr (Known.step == element_step::pair) return form.sub_block_size == 2 ? run.template operator()<Vectors, 2, false>() : 0;
-        else if constexpr (Known.step == element_step::block) return run.template operator()<Vectors, 0, false>();
-        else if constexpr (Known.step == element_step::element) return run.template operator()<Vectors, 0, true>();
-        else return form.grid ? run.template operator()<Vectors, 0, true>() : run.template operator()<Vectors, 0, false>();
-    };
-    switch (size % w == 0 ? size / w : 0) {
-        case 1: return by_step.template operator()<1>();
-        case 2: return by_step.template operator()<2>();
-        case 4: return by_step.template operator()<4>();
-        case 8: return by_step.template operator()<8>();
-        default: break;
-    }
-    if constexpr (w == 16) {
-        if (size == 8) return by_step.template operator()<0>();
-    }
-    return 0;
-}
-
 /// `Width` vectors of neighbouring columns, each lane with a block of its own down the axis; returns where the last one ends. The
 /// maxima of the next columns are taken while these are rounded, as in run_block_tiles.
 template <class Arch, std::size_t Width, bool Grid, bool Streaming, class Form>
@@ -145,12 +103,20 @@ void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noe
     const std::size_t whole = axis.length / size, rest = axis.length % size;
     // Without a ragged last block the rows are one.
     const std::size_t rows = rest == 0 ? 1 : axis.outer, blocks = rest == 0 ? axis.outer * whole : whole;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && (rows == 1 || axis.length % lanes<Arch> == 0);
+    const bool streaming = aligned && streams<Arch>(x, y, axis.outer * axis.length);
     for (std::size_t o = 0; o < rows; ++o) {
-        const std::size_t at = o * axis.length, done = run_row_of_blocks<Arch, Known>(x + at, y + at, blocks, size, form, complete), from = at + done * size;
-        if (done < blocks) complete.row(x + from, y + from, size, blocks - done, from);
+        const std::size_t at = o * axis.length;
+        const auto decline = [&](std::size_t first, std::size_t count) {
+            complete.row(x + at + first * size, y + at + first * size, size, count, at + first * size);
+        };
+        const std::size_t done = streaming ? run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, values_of_blocks<Arch, true>{y + at}, decline)
+                                           : run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, values_of_blocks<Arch, false>{y + at}, decline);
+        if (done < blocks) decline(done, blocks - done);
         const std::size_t end = at + blocks * size;
         if (rest != 0) complete.row(x + end, y + end, rest, 1, end);
     }
+    if (streaming) end_streaming<Arch>();
 }
 
 }  // namespace qk::kernels

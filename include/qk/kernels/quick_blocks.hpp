@@ -66,11 +66,12 @@ struct quick_block {
         if (__builtin_expect(xsimd::any(offset > room), 0)) {
             if (xsimd::any((offset > room) & (amax != V(0)))) return false;
         }
-        const V exponent = xsimd::max(amax + add, V(lowest)) & V(exponent_mask);  // a block of zeros has any scale that is served
-        if constexpr (Sub != 0)
-            b.base = as_float<Arch>(exponent - largest_shift);
-        else
+        if constexpr (Sub != 0) {
+            b.base = as_float<Arch>((amax & V(exponent_mask)) - largest_shift);
+        } else {
+            const V exponent = xsimd::max(amax + add, V(lowest)) & V(exponent_mask);  // a block of zeros has any scale that is served
             b = {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
+        }
         return true;
     }
     /// What sub-blocks share, from what the block holds them to and their largest magnitude.
@@ -108,12 +109,16 @@ struct quick_nvfloat {
     }
     bool usable() const noexcept { return plain; }
 
+    /// What rounds to the scale of the block.
+    vf<Arch> ratio(vi<Arch> amax) const noexcept {
+        return xsimd::min(quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), element_max), tensor_scale), scale_largest);
+    }
+
     /// Scales from 2^-100 to 2^100 make every quotient and product that matters a normal number. A block of zeros is fine, and +0.
     template <std::size_t>
     bool share(vi<Arch> amax, quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
-        const vf<Arch> ratio = xsimd::min(quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), element_max), tensor_scale), scale_largest);
-        const V d = as_int<Arch>(to_grid<Arch>(ratio, scale_least, scale_magic) * tensor_scale);
+        const V d = as_int<Arch>(to_grid<Arch>(ratio(amax), scale_least, scale_magic) * tensor_scale);
         const mask<Arch> empty = amax == V(0);
         const mask<Arch> wide = (d < V(27 << 23)) | (d > V(227 << 23)) | (amax >= V(infinity_bits));
         if (__builtin_expect(xsimd::any(wide & ~empty), 0)) return false;

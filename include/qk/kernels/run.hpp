@@ -107,17 +107,34 @@ void run_per_channel(const Format& f, const float* x, float* y, const per_channe
 
 // ---- block formats; Known is the shape of f, as far as it is known when compiling
 
+template <class Arch>
+block_float_step<Arch> step_of(const block_float& f, const semantics& how, float) noexcept {
+    return {f, how};
+}
+template <class Arch>
+block_float_step<Arch> step_of(const microexponent& f, const semantics& how, float) noexcept {
+    return {f, how};
+}
+template <class Arch>
+microscaling_step<Arch> step_of(const microscaling& f, const semantics& how, float) noexcept {
+    return {f, how};
+}
+template <class Arch>
+nvfloat_step<Arch> step_of(const nvfloat& f, const semantics& how, float tensor_scale) noexcept {
+    return {f, how, tensor_scale};
+}
+
 template <class Arch, block_shape Known = block_shape{0, element_step::block}>
 void run_block_format(const block_float& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
-    run_blocks<Arch, Known>(x, y, axis, block_float_step<Arch>(f, how));
+    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
 }
 template <class Arch, block_shape Known = block_shape{0, element_step::pair}>
 void run_block_format(const microexponent& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
-    run_blocks<Arch, Known>(x, y, axis, block_float_step<Arch>(f, how));
+    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
 }
 template <class Arch, block_shape Known = block_shape{}>
 void run_block_format(const microscaling& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
-    run_blocks<Arch, Known>(x, y, axis, microscaling_step<Arch>(f, how));
+    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
 }
 
 /// The largest finite magnitude of an array.
@@ -139,7 +156,7 @@ void run_block_format(const nvfloat& f, const float* x, float* y, along_axis axi
         const float amax = largest_finite<Arch>(x, axis.outer * axis.length * axis.inner);
         t = how.flush_inputs && amax < 0x1p-126f ? 0.0f : amax / limit;
     }
-    run_blocks<Arch, Known>(x, y, axis, nvfloat_step<Arch>(f, how, t));
+    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, t));
 }
 
 template <class Format>

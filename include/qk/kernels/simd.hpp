@@ -229,6 +229,31 @@ vf<Arch> spread_halves(vf<Arch> v, std::size_t i) noexcept {
     return load<Arch>(lane);
 }
 
+/// The lanes of maxima_of_halves in the order of the blocks: block k stands at lane k / 8 * 8 + k % 2 * 4 + k / 2 % 4.
+template <class Arch>
+vi<Arch> in_block_order(vi<Arch> v) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(v) == 64) return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), v.data);
+#endif
+    alignas(64) std::int32_t from[lanes<Arch>], lane[lanes<Arch>];
+    store<Arch>(from, v);
+    for (std::size_t k = 0; k < lanes<Arch>; ++k) lane[k] = from[k / 8 * 8 + k % 2 * 4 + k / 2 % 4];
+    return load<Arch>(lane);
+}
+
+/// One bit for each pair of lanes, the first pair's lowest, of a mask that is the same in both lanes of a pair.
+template <class Arch>
+std::uint32_t bits_of_pairs(mask<Arch> m) noexcept {
+#if defined(__AVX512F__) && defined(__BMI2__)
+    if constexpr (lanes<Arch> == 16) return _pext_u32(static_cast<std::uint32_t>(static_cast<__mmask16>(m.data)), 0x5555u);
+#endif
+    alignas(64) std::int32_t lane[lanes<Arch>];
+    store<Arch>(lane, xsimd::select(m, vi<Arch>(1), vi<Arch>(0)));
+    std::uint32_t bits = 0;
+    for (std::size_t k = 0; k < lanes<Arch>; k += 2) bits |= static_cast<std::uint32_t>(lane[k]) << k / 2;
+    return bits;
+}
+
 /// Every lane gets the largest of its group of `Group` neighbouring lanes (a power of two, at most the vector).
 template <std::size_t Group, class Arch>
 vi<Arch> max_of_group(vi<Arch> v) noexcept {

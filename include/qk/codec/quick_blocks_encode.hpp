@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The short form of `encode` for blocks that lie in a row: the tiles of kernels/block_tiles.hpp with codes instead of values as what
+// becomes of an element. The code is the count of steps that the sum of the short form holds.
+#pragma once
+
+#include "qk/codec/layout.hpp"
+#include "qk/codec/quick_codes.hpp"
+#include "qk/kernels/block_tiles.hpp"
+
+namespace qk::detail {
+
+/// Code of an element that has the step of its block: sign and magnitude, or two's complement.
+template <class Arch>
+struct step_codes {
+    int width;
+    bool complement;
+    kernels::vi<Arch> most, mask;
+
+    step_codes(int w, bool twos_complement) noexcept
+        : width(w), complement(twos_complement), most(static_cast<std::int32_t>(low_bits(w - 1))), mask(static_cast<std::int32_t>(low_bits(w))) {}
+    QK_INLINE kernels::vi<Arch> operator()(kernels::vf<Arch> x, kernels::vf<Arch> base) const noexcept {
+        using V = kernels::vi<Arch>;
+        const V u = kernels::as_int<Arch>(x), zero = kernels::as_int<Arch>(base);
+        if (complement) {
+            const V steps = kernels::as_int<Arch>(x + base) - zero;
+            return xsimd::min(xsimd::max(steps, V(0) - most), most) & mask;
+        }
+        const V steps = kernels::as_int<Arch>(kernels::as_float<Arch>(u & V(kernels::magnitude_bits)) + base) - zero;
+        return with_sign<Arch>(xsimd::min(steps, most), u, width);
+    }
+};
+
+/// Codes of the shared exponents.
+template <class Arch, class Form>
+kernels::vi<Arch> scale_codes(const block_float& f, kernels::vi<Arch> amax, const Form&) noexcept {
+    using V = kernels::vi<Arch>;
+    const int bias = (1 << (f.exponent_bits - 1)) - 1, top = (1 << f.exponent_bits) - 2;
+    return xsimd::min(xsimd::max((amax >> 23) + V(bias - 127), V(0)), V(top));
+}
+template <class Arch, class Form>
+kernels::vi<Arch> scale_codes(const microexponent&, kernels::vi<Arch> amax, const Form&) noexcept {
+    return amax >> 23;
+}
+template <class Arch, class Form>
+kernels::vi<Arch> scale_codes(const microscaling& f, kernels::vi<Arch> amax, const Form& form) noexcept {
+    using V = kernels::vi<Arch>;
+    const V code = ((amax + form.add) >> 23) - V(element_max_exponent(f));
+    return xsimd::select(amax == V(0), V(0), xsimd::min(xsimd::max(code, V(0)), V(254)));
+}
+template <class Arch, class Form>
+kernels::vi<Arch> scale_codes(const nvfloat& f, kernels::vi<Arch> amax, const Form& form) noexcept {
+    using V = kernels::vi<Arch>;
+    return xsimd::select(amax == V(0), V(0), grid_codes<Arch>(f.scale)(form.ratio(amax), form.scale_least, form.scale_magic));
+}
+
+/// Where the codes of blocks go; `Elements` makes those of the elements.
+template <class Arch, class Format, class Elements>
+struct codes_of_blocks {
+    Format format;
+    Elements elements;
+    planes out;
+    std::uint8_t* bytes;  ///< codes of a tile on their way into a plane that is narrower than they are
+    int width;
+
+    template <bool Grid, class Form>
+    QK_INLINE void put(std::size_t i, kernels::vf<Arch> x, const kernels::quick_shared<Arch>& b, const Form& form) const noexcept {
+        using V = kernels::vi<Arch>;
+        V code;
+        if constexpr (std::same_as<Format, nvfloat>) {
+            const kernels::vf<Arch> q = kernels::clamp_magnitude<Arch>(kernels::quotient<Arch>(x, b.base), form.largest);
+            const V sign = kernels::as_int<Arch>(x) & kernels::as_int<Arch>(b.limit);  // none in a block of zeros
+            code = elements(kernels::as_float<Arch>((kernels::as_int<Arch>(q) & V(kernels::magnitude_bits)) | sign), form.least, form.magic);
+        } else if constexpr (Grid) {
+            code = elements(x, kernels::as_int<Arch>(b.base), form.magic);
+        } else {
+            code = elements(x, b.base);
+        }
+        if (width == 8)
+            kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.elements.data()) + i, code);
+        else if (width == 16)
+            kernels::store_codes<Arch>(reinterpret_cast<std::uint16_t*>(out.elements.data()) + i, code);
+        else
+            kernels::store_codes<Arch>(bytes + i % tile_values(), code);
+    }
+    QK_INLINE void pairs(std::size_t i, kernels::vi<Arch> exponents, kernels::vi<Arch> least) const noexcept {
+        if constexpr (std::same_as<Format, microexponent>) {
+            constexpr std::size_t bits_each = kernels::lanes<Arch> / 2;
+            // `least` is one binade below the block's exponent: the pairs that do not reach above it are shifted.
+            const std::uint32_t bits = kernels::bits_of_pairs<Arch>(exponents <= least);
+            const std::size_t at = i / 2;
+            auto* p = reinterpret_cast<std::uint8_t*>(out.shifts.data()) + at / 8;
+            if constexpr (bits_each == 8)
+                *p = static_cast<std::uint8_t>(bits);
+            else
+                *p = static_cast<std::uint8_t>((at % 8 == 0 ? 0u : *p) | bits << at % 8);
+        }
+    }
+    template <class Form>
+    QK_INLINE void finish(std::size_t first, kernels::vi<Arch> amax, const Form& form) const noexcept {
+        kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.scales.data()) + first, scale_codes<Arch>(format, amax, form));
+        if (width == 8 || width == 16) return;
+        const std::size_t n = tile_values(), start = first * static_cast<std::size_t>(format.block_size) * static_cast<std::size_t>(width) / 8;
+        with_width(width, [&](auto each) { join_codes<decltype(each)::value>(bytes, n, out.elements.data() + start); });
+    }
+
+    std::size_t tile_values() const noexcept { return kernels::lanes<Arch> * static_cast<std::size_t>(format.block_size); }
+};
+
+inline constexpr std::size_t largest_tile = 16 * 8 * 16;  ///< values: 16 blocks of 8 vectors of 16
+
+/// `blocks` blocks in a row, which begin the planes; complete(first, count) does the blocks that are declined. Returns how many were done.
+template <class Arch, class Format, class Step, class Complete>
+std::size_t encode_blocks_quickly(const Format& f, const Step& step, const float* x, planes out, std::size_t blocks, const Complete& complete) noexcept {
+    using kernels::element_step;
+    const auto form = kernels::quick_of<Arch>(step);
+    const int width = element_width(f);
+    const auto size = static_cast<std::size_t>(f.block_size);
+    if (!form.usable() || scale_width(f) != 8 || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return 0;
+    alignas(64) std::uint8_t bytes[largest_tile];
+    const auto run = [&]<element_step Known>(const auto& elements) {
+        const codes_of_blocks<Arch, Format, std::remove_cvref_t<decltype(elements)>> to{f, elements, out, bytes, width};
+        return kernels::run_row_of_blocks<Arch, kernels::block_shape{0, Known}>(x, blocks, size, form, to, complete);
+    };
+    if constexpr (std::same_as<Format, block_float>) {
+        return run.template operator()<element_step::block>(step_codes<Arch>(width, false));
+    } else if constexpr (std::same_as<Format, microexponent>) {
+        return f.shift_bits == 1 ? run.template operator()<element_step::pair>(step_codes<Arch>(width, false)) : 0;
+    } else if constexpr (std::same_as<Format, microscaling>) {
+        if (has_integer_elements(f)) return run.template operator()<element_step::block>(step_codes<Arch>(width, true));
+        return run.template operator()<element_step::element>(grid_codes<Arch>(f.element));
+    } else {
+        return run.template operator()<element_step::element>(grid_codes<Arch>(f.element));
+    }
+}
+
+}  // namespace qk::detail
