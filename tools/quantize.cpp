@@ -66,10 +66,7 @@ void quantize(const arguments& given) {
     graph::calibration seen;
     const precision_options::asked asked = given.precision.read(m);
     const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, !given.report.empty() || !given.log.empty() || given.json);
-    for (const graph::plan_note& n : result.report.notes)
-        fmt::print(stderr, "{}: {}{}: {}\n", graph::name_of(n.what), n.origin.empty() ? "" : n.origin + ": ", n.subject, n.text);
-
-    // Whatever can fail does so before the first file is written.
+    // Whatever can fail does so before the first remark is made and the first file written.
     std::optional<graph::export_result> exported;
     if (!given.output.empty()) {
         graph::model bare = m;
@@ -88,6 +85,8 @@ void quantize(const arguments& given) {
     const graph::layer_view layers(m);
     const graph::plan_cost cost = graph::cost_of(layers, result.plan, &seen);
 
+    for (const graph::plan_note& n : result.report.notes)
+        fmt::print(stderr, "{}: {}{}: {}\n", graph::name_of(n.what), n.origin.empty() ? "" : n.origin + ": ", n.subject, n.text);
     if (exported) {
         for (const std::string& n : exported->notes) fmt::print(stderr, "export: {}\n", n);
         exported->exported.save(given.output);

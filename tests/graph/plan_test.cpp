@@ -311,3 +311,30 @@ TEST_CASE("dynamic and weight-only") {
     CHECK(format_at(weights, "x", "conv1", 0) == "fp32");
     CHECK(format_at(weights, "w1", "conv1", 1) == "int8");
 }
+
+TEST_CASE("what a Concat joins takes the scale of the result, where nobody else reads it") {
+    const auto build = [](bool shared) {
+        small_graph g;
+        g.input("x", {1, 4, 8, 8}).output("y", {1, 4, 8, 8}).constant("a", {4, 4, 1, 1}).constant("b", {4, 4, 1, 1}).constant("c", {4, 8, 1, 1});
+        g.node("Conv", "one", {"x", "a"});
+        g.node("Conv", "two", {"x", "b"});
+        small_graph::set(g.node("Concat", "cat", {"one_out", shared ? "x" : "two_out"}), "axis", 1);
+        g.node("Conv", "three", {"cat_out", "c"}, "y");
+        return g.build();
+    };
+    const calibration seen = made_up_ranges({"x", "one_out", "two_out", "cat_out", "y"});
+    const model m = build(false), n = build(true);
+    const precision_plan p = quantize(m, precision_requests().set_default("int8", "int8"), seen).plan;
+    CHECK(p.tensors.at("one_out").scale == p.tensors.at("cat_out").scale);
+    CHECK(p.tensors.at("two_out") == p.tensors.at("one_out"));
+    CHECK(p.tensors.at("x").scale != p.tensors.at("cat_out").scale);
+
+    // A tensor with other readers, another format, or a range of its own keeps its scale.
+    const precision_plan q = quantize(n, precision_requests().set_default("int8", "int8"), seen).plan;
+    CHECK(q.find({"one_out", "cat", 0})->scale == q.tensors.at("cat_out").scale);
+    CHECK(q.find({"x", "cat", 1})->scale != q.tensors.at("cat_out").scale);
+    precision own{.format = int8};
+    own.range = {-1.0f, 1.0f};
+    const precision_plan r = quantize(m, precision_requests().set_default("int8", "int8").set_tensor_precision("one_out", own), seen).plan;
+    CHECK(r.tensors.at("one_out").scale[0] == 2.0f / 255);
+}

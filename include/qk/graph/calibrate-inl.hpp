@@ -78,7 +78,7 @@ QK_GRAPH_INLINE calibration calibrate(const model& m, const named_tensors& input
         if (options.moving_average) own.samples[name][sample] = range_of(value.as<float>());
     };
     // One sample a run: shapes and moving averages then mean the same for every model and thread count.
-    const evaluator run(m, {.threads = options.threads, .batch = 1, .limits = options.limits});
+    const evaluator run(m, {.threads = options.threads, .batch = 1, .keep_outputs = false, .limits = options.limits});
     calibration result;
     result.samples = run.run(inputs, {}, observe, report).samples;
 

@@ -34,7 +34,8 @@ QK_GRAPH_INLINE evaluate_result evaluator::run(const named_tensors& inputs, cons
     const precision_plan* p = &plan;
     const auto program = execute::make_program(*r.net, r.shared, {&p, 1}, static_cast<bool>(observe));
     const auto cut = r.decide(data, *program, state_->options.batch);
-    execute::joined_outputs outputs(r.source, cut, execute::run_once(*program, r.inputs_of(data, cut, 0), r.pool.memory(0)));
+    std::optional<execute::joined_outputs> outputs;
+    if (state_->options.keep_outputs) outputs.emplace(r.source, cut, execute::run_once(*program, r.inputs_of(data, cut, 0), r.pool.memory(0)));
 
     std::atomic<std::size_t> done = 0;
     std::mutex reporting;
@@ -43,7 +44,9 @@ QK_GRAPH_INLINE evaluate_result evaluator::run(const named_tensors& inputs, cons
         const auto in = r.inputs_of(data, cut, i);
         execute::observe_value seen;
         if (observe) seen = [&](const std::string& name, const tensor& value) { observe(name, value, i * cut.samples_per_run); };
-        execute::run_program(*program, in, memory, [&](std::size_t, std::span<const tensor> o) { outputs.place(i, o); }, seen);
+        execute::run_program(*program, in, memory, [&](std::size_t, std::span<const tensor> o) {
+            if (outputs) outputs->place(i, o);
+        }, seen);
         const std::size_t all = done += std::min(cut.samples_per_run, cut.samples - i * cut.samples_per_run);
         if (report) {
             const std::lock_guard lock(reporting);
@@ -52,7 +55,7 @@ QK_GRAPH_INLINE evaluate_result evaluator::run(const named_tensors& inputs, cons
     });
     evaluate_result result;
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    result.outputs = outputs.take();
+    if (outputs) result.outputs = outputs->take();
     result.samples = cut.samples;
     result.peak_bytes = r.pool.held();
     return result;

@@ -21,6 +21,7 @@ using named_tensors = std::map<std::string, tensor>;
 struct evaluate_options {
     int threads = 0;  ///< 0: one per core
     int batch = 0;    ///< samples handed to one run; 0: chosen here. Bits do not depend on it for models that do not mix samples
+    bool keep_outputs = true;    ///< false: a run's result has none, for who only observes and must not hold a value for every sample
     bool plain_kernels = false;  ///< Eigen even where oneDNN is there: what the fast path is compared with
     run_limits limits{};
 };

@@ -29,6 +29,28 @@ inline bool needs_range(const precision& p) {
     const floating* f = std::get_if<floating>(&p.format);
     return f != nullptr && is_scaled(*f);
 }
+
+/// What a Concat joins takes the scale of the result, if nobody else reads it: rounding once to that scale loses less than rounding to a
+/// finer one and again, and runtimes copy bytes instead of converting them. Maps such tensors to the result.
+inline std::map<std::string, std::string> joined_tensors(const layer_view& layers, const std::map<edge, edge_precision>& edges) {
+    std::map<std::string, std::string> joined;
+    const model& m = layers.source();
+    const auto asked = [&](const std::string& tensor, const model::use& u) -> const precision* {
+        const auto found = edges.find({tensor, u.node < 0 ? std::string() : m.graph().node(u.node).name(), u.input});
+        return found == edges.end() ? nullptr : found->second.what;
+    };
+    for (const auto& node : m.graph().node()) {
+        if (node.op_type() != "Concat" || !node.domain().empty() || m.uses(node.output(0)).empty()) continue;
+        const precision* result = asked(node.output(0), m.uses(node.output(0))[0]);
+        if (result == nullptr || !is_integer_format(result->format) || !needs_range(*result)) continue;
+        for (const std::string& in : node.input()) {
+            if (m.is_constant(in) || m.uses(in).size() != 1 || layers.root(in) != in) continue;
+            const precision* own = asked(in, m.uses(in)[0]);
+            if (own != nullptr && *own == *result) joined[in] = node.output(0);
+        }
+    }
+    return joined;
+}
 }  // namespace detail
 
 QK_GRAPH_INLINE bool target_profile::allows(const std::string& op_type, const qk::format* activation, const qk::format* weight) const {
@@ -104,6 +126,13 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
     std::map<int, std::vector<std::pair<const edge*, edge_precision*>>> layers;
     for (auto& [e, p] : found.edges) layers[p.node].emplace_back(&e, &p);
 
+    const std::map<std::string, std::string> joined = detail::joined_tensors(layers_, found.edges);
+    const auto ranged_as = [&](const std::string& tensor) -> const std::string& {
+        const std::string* name = &tensor;
+        for (auto i = joined.find(*name); i != joined.end(); i = joined.find(*name)) name = &i->second;
+        return *name;
+    };
+
     std::map<edge, quantizer> chosen;
     for (auto& [n, edges] : layers) {
         const onnx::NodeProto* node = n < 0 ? nullptr : &model_->graph().node(n);
@@ -149,11 +178,11 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
             // Readers that multiply nothing take blocks as the layers around them do: one tensor, one format, one axis.
             if ((node == nullptr || kind_of(*node) != layer_kind::compute) && layers_.has_channels_second(e->tensor)) axes = {1, false, 1};
             const bool nv = std::holds_alternative<nvfloat>(what.format) && seen_ != nullptr && seen_->tensors.contains(layers_.root(e->tensor));
-            const value_range r = detail::needs_range(what) || nv || constant_input ? range_for(e->tensor, what, options) : value_range{};
+            const value_range r = detail::needs_range(what) || nv || constant_input ? range_for(ranged_as(e->tensor), what, options) : value_range{};
             quantizer q = activation_quantizer(what, r, axes);
             const integer* whole = std::get_if<integer>(&what.format);
             if (whole && whole->pow2 && what.pow2 == pow2_rule::min_mse && !what.dynamic && what.scale.empty() && seen_ != nullptr) {
-                if (const auto s = seen_->tensors.find(layers_.root(e->tensor)); s != seen_->tensors.end() && !s->second.histogram.empty()) {
+                if (const auto s = seen_->tensors.find(layers_.root(ranged_as(e->tensor))); s != seen_->tensors.end() && !s->second.histogram.empty()) {
                     const histogram_points points = points_of(s->second);
                     const scale_pair best = best_pow2(*whole, r, is_symmetric(what, false), points.values, points.weights);
                     q.scale = {best.scale};
@@ -202,7 +231,7 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
         }
         if (grown > 0)
             notes.push_back({plan_note::kind::adjusted, "layer '" + node->name() + "'",
-                             "the int32 bias would overflow at scale s_x * s_w: " + std::to_string(grown) + " of " + std::to_string(channels) +
+                             "the int32 bias would overflow at scale s_x * s_w: " + std::to_string(std::min(grown, channels)) + " of " + std::to_string(channels) +
                                  " weight scales enlarged", {}});
         quantizer q{.format = int32, .axis = 0, .scale = {}, .zero_point = {}};
         const bool single = channels == 1;
@@ -235,7 +264,7 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
         } else if (seen_ != nullptr) {
             if (const auto s = seen_->tensors.find(e.tensor); s != seen_->tensors.end()) {
                 line.elements = element_count(s->second.shape);
-                line.range = p.what && detail::needs_range(*p.what) ? range_for(e.tensor, *p.what, options) : s->second.range;
+                line.range = p.what && detail::needs_range(*p.what) ? range_for(ranged_as(e.tensor), *p.what, options) : s->second.range;
                 const histogram_points points = points_of(s->second);
                 double signal = 0, all = 0;
                 for (std::size_t i = 0; i < points.values.size(); ++i) {

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that cannot be met: exit status 2, one sentence that says what is wrong and what to do, and no file.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "run_tool.hpp"
+
+namespace {
+
+using words = std::vector<std::string>;
+
+const std::string folder = std::string(QK_SOURCE_DIR) + "/examples/digits/", model = folder + "digits.onnx";
+
+void refuse(const qk_test::scratch& place, words options, const words& says) {
+    options.insert(options.begin(), {"quantize", model, "-o", place("out.onnx"), "--save-plan", place("plan_out.json"), "--report", place("report.html"), "--samples", "8"});
+    const std::size_t before = place.files();
+    const auto done = qk_test::run_tool(options);
+    std::string line;
+    for (const std::string& w : options) line += " " + w;
+    INFO("qk", line, ": ", done.err);
+    CHECK(done.status == 2);
+    CHECK(done.out.empty());
+    for (const std::string& s : says) CHECK(done.err.find(s) != std::string::npos);
+    CHECK(done.err.starts_with("qk: "));
+    CHECK(std::count(done.err.begin(), done.err.end(), '\n') == 1);
+    CHECK(place.files() == before);
+}
+
+}  // namespace
+
+TEST_CASE("wrong requests: one clear message each, and nothing is written") {
+    const qk_test::scratch place;
+    const auto file = [&](const std::string& text) {
+        std::ofstream(place("requests.json")) << text;
+        return words{"--plan", place("requests.json"), "--calibration", folder + "train_images.npy"};
+    };
+    const auto strict = [&](const std::string& text) {
+        words w = file(text);
+        w.push_back("--strict");
+        return w;
+    };
+    refuse(place, strict("{\"requests\": [\n {\"layer\": \"@typo@\", \"activation\": \"int8\"}]}"), {"@typo@", "requests.json:2", "(strict)"});
+    refuse(place, strict("{\"requests\": [{\"op_type\": \"Conv\", \"weight\": \"int8\"},\n {\"op_type\": \"Conv\", \"weight\": \"int16\"}]}"), {"requests.json", "int16"});
+    refuse(place, file("{\"requests\": [\n {\"op_type\": \"Conv\", \"wieght\": \"int8\"}]}"), {"requests.json:2", "wieght", "weight"});
+    refuse(place, file("{\"requests\": [{\"op_type\": \"Conv\", \"weight\": \"int9x\"}]}"), {"int9x"});
+    refuse(place, strict("{\"model_inputs\": [\"int8\", \"int8\"]}"), {"model input 1"});
+    refuse(place, strict("{\"requests\": [{\"model_output\": 7, \"format\": \"int8\"}]}"), {"model output 7"});
+    refuse(place, {"--activation", "int8", "--weight", "int8", "--inputs", folder + "test_images.npy", "--export", "qdp"}, {"qdp", "qdq, portable, amd, qoperator, qinteger"});
+    refuse(place, {"--activation", "int8", "--weight", "int8"}, {"calibrat"});
+}
+
+TEST_CASE("a format that an export style cannot hold names tensor, format and the way out") {
+    const qk_test::scratch place;
+    const auto ask = [&](const char* format, const char* style) {
+        return words{"--activation", format, "--weight", format, "--calibration", folder + "train_images.npy", "--export", style};
+    };
+    refuse(place, ask("mxfp4", "qdq"), {"tensor '", "mxfp4", "--export portable"});
+    refuse(place, ask("int32", "qdq"), {"tensor '", "int32", "--export portable"});
+    refuse(place, ask("bfp16", "qoperator"), {"tensor '", "bfp16", "--export portable"});
+    refuse(place, ask("mx6", "qinteger"), {"tensor '", "mx6", "--export portable"});
+    refuse(place, ask("nvfp4", "amd"), {"tensor '", "nvfp4", "--export portable"});
+    refuse(place, ask("fp6_e3m2", "amd"), {"tensor '", "fp6_e3m2", "--export portable"});
+}
+
+TEST_CASE("a float model has no plan to recover") {
+    const qk_test::scratch place;
+    const auto done = qk_test::run_tool({"inspect", model, "--save-plan", place("p.json"), "--save-float", place("f.onnx")});
+    CHECK(done.status == 2);
+    CHECK(done.err.find("no quantizers to recover a plan from") != std::string::npos);
+    CHECK(place.files() == 0);
+}
