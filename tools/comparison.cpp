@@ -9,6 +9,7 @@
 #include <set>
 
 #include "packed_file.hpp"
+#include "qk/dispatch.hpp"
 #include "qk/qk.hpp"
 
 namespace qk::tool {
@@ -187,7 +188,7 @@ std::vector<float> units_of(const conversion& c, std::span<const float> x) {
         how.clamp_mx_scale = true;
         how.mxint_zero = zero_sign::positive;
         std::vector<std::byte> packed(packed_bytes(c.format, c.blocks));
-        if (encode(c.format, x, packed, parameters_of(c), how) != encode_status::done) return unit;
+        if (dispatch::encode(c.format, x, packed, parameters_of(c), how) != encode_status::done) return unit;
         const const_planes planes = planes_of(layout_of(c.format, c.blocks), std::span<const std::byte>(packed));
         qk::detail::with_family(c.format, [&](const auto& f) {
             if constexpr (requires { f.block_size; }) {

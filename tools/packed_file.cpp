@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "qk/dispatch.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/npy.hpp"
 #include "qk/graph/zip.hpp"
@@ -40,7 +41,7 @@ packed_tensor pack(const conversion& c, const tensor& x) {
     packed_tensor p{c, x.shape(),
                     std::vector<std::byte>(packed_bytes(c.format, is_block_format(c.format) ? c.blocks : along_axis{1, x.size(), 1}))};
     if (x.size() == 0) return p;
-    if (encode(c.format, x.as<float>(), p.bytes, parameters_of(c), c.how) == encode_status::no_code) {
+    if (dispatch::encode(c.format, x.as<float>(), p.bytes, parameters_of(c), c.how) == encode_status::no_code) {
         throw error(
             fmt::format("format {} has no code for what this semantics gives (NaN or Inf passed through, a scale beyond E8M0, or -0); "
                         "leave --packed out, or use --semantics ocp",
@@ -51,7 +52,7 @@ packed_tensor pack(const conversion& c, const tensor& x) {
 
 tensor unpack(const packed_tensor& p) {
     tensor y(graph::data_type::float32, p.shape);
-    if (y.size() != 0) decode(p.how.format, p.bytes, y.as<float>(), parameters_of(p.how));
+    if (y.size() != 0) dispatch::decode(p.how.format, p.bytes, y.as<float>(), parameters_of(p.how));
     return y;
 }
 

@@ -12,33 +12,11 @@
 //     be encoded: it does not compile, or at run time gives encode_status::no_code, and nothing is written.
 #pragma once
 
+#include "qk/codec/encodable.hpp"
 #include "qk/codec/encode_large.hpp"
 #include "qk/fake_quantize.hpp"
 
 namespace qk {
-
-enum class encode_status : std::uint8_t {
-    done,
-    no_code,    ///< this semantics gives results for which the format has no code: use fake_quantize, or another semantics
-    too_small,  ///< `packed` has too few bytes
-};
-
-/// Does every result of fake_quantize under this semantics have a code?
-constexpr bool encodable(floating f, const semantics& how) { return has_nan(f) || how.nan_without_code != nan_rule::nan; }
-constexpr bool encodable(integer, const semantics&) { return true; }
-constexpr bool encodable(const block_float&, const semantics& how) { return how.bfp_specials == block_specials::block_nan; }
-constexpr bool encodable(const microexponent&, const semantics&) { return true; }
-constexpr bool encodable(const microscaling& f, const semantics& how) {
-    if (!how.clamp_mx_scale) return false;
-    if (has_integer_elements(f)) return how.mx_specials == block_specials::block_nan && how.mxint_zero == zero_sign::positive;
-    return how.mx_specials == block_specials::block_nan || has_infinity(f.element);  // such an element also has NaN
-}
-constexpr bool encodable(const nvfloat& f, const semantics& how) {
-    return has_nan(f.scale) && how.mx_specials == block_specials::block_nan;
-}
-constexpr bool encodable(const format& f, const semantics& how) {
-    return std::visit([&how](const auto& g) { return encodable(g, how); }, f);
-}
 
 /// Format and semantics known when compiling: `encode<qk::mxfp4>(x, packed)`, `encode<qk::int8>(x, packed, qk::affine{.scale = 0.1f})`.
 template <auto Format, semantics How = semantics::ocp, class Arch = kernels::native>

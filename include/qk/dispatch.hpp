@@ -8,6 +8,8 @@
 
 #include <span>
 
+#include "qk/codec/encodable.hpp"
+#include "qk/codec/parameters.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
@@ -30,5 +32,10 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
                    const semantics& how = semantics::ocp) noexcept;
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales,
                    const semantics& how = semantics::ocp) noexcept;
+
+/// The bytes of qk/codec.hpp.
+[[nodiscard]] encode_status encode(const format& f, values_in x, std::span<std::byte> packed, const codec_parameters& p = {},
+                                   const semantics& how = semantics::ocp) noexcept;
+void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p = {}) noexcept;
 
 }  // namespace qk::dispatch

@@ -23,10 +23,10 @@ constexpr candidate candidates[] = {
     {"avx512", kernels_avx512,
      []() noexcept {
          return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-                __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+                __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("bmi2") != 0;
      }},
     // Every processor with AVX2 and FMA has F16C, which older compilers cannot ask for.
-    {"avx2", kernels_avx2, []() noexcept { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0; }},
+    {"avx2", kernels_avx2, []() noexcept { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("bmi2") != 0; }},
     {"sse4.2", kernels_sse42, []() noexcept { return __builtin_cpu_supports("sse4.2") != 0; }},
     {"sse2", kernels_sse2, []() noexcept { return true; }},
 #else
@@ -94,6 +94,17 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
     kernels().by_block(f, {x.data(), y.data(), x.size()}, scales, how);
+}
+
+encode_status encode(const format& f, values_in x, std::span<std::byte> packed, const codec_parameters& p, const semantics& how) noexcept {
+    if (!encodable(f, how)) return encode_status::no_code;
+    const packed_layout l = layout_of(f, resolved(p.axis, x.size()));
+    if (packed.size() < l.bytes()) return encode_status::too_small;
+    kernels().encode(f, x, planes_of(l, packed), p, how);
+    return encode_status::done;
+}
+void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
+    kernels().decode(f, planes_of(layout_of(f, resolved(p.axis, y.size())), packed), y, p);
 }
 
 }  // namespace qk::dispatch

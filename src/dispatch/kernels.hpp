@@ -3,6 +3,7 @@
 // the instruction set (a template on Arch) or be inlined: a function shared by two of them could be linked from the wrong one.
 #pragma once
 
+#include "qk/codec.hpp"
 #include "qk/fake_quantize.hpp"
 #include "table.hpp"
 
@@ -26,7 +27,13 @@ struct entry {
     static void by_block(const format& f, arrays a, const per_block& p, const semantics& how) noexcept {
         qk::fake_quantize<Arch>(f, from(a), to(a), p, how);
     }
-    static constexpr kernel_table table{whole, scaled, along, along_scaled, by_channel, by_block};
+    static void encode(const format& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
+        detail::with_family(f, [&](const auto& g) { detail::encode_family<Arch>(g, x, out, p, how); });
+    }
+    static void decode(const format& f, const_planes in, values_out y, const codec_parameters& p) noexcept {
+        detail::with_family(f, [&](const auto& g) { detail::decode_family<Arch>(g, in, y, p); });
+    }
+    static constexpr kernel_table table{whole, scaled, along, along_scaled, by_channel, by_block, encode, decode};
 };
 
 }  // namespace qk::dispatch

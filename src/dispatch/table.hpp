@@ -2,6 +2,7 @@
 // The kernels of one instruction set, as a table of functions.
 #pragma once
 
+#include "qk/codec/parameters.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"
@@ -22,6 +23,8 @@ struct kernel_table {
     void (*along_scaled)(const format&, arrays, along_axis, affine, const semantics&) noexcept;
     void (*by_channel)(const format&, arrays, const per_channel&, const semantics&) noexcept;
     void (*by_block)(const format&, arrays, const per_block&, const semantics&) noexcept;
+    void (*encode)(const format&, values_in, planes, const codec_parameters&, const semantics&) noexcept;  ///< checked already
+    void (*decode)(const format&, const_planes, values_out, const codec_parameters&) noexcept;
 };
 
 // Each is defined in its own file, if the build has it.

@@ -41,3 +41,23 @@ TEST_CASE("every format, contiguous and along an axis") {
         }
     }
 }
+
+TEST_CASE("packed bytes, contiguous and along an axis") {
+    const qk::along_axis axis{2, 77, 21};
+    const std::size_t n = axis.outer * axis.length * axis.inner;
+    std::vector<float> expected(n), actual(n);
+    for (const data kind : {data::ordinary, data::special, data::sparse}) {
+        const std::vector<float> x = make_inputs(kind, n, 5);
+        for (const test_format& f : all_formats()) {
+            if (!qk::encodable(f.format, qk::semantics::ocp)) continue;
+            for (const qk::along_axis a : {qk::along_axis{}, axis}) {
+                std::vector<std::byte> packed(qk::packed_bytes(f.format, qk::resolved(a, n)));
+                REQUIRE(qk::dispatch::encode(f.format, x, packed, a) == qk::encode_status::done);
+                qk::dispatch::decode(f.format, packed, actual, a);
+                qk::reference::fake_quantize(f.format, x, expected, a);
+                CHECK(count_mismatches(x, expected, actual, std::string(qk::dispatch::architecture()) + " packed " + f.name + " " + name_of(kind)) == 0);
+                if (!packed.empty()) CHECK(qk::dispatch::encode(f.format, x, std::span(packed).first(packed.size() - 1), a) == qk::encode_status::too_small);
+            }
+        }
+    }
+}
