@@ -23,6 +23,21 @@ for approach in static dynamic weight_only; do
     quantize --activation int8 --weight int8 --per-channel --approach "$approach" --save-plan "$out/$approach.json"
 done
 
+search() { "$qk" search "$digits/digits.onnx" --inputs "$digits/test_images.npy" --labels "$digits/test_labels.npy" --calibration "$digits/train_images.npy" "$@"; }
+
+# Quark: automatic mixed precision to a top-1 target with percentile calibration, and to an L2 target from the wide model's outputs.
+echo "== AutoMixprecision: Top1AccTarget"
+search --wide int16/int8 --narrow int8/int8 --calibration-method percentile --percentile 99.9999 --target-top1-drop 0.01 -o "$out/top1.onnx" --report "$out/top1.html"
+echo "== AutoMixprecision: L2Target"
+search --wide bf16/bf16 --narrow bfp16/bfp16 --op-types Conv,Gemm --baseline wide --output-index 0 --target-l2 0.5 -o "$out/l2.onnx"
+# INC: accuracy-aware tuning with its strategies, within a number of trials and a time.
+for strategy in basic mse bayesian random exhaustive; do
+    echo "== TuningCriterion: $strategy"
+    search --wide fp32/fp32 --narrow int8/int8,int8/int4 --per-channel --strategy "$strategy" --target-top1-drop 0.01 --max-trials 20 --time-limit 60 --seed 9527 --samples 100
+done
+# AIMET: the list of accuracy against cost.
+search --wide int16/int16 --narrow int8/int8,int8/int4 --strategy pareto --metric sqnr --samples 100 --report "$out/front.html"
+
 # AIMET: encodings out and in again.
 quantize --activation uint8 --weight int8 --per-channel --encodings "$out/digits.encodings"
 quantize --plan "$out/digits.encodings" --save-plan "$out/again.json"

@@ -92,7 +92,7 @@ TEST_CASE("every strategy meets a target that can be met, and is never worse tha
     }
 }
 
-TEST_CASE("greedy narrows all that can be narrowed, past a layer in the middle that breaks the target") {
+TEST_CASE("defect 6: greedy narrows all that can be narrowed, past a layer in the middle that breaks the target") {
     problem p(ten);
     search_run run = p.run(1.2);
     const search_outcome outcome = run_strategy(find_strategy("greedy"), run);
@@ -101,7 +101,7 @@ TEST_CASE("greedy narrows all that can be narrowed, past a layer in the middle t
     CHECK(p.evaluations < 2 * ten.size() + 6);
 }
 
-TEST_CASE("greedy goes on after a violating layer where the metric is not additive") {
+TEST_CASE("defect 6: greedy goes on after a violating layer where the metric is not additive") {
     // Layer 0 looks harmless alone and ruins every mix: ascending order meets it first.
     problem p({0.001, 0.1, 0.1, 0.1});
     search_run run(p.space, find_metric("l2"), [&](std::span<const assignment> c) {
@@ -176,7 +176,7 @@ TEST_CASE("a budget is kept, and the best mix within it found") {
     CHECK(outcome.best.result.metric == doctest::Approx(least));
 }
 
-TEST_CASE("an unreachable target ends with the best there is, and says so") {
+TEST_CASE("defect 5: an unreachable target ends with the best there is, and says so") {
     for (const strategy& s : all_strategies()) {
         CAPTURE(s.name);
         problem p(ten);
@@ -188,7 +188,7 @@ TEST_CASE("an unreachable target ends with the best there is, and says so") {
     }
 }
 
-TEST_CASE("limits stop a search with the best so far") {
+TEST_CASE("defect 12: a time box stops a search with the best so far") {
     for (const strategy& s : all_strategies()) {
         CAPTURE(s.name);
         problem p(ten);

@@ -176,7 +176,7 @@ TEST_CASE("defect 7: names that match nothing and outputs out of range are error
     CHECK_THROWS_WITH_AS(d.search(o), doctest::Contains("needs a target"), error);
 }
 
-TEST_CASE("a budget and a share of wide layers are kept") {
+TEST_CASE("defect 12: a budget and a share of wide layers are kept") {
     const digits& d = shared_digits();
     search_options o = d.options();
     o.wide = "int8/int8";
