@@ -78,7 +78,7 @@ std::optional<double> least_normal(const qk::format& f) {
     return std::nullopt;
 }
 
-/// Each block's largest magnitude replaced, which moves the block's scale.
+/// Each block's largest magnitude replaced, which moves the block's scale. By a smaller one: what is larger saturates.
 values with_block_maximum(const experiment& e, const std::function<float(float)>& change) {
     values x(e.x.begin(), e.x.end());
     const along_axis a = e.c.blocks;
@@ -91,7 +91,13 @@ values with_block_maximum(const experiment& e, const std::function<float(float)>
                     const std::size_t here = (o * a.length + l + k) * a.inner + i;
                     if (std::abs(x[here]) > std::abs(x[at])) at = here;
                 }
-                if (x[at] != 0 && std::isfinite(x[at])) x[at] = std::copysign(change(std::abs(x[at])), x[at]);
+                if (x[at] == 0 || !std::isfinite(x[at])) continue;
+                const float amax = std::abs(x[at]), changed = change(amax);
+                x[at] = std::copysign(changed, x[at]);
+                for (std::size_t k = 0; k < std::min(size, a.length - l) && changed < amax; ++k) {
+                    float& v = x[(o * a.length + l + k) * a.inner + i];
+                    if (std::abs(v) > changed) v = std::copysign(changed, v);
+                }
             }
         }
     }
@@ -227,10 +233,15 @@ std::vector<cause> find_causes(const conversion& c, const graph::dims& shape, st
             propose(fmt::format("its scales follow the rule '{}'", r.name), e.with([&r](conversion& o) { o.how.scale_rule = r.value; }));
         }
     }
-    propose("the scale comes from a float32 log2, which is a power of two too high just below one", with_block_maximum(e, [](float amax) {
-                const int e2 = static_cast<int>(std::floor(std::log2(amax)));
-                return e2 > std::ilogb(amax) ? std::ldexp(1.0f, e2) : amax;
-            }));
+    // Every logarithm errs at other values, so each value beside a power of two may have either scale.
+    values logarithm = with_block_maximum(e, [](float amax) {
+        const float power = std::ldexp(1.0f, std::ilogb(amax)), part = amax / power;
+        return part > 1.99999f ? 2 * power : part < 1.00001f ? std::nextafter(power, 0.0f) : amax;
+    });
+    for (std::size_t i = 0; i < logarithm.size(); ++i) {
+        if (!same_value(logarithm[i], device[i])) logarithm[i] = expected[i];
+    }
+    propose("the scale comes from a float32 logarithm, which is a power of two off beside powers of two: take the exponent bits", logarithm);
     if (const block_float* f = std::get_if<block_float>(&c.format); f != nullptr) {
         propose(f->bump ? "the exponent is not bumped" : "bumped exponent: it is raised when an element rounds past the range",
                 e.with([](conversion& o) { std::get<block_float>(o.format).bump = !std::get<block_float>(o.format).bump; }));

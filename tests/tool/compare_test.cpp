@@ -146,7 +146,15 @@ TEST_CASE("planted mistakes of block converters are named") {
                  through_blocks(
                      x, 32, 8, [](float a) { return static_cast<int>(std::floor(std::log2(a))); }, e4m3),
                  {"mxfp8_e4m3"}),
-           "float32 log2", "one_code");
+           "float32 logarithm", "one_code");
+    values powers = x;
+    for (std::size_t b = 0; b < powers.size(); b += 32) powers[b] = std::ldexp(1.0f, 4 + static_cast<int>(b / 32) % 20);
+    expect("scale from log",
+           judge(powers,
+                 through_blocks(
+                     powers, 32, 8, [](float a) { return static_cast<int>(std::floor(std::log(a) / std::log(2.0f))); }, e4m3),
+                 {"mxfp8_e4m3"}),
+           "float32 logarithm", "one_code");
     expect("scale rounded up",
            judge(x,
                  through_blocks(
