@@ -55,6 +55,10 @@ inline void order_by_error(std::vector<move>& moves) {
     std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.error < b.error; });
 }
 
+inline void order_by_saving(std::vector<move>& moves) {
+    std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.saving > b.saving; });
+}
+
 /// Ascending error for each unit of cost saved; what saves nothing comes last.
 inline void order_by_exchange(std::vector<move>& moves) {
     const auto rate = [](const move& m) {

@@ -98,31 +98,85 @@ inline const trial& knee(const std::vector<trial>& front) {
     return *best;
 }
 
-/// Prefixes of the moves ordered by error for cost saved, and by error alone, and knapsacks between them: the front of what was measured.
+/// Budgets at which a front is asked for between two costs.
+inline void add_knapsacks(const search_space& space, const std::vector<std::vector<double>>& error, double least, double most, std::vector<assignment>& to) {
+    constexpr int steps = 16;
+    for (int i = 1; i < steps; ++i) {
+        if (auto a = knapsack(space, error, least + (most - least) * i / steps)) to.push_back(*a);
+    }
+}
+
+/// From the narrow end, where errors do not add up as they do above: prefixes of the widenings in the order of error taken away for cost,
+/// and knapsacks over what each layer's narrowness adds there.
+inline void from_narrow(search_run& run, const assignment& narrow, std::vector<assignment>& candidates) {
+    const search_space& space = run.space();
+    std::vector<move> moves = measure_moves(run, narrow);
+    std::vector<std::vector<double>> error(space.size(), std::vector<double>(space.options.size(), 0.0));
+    for (const move& m : moves) error[m.layer][m.option] = m.error;
+    for (std::vector<double>& row : error) {
+        const double lowest = *std::min_element(row.begin(), row.end());
+        for (double& e : row) e -= lowest;
+    }
+    add_knapsacks(space, error, space.cost_of(narrow), space.cost_of(space.all(0)), candidates);
+    const auto gain = [](const move& m) { return m.error / std::max(-m.saving, 1e-300); };  // the more negative, the more is gained
+    std::stable_sort(moves.begin(), moves.end(), [&](const move& a, const move& b) { return gain(a) < gain(b); });
+    assignment a = narrow;
+    for (const move& m : moves) {
+        a[m.layer] = m.option;
+        candidates.push_back(a);
+    }
+}
+
+/// What errors that add up do not foresee: for a few rounds, mixtures of two neighbours on the front, half of them with two layers'
+/// options exchanged, most of them where the front has its widest gaps.
+inline void refine(search_run& run) {
+    const search_space& space = run.space();
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(run.random()() % n); };
+    const std::size_t each_round = 2 * space.size() * (space.options.size() - 1);
+    for (int round = 0; round < 4; ++round) {
+        const std::vector<trial> front = run.front();
+        if (front.size() < 2) return;
+        const double span = front.back().cost - front.front().cost;
+        std::vector<assignment> candidates;
+        for (std::size_t i = 0; i < each_round; ++i) {
+            const double at = front.front().cost + span * double(below(1u << 20)) / double(1u << 20);
+            std::size_t gap = 0;
+            while (gap + 2 < front.size() && front[gap + 1].cost <= at) ++gap;
+            assignment a = front[gap].choice;
+            for (std::size_t l = 0; l < a.size(); ++l) {
+                if (below(2) == 0) a[l] = front[gap + 1].choice[l];
+            }
+            if (i % 2 == 0) {
+                const std::size_t x = below(a.size()), y = below(a.size());
+                std::swap(a[x], a[y]);
+            }
+            candidates.push_back(std::move(a));
+        }
+        run.evaluate(candidates);
+    }
+}
+
+/// The front of what was measured. From the wide end: prefixes of the narrowings in the order of error for cost saved, of error alone and of
+/// cost saved alone, and knapsacks; then from the narrow end; then around the front that this gave.
 inline void pareto(search_run& run) {
     const search_space& space = run.space();
-    const assignment wide = space.all(0);
+    const assignment wide = space.all(0), narrow = all_cheapest(space);
     std::vector<move> moves = measure_moves(run, wide);
-    const std::vector<std::vector<double>> error = error_table(space, moves);
+    const double least = space.cost_of(narrow), most = space.cost_of(wide);
     std::vector<assignment> candidates;
-    for (const auto order : {order_by_error, order_by_exchange}) {
+    add_knapsacks(space, error_table(space, moves), least, most, candidates);
+    for (const auto order : {order_by_error, order_by_exchange, order_by_saving}) {
         order(moves);
         for (std::size_t k = 1; k <= moves.size(); ++k) candidates.push_back(with_moves(space, wide, moves, k));
     }
     for (std::size_t o = 1; o < space.options.size(); ++o) candidates.push_back(space.all(static_cast<std::uint8_t>(o)));
-    double least = space.cost_of(wide), most = least;
-    for (const assignment& a : candidates) {
-        least = std::min(least, space.cost_of(a));
-        most = std::max(most, space.cost_of(a));
-    }
-    for (int i = 1; i < 16; ++i) {
-        if (auto a = knapsack(space, error, least + (most - least) * i / 16.0)) candidates.push_back(*a);
-    }
+
+    if (std::isfinite(run.evaluate(narrow).error)) from_narrow(run, narrow, candidates);
     run.evaluate(candidates);
+    refine(run);
     if (run.target || run.budget) {
-        order_by_harm(moves);
         const trial best = *run.best();
-        if (run.acceptable(best)) polish(run, best.choice, moves);
+        if (run.acceptable(best)) polish(run, best.choice, moves);  // what saves most first
     } else {
         run.settle_on(knee(run.front()));
     }
