@@ -65,13 +65,15 @@ def errors(a, b):
 def network(name, formats, folder):
     spec = NETWORKS[name]
     model = os.path.join(options.shared, "models", name + ".onnx")
-    x = np.load(os.path.join(options.shared, "data", spec["images"]))[: options.samples]
+    x = np.load(os.path.join(options.shared, "data", spec["images"]))
     if spec["prepare"]:
         x = np.ascontiguousarray(spec["prepare"](x).transpose(0, 3, 1, 2))
+    every_tenth = x[::10]
+    x = x[: options.samples]
     labels = np.load(os.path.join(options.shared, "data", spec["labels"]))[: len(x)] if spec["labels"] else None
     data, calibration, plan, exported = (os.path.join(folder, n) for n in ("x.npy", "calibration.npy", "plan.json", "quantized.onnx"))
     np.save(data, x)
-    np.save(calibration, x[:200])
+    np.save(calibration, every_tenth)
     out = os.path.join(folder, "out")
     float_output = evaluate(model, data, out)
     failures = 0

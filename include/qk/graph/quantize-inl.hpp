@@ -213,6 +213,8 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
             if (half || as_weight) chosen[*bias] = constant_quantizer(bias->tensor, {.format = weight->format, .semantics = weight->semantics}, axes_of(*node, bias->index, value.shape()));
             continue;
         }
+        // Beyond 24 bits together, products leave too little of an int32: most biases would not fit, and weights would pay for them.
+        if (bias_precision->automatic_bias && std::get<integer>(activation->format).bits + std::get<integer>(weight->format).bits > 24) continue;
         // scale = s_x * s_w; a weight scale grows where the bias would not fit 32 bits, or where the product is too small to be a scale.
         const std::span<const float> b = value.as<float>();
         const double sx = static_cast<double>(activation->scale[0]);
