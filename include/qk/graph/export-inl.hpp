@@ -101,6 +101,18 @@ class exporter {
         return false;
     }
 
+    /// Weights of 4 bits in any MatMul; of 8 bits unless the other operand has 8-bit integers too, which fuse into an integer product first.
+    bool becomes_nbits(const quantizer& q, use u) const {
+        const integer* f = std::get_if<integer>(&q.format);
+        if (f == nullptr || f->bits > 8 || u.node < 0) return false;
+        const onnx::NodeProto& n = source_.graph().node(u.node);
+        if (n.op_type() != "MatMul" || n.input_size() != 2) return false;
+        const int other = 1 - u.input;
+        const quantizer* beside = plan_.find({n.input(other), n.name(), other});
+        const integer* g = beside ? std::get_if<integer>(&beside->format) : nullptr;
+        return f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8;
+    }
+
     void quantize(const std::string& name) {
         std::vector<std::pair<const quantizer*, std::vector<use>>> groups;
         for (const use u : source_.uses(name)) {
@@ -121,6 +133,7 @@ class exporter {
             const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
             quantized_value v{.name = name, .how = *q, .rank = facts.rank, .length = facts.length};
             for (const use u : uses) v.guard = v.guard || (u.node >= 0 && has_float_constants(source_.graph().node(u.node)));
+            for (const use u : uses) v.nbits = v.nbits || becomes_nbits(*q, u);
             std::string result;
             try {
                 result = constant ? writer_->weight(v, value) : writer_->activation(v);

@@ -30,7 +30,7 @@ class portable_writer : public quantizer_writer {
     }
 
     std::string weight(const quantized_value& v, const tensor& value) override {
-        if (is_standard(v.how, true)) return standard_.weight(v, value);
+        if (is_standard(v.how, true) && !v.nbits) return standard_.weight(v, value);
         if (options_.weights == weight_storage::packed) {
             const std::optional<packed_constant> p = packed(v.how, value);
             if (p && p->bytes() + size_of_call < value.size_bytes()) return decoded(v, value, *p);
@@ -49,16 +49,14 @@ class portable_writer : public quantizer_writer {
     /// Bytes that a call of a decoding function takes in a file, about: fewer are not worth saving.
     static constexpr std::size_t size_of_call = 400;
 
-    /// qdq, but for integers of 2 bits, whose types would raise the opset to one that few runtimes know, and for FP8 that overflows,
-    /// which onnxruntime 1.31 does not round as ONNX says (saturate=0: e4m3fn keeps what lies below 512, e5m2 gives NaN for Inf).
+    /// qdq, but for integers of 2 bits, whose types would raise the opset to one that few runtimes know, and for FP8 activations: a
+    /// function needs no guards against onnxruntime's optimizer, is right beyond the largest value, and faster.
     static bool is_standard(const quantizer& q, bool is_weight) {
         std::string why;
         if (!qdq_writer::holds(q, is_weight, why)) return false;
         if (const integer* f = std::get_if<integer>(&q.format)) return f->bits > 2;
-        const floating f = std::get<floating>(q.format);
-        return is_weight || !onnx_float8(f) || reference::saturates(f, q.semantics.overflow);
+        return is_weight || !onnx_float8(std::get<floating>(q.format));
     }
-
     std::string decoded(const quantized_value& v, const tensor& value, const packed_constant& p) {
         const quantizer& q = v.how;
         const bool blocked = is_block_format(q.format);

@@ -68,7 +68,7 @@ class qdq_writer : public quantizer_writer {
             const semantics& how = q.semantics;
             const bool as_ieee = how.rounding == rounding::half_even && !how.flush_inputs && !how.flush_outputs;
             if (onnx_float16(*f) && !has_scale(q) && (is_weight || (as_ieee && !reference::saturates(*f, how.overflow)))) return true;
-            if (onnx_float8(*f) && !q.dynamic && (is_weight || (as_ieee && q.block_size == 0))) return true;
+            if (onnx_float8(*f) && !q.dynamic && !(q.flatten && q.block_size > 0) && (is_weight || (as_ieee && q.block_size == 0))) return true;
         }
         return why = "has no standard operator", false;
     }
@@ -87,6 +87,7 @@ class qdq_writer : public quantizer_writer {
         const quantize_type t = type_of_codes(v);
         std::string x = v.name;
         if (const integer* f = std::get_if<integer>(&v.how.format); f != nullptr && (!fills(*f, t.codes.type) || wraps(t.codes.type))) x = clip(v, *f);
+        if (t.is_float) x = kept_apart(x);
         const parameters p = scales(v, {}, t);
         const std::string codes = g_.fresh(v.name + "_quantized");
         auto& q = g_.node("QuantizeLinear", {x, p.scale, p.zero_point}, {codes});
@@ -94,7 +95,7 @@ class qdq_writer : public quantizer_writer {
         if (t.is_float && !reference::saturates(std::get<floating>(v.how.format), v.how.semantics.overflow)) set_attribute(q, "saturate", std::int64_t{0});
         const std::string y = g_.fresh(v.name + "_dequantized");
         set_axis(g_.node("DequantizeLinear", {codes, p.scale, p.zero_point}, {y}), v, p);
-        return guarded(v, y);
+        return t.is_float ? kept_apart(y) : guarded(v, y);
     }
 
     std::string weight(const quantized_value& v, const tensor& value) override {
@@ -216,12 +217,14 @@ class qdq_writer : public quantizer_writer {
     }
 
     /// onnxruntime quantizes float weights and biases of Conv, ConvTranspose and Gemm by itself when DequantizeLinear feeds them
-    /// (WeightBiasQuantization), so that what runs is not what was planned. A Max of one input, which is the identity, between the two
-    /// keeps it from doing so.
-    std::string guarded(const quantized_value& v, const std::string& dequantized) {
-        if (!v.guard) return dequantized;
-        const std::string y = g_.fresh(v.name + "_guarded");
-        g_.node("Max", {dequantized}, {y});
+    /// (WeightBiasQuantization), so that what runs is not what was planned.
+    std::string guarded(const quantized_value& v, const std::string& dequantized) { return v.guard ? kept_apart(dequantized) : dequantized; }
+
+    /// A Max of one input, which is the identity, keeps onnxruntime from fusing what lies on its two sides. Around FP8 it drops a Relu
+    /// before QuantizeLinear, and fuses layers into operators that have no FP8 and then refuses the model.
+    std::string kept_apart(const std::string& x) {
+        const std::string y = g_.fresh(x + "_guarded");
+        g_.node("Max", {x}, {y});
         return y;
     }
 };
