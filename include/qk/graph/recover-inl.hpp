@@ -185,6 +185,7 @@ class plan_recovery {
         if (number(*q, "saturate", 1) == 0) how->semantics.overflow = overflow_rule::ieee;
         own(n.input(0));
         link found{q->input(0), *how, std::nullopt};
+        skip_guard(found);
         narrow_by_clip(found);
         if ((int8_.contains(found.source) || int8_.contains(without(found.source, {"_float"}))) && found.how.format == qk::format(uint8)) {
             const std::int64_t z = (found.how.zero_point.empty() ? 0 : found.how.zero_point[0]) - 128;
@@ -192,6 +193,14 @@ class plan_recovery {
             found.how.zero_point = z == 0 ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{z};
         }
         return found;
+    }
+
+    /// The exporter's own Max of one input before a QuantizeLinear of FP8.
+    void skip_guard(link& found) {
+        const onnx::NodeProto* n = maker(found.source);
+        if (n == nullptr || n->op_type() != "Max" || n->input_size() != 1 || !found.source.ends_with("_guarded")) return;
+        own(found.source);
+        found.source = n->input(0);
     }
 
     /// The exporter's own Clip before a QuantizeLinear whose type has more codes than the format.
