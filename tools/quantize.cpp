@@ -8,15 +8,14 @@
 
 #include "console.hpp"
 #include "precision_options.hpp"
-#include "qk/graph/drop_activations.hpp"
 #include "qk/graph/encodings.hpp"
 #include "qk/graph/export.hpp"
 #include "qk/graph/format_text.hpp"
 #include "qk/graph/pending_file.hpp"
 #include "qk/graph/plan_json.hpp"
-#include "qk/graph/recover.hpp"
 #include "qk/graph/report.hpp"
 #include "verbs.hpp"
+#include "written.hpp"
 
 namespace qk::tool {
 namespace {
@@ -68,19 +67,7 @@ void quantize(const arguments& given) {
     const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, !given.report.empty() || !given.log.empty() || given.json);
     // Whatever can fail does so before the first remark is made and the first file written.
     std::optional<graph::export_result> exported;
-    if (!given.output.empty()) {
-        graph::model bare = m;
-        std::vector<std::string> gone;
-        if (style.style != graph::export_style::amd) gone = graph::drop_needless_activations(bare, result.plan);
-        graph::precision_plan written = result.plan;
-        const bool unsigned_codes = style.style != graph::export_style::amd && style.style != graph::export_style::qinteger && !given.keep_int8;
-        const std::size_t changed = unsigned_codes ? graph::store_activations_unsigned(written, m) : 0;
-        exported = graph::export_model(bare, written, style);
-        if (changed > 0) graph::remember_int8(exported->exported, result.plan, written);
-        if (changed > 0)
-            exported->notes.push_back(fmt::format("{} int8 activations written as uint8 with zero point + 128: the same values, and onnxruntime fuses more (--keep-int8 writes int8)", changed));
-        if (!gone.empty()) exported->notes.push_back(fmt::format("{} Relu and Clip nodes left out: the quantizers behind them clamp to the same bounds", gone.size()));
-    }
+    if (!given.output.empty()) exported = write_plan(m, result.plan, style, given.keep_int8);
     const std::string encodings = given.encodings.empty() ? "" : graph::write_encodings(result.plan, m).dump(1) + "\n";
     const graph::layer_view layers(m);
     const graph::plan_cost cost = graph::cost_of(layers, result.plan, &seen);

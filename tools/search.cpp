@@ -16,6 +16,7 @@
 #include "qk/graph/plan_json.hpp"
 #include "qk/graph/search/report.hpp"
 #include "verbs.hpp"
+#include "written.hpp"
 
 namespace qk::tool {
 namespace {
@@ -63,7 +64,7 @@ void write_results(const arguments& given, const graph::model& m, const graph::s
     // Everything is made before anything appears.
     std::optional<graph::export_result> exported;
     if (!given.output.empty()) {
-        exported = graph::export_model(m, result.plan, {graph::export_style_from(given.export_style), graph::weight_storage_from(given.weights)});
+        exported = write_plan(m, result.plan, {graph::export_style_from(given.export_style), graph::weight_storage_from(given.weights)});
         for (const std::string& note : exported->notes) fmt::print(stderr, "{}\n", note);
     }
     if (!given.report.empty()) {

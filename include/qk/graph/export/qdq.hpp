@@ -54,7 +54,7 @@ class qdq_writer : public quantizer_writer {
             const bool shifted = std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; });
             if (f->bits > 16 && shifted) return why = "has no DequantizeLinear with a zero point", false;
             if (q.flatten && q.block_size > 0) return why = "with blocks over a flattened filter has no DequantizeLinear form", false;
-            if (q.dynamic && !is_dynamic_linear(q)) return why = "with scales from each run's own values has no standard operator", false;
+            if (q.dynamic && !is_dynamic_linear(q)) return why = "with scales from each run's own values has no standard operator (uint8 has one, DynamicQuantizeLinear)", false;
             if (!q.dynamic && q.scale.empty()) return why = "has no scale in the plan", false;
             if (!is_weight && q.semantics.integer_mode != integer_mode::division) return why = "in reciprocal mode is not what QuantizeLinear computes", false;
             if (!is_weight && q.semantics.rounding != rounding::half_even) return why = "with another rounding than half-even is not what QuantizeLinear computes", false;
