@@ -64,9 +64,63 @@ void run_group(const block_group& g, const Step& step) noexcept {
     }
 }
 
+/// As run_group, for blocks that fill vectors, or halves of 16 lanes, and lie in a row: a lane is an element, and what its block shares is
+/// in every lane of the block, so nothing is gathered.
+template <class Arch, std::size_t Group, class Step>
+void run_vectors_of_blocks(const block_group& all, const Step& step) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    const std::size_t vectors = Group == w ? all.length / w : 1, blocks_each = w / Group;  // of a block; in a vector
+    for (std::size_t i = 0; i + blocks_each <= all.blocks; i += blocks_each) {
+        const float* x = all.x + i * all.length;
+        float* y = all.y + i * all.length;
+        const auto bits = [&](std::size_t k) { return random_lanes<Arch>(step.rules.random, all.position + i * all.length + k * w, 1, w); };
+        seen<Arch> of_block;
+        for (std::size_t k = 0; k < vectors; ++k) of_block.add(load<Arch>(x + k * w));
+        of_block = {max_of_group<Group, Arch>(of_block.finite), max_of_group<Group, Arch>(of_block.all)};
+        auto shared = step.plan(of_block);
+        if constexpr (requires { step.raise(shared, vi<Arch>(0)); }) {
+            if (step.bump) {
+                vi<Arch> by(0);
+                for (std::size_t k = 0; k < vectors; ++k) by = by | step.exceeds(load<Arch>(x + k * w), shared, bits(k));
+                shared = step.raise(shared, max_of_group<Group, Arch>(by));
+            }
+        }
+        for (std::size_t k = 0; k < vectors; ++k) {
+            const vf<Arch> v = load<Arch>(x + k * w);
+            auto mine = shared;
+            if constexpr (requires { step.narrow(shared, of_block); }) {
+                if (step.sub_block_size != 0) {
+                    seen<Arch> pair;
+                    pair.add(v);
+                    mine = step.narrow(shared, {max_of_group<2, Arch>(pair.finite), max_of_group<2, Arch>(pair.all)});
+                }
+            }
+            store<Arch>(y + k * w, step.apply(v, mine, bits(k)));
+        }
+    }
+}
+
 /// `blocks` blocks of `length` elements at the given strides.
 template <class Arch, class Step>
 void run_groups(block_group all, const Step& step) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    if (all.element_stride == 1 && all.lane_stride == all.length && (step.sub_block_size == 0 || step.sub_block_size == 2)) {
+        std::size_t done = 0;
+        if (all.length % w == 0 && all.length != 0) {
+            run_vectors_of_blocks<Arch, w>(all, step);
+            done = all.blocks;
+        }
+        if constexpr (w == 16) {
+            if (all.length == 8) {
+                run_vectors_of_blocks<Arch, 8>(all, step);
+                done = all.blocks / 2 * 2;
+            }
+        }
+        all.x += done * all.length;
+        all.y += done * all.length;
+        all.position += done * all.length;
+        all.blocks -= done;
+    }
     const std::size_t count = all.blocks;
     for (std::size_t i = 0; i < count; i += lanes<Arch>) {
         block_group g = all;
