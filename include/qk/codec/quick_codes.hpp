@@ -53,6 +53,9 @@ struct floating_coder {
     floating_coder(floating f, const semantics& how, float scale) noexcept
         : quick(kernels::rules_of(f, how)), grid(f), scaled(scale != 1.0f) {
         quick.scale = kernels::vf<Arch>(scale);
+        if (how.rounding == rounding::half_even) return;
+        quick.limit = kernels::no_value;
+        quick.shift = 0;
     }
     bool usable() const noexcept { return quick.limit != kernels::no_value && grid.width <= 16; }
     std::int32_t limit() const noexcept { return quick.limit; }
@@ -86,7 +89,7 @@ struct integer_coder {
         : quick(kernels::rules_of(f, how, one_scale)),
           offset(static_cast<std::int32_t>(zero) - std::bit_cast<std::int32_t>(kernels::quick_integer<Arch>::middle)),
           mask(static_cast<std::int32_t>(low_bits(f.bits))),
-          set(f.bits <= 16 && quick.set(scale, static_cast<float>(qmin(f) - zero), static_cast<float>(qmax(f) - zero))) {}
+          set(how.rounding == rounding::half_even && f.bits <= 16 && quick.set(scale, static_cast<float>(qmin(f) - zero), static_cast<float>(qmax(f) - zero))) {}
     bool usable() const noexcept { return set; }
     std::int32_t limit() const noexcept { return quick.limit; }
     kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return x; }

@@ -2,6 +2,7 @@
 // Runs the step of an elementwise format over rows: tiles by the short form where it serves them, all else by the complete one.
 #pragma once
 
+#include "qk/kernels/quick_roundings.hpp"
 #include "qk/kernels/quick_steps.hpp"
 #include "qk/kernels/streaming.hpp"
 
@@ -39,12 +40,19 @@ std::size_t run_tiles(const float* x, float* y, std::size_t n, const Quick& quic
             continue;
         }
         const auto put = [](float* to, vf<Arch> v) { Streaming ? stream<Arch>(to, v) : store<Arch>(to, v); };
-        put(y + i, q.template finish<Choice>(a));
-        put(y + i + w, q.template finish<Choice>(b));
-        put(y + i + 2 * w, q.template finish<Choice>(c));
-        put(y + i + 3 * w, q.template finish<Choice>(d));
+        put(y + i, q.template finish<Choice>(a, i));
+        put(y + i + w, q.template finish<Choice>(b, i + w));
+        put(y + i + 2 * w, q.template finish<Choice>(c, i + 2 * w));
+        put(y + i + 3 * w, q.template finish<Choice>(d, i + 3 * w));
     }
     return i;
+}
+
+/// Without streaming.
+template <class Arch, bool Choice, class Quick, class Complete>
+void run_tiles_and_end(const float* x, float* y, std::size_t n, const Quick& quick, const Complete& complete) noexcept {
+    const std::size_t done = run_tiles<Arch, Choice, false>(x, y, n, quick, complete);
+    if (done < n) complete(done, n - done);
 }
 
 /// The caller ends the streaming.
@@ -87,6 +95,13 @@ struct floating_rows {
         };
         if (!usable || n < quick_from<Arch>) return complete(0, n);
         quick.scale = vf<Arch>(scale);
+        if (rules.how != rounding::half_even || rules.random.used) {
+            // Steps and what counts them are to be normal numbers.
+            if (quick.shift != 0 || xsimd::any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23))) return complete(0, n);
+            const rounded_floating<Arch> form(quick, rules, position);
+            scaled ? run_tiles_and_end<Arch, true>(x, y, n, form, complete) : run_tiles_and_end<Arch, false>(x, y, n, form, complete);
+            return;
+        }
         const auto by = [&](const auto& form) {
             scaled ? run_row_quickly<Arch, true>(x, y, n, streaming, form, complete) : run_row_quickly<Arch, false>(x, y, n, streaming, form, complete);
         };
@@ -109,6 +124,11 @@ struct integer_rows {
         };
         const auto low = static_cast<float>(rules.lowest - zero), high = static_cast<float>(rules.highest - zero);
         if (!usable || n < quick_from<Arch> || !quick.set(scale, low, high)) return complete(0, n);
+        if (rules.how != rounding::half_even || rules.random.used) {
+            const rounded_integer<Arch> form(quick, rules, low, high, position);
+            quick.multiply ? run_tiles_and_end<Arch, true>(x, y, n, form, complete) : run_tiles_and_end<Arch, false>(x, y, n, form, complete);
+            return;
+        }
         quick.multiply ? run_row_quickly<Arch, true>(x, y, n, streaming, quick, complete) : run_row_quickly<Arch, false>(x, y, n, streaming, quick, complete);
     }
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "qk/kernels/block_tiles.hpp"
+#include "qk/kernels/quick_roundings.hpp"
 
 namespace qk::kernels {
 
@@ -89,12 +90,32 @@ void run_strided(const float* x, float* y, along_axis axis, std::size_t size, co
     if (streaming) end_streaming<Arch>();
 }
 
+/// Whole blocks in a row, in the roundings and with the signs that rounded_blocks has.
+template <class Arch, class Step>
+void run_groups_of_rounded(const float* x, float* y, std::size_t blocks, std::size_t size, const rounded_blocks<Arch, Step>& other) noexcept {
+    const block_group all{x, y, size, 1, blocks, size, 0};
+    if (size % lanes<Arch> == 0) return run_vectors_of_blocks<Arch, lanes<Arch>>(all, other);
+    if constexpr (lanes<Arch> == 16) {
+        run_vectors_of_blocks<Arch, 8>(all, other);
+        const std::size_t done = blocks / 2 * 2;
+        if (done < blocks) run_groups<Arch>({x + done * size, y + done * size, size, 1, 1, size, done * size}, other.step);
+    }
+}
+
 /// Blocks along `axis` of the whole array.
 template <class Arch, block_shape Known, class Step>
 void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noexcept {
     const auto form = quick_of<Arch>(step);
     const auto size = static_cast<std::size_t>(step.block_size);
-    if (!form.usable() || !default_environment<Arch>()) return run_blocks_completely<Arch>(x, y, axis, step);
+    if (!default_environment<Arch>()) return run_blocks_completely<Arch>(x, y, axis, step);
+    if constexpr (!std::same_as<Step, nvfloat_step<Arch>>) {
+        if (!form.usable() && (axis.inner == 1 && axis.length % size == 0 && (size % lanes<Arch> == 0 || (lanes<Arch> == 16 && size == 8)))) {
+            const rounded_blocks<Arch, Step> other(step);
+            const bool in_row = step.sub_block_size == 0 || step.sub_block_size == 2;
+            if (other.quick.usable() && in_row) return run_groups_of_rounded<Arch>(x, y, axis.outer * axis.length / size, size, other);
+        }
+    }
+    if (!form.usable()) return run_blocks_completely<Arch>(x, y, axis, step);
     const complete_form<Arch> complete(step);
     if (axis.inner != 1) {
         if constexpr (Known.step != element_step::unknown) return run_strided<Arch, Known.step == element_step::element>(x, y, axis, size, form, complete);

@@ -21,25 +21,30 @@ struct quick_block {
     std::int32_t lowest = 0, highest = no_value;
     bool grid = false;        ///< small floats: each element has its own step
     int sub_block_size = 0;   ///< 0: none
-    vi<Arch> add, to_base, to_limit, largest_shift, kept_sign;
+    int mantissa_bits = 0;
+    vi<Arch> add, to_base, to_limit, kept_sign;
+    vi<Arch> largest_shift = vi<Arch>(0);
+    vi<Arch> scale_from_base;  ///< exponent field of the scale less that of the base
     vf<Arch> magic;
 
-    explicit quick_block(const block_float_step<Arch>& s) noexcept {
+    /// `any_rounding`: for rounded_blocks, which has every rounding and sign of zero.
+    explicit quick_block(const block_float_step<Arch>& s, bool any_rounding = false) noexcept : mantissa_bits(s.mantissa_bits) {
         const int m = s.mantissa_bits;
         const bool micro = s.sub_block_size > 0;
-        if (!ordinary(s.rules, micro ? min_normal_bits : 0) || s.bump || m > 21) return;
+        if (!ordinary(s.rules, micro ? min_normal_bits : 0, any_rounding) || s.bump || m > 21) return;
         // Elements that the microexponents flush are below half a step when the block's exponent is at least this.
         lowest = std::max(micro ? m + s.largest_shift + 3 : 1, s.least_exponent) << 23;
         highest = (std::min(s.largest_exponent, 229 + m) << 23) | 0x7fffff;
         sub_block_size = s.sub_block_size;
         largest_shift = vi<Arch>(s.largest_shift << 23);
         add = vi<Arch>(0);
+        scale_from_base = vi<Arch>(-23 * (1 << 23));
         to_base = vi<Arch>(((24 - m) << 23) | half_bit);
         to_limit = vi<Arch>(((1 << (m - 1)) - 1) << (24 - m));
     }
 
-    explicit quick_block(const microscaling_step<Arch>& s) noexcept {
-        if (!ordinary(s.rules, 0) || s.largest_negative != s.largest || s.mantissa_bits > 20) return;
+    explicit quick_block(const microscaling_step<Arch>& s, bool any_rounding = false) noexcept : mantissa_bits(s.mantissa_bits) {
+        if (!ordinary(s.rules, 0, any_rounding) || s.largest_negative != s.largest || s.mantissa_bits > 20) return;
         const int m = s.mantissa_bits, least = s.least_step + m - step_bias;  // exponent of the smallest normal element
         grid = !s.integers;
         switch (s.rule) {
@@ -53,9 +58,12 @@ struct quick_block {
         to_base = vi<Arch>(grid ? (least - s.top_exponent) * (1 << 23) : ((23 - m - s.top_exponent) << 23) | half_bit);
         to_limit = vi<Arch>(s.largest - (127 + s.top_exponent) * (1 << 23));
         magic = as_float<Arch>(vi<Arch>(((150 - m) << 23) | half_bit));
+        scale_from_base = vi<Arch>(grid ? -least * (1 << 23) : (m - 23) * (1 << 23));
     }
 
     bool usable() const noexcept { return highest != no_value; }
+    /// Leaves out the blocks whose steps, or what they are counted by, are not normal numbers.
+    void raise_lowest() noexcept { lowest += (28 + mantissa_bits) << 23; }
 
     /// From the largest magnitude of each block. With sub-blocks `base` holds the exponent that those are held to. False: the
     /// complete form is wanted, because some block lies outside what this one serves.
@@ -87,8 +95,9 @@ struct quick_block {
     }
 
 private:
-    bool ordinary(const block_rules& r, std::int32_t least_input) noexcept {
+    bool ordinary(const block_rules& r, std::int32_t least_input, bool any_rounding) noexcept {
         kept_sign = vi<Arch>(r.zero == zero_sign::kept ? sign_bit : 0);
+        if (any_rounding) return r.flush_below == 0 && r.least_input == least_input;
         return r.how == rounding::half_even && !r.random.used && r.flush_below == 0 && r.least_input == least_input &&
                (r.zero == zero_sign::kept || r.zero == zero_sign::positive);
     }

@@ -43,7 +43,8 @@ vf<Arch> to_grid(vf<Arch> x, vi<Arch> least, vf<Arch> magic) noexcept {
     return xsimd::fma(c, -magic, xsimd::fma(c, magic, x));
 }
 
-/// Floating formats. prepare(x) is what is rounded, limit the largest magnitude of it that the short form serves.
+/// Floating formats. prepare(x) is what is rounded, limit the largest magnitude of it that the short form serves; finish(x, i) of element
+/// i rounds half-even (the other roundings: quick_roundings.hpp).
 template <class Arch>
 struct quick_floating {
     std::int32_t limit = no_value;
@@ -53,7 +54,7 @@ struct quick_floating {
 
     explicit quick_floating(const floating_rules& r) noexcept : kept_sign(r.zero_signs & sign_bit), scale(1.0f) {
         const int field = r.least_step + r.mantissa_bits - step_bias + 127;  // of the smallest normal number
-        if (r.how != rounding::half_even || r.random.used || r.flush_below != 0 || r.least_input != 0 || r.powers_of_two) return;
+        if (r.flush_below != 0 || r.least_input != 0 || r.powers_of_two) return;
         if (field < 1 || r.mantissa_bits > 20) return;
         const bool stops = r.infinity == r.largest && r.beyond[0] == r.largest && r.beyond[1] == r.largest;
         if (field == 1 && r.infinity == infinity_bits && r.zero_signs != 0 && r.largest >> 23 == 254) {
@@ -73,7 +74,7 @@ struct quick_floating {
         return x;
     }
     template <bool Scaled>
-    vf<Arch> finish(vf<Arch> x) const noexcept {
+    vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
         const vf<Arch> r = clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest);
         const vf<Arch> y = as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(x) & kept_sign));
         if constexpr (Scaled) return y * scale;
@@ -98,7 +99,7 @@ struct quick_truncation {
         return x;
     }
     template <bool Scaled>
-    vf<Arch> finish(vf<Arch> x) const noexcept {
+    vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
         const vi<Arch> bits = as_int<Arch>(x);
         const vf<Arch> y = as_float<Arch>((bits + below_half + ((bits >> shift) & one)) & kept);
         if constexpr (Scaled) return y * scale;
@@ -118,8 +119,7 @@ struct quick_integer {
     bool multiply, plain;
 
     explicit quick_integer(const integer_rules& r) noexcept
-        : scale(1.0f), reciprocal(1.0f), multiply(r.multiply),
-          plain(r.how == rounding::half_even && !r.random.used && r.flush_below == 0 && r.least_input == 0 && !r.zero_before) {}
+        : scale(1.0f), reciprocal(1.0f), multiply(r.multiply), plain(r.flush_below == 0 && r.least_input == 0 && !r.zero_before) {}
 
     /// For a scale and the limits of the rounded quotient; false if they are not for the short form.
     bool set(float s, float lowest, float highest) noexcept {
@@ -145,7 +145,7 @@ struct quick_integer {
         return xsimd::min(xsimd::max(as_int<Arch>(t + vf<Arch>(middle)), low), high);
     }
     template <bool Multiply>
-    vf<Arch> finish(vf<Arch> x) const noexcept {
+    vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
         return (as_float<Arch>(sum<Multiply>(x)) - vf<Arch>(middle)) * scale;  // never -0: half-even gives x - x = +0
     }
 };

@@ -34,6 +34,14 @@ struct random_source {
         : used(how.rounding == rounding::stochastic), seed(how.seed), first_index(how.first_index), words(how.random_words) {}
 };
 
+/// mix_bits, a lane each.
+template <class Arch>
+vi<Arch> mixed(vu<Arch> v) noexcept {
+    v = (v ^ (v >> 16)) * vu<Arch>(0x7feb352du);
+    v = (v ^ (v >> 15)) * vu<Arch>(0x846ca68bu);
+    return as_int<Arch>(v ^ (v >> 16));
+}
+
 /// The random bits of the elements at position, position + stride, ... (qk::random_bits, a lane each).
 template <class Arch>
 vi<Arch> random_lanes(const random_source& source, std::size_t position, std::size_t stride, std::size_t count) noexcept {
@@ -48,10 +56,7 @@ vi<Arch> random_lanes(const random_source& source, std::size_t position, std::si
         return load<Arch>(lane);
     }
     vu<Arch> v = as_unsigned<Arch>(iota<Arch>()) * vu<Arch>(static_cast<std::uint32_t>(stride)) + vu<Arch>(static_cast<std::uint32_t>(index));
-    v = v ^ vu<Arch>(random_key(source.seed, index));
-    v = (v ^ (v >> 16)) * vu<Arch>(0x7feb352du);
-    v = (v ^ (v >> 15)) * vu<Arch>(0x846ca68bu);
-    return as_int<Arch>(v ^ (v >> 16));
+    return mixed<Arch>(v ^ vu<Arch>(random_key(source.seed, index)));
 }
 
 /// |x| (as bits, finite) rounded to a multiple of the step. `negative` is the sign of x, for the roundings that look at it.
