@@ -130,6 +130,11 @@ TEST_CASE("a reader of its own, and a model without quantizers") {
     CHECK_THROWS_WITH_AS(recover_plan(m), doctest::Contains("has no quantizers to recover a plan from"), error);
     const precision_plan eight = quantize(m, precision_requests().set_default("uint8", "int8"), seen).plan;
     CHECK_THROWS_WITH_AS(recover_plan(export_model(m, eight, {.style = export_style::qoperator}).exported), doctest::Contains("integer operators"), error);
+    const precision_plan blocks = quantize(m, precision_requests().set_default("uint8", "int8").set_precision("fc", "mxfp4"), seen).plan;
+    const recovered_plan half = recover_plan(export_model(m, blocks, {.style = export_style::portable}).exported);
+    REQUIRE(half.notes.size() == 1);
+    CHECK(half.notes[0].find("functions of style portable") != std::string::npos);
+    CHECK(half.plan.tensors.contains("w1"));
 }
 
 TEST_CASE("models that AMD Quark exported compute the same under what was recovered") {

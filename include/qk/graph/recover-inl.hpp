@@ -37,9 +37,12 @@ class plan_recovery {
 
     recovered_plan run() {
         for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i);
+        const auto calls = std::count_if(source_.graph().node().begin(), source_.graph().node().end(), [](const onnx::NodeProto& n) { return n.domain() == "qk"; });
         if (links_.empty())
             throw error(source_.label() + " has no quantizers to recover a plan from: no QuantizeLinear and DequantizeLinear pairs, Cast pairs or com.amd.quark operators" +
-                        (has_integer_operators() ? "; its layers are integer operators, export it as qdq instead" : ""));
+                        (has_integer_operators() ? "; its layers are integer operators, export it as qdq instead" : "") +
+                        (calls > 0 ? "; it calls functions of style portable, whose plan --save-plan of `qk quantize` keeps" : ""));
+        if (calls > 0) result_.notes.push_back(std::to_string(calls) + " calls of functions of style portable stay in the model: their formats are not in the plan");
         rewire();
         drop();
         result_.plan = gather(edges_, result_.plain);
