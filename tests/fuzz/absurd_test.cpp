@@ -80,6 +80,12 @@ TEST_CASE("results that do not fit in memory") {
     integers(hot, "depth", {huge}, true), integers(hot, "values", {0, 1}), integers(hot, "at", {1, 2, 3});
     hot.output("y", {}, 7).node("OneHot", {"at", "depth", "values"}, {"y"}, "big");
     CHECK(names(sentence(hot), "big"));
+    builder window;
+    integers(window, "n", {huge}, true).output("y", {}).node("HannWindow", {"n"}, {"y"}, "big");
+    CHECK(names(sentence(window), "big"));
+    builder transform(20);
+    integers(transform, "n", {huge + 1}, true).input("x", {1, 4, 1}).output("y", {}).node("DFT", {"x", "n"}, {"y"}, "big");
+    CHECK(names(sentence(transform), "big"));
     builder resize(8);
     resize.constant("scales", {4}, {1, 1, 1e9f, 1}).input("x", {1, 1, 2, 2}).output("y", {}).node("Upsample", {"x", "scales"}, {"y"}, "big");
     resize.m.mutable_opset_import(0)->set_version(9);

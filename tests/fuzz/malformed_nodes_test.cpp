@@ -2,8 +2,12 @@
 // Nodes that fuzzing broke, smallest form: each read or wrote out of bounds, ran for minutes, or was undefined; now a sentence or a result.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <complex>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 #include <string>
 
 #include "../graph/call_op.hpp"
@@ -91,6 +95,41 @@ TEST_CASE("com.microsoft QLinearAveragePool: padding far beyond the input") {
                            {{"kernel_shape", ints{1 << 20, 1 << 20}}, {"pads", ints{1 << 20, 1 << 20, 1 << 20, 1 << 20}}, {"strides", ints{1 << 19, 1 << 19}}})[0];
     CHECK(y.shape() == dims{1, 1, 3, 3});
     CHECK(y.as<std::uint8_t>()[4] == 25);  // the window that holds all four
+}
+
+TEST_CASE("integer products: zero points of another type, codes that are none, products that float32 does not hold") {
+    const tensor a = values<std::uint8_t>({1, 2}, {3, 3}), b = values<std::uint8_t>({2, 1}, {3, 3}), s = scalar(1.0f), z = scalar<std::uint8_t>(3);
+    CHECK(says(sentence("QLinearMatMul", 21, {a, s, scalar(1e6f), b, s, z, s, z}), "zero point of type float32"));
+    CHECK(says(sentence("MatMulInteger", 10, {floats({1, 2}), b}), "no integer of 8 or 16 bits"));
+    CHECK(says(sentence("ConvInteger", 10, {floats({1, 1, 2, 2}), values<std::uint8_t>({1, 1, 1, 1}, {1})}), "no integer of 8 or 16 bits"));
+    const tensor wide = values<std::int16_t>({1, 2}, {32767, 32766}), column = values<std::int16_t>({2, 1}, {32767, 3});
+    CHECK(call_op("MatMulInteger", 10, {wide, column})[0].as<std::int32_t>()[0] == 32767 * 32767 + 32766 * 3);
+}
+
+TEST_CASE("SkipLayerNormalization of a scalar") {
+    CHECK(says(sentence("com.microsoft:SkipLayerNormalization", 1, {scalar(1.0f), scalar(1.0f), floats({4})}), "scalar"));
+}
+
+TEST_CASE("DFT of a long odd length is quick and right") {
+    const std::size_t n = 1001;
+    tensor x(data_type::float64, {1, static_cast<std::int64_t>(n), 2});
+    for (std::size_t i = 0; i < x.size(); ++i) x.as<double>()[i] = std::sin(static_cast<double>(i * i % 97));
+    for (const std::int64_t inverse : {0, 1}) {
+        const auto y = call_op("DFT", 17, {x}, {{"axis", std::int64_t{1}}, {"inverse", inverse}})[0];
+        for (const std::size_t k : {std::size_t{0}, std::size_t{1}, std::size_t{500}, n - 1}) {
+            std::complex<double> sum = 0;
+            for (std::size_t j = 0; j < n; ++j)
+                sum += std::complex(x.as<double>()[2 * j], x.as<double>()[2 * j + 1]) *
+                       std::polar(1.0, (inverse ? 2 : -2) * std::numbers::pi * static_cast<double>(j * k % n) / static_cast<double>(n));
+            if (inverse) sum /= static_cast<double>(n);
+            CHECK(std::abs(sum - std::complex(y.as<double>()[2 * k], y.as<double>()[2 * k + 1])) < 1e-11 * static_cast<double>(n));
+        }
+    }
+    tensor longer(data_type::float64, {1, (1 << 17) + 29, 1});  // odd: a direct sum would take 2^34 sines
+    std::fill(longer.as<double>().begin(), longer.as<double>().end(), 1.0);
+    const auto y = call_op("DFT", 17, {longer}, {{"axis", std::int64_t{1}}})[0];
+    CHECK(std::abs(y.as<double>()[0] - static_cast<double>(longer.size())) < 1e-5);
+    CHECK(std::abs(y.as<double>()[2]) < 1e-5);
 }
 
 TEST_CASE("integers from floats that no integer holds") {

@@ -97,6 +97,15 @@ TEST_CASE("malformed graphs are errors that name the place") {
     b.node("Relu", {"self"}, {"self"}, "self");
     says(b, "'self' (Relu) stands on a cycle");
     b = chain();
+    b.node("Relu", {}, {"q"}, "idle");
+    says(b, "node 'idle' (Relu) has 0 inputs where 1 are needed");
+    b = chain();
+    b.node("DequantizeLinear", {"x", "x"}, {}, "mute");
+    says(b, "node 'mute' (DequantizeLinear) has 0 outputs where 1 are needed");
+    b = chain();
+    b.node("Gemm", {"x"}, {"q"}, "half");
+    says(b, "node 'half' (Gemm) has 1 inputs where 2 are needed");
+    b = chain();
     b.output("gone", {1});
     says(b, "graph output 'gone'");
     b = chain();

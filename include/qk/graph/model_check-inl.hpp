@@ -57,16 +57,35 @@ struct name_scope {
     bool has(std::string_view name) const { return names.count(name) > 0 || (outside != nullptr && outside->has(name)); }
 };
 
+/// Arguments that an operator cannot do without, of those that planning, export and fusion read by position; 1 for every other.
+inline int least_inputs(const onnx::NodeProto& n) {
+    const std::string& op = n.op_type();
+    if (op.ends_with("QuantizeLinear") && op != "DynamicQuantizeLinear") return 2;  // of any domain
+    if (!n.domain().empty()) return 0;
+    for (const char* none : {"Constant", "RandomNormal", "RandomUniform", "Loop", "Optional", "SequenceEmpty"})
+        if (op == none) return 0;
+    for (const char* two : {"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "And", "Or", "Xor", "Equal", "Greater", "Less"})
+        if (op == two) return 2;
+    return op == "Where" || op == "OneHot" ? 3 : 1;
+}
+inline void check_arguments(const onnx::NodeProto& n) {
+    const int inputs = least_inputs(n), outputs = n.op_type() == "DynamicQuantizeLinear" ? 3 : 1;
+    if (n.input_size() < inputs) throw error(quoted_node(n) + " has " + std::to_string(n.input_size()) + " inputs where " + std::to_string(inputs) + " are needed");
+    if (n.output_size() < outputs) throw error(quoted_node(n) + " has " + std::to_string(n.output_size()) + " outputs where " + std::to_string(outputs) + " are needed");
+}
+
 /// Kahn's algorithm; of the nodes that are ready, the one that stood first goes first, so that a sorted graph stays as it is.
 template <class Nodes> void sort_nodes(Nodes& nodes, const name_scope& before) {
     const int count = nodes.size();
     std::unordered_map<std::string_view, int> producer;
-    for (int i = 0; i < count; ++i)
+    for (int i = 0; i < count; ++i) {
+        check_arguments(nodes.Get(i));
         for (const std::string& o : nodes.Get(i).output()) {
             if (o.empty()) continue;
             if (before.names.count(o)) throw error(quoted_node(nodes.Get(i)) + ": output '" + o + "' is already an input or initializer");
             if (!producer.emplace(o, i).second) throw error(quoted_node(nodes.Get(i)) + ": output '" + o + "' is made by another node too");
         }
+    }
     std::vector<int> waiting(static_cast<std::size_t>(count), 0);
     std::vector<std::vector<int>> readers(static_cast<std::size_t>(count));
     std::vector<std::vector<int>> sources(static_cast<std::size_t>(count));

@@ -211,8 +211,10 @@ class plan_recovery {
         const onnx::NodeProto* n = maker(found.source);
         if (n == nullptr || n->op_type() != "Clip" || !found.source.ends_with("_clipped") || n->input_size() < 3 || !is_integer_format(found.how.format)) return;
         const auto low = constant(n->input(1)), high = constant(n->input(2));
-        if (!low || !high || found.how.scale.size() != 1 || low->type() != data_type::float32 || high->type() != data_type::float32) return;
+        if (!low || !high || found.how.scale.size() != 1 || low->type() != data_type::float32 || high->type() != data_type::float32 || low->size() != 1 || high->size() != 1) return;
         const std::int64_t zero = found.how.zero_point.empty() ? 0 : found.how.zero_point[0];
+        for (const tensor* t : {&*low, &*high})
+            if (!(std::fabs(t->as<float>()[0] / found.how.scale[0]) < 0x1p40f)) return;
         const auto code = [&](const tensor& t) { return static_cast<std::int64_t>(std::nearbyint(t.as<float>()[0] / found.how.scale[0])) + zero; };
         for (int width = 1; width <= 16; ++width)
             for (const bool narrow : {false, true}) {

@@ -223,7 +223,7 @@ class program_builder {
 
     /// MatMul with constant weights, its bias, Gemm; false: an ordinary node.
     bool add_to_dense(const net_node& n, const precision_plan& plan, program::candidate& c) {
-        if (is_op(n, "MatMul") && n.outputs[0] >= 0) {
+        if (is_op(n, "MatMul") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
             const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan), no_slot};
             if (in[0] < 0 || !is_matrix(in[1])) return false;
             const auto r = whole_ ? readers_.end() : readers_.find(n.outputs[0]);
@@ -231,6 +231,7 @@ class program_builder {
             if (wait) {
                 for (const edge& e : r->second.input->edges) wait = wait && plan.find(e) == nullptr;
                 const net_node& add = *r->second.node;
+                if (add.inputs.size() != 2) return false;
                 const net_input& other = add.inputs[&add.inputs[0] == r->second.input ? 1 : 0];
                 wait = wait && other.value >= 0 && is_bias(value_slot(other.value), cache_.constant(in[1]).dim(1));
             }
@@ -238,7 +239,7 @@ class program_builder {
             else emit_dense(n, nullptr, in, false, n.outputs[0], c);
             return true;
         }
-        if (is_op(n, "Gemm") && n.outputs[0] >= 0) {
+        if (is_op(n, "Gemm") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
             const node_view& v = n.view;
             const bool transposed = v.get_int("transB", 0) != 0;
             if (v.get_int("transA", 0) != 0 || v.get_float("alpha", 1) != 1.0f || v.get_float("beta", 1) != 1.0f) return false;

@@ -140,7 +140,7 @@ class opset_raiser {
     void to_7(onnx::NodeProto& n) {
         if (is(n, {"Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less"})) {
             if (const auto* a = find_attribute(n, "axis")) {
-                if (!model_.is_constant(n.input(1)) || ranks_.count(n.input(0)) == 0) fail(n, 7);
+                if (!model_.is_constant(n.input(1)) || ranks_.count(n.input(0)) == 0 || a->i() < -64 || a->i() > 64) fail(n, 7);
                 const tensor b = model_.constant(n.input(1));
                 dims shape = b.shape();
                 const auto behind = ranks_[n.input(0)] - a->i() - static_cast<std::int64_t>(shape.size());
@@ -175,6 +175,7 @@ class opset_raiser {
         if (n.op_type() == "Pad") ints_to_input(n, "pads", 1), float_to_input(n, "value", 2);
         if (n.op_type() == "Scatter") n.set_op_type("ScatterElements");
         if (n.op_type() == "Resize") {
+            if (n.input_size() < 2) fail(n, 11);
             const std::string scales = n.input(1);
             set_input(n, 1, "");
             set_input(n, 2, scales);

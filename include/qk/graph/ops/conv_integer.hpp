@@ -17,6 +17,8 @@ inline tensor integer_conv(op_context& call, const tensor& x, float x_zero, cons
     if (groups < 1 || outputs % groups != 0 || x.dim(1) != per_group * groups) {
         call.fail("group=" + std::to_string(groups) + " does not fit x of shape " + to_string(x.shape()) + " and w of shape " + to_string(w.shape()));
     }
+    check_codes(call, x);
+    check_codes(call, w);
     if (!w_zero.empty() && w_zero.size() != 1 && w_zero.size() != static_cast<std::size_t>(outputs)) call.fail("the zero point of w must be one value, or one an output channel");
     const window win = make_window(call.node(), x.shape(), {w.shape().begin() + 2, w.shape().end()});
     const std::int64_t positions = product(win.output), in_size = product(win.input), taps = per_group * product(win.kernel), rows = outputs / groups;
@@ -46,12 +48,15 @@ inline tensor integer_conv(op_context& call, const tensor& x, float x_zero, cons
 }
 
 inline void run_conv_integer(op_context& call) {
-    call.set_output(0, integer_conv(call, call.input(0), optional_scalar(call, 2), call.input(1), optional_as<float>(call, 3)));
+    const tensor &x = call.input(0), &w = call.input(1);
+    static_cast<void>(zero_point_of(call, 2, x));  // its type
+    call.set_output(0, integer_conv(call, x, optional_scalar(call, 2), w, zero_point_of(call, 3, w)));
 }
 
 /// y = saturate(round((sum + bias) * (x_scale * w_scale / y_scale)) + y_zero_point).
 inline void run_qlinear_conv(op_context& call) {
-    tensor sums = integer_conv(call, call.input(0), optional_scalar(call, 2), call.input(3), optional_as<float>(call, 5));
+    static_cast<void>(zero_point_of(call, 2, call.input(0)));  // its type
+    tensor sums = integer_conv(call, call.input(0), optional_scalar(call, 2), call.input(3), zero_point_of(call, 5, call.input(3)));
     const float x_scale = optional_scalar(call, 1), y_scale = optional_scalar(call, 6);
     const tensor w_scale = input_as<float>(call, 4);
     const auto channels = static_cast<std::size_t>(sums.dim(1));

@@ -12,6 +12,21 @@
 
 namespace qk::graph::ops {
 
+/// Integers of at most 16 bits: what an integer product takes.
+inline void check_codes(const op_context& call, const tensor& codes) {
+    switch (codes.type()) {
+        case data_type::int8: case data_type::uint8: case data_type::int16: case data_type::uint16: return;
+        default: call.fail(std::string("type ") + name_of(codes.type()) + " is no integer of 8 or 16 bits");
+    }
+}
+
+/// Optional input i, the zero point of `codes`, as floats.
+inline tensor zero_point_of(op_context& call, std::size_t i, const tensor& codes) {
+    if (call.has_input(i) && call.input(i).type() != codes.type())
+        call.fail(std::string("a zero point of type ") + name_of(call.input(i).type()) + " does not fit codes of type " + name_of(codes.type()));
+    return optional_as<float>(call, i);
+}
+
 /// Codes less a zero point, as floats (at most 16 bits, so exact).
 inline void center(const tensor& codes, std::size_t begin, std::span<float> out, float zero_point) {
     read_elements<float>(codes.type(), codes.bytes() + begin * size_of(codes.type()), out);
@@ -28,6 +43,15 @@ inline void multiply_integers(const float* a, const float* b, std::int32_t* c, s
     float largest_a = 1, largest_b = 1;
     for (std::int64_t i = 0; i < m * k; ++i) largest_a = std::max(largest_a, std::fabs(a[i]));
     for (std::int64_t i = 0; i < k * n; ++i) largest_b = std::max(largest_b, std::fabs(b[i]));
+    if (static_cast<double>(largest_a) * static_cast<double>(largest_b) > 0x1p24) {  // 16 bits by 16: not one product is exact in float32
+        for (std::int64_t i = 0; i < m; ++i)
+            for (std::int64_t l = 0; l < k; ++l) {
+                const auto left = static_cast<std::int64_t>(a[i * k + l]);
+                for (std::int64_t j = 0; j < n; ++j)
+                    c[i * n + j] = static_cast<std::int32_t>(static_cast<std::uint32_t>(c[i * n + j]) + static_cast<std::uint32_t>(left * static_cast<std::int64_t>(b[l * n + j])));
+            }
+        return;
+    }
     const auto step = std::max<std::int64_t>(1, static_cast<std::int64_t>(0x1p24 / (static_cast<double>(largest_a) * static_cast<double>(largest_b))));
     matrix_view<float> sum(piece, m, n, Eigen::OuterStride<>(n));
     for (std::int64_t from = 0; from < k; from += step) {

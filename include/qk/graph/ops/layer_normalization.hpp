@@ -114,6 +114,7 @@ namespace detail {
 /// input + skip (+ bias), normalized over the last axis. Inputs: input, skip, gamma, [beta,] bias. Output 3 is the sum.
 inline void skip_layer_normalization(op_context& call, bool simplified) {
     const tensor& x = call.input(0);
+    if (x.rank() == 0) call.fail("the input is a scalar: it has no axis to normalize over");
     const tensor sum_bias = optional_input(call, simplified ? 3 : 4);
     tensor sum = call.scratch(data_type::float32, x.shape());
     const tensor a = input_as<float>(call, 0), b = input_as<float>(call, 1);

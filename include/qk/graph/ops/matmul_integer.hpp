@@ -72,6 +72,8 @@ inline void check_lines(const op_context& call, const tensor& values, std::int64
 
 /// int32 sums of (a - a_zero) * (b - b_zero). Zero points: one, or one for each row of a and each column of b.
 inline tensor integer_matmul(op_context& call, const tensor& a, const tensor& a_zero, const tensor& b, const tensor& b_zero, const matmul_shapes& s) {
+    check_codes(call, a);
+    check_codes(call, b);
     detail::check_lines(call, a_zero, s.m, "the zero point of A");
     detail::check_lines(call, b_zero, s.n, "the zero point of B");
     const auto m = static_cast<std::size_t>(s.m), n = static_cast<std::size_t>(s.n), k = static_cast<std::size_t>(s.k);
@@ -102,7 +104,8 @@ inline tensor integer_matmul(op_context& call, const tensor& a, const tensor& a_
 
 inline void run_matmul_integer(op_context& call) {
     const matmul_shapes s(call, call.input(0).shape(), call.input(1).shape());
-    call.set_output(0, integer_matmul(call, call.input(0), optional_as<float>(call, 2), call.input(1), optional_as<float>(call, 3), s));
+    const tensor &a = call.input(0), &b = call.input(1);
+    call.set_output(0, integer_matmul(call, a, zero_point_of(call, 2, a), b, zero_point_of(call, 3, b), s));
 }
 
 /// y = saturate(round(sum * (a_scale * b_scale / y_scale)) + y_zero_point); scales per tensor, per row of a, per column of b.
@@ -110,7 +113,7 @@ inline void run_qlinear_matmul(op_context& call) {
     const tensor& a = call.input(0);
     const tensor& b = call.input(3);
     const matmul_shapes s(call, a.shape(), b.shape());
-    const tensor sums = integer_matmul(call, a, optional_as<float>(call, 2), b, optional_as<float>(call, 5), s);
+    const tensor sums = integer_matmul(call, a, zero_point_of(call, 2, a), b, zero_point_of(call, 5, b), s);
     const tensor a_scale = input_as<float>(call, 1), b_scale = input_as<float>(call, 4), y_scale = input_as<float>(call, 6);
     detail::check_lines(call, a_scale, s.m, "the scale of A");
     detail::check_lines(call, b_scale, s.n, "the scale of B");

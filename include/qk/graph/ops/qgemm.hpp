@@ -46,7 +46,7 @@ inline void run_qgemm(op_context& call) {
     const tensor a = node.get_int("transA", 0) != 0 ? detail::transposed_codes(call, call.input(0)) : call.input(0);
     const tensor b = node.get_int("transB", 0) != 0 ? detail::transposed_codes(call, call.input(3)) : call.input(3);
     const matmul_shapes s(call, a.shape(), b.shape());
-    tensor sums = integer_matmul(call, a, optional_as<float>(call, 2), b, optional_as<float>(call, 5), s);
+    tensor sums = integer_matmul(call, a, zero_point_of(call, 2, a), b, zero_point_of(call, 5, b), s);
     const auto m = static_cast<std::size_t>(s.m), n = static_cast<std::size_t>(s.n);
     if (call.has_input(6)) {
         const tensor c = input_as<std::int64_t>(call, 6);
@@ -79,7 +79,8 @@ inline void run_qgemm(op_context& call) {
 /// A, B, a_scale, b_scale, a_zero, b_zero, bias.
 inline void run_matmul_integer_to_float(op_context& call) {
     const matmul_shapes s(call, call.input(0).shape(), call.input(1).shape());
-    const tensor sums = integer_matmul(call, call.input(0), optional_as<float>(call, 4), call.input(1), optional_as<float>(call, 5), s);
+    const tensor &a = call.input(0), &b = call.input(1);
+    const tensor sums = integer_matmul(call, a, zero_point_of(call, 4, a), b, zero_point_of(call, 5, b), s);
     call.set_output(0, detail::scaled_sums(call, sums, optional_scalar(call, 2), input_as<float>(call, 3), optional_as<float>(call, 6)));
 }
 
@@ -90,7 +91,7 @@ inline void run_dynamic_quantize_matmul(op_context& call) {
     op_context inner = call.with(std::span(&a, 1), quantized);
     run_dynamic_quantize_linear(inner);
     const matmul_shapes s(call, a.shape(), call.input(1).shape());
-    const tensor sums = integer_matmul(call, quantized[0], convert_to<float>(call, quantized[2]), call.input(1), optional_as<float>(call, 3), s);
+    const tensor sums = integer_matmul(call, quantized[0], convert_to<float>(call, quantized[2]), call.input(1), zero_point_of(call, 3, call.input(1)), s);
     call.set_output(0, detail::scaled_sums(call, sums, quantized[1].as<float>()[0], input_as<float>(call, 2), optional_as<float>(call, 4)));
 }
 

@@ -2,6 +2,7 @@
 // DFT, STFT, window functions and MelWeightMatrix; all computed in double.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <complex>
 #include <numbers>
@@ -19,11 +20,14 @@ inline void output_as(op_context& call, data_type type, const dims& shape, const
     call.set_output(0, is_narrow_float(type) ? narrowed(call, y, type) : y);
 }
 
+/// An error that names the node, before vectors of so many doubles take the memory.
+inline void expect_room(op_context& call, const dims& doubles) { static_cast<void>(call.scratch(data_type::float64, doubles)); }
+
 /// a0 - a1 cos(2 pi n / N) + a2 cos(4 pi n / N), N the size (periodic) or one less.
 inline void cosine_window(op_context& call, double a0, double a1, double a2) {
     const std::int64_t size = scalar_value<std::int64_t>(call, call.input(0));
     const bool periodic = call.node().get_int("periodic", 1) != 0;
-    element_count(dims{size});  // refuses negative and absurd sizes
+    expect_room(call, {size});
     const double period = static_cast<double>(periodic ? size : size - 1);
     std::vector<double> w(static_cast<std::size_t>(size));
     for (std::size_t n = 0; n < w.size(); ++n) {
@@ -38,7 +42,26 @@ inline void blackman_window(op_context& call) { cosine_window(call, 0.42, 0.5, 0
 
 using complex_row = std::vector<std::complex<double>>;
 
-/// Sum of x[j] e^(sign 2 pi i j k / n): even lengths are halved, odd ones summed directly.
+inline complex_row fourier(const complex_row& x, double sign);
+
+/// An odd length as a convolution, whose length is a power of two (Bluestein 1970): j k = (j^2 + k^2 - (k - j)^2) / 2.
+inline complex_row fourier_odd(const complex_row& x, double sign) {
+    const std::size_t n = x.size(), m = std::bit_ceil(2 * n);
+    complex_row chirp(n), a(m), b(m);
+    for (std::size_t k = 0; k < n; ++k)  // k^2 modulo 2n, so that large angles stay exact
+        chirp[k] = std::polar(1.0, sign * std::numbers::pi * static_cast<double>(k * k % (2 * n)) / static_cast<double>(n));
+    for (std::size_t k = 0; k < n; ++k) a[k] = x[k] * chirp[k];
+    for (std::size_t k = 0; k < n; ++k) b[k] = b[(m - k) % m] = std::conj(chirp[k]);
+    a = fourier(a, -1);
+    b = fourier(b, -1);
+    for (std::size_t k = 0; k < m; ++k) a[k] *= b[k];
+    a = fourier(a, 1);
+    complex_row y(n);
+    for (std::size_t k = 0; k < n; ++k) y[k] = a[k] / static_cast<double>(m) * chirp[k];
+    return y;
+}
+
+/// Sum of x[j] e^(sign 2 pi i j k / n): even lengths are halved, short odd ones summed directly.
 inline complex_row fourier(const complex_row& x, double sign) {
     const std::size_t n = x.size();
     if (n <= 1) return x;
@@ -54,6 +77,8 @@ inline complex_row fourier(const complex_row& x, double sign) {
             y[k] = even[k] + t;
             y[k + n / 2] = even[k] - t;
         }
+    } else if (n > 100) {
+        return fourier_odd(x, sign);
     } else {
         for (std::size_t k = 0; k < n; ++k)
             for (std::size_t j = 0; j < n; ++j) y[k] += x[j] * turn(j * k % n);
@@ -80,7 +105,7 @@ inline void dft(op_context& call) {
     const bool inverse = call.node().get_int("inverse", 0) != 0, onesided = call.node().get_int("onesided", 0) != 0;
     const std::int64_t wanted = call.has_input(1) ? scalar_value<std::int64_t>(call, call.input(1)) : onesided && inverse ? 2 * (x.dim(axis) - 1) : x.dim(axis);
     if (wanted < 1) call.fail("dft_length is not positive");
-    element_count(dims{wanted});
+    expect_room(call, {wanted, 16});
     const auto n = static_cast<std::size_t>(wanted);
     const auto parts = static_cast<std::size_t>(x.shape().back());
     const axis_split s = split_at(x.shape(), axis);
@@ -89,6 +114,7 @@ inline void dft(op_context& call) {
     dims shape = x.shape();
     shape[axis] = static_cast<std::int64_t>(out_length);
     shape.back() = static_cast<std::int64_t>(out_parts);
+    expect_room(call, shape);
     std::vector<double> to(element_count(shape));
     for (std::size_t o = 0; o < s.outer; ++o)
         for (std::size_t j = 0; j < inner; ++j) {
@@ -128,6 +154,7 @@ inline void stft(op_context& call) {
     if (parts < 1 || parts > 2) call.fail("the last axis must be of length 1 or 2");
     const std::size_t bins = call.node().get_int("onesided", 1) != 0 ? n / 2 + 1 : n;
     const auto from = as_doubles(call, x);
+    expect_room(call, {x.dim(0), static_cast<std::int64_t>(frames), static_cast<std::int64_t>(bins), 2});
     std::vector<double> to;
     for (std::size_t b = 0; b < batches; ++b)
         for (std::size_t f = 0; f < frames; ++f) {
@@ -148,6 +175,7 @@ inline void mel_weight_matrix(op_context& call) {
     const double rate = scalar_value<double>(call, call.input(2)), lower = scalar_value<double>(call, call.input(3)), upper = scalar_value<double>(call, call.input(4));
     if (mel_bins < 1 || length < 1 || !(rate > 0)) call.fail("the numbers of bins and the sample rate must be positive");
     const std::int64_t bins = length / 2 + 1;
+    expect_room(call, {bins, mel_bins});
     std::vector<double> w(element_count(dims{bins, mel_bins}));
     const auto mel = [](double f) { return 2595 * std::log10(1 + f / 700); };
     const double low = mel(lower), width = (mel(upper) - low) / static_cast<double>(mel_bins + 2);

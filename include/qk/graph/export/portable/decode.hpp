@@ -80,7 +80,7 @@ inline operand elements_of(function_builder& f, const format& of, int width, con
             steps.push_back(infinite ? std::numeric_limits<float>::infinity() : static_cast<float>(power_of_two(std::max(e, 1) - g->bias - g->mantissa_bits)));
             hidden.push_back(e == 0 ? 0.0f : static_cast<float>(power_of_two(g->mantissa_bits)));
         }
-        const auto table = [&](const std::vector<float>& t) { return f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(t.size())}, t), "table"), field}); };
+        const auto table = [&, field = field](const std::vector<float>& t) { return f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(t.size())}, t), "table"), field}); };
         n = a.mul(a.add(f.cast(mantissa, data_type::float32), table(hidden)), table(steps));
     }
     return a.mul(n, a.sub(a.c(1), a.mul(f.cast(sign, data_type::float32), 2)));
