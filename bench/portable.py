@@ -69,8 +69,9 @@ def network(name, formats, folder):
     if spec["prepare"]:
         x = np.ascontiguousarray(spec["prepare"](x).transpose(0, 3, 1, 2))
     every_tenth = x[::10]
-    x = x[: options.samples]
-    labels = np.load(os.path.join(options.shared, "data", spec["labels"]))[: len(x)] if spec["labels"] else None
+    every = max(1, len(x) // options.samples)
+    x = x[::every][: options.samples]
+    labels = np.load(os.path.join(options.shared, "data", spec["labels"]))[::every][: len(x)] if spec["labels"] else None
     data, calibration, plan, exported = (os.path.join(folder, n) for n in ("x.npy", "calibration.npy", "plan.json", "quantized.onnx"))
     np.save(data, x)
     np.save(calibration, every_tenth)
