@@ -94,7 +94,7 @@ def turn_by_turn(paths, x, seconds):
         s.run(None, {name: x[:1]})
     start, i = time.perf_counter(), 0
     while time.perf_counter() - start < seconds or i < 10:
-        for t, (s, name) in zip(times, sessions):
+        for t, (s, name) in list(zip(times, sessions))[::1 if i % 2 == 0 else -1]:
             began = time.perf_counter()
             s.run(None, {name: x[i % len(x):i % len(x) + 1]})
             t.append(time.perf_counter() - began)
