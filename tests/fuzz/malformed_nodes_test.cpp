@@ -140,6 +140,10 @@ TEST_CASE("integers from floats that no integer holds") {
     const auto lowest = std::numeric_limits<std::int64_t>::min();
     CHECK(call_op("Pow", 15, {values<std::int64_t>({1}, {-2}), scalar(0.5f)})[0].as<std::int64_t>()[0] == lowest);
     CHECK(call_op("Pow", 15, {values<std::int64_t>({1}, {2}), scalar(infinity)})[0].as<std::int64_t>()[0] == std::numeric_limits<std::int64_t>::max());
+    const tensor bytes = values<std::int8_t>({2}, {-100, 100});
+    CHECK(call_op("Clip", 6, {bytes})[0].as<std::int8_t>()[1] == 100);
+    CHECK(call_op("Clip", 6, {bytes}, {{"min", -5.5f}, {"max", 1e30f}})[0].as<std::int8_t>()[0] == -5);
+    CHECK(call_op("Clip", 6, {bytes}, {{"max", nan}})[0].as<std::int8_t>()[0] == -128);
     CHECK(call_op("ReduceLogSum", 18, {values<std::int64_t>({1}, {0})})[0].as<std::int64_t>()[0] == lowest);
     CHECK(call_op("ReduceL2", 18, {values<std::int64_t>({1}, {lowest})})[0].size() == 1);
     CHECK(says(sentence("MaxRoiPool", 1, {floats({1, 1, 4, 4}), values<float>({1, 5}, {1e30f, 0, 0, 1, 1})}, {{"pooled_shape", ints{1, 1}}, {"spatial_scale", 0.0f}}), "finite"));

@@ -62,7 +62,7 @@ inline int least_inputs(const onnx::NodeProto& n) {
     const std::string& op = n.op_type();
     if (op.ends_with("QuantizeLinear") && op != "DynamicQuantizeLinear") return 2;  // of any domain
     if (!n.domain().empty()) return 0;
-    for (const char* none : {"Constant", "RandomNormal", "RandomUniform", "Loop", "Optional", "SequenceEmpty"})
+    for (const char* none : {"Constant", "RandomNormal", "RandomUniform", "Loop", "Optional", "OptionalHasElement", "SequenceEmpty"})
         if (op == none) return 0;
     for (const char* two : {"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "And", "Or", "Xor", "Equal", "Greater", "Less"})
         if (op == two) return 2;

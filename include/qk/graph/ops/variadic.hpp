@@ -47,8 +47,15 @@ inline void clip(op_context& call) {
         T low = std::numeric_limits<T>::lowest(), high = std::numeric_limits<T>::max();
         if constexpr (std::numeric_limits<T>::has_infinity) low = -std::numeric_limits<T>::infinity(), high = -low;
         if (call.node().version() < 11) {
-            low = static_cast<T>(call.node().get_float("min", std::numeric_limits<float>::lowest()));
-            high = static_cast<T>(call.node().get_float("max", std::numeric_limits<float>::max()));
+            const auto bound = [&](const char* name, T otherwise) -> T {
+                if (!call.node().has(name)) return otherwise;
+                const float v = call.node().get_float(name, 0);
+                if constexpr (std::is_floating_point_v<T>) return static_cast<T>(v);
+                else return v >= static_cast<float>(high) ? high : v > static_cast<float>(low) ? static_cast<T>(v) : low;  // low and high: still T's own
+            };
+            const T least = bound("min", std::is_floating_point_v<T> ? static_cast<T>(std::numeric_limits<float>::lowest()) : low);
+            high = bound("max", std::is_floating_point_v<T> ? static_cast<T>(std::numeric_limits<float>::max()) : high);
+            low = least;
         }
         if (call.has_input(1)) low = scalar_value<T>(call, call.input(1));
         if (call.has_input(2)) high = scalar_value<T>(call, call.input(2));
