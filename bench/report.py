@@ -17,7 +17,8 @@ SIZES = [("256 KiB", 262144), ("8 MiB", 8388608), ("256 MiB", 268435456)]
 def medians(path):
     """{name: bytes per second}, the median over repetitions."""
     rates = defaultdict(list)
-    for b in json.load(open(path))["benchmarks"]:
+    # In the order of registration, which random interleaving shuffles.
+    for b in sorted(json.load(open(path))["benchmarks"], key=lambda b: b.get("family_index", 0)):
         if b.get("run_type", "iteration") == "iteration" and "bytes_per_second" in b:
             rates[b["name"].split("/repeats")[0]].append(b["bytes_per_second"])
     return {name: statistics.median(v) for name, v in rates.items()}
@@ -30,7 +31,7 @@ def table(kernels, peers):
     kinds = ["fake_quantize", "fake_quantize_axis", "encode", "decode"]
     lines.append("| format | " + " | ".join(f"{kind} {label}" for kind in kinds for label, _ in SIZES) + " | best peer, 8 MiB |")
     lines.append("|---|" + "---|" * (len(kinds) * len(SIZES) + 1))
-    formats = list(dict.fromkeys(name.split("/")[1] for name in kernels if name.startswith("fake_quantize/")))
+    formats = list(dict.fromkeys(name.split("/")[1] for name in kernels if name.startswith("fake_quantize/")))  # the catalogue's order
     for f in formats:
         cells = []
         for kind in kinds:
