@@ -5,6 +5,7 @@
 // Blocks come as [..., block, inner], microexponents as [..., sub-blocks, sub-block, inner].
 #pragma once
 
+#include <algorithm>
 #include <limits>
 
 #include "qk/formats/format.hpp"
@@ -20,8 +21,8 @@ class surveyed_blocks {
     surveyed_blocks(function_builder& f, const operand& x, block_specials rule) : f_(f), a_(f, data_type::float32), x_(x) {
         const operand every = a_.abs(x);
         // A sum of magnitudes is NaN if one of them is; of a maximum that is not certain.
-        const operand sum = rule == block_specials::pass_through ? "" : f.reduce("ReduceSum", every, -2);
-        const operand most = rule == block_specials::pass_through ? "" : f.reduce("ReduceMax", every, -2);
+        const operand sum = rule == block_specials::pass_through ? "" : f.reduce("ReduceSum", every, {-2});
+        const operand most = rule == block_specials::pass_through ? "" : f.reduce("ReduceMax", every, {-2});
         if (rule == block_specials::block_nan) {
             amax_ = most;
             const operand worst = a_.where(a_.is_nan(sum), sum, most);
@@ -31,7 +32,7 @@ class surveyed_blocks {
         const operand infinity = a_.c(std::numeric_limits<double>::infinity());
         passes_ = a_.is_nan(a_.sub(x, x));
         x_ = a_.where(passes_, a_.c(0), x);
-        amax_ = f.reduce("ReduceMax", a_.abs(x_), -2);
+        amax_ = f.reduce("ReduceMax", a_.abs(x_), {-2});
         passed_ = x;
         if (rule == block_specials::nan_only) {
             poison_ = a_.where(a_.is_nan(sum), sum, a_.c(0));
@@ -69,6 +70,11 @@ class surveyed_blocks {
 /// The largest power of two in amax (float32), in float64.
 inline operand top_power(function_builder& f, const operand& amax) { return arithmetic(f, data_type::float64).power_below(f.cast(amax, data_type::float64), 1); }
 
+/// 1 for blocks of zeros, whose results do not depend on a scale: the smallest one is subnormal, and slow to multiply with.
+inline operand unless_zero(function_builder& f, const operand& amax, const operand& scale) {
+    return f.op("Where", {f.op("Equal", {amax, f.number(0, data_type::float32)}), f.number(1, data_type::float64), scale});
+}
+
 /// The power-of-two scale of MX blocks, in float64: qk::reference::scale_exponent.
 inline operand block_scale(function_builder& f, const microscaling& format, const operand& amax, const semantics& how) {
     const arithmetic d(f, data_type::float64);
@@ -90,8 +96,7 @@ inline operand block_scale(function_builder& f, const microscaling& format, cons
             break;
         }
     }
-    if (how.clamp_mx_scale) return d.min(d.max(scale, 0x1p-127), 0x1p127);
-    return d.where(d.equal(exact, d.c(0)), d.c(0x1p-127), scale);
+    return unless_zero(f, amax, how.clamp_mx_scale ? d.min(d.max(scale, 0x1p-127), 0x1p127) : scale);
 }
 
 inline operand fake_quantize(function_builder& f, const microscaling& format, const operand& x, const semantics& how) {
@@ -129,7 +134,7 @@ inline operand fake_quantize(function_builder& f, const block_float& format, con
     const double lowest_power = power_of_two(-reference::exponent_bias(format));
     const double highest_power = power_of_two(reference::largest_exponent_code(format) - reference::exponent_bias(format));
     // An exponent field of 0 stands for 2^-127, whatever the subnormal.
-    operand top = d.min(d.max(d.max(top_power(f, b.amax()), 0x1p-127), lowest_power), highest_power);
+    operand top = unless_zero(f, b.amax(), d.min(d.max(top_power(f, b.amax()), std::max(0x1p-127, lowest_power)), highest_power));
     const auto step_of = [&](const operand& power) {
         const operand step = d.mul(power, power_of_two(1 - format.mantissa_bits));
         return wide ? step : f.cast(step, data_type::float32);
@@ -142,8 +147,8 @@ inline operand fake_quantize(function_builder& f, const block_float& format, con
             const operand lowest = d.where(d.less(power, d.c(0x1p127)), d.c(-highest - 1), d.c(-highest));
             return wide ? lowest : f.cast(lowest, data_type::float32);
         };
-        const operand above = a.less(a.c(highest), f.reduce("ReduceMax", element, -2));
-        const operand below = a.less(f.reduce("ReduceMin", element, -2), lowest_of(top));
+        const operand above = a.less(a.c(highest), f.reduce("ReduceMax", element, {-2}));
+        const operand below = a.less(f.reduce("ReduceMin", element, {-2}), lowest_of(top));
         const operand can = d.less(top, d.c(highest_power));
         top = d.where(d.both(can, d.either(above, below)), d.mul(top, 2), top);
         step = step_of(top);
@@ -161,11 +166,10 @@ inline operand fake_quantize(function_builder& f, const block_float& format, con
 inline operand fake_quantize(function_builder& f, const microexponent& format, const operand& x, const semantics& how) {
     const arithmetic d(f, data_type::float64), a(f, data_type::float32);
     const operand magnitude = a.abs(x);
-    const auto block = [&](const char* type, const operand& v) { return f.reduce(type, f.reduce(type, v, -2), -3); };
-    const operand sum = block("ReduceSum", magnitude), pair_amax = f.reduce("ReduceMax", magnitude, -2), amax = f.reduce("ReduceMax", pair_amax, -3);
+    const operand sum = f.reduce("ReduceSum", magnitude, {-3, -2}), pair_amax = f.reduce("ReduceMax", magnitude, {-2}), amax = f.reduce("ReduceMax", pair_amax, {-3});
     const operand worst = a.where(a.is_nan(sum), sum, amax), poison = a.sub(worst, worst);
     // Exponent fields, as powers of two; field 0 is 2^-127.
-    const operand pair = d.max(top_power(f, pair_amax), 0x1p-127), top = d.max(top_power(f, amax), 0x1p-127);
+    const operand pair = d.max(top_power(f, pair_amax), 0x1p-127), top = unless_zero(f, amax, d.max(top_power(f, amax), 0x1p-127));
     const operand shifted = f.op("Max", {pair, d.mul(top, power_of_two(-((1 << format.shift_bits) - 1)))});
     const operand step64 = d.mul(shifted, power_of_two(1 - format.mantissa_bits)), step = f.cast(step64, data_type::float32);
     const double largest = power_of_two(format.mantissa_bits) - 1;
@@ -182,7 +186,7 @@ inline operand fake_quantize(function_builder& f, const nvfloat& format, const o
     const surveyed_blocks b(f, x, how.mx_specials);
     if (tensor_scale.empty()) {
         const operand all = f.op("Reshape", {x, f.integers({-1})}), finite = a.where(a.less(a.abs(all), a.c(std::numeric_limits<double>::infinity())), all, a.c(0));
-        const operand amax = f.op("Reshape", {f.reduce("ReduceMax", a.abs(finite), 0), f.integers({1})});
+        const operand amax = f.op("Reshape", {f.reduce("ReduceMax", a.abs(finite), {0}), f.integers({1})});
         tensor_scale = a.div(amax, a.c(max_value(format.element) * max_value(format.scale)));
     }
     const operand none = a.equal(tensor_scale, a.c(0));

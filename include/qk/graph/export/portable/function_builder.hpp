@@ -45,11 +45,11 @@ class function_builder {
         set_attribute(n, "to", static_cast<std::int64_t>(to));
         return n.output(0);
     }
-    /// Reduces one axis, which stays with length 1. The axis became an input in opset 18, that of ReduceSum in 13.
-    operand reduce(const std::string& type, const operand& x, std::int64_t axis) {
+    /// Reduces axes, which stay with length 1. They became an input in opset 18, those of ReduceSum in 13.
+    operand reduce(const std::string& type, const operand& x, const std::vector<std::int64_t>& axes) {
         const bool as_input = opset_ >= (type == "ReduceSum" ? 13 : 18);
-        onnx::NodeProto& n = add(type, as_input ? std::vector<operand>{x, integers({axis})} : std::vector<operand>{x}, type);
-        if (!as_input) set_attribute(n, "axes", std::vector<std::int64_t>{axis});
+        onnx::NodeProto& n = add(type, as_input ? std::vector<operand>{x, integers(axes)} : std::vector<operand>{x}, type);
+        if (!as_input) set_attribute(n, "axes", axes);
         set_attribute(n, "keepdims", std::int64_t{1});
         return n.output(0);
     }

@@ -21,7 +21,7 @@ template <class Core> operand in_blocks(function_builder& f, const operand& x, b
     const std::int64_t end = std::numeric_limits<std::int64_t>::max();
     const operand length = f.op("Gather", {shape, f.integers_of_call("axis")}, "length");
     const operand behind = slice(shape, f.integers_of_call("after"), f.integers({end}), 0);
-    const operand inner = f.reduce("ReduceProd", f.concat({f.integers({1}), behind}), 0);
+    const operand inner = f.reduce("ReduceProd", f.concat({f.integers({1}), behind}), {0});
     const operand count = f.op("Div", {f.op("Add", {length, f.integers({block - 1})}), f.integers({block})}, "blocks");
     const operand padded = f.op("Mul", {count, f.integers({block})}, "padded");
     const auto pad = [&](const operand& v, const operand& by) { return f.op("Pad", {v, f.concat({f.integers({0, 0, 0, 0}), by, f.integers({0})})}); };
