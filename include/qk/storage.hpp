@@ -2,6 +2,8 @@
 // Sixteen-bit floats as memory: tensors may lie as float, float16 or bfloat16; arithmetic is always float32.
 #pragma once
 
+#include "qk/inline.hpp"
+
 #include <bit>
 #include <concepts>
 #include <cstddef>
@@ -54,7 +56,7 @@ constexpr bfloat16 narrow<bfloat16>(float v) {
     return {static_cast<std::uint16_t>((u >> 16 & 0x8000u) | rounded)};
 }
 template <>
-constexpr float16 narrow<float16>(float v) {
+QK_INLINE constexpr float16 narrow<float16>(float v) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(v), a = u & 0x7fffffffu;
     std::uint32_t h = 0;
     if (a > 0x7f800000u) {

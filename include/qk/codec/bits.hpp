@@ -2,6 +2,8 @@
 // Codes of 1 to 32 bits in and out of a plane (layout.hpp): one rule for every width, with straight loops for the widths that matter.
 #pragma once
 
+#include "qk/inline.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -14,17 +16,8 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__GNUC__)
-#define QK_INLINE inline __attribute__((always_inline))
-#define QK_INLINE_CALL __attribute__((always_inline))
-#else
-#define QK_INLINE inline
-#define QK_INLINE_CALL
-#endif
-
 namespace qk::detail {
 
-// QK_INLINE: no symbol of its own, so that files compiled for different instruction sets may be linked together.
 static_assert(std::endian::native == std::endian::little, "planes are little endian, and so are the machines qk is written for");
 
 QK_INLINE constexpr std::uint32_t low_bits(int n) { return n >= 32 ? 0xffffffffu : (std::uint32_t{1} << n) - 1; }

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "qk/formats/format.hpp"
+#include "qk/inline.hpp"
 
 namespace qk {
 
@@ -56,7 +57,7 @@ constexpr std::uint32_t nan_code(floating f, bool negative = false) {
 }
 
 /// Code of a value that the format holds (what fake_quantize returns without a scale). Of any other value: nothing useful.
-constexpr std::uint32_t code_of(floating f, float value) {
+QK_INLINE constexpr std::uint32_t code_of(floating f, float value) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
     if (f == fp32) return u;
     const bool negative = u >> 31 != 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qk/formats/floating.hpp"
+#include "qk/inline.hpp"
 #include "qk/kernels/round.hpp"
 #include "qk/semantics.hpp"
 
@@ -34,7 +35,7 @@ constexpr bool saturates(floating f, overflow_rule rule) {
 
 constexpr std::int32_t float_bits(double v) { return std::bit_cast<std::int32_t>(static_cast<float>(v)); }
 
-constexpr floating_rules rules_of(floating f, const semantics& how) {
+QK_INLINE constexpr floating_rules rules_of(floating f, const semantics& how) {
     floating_rules r;
     r.mantissa_bits = f.mantissa_bits;
     r.least_step = min_exponent(f) - f.mantissa_bits + step_bias;

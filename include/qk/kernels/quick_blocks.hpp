@@ -62,8 +62,11 @@ struct quick_block {
     }
 
     bool usable() const noexcept { return highest != no_value; }
-    /// Leaves out the blocks whose steps, or what they are counted by, are not normal numbers.
-    void raise_lowest() noexcept { lowest += (28 + mantissa_bits) << 23; }
+    /// Leaves out the blocks whose steps, or what they are counted by, are not normal numbers. Formats of few exponents may have no others.
+    void raise_lowest() noexcept {
+        lowest += (28 + mantissa_bits) << 23;
+        if (lowest > highest) highest = no_value;
+    }
 
     /// From the largest magnitude of each block. With sub-blocks `base` holds the exponent that those are held to. False: the
     /// complete form is wanted, because some block lies outside what this one serves.

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// QK_INLINE: no symbol of its own, so that files compiled for different instruction sets may be linked together (tests/core/dispatch_symbols.cmake).
+#pragma once
+
+#if defined(__GNUC__)
+#define QK_INLINE inline __attribute__((always_inline))
+#define QK_INLINE_CALL __attribute__((always_inline))
+#else
+#define QK_INLINE inline
+#define QK_INLINE_CALL
+#endif
