@@ -81,7 +81,7 @@ TEST_CASE("every format, data and rounding; blocks along rows and along the midd
         std::size_t compared = 0, mismatches = 0;
         for (int kind = 0; kind < static_cast<int>(data::count); ++kind) {
             for (const test_semantics& s : all_roundings({"ocp", semantics::ocp})) {
-                for (const along_axis axis : {along_axis{}, along_axis{3, 77, 1}, along_axis{2, 37, 21}}) {
+                for (const along_axis axis : {along_axis{}, along_axis{3, 77, 1}, along_axis{2, 37, 21}, along_axis{2, 384, 1}}) {  // the last: whole blocks
                     const std::size_t count = axis.inner == 0 ? 1031 : axis.outer * axis.length * axis.inner;
                     const std::vector<float> x = make_inputs(data(kind), count, 5 + axis.inner);
                     mismatches += compare(f, x, axis, scale_of(f.format), s, name_of(data(kind)));
@@ -99,9 +99,11 @@ TEST_CASE("every format under every semantics") {
         for (const test_semantics& base : all_semantics()) {
             for (const test_semantics& s : all_roundings(base)) {
                 for (data kind : {data::special, data::subnormal, data::sparse, data::any_bits}) {
-                    const std::vector<float> x = make_inputs(kind, 331, 21);
-                    mismatches += compare(f, x, along_axis{}, scale_of(f.format), s, name_of(kind));
-                    compared += x.size();
+                    for (const std::size_t count : {331u, 384u}) {  // ragged, and whole blocks
+                        const std::vector<float> x = make_inputs(kind, count, 21);
+                        mismatches += compare(f, x, along_axis{}, scale_of(f.format), s, name_of(kind));
+                        compared += x.size();
+                    }
                 }
             }
         }
