@@ -14,6 +14,7 @@
 #include "qk/graph/export.hpp"
 #include "qk/graph/format_text.hpp"
 #include "qk/graph/npy.hpp"
+#include "qk/graph/plan_json.hpp"
 #include "qk/graph/quantize.hpp"
 #include "qk/graph/recover.hpp"
 #include "small_graph.hpp"
@@ -130,11 +131,85 @@ TEST_CASE("a reader of its own, and a model without quantizers") {
     CHECK_THROWS_WITH_AS(recover_plan(m), doctest::Contains("has no quantizers to recover a plan from"), error);
     const precision_plan eight = quantize(m, precision_requests().set_default("uint8", "int8"), seen).plan;
     CHECK_THROWS_WITH_AS(recover_plan(export_model(m, eight, {.style = export_style::qoperator}).exported), doctest::Contains("integer operators"), error);
+    // A function of the same domain that says nothing of a quantizer stays, and is told.
     const precision_plan blocks = quantize(m, precision_requests().set_default("uint8", "int8").set_precision("fc", "mxfp4"), seen).plan;
-    const recovered_plan half = recover_plan(export_model(m, blocks, {.style = export_style::portable}).exported);
+    model silent = export_model(m, blocks, {.style = export_style::portable}).exported;
+    for (auto& n : *silent.graph().mutable_node())
+        if (n.domain() == "qk") n.clear_doc_string();
+    const recovered_plan half = recover_plan(silent);
     REQUIRE(half.notes.size() == 1);
-    CHECK(half.notes[0].find("functions of style portable") != std::string::npos);
+    CHECK(half.notes[0].find("calls of functions stay in the model") != std::string::npos);
     CHECK(half.plan.tensors.contains("w1"));
+}
+
+TEST_CASE("a plan survives style portable, semantics and all") {
+    small_graph g;
+    g.input("x", {2, 8, 6, 6}).output("y", {2, 40}).output("a", {2, 8, 6, 6});
+    g.constant("w1", {8, 8, 3, 3}, 0.3f).constant("b1", {8}).constant("w2", {8, 8, 1, 1}).constant("w3", {8, 1, 9, 9}, 0.2f).constant("fc", {40, 8}).constant("fcb", {40}).constant("m", {40, 40}, 0.4f);
+    small_graph::set(g.node("Conv", "conv1", {"x", "w1", "b1"}, "c1"), "pads", {1, 1, 1, 1});
+    g.node("Relu", "relu1", {"c1"}, "r1");
+    auto& depthwise = g.node("Conv", "conv3", {"r1", "w3"}, "c3");
+    small_graph::set(depthwise, "group", 8);
+    small_graph::set(depthwise, "pads", {4, 4, 4, 4});
+    g.node("Conv", "conv2", {"c3", "w2"}, "c2");
+    g.node("Add", "add", {"c2", "r1"}, "a");
+    g.node("GlobalAveragePool", "gap", {"a"}, "g");
+    g.node("Flatten", "flat", {"g"}, "f");
+    small_graph::set(g.node("Gemm", "fc", {"f", "fc", "fcb"}, "h"), "transB", 1);
+    g.node("MatMul", "last", {"h", "m"}, "y");
+    const model m = g.build();
+    const calibration seen = calibrate(m, {{"x", values()}}, {.threads = 1});
+    const auto half_away = [](qk::semantics s) {
+        s.rounding = qk::rounding::half_away;
+        return s;
+    };
+    struct row {
+        const char *activation, *weight;
+        bool per_channel = false;
+        qk::semantics semantics = {};
+        approach how = approach::static_ranges;
+        std::optional<int> block = {};
+    };
+    for (const row& r : {row{"mxfp8_e4m3", "mxfp4"}, row{"mx6", "mx9"}, row{"bfp16", "bfp:block=16,exponent=8,mantissa=4"}, row{"nvfp4", "nvfp4"}, row{"mxint8", "mxint8", false, qk::semantics::quark},
+                         row{"mxfp6_e2m3", "mxfp6_e3m2", false, qk::semantics::nvidia}, row{"bfp16", "bfp16", false, half_away(qk::semantics::quark)}, row{"fp6_e2m3", "fp6_e3m2", true},
+                         row{"fp8_e4m3", "fp8_e5m2"}, row{"fp8_e4m3fn", "fp8_e4m3b11fnuz", false, {}, approach::static_ranges, 8}, row{"int2", "uint2", true}, row{"uint32", "int32", true}, row{"int32", "uint32"},
+                         row{"int8", "int8", true, qk::semantics::torch}, row{"uint8:symmetric", "int4", false, {}, approach::static_ranges, 8}, row{"int:bits=5", "int:bits=3", true},
+                         row{"int8", "int8", false, {}, approach::dynamic}, row{"uint8", "fp6_e3m2", false, {}, approach::dynamic}, row{"fp8_e5m2", "int8", false, {}, approach::dynamic},
+                         row{"bf16", "fp16", false, half_away({})}, row{"fp16", "mxfp4"}})
+        for (const weight_storage storage : {weight_storage::packed, weight_storage::floats}) {
+            INFO(std::string(r.activation) << " " << std::string(r.weight) << " " << (storage == weight_storage::packed ? "packed" : "float"));
+            precision a{.format = format_from(r.activation), .semantics = r.semantics}, w{.format = format_from(r.weight), .semantics = r.semantics};
+            w.block_size = r.block;
+            quantize_options options;
+            options.per_channel = r.per_channel, options.how = r.how;
+            const precision_plan plan = quantize(m, precision_requests().set_default(a, w), seen, options).plan;
+            const export_result written = export_model(m, plan, {.style = export_style::portable, .weights = storage});
+            const recovered_plan found = recover_plan(written.exported);
+            for (const std::string& n : found.notes) FAIL_CHECK(n);
+            const auto compared = [](precision_plan p) {
+                const auto one = [](quantizer& q) {
+                    const qk::semantics kept = q.semantics;
+                    q = plain(q), q.semantics = kept;
+                };
+                for (auto& [name, q] : p.tensors) one(q);
+                for (auto& [e, q] : p.edges) one(q);
+                return p;
+            };
+            CHECK(to_json(compared(found.plan)).dump(1) == to_json(compared(plan)).dump(1));
+            CHECK(found.plain.proto().functions_size() == 0);
+            REQUIRE(found.plain.graph().node_size() == m.graph().node_size());
+            for (const auto& n : m.graph().node()) CHECK(found.plain.node_index(n.name()) >= 0);
+            const auto before = evaluator(written.exported, {.threads = 1}).run({{"x", values()}}).outputs;
+            const auto after = evaluator(found.plain, {.threads = 1}).run({{"x", values()}}, found.plan).outputs;
+            for (const auto& [name, y] : before) CHECK(difference(y, after.at(name)) < 1e-5f);
+        }
+    // An activation whose blocks run over all axes but the first, and an output.
+    quantizer rows{.format = qk::mx6, .axis = 0, .flatten = true, .scale = {}, .zero_point = {}};
+    const precision_plan plan{.tensors = {{"r1", rows}, {"y", rows}}, .edges = {}};
+    const recovered_plan found = recover_plan(export_model(m, plan, {.style = export_style::portable}).exported);
+    CHECK(found.notes.empty());
+    CHECK(found.plan == plan);
+    CHECK(found.plain.graph().node_size() == m.graph().node_size());
 }
 
 TEST_CASE("models that AMD Quark exported compute the same under what was recovered") {

@@ -34,6 +34,12 @@ inline std::optional<qk::format> format_of_codes(data_type t) {
     }
 }
 
+/// Whether every code of `narrow` is one of `wide`: both integers, of one sign.
+inline bool holds_codes(const qk::format& wide, const qk::format& narrow) {
+    const integer *w = std::get_if<integer>(&wide), *n = std::get_if<integer>(&narrow);
+    return w && n && w->is_signed == n->is_signed && qmin(*w) <= qmin(*n) && qmax(*n) <= qmax(*w);
+}
+
 /// One code of an integer tensor.
 inline std::int64_t code_at(const tensor& t, std::size_t i) {
     switch (t.type()) {

@@ -14,6 +14,8 @@
 #include "qk/graph/edit.hpp"
 #include "qk/graph/quantize.hpp"
 #include "qk/graph/recover.hpp"
+#include "qk/graph/recover_amd.hpp"
+#include "qk/graph/recover_calls.hpp"
 #include "qk/graph/subgraphs.hpp"
 #include "qk/graph/try_run.hpp"
 
@@ -36,13 +38,16 @@ class plan_recovery {
     }
 
     recovered_plan run() {
+        called_ = called_constants(source_);
+        look_at_rounded_constants();
         for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i);
-        const auto calls = std::count_if(source_.graph().node().begin(), source_.graph().node().end(), [](const onnx::NodeProto& n) { return n.domain() == "qk"; });
+        int calls = 0;
+        for (int i = 0; i < source_.graph().node_size(); ++i) calls += source_.graph().node(i).domain() == function_domain && !owned_[static_cast<std::size_t>(i)];
         if (links_.empty())
-            throw error(source_.label() + " has no quantizers to recover a plan from: no QuantizeLinear and DequantizeLinear pairs, Cast pairs or com.amd.quark operators" +
+            throw error(source_.label() + " has no quantizers to recover a plan from: no QuantizeLinear and DequantizeLinear pairs, Cast pairs, calls of functions of style portable or com.amd.quark operators" +
                         (has_integer_operators() ? "; its layers are integer operators, export it as qdq instead" : "") +
-                        (calls > 0 ? "; it calls functions of style portable, whose plan --save-plan of `qk quantize` keeps" : ""));
-        if (calls > 0) result_.notes.push_back(std::to_string(calls) + " calls of functions of style portable stay in the model: their formats are not in the plan");
+                        (calls > 0 ? "; its calls of functions do not say what they quantize" : ""));
+        if (calls > 0) result_.notes.push_back(std::to_string(calls) + " calls of functions stay in the model: they do not say what they quantize");
         rewire();
         drop();
         result_.plan = gather(edges_, result_.plain);
@@ -93,10 +98,6 @@ class plan_recovery {
             if (name.size() > e.size() && name.ends_with(e)) return name.substr(0, name.size() - e.size());
         return name;
     }
-    static int number(const onnx::NodeProto& n, const char* name, int otherwise) {
-        const auto* a = find_attribute(n, name);
-        return a ? static_cast<int>(a->i()) : otherwise;
-    }
     static quantizer of(const qk::format& f, bool dynamic = false) {
         quantizer q;
         q.format = f, q.dynamic = dynamic;
@@ -112,9 +113,17 @@ class plan_recovery {
         std::optional<link> found;
         if (dequantizes(n)) found = dequantized(n);
         else if (n.op_type() == "Cast" && n.domain().empty() && number(n, "to", 0) == 1) found = widened(n);
-        else if (is_amd(n) && !quantizes(n)) found = blocks(n);
+        else if (is_amd(n) && !quantizes(n)) {
+            if (const auto q = amd_block_quantizer(n)) found = link{n.input(0), *q, std::nullopt};
+        }
+        else if (n.domain() == function_domain) found = called(n);
+        else if (n.op_type() == "Reshape" && n.domain().empty() && links_.contains(n.input(0))) found = rows_of_filter(n);
         else if (n.op_type() == "Max" && n.domain().empty() && n.input_size() == 1 && links_.contains(n.input(0))) found = links_.at(n.input(0));
         if (!found) return;
+        if (const auto told = described(n.doc_string(), found->how.scale, found->how.zero_point); told && n.domain().empty()) {
+            found->how.semantics = told->semantics;
+            if (holds_codes(found->how.format, told->format)) found->how.format = told->format;
+        }
         if (const auto value = constant(found->source); value && !found->value) {
             found->value = *value;
             found->source = free_name(without(found->source, {"_rounded"}), found->source, *value);
@@ -243,38 +252,32 @@ class plan_recovery {
         return link{narrow->input(0), of(*format_of_codes(type)), std::nullopt};
     }
 
-    /// BFPQuantizeDequantize and MXQuantizeDequantize, under their older names too.
-    std::optional<link> blocks(const onnx::NodeProto& n) const {
-        const auto text = [&](const char* name, const char* otherwise) {
-            const auto* a = find_attribute(n, name);
-            return a ? a->s() : std::string(otherwise);
-        };
-        quantizer q;
-        q.axis = number(n, "axis", 1), q.semantics = semantics::quark;
-        constexpr rounding modes[] = {rounding::half_away, rounding::half_up, rounding::half_even};
-        const bool mx = n.op_type() == "MXQuantizeDequantize" || n.op_type() == "MXFixNeuron";
-        const int mode = number(n, "rounding_mode", mx ? 2 : 0);
-        if (mode < 0 || mode > 2) return std::nullopt;
-        q.semantics.rounding = modes[mode];
-        if (mx) {
-            microscaling f = mxint8;
-            f.block_size = number(n, "block_size", 32);
-            const std::string element = text("element_dtype", "int8");
-            constexpr std::pair<const char*, floating> elements[] = {
-                {"fp8_e4m3", fp8_e4m3fn}, {"fp8_e5m2", fp8_e5m2}, {"fp6_e3m2", fp6_e3m2}, {"fp6_e2m3", fp6_e2m3}, {"fp4_e2m1", fp4_e2m1}};
-            for (const auto& [name, e] : elements)
-                if (element == name) f.element = e, f.integer_bits = 0, q.semantics.rounding = rounding::half_even;
-            q.format = f;
-        } else if (n.op_type() == "BFPQuantizeDequantize" || n.op_type() == "BFPFixNeuron") {
-            const int mantissa = number(n, "bit_width", 16) - 9, block = number(n, "block_size", 8);
-            if (text("bfp_method", "to_bfp") == "to_bfp") q.format = block_float{.block_size = block, .exponent_bits = 8, .mantissa_bits = mantissa};
-            else
-                q.format = microexponent{.block_size = block, .sub_block_size = number(n, "sub_block_size", 2), .exponent_bits = 8,
-                                         .shift_bits = number(n, "sub_block_shift_bits", 1), .mantissa_bits = mantissa};
-        } else {
-            return std::nullopt;
+    /// A call of a function that style portable wrote: of an activation, or of the codes of a constant.
+    std::optional<link> called(const onnx::NodeProto& n) {
+        const std::optional<quantizer> q = quantizer_of_call(source_, n);
+        if (!q) return std::nullopt;
+        const auto value = called_.find(n.output(0));
+        if (value == called_.end()) return link{n.input(0), *q, std::nullopt};
+        return link{free_name(without(n.output(0), {"_rounded"}), n.output(0) + "_float", value->second, n.output(0)), *q, value->second};
+    }
+
+    /// Behind a call that sees a tensor as rows of all axes but the first.
+    std::optional<link> rows_of_filter(const onnx::NodeProto& n) {
+        const link& rows = links_.at(n.input(0));
+        const onnx::NodeProto* flatten = maker(rows.source);
+        if (!rows.how.flatten || rows.value || flatten == nullptr || flatten->op_type() != "Flatten" || called_quantizer(source_, *maker(n.input(0))) == nullptr) return std::nullopt;
+        own(rows.source), own(n.input(0)), own(n.input(1));
+        return link{flatten->input(0), rows.how, std::nullopt};
+    }
+
+    /// Constants that were stored rounded and say how.
+    void look_at_rounded_constants() {
+        for (const auto& t : source_.graph().initializer()) {
+            const std::optional<quantizer> q = described(t.doc_string());
+            if (!q) continue;
+            const tensor value = source_.constant(t.name());
+            links_.emplace(t.name(), link{free_name(without(t.name(), {"_rounded"}), t.name(), value), *q, value});
         }
-        return link{n.input(0), q, std::nullopt};
     }
 
     void rewire() {
@@ -287,7 +290,7 @@ class plan_recovery {
                 const auto found = links_.find(n.input(k));
                 if (found == links_.end()) continue;
                 const link& l = found->second;
-                if (links_.contains(l.source)) twice.insert(l.source);
+                if (l.source != n.input(k) && links_.contains(l.source)) twice.insert(l.source);
                 edges_[{l.source, n.name(), k}] = l.how;
                 n.set_input(k, l.source);
             }
@@ -352,12 +355,7 @@ class plan_recovery {
         }
         remove_nodes(g, gone);
         allow_free_initializers(result_.plain.proto());
-        auto& imports = *result_.plain.proto().mutable_opset_import();
-        for (int k = imports.size(); k-- > 0;) {
-            const std::string& domain = imports.Get(k).domain();
-            const bool amd = domain == "com.amd.quark" || domain == "com.vai.quantize";
-            if (amd && std::none_of(g.node().begin(), g.node().end(), [&](const onnx::NodeProto& n) { return n.domain() == domain; })) imports.DeleteSubrange(k, 1);
-        }
+        forget_functions(result_.plain.proto());
         auto& properties = *result_.plain.proto().mutable_metadata_props();
         for (int k = properties.size(); k-- > 0;)
             if (properties.Get(k).key() == int8_property) properties.DeleteSubrange(k, 1);
@@ -374,6 +372,7 @@ class plan_recovery {
     recovered_plan result_;
     std::vector<bool> owned_;  ///< nodes that are part of a quantizer
     std::map<std::string, tensor> constants_;
+    std::map<std::string, tensor> called_;  ///< results of calls of constants
     std::map<std::string, tensor> made_;  ///< float constants by their new names
     std::map<std::string, link> links_;   ///< by the quantized tensor
     std::map<edge, quantizer> edges_;

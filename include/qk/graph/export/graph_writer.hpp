@@ -46,6 +46,13 @@ class graph_writer {
         return name;
     }
 
+    /// A constant that is rounded already; `description` says how (description.hpp).
+    std::string rounded_constant(const std::string& tensor_name, const tensor& value, const std::string& description) {
+        const std::string name = constant(tensor_name + "_rounded", value);
+        graph().mutable_initializer(graph().initializer_size() - 1)->set_doc_string(description);
+        return name;
+    }
+
     /// The result needs at least this opset, because of `why`.
     void require_opset(int version, const std::string& why) {
         if (version > opset_) opset_ = version, opset_reason_ = why;

@@ -2,6 +2,7 @@
 // Style portable: qdq where that holds the quantizer, else a model-local function of standard operators. docs/export.md.
 #pragma once
 
+#include "qk/graph/export/description.hpp"
 #include "qk/graph/export/portable/function_set.hpp"
 #include "qk/graph/export/qdq.hpp"
 
@@ -35,7 +36,7 @@ class portable_writer : public quantizer_writer {
             const std::optional<packed_constant> p = packed(v.how, value);
             if (p && p->bytes() + size_of_call < value.size_bytes()) return decoded(v, value, *p);
         }
-        return g_.constant(v.name + "_rounded", rounded(v.how, value));
+        return g_.rounded_constant(v.name, rounded(v.how, value), describe(v.how, true));
     }
 
     bool dequantizes(const quantizer& weight) const override { return is_standard(weight, true) && standard_.dequantizes(weight); }
@@ -81,7 +82,7 @@ class portable_writer : public quantizer_writer {
                 inputs.push_back(g_.constant(v.name + "_zero_point", zero_points(q, q.zero_point.size() == 1 ? dims{} : shape)));
             }
         }
-        onnx::NodeProto& n = call(v, key, inputs);
+        onnx::NodeProto& n = call(v, v.how, key, inputs);
         set_attribute(n, "shape", std::vector<std::int64_t>(value.shape().begin(), value.shape().end()));
         set_attribute(n, "rows", std::vector<std::int64_t>{outer, number(p.view.length), inner});
         set_attribute(n, "count", std::vector<std::int64_t>{number(value.size())});
@@ -97,8 +98,10 @@ class portable_writer : public quantizer_writer {
         return n.output(0);
     }
 
-    onnx::NodeProto& call(const quantized_value& v, const function_key& key, const std::vector<std::string>& inputs) {
-        return g_.node(functions_.name(key), inputs, {g_.fresh(v.name + "_rounded")}, function_domain);
+    onnx::NodeProto& call(const quantized_value& v, const quantizer& asked, const function_key& key, const std::vector<std::string>& inputs) {
+        onnx::NodeProto& n = g_.node(functions_.name(key), inputs, {g_.fresh(v.name + "_rounded")}, function_domain);
+        n.set_doc_string(describe(asked));
+        return n;
     }
 
     /// Attributes of a function that sees its input in blocks of any number.
@@ -128,6 +131,7 @@ class portable_writer : public quantizer_writer {
     }
 
     std::string blocks(quantized_value v) {
+        const quantizer asked = v.how;
         std::string x = v.name, shape;
         if (v.how.flatten) {  // rows of all axes but the first
             shape = g_.fresh(v.name + "_shape");
@@ -143,7 +147,7 @@ class portable_writer : public quantizer_writer {
             key.scales = 1;
             inputs.push_back(g_.constant(v.name + "_scale", make_tensor<float>({}, std::vector<float>{v.how.scale[0]})));
         }
-        onnx::NodeProto& n = call(v, key, inputs);
+        onnx::NodeProto& n = call(v, asked, key, inputs);
         if (whole.empty()) set_axis(n, v);
         else set_attribute(n, "blocks", whole);
         const std::string y = n.output(0);
@@ -157,7 +161,7 @@ class portable_writer : public quantizer_writer {
         const quantizer& q = v.how;
         function_key key{.format = q.format, .semantics = q.semantics, .dynamic = q.dynamic};
         std::vector<std::string> inputs{v.name};
-        if (q.dynamic) return call(v, key, inputs).output(0);
+        if (q.dynamic) return call(v, q, key, inputs).output(0);
         if (!q.scale.empty() && (is_integer_format(q.format) || has_scale(q))) {
             key.scales = 1;
             key.one_scale = q.scale.size() == 1 && q.block_size == 0;
@@ -178,7 +182,7 @@ class portable_writer : public quantizer_writer {
                 inputs.push_back(g_.constant(v.name + "_zero_point", zero_points(q, q.zero_point.size() == 1 ? dims{} : shape)));
             }
         }
-        onnx::NodeProto& n = call(v, key, inputs);
+        onnx::NodeProto& n = call(v, q, key, inputs);
         if (key.block_scales) set_axis(n, v);
         return n.output(0);
     }

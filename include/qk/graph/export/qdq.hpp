@@ -5,7 +5,9 @@
 #include <cmath>
 #include <optional>
 
+#include "qk/graph/code_types.hpp"
 #include "qk/graph/export/codes.hpp"
+#include "qk/graph/export/description.hpp"
 
 namespace qk::graph::detail {
 
@@ -94,7 +96,9 @@ class qdq_writer : public quantizer_writer {
         set_axis(q, v, p);
         if (t.is_float && !reference::saturates(std::get<floating>(v.how.format), v.how.semantics.overflow)) set_attribute(q, "saturate", std::int64_t{0});
         const std::string y = g_.fresh(v.name + "_dequantized");
-        set_axis(g_.node("DequantizeLinear", {codes, p.scale, p.zero_point}, {y}), v, p);
+        auto& d = g_.node("DequantizeLinear", {codes, p.scale, p.zero_point}, {y});
+        set_axis(d, v, p);
+        remember(d, v.how, t.codes.type);
         return t.is_float ? kept_apart(y) : guarded(v, y);
     }
 
@@ -116,7 +120,9 @@ class qdq_writer : public quantizer_writer {
         const std::string y = g_.fresh(v.name + "_dequantized");
         std::vector<std::string> inputs{codes, p.scale};
         if (!p.zero_point.empty()) inputs.push_back(p.zero_point);
-        set_axis(g_.node("DequantizeLinear", inputs, {y}), v, p);
+        auto& d = g_.node("DequantizeLinear", inputs, {y});
+        set_axis(d, v, p);
+        remember(d, v.how, t.codes.type);
         return y;
     }
 
@@ -140,8 +146,13 @@ class qdq_writer : public quantizer_writer {
         const std::string codes = g_.fresh(v.name + "_quantized"), scale = g_.fresh(v.name + "_scale"), zero = g_.fresh(v.name + "_zero_point");
         g_.node("DynamicQuantizeLinear", {v.name}, {codes, scale, zero});
         const std::string y = g_.fresh(v.name + "_dequantized");
-        g_.node("DequantizeLinear", {codes, scale, zero}, {y});
+        remember(g_.node("DequantizeLinear", {codes, scale, zero}, {y}), v.how, data_type::uint8);
         return guarded(v, y);
+    }
+
+    /// What the type of codes does not say of a quantizer, for recover_plan: semantics, and how scales were chosen.
+    static void remember(onnx::NodeProto& n, const quantizer& how, data_type codes) {
+        if (!(how.semantics == qk::semantics::ocp) || !(format_of_codes(codes) == how.format)) n.set_doc_string(describe(how));
     }
 
     quantize_type type_of_codes(const quantized_value& v) {
@@ -201,18 +212,22 @@ class qdq_writer : public quantizer_writer {
         g_.require_opset(type == data_type::bfloat16 ? 13 : 9, "Cast");
         const std::string narrow = g_.fresh(v.name + "_narrow"), y = g_.fresh(v.name + "_rounded");
         set_attribute(g_.node("Cast", {v.name}, {narrow}), "to", static_cast<std::int64_t>(type));
-        set_attribute(g_.node("Cast", {narrow}, {y}), "to", std::int64_t{1});
+        auto& wide = g_.node("Cast", {narrow}, {y});
+        set_attribute(wide, "to", std::int64_t{1});
+        remember(wide, v.how, type);
         return y;
     }
 
     std::string half_constant(const quantized_value& v, const tensor& value, data_type type) {
         const tensor r = rounded(v.how, value);
-        if (options_.weights == weight_storage::floats) return g_.constant(v.name + "_rounded", r);
+        if (options_.weights == weight_storage::floats) return g_.rounded_constant(v.name, r, describe(v.how, true));
         g_.require_opset(type == data_type::bfloat16 ? 13 : 9, "Cast");
         tensor codes(type, value.shape());
         for (std::size_t i = 0; i < r.size(); ++i) codes.as<half>()[i].bits = static_cast<std::uint16_t>(code_of(std::get<floating>(v.how.format), r.as<float>()[i]));
         const std::string y = g_.fresh(v.name + "_rounded");
-        set_attribute(g_.node("Cast", {g_.constant(v.name + "_narrow", codes)}, {y}), "to", std::int64_t{1});
+        auto& wide = g_.node("Cast", {g_.constant(v.name + "_narrow", codes)}, {y});
+        set_attribute(wide, "to", std::int64_t{1});
+        remember(wide, v.how, type);
         return y;
     }
 
