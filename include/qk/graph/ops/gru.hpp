@@ -14,31 +14,28 @@ inline void run_gru(op_context& call) {
         const auto activations = recurrent_activations(call, {"Sigmoid", "Tanh"}, c.directions);
         const bool linear_first = call.node().get_int("linear_before_reset", 0) != 0;
         const std::size_t h = c.hidden;
-        std::vector<T> z(c.batch * 3 * h), reset(c.batch * h);
+        std::vector<T> z(3 * h), reset(h);
         for (std::size_t d = 0; d < c.directions; ++d) {
             c.project(d, linear_first ? 2 : 3);
             const auto &f = activations[d * 2], &g = activations[d * 2 + 1];
-            const T* r = c.recurrence(d);
-            for (std::size_t s = 0; s < c.length; ++s) {
-                const auto active = [&](std::size_t n) { return s < c.lengths[n]; };
-                for (std::size_t row = 0; row < 2 * h; ++row)
-                    for (std::size_t n = 0; n < c.batch; ++n)
-                        if (active(n)) z[n * 3 * h + row] = f(c.clipped(c.projected_at(c.time(d, n, s), n)[row] + dot(r + row * h, c.state(c.hidden_state, d, n), h)));
-                for (std::size_t n = 0; n < c.batch; ++n)
-                    for (std::size_t j = 0; j < h; ++j) reset[n * h + j] = z[n * 3 * h + h + j] * c.state(c.hidden_state, d, n)[j];
-                for (std::size_t row = 2 * h; row < 3 * h; ++row)
-                    for (std::size_t n = 0; n < c.batch; ++n) {
-                        if (!active(n)) continue;
-                        T recurrent;
-                        if (linear_first) recurrent = z[n * 3 * h + row - h] * (dot(r + row * h, c.state(c.hidden_state, d, n), h) + c.bias(d, true, row));
-                        else recurrent = dot(r + row * h, reset.data() + n * h, h);
-                        z[n * 3 * h + row] = g(c.clipped(c.projected_at(c.time(d, n, s), n)[row] + recurrent));
+            T *update = z.data(), *candidate = update + 2 * h;
+            for (std::size_t n = 0; n < c.batch; ++n) {
+                T* state = c.state(c.hidden_state, d, n);
+                for (std::size_t s = 0; s < c.lengths[n]; ++s) {
+                    const T* projected = c.projected_at(c.time(d, n, s), n);
+                    c.recur(d, 0, (linear_first ? 3 : 2) * h, state, z.data());
+                    for (std::size_t j = 0; j < 2 * h; ++j) z[j] += projected[j];
+                    c.activate(f, z.data(), 2 * h);
+                    const T* r = update + h;
+                    if (linear_first) {
+                        for (std::size_t j = 0; j < h; ++j) candidate[j] = r[j] * (candidate[j] + c.bias(d, true, 2 * h + j));
+                    } else {
+                        for (std::size_t j = 0; j < h; ++j) reset[j] = r[j] * state[j];
+                        c.recur(d, 2 * h, h, reset.data(), candidate);
                     }
-                for (std::size_t n = 0; n < c.batch; ++n) {
-                    if (!active(n)) continue;
-                    T* state = c.state(c.hidden_state, d, n);
-                    const T* gate = z.data() + n * 3 * h;
-                    for (std::size_t j = 0; j < h; ++j) state[j] = (1 - gate[j]) * gate[2 * h + j] + gate[j] * state[j];
+                    for (std::size_t j = 0; j < h; ++j) candidate[j] += projected[2 * h + j];
+                    c.activate(g, candidate, h);
+                    for (std::size_t j = 0; j < h; ++j) state[j] = (1 - update[j]) * candidate[j] + update[j] * state[j];
                     std::copy_n(state, h, c.output_at(c.time(d, n, s), d, n));
                 }
             }
@@ -52,19 +49,17 @@ inline void run_rnn(op_context& call) {
         recurrent_call<T> c(call, 1, 5);
         const auto activations = recurrent_activations(call, {"Tanh"}, c.directions);
         const std::size_t h = c.hidden;
-        std::vector<T> next(c.batch * h);
+        std::vector<T> next(h);
         for (std::size_t d = 0; d < c.directions; ++d) {
             c.project(d, 1);
-            for (std::size_t s = 0; s < c.length; ++s) {
-                for (std::size_t row = 0; row < h; ++row)
-                    for (std::size_t n = 0; n < c.batch; ++n)
-                        if (s < c.lengths[n]) {
-                            next[n * h + row] = activations[d](c.clipped(c.projected_at(c.time(d, n, s), n)[row] + dot(c.recurrence(d) + row * h, c.state(c.hidden_state, d, n), h)));
-                        }
-                for (std::size_t n = 0; n < c.batch; ++n) {
-                    if (s >= c.lengths[n]) continue;
-                    std::copy_n(next.data() + n * h, h, c.state(c.hidden_state, d, n));
-                    std::copy_n(next.data() + n * h, h, c.output_at(c.time(d, n, s), d, n));
+            for (std::size_t n = 0; n < c.batch; ++n) {
+                T* state = c.state(c.hidden_state, d, n);
+                for (std::size_t s = 0; s < c.lengths[n]; ++s) {
+                    const T* projected = c.projected_at(c.time(d, n, s), n);
+                    c.recur(d, 0, h, state, next.data());
+                    for (std::size_t j = 0; j < h; ++j) state[j] = projected[j] + next[j];
+                    c.activate(activations[d], state, h);
+                    std::copy_n(state, h, c.output_at(c.time(d, n, s), d, n));
                 }
             }
         }

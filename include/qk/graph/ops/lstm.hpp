@@ -17,31 +17,34 @@ inline void run_lstm(op_context& call) {
         const tensor peepholes = optional_as<T>(call, 7);
         const std::size_t h = c.hidden;
         if (!peepholes.empty() && peepholes.size() != c.directions * 3 * h) call.fail("P has shape " + to_string(peepholes.shape()));
-        std::vector<T> z(c.batch * 4 * h);
+        std::vector<T> z(4 * h), squashed(h);
         for (std::size_t d = 0; d < c.directions; ++d) {
             c.project(d, 4);
             const auto &f = activations[d * 3], &g = activations[d * 3 + 1], &out = activations[d * 3 + 2];
             const T* p = peepholes.empty() ? nullptr : peepholes.as<T>().data() + d * 3 * h;
-            for (std::size_t s = 0; s < c.length; ++s) {
-                for (std::size_t row = 0; row < 4 * h; ++row)
-                    for (std::size_t n = 0; n < c.batch; ++n) {
-                        if (s >= c.lengths[n]) continue;
-                        z[n * 4 * h + row] = c.projected_at(c.time(d, n, s), n)[row] + dot(c.recurrence(d) + row * h, c.state(c.hidden_state, d, n), h);
-                    }
-                for (std::size_t n = 0; n < c.batch; ++n) {
-                    if (s >= c.lengths[n]) continue;
-                    const T* gate = z.data() + n * 4 * h;
-                    T* memory = c.state(cell, d, n);
-                    T* state = c.state(c.hidden_state, d, n);
-                    for (std::size_t j = 0; j < h; ++j) {
-                        const T before = memory[j];
-                        const T i = f(c.clipped(gate[j] + (p ? p[j] * before : T{0})));
-                        const T forget = coupled ? 1 - i : f(c.clipped(gate[2 * h + j] + (p ? p[2 * h + j] * before : T{0})));
-                        const T candidate = g(c.clipped(gate[3 * h + j]));
-                        memory[j] = forget * before + i * candidate;
-                        const T o = f(c.clipped(gate[h + j] + (p ? p[h + j] * memory[j] : T{0})));
-                        state[j] = o * out(c.clipped(memory[j]));
-                    }
+            T *input = z.data(), *output = input + h, *forget = output + h, *candidate = forget + h;
+            const auto peep = [&](T* gate, std::size_t which, const T* memory) {
+                for (std::size_t j = 0; p != nullptr && j < h; ++j) gate[j] += p[which * h + j] * memory[j];
+            };
+            for (std::size_t n = 0; n < c.batch; ++n) {
+                T* memory = c.state(cell, d, n);
+                T* state = c.state(c.hidden_state, d, n);
+                for (std::size_t s = 0; s < c.lengths[n]; ++s) {
+                    c.recur(d, 0, 4 * h, state, z.data());
+                    const T* projected = c.projected_at(c.time(d, n, s), n);
+                    for (std::size_t j = 0; j < 4 * h; ++j) z[j] += projected[j];
+                    peep(input, 0, memory);
+                    peep(forget, 2, memory);
+                    c.activate(f, input, h);
+                    c.activate(g, candidate, h);
+                    if (coupled)
+                        for (std::size_t j = 0; j < h; ++j) forget[j] = 1 - input[j];
+                    else c.activate(f, forget, h);
+                    for (std::size_t j = 0; j < h; ++j) squashed[j] = memory[j] = forget[j] * memory[j] + input[j] * candidate[j];
+                    peep(output, 1, memory);
+                    c.activate(f, output, h);
+                    c.activate(out, squashed.data(), h);
+                    for (std::size_t j = 0; j < h; ++j) state[j] = output[j] * squashed[j];
                     std::copy_n(state, h, c.output_at(c.time(d, n, s), d, n));
                 }
             }

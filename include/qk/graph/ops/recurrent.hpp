@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "qk/graph/op.hpp"
-#include "qk/graph/ops/sums.hpp"
+#include "qk/graph/ops/matrix.hpp"
+#include "qk/graph/ops/vector_math.hpp"
 #include "qk/graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -36,6 +37,15 @@ struct recurrent_activation {
             case kind::softplus: return std::log1p(std::exp(-std::fabs(x))) + std::max(x, T{0});
         }
         return x;
+    }
+
+    /// x[i] = f(x[i])
+    template <class T> void apply(T* x, std::size_t n) const {
+        if constexpr (std::is_same_v<T, float>) {
+            if (function == kind::sigmoid) return map_vectors(x, x, n, vsigmoid);
+            if (function == kind::tanh) return map_vectors(x, x, n, vtanh);
+        }
+        for (std::size_t i = 0; i < n; ++i) x[i] = (*this)(x[i]);
     }
 };
 
@@ -143,21 +153,37 @@ template <class T> struct recurrent_call {
     T bias(std::size_t d, bool recurrent, std::size_t row) const {
         return b.empty() ? T{0} : b.as<T>()[(d * 2 + std::size_t{recurrent}) * gates * hidden + row];
     }
-    T clipped(T v) const {
-        if (clip <= 0) return v;
-        const T c = static_cast<T>(clip);
-        return std::min(std::max(v, -c), c);
+    /// values[i] = f(values[i], held to the clip)
+    void activate(const recurrent_activation& f, T* values, std::size_t n) const {
+        if (clip > 0) {
+            const T c = static_cast<T>(clip);
+            for (std::size_t i = 0; i < n; ++i) values[i] = std::min(std::max(values[i], -c), c);
+        }
+        f.apply(values, n);
     }
+
+    // Sample by sample, so that a sample's bits do not depend on its neighbours.
 
     /// projected = W x + input bias, and + recurrent bias for gates before `gates_with_recurrent_bias`.
     void project(std::size_t d, std::size_t gates_with_recurrent_bias) {
         const std::size_t rows = gates * hidden;
-        for (std::size_t row = 0; row < rows; ++row) {
-            const T* weights = w.as<T>().data() + (d * rows + row) * width;
-            const T add = bias(d, false, row) + (row < gates_with_recurrent_bias * hidden ? bias(d, true, row) : T{0});
-            for (std::size_t t = 0; t < length; ++t)
-                for (std::size_t n = 0; n < batch; ++n) projected.as<T>()[(t * batch + n) * rows + row] = dot(weights, input_at(t, n), width) + add;
+        std::vector<T> add(rows);
+        for (std::size_t row = 0; row < rows; ++row) add[row] = bias(d, false, row) + (row < gates_with_recurrent_bias * hidden ? bias(d, true, row) : T{0});
+        const auto l = static_cast<Eigen::Index>(length), all_rows = static_cast<Eigen::Index>(rows), in = static_cast<Eigen::Index>(width), samples = static_cast<Eigen::Index>(batch);
+        const const_matrix_view<T> weights(w.as<T>().data() + d * rows * width, all_rows, in, Eigen::OuterStride<>(in));
+        const Eigen::Map<const Eigen::Matrix<T, 1, Eigen::Dynamic>> both(add.data(), all_rows);
+        for (std::size_t n = 0; n < batch; ++n) {
+            const const_matrix_view<T> values(input_at(0, n), l, in, Eigen::OuterStride<>(batch_first ? in : samples * in));
+            matrix_view<T> out(projected.as<T>().data() + n * rows, l, all_rows, Eigen::OuterStride<>(samples * all_rows));
+            if (width == 0) out.setZero();
+            else out.noalias() = values * weights.transpose();
+            out.rowwise() += both;
         }
+    }
+
+    /// to[i] = R[first + i] . state, for `count` rows of direction d's recurrence.
+    void recur(std::size_t d, std::size_t first, std::size_t count, const T* state, T* to) const {
+        multiply(state, false, recurrence(d) + first * hidden, true, to, 1, static_cast<std::int64_t>(count), static_cast<std::int64_t>(hidden));
     }
 
     /// Outputs Y, Y_h (and `extra`, the cell state, as output 2), in the node's layout and type.
