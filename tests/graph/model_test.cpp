@@ -77,6 +77,15 @@ TEST_CASE("initializers may be graph inputs; inputs() leaves them out") {
     CHECK(has(message([&] { m.constant("x"); }), "'x'"));
 }
 
+TEST_CASE("a dimension called \"?\" is one without a name: two of them may differ") {
+    builder b;
+    b.input("x", {-1, 3, -1}).output("y", {-1, 3, -1});
+    for (auto& d : *b.g().mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim())
+        if (d.has_dim_param()) d.set_dim_param("?");
+    b.node("Relu", {"x"}, {"y"});
+    CHECK(b.model().inputs()[0].shape[2].symbol.empty());
+}
+
 TEST_CASE("malformed graphs are errors that name the place") {
     const auto says = [](builder& b, const std::string& part) {
         const std::string text = message([&] { b.model(); });

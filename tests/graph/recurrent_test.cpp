@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LSTM, GRU and RNN against the standard's equations written out plainly in double, and one sample's bits whatever stands beside it.
+// LSTM (and its quantized form), GRU and RNN against their equations written out plainly in double, and one sample's bits whatever stands beside it.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -48,8 +48,21 @@ struct network {
 
 double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
 
-/// Y by the equations: one sample and direction after the other.
-std::vector<double> expected(const network& net, const std::string& op, bool linear_before_reset, double clip) {
+/// DynamicQuantizeLinear and back, in float as the standard has it.
+std::vector<double> through_uint8(const std::vector<double>& x) {
+    float low = 0, high = 0;
+    for (const double v : x) low = std::min(low, static_cast<float>(v)), high = std::max(high, static_cast<float>(v));
+    const float scale = low == high ? 1 : (high - low) / 255, zero = std::nearbyint(-low / scale);
+    std::vector<double> y;
+    for (const double v : x) y.push_back(static_cast<double>((std::min(std::max(std::nearbyint(static_cast<float>(v) / scale) + zero, 0.0f), 255.0f) - zero) * scale));
+    return y;
+}
+
+std::vector<double> unchanged(const std::vector<double>& x) { return x; }
+
+/// Y by the equations: one sample and direction after the other. `seen`: what products see of a state.
+std::vector<double> expected(const network& net, const std::string& op, bool linear_before_reset, double clip,
+                             std::vector<double> (*seen)(const std::vector<double>&) = unchanged) {
     std::vector<double> y(length * net.directions * batch * hidden, 0.0);
     const auto held = [&](double v) { return clip > 0 ? std::min(std::max(v, -clip), clip) : v; };
     for (std::size_t d = 0; d < net.directions; ++d)
@@ -59,7 +72,8 @@ std::vector<double> expected(const network& net, const std::string& op, bool lin
             const auto steps = static_cast<std::size_t>(lengths[n]);
             for (std::size_t s = 0; s < steps; ++s) {
                 const std::size_t t = d == 0 ? s : steps - 1 - s;
-                const auto gate = [&](std::size_t g, std::size_t j) { return net.linear(d, g, j, t, n) + net.recurrent(d, g, j, h) + net.bias(d, g, j); };
+                const std::vector<double> product_sees = seen(h);
+                const auto gate = [&](std::size_t g, std::size_t j) { return net.linear(d, g, j, t, n) + net.recurrent(d, g, j, product_sees) + net.bias(d, g, j); };
                 std::vector<double> next(hidden), memory = c;
                 const double* p = net.p.data() + d * 3 * hidden;
                 std::vector<double> reset(hidden);
@@ -148,4 +162,35 @@ TEST_CASE("a sample of a recurrent operator has the same bits alone and among ot
                 CHECK(std::memcmp(alone.as<float>().data() + td * hidden, all.as<float>().data() + (td * batch + n) * hidden, hidden * sizeof(float)) == 0);
         }
     }
+}
+
+TEST_CASE("DynamicQuantizeLSTM is LSTM on dequantized weights, its input and each state rounded to uint8") {
+    network net(4, 2);
+    const std::vector<float> scale_w{0.01f, 0.02f}, scale_r{0.004f, 0.008f};
+    const auto codes_of = [](std::vector<double>& weights, std::size_t inputs, const std::vector<float>& scale, int zero) {
+        std::vector<std::uint8_t> codes(weights.size());  // [direction, input, gate and unit]
+        for (std::size_t d = 0; d < 2; ++d)
+            for (std::size_t row = 0; row < 4 * hidden; ++row)
+                for (std::size_t k = 0; k < inputs; ++k) {
+                    double& weight = weights[(d * 4 * hidden + row) * inputs + k];
+                    const double code = std::min(std::max(std::nearbyint(weight / static_cast<double>(scale[d])) + zero, 0.0), 255.0);
+                    weight = (code - zero) * static_cast<double>(scale[d]);
+                    codes[(d * inputs + k) * 4 * hidden + row] = static_cast<std::uint8_t>(code);
+                }
+        return codes;
+    };
+    const auto w = codes_of(net.w, width, scale_w, 128), r = codes_of(net.r, hidden, scale_r, 120);
+    std::vector<float> x(net.x.begin(), net.x.end()), b(net.b.begin(), net.b.end()), p(net.p.begin(), net.p.end()), h0(net.h0.begin(), net.h0.end()), c0(net.c0.begin(), net.c0.end());
+    net.x = through_uint8(net.x);
+    constexpr std::int64_t h = hidden;
+    const auto y = call_op("com.microsoft:DynamicQuantizeLSTM", 1,
+                           {values<float>({std::int64_t{length}, std::int64_t{batch}, std::int64_t{width}}, x), values<std::uint8_t>({2, std::int64_t{width}, 4 * h}, w),
+                            values<std::uint8_t>({2, h, 4 * h}, r), values<float>({2, 8 * h}, b), values<std::int32_t>({std::int64_t{batch}}, lengths),
+                            values<float>({2, std::int64_t{batch}, h}, h0), values<float>({2, std::int64_t{batch}, h}, c0), values<float>({2, 3 * h}, p), values<float>({2}, scale_w),
+                            values<std::uint8_t>({2}, {128, 128}), values<float>({2}, scale_r), values<std::uint8_t>({2}, {120, 120})},
+                           {{"hidden_size", h}, {"direction", std::string("bidirectional")}})[0];
+    const std::vector<double> want = expected(net, "LSTM", false, 0, through_uint8);
+    std::size_t far = 0;
+    for (std::size_t i = 0; i < want.size(); ++i) far += std::fabs(static_cast<double>(y.as<float>()[i]) - want[i]) > 2e-6;
+    CHECK(far == 0);
 }

@@ -36,7 +36,7 @@ inline value_info to_value_info(const onnx::ValueInfoProto& v) {
     info.type = static_cast<data_type>(t.elem_type());
     info.has_shape = t.has_shape();
     for (const auto& d : t.shape().dim()) {
-        dimension n{.value = -1, .symbol = d.dim_param()};
+        dimension n{.value = -1, .symbol = d.dim_param() == "?" ? "" : d.dim_param()};  // "?": some exporters' name of every unknown size
         if (d.has_dim_value() && d.dim_value() >= 0) n.value = d.dim_value();  // some exporters write -1 for "any"
         info.shape.push_back(std::move(n));
     }

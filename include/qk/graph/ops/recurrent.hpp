@@ -94,10 +94,11 @@ template <class T> struct recurrent_call {
     tensor projected;             ///< [length, batch, gates * hidden] of the direction at work: W x + both biases
 
     recurrent_call(op_context& c, std::size_t gate_count, std::size_t h_input)
-        : call(c), type(c.input(0).type()), batch_first(c.node().get_int("layout", 0) != 0), gates(gate_count), clip(c.node().get_float("clip", 0)) {
-        x = input_as<T>(call, 0);
-        w = input_as<T>(call, 1);
-        r = input_as<T>(call, 2);
+        : recurrent_call(c, gate_count, h_input, input_as<T>(c, 0), input_as<T>(c, 1), input_as<T>(c, 2)) {}
+
+    recurrent_call(op_context& c, std::size_t gate_count, std::size_t h_input, tensor values, tensor weights, tensor recurrence_weights)
+        : call(c), type(c.input(0).type()), batch_first(c.node().get_int("layout", 0) != 0), gates(gate_count), x(std::move(values)), w(std::move(weights)),
+          r(std::move(recurrence_weights)), clip(c.node().get_float("clip", 0)) {
         b = optional_as<T>(call, 3);
         if (x.rank() != 3 || w.rank() != 3 || r.rank() != 3) call.fail("X, W and R must have rank 3");
         length = static_cast<std::size_t>(x.dim(batch_first ? 1 : 0));

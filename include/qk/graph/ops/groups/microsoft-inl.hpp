@@ -2,6 +2,7 @@
 // Operators of the domain com.microsoft.
 #pragma once
 
+#include "qk/graph/ops/dynamic_quantize_lstm.hpp"
 #include "qk/graph/ops/fused.hpp"
 #include "qk/graph/ops/qgemm.hpp"
 #include "qk/graph/ops/qlinear.hpp"
@@ -9,6 +10,6 @@
 
 namespace qk::graph::ops {
 
-QK_GRAPH_INLINE op_group microsoft_group() { return join(qlinear_ops, qgemm_ops, fused_ops); }
+QK_GRAPH_INLINE op_group microsoft_group() { return join(qlinear_ops, qgemm_ops, fused_ops, dynamic_quantize_lstm_ops); }
 
 }  // namespace qk::graph::ops
