@@ -4,7 +4,8 @@
 usage: portable_evidence.py QK
 QK_EXHAUSTIVE=1 in the environment asks for every pair of format and semantics instead of every third.
 Quantizers alone are compared bit for bit with the native kernels (`qk evaluate --plan` on the float model): every format of the
-catalogue and others, blocks along every axis, ragged, of unknown length, every semantics and rounding that a plan can ask for.
+catalogue and others, blocks along every axis, ragged, of unknown length, every semantics and rounding that a plan can ask for, scales for
+each channel and each run of a block, and scales from the values themselves.
 """
 import json
 import os
@@ -166,6 +167,38 @@ def matters(format_name, choice):
     return choice.get("base") not in ("microxcaling", "torchao") or family == "mx"
 
 
+def many_scales():
+    """Activations with a scale for each channel, and for each run of a block along each axis."""
+    r = np.random.default_rng(5)
+    shape = (6, 20, 3, 5)
+    channels, grids = [], []
+    for f in ("int8", "uint8", "int4", "uint4", "int2", "uint2", "int16", "uint16", "int32", "uint32", "int:bits=5", "fp8_e4m3fn", "fp8_e5m2", "fp8_e4m3", "fp6_e3m2", "fp4_e2m1"):
+        for shifted in (False, True) if "int" in f else (False,):
+            def asked(count, **more):
+                q = {"format": f, "scale": [float(np.float32(v)) for v in 0.01 + r.random(count)], **more}
+                return q | {"zero_point": [int(v) for v in r.integers(0, 2, count)]} if shifted else q
+            channels += [asked(shape[a], axis=a) for a in (0, 1, 2, 3, -1, -3)]
+            for axis, block in ((0, 4), (1, 7), (1, 32), (2, 2), (3, 1), (-1, 3)):
+                count = int(np.prod(shape)) // shape[axis] * -(-shape[axis] // block)
+                grids.append(asked(count, axis=axis, block_size=block))
+    x = inputs(int(np.prod(shape)), 6, False)
+    return sum(quantizers_alone(f"{what}, shape {how}", shape, declared, q, x) for how, declared in (("known", list(shape)), ("unknown", ["N", "C", "H", "W"]))
+               for what, q in (("a scale a channel", channels), ("grids of scales", grids))) + quantizers_alone("grids of scales, rank unknown", shape, None, grids, x)
+
+
+def dynamic_scales(names):
+    """Scale and zero point from the values. What all lies below 2^-126 * 255 is DynamicQuantizeLinear's own affair."""
+    more = ["int:bits=3", "int:bits=5,signed=0", "int8:narrow", "int8:symmetric", "uint8:symmetric", "int8:pow2", "uint8:pow2", "int:bits=12", "int:bits=24",
+            "float:exponent=4,mantissa=2,special=fnuz", "float:exponent=6,mantissa=9"]
+    asked = [{"format": n, "dynamic": True} for n in names + more if not n.startswith(("mx", "bfp"))]
+    r = np.random.default_rng(7)
+    normal = r.standard_normal(16 * 96).astype(np.float32)
+    tiny = [q for q in asked if q["format"] != "uint8"]
+    return sum(quantizers_alone(f"dynamic, {what}", (16, 96), ["N", 96], q, x) for what, x, q in (
+        ("every exponent", inputs(16 * 96, 9, False), asked), ("normal", normal, asked), ("positive", np.abs(normal) * 3, asked), ("negative", -np.abs(normal), asked),
+        ("zeros", normal * 0, asked), ("subnormal", normal * np.float32(1e-40), tiny), ("huge", np.full(16 * 96, 3e38, np.float32), asked)))
+
+
 def main():
     failures = 0
     names = catalogue()
@@ -203,6 +236,7 @@ def main():
     failures += quantizers_alone("rank unknown", (6, 20, 3, 5), None, [dict(q, axis=a) for q in blocks for a in (-1, -3)], x)
     for length in (1, 5, 32, 77):
         failures += quantizers_alone(f"vectors of {length}", (length,), [length], blocks, inputs(length, length, False))
+    failures += many_scales() + dynamic_scales(names)
     w = inputs(40 * 37, 4, False)
     for weights in ("packed", "float"):
         failures += constants_alone(f"{weights} matrix", (40, 37), [dict(q, axis=a) for q in formats for a in (0, 1)], w, weights)

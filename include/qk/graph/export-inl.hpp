@@ -101,7 +101,7 @@ class exporter {
         return false;
     }
 
-    /// Weights of 4 bits in any MatMul; of 8 bits unless the other operand has 8-bit integers too, which fuse into an integer product first.
+    /// Weights of 4 bits in any MatMul; of 8 bits unless the other operand has pairs of 8-bit integers too, which fuse into an integer product first.
     bool becomes_nbits(const quantizer& q, use u) const {
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr || f->bits > 8 || u.node < 0) return false;
@@ -109,7 +109,8 @@ class exporter {
         if (n.op_type() != "MatMul" || n.input_size() != 2) return false;
         const int other = 1 - u.input;
         const quantizer* beside = plan_.find({n.input(other), n.name(), other});
-        const integer* g = beside ? std::get_if<integer>(&beside->format) : nullptr;
+        const bool pair = beside != nullptr && (source_.is_constant(n.input(other)) || writer_->dequantizes_activation(*beside));
+        const integer* g = pair ? std::get_if<integer>(&beside->format) : nullptr;
         return f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8;
     }
 

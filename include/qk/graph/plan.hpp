@@ -30,9 +30,12 @@ struct quantizer {
     std::vector<std::int64_t> zero_point; ///< empty: all 0
     int block_size = 0;                   ///< integer and scaled floats with a scale for each run along `axis`; 0: per tensor or per channel
     qk::semantics semantics = qk::semantics::ocp;
-    bool dynamic = false;                 ///< scale and zero point computed from each run's own value
+    bool dynamic = false;                 ///< scale and zero point computed from each run's own value, where the format has such
     friend bool operator==(const quantizer&, const quantizer&) = default;
 };
+
+/// Whether scales are chosen for a format: not for those of 16 bits and more, whose exponents reach far enough, nor for e8m0.
+constexpr bool is_scaled(floating f) { return bits(f) < 16 && f.specials != specials::e8m0; }
 
 /// What was asked of a tensor and of single edges; an edge's own entry wins over its tensor's.
 struct precision_plan {

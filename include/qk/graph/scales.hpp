@@ -34,13 +34,10 @@ struct scale_pair {
 /// (4) A scale below the smallest normal float32 becomes 1 with zero point 0.
 /// (5) format.pow2: the scale's exponent is chosen by `rule`; min_mse is decided by the caller (best_pow2).
 scale_pair scale_of(integer format, value_range range, bool symmetric, pow2_rule rule = pow2_rule::non_overflow);
-/// (6) Scaled floats: absmax / largest finite value; formats of 16 bits and more, and e8m0, have scale 1.
+/// (6) Scaled floats (is_scaled, plan.hpp): absmax / largest finite value; others have scale 1.
 float scale_of(floating format, value_range range);
 /// (7) NVFP4's tensor scale: absmax / (largest element * largest block scale).
 float scale_of(nvfloat format, value_range range);
-/// Whether a format takes part in (6).
-constexpr bool is_scaled(floating f) { return bits(f) < 16 && f.specials != specials::e8m0; }
-
 /// Smallest power of two that is at least s; s > 0.
 double pow2_at_least(double s);
 

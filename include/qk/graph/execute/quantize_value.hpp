@@ -51,7 +51,7 @@ inline affine range_scale(const format& f, std::span<const float> x) {
             if (scale > 0) a.zero_point = static_cast<std::int64_t>(std::clamp(std::nearbyint(qlow - static_cast<double>(low) / scale), qlow, qhigh));
         }
         a.scale = static_cast<float>(scale);
-    } else if (const auto* e = std::get_if<floating>(&f)) {
+    } else if (const auto* e = std::get_if<floating>(&f); e != nullptr && is_scaled(*e)) {
         a.scale = static_cast<float>(static_cast<double>(largest) / max_value(*e));
     }
     if (!(a.scale >= std::numeric_limits<float>::min())) a = {1.0f, 0};  // all zeros, or too small to divide by

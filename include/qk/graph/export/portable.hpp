@@ -41,6 +41,8 @@ class portable_writer : public quantizer_writer {
 
     bool dequantizes(const quantizer& weight) const override { return is_standard(weight, true) && standard_.dequantizes(weight); }
 
+    bool dequantizes_activation(const quantizer& q) const override { return is_standard(q, false); }
+
     void finish() override {
         standard_.finish();
         functions_.finish();
@@ -50,12 +52,13 @@ class portable_writer : public quantizer_writer {
     /// Bytes that a call of a decoding function takes in a file, about: fewer are not worth saving.
     static constexpr std::size_t size_of_call = 400;
 
-    /// qdq, but for integers of 2 bits, whose types would raise the opset to one that few runtimes know, and for FP8 activations: a
-    /// function needs no guards against onnxruntime's optimizer, is right beyond the largest value, and faster.
+    /// qdq, but for integers of 2 bits, whose types would raise the opset to one that few runtimes know, activations of 4 bits with many
+    /// scales, which wrap around far out of range in onnxruntime, and FP8 activations: a function needs no guards against its optimizer,
+    /// is right beyond the largest value, and faster.
     static bool is_standard(const quantizer& q, bool is_weight) {
         std::string why;
         if (!qdq_writer::holds(q, is_weight, why)) return false;
-        if (const integer* f = std::get_if<integer>(&q.format)) return f->bits > 2;
+        if (const integer* f = std::get_if<integer>(&q.format)) return f->bits > (is_weight || q.scale.size() <= 1 ? 2 : 4);
         return is_weight || !onnx_float8(std::get<floating>(q.format));
     }
     std::string decoded(const quantized_value& v, const tensor& value, const packed_constant& p) {
@@ -159,9 +162,10 @@ class portable_writer : public quantizer_writer {
 
     std::string elements(const quantized_value& v) {
         const quantizer& q = v.how;
-        function_key key{.format = q.format, .semantics = q.semantics, .dynamic = q.dynamic};
+        const floating* f = std::get_if<floating>(&q.format);
+        function_key key{.format = q.format, .semantics = q.semantics, .dynamic = q.dynamic && (f == nullptr || is_scaled(*f))};
         std::vector<std::string> inputs{v.name};
-        if (q.dynamic) return call(v, q, key, inputs).output(0);
+        if (key.dynamic) return call(v, q, key, inputs).output(0);
         if (!q.scale.empty() && (is_integer_format(q.format) || has_scale(q))) {
             key.scales = 1;
             key.one_scale = q.scale.size() == 1 && q.block_size == 0;

@@ -29,7 +29,7 @@ inline bool fills(integer f, data_type t) {
     const int width = static_cast<int>(packed_bits(t));
     return f.bits == width && qmin(f) == qmin(integer{.bits = width, .is_signed = f.is_signed}) && qmax(f) == qmax(integer{.bits = width, .is_signed = f.is_signed});
 }
-/// onnxruntime 1.31 does not hold what is far out of the range of these: it wraps around.
+/// onnxruntime 1.31 does not hold what is far out of the range of these: it wraps around. 4 bits do so beyond 2^31 scales, where scales are many.
 constexpr bool wraps(data_type t) { return t == data_type::int2 || t == data_type::uint2; }
 inline std::optional<data_type> onnx_float8(floating f) {
     if (f == fp8_e4m3fn) return data_type::float8e4m3fn;
@@ -84,7 +84,7 @@ class qdq_writer : public quantizer_writer {
     std::string activation(const quantized_value& v) override {
         std::string why;
         if (!holds(v.how, false, why)) cannot_hold(v, why + "; use --export portable");
-        if (v.how.dynamic) return dynamic_linear(v);
+        if (v.how.dynamic && is_integer_format(v.how.format)) return dynamic_linear(v);
         if (const floating* f = std::get_if<floating>(&v.how.format); f != nullptr && onnx_float16(*f)) return cast_pair(v, *onnx_float16(*f));
         const quantize_type t = type_of_codes(v);
         std::string x = v.name;

@@ -37,6 +37,8 @@ class quantizer_writer {
     virtual std::string weight(const quantized_value& v, const tensor& value) = 0;
     /// Whether `weight` gives its result by DequantizeLinear (of 8 bits or fewer, or an int32 bias).
     virtual bool dequantizes(const quantizer& weight) const = 0;
+    /// Whether `activation` gives its result by DequantizeLinear.
+    virtual bool dequantizes_activation(const quantizer&) const { return true; }
     /// After all edges: rewrites that look at whole layers.
     virtual void finish() {}
 
