@@ -5,7 +5,7 @@
 
 Every draw chooses calibration samples anew; both sides get the same ones. Theirs: min-max, percentile and entropy, per tensor and per channel, the best of each draw
 (chosen by the very top-1 that is reported, which flatters them). Ours: --activation int8 --weight int8 --per-channel with defaults, and the best of the same three methods,
-as flattered. Both run in onnxruntime, optimised, on one thread. Speed: one sample a run, turn by turn; medians, and the median ratio theirs / ours within a turn.
+as flattered. Beside top-1 stands the signal-to-noise ratio of the outputs over all samples, float32's being the signal: of the default, and the highest of their six. Both run in onnxruntime, optimised, on one thread. Speed: one sample a run, turn by turn; medians, and the median ratio theirs / ours within a turn.
 """
 import argparse
 import logging
@@ -59,31 +59,37 @@ def session(path):
     return s, s.get_inputs()[0].name
 
 
-def top1(path, x, labels, batch=25):
+def outputs(path, x, batch=25):
     s, name = session(path)
-    y = np.concatenate([s.run(None, {name: x[i:i + batch]})[0] for i in range(0, len(x), batch)])
-    return float((y.reshape(len(x), -1).argmax(1) == labels.ravel()).mean())
+    return np.concatenate([s.run(None, {name: x[i:i + batch]})[0] for i in range(0, len(x), batch)]).reshape(len(x), -1)
 
 
-def best_of_theirs(model, x, labels, calibration, folder, draw, methods):
+def score(y, plain, labels):
+    """Top-1 and decibels."""
+    with np.errstate(divide="ignore"):
+        return float((y.argmax(1) == labels.ravel()).mean()), float(10 * np.log10((plain.astype(np.float64) ** 2).sum() / ((y - plain).astype(np.float64) ** 2).sum()))
+
+
+def best_of_theirs(model, x, labels, plain, calibration, folder, draw, methods):
     ready = folder / "ready.onnx"
     if not ready.exists():
         quant_pre_process(str(model), str(ready), skip_symbolic_shape=True)
     name = session(model)[1]
-    best = (-1.0, "", None)
+    best, decibels = (-1.0, "", None), -np.inf
     for per_channel in (False, True):
         for method in methods:
             out = folder / f"theirs_{draw}_{method}_{per_channel}.onnx"
             try:
                 quantize_static(str(ready), str(out), Samples(name, calibration), quant_format=QuantFormat.QDQ, per_channel=per_channel, activation_type=QuantType.QUInt8,
                                 weight_type=QuantType.QInt8, calibrate_method=METHODS[method])
-                got = top1(out, x, labels)
+                got, clean = score(outputs(out, x), plain, labels)
             except Exception as failed:  # some of its calibrators cannot read integer inputs
                 print(f"    theirs {method}{', per channel' if per_channel else ''}: {type(failed).__name__}", file=sys.stderr)
                 continue
-            print(f"    theirs {method}{', per channel' if per_channel else ''}: {got:.4f}", file=sys.stderr)
+            print(f"    theirs {method}{', per channel' if per_channel else ''}: {got:.4f}, {clean:.2f} dB", file=sys.stderr)
+            decibels = max(decibels, clean)
             best = max(best, (got, method + (", per channel" if per_channel else ""), out), key=lambda b: b[0])
-    return best
+    return *best, decibels
 
 
 def turn_by_turn(paths, x, seconds):
@@ -115,14 +121,14 @@ def main():
     parser.add_argument("--no-theirs", action="store_true")
     parser.add_argument("--no-speed", action="store_true")
     a = parser.parse_args()
-    print("| network (images) | float32 | quantize_static, best of six, by draw | qk's default, by draw | qk, best of three | mean difference of the default, of the best, points | standard error of a top-1 | ms theirs | ms qk | speed |\n|---|---|---|---|---|---|---|---|---|---|")
+    print("| network (images) | float32 | quantize_static, best of six, by draw | qk's default, by draw | qk, best of three | mean difference of the default, of the best, points | dB of their six, highest, by draw | dB of the default, by draw | standard error of a top-1 | ms theirs | ms qk | speed |\n|---|---|---|---|---|---|---|---|---|---|---|---|")
     for network, (file, data, count) in NETWORKS.items():
         if a.only not in (None, network):
             continue
         model = a.shared / "models" / (file + ".onnx")
         x, labels = data(a.shared)
-        plain = top1(model, x, labels)
-        ours, best_ours, theirs, pair = [], [], [], None
+        plain = outputs(model, x)
+        ours, best_ours, theirs, noise, their_noise, pair = [], [], [], [], [], None
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             for draw in range(a.draws):
@@ -134,21 +140,23 @@ def main():
                     out = folder / f"qk_{draw}_{k}.onnx"
                     subprocess.run([a.qk, "quantize", model, "-o", out, "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", folder / "calibration.npy",
                                     *shlex.split(options)], check=True, capture_output=True)
-                    got = top1(out, x, labels)
-                    print(f"  {network}, draw {draw}, qk {options}: {got:.4f}", file=sys.stderr)
+                    got, clean = score(outputs(out, x), plain, labels)
+                    print(f"  {network}, draw {draw}, qk {options}: {got:.4f}, {clean:.2f} dB", file=sys.stderr)
                     best_ours[-1] = max(best_ours[-1], got)
                     if k == 0:
                         ours.append(got)
+                        noise.append(clean)
                 if not a.no_theirs:
-                    best = best_of_theirs(model, x, labels, calibration, folder, draw, a.methods)
+                    best = best_of_theirs(model, x, labels, plain, calibration, folder, draw, a.methods)
                     theirs.append(best[0])
+                    their_noise.append(best[3])
                     pair = pair or (best[2], folder / f"qk_{draw}_0.onnx")
             speed, ratio = turn_by_turn(pair, x, a.seconds) if pair and not a.no_speed else ([float("nan")] * 2, float("nan"))
         p = np.mean(ours)
         error = 100 * np.sqrt(p * (1 - p) / len(x))
-        listed = lambda v: " ".join(f"{t:.4f}" for t in v)
+        listed = lambda v, digits=4: " ".join(f"{t:.{digits}f}" for t in v)
         difference = [100 * (np.mean(v) - np.mean(theirs)) if theirs else float("nan") for v in (ours, best_ours)]
-        print(f"| {network} ({len(x)}) | {plain:.4f} | {listed(theirs)} | {listed(ours)} | {listed(best_ours)} | {difference[0]:+.2f}, {difference[1]:+.2f} | {error:.2f} | {1e3 * speed[0]:.3f} | {1e3 * speed[1]:.3f} | {ratio:.2f} |", flush=True)
+        print(f"| {network} ({len(x)}) | {score(plain, plain, labels)[0]:.4f} | {listed(theirs)} | {listed(ours)} | {listed(best_ours)} | {difference[0]:+.2f}, {difference[1]:+.2f} | {listed(their_noise, 1)} | {listed(noise, 1)} | {error:.2f} | {1e3 * speed[0]:.3f} | {1e3 * speed[1]:.3f} | {ratio:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

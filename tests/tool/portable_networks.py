@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small network with every kind of layer, in every format of the catalogue, written by `qk quantize --export portable`.
+"""A small network with every kind of layer, in every format of the catalogue and by every approach, written by `qk quantize`.
 
 usage: portable_networks.py QK
 Odd numbers of channels, grouped and depthwise filters, a transposed convolution, Gemm, MatMul with weights and of two activations, a batch of any size.
@@ -72,13 +72,13 @@ def network(opset):
     return model
 
 
-def run(model, x, optimizer):
+def run(model, parts, optimizer):
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimizer else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return np.concatenate([session.run(None, {"x": part})[0] for part in (x[:1], x[1:]) if len(part)])  # two sizes of batch, if there are two samples
+    return np.concatenate([session.run(None, {"x": part})[0] for part in parts])
 
 
 def evaluate(model, *more):
@@ -86,58 +86,87 @@ def evaluate(model, *more):
     return np.load(os.path.join(at("out"), "y.npy"))
 
 
+class Comparison:
+    """What `qk quantize` writes, run by ONNX Runtime and by `qk evaluate`, beside the plan on the float model."""
+
+    def __init__(self, x):
+        self.x, self.failures, self.plain = x, 0, {}
+        np.save(at("x.npy"), x)
+
+    def model(self, opset):
+        self.opset = opset
+        onnx.save(network(opset), at("float.onnx"))
+        if opset not in self.plain:
+            self.plain[opset] = evaluate(at("float.onnx"))
+
+    def hold(self, label, flags, median=1e-3, largest=5e-2, alone=False):
+        """`alone`: sample by sample. Returns the size of the file."""
+        qk("quantize", at("float.onnx"), "-o", at("quantized.onnx"), "--calibration", at("x.npy"), "--save-plan", at("plan.json"), *flags)
+        onnx.checker.check_model(onnx.load(at("quantized.onnx")), full_check=True)
+        batch = ["--batch", 1] if alone else []
+        expected = evaluate(at("float.onnx"), "--plan", at("plan.json"), *batch)
+        scale = np.abs(expected).max()
+        spread = np.abs(expected - self.plain[self.opset]).max() / scale
+        results = {"qk evaluate": evaluate(at("quantized.onnx"), *batch)}
+        for optimizer in (False, True):
+            parts = [self.x[i:i + 1] for i in range(len(self.x))] if alone else [self.x[:1], self.x[1:]]  # two sizes of batch
+            results[f"optimizer {'on' if optimizer else 'off'}"] = run(at("quantized.onnx"), parts, optimizer)
+        for how, got in results.items():
+            error = np.abs(got - expected).reshape(len(self.x), -1).max(1) / scale
+            if not (np.median(error) <= median and error.max() <= max(largest, spread if largest > median else 0)):
+                self.failures += 1
+                print(f"{label}, {how}: median {np.median(error):.1e}, largest {error.max():.1e}; quantizing moves the output by {spread:.1e}")
+        if spread == 0:
+            self.failures += 1
+            print(f"{label}: nothing was quantized")
+        return os.path.getsize(at("quantized.onnx"))
+
+
 def main():
     formats = [f["name"] for f in json.loads(qk("formats", "--json"))["formats"] if f["name"] not in ("e8m0", "fp32")]
-    x = np.random.default_rng(8).standard_normal((40, 3, 9, 9)).astype(np.float32)
-    np.save(at("x.npy"), x)
-    failures = 0
+    c = Comparison(np.random.default_rng(8).standard_normal((40, 3, 9, 9)).astype(np.float32))
     for i, f in enumerate(formats + ["bfp:block=16,exponent=8,mantissa=10", "mx:element=fp6_e2m3,block=16", "float:exponent=4,mantissa=2"]):
-        opset = (13, 18, 11)[i % 3]  # ReduceMax and ReduceSum changed in between
-        onnx.save(network(opset), at("float.onnx"))
-        if i < 3:
-            plain = {opset: evaluate(at("float.onnx"))} if i == 0 else plain | {opset: evaluate(at("float.onnx"))}
-        sizes = {}
-        for storage in ("packed", "float"):
-            qk("quantize", at("float.onnx"), "-o", at("quantized.onnx"), "--activation", f, "--weight", f, "--calibration", at("x.npy"), "--save-plan", at("plan.json"),
-               "--export", "portable", "--weights", storage, *(["--per-channel"] if i % 2 else []))
-            onnx.checker.check_model(onnx.load(at("quantized.onnx")), full_check=True)
-            sizes[storage] = os.path.getsize(at("quantized.onnx"))
-            expected = evaluate(at("float.onnx"), "--plan", at("plan.json"))
-            scale = np.abs(expected).max()
-            spread = np.abs(expected - plain[opset]).max() / scale
-            results = {"qk evaluate": evaluate(at("quantized.onnx")), "optimizer off": run(at("quantized.onnx"), x, False), "optimizer on": run(at("quantized.onnx"), x, True)}
-            for how, got in results.items():
-                error = np.abs(got - expected).reshape(len(x), -1).max(1) / scale
-                if not (np.median(error) <= 1e-3 and error.max() <= max(5e-2, spread)):
-                    failures += 1
-                    print(f"{f}, {storage}, {how}: median {np.median(error):.1e}, largest {error.max():.1e}; quantizing moves the output by {spread:.1e}")
-        print(f"{f}: {sizes['packed']} bytes packed, {sizes['float']} in float32", flush=True)
+        c.model((13, 18, 11)[i % 3])  # ReduceMax and ReduceSum changed in between
+        flags = ["--activation", f, "--weight", f, *(["--per-channel"] if i % 2 else [])]
+        packed, whole = (c.hold(f"{f}, {storage}", flags + ["--weights", storage]) for storage in ("packed", "float"))
+        print(f"{f}: {packed} bytes packed, {whole} in float32", flush=True)
+    c.model(13)
+    floats = os.path.getsize(at("float.onnx"))
+    # Conversion to 16 bits: by Cast alone, half the bytes; no standard operator else.
+    for f in ("fp16", "bf16"):
+        size = c.hold(f"{f}, qdq", ["--activation", f, "--weight", f, "--export", "qdq"])
+        operators = {n.op_type for n in onnx.load(at("quantized.onnx")).graph.node} - {n.op_type for n in onnx.load(at("float.onnx")).graph.node}
+        if operators != {"Cast"} or size > 0.75 * floats:
+            c.failures += 1
+            print(f"{f}: new operators {operators}, {size} bytes of {floats}")
+    # Pairs that onnxruntime's optimizer would fuse into operators of other types, or requantize; and every format with some other, as activation
+    # and weight and as neighbours (QK_EXHAUSTIVE=1: with all others).
+    pairs = [("int4", "int8"), ("uint4", "uint8"), ("uint8", "fp8_e4m3fn"), ("int8", "int32"), ("int16", "int8"), ("uint8", "fp16"), ("uint8", "mxfp4"), ("int16", "fp32"), ("uint8", "int2")]
+    n = len(formats)
+    for k in range(1, n) if "QK_EXHAUSTIVE" in os.environ else (n // 2,):
+        pairs += [(f, formats[(i + k) % n]) for i, f in enumerate(formats)]
+    for i, (activation, weight) in enumerate(pairs):
+        c.hold(f"{activation} with {weight}", ["--activation", activation, "--weight", weight, *(["--per-channel"] if i % 2 else [])])
+        if i % 3 == 0 or "QK_EXHAUSTIVE" in os.environ:
+            every_other = [{"layer": f"{name}_node", "activation": weight, "weight": weight} for name in ("c2", "c4", "m")]
+            with open(at("requests.json"), "w") as f:
+                json.dump({"default": {"activation": activation, "weight": activation}, "requests": every_other, "boundary": "dual" if i % 2 else "wider"}, f)
+            c.hold(f"{activation} beside {weight}", ["--plan", at("requests.json")])
     # Weights alone: between float activations onnxruntime's optimizer has fusions of its own.
-    onnx.save(network(13), at("float.onnx"))
-    for f in ("int8", "uint8", "int4", "uint4", "int16", "fp8_e4m3fn", "fp16", "mxfp4", "nvfp4"):
-        for how in ([], ["--per-channel"], ["--weight-block", "16"] if "fp4" not in f and f != "fp16" else []):
-            qk("quantize", at("float.onnx"), "-o", at("quantized.onnx"), "--weight", f, "--approach", "weight_only", "--save-plan", at("plan.json"), *how)
-            expected = evaluate(at("float.onnx"), "--plan", at("plan.json"))
-            for optimizer in (False, True):
-                error = np.abs(run(at("quantized.onnx"), x, optimizer) - expected).max() / np.abs(expected).max()
-                if error > 1e-5:
-                    failures += 1
-                    print(f"weights {f} {how}, optimizer {optimizer}: differs by {error:.1e}")
+    for f in ("int8", "uint8", "int4", "uint4", "int16", "fp8_e4m3fn", "fp16", "bf16", "mxfp4", "nvfp4"):
+        for how in ([], ["--per-channel"], ["--weight-block", "16"] if "fp4" not in f and "16" not in f else ["--weights", "float"]):
+            c.hold(f"weights {f} {how}", ["--weight", f, "--approach", "weight_only", *how], median=1e-5, largest=1e-5)
+    for f in ("fp16", "bf16"):  # int8 of a MatMul becomes MatMulNBits there, which rounds its activations
+        c.hold(f"weights {f}, qdq", ["--weight", f, "--approach", "weight_only", "--per-channel", "--export", "qdq"])
     # Scales from the values of each sample: one rounding more or less of a tensor's largest value moves all the others.
     for f in ("int8", "uint8", "int4", "int16", "int:bits=5", "fp8_e4m3fn", "fp8_e5m2", "fp6_e2m3", "nvfp4", "fp16"):
-        qk("quantize", at("float.onnx"), "-o", at("quantized.onnx"), "--activation", f, "--weight", f, "--per-channel", "--approach", "dynamic", "--save-plan", at("plan.json"))
-        expected = evaluate(at("float.onnx"), "--plan", at("plan.json"), "--batch", 1)
-        scale = np.abs(expected).max()
-        spread = np.abs(expected - plain[13]).max() / scale
-        results = {"qk evaluate": evaluate(at("quantized.onnx"), "--batch", 1)} | {
-            f"optimizer {optimizer}": np.concatenate([run(at("quantized.onnx"), x[i:i + 1], optimizer) for i in range(len(x))]) for optimizer in (False, True)}
-        for how, got in results.items():
-            error = np.abs(got - expected).reshape(len(x), -1).max(1) / scale
-            if not (np.median(error) <= 1e-3 and error.max() <= max(5e-2, spread)):
-                failures += 1
-                print(f"dynamic {f}, {how}: median {np.median(error):.1e}, largest {error.max():.1e}; quantizing moves the output by {spread:.1e}")
-    print(f"{failures} failures")
-    return 1 if failures else 0
+        c.hold(f"dynamic {f}", ["--activation", f, "--weight", f, "--per-channel", "--approach", "dynamic"], alone=True)
+    for style in ("qdq", "qinteger"):
+        c.hold(f"dynamic uint8, {style}", ["--activation", "uint8", "--weight", "int8", "--approach", "dynamic", "--export", style], alone=True)
+    for style in ("qdq", "qoperator"):
+        c.hold(f"static uint8, {style}", ["--activation", "uint8", "--weight", "int8", "--per-channel", "--export", style])
+    print(f"{c.failures} failures")
+    return 1 if c.failures else 0
 
 
 sys.exit(main())

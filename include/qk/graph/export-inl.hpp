@@ -90,13 +90,20 @@ class exporter {
         return all;
     }
 
-    /// onnxruntime would requantize this node's float constants if a DequantizeLinear fed it.
-    bool has_float_constants(const onnx::NodeProto& n) const {
-        if (!n.domain().empty() || (n.op_type() != "Conv" && n.op_type() != "ConvTranspose" && n.op_type() != "Gemm")) return false;
-        for (int k = 1; k < n.input_size(); ++k) {
-            if (n.input(k).empty() || !source_.is_constant(n.input(k))) continue;
+    /// Whether onnxruntime would change what this node computes if a DequantizeLinear fed it: it requantizes float constants (of a MatMul,
+    /// too, which it joins with an Add behind it to a Gemm), and makes integer operators of types that those do not have, so that the model does
+    /// not load.
+    bool needs_guard(const quantizer& activation, int node) const {
+        const onnx::NodeProto& n = source_.graph().node(node);
+        const integer* a = std::get_if<integer>(&activation.format);
+        if (!n.domain().empty() || (n.op_type() != "Conv" && n.op_type() != "ConvTranspose" && n.op_type() != "Gemm" && n.op_type() != "MatMul")) return false;
+        for (int k = 0; k < n.input_size(); ++k) {
             const quantizer* q = plan_.find({n.input(k), n.name(), k});
-            if (q == nullptr || !writer_->dequantizes(*q)) return true;
+            const integer* f = q != nullptr ? std::get_if<integer>(&q->format) : nullptr;
+            if (k < 2 && a != nullptr && f != nullptr && a->bits <= 4 && f->bits > 4) return true;
+            if (k == 0 || n.input(k).empty() || !source_.is_constant(n.input(k))) continue;
+            if (q == nullptr || !writer_->dequantizes(*q) || becomes_nbits(*q, {node, k})) return true;
+            if (k == 1 && (f == nullptr || f->bits > 16)) return true;
         }
         return false;
     }
@@ -133,7 +140,7 @@ class exporter {
         for (const auto& [q, uses] : groups) {
             const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
             quantized_value v{.name = name, .how = *q, .rank = facts.rank, .length = facts.length};
-            for (const use u : uses) v.guard = v.guard || (u.node >= 0 && has_float_constants(source_.graph().node(u.node)));
+            for (const use u : uses) v.guard = v.guard || (u.node >= 0 && needs_guard(*q, u.node));
             for (const use u : uses) v.nbits = v.nbits || becomes_nbits(*q, u);
             std::string result;
             try {
