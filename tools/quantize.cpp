@@ -180,7 +180,7 @@ void add_explain(CLI::App& app, verb_result&) {
     given->precision.add(*verb);
     given->data.add(*verb, false);
     verb->add_flag("--json", given->json, "one JSON object on standard output");
-    verb->footer("Example:\n  qk explain model.onnx conv1.weight --activation int8 --weight int8 --calibration x.npy");
+    verb->footer("Example:\n  qk explain model.onnx head.weight --activation int8 --weight int8 --calibration x.npy");
     verb->callback([given, tensor] { explain(*given, *tensor); });
 }
 

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the documentation shows works: C++ of README.md and docs/ compiles, commands of README.md and of every verb's help run, JSON is read.
+
+    documentation_test.py QK SOURCE_FOLDER COMPILER
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+CPP = """
+#include <qk/qk.hpp>
+#include <qk/graph/search/search.hpp>
+{includes}
+void documented([[maybe_unused]] std::span<const float> x, [[maybe_unused]] std::span<float> y, [[maybe_unused]] const qk::graph::model& model,
+                [[maybe_unused]] const qk::graph::named_tensors& inputs, [[maybe_unused]] const qk::graph::calibration& calibration,
+                [[maybe_unused]] const std::vector<std::int64_t>& labels);
+void documented(std::span<const float> x, std::span<float> y, const qk::graph::model& model, const qk::graph::named_tensors& inputs,
+                const qk::graph::calibration& calibration, const std::vector<std::int64_t>& labels) {{
+    (void)x, (void)y, (void)model, (void)inputs, (void)calibration, (void)labels;
+{body}
+}}
+"""
+# What no folder can be prepared for: several processes, a model of two inputs, the machine's own speed.
+LEFT_OUT = ("mpirun", "--inputs a=a.npy", "qk bench", "./dev")
+
+
+def blocks(path, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.S | re.M)
+
+
+def prepare(folder, qk, source):
+    """The files that the examples name."""
+    digits = source / "examples" / "digits"
+    for name in ("model.onnx", "m.onnx"):
+        shutil.copy(digits / "digits.onnx", folder / name)
+    images, labels = np.load(digits / "test_images.npy")[:32], np.load(digits / "test_labels.npy")[:32]
+    for name in ("x.npy", "c.npy"):
+        np.save(folder / name, images)
+    np.save(folder / "y.npy", labels)
+    np.save(folder / "s.npy", np.full(len(images), 0.05, np.float32))
+    (folder / "requests.json").write_text('{"default": {"activation": "int8", "weight": "int8"}}')
+    run(qk, folder, "qk convert x.npy device.npy --format mxfp8_e4m3")
+    run(qk, folder, "qk quantize model.onnx -o quantized.onnx --activation int8 --weight int8 --calibration x.npy")
+    run(qk, folder, "qk convert x.npy device.npz --format mxfp4 --packed device.npz")
+    planes = np.load(folder / "device.npz")
+    (folder / "device.bin").write_bytes(b"".join(planes[k].tobytes() for k in planes.files if planes[k].dtype == np.uint8 and k != "format"))
+
+
+def run(qk, folder, line):
+    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, env={**os.environ, "PATH": f"{qk.parent}:{os.environ['PATH']}"})
+
+
+def main():
+    qk, source, compiler = Path(sys.argv[1]).resolve(), Path(sys.argv[2]), sys.argv[3]
+    pages = [source / "README.md", *sorted((source / "docs").glob("*.md"))]
+    failures, counted = [], {"C++": 0, "JSON": 0, "commands": 0}
+    for page in pages:
+        for text in blocks(page, "cpp"):
+            counted["C++"] += 1
+            includes = "\n".join(line for line in text.splitlines() if line.startswith("#include"))
+            body = "\n".join(line for line in text.splitlines() if not line.startswith("#include"))
+            program = CPP.format(includes=includes, body=body)
+            r = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-DQK_GRAPH_COMPILED", "-DONNX_ML=1", "-DONNX_NAMESPACE=onnx", f"-I{source}/include",
+                                "-isystem", "/usr/include/eigen3", "-x", "c++", "-"], input=program, capture_output=True, text=True)
+            if r.returncode:
+                failures.append(f"{page.name}: C++ does not compile\n{text}\n{r.stderr[:2000]}")
+        for text in blocks(page, "json"):
+            counted["JSON"] += 1
+            try:
+                json.loads(text)
+            except ValueError as e:
+                failures.append(f"{page.name}: JSON: {e}\n{text}")
+
+    verbs = re.findall(r"^  ([a-z]+) ", run(qk, source, "qk --help").stdout.split("Subcommands:")[-1], re.M)
+    shown = {"README.md": [line for text in blocks(pages[0], "sh") for line in text.splitlines()]}
+    for page in pages[1:]:
+        shown[page.name] = [line for text in blocks(page, "sh") for line in text.splitlines()]
+    for verb in verbs:
+        shown[f"qk {verb} --help"] = [line.strip() for line in run(qk, source, f"qk {verb} --help").stdout.splitlines() if re.match(r"^  (qk|mpirun) ", line)]
+        if not shown[f"qk {verb} --help"]:
+            failures.append(f"qk {verb} --help shows no example")
+    with tempfile.TemporaryDirectory() as prepared, tempfile.TemporaryDirectory() as folder:
+        prepare(Path(prepared), qk, source)
+        for where, line in [(where, line) for where, lines in shown.items() for line in lines]:
+            if line.startswith("qk ") and not any(part in line for part in LEFT_OUT):
+                counted["commands"] += 1
+                shutil.copytree(prepared, folder, dirs_exist_ok=True)  # one line's output may be the next one's input, or stand where data stood
+                if "layout=nhwc" in line:
+                    np.save(Path(folder) / "x.npy", np.load(Path(folder) / "x.npy").transpose(0, 2, 3, 1))
+                r = run(qk, folder, line)
+                if r.returncode not in (0, 1):  # 1: a comparison or a target failed
+                    failures.append(f"{where}: {line}\n  status {r.returncode}: {r.stderr.strip()}")
+    for f in failures:
+        print(f, file=sys.stderr)
+    print(", ".join(f"{n} {what}" for what, n in counted.items()), f"tried; {len(failures)} failed")
+    sys.exit(bool(failures) or not all(counted.values()))
+
+
+main()
