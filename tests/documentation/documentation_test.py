@@ -86,17 +86,24 @@ def main():
         shown[f"qk {verb} --help"] = [line.strip() for line in run(qk, source, f"qk {verb} --help").stdout.splitlines() if re.match(r"^  (qk|mpirun) ", line)]
         if not shown[f"qk {verb} --help"]:
             failures.append(f"qk {verb} --help shows no example")
-    with tempfile.TemporaryDirectory() as prepared, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as prepared:
         prepare(Path(prepared), qk, source)
-        for where, line in [(where, line) for where, lines in shown.items() for line in lines]:
-            if line.startswith("qk ") and not any(part in line for part in LEFT_OUT):
-                counted["commands"] += 1
-                shutil.copytree(prepared, folder, dirs_exist_ok=True)  # one line's output may be the next one's input, or stand where data stood
-                if "layout=nhwc" in line:
-                    np.save(Path(folder) / "x.npy", np.load(Path(folder) / "x.npy").transpose(0, 2, 3, 1))
-                r = run(qk, folder, line)
-                if r.returncode not in (0, 1):  # 1: a comparison or a target failed
-                    failures.append(f"{where}: {line}\n  status {r.returncode}: {r.stderr.strip()}")
+        for where, lines in shown.items():
+            with tempfile.TemporaryDirectory() as folder:
+                shutil.copytree(prepared, folder, dirs_exist_ok=True)
+                for line in lines:  # one after the other: a line may read what those before it wrote
+                    if not line.startswith("qk ") or any(part in line for part in LEFT_OUT):
+                        continue
+                    counted["commands"] += 1
+                    if "--labels y.npy" in line:
+                        shutil.copy(Path(prepared) / "y.npy", folder)
+                    if "layout=nhwc" in line:
+                        np.save(Path(folder) / "x.npy", np.load(Path(folder) / "x.npy").transpose(0, 2, 3, 1))
+                    r = run(qk, folder, line)
+                    if r.returncode not in (0, 1):  # 1: a comparison or a target failed
+                        failures.append(f"{where}: {line}\n  status {r.returncode}: {r.stderr.strip()}")
+                    if "layout=nhwc" in line:
+                        shutil.copy(Path(prepared) / "x.npy", folder)
     for f in failures:
         print(f, file=sys.stderr)
     print(", ".join(f"{n} {what}" for what, n in counted.items()), f"tried; {len(failures)} failed")
