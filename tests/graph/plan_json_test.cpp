@@ -12,6 +12,7 @@
 #include "qk/graph/format_text.hpp"
 #include "qk/graph/plan_json.hpp"
 #include "qk/graph/report.hpp"
+#include "build_model.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;
@@ -207,4 +208,20 @@ TEST_CASE("the report's text, JSON and page name every edge") {
     CHECK(cost.weight_bits < cost.float_weight_bits);
     for (const std::string& text : {r.report.text(), to_json(r.report).dump(), quantize_html({.model = "m", .command = "", .requests = q.list(), .export_notes = {}}, r, cost, &seen)})
         for (const char* word : {"relu1_out", "w3", "int4", "unmatched", "nothing"}) contains(text, word);
+}
+
+TEST_CASE("a plan's weight bits count each constant once, of every layer that reads one") {
+    qk_test::builder b;
+    b.input("x", {-1, 4}).output("y", {-1, 4}).constant("w", {4, 4}, std::vector<float>(16, 0.5f)).constant("slope", {4}, {1, 2, 3, 4});
+    b.node("MatMul", {"x", "w"}, {"h"}, "first");
+    b.node("MatMul", {"h", "w"}, {"z"}, "second");
+    b.node("PRelu", {"z", "slope"}, {"y"}, "third");
+    const model m = b.model();
+    const calibration seen = calibrate(m, {{"x", make_tensor<float>({1, 4}, std::vector<float>{1, 2, 3, 4})}});
+    precision_requests q;
+    q.set_default("int8", "int8");
+    const quantize_result r = quantize(m, q, seen);
+    const plan_cost cost = cost_of(layer_view(m), r.plan, &seen);
+    CHECK(cost.float_weight_bits == (16 + 4) * 32);
+    CHECK(cost.weight_bits == 16 * 8 + 32 + 4 * 32);  // one scale; the slope stays float32
 }

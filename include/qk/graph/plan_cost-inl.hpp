@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "qk/graph/format_text.hpp"
 #include "qk/graph/quantize.hpp"
@@ -53,19 +54,24 @@ QK_GRAPH_INLINE double multiply_accumulates(const layer_view& layers, int n, con
 
 QK_GRAPH_INLINE plan_cost cost_of(const layer_view& layers, const precision_plan& plan, const calibration* seen) {
     plan_cost cost;
-    const model& m = layers.source();
-    for (const int n : layers.compute_layers()) {
-        const onnx::NodeProto& node = m.graph().node(n);
-        double bits[2] = {32, 32};
-        for (int i = 0; i < node.input_size(); ++i) {
-            const auto part = layers.nodes()[static_cast<std::size_t>(n)].parts[static_cast<std::size_t>(i)];
-            if (part == layer_view::part::none) continue;
-            const quantizer* q = plan.find({node.input(i), node.name(), i});
-            if (i < 2 && q != nullptr) bits[i] = bits_per_value(q->format);
-            if (part == layer_view::part::input) continue;
-            const std::size_t elements = element_count(detail::shape_of(layers, node.input(i), nullptr));
+    const auto& graph = layers.source().graph();
+    const auto used_as = [&](int n, int i) { return layers.nodes()[static_cast<std::size_t>(n)].parts[static_cast<std::size_t>(i)]; };
+    std::set<std::string> counted;  // a weight that several layers share is stored once
+    for (int n = 0; n < graph.node_size(); ++n)
+        for (int i = 0; i < graph.node(n).input_size(); ++i) {
+            const std::string& name = graph.node(n).input(i);
+            if ((used_as(n, i) != layer_view::part::weight && used_as(n, i) != layer_view::part::bias) || !counted.insert(name).second) continue;
+            const quantizer* q = plan.find({name, graph.node(n).name(), i});
+            const std::size_t elements = element_count(detail::shape_of(layers, name, nullptr));
             cost.float_weight_bits += 32.0 * static_cast<double>(elements);
             cost.weight_bits += q != nullptr ? stored_bits(*q, elements) : 32.0 * static_cast<double>(elements);
+        }
+    for (const int n : layers.compute_layers()) {
+        const onnx::NodeProto& node = graph.node(n);
+        double bits[2] = {32, 32};
+        for (int i = 0; i < node.input_size() && i < 2; ++i) {
+            const quantizer* q = used_as(n, i) != layer_view::part::none ? plan.find({node.input(i), node.name(), i}) : nullptr;
+            if (q != nullptr) bits[i] = bits_per_value(q->format);
         }
         const double products = multiply_accumulates(layers, n, seen);
         cost.bit_operations += products * bits[0] * bits[1];

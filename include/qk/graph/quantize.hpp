@@ -108,9 +108,9 @@ inline quantize_result quantize(const model& m, const precision_requests& reques
 /// A plan of single edges: where all readers of a tensor agree, the entry is the tensor's.
 precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m);
 
-/// Weights and biases of compute layers under a plan, in bits: elements and the scales that are stored with them.
+/// Weights and biases of all layers under a plan, in bits, each constant once: elements and the scales that are stored with them.
 struct plan_cost {
-    double weight_bits = 0;        ///< constants of compute layers under the plan
+    double weight_bits = 0;        ///< weights and biases under the plan
     double float_weight_bits = 0;  ///< the same at 32 bits
     double bit_operations = 0;     ///< multiply-accumulates of one sample times activation bits times weight bits; needs shapes (calibration)
     double float_bit_operations = 0;
