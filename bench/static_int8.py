@@ -8,6 +8,7 @@ Every draw chooses calibration samples anew; both sides get the same ones. Their
 as flattered. Beside top-1 stands the signal-to-noise ratio of the outputs over all samples, float32's being the signal: of the default, and the highest of their six. Both run in onnxruntime, optimised, on one thread. Speed: one sample a run, turn by turn; medians, and the median ratio theirs / ours within a turn.
 """
 import argparse
+import contextlib
 import logging
 import shlex
 import subprocess
@@ -80,8 +81,9 @@ def best_of_theirs(model, x, labels, plain, calibration, folder, draw, methods):
         for method in methods:
             out = folder / f"theirs_{draw}_{method}_{per_channel}.onnx"
             try:
-                quantize_static(str(ready), str(out), Samples(name, calibration), quant_format=QuantFormat.QDQ, per_channel=per_channel, activation_type=QuantType.QUInt8,
-                                weight_type=QuantType.QInt8, calibrate_method=METHODS[method])
+                with contextlib.redirect_stdout(sys.stderr):
+                    quantize_static(str(ready), str(out), Samples(name, calibration), quant_format=QuantFormat.QDQ, per_channel=per_channel, activation_type=QuantType.QUInt8,
+                                    weight_type=QuantType.QInt8, calibrate_method=METHODS[method])
                 got, clean = score(outputs(out, x), plain, labels)
             except Exception as failed:  # some of its calibrators cannot read integer inputs
                 print(f"    theirs {method}{', per channel' if per_channel else ''}: {type(failed).__name__}", file=sys.stderr)

@@ -48,7 +48,10 @@ void calibrate(const arguments& given) {
     }
     const std::vector<graph::method_comparison> all = graph::compare_methods(seen, methods, what, given.percentile);
     if (!given.report.empty()) {
-        const std::string command = fmt::format("qk calibrate {} --method {} --format {}", given.model, given.method, given.format);
+        std::string command = fmt::format("qk calibrate {}", given.model);
+        for (const std::string& file : given.data.inputs) command += " --inputs " + file;
+        for (const std::string& file : given.data.calibration) command += " --calibration " + file;
+        command += fmt::format(" --method {} --format {}", given.method, given.format);
         graph::write_file(given.report, graph::calibration_html(std::filesystem::path(given.model).filename().string(), command, seen, what, all));
     }
     if (!given.output.empty()) graph::save_calibration(seen, given.output);

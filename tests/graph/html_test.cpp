@@ -2,7 +2,9 @@
 // Report pages: escaped, self-contained, well nested.
 #include <doctest/doctest.h>
 
+#include <cstdio>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "qk/graph/html.hpp"
@@ -47,4 +49,34 @@ TEST_CASE("a page with every kind of part is well nested and needs nothing from 
     CHECK(text.find("=\"nan") == std::string::npos);  // no coordinate
     CHECK(html_bytes(1234567) == "1.177 MiB");
     CHECK(html_number(nan) == "–");
+}
+
+TEST_CASE("a histogram keeps its height under many markers, whose labels do not cover each other") {
+    const std::vector<double> edges{-1, 0, 1}, counts{1, 4};
+    for (const bool together : {true, false}) {
+        std::vector<html_marker> markers;
+        for (int i = 0; i < 12; ++i) markers.push_back({"method" + std::to_string(i), together ? 0.5 : -1 + i / 5.5, i});
+        const std::string text = html_page("h").histogram("x", edges, counts, markers).text();
+        // The outline: from the base up to the tallest bar.
+        double x = 0, base = 0, highest = 1e9, height = 0;
+        const std::size_t at = text.find(" d=\"M") + 5;
+        REQUIRE(std::sscanf(text.c_str() + at, "%lf %lf", &x, &base) == 2);
+        for (std::size_t i = text.find('L', at); i < text.find('"', at); i = text.find('L', i + 1)) {
+            double y = 0;
+            REQUIRE(std::sscanf(text.c_str() + i + 1, "%lf %lf", &x, &y) == 2);
+            CHECK(y <= base);
+            highest = std::min(highest, y);
+        }
+        CHECK(base - highest > 100);
+        REQUIRE(std::sscanf(text.c_str() + text.find("viewBox=\"0 0 420 "), "viewBox=\"0 0 420 %lf", &height) == 1);
+        CHECK(height > base);
+        std::set<std::string> rows;
+        for (std::size_t i = text.find("class=\"mark\""); i != std::string::npos; i = text.find("class=\"mark\"", i + 1)) {
+            const std::size_t y = text.find(" y=\"", i) + 4;
+            rows.insert(text.substr(y, text.find('"', y) - y));
+        }
+        CHECK(rows.size() <= 12);
+        if (together) CHECK(rows.size() == 12);
+        else CHECK(rows.size() < 12);
+    }
 }

@@ -14,16 +14,16 @@ namespace detail {
 inline constexpr std::string_view html_style = R"(
 :root{--ink:#1c2430;--soft:#5b6675;--line:#d9dee6;--page:#fff;--card:#f6f8fa;--s0:#2f6fb3;--s1:#d1602e;--s2:#3a8f5c;--s3:#8a57b0;--s4:#b58a1b;--s5:#4a9aa5}
 @media (prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#9aa5b4;--line:#384252;--page:#14181f;--card:#1d232c;--s0:#6aa9e9;--s1:#ee8a5b;--s2:#6cc290;--s3:#bd92df;--s4:#dcb650;--s5:#7fcbd5}}
-*{box-sizing:border-box}body{margin:0 auto;max-width:1180px;padding:1.5rem;font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page)}
+*{box-sizing:border-box}body{margin:0 auto;max-width:1180px;padding:1.5rem;overflow-wrap:anywhere;font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page)}
 h1{font-size:1.6rem;margin:.2em 0}h2{font-size:1.2rem;margin:1.8em 0 .5em;border-bottom:1px solid var(--line)}h3{font-size:1rem;margin:1.2em 0 .4em}
-p{max-width:75ch}pre{background:var(--card);padding:.7rem;overflow:auto;border-radius:6px;font-size:13px}
+p{max-width:75ch}pre{background:var(--card);padding:.7rem;white-space:pre-wrap;border-radius:6px;font-size:13px}
 .scroll{overflow:auto;max-height:32rem;border:1px solid var(--line);border-radius:6px}table{border-collapse:collapse;font-size:13px;width:100%}
-th{position:sticky;top:0;background:var(--card);text-align:left}th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap;vertical-align:top}
-td.n{text-align:right;font-variant-numeric:tabular-nums}td.w{white-space:normal;min-width:16rem}
+th{position:sticky;top:0;background:var(--card);text-align:left}th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap;overflow-wrap:normal;vertical-align:top}
+td.n{text-align:right;font-variant-numeric:tabular-nums}td.w{white-space:normal;overflow-wrap:anywhere;min-width:15rem}
 .facts{display:flex;flex-wrap:wrap;gap:.6rem;margin:.8rem 0}.facts div{background:var(--card);border-radius:6px;padding:.5rem .9rem}.facts b{display:block;font-size:1.15rem}.facts span{color:var(--soft);font-size:12px}
-figure{margin:.8rem 0}figcaption{font-weight:600;font-size:13px;margin-bottom:.2rem}svg{width:100%;height:auto;display:block;overflow:visible}
-svg text{fill:var(--ink);font:11px system-ui,sans-serif}svg text.soft{fill:var(--soft)}svg .axis{stroke:var(--line);fill:none}
-.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(340px,1fr));gap:.4rem 1.4rem}details{margin:.5rem 0}summary{cursor:pointer;font-weight:600}
+figure{margin:.8rem 0;min-width:0}.wide{overflow-x:auto}.wide svg{min-width:700px}figcaption{font-weight:600;font-size:13px;margin-bottom:.2rem}svg{width:100%;height:auto;display:block;overflow:visible}
+svg text{fill:var(--ink);font:11px system-ui,sans-serif}svg text.soft{fill:var(--soft)}svg text.mark{font-size:10px;paint-order:stroke;stroke:var(--page);stroke-width:3px}svg .axis{stroke:var(--line);fill:none}
+.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:.4rem 1.4rem}details{margin:.5rem 0}summary{cursor:pointer;font-weight:600}
 @media print{.scroll{max-height:none}}
 )";
 
@@ -126,16 +126,18 @@ QK_GRAPH_INLINE html_page& html_page::facts(std::span<const std::pair<std::strin
 
 QK_GRAPH_INLINE html_page& html_page::bar_chart(std::string_view title, std::span<const html_bar> bars, std::string_view unit) {
     double lo = 0, hi = 0;
-    std::size_t longest = 4;
+    std::size_t longest = 4, behind = 0;
+    const auto value_text = [&](const html_bar& b) { return html_number(b.value) + (unit.empty() ? "" : " " + std::string(unit)) + (b.note.empty() ? "" : "  " + b.note); };
     for (const html_bar& b : bars) {
+        behind = std::max(behind, value_text(b).size());
         if (std::isfinite(b.value)) lo = std::min(lo, b.value), hi = std::max(hi, b.value);
         longest = std::max(longest, std::min<std::size_t>(b.label.size(), 48));
     }
     if (hi == lo) hi = lo + 1;
-    const double left = 6.4 * static_cast<double>(longest) + 10, width = 900, right = 130, row = 18;
+    const double left = 6.4 * static_cast<double>(longest) + 10, width = 900, right = 6.4 * static_cast<double>(std::min<std::size_t>(behind, 60)) + 14, row = 18;
     const auto x_of = [&](double v) { return left + (v - lo) / (hi - lo) * (width - left - right); };
     const double height = row * static_cast<double>(bars.size()) + 8;
-    body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><svg viewBox=\"0 0 900 " + detail::at(height) + "\" role=\"img\">";
+    body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><div class=\"wide\"><svg viewBox=\"0 0 900 " + detail::at(height) + "\" role=\"img\">";
     double y = 4;
     for (const html_bar& b : bars) {
         const double v = std::isfinite(b.value) ? b.value : b.value > 0 ? hi : lo;
@@ -145,10 +147,10 @@ QK_GRAPH_INLINE html_page& html_page::bar_chart(std::string_view title, std::spa
         body_ += detail::svg_text(left - 6, y + 12, label, "end");
         body_ += "<rect x=\"" + detail::at(x0) + "\" y=\"" + detail::at(y + 2) + "\" width=\"" + detail::at(std::max(x1 - x0, 0.8)) + "\" height=\"" + detail::at(row - 5) +
                  "\" rx=\"2\" fill=\"" + detail::html_colour(b.series) + "\"/>";
-        body_ += detail::svg_text(x1 + 6, y + 12, html_number(b.value) + (unit.empty() ? "" : " " + std::string(unit)) + (b.note.empty() ? "" : "  " + b.note), "start", "soft") + "</g>";
+        body_ += detail::svg_text(x1 + 6, y + 12, value_text(b), "start", "soft") + "</g>";
         y += row;
     }
-    body_ += detail::svg_line(x_of(0), 2, x_of(0), height - 2, "class=\"axis\"") + "</svg></figure>\n";
+    body_ += detail::svg_line(x_of(0), 2, x_of(0), height - 2, "class=\"axis\"") + "</svg></div></figure>\n";
     return *this;
 }
 
@@ -165,26 +167,41 @@ QK_GRAPH_INLINE html_page& html_page::histogram(std::string_view title, std::spa
         if (!(c > 0)) return 0.0;
         return logarithmic ? std::log10(c / least * 1.5) / std::log10(most / least * 1.5) : c / std::max(most, 1e-300);
     };
-    const double lo = edges.front(), hi = edges.back(), width = 420, base = 150, top = 14 + 12.0 * static_cast<double>(markers.size());
+    const double lo = edges.front(), hi = edges.back(), width = 420;
     const auto x_of = [&](double v) { return 6 + (v - lo) / (hi > lo ? hi - lo : 1) * (width - 12); };
+    // Labels of markers stand in rows above the bars, each in the first row where none is in its way.
+    std::vector<std::vector<std::pair<double, double>>> rows;
+    std::vector<std::size_t> row_of;
+    for (const html_marker& m : markers) {
+        const double x = x_of(std::clamp(m.at, lo, hi)), length = 5.6 * static_cast<double>(m.label.size()) + 8;
+        const std::pair<double, double> place = x > width / 2 ? std::pair{x - length, x} : std::pair{x, x + length};
+        std::size_t r = 0;
+        const auto taken = [&](const auto& other) { return place.first < other.second && other.first < place.second; };
+        while (r < rows.size() && std::any_of(rows[r].begin(), rows[r].end(), taken)) ++r;
+        if (r == rows.size()) rows.emplace_back();
+        rows[r].push_back(place);
+        row_of.push_back(r);
+    }
+    const double top = 14 + 11.0 * static_cast<double>(rows.size()), base = top + 112;
     body_ += "<figure><figcaption>" + html_escape(title) + (logarithmic ? " <span style=\"font-weight:400\">(log counts)</span>" : "") +
-             "</figcaption><svg viewBox=\"0 0 420 172\" role=\"img\"><path fill=\"" + detail::html_colour(0) + "\" d=\"M" + detail::at(x_of(lo)) + " " + detail::at(base);
+             "</figcaption><svg viewBox=\"0 0 420 " + detail::at(base + 22) + "\" role=\"img\"><path fill=\"" + detail::html_colour(0) + "\" d=\"M" + detail::at(x_of(lo)) + " " + detail::at(base);
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const std::string y = detail::at(base - height_of(counts[i]) * (base - top));
         body_ += "L" + detail::at(x_of(edges[i])) + " " + y + "L" + detail::at(x_of(edges[i + 1])) + " " + y;
     }
     body_ += "L" + detail::at(x_of(hi)) + " " + detail::at(base) + "Z\"/>" + detail::svg_line(6, base, width - 6, base, "class=\"axis\"");
     for (const double t : detail::html_ticks(lo, hi, 5)) body_ += detail::svg_text(x_of(t), base + 14, html_number(t), "middle", "soft");
-    double y = 10;
-    for (const html_marker& m : markers) {
-        const double x = x_of(std::clamp(m.at, lo, hi));
-        body_ += "<g>" + detail::svg_title(m.label + ": " + html_number(m.at)) +
-                 detail::svg_line(x, y, x, base, "stroke=\"" + detail::html_colour(m.series) + "\" stroke-width=\"1.2\" stroke-dasharray=\"3 2\"");
+    std::string labels;  // above all lines
+    for (std::size_t i = 0; i < markers.size(); ++i) {
+        const html_marker& m = markers[i];
+        const double x = x_of(std::clamp(m.at, lo, hi)), y = 10 + 11.0 * static_cast<double>(row_of[i]);
+        const std::string what = detail::svg_title(m.label + ": " + html_number(m.at)), colour = detail::html_colour(m.series);
+        body_ += "<g>" + what + detail::svg_line(x, y, x, base, "stroke=\"" + colour + "\" stroke-width=\"1.2\" stroke-dasharray=\"3 2\"") + "</g>";
         const bool leftward = x > width / 2;
-        body_ += "<text x=\"" + detail::at(x + (leftward ? -3 : 3)) + "\" y=\"" + detail::at(y + 4) + "\" text-anchor=\"" + (leftward ? "end" : "start") +
-                 "\" style=\"fill:" + detail::html_colour(m.series) + ";font-size:10px\">" + html_escape(m.label) + "</text></g>";
-        y += 11;
+        labels += "<g>" + what + "<text class=\"mark\" x=\"" + detail::at(x + (leftward ? -3 : 3)) + "\" y=\"" + detail::at(y + 4) + "\" text-anchor=\"" + (leftward ? "end" : "start") +
+                  "\" style=\"fill:" + colour + "\">" + html_escape(m.label) + "</text></g>";
     }
+    body_ += labels;
     body_ += "</svg></figure>\n";
     return *this;
 }
@@ -208,7 +225,7 @@ QK_GRAPH_INLINE html_page& html_page::line_chart(std::string_view title, std::sp
     const double left = 70, right = 890, top = 10, base = 330;
     const auto sx = [&](double v) { return left + (v - x0) / (x1 - x0) * (right - left); };
     const auto sy = [&](double v) { return base - (v - y0) / (y1 - y0) * (base - top); };
-    body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><svg viewBox=\"0 0 900 395\" role=\"img\">";
+    body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><div class=\"wide\"><svg viewBox=\"0 0 900 395\" role=\"img\">";
     for (const double t : detail::html_ticks(x0, x1, 8))
         body_ += detail::svg_line(sx(t), top, sx(t), base, "class=\"axis\"") + detail::svg_text(sx(t), base + 15, html_number(axes.log_x ? std::pow(10, t) : t), "middle", "soft");
     for (const double t : detail::html_ticks(y0, y1, 6))
@@ -237,7 +254,7 @@ QK_GRAPH_INLINE html_page& html_page::line_chart(std::string_view title, std::sp
             legend += 40 + 6.6 * static_cast<double>(s.name.size());
         }
     }
-    body_ += "</svg></figure>\n";
+    body_ += "</svg></div></figure>\n";
     return *this;
 }
 

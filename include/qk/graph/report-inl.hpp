@@ -78,6 +78,8 @@ QK_GRAPH_INLINE std::string quantize_html(const report_subject& subject, const q
         if (std::isfinite(e.sqnr)) bars[e.part == layer_view::part::input ? 0 : 1].push_back({e.edge.tensor, e.sqnr, to_string(e.how.format), e.part == layer_view::part::bias ? 2 : 0});
     const auto worst = [](std::vector<html_bar>& b) {
         std::stable_sort(b.begin(), b.end(), [](const html_bar& x, const html_bar& y) { return x.value < y.value; });
+        // One bar for the readers of a tensor that see the same.
+        b.erase(std::unique(b.begin(), b.end(), [](const html_bar& x, const html_bar& y) { return x.label == y.label && x.value == y.value && x.note == y.note; }), b.end());
         if (b.size() > 60) b.resize(60);
     };
     for (auto& b : bars) worst(b);
