@@ -113,6 +113,24 @@ TEST_CASE("a loop that does not end, and one inside another") {
     CHECK(sentence(nested).find("10000 steps") != std::string::npos);
 }
 
+TEST_CASE("a loop over nothing") {
+    builder b;
+    integers(b, "n", {std::numeric_limits<std::int64_t>::max()}, true).input("x", {2}).output("y", {2});
+    to_proto(make_tensor<bool>({}, std::array{true}), "yes", *b.g().add_initializer());
+    onnx::GraphProto& body = body_of(b.node("Loop", {"n", "yes", "x"}, {"y"}, "loop"), "body");
+    builder::declare(*body.add_input(), "i", {}, 7), builder::declare(*body.add_input(), "going", {}, 9), builder::declare(*body.add_input(), "state", {2});
+    builder::declare(*body.add_output(), "going", {}, 9), builder::declare(*body.add_output(), "state", {2});
+    CHECK(sentence(b).find("10000 steps") != std::string::npos);
+}
+
+TEST_CASE("one activation for a node that needs three") {
+    builder b;
+    b.input("x", {1, 1, 2}).constant("w", {1, 4, 2}, std::vector<float>(8)).constant("r", {1, 4, 1}, std::vector<float>(4)).output("y", {});
+    auto* a = b.node("LSTM", {"x", "w", "r"}, {"y"}, "cell").add_attribute();
+    a->set_name("activations"), a->set_type(onnx::AttributeProto::STRINGS), a->add_strings("Tanh");
+    CHECK(names(sentence(b), "cell"));
+}
+
 TEST_CASE("functions of one name that call each other by overload end") {
     // f (overload "a") calls f (overload "b"), which is a Relu: both are found, and nothing recurses.
     builder b;

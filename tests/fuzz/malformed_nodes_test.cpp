@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that fuzzing broke, smallest form: each read or wrote out of bounds, ran for minutes, or was undefined; now a sentence or a result.
+// Nodes that fuzzing or reading broke, smallest form: each read or wrote out of bounds, ran for minutes, or was undefined; now a sentence or a
+// result.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <numbers>
+#include <numeric>
 #include <string>
 
 #include "../graph/call_op.hpp"
@@ -147,4 +149,99 @@ TEST_CASE("integers from floats that no integer holds") {
     CHECK(call_op("ReduceLogSum", 18, {values<std::int64_t>({1}, {0})})[0].as<std::int64_t>()[0] == lowest);
     CHECK(call_op("ReduceL2", 18, {values<std::int64_t>({1}, {lowest})})[0].size() == 1);
     CHECK(says(sentence("MaxRoiPool", 1, {floats({1, 1, 4, 4}), values<float>({1, 5}, {1e30f, 0, 0, 1, 1})}, {{"pooled_shape", ints{1, 1}}, {"spatial_scale", 0.0f}}), "finite"));
+    const tensor spectrum = call_op("DFT", 17, {values<std::uint32_t>({1, 2, 1}, {1, 4})}, {{"axis", std::int64_t{1}}})[0];
+    CHECK(spectrum.as<std::uint32_t>()[2] == 0xfffffffdu);  // 1 - 4
+    CHECK(call_op("Shrink", 9, {values<std::uint8_t>({1}, {200})}, {{"bias", 300.0f}, {"lambd", 0.5f}})[0].as<std::uint8_t>()[0] == 156);  // -100
+    const tensor ones = floats({2, 2});
+    CHECK(call_op("Trilu", 14, {ones, scalar(infinity)})[0].as<float>()[1] == 0.0f);
+    CHECK(says(sentence("CumSum", 11, {ones, scalar(nan)}), "outside a rank"));
+    const tensor hot = call_op("OneHot", 9, {values<float>({3}, {nan, 1e30f, 1}), scalar<std::int64_t>(2), values<float>({2}, {0, 7})})[0];
+    CHECK(std::accumulate(hot.as<float>().begin(), hot.as<float>().end(), 0.0f) == 7.0f);
+    const attributes wide{{"shape", ints{3}}, {"dtype", std::int64_t{3}}, {"low", -1e30f}, {"high", 1e30f}};
+    CHECK(call_op("RandomUniform", 1, {}, wide)[0].size() == 3);
+    CHECK(sentence("Resize", 18, {floats({1, 4}), {}, {}, values<std::int64_t>({2}, {INT64_MAX, 1})}, {{"keep_aspect_ratio_policy", std::string("not_smaller")}}) != "");
+    CHECK(says(sentence("QLinearMatMul", 21, {a, s, z, b, s, z, s, scalar(nan)}), "not int8 or uint8"));
+    const tensor sum = call_op("com.microsoft:QLinearAdd", 1, {a, s, z, a, s, z, scalar(0.0f), z})[0];  // 0 / 0
+    CHECK(sum.as<std::uint8_t>()[0] == 0);
+    const tensor big = values<std::int32_t>({1, 1}, {1 << 30}), one = values<std::int32_t>({1, 1}, {1});
+    CHECK(call_op("Gemm", 13, {big, one}, {{"alpha", 1e30f}})[0].size() == 1);
+}
+
+TEST_CASE("integers that overflow wrap") {
+    CHECK(call_op("PRelu", 16, {values<std::int32_t>({1}, {-3}), values<std::int32_t>({1}, {1 << 30})})[0].as<std::int32_t>()[0] == 1 << 30);
+    const tensor big = values<std::int32_t>({1, 1}, {1 << 30}), one = values<std::int32_t>({1, 1}, {1});
+    CHECK(call_op("Gemm", 13, {big, one}, {{"alpha", 3.0f}})[0].as<std::int32_t>()[0] == -(1 << 30));
+    CHECK(call_op("Gemm", 13, {big, one, big})[0].as<std::int32_t>()[0] == std::numeric_limits<std::int32_t>::min());
+    CHECK(says(sentence("DequantizeLinear", 10, {values<std::int64_t>({1}, {INT64_MIN}), scalar(1.0f), scalar<std::int64_t>(1)}), "cannot dequantize int64"));
+    CHECK(says(sentence("com.amd.quark:ExtendedDequantizeLinear", 1, {values<std::int8_t>({1}, {1}), scalar(1.0f), scalar(INT32_MIN)}), "its zero point int32"));
+}
+
+TEST_CASE("means of more integers than the type counts") {
+    std::vector<std::int8_t> some(256, 0);
+    some[0] = 100;
+    const attributes all{{"keepdims", std::int64_t{0}}};
+    CHECK(call_op("ReduceMean", 13, {values<std::int8_t>({256}, some)}, all)[0].as<std::int8_t>()[0] == 0);
+    CHECK(call_op("ReduceMean", 13, {values<std::int8_t>({64}, {some.begin(), some.begin() + 64})}, all)[0].as<std::int8_t>()[0] == 1);
+    CHECK(call_op("Mean", 13, std::vector<tensor>(256, values<std::uint8_t>({1}, {1})))[0].as<std::uint8_t>()[0] == 0);
+}
+
+TEST_CASE("axes, offsets and seeds at the ends of int64") {
+    const tensor diagonal = call_op("EyeLike", 9, {floats({2, 2})}, {{"k", INT64_MAX}})[0];
+    CHECK(std::accumulate(diagonal.as<float>().begin(), diagonal.as<float>().end(), 0.0f) == 0.0f);
+    const auto two = [](std::int64_t u, std::int64_t v) { return values<std::int64_t>({2}, {u, v}); };
+    CHECK(says(sentence("Slice", 13, {floats({100}), two(90, 90), two(95, 95), two(0, 0)}), "axis 0 twice"));
+    CHECK(says(sentence("ReverseSequence", 10, {floats({2, 2}), two(1, 1)}, {{"time_axis", INT64_MAX}, {"batch_axis", INT64_MAX}}), "must be 0 and 1"));
+    CHECK(says(sentence("SpaceToDepth", 13, {floats({1, 4, 0, 0})}, {{"blocksize", std::int64_t{1} << 40}}), "blocksize"));
+    CHECK(call_op("Dropout", 13, {floats({4}), scalar(0.5f), scalar(true)}, {{"seed", INT64_MAX}})[0].size() == 4);
+    CHECK(sentence("Multinomial", 7, {floats({1, 4})}, {{"sample_size", std::int64_t{1} << 41}}) != "");
+    const tensor cache = floats({1, 1, 4, 1}), update = floats({1, 1, 2, 1}), last = values<std::int64_t>({1}, {INT64_MAX});
+    CHECK(says(sentence("TensorScatter", 24, {cache, update, last}), "outside the cache"));
+    CHECK(sentence("TensorScatter", 24, {cache, update, last}, {{"mode", std::string("circular")}}) == "");
+    CHECK(says(sentence("LinearAttention", 27, {floats({1, 2, 0}), floats({1, 2, 0}), floats({1, 2, 4})}, {{"q_num_heads", INT64_MAX}, {"kv_num_heads", std::int64_t{1}}}), "q_num_heads"));
+    CHECK(says(sentence("com.microsoft:MatMulNBits", 1, {floats({1, 4}), values<std::uint8_t>({1, 1, 2}, {0, 0}), scalar(1.0f)},
+                        {{"K", std::int64_t{4}}, {"N", std::int64_t{1}}, {"block_size", INT64_MAX}}),
+               "block_size"));
+}
+
+TEST_CASE("windows: sums and products of absurd pads, groups and kernels") {
+    const tensor x = floats({1, 1, 4, 4}), w = floats({1, 1, 3, 3});
+    const std::int64_t far = std::int64_t{1} << 31;
+    CHECK(sentence("Conv", 11, {x, w}, {{"pads", ints{far, far, far, far}}}) != "");
+    CHECK(says(sentence("Conv", 11, {x, floats({0, 3, 1, 1})}, {{"group", INT64_MAX}}), "does not fit weights"));
+    CHECK(says(sentence("ConvInteger", 10, {values<std::uint8_t>({1, 1, 1}, {1}), qk_test::zero_of(data_type::uint8, {0, 3, 1})}, {{"group", INT64_MAX}}), "does not fit x"));
+    CHECK(says(sentence("ConvTranspose", 11, {floats({1, 0, 2, 2}), floats({0, 3, 1, 1})}, {{"group", INT64_MAX}}), "does not fit weights"));
+    CHECK(says(sentence("DeformConv", 19, {floats({1, 0, 2, 2}), floats({0, 3, 1, 1}), floats({1, 2, 2, 2})}, {{"group", INT64_MAX}}), "group"));
+    CHECK(says(sentence("GroupNormalization", 21, {floats({2, 0, 3}), floats({0}), floats({0})}, {{"num_groups", INT64_MAX}}), "do not divide"));
+    CHECK(says(sentence("Col2Im", 18, {floats({1, 1, 16}), values<std::int64_t>({2}, {4, 4}), values<std::int64_t>({2}, {1, 1})}, {{"pads", ints{INT64_MAX, 0, INT64_MAX, 0}}}), "pads"));
+    CHECK(says(sentence("MaxUnpool", 11, {x, values<std::int64_t>({1, 1, 4, 4}, ints(16))}, {{"kernel_shape", ints{INT64_MAX, 1}}}), "a kernel of length"));
+    const dims nine(11, 1);
+    dims grid = nine;
+    grid.back() = 9;
+    CHECK(says(sentence("GridSample", 20, {floats(nine), floats(grid)}), "8 spatial axes"));
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    CHECK(call_op("DeformConv", 19, {floats({1, 1, 1, 1}), floats({1, 1, 1, 1}), values<float>({1, 2, 1, 1}, {nan, 0})})[0].as<float>()[0] == 0.0f);
+}
+
+TEST_CASE("images without pixels") {
+    CHECK(says(sentence("RoiAlign", 16, {floats({1, 1, 0, 5}), values<float>({1, 4}, {0, 0, 1, 1}), values<std::int64_t>({1}, {0})}), "no pixels"));
+    CHECK(says(sentence("GridSample", 20, {floats({1, 1, 0, 5}), floats({1, 2, 2, 2})}, {{"padding_mode", std::string("border")}}), "no pixels"));
+    CHECK(says(sentence("ai.onnx.ml:ArrayFeatureExtractor", 1, {floats({2, 0}), values<std::int64_t>({1}, {0})}), "nothing to choose from"));
+    const auto pooled = call_op("MaxPool", 12, {floats({1, 1, 0, 1})}, {{"kernel_shape", ints{1, 1}}, {"pads", ints{1, 1, 1, 1}}, {"storage_order", std::int64_t{1}}}, 2);
+    CHECK(pooled[0].as<float>()[0] == -std::numeric_limits<float>::infinity());
+    CHECK(pooled[1].shape() == dims{1, 1, 2, 3});
+}
+
+TEST_CASE("many tuples and rows of nothing") {
+    const std::int64_t many = 1 << 27;
+    CHECK(call_op("GatherND", 13, {floats({0}), qk_test::zero_of(data_type::int64, {many, 0})})[0].shape() == dims{many, 0});
+    CHECK(sentence("ScatterND", 18, {floats({0}), qk_test::zero_of(data_type::int64, {many, 0}), floats({many, 0})}) == "");
+    CHECK(call_op("MatMul", 13, {floats({many, 0, 1}), floats({1, 1})})[0].shape() == dims{many, 0, 1});
+    CHECK(call_op("TopK", 11, {floats({0, many}), values<std::int64_t>({1}, {1})}, {}, 2)[0].shape() == dims{0, 1});
+    CHECK_THROWS_AS(floats({0, many, 4}), error);
+    CHECK_THROWS_AS(floats({many, many, 0}), error);
+}
+
+TEST_CASE("BitCast to bool leaves 0 and 1") {
+    const tensor y = call_op("BitCast", 26, {values<std::uint8_t>({3}, {0, 1, 200})}, {{"to", std::int64_t{9}}})[0];
+    CHECK(y.as<std::uint8_t>()[2] == 1);
 }

@@ -25,7 +25,7 @@ inline int ceil_exponent(double s) {
 inline scale_pair finish_scale(integer f, value_range r, bool symmetric, double scale) {
     const std::int64_t middle = f.is_signed ? 0 : std::int64_t{1} << (used_bits(f) - 1);
     const auto rounded = static_cast<float>(scale);
-    if (!(rounded >= std::numeric_limits<float>::min())) return {1.0f, 0};
+    if (!(rounded >= std::numeric_limits<float>::min() && std::isfinite(rounded))) return {1.0f, 0};
     if (symmetric) return {rounded, middle};
     const double zero = std::nearbyint(static_cast<double>(qmin(f)) - static_cast<double>(std::min(r.lo, 0.0f)) / static_cast<double>(rounded));
     const double held = std::clamp(zero, static_cast<double>(qmin(f)), static_cast<double>(qmax(f)));
@@ -108,7 +108,7 @@ QK_GRAPH_INLINE bool is_symmetric(const precision& what, bool weight) {
 
 QK_GRAPH_INLINE scale_pair scale_of(integer f, value_range r, bool symmetric, pow2_rule rule) {
     double scale = detail::raw_scale(f, r, symmetric);
-    if (f.pow2 && scale > 0) {
+    if (f.pow2 && scale > 0 && std::isfinite(scale)) {
         const int e = rule == pow2_rule::nearest ? static_cast<int>(std::nearbyint(std::log2(scale))) : detail::ceil_exponent(scale);
         scale = std::ldexp(1.0, e);
     }

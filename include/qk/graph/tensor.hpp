@@ -68,15 +68,19 @@ template <> inline constexpr data_type type_of<brain> = data_type::bfloat16;
 using dims = std::vector<std::int64_t>;
 
 /// Number of elements; throws on negative dimensions and on overflow of 2^40 elements, so that absurd shapes end in a sentence.
+/// Where one dimension is 0 the others are bounded as well (2^28): no product of dimensions overflows, no loop over some of them is endless.
 inline std::size_t element_count(std::span<const std::int64_t> shape) {
     std::size_t n = 1;
+    bool none = false;
     for (const std::int64_t d : shape) {
         if (d < 0) throw error("negative dimension " + std::to_string(d) + " in a shape");
         const auto u = static_cast<std::size_t>(d);
+        none = none || u == 0;
         if (u != 0 && n > (std::size_t{1} << 40) / u) throw error("a shape of more than 2^40 elements");
-        n *= u;
+        if (u != 0) n *= u;
     }
-    return n;
+    if (none && n > std::size_t{1} << 28) throw error("a shape without elements whose other dimensions make more than 2^28");
+    return none ? 0 : n;
 }
 
 /// "[1,3,224,224]"

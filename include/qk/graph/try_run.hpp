@@ -5,7 +5,9 @@
 #include <onnx/onnx_pb.h>
 
 #include <memory>
+#include <new>
 #include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "qk/graph/model.hpp"
@@ -55,6 +57,10 @@ inline std::vector<tensor> try_run(const model& m, const onnx::NodeProto& n, con
             if (t.empty() || t.size_bytes() > limit) return {};
         return outputs;
     } catch (const error&) {
+        return {};
+    } catch (const std::bad_alloc&) {
+        return {};
+    } catch (const std::length_error&) {
         return {};
     }
 }

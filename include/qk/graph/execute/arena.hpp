@@ -12,7 +12,27 @@
 #include "qk/graph/limits.hpp"
 #include "qk/graph/op.hpp"
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define QK_POISONED_ARENA 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define QK_POISONED_ARENA 1
+#endif
+#ifdef QK_POISONED_ARENA
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace qk::graph::execute {
+
+/// Under AddressSanitizer: of a buffer of `size` bytes the first `used` may be touched, no others.
+inline void set_usable([[maybe_unused]] std::byte* p, [[maybe_unused]] std::size_t used, [[maybe_unused]] std::size_t size) {
+#ifdef QK_POISONED_ARENA
+    ASAN_UNPOISON_MEMORY_REGION(p, used);
+    ASAN_POISON_MEMORY_REGION(p + used, size - used);
+#endif
+}
+#undef QK_POISONED_ARENA
 
 /// Buffers are rounded up to a quarter of a power of two (at most 25 % waste) and reused within their class. A buffer may be
 /// released on any thread, and may outlive the arena.
@@ -36,7 +56,9 @@ class arena : public allocator {
             }
         }
         if (p == nullptr) p = static_cast<std::byte*>(::operator new(size_of_class(c), std::align_val_t{64}));
+        set_usable(p, bytes + 64, size_of_class(c));
         return {p, [k = core_, c](std::byte* q) {
+                    set_usable(q, 0, size_of_class(c));
                     const std::lock_guard lock(k->mutex);
                     k->free[static_cast<std::size_t>(c)].push_back(q);
                 }};
@@ -65,8 +87,12 @@ class arena : public allocator {
         std::shared_ptr<memory_budget> budget;
         ~core() {
             budget->give(held);
-            for (auto& list : free)
-                for (std::byte* p : list) ::operator delete(p, std::align_val_t{64});
+            for (std::size_t c = 0; c < free.size(); ++c)
+                for (std::byte* p : free[c]) {
+                    const std::size_t size = size_of_class(static_cast<int>(c));
+                    set_usable(p, size, size);
+                    ::operator delete(p, std::align_val_t{64});
+                }
         }
     };
     std::shared_ptr<core> core_;

@@ -167,6 +167,7 @@ class program_builder {
         for (const edge& e : r->second.input->edges)
             if (plan.find(e) != nullptr) return false;
         const net_node& next = *r->second.node;
+        if (next.outputs[0] < 0) return false;  // without a name: nobody reads it
         if (is_op(next, "Relu")) return true;
         return add_allowed && is_op(next, "Add") && next.view.version() >= 7 && next.inputs.size() == 2;
     }
@@ -227,7 +228,7 @@ class program_builder {
             const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan), no_slot};
             if (in[0] < 0 || !is_matrix(in[1])) return false;
             const auto r = whole_ ? readers_.end() : readers_.find(n.outputs[0]);
-            bool wait = r != readers_.end() && is_op(*r->second.node, "Add") && r->second.node->view.version() >= 7;
+            bool wait = r != readers_.end() && is_op(*r->second.node, "Add") && r->second.node->view.version() >= 7 && r->second.node->outputs[0] >= 0;
             if (wait) {
                 for (const edge& e : r->second.input->edges) wait = wait && plan.find(e) == nullptr;
                 const net_node& add = *r->second.node;

@@ -26,8 +26,7 @@ class program_run {
         deliver_until(-1);
         for (std::size_t i = 0; i < p_.steps.size(); ++i) {
             const step& t = p_.steps[i];
-            if (inside_ && ++*body_steps_ > p_.shared->body_steps)
-                throw error("more than " + std::to_string(p_.shared->body_steps) + " steps inside subgraphs: a loop that does not end");
+            if (inside_) count_step();
             if (t.node == nullptr) run_quantizer(t);
             else if (t.unit) run_unit(t);
             else if (t.dense) run_dense(t);
@@ -45,6 +44,9 @@ class program_run {
         tensor other;
     };
 
+    void count_step() {
+        if (++*body_steps_ > p_.shared->body_steps) throw error("more than " + std::to_string(p_.shared->body_steps) + " steps inside subgraphs: a loop that does not end");
+    }
     const std::string& name_of_value(int value) const { return p_.net->values[static_cast<std::size_t>(value)].name; }
     void put(slot s, tensor t, bool channels_last) {
         if (s >= 0) slots_[static_cast<std::size_t>(s)].main = {std::move(t), channels_last};
@@ -224,6 +226,7 @@ class program_run {
     }
 
     std::vector<tensor> run_body(const step& t, const onnx::GraphProto& graph, std::span<const tensor> given) {
+        count_step();  // a body without nodes, too
         std::size_t captured_at = t.node->inputs.size();
         for (std::size_t b = 0; b < t.bodies.size(); ++b) {
             const subnetwork& sub = t.node->bodies[b];

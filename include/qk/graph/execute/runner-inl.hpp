@@ -118,9 +118,9 @@ QK_GRAPH_INLINE void joined_outputs::place(std::size_t run, std::span<const tens
         const std::size_t first = run * cut_.samples_per_run, n = std::min(cut_.samples_per_run, cut_.samples - first);
         dims expected = all_[i].shape();
         expected[0] = rows_[i] * static_cast<std::int64_t>(n);
-        if (t.shape() != expected && !(t.rank() == 0 && expected == dims{1}))
-            throw error("output '" + model_->outputs()[i].name + "' has shape " + to_string(t.shape()) + " for sample " + std::to_string(first) + " and cannot be joined with others of shape " +
-                        to_string(expected) + "; run such samples one by one");
+        if (t.type() != all_[i].type() || (t.shape() != expected && !(t.rank() == 0 && expected == dims{1})))
+            throw error("output '" + model_->outputs()[i].name + "' is " + name_of(t.type()) + " " + to_string(t.shape()) + " for sample " + std::to_string(first) +
+                        " and cannot be joined with others that are " + name_of(all_[i].type()) + " " + to_string(expected) + "; run such samples one by one");
         const std::size_t row = all_[i].size_bytes() / std::max<std::size_t>(cut_.samples, 1);
         if (t.size_bytes() != 0) std::memcpy(all_[i].bytes() + first * row, t.bytes(), t.size_bytes());
     }

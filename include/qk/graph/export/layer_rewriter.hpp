@@ -113,7 +113,7 @@ class layer_rewriter {
         const std::int64_t lowest = low, highest = high;
         const auto code_of_value = [&](double v) {
             const double c = std::nearbyint(v / static_cast<double>(q.to.scales[0])) + static_cast<double>(*zero);
-            return static_cast<std::int64_t>(std::clamp(c, static_cast<double>(lowest), static_cast<double>(highest)));
+            return static_cast<std::int64_t>(std::min(std::max(static_cast<double>(lowest), c), static_cast<double>(highest)));  // NaN: the lowest
         };
         for (const int i : q.clamps) {
             const onnx::NodeProto& n = node(i);

@@ -4,6 +4,7 @@
 
 #include <numbers>
 
+#include "qk/graph/ops/binary.hpp"
 #include "qk/graph/ops/broadcast.hpp"
 #include "qk/graph/ops/vector_math.hpp"
 
@@ -110,7 +111,7 @@ inline void shrink(op_context& call) {
         const auto from = x.as<T>();
         for (std::size_t i = 0; i < from.size(); ++i) {
             const double v = static_cast<double>(from[i]);
-            y.as<T>()[i] = static_cast<T>(v < -lambd ? v + bias : v > lambd ? v - bias : 0.0);
+            y.as<T>()[i] = number_as<T>(v < -lambd ? v + bias : v > lambd ? v - bias : 0.0);
         }
     });
 }
@@ -129,7 +130,7 @@ inline void prelu(op_context& call) {
     tensor& y = call.output(0, x.type(), shape);
     if (slope.type() != x.type()) call.fail("x and slope differ in type");
     dispatch(call, x.type(), number_types, [&]<class T>(type_tag<T>) {
-        map_broadcast<T, T, T>(shape, x, slope, y, [](T a, T s) { return a < T{0} ? static_cast<T>(a * s) : a; });
+        map_broadcast<T, T, T>(shape, x, slope, y, [](T a, T s) { return a < T{0} ? functions::multiply{}(a, s) : a; });
     });
 }
 

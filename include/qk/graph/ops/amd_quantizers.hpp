@@ -135,7 +135,7 @@ inline void run_extended_quantize_linear(op_context& call) {
     }
     const scale_grid grid = make_scale_grid(call, x.shape(), call.input(1), call.node().get_int("axis", 1), call.node().get_int("block_size", 0));
     const tensor scale = input_as<float>(call, 1);
-    quantize_elements(call, from, grid, scale.as<float>(), zero_points(call, 2), y);
+    quantize_elements(call, from, grid, scale.as<float>(), zero_points(call, 2, type), y);
     if (!is_integer_type(type)) return;
     const std::int64_t lowest = lowest_code(type);
     switch (size_of(type)) {
@@ -153,7 +153,7 @@ inline void run_extended_dequantize_linear(op_context& call) {
     } else {
         const scale_grid grid = make_scale_grid(call, x.shape(), call.input(1), call.node().get_int("axis", 1), call.node().get_int("block_size", 0));
         const tensor scale = input_as<float>(call, 1);
-        dequantize_elements(call, x, grid, scale.as<float>(), zero_points(call, 2), y.values());
+        dequantize_elements(call, x, grid, scale.as<float>(), zero_points(call, 2, x.type()), y.values());
     }
     y.store();
 }

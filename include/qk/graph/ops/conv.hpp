@@ -26,10 +26,10 @@ void gather_columns(const T* x, std::int64_t channels, const window& w, T paddin
                 // One row of outputs: contiguous in `columns`, a run with the stride of the last axis in x.
                 std::int64_t base = 0;
                 bool inside = true;
-                for (std::size_t i = 0; i + 1 < rank; ++i) {
+                for (std::size_t i = 0; inside && i + 1 < rank; ++i) {
                     const std::int64_t p = o[i] * w.stride[i] - w.pad_begin[i] + k[i] * w.dilation[i];
-                    inside = inside && p >= 0 && p < w.input[i];
-                    base = base * w.input[i] + p;
+                    inside = p >= 0 && p < w.input[i];
+                    if (inside) base = base * w.input[i] + p;
                 }
                 if (!inside) {
                     std::fill(columns, columns + out_row, padding);
@@ -81,7 +81,7 @@ void add_depthwise(const T* x, const T* kernel, const window& w, T* y) {
 inline window check_conv(const node_view& node, const dims& x, const dims& weights, const tensor* bias, std::int64_t group) {
     if (x.size() < 3 || weights.size() != x.size())
         node.fail("input of shape " + to_string(x) + " and weights of shape " + to_string(weights) + " do not fit");
-    if (group < 1 || weights[0] % group != 0 || weights[1] * group != x[1])
+    if (misfit_groups(x[1], weights[1], group) || weights[0] % group != 0)
         node.fail("input of shape " + to_string(x) + " does not fit weights of shape " + to_string(weights) + " in " + std::to_string(group) + " group(s)");
     std::vector<std::int64_t> kernel(weights.begin() + 2, weights.end());
     if (const auto given = node.get_ints("kernel_shape"); !given.empty() && given != kernel)

@@ -14,7 +14,7 @@ inline tensor integer_conv(op_context& call, const tensor& x, float x_zero, cons
     if (x.rank() < 3 || w.rank() != x.rank()) call.fail("x of shape " + to_string(x.shape()) + " and w of shape " + to_string(w.shape()) + " do not fit");
     const std::int64_t groups = call.node().get_int("group", 1);
     const std::int64_t outputs = w.dim(0), per_group = w.dim(1);
-    if (groups < 1 || outputs % groups != 0 || x.dim(1) != per_group * groups) {
+    if (misfit_groups(x.dim(1), per_group, groups) || outputs % groups != 0) {
         call.fail("group=" + std::to_string(groups) + " does not fit x of shape " + to_string(x.shape()) + " and w of shape " + to_string(w.shape()));
     }
     check_codes(call, x);
@@ -61,7 +61,7 @@ inline void run_qlinear_conv(op_context& call) {
     const tensor w_scale = input_as<float>(call, 4);
     const auto channels = static_cast<std::size_t>(sums.dim(1));
     if (w_scale.size() != 1 && w_scale.size() != channels) call.fail("the scale of w must be one value, or one an output channel");
-    const auto zero = static_cast<std::int64_t>(optional_scalar(call, 7));
+    const auto zero = detail::to_int64(optional_scalar(call, 7));
     const data_type type = call.has_input(7) ? call.input(7).type() : call.input(0).type();
     const tensor bias = optional_as<std::int64_t>(call, 8);
     if (!bias.empty() && bias.size() != channels) call.fail("the bias must have one value an output channel");

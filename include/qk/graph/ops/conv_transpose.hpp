@@ -31,6 +31,8 @@ inline window transposed_window(const node_view& node, const dims& x, std::vecto
             if (v < -(std::int64_t{1} << 31) || v > (std::int64_t{1} << 31)) node.fail("pads, output_padding or output_shape are out of range");
     const std::string auto_pad = node.get_string("auto_pad", "NOTSET");
     for (std::size_t i = 0; i < rank; ++i) {
+        if (w.kernel[i] < 1 || w.kernel[i] > 1 << 20) node.fail("a kernel of length " + std::to_string(w.kernel[i]));
+        if (w.output[i] > std::int64_t{1} << 31) node.fail("input of shape " + to_string(x) + " is too long");
         const std::int64_t full = w.stride[i] * (w.output[i] - 1) + extra[i] + (w.kernel[i] - 1) * w.dilation[i] + 1;
         std::int64_t begin = pads[i], end = pads[i + rank], size = full - begin - end;
         if (auto_pad == "VALID") begin = end = 0, size = full;
@@ -46,6 +48,7 @@ inline window transposed_window(const node_view& node, const dims& x, std::vecto
         w.pad_end.push_back(end);
         w.input.push_back(size);
     }
+    static_cast<void>(element_count(w.input));  // throws: products of it are taken below
     return w;
 }
 
@@ -54,11 +57,10 @@ void conv_transpose_of(op_context& c) {
     const tensor &x = c.input(0), &weights = c.input(1);
     const std::int64_t group = c.node().get_int("group", 1);
     if (weights.type() != x.type()) c.fail("input and weights must have one type");
-    if (x.rank() < 3 || weights.rank() != x.rank() || weights.dim(0) != x.dim(1) || group < 1 || x.dim(1) % group != 0)
+    if (x.rank() < 3 || weights.rank() != x.rank() || weights.dim(0) != x.dim(1) || misfit_groups(x.dim(1), x.dim(1) / std::max<std::int64_t>(group, 1), group))
         c.fail("input of shape " + to_string(x.shape()) + " does not fit weights of shape " + to_string(weights.shape()) + " in " + std::to_string(group) + " group(s)");
     const window w = transposed_window(c.node(), x.shape(), {weights.shape().begin() + 2, weights.shape().end()});
     const std::int64_t n = x.dim(0), in = x.dim(1) / group, out = weights.dim(1), taps = product(w.kernel), places = product(w.output), size = product(w.input);
-    if (taps < 1) c.fail("weights of shape " + to_string(weights.shape()) + " have an empty kernel");
     dims shape{n, out * group};
     shape.insert(shape.end(), w.input.begin(), w.input.end());
     tensor& y = c.output(0, x.type(), shape);
@@ -86,10 +88,10 @@ void conv_transpose_of(op_context& c) {
                     do {
                         std::int64_t at = 0;
                         bool inside = true;
-                        for (std::size_t i = 0; i < w.rank(); ++i) {
+                        for (std::size_t i = 0; inside && i < w.rank(); ++i) {
                             const std::int64_t p = o[i] * w.stride[i] - w.pad_begin[i] + k[i] * w.dilation[i];
-                            inside = inside && p >= 0 && p < w.input[i];
-                            at = at * w.input[i] + p;
+                            inside = p >= 0 && p < w.input[i];
+                            if (inside) at = at * w.input[i] + p;
                         }
                         if (inside) plane[at] += *column;
                         ++column;

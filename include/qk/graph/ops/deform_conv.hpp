@@ -24,8 +24,11 @@ template <class T> T linear_sample(const T* plane, const std::vector<std::int64_
             const T low = std::floor(position[a]), fraction = position[a] - low;
             const bool upper = (corner >> a & 1) != 0;
             const T place = low + (upper ? 1 : 0);
-            if (!(place >= 0 && place < static_cast<T>(shape[a]))) weight = 0;
-            else at = at * shape[a] + static_cast<std::int64_t>(place);
+            if (!(place >= 0 && place < static_cast<T>(shape[a]))) {  // NaN, too
+                weight = 0;
+                break;
+            }
+            at = at * shape[a] + static_cast<std::int64_t>(place);
             weight *= upper ? fraction : 1 - fraction;
         }
         if (weight != 0) sum += weight * plane[at];
@@ -41,12 +44,13 @@ inline void run_deform_conv(op_context& call) {
     if (given.rank() < 3 || given_w.rank() != given.rank()) call.fail("X of shape " + to_string(given.shape()) + " and W of shape " + to_string(given_w.shape()) + " do not fit");
     const std::int64_t groups = node.get_int("group", 1), offset_groups = node.get_int("offset_group", 1);
     const std::int64_t channels = given.dim(1), outputs = given_w.dim(0), per_group = given_w.dim(1);
-    if (groups < 1 || offset_groups < 1 || channels != per_group * groups || outputs % groups != 0 || channels % offset_groups != 0) {
+    if (misfit_groups(channels, per_group, groups) || outputs % groups != 0 || misfit_groups(channels, channels / std::max<std::int64_t>(offset_groups, 1), offset_groups)) {
         call.fail("group and offset_group do not fit X of shape " + to_string(given.shape()) + " and W of shape " + to_string(given_w.shape()));
     }
     const window win = make_window(node, given.shape(), {given_w.shape().begin() + 2, given_w.shape().end()});
     const std::int64_t positions = product(win.output), taps = product(win.kernel), plane = product(win.input), rows = outputs / groups;
     const auto rank = static_cast<std::int64_t>(win.rank());
+    if (rank > 8) call.fail("more than 8 spatial axes: a position has 2^" + std::to_string(rank) + " neighbours");
     dims shape{given.dim(0), offset_groups * taps * rank};
     shape.insert(shape.end(), win.output.begin(), win.output.end());
     if (call.input(2).shape() != shape) call.fail("offset has shape " + to_string(call.input(2).shape()) + ", not " + to_string(shape));

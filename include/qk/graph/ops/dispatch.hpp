@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "qk/graph/op.hpp"
+#include "qk/graph/ops/elements.hpp"
 #include "qk/graph/ops/half.hpp"
 
 namespace qk::graph::ops {
@@ -93,12 +94,18 @@ inline std::vector<std::int64_t> int_values(const op_context& call, const tensor
     return values;
 }
 
+/// A number as T. A float that T, an integer, does not hold becomes what Cast makes of it (elements.hpp); any bool is "not zero".
+template <class T, class U> constexpr T number_as(U v) {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> && std::is_floating_point_v<U>) return static_cast<T>(detail::to_int64(static_cast<double>(v)));
+    else return static_cast<T>(v);
+}
+
 /// The one element of a tensor, as T (double, std::int64_t, bool...).
 template <class T> T scalar_value(op_context& call, const tensor& given) {
     if (given.size() != 1) call.fail("an input that must hold one element has shape " + to_string(given.shape()));
     const tensor t = widened(call, given);
     T value{};
-    dispatch(call, t.type(), element_types, [&]<class U>(type_tag<U>) { value = static_cast<T>(t.as<U>()[0]); });
+    dispatch(call, t.type(), element_types, [&]<class U>(type_tag<U>) { value = number_as<T>(t.as<U>()[0]); });
     return value;
 }
 

@@ -130,6 +130,8 @@ inline labelled contract(op_context& call, const labelled& a, const labelled& b,
             for (std::size_t i = 0; i < n; ++i)
                 for (std::size_t j = 0; j < inner; ++j) out[i] = functions::add{}(out[i], x[i * inner + j]);
         };
+        if (ka != 1) static_cast<void>(call.scratch(left.type(), {static_cast<std::int64_t>(nb * nr * k)}));  // an error before the vectors take the memory
+        if (kb != 1) static_cast<void>(call.scratch(left.type(), {static_cast<std::int64_t>(nb * nc * k)}));
         std::vector<T> sums_a, sums_b;
         const T *pa = left.as<T>().data(), *pb = right.as<T>().data();
         if (ka != 1) summed(pa, nb * nr * k, ka, sums_a), pa = sums_a.data();

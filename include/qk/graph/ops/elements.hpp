@@ -180,7 +180,7 @@ template <class T, class Out, class F> void read_as(const std::byte* from, std::
 }
 
 /// float to an integer as C++ does it where that is defined, saturated to int64 elsewhere (NaN: the lowest), then wrapped by the caller.
-inline std::int64_t to_int64(double x) {
+constexpr std::int64_t to_int64(double x) {
     if (!(x > -0x1p63)) return std::numeric_limits<std::int64_t>::min();
     if (x >= 0x1p63) return x < 0x1p64 ? static_cast<std::int64_t>(static_cast<std::uint64_t>(x)) : std::numeric_limits<std::int64_t>::max();
     return static_cast<std::int64_t>(x);

@@ -69,24 +69,32 @@ inline void gather_elements(op_context& call) {
     });
 }
 
-/// Calls f(k, offset) for each index tuple k: offset is where the slice that it names begins in `data`. Returns the slice's elements.
-/// The first `batch` axes of data and indices go together.
-template <class F> std::size_t each_slice(const op_context& call, const tensor& data, const tensor& indices, std::size_t batch, F&& f) {
+/// How index tuples, the last axis of `indices`, name slices of `data`; the first `batch` axes of both go together.
+struct slice_tuples {
+    std::size_t count, depth, inner;  ///< tuples, indices in each, elements of a slice
+};
+inline slice_tuples find_slices(const op_context& call, const tensor& data, const tensor& indices, std::size_t batch) {
     if (indices.rank() == 0 || indices.rank() <= batch) call.fail("indices need a rank above batch_dims");
     const auto depth = static_cast<std::size_t>(indices.shape().back());
     if (batch + depth > data.rank()) call.fail("indices of shape " + to_string(indices.shape()) + " reach beyond data of shape " + to_string(data.shape()));
     for (std::size_t a = 0; a < batch; ++a)
         if (indices.dim(a) != data.dim(a)) call.fail("the batch dimensions of data and indices differ");
+    return {product(indices.shape(), 0, indices.rank() - 1), depth, product(data.shape(), batch + depth, data.rank())};
+}
+
+/// Calls f(k, offset) for each index tuple k: offset is where the slice that it names begins in `data`.
+template <class F> void each_slice(const op_context& call, const tensor& data, const tensor& indices, std::size_t batch, F&& f) {
+    const auto [tuples, depth, inner] = find_slices(call, data, indices, batch);
+    if (inner == 0) return;
     const auto values = int_values(call, indices);
     const auto stride = row_major_strides(data.shape());
-    const std::size_t tuples = product(indices.shape(), 0, indices.rank() - 1), batches = product(data.shape(), 0, batch);
+    const std::size_t batches = product(data.shape(), 0, batch);
     const std::size_t per_batch = batches == 0 ? 0 : tuples / batches, batch_size = product(data.shape(), batch, data.rank());
     for (std::size_t k = 0; k < tuples; ++k) {
         std::size_t offset = per_batch == 0 ? 0 : k / per_batch * batch_size;
         for (std::size_t d = 0; d < depth; ++d) offset += normal_index(call, values[k * depth + d], data.dim(batch + d)) * stride[batch + d];
         f(k, offset);
     }
-    return product(data.shape(), batch + depth, data.rank());
 }
 
 inline void gather_nd(op_context& call) {
@@ -94,14 +102,11 @@ inline void gather_nd(op_context& call) {
     const std::int64_t batch_dims = call.node().get_int("batch_dims", 0);
     if (batch_dims < 0 || indices.rank() == 0) call.fail("batch_dims is negative or indices have no dimension");
     const auto batch = static_cast<std::size_t>(batch_dims);
-    std::vector<std::size_t> offsets;
-    const std::size_t inner = each_slice(call, x, indices, batch, [&](std::size_t, std::size_t offset) { offsets.push_back(offset); });
+    const std::size_t bytes = find_slices(call, x, indices, batch).inner * size_of(x.type());
     dims shape(indices.shape().begin(), indices.shape().end() - 1);
     shape.insert(shape.end(), x.shape().begin() + static_cast<std::ptrdiff_t>(batch) + indices.shape().back(), x.shape().end());
     tensor& y = call.output(0, x.type(), shape);
-    const std::size_t width = size_of(x.type());
-    for (std::size_t k = 0; inner != 0 && k < offsets.size(); ++k)
-        std::memcpy(y.bytes() + k * inner * width, x.bytes() + offsets[k] * width, inner * width);
+    each_slice(call, x, indices, batch, [&](std::size_t k, std::size_t offset) { std::memcpy(y.bytes() + k * bytes, x.bytes() + offset * size_of(x.type()), bytes); });
 }
 
 /// The slices where the condition is true; it may be shorter than the axis.

@@ -2,6 +2,7 @@
 // Gemm: alpha * A * B + beta * C, A and B possibly transposed, C broadcast to the result.
 #pragma once
 
+#include "qk/graph/ops/binary.hpp"
 #include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/matrix.hpp"
 
@@ -19,8 +20,9 @@ void gemm_of(op_context& c) {
     T* yp = y.as<T>().data();
     multiply(a.as<T>().data(), ta, b.as<T>().data(), tb, yp, m, n, k);
     const float alpha = c.node().get_float("alpha", 1.0f), beta = c.node().get_float("beta", 1.0f);
+    const functions::multiply times{};  // integers wrap
     if (alpha != 1.0f)
-        for (T& v : y.as<T>()) v = static_cast<T>(static_cast<T>(alpha) * v);
+        for (T& v : y.as<T>()) v = times(number_as<T>(alpha), v);
     if (!c.has_input(2) || beta == 0.0f) return;
     const tensor& add = c.input(2);
     const std::int64_t rows = add.rank() < 2 ? 1 : add.dim(0), columns = add.rank() < 1 ? 1 : add.dim(add.rank() - 1);
@@ -30,7 +32,7 @@ void gemm_of(op_context& c) {
     for (std::int64_t i = 0; i < m; ++i)
         for (std::int64_t j = 0; j < n; ++j) {
             const T v = ap[(rows == 1 ? 0 : i) * columns + (columns == 1 ? 0 : j)];
-            yp[i * n + j] = static_cast<T>(yp[i * n + j] + (beta == 1.0f ? v : static_cast<T>(static_cast<T>(beta) * v)));
+            yp[i * n + j] = functions::add{}(yp[i * n + j], beta == 1.0f ? v : times(number_as<T>(beta), v));
         }
 }
 

@@ -2,6 +2,7 @@
 // Tensors from nothing or nearly: Constant, ConstantOfShape, Range, EyeLike, OneHot, Trilu.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "qk/graph/ops/dispatch.hpp"
@@ -67,7 +68,7 @@ inline void eye_like(op_context& call) {
     const tensor& x = call.input(0);
     if (x.rank() != 2) call.fail("the input is not a matrix");
     const auto type = static_cast<data_type>(call.node().get_int("dtype", static_cast<std::int64_t>(x.type())));
-    const std::int64_t k = call.node().get_int("k", 0);
+    const std::int64_t k = std::clamp(call.node().get_int("k", 0), -x.dim(0), x.dim(1));  // no overflow below
     // float16 and bfloat16 ones by their codes.
     const tensor one = type == data_type::float16 ? make_tensor<half>({}, std::array{to_half(1.0f)})
                        : type == data_type::bfloat16 ? make_tensor<brain>({}, std::array{to_brain(1.0f)}) : tensor();
@@ -94,7 +95,7 @@ inline void one_hot(op_context& call) {
     const axis_split s = split_at(shape, axis);
     std::vector<std::int64_t> at(indices.size());
     dispatch(call, indices.type(), number_types, [&]<class T>(type_tag<T>) {
-        for (std::size_t i = 0; i < at.size(); ++i) at[i] = static_cast<std::int64_t>(indices.as<T>()[i]);
+        for (std::size_t i = 0; i < at.size(); ++i) at[i] = number_as<std::int64_t>(indices.as<T>()[i]);
     });
     dispatch_width(call, values.type(), [&]<class T>(type_tag<T>) {
         const T off = values.as<T>()[0], on = values.as<T>()[1];

@@ -91,6 +91,8 @@ inline void run_grid_sample(op_context& call) {
     dims shape{given.dim(0), given.dim(1)};
     shape.insert(shape.end(), given_grid.shape().begin() + 1, given_grid.shape().end() - 1);
     const std::size_t positions = product(shape, 2, shape.size());
+    if (spatial > 8) call.fail("more than 8 spatial axes");  // each multiplies the taps
+    if (plane == 0 && positions != 0) call.fail("X of shape " + to_string(given.shape()) + " has no pixels");
     const auto run = [&]<class T>(T) {
         const tensor x = input_as<T>(call, 0);
         const tensor grid = input_as<double>(call, 1);

@@ -17,7 +17,7 @@ inline void normalize_groups(op_context& call, std::int64_t groups) {
     const tensor& given = call.input(0);
     if (given.rank() < 2) call.fail("input 0 of shape " + to_string(given.shape()) + " has no channels");
     const auto channels = static_cast<std::size_t>(given.dim(1));
-    if (groups < 1 || channels % static_cast<std::size_t>(groups) != 0) {
+    if (groups < 1 || static_cast<std::size_t>(groups) > channels || channels % static_cast<std::size_t>(groups) != 0) {
         call.fail(std::to_string(groups) + " groups do not divide " + std::to_string(channels) + " channels");
     }
     const std::size_t per_group = channels / static_cast<std::size_t>(groups), positions = product(given.shape(), 2, given.rank());

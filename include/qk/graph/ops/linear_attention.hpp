@@ -18,7 +18,7 @@ inline void run_linear_attention(op_context& call) {
     const bool gated = rule == "gated" || rule == "gated_delta", delta = rule == "delta" || rule == "gated_delta";
     if (!gated && !delta && rule != "linear") call.fail("update_rule '" + rule + "' is none of linear, gated, delta, gated_delta");
     const std::int64_t heads = node.get_int("q_num_heads", 0), groups = node.get_int("kv_num_heads", 0);
-    if (groups < 1 || heads < 1 || heads % groups != 0) call.fail("q_num_heads must be a positive multiple of kv_num_heads");
+    if (groups < 1 || heads < 1 || heads % groups != 0 || heads > 1 << 20) call.fail("q_num_heads must be a positive multiple of kv_num_heads, and sensible");
     const tensor q = input_as<float>(call, 0), k = input_as<float>(call, 1), v = input_as<float>(call, 2);
     const tensor past = optional_as<float>(call, 3);
     const tensor decay = gated ? input_as<float>(call, 4) : tensor{}, beta = delta ? input_as<float>(call, 5) : tensor{};
@@ -89,6 +89,7 @@ inline void run_causal_conv_with_state(op_context& call) {
     if (!past.empty() && past.shape() != dims{batch, channels, before}) call.fail("past_state has shape " + to_string(past.shape()));
     if (!bias.empty() && bias.size() != static_cast<std::size_t>(channels)) call.fail("bias has shape " + to_string(bias.shape()));
     working_output<float> y(call, 0, given.type(), x.shape()), state(call, 1, given.type(), {batch, channels, before});
+    if (batch * channels == 0) return y.store(), state.store();
     std::vector<float> row(static_cast<std::size_t>(before + length), 0.0f);
     for (std::int64_t i = 0; i < batch * channels; ++i) {
         const std::int64_t c = i % channels;

@@ -20,6 +20,7 @@ inline void run_lp_normalization(op_context& call) {
     with_working_type(given.type(), [&]<class T>(T) {
         const tensor x = input_as<T>(call, 0);
         working_output<T> y(call, 0, given.type(), x.shape());
+        if (x.size() == 0) return y.store();
         std::vector<T> norm(s.inner);
         for (std::size_t o = 0; o < s.outer; ++o) {
             const T* from = x.as<T>().data() + o * s.length * s.inner;
@@ -50,6 +51,7 @@ inline void run_lrn(op_context& call) {
     with_working_type(given.type(), [&]<class T>(T) {
         const tensor x = input_as<T>(call, 0);
         working_output<T> y(call, 0, given.type(), x.shape());
+        if (x.size() == 0) return y.store();
         std::vector<T> squares(positions);
         for (std::int64_t n = 0; n < given.dim(0); ++n)
             for (std::int64_t c = 0; c < channels; ++c) {
@@ -79,6 +81,8 @@ inline void run_mean_variance_normalization(op_context& call) {
         if (reduced[i]) kept[i] = 1;
     with_working_type(given.type(), [&]<class T>(T) {
         const tensor x = input_as<T>(call, 0);
+        working_output<T> y(call, 0, given.type(), x.shape());
+        if (x.size() == 0) return y.store();
         std::vector<double> sum(element_count(kept), 0.0), square(sum.size(), 0.0);
         const double count = sum.empty() ? 1 : static_cast<double>(x.size()) / static_cast<double>(sum.size());
         const broadcast_walk<1> walk(x.shape(), {&kept});
@@ -93,7 +97,6 @@ inline void run_mean_variance_normalization(op_context& call) {
             const double d = static_cast<double>(x.as<T>()[i]) - sum[g];
             square[g] += d * d;
         });
-        working_output<T> y(call, 0, given.type(), x.shape());
         each([&](std::size_t i, std::size_t g) {
             y.values()[i] = static_cast<T>((static_cast<double>(x.as<T>()[i]) - sum[g]) / (std::sqrt(square[g] / count) + 1e-9));
         });

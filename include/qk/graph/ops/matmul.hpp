@@ -9,11 +9,26 @@
 
 namespace qk::graph::ops {
 
-/// How two shapes multiply: a batch of [m,k] x [k,n] products, with the matrix of each operand that product i reads.
+/// How two shapes multiply: a batch of [m,k] x [k,n] products.
 struct matmul_plan {
     std::int64_t m = 1, n = 1, k = 1;
     dims shape;                           ///< of the result
-    std::vector<std::int64_t> a_index, b_index;
+    dims a_batch, b_batch, batch;         ///< leading axes of the operands, filled up with ones, and of the result
+
+    /// Calls f(product, matrix of a, matrix of b) for every product.
+    template <class F> void each(F&& f) const {
+        const auto count = static_cast<std::int64_t>(element_count(batch));
+        for (std::int64_t i = 0; i < count; ++i) {
+            std::int64_t rest = i, ia = 0, ib = 0, sa = 1, sb = 1;
+            for (std::size_t d = batch.size(); d-- > 0;) {
+                const std::int64_t at = rest % batch[d];
+                rest /= batch[d];
+                ia += (a_batch[d] == 1 ? 0 : at) * sa, ib += (b_batch[d] == 1 ? 0 : at) * sb;
+                sa *= a_batch[d], sb *= b_batch[d];
+            }
+            f(i, ia, ib);
+        }
+    }
 };
 
 inline matmul_plan plan_matmul(const node_view& node, dims a, dims b) {
@@ -29,25 +44,14 @@ inline matmul_plan plan_matmul(const node_view& node, dims a, dims b) {
     std::vector<std::int64_t> ea(batch, 1), eb(batch, 1), e(batch);
     for (std::size_t i = 0; i + 2 < a.size(); ++i) ea[batch - (a.size() - 2) + i] = a[i];
     for (std::size_t i = 0; i + 2 < b.size(); ++i) eb[batch - (b.size() - 2) + i] = b[i];
-    std::int64_t count = 1;
     for (std::size_t i = 0; i < batch; ++i) {
         if (ea[i] != eb[i] && ea[i] != 1 && eb[i] != 1) bad();
         e[i] = ea[i] == 1 ? eb[i] : ea[i];
-        count *= e[i];
     }
     p.shape = e;
     if (!row) p.shape.push_back(p.m);
     if (!column) p.shape.push_back(p.n);
-    for (std::int64_t i = 0; i < count; ++i) {
-        std::int64_t rest = i, ia = 0, ib = 0, sa = 1, sb = 1;
-        for (std::size_t d = batch; d-- > 0;) {
-            const std::int64_t at = rest % e[d];
-            rest /= e[d];
-            ia += (ea[d] == 1 ? 0 : at) * sa, ib += (eb[d] == 1 ? 0 : at) * sb;
-            sa *= ea[d], sb *= eb[d];
-        }
-        p.a_index.push_back(ia), p.b_index.push_back(ib);
-    }
+    p.a_batch = ea, p.b_batch = eb, p.batch = e;
     return p;
 }
 
@@ -60,9 +64,9 @@ void matmul_of(op_context& c) {
     const T *ap = a.as<T>().data(), *bp = b.as<T>().data();
     T* yp = y.as<T>().data();
     bool one_matrix = b.rank() == 2 && a.rank() >= 2;  // weights: all rows at once
-    if (one_matrix) return multiply(ap, false, bp, false, yp, p.m * static_cast<std::int64_t>(p.a_index.size()), p.n, p.k);
-    for (std::size_t i = 0; i < p.a_index.size(); ++i)
-        multiply(ap + p.a_index[i] * p.m * p.k, false, bp + p.b_index[i] * p.k * p.n, false, yp + static_cast<std::int64_t>(i) * p.m * p.n, p.m, p.n, p.k);
+    if (y.size() == 0) return;
+    if (one_matrix) return multiply(ap, false, bp, false, yp, static_cast<std::int64_t>(y.size()) / p.n, p.n, p.k);
+    p.each([&](std::int64_t i, std::int64_t ia, std::int64_t ib) { multiply(ap + ia * p.m * p.k, false, bp + ib * p.k * p.n, false, yp + i * p.m * p.n, p.m, p.n, p.k); });
 }
 
 inline void matmul(op_context& c) {

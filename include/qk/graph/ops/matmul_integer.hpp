@@ -118,7 +118,7 @@ inline void run_qlinear_matmul(op_context& call) {
     detail::check_lines(call, a_scale, s.m, "the scale of A");
     detail::check_lines(call, b_scale, s.n, "the scale of B");
     if (y_scale.size() != 1) call.fail("y_scale must be one value");
-    const auto zero = static_cast<std::int64_t>(optional_scalar(call, 7));
+    const auto zero = detail::to_int64(optional_scalar(call, 7));
     const data_type type = call.has_input(7) ? call.input(7).type() : a.type();
     tensor& y = call.output(0, type, s.output);
     const auto m = static_cast<std::size_t>(s.m), n = static_cast<std::size_t>(s.n);

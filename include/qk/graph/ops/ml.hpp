@@ -64,6 +64,7 @@ inline void array_feature_extractor(op_context& call) {
     shape.back() = static_cast<std::int64_t>(chosen.size());
     if (x.rank() == 1) shape.insert(shape.begin(), 1);
     tensor& y = call.output(0, x.type(), shape);
+    if (length == 0 && y.size() != 0) call.fail("the last axis is empty: there is nothing to choose from");
     const std::size_t width = size_of(x.type()), rows = length == 0 ? 0 : x.size() / static_cast<std::size_t>(length);
     std::byte* to = y.bytes();
     for (std::size_t r = 0; r < rows; ++r)
@@ -115,12 +116,12 @@ inline void imputer(op_context& call) {
     if (entries != 1 && entries != features) call.fail("there must be one imputed value, or one for each feature");
     tensor& y = call.output(0, x.type(), x.shape());
     dispatch(call, x.type(), number_types, [&]<class T>(type_tag<T>) {
-        const T replaced = floating ? static_cast<T>(call.node().get_float("replaced_value_float", 0)) : static_cast<T>(call.node().get_int("replaced_value_int64", 0));
+        const T replaced = floating ? number_as<T>(call.node().get_float("replaced_value_float", 0)) : static_cast<T>(call.node().get_int("replaced_value_int64", 0));
         for (std::size_t i = 0; i < x.size(); ++i) {
             const T v = x.as<T>()[i];
             const std::size_t e = entries == 1 ? 0 : i % features;
             const bool hit = v == replaced || (v != v && replaced != replaced);
-            y.as<T>()[i] = !hit ? v : floating ? static_cast<T>(floats[e]) : static_cast<T>(integers[e]);
+            y.as<T>()[i] = !hit ? v : floating ? number_as<T>(floats[e]) : static_cast<T>(integers[e]);
         }
     });
 }
@@ -134,6 +135,7 @@ inline void linear_regressor(op_context& call) {
     const auto coefficients = call.node().get_floats("coefficients"), intercepts = call.node().get_floats("intercepts");
     if (targets < 1 || coefficients.size() != features * static_cast<std::size_t>(targets)) call.fail("the coefficients do not fit the features");
     const auto v = as_doubles(call, x);
+    expect_room(call, {x.dim(0), targets});
     std::vector<double> y;
     for (std::size_t n = 0; n < static_cast<std::size_t>(x.dim(0)); ++n)
         for (std::size_t t = 0; t < static_cast<std::size_t>(targets); ++t) {

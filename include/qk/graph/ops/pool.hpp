@@ -93,11 +93,10 @@ void max_pool_of(op_context& c) {
                 yp[p * out_size + place] = best;
                 if (indices == nullptr) return;
                 std::int64_t at = where;
-                if (column_major) {
-                    std::int64_t rest = where, stride = in_size;
+                if (column_major && where >= 0) {
+                    std::int64_t rest = where;
                     at = 0;
                     for (std::size_t i = w.rank(); i-- > 0;) {
-                        stride /= w.input[i];
                         std::int64_t step = 1;
                         for (std::size_t j = 0; j < i; ++j) step *= w.input[j];
                         at += rest % w.input[i] * step;

@@ -45,6 +45,7 @@ inline void run_qgemm(op_context& call) {
     const node_view& node = call.node();
     const tensor a = node.get_int("transA", 0) != 0 ? detail::transposed_codes(call, call.input(0)) : call.input(0);
     const tensor b = node.get_int("transB", 0) != 0 ? detail::transposed_codes(call, call.input(3)) : call.input(3);
+    if (a.rank() != 2 || b.rank() != 2) call.fail("A of shape " + to_string(a.shape()) + " and B of shape " + to_string(b.shape()) + " must be matrices");
     const matmul_shapes s(call, a.shape(), b.shape());
     tensor sums = integer_matmul(call, a, zero_point_of(call, 2, a), b, zero_point_of(call, 5, b), s);
     const auto m = static_cast<std::size_t>(s.m), n = static_cast<std::size_t>(s.n);
@@ -65,7 +66,7 @@ inline void run_qgemm(op_context& call) {
     }
     if (b_scale.size() != 1 && b_scale.size() != n) call.fail("the scale of B must be one value, or one a column");
     const float y_scale = optional_scalar(call, 7);
-    const auto zero = static_cast<std::int64_t>(optional_scalar(call, 8));
+    const auto zero = detail::to_int64(optional_scalar(call, 8));
     const data_type type = call.has_input(8) ? call.input(8).type() : call.input(0).type();
     tensor& y = call.output(0, type, sums.shape());
     with_byte_type(call, type, [&]<class T>(T) {
@@ -104,8 +105,10 @@ inline void run_microsoft_qlinear_conv(op_context& call) {
 inline void run_matmul_nbits(op_context& call) {
     const node_view& node = call.node();
     const std::int64_t k = node.get_int("K", 0), n = node.get_int("N", 0), bits = node.get_int("bits", 4), block = node.get_int("block_size", 32);
-    if (k < 1 || n < 1 || block < 1 || (bits != 2 && bits != 4 && bits != 8) || k > std::int64_t{1} << 32 || n > std::int64_t{1} << 32) call.fail("K, N, block_size must be positive and bits 2, 4 or 8");
+    constexpr std::int64_t most = std::int64_t{1} << 32;
+    if (k < 1 || n < 1 || block < 1 || (bits != 2 && bits != 4 && bits != 8) || k > most || n > most || block > most) call.fail("K, N, block_size must be positive and bits 2, 4 or 8");
     const std::int64_t blocks = (k + block - 1) / block, bytes = (block * bits + 7) / 8;
+    static_cast<void>(element_count(dims{n, blocks, bytes}));  // throws: products of them are taken below
     const tensor& packed = call.input(1);
     if (packed.type() != data_type::uint8 || packed.size() != static_cast<std::size_t>(n * blocks * bytes)) call.fail("B of shape " + to_string(packed.shape()) + " does not hold " + std::to_string(n * blocks) + " blocks");
     const tensor a = input_as<float>(call, 0), scale = input_as<float>(call, 2);

@@ -22,7 +22,7 @@ inline tensor dequantized_input(op_context& call, std::size_t i) {
     tensor y = call.scratch(data_type::float32, codes.shape());
     scale_grid grid;
     grid.inner = codes.size();
-    dequantize_elements(call, codes, grid, scale.as<float>(), zero_points(call, i + 2), y.as<float>());
+    dequantize_elements(call, codes, grid, scale.as<float>(), zero_points(call, i + 2, codes.type()), y.as<float>());
     return y;
 }
 
@@ -34,7 +34,7 @@ inline void quantized_output(op_context& call, const tensor& values, std::size_t
     grid.inner = values.size();
     const data_type type = call.has_input(i + 1) ? call.input(i + 1).type() : otherwise;
     tensor& y = call.output(0, type, values.shape());
-    quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, i + 1), y);
+    quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, i + 1, type), y);
 }
 
 /// The standard's operator `name`, of version `version`, with this node's attributes.
@@ -69,8 +69,8 @@ template <class Make> void qlinear_binary(op_context& call, Make make) {
     tensor& y = call.output(0, type, shape);
     with_byte_type(call, type, [&]<class T>(T) {
         map_broadcast<float, float, T>(shape, a, b, y, [&](float u, float v) {
-            const float q = std::nearbyint(f(u, v));
-            return static_cast<T>(std::clamp(q, static_cast<float>(std::numeric_limits<T>::min()), static_cast<float>(std::numeric_limits<T>::max())));
+            constexpr auto lowest = static_cast<float>(std::numeric_limits<T>::min()), highest = static_cast<float>(std::numeric_limits<T>::max());
+            return static_cast<T>(std::min(std::max(lowest, std::nearbyint(f(u, v))), highest));  // in this order NaN gives the lowest code
         });
     });
 }

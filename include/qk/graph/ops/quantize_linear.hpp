@@ -104,6 +104,7 @@ inline void dequantize_elements(const op_context& call, const tensor& x, const s
         case data_type::uint16: return each(x.as<std::uint16_t>().data());
         default: break;
     }
+    if (is_integer_type(x.type()) && bits_of(x.type()) > 32) call.fail(std::string("cannot dequantize ") + name_of(x.type()));
     constexpr std::size_t chunk = 256;
     const std::size_t width = size_of(x.type());
     grid.for_each_run([&](std::size_t begin, std::size_t n, std::size_t s) {
@@ -124,9 +125,10 @@ inline void dequantize_elements(const op_context& call, const tensor& x, const s
     });
 }
 
-/// Zero points as integers; small floats only have the zero point 0.
-inline std::vector<std::int64_t> zero_points(op_context& call, std::size_t i) {
-    if (!call.has_input(i) || !is_integer_type(call.input(i).type())) return {};
+/// Zero points of codes of type `codes` (which is theirs, too) as integers; small floats only have the zero point 0.
+inline std::vector<std::int64_t> zero_points(op_context& call, std::size_t i, data_type codes) {
+    if (!call.has_input(i) || !is_integer_type(codes)) return {};
+    if (call.input(i).type() != codes) call.fail(std::string("x has type ") + name_of(codes) + ", its zero point " + name_of(call.input(i).type()));
     auto zero = integers(call, i);
     if (zero.size() != 1 && zero.size() != call.input(1).size())
         call.fail("the zero point has " + std::to_string(zero.size()) + " elements, the scale " + std::to_string(call.input(1).size()));
@@ -160,7 +162,7 @@ inline void run_quantize_linear(op_context& call) {
     if (precision == data_type::undefined && is_narrow_float(y_scale.type()) && x.type() == y_scale.type()) precision = y_scale.type();
     if (!is_narrow_float(precision)) {
         tensor& y = call.output(0, type, x.shape());
-        quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, 2), y, node.get_int("saturate", 1) != 0, small_float_zero(call, 2, type));
+        quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, 2, type), y, node.get_int("saturate", 1) != 0, small_float_zero(call, 2, type));
         return;
     }
     // A quotient of two numbers of at most 11 bits, rounded to 24 and then to 11, is rounded as if once.
@@ -176,7 +178,7 @@ inline void run_quantize_linear(op_context& call) {
     });
     const std::vector<float> ones(scale.size(), 1.0f);
     tensor& y = call.output(0, type, x.shape());
-    quantize_elements(call, to, grid, ones, zero_points(call, 2), y, node.get_int("saturate", 1) != 0, small_float_zero(call, 2, type));
+    quantize_elements(call, to, grid, ones, zero_points(call, 2, type), y, node.get_int("saturate", 1) != 0, small_float_zero(call, 2, type));
 }
 
 inline void run_dequantize_linear(op_context& call) {
@@ -186,12 +188,9 @@ inline void run_dequantize_linear(op_context& call) {
     auto type = static_cast<data_type>(node.get_int("output_dtype", 0));
     if (type == data_type::undefined) type = is_small_float(x_scale.type()) ? data_type::float32 : x_scale.type();
     const scale_grid grid = make_scale_grid(call, x.shape(), x_scale, node.get_int("axis", 1), node.get_int("block_size", 0));
-    if (call.has_input(2) && is_integer_type(x.type()) && call.input(2).type() != x.type()) {
-        call.fail(std::string("x has type ") + name_of(x.type()) + ", its zero point " + name_of(call.input(2).type()));
-    }
     const tensor scale = input_as<float>(call, 1);
     working_output<float> y(call, 0, type, x.shape());
-    dequantize_elements(call, x, grid, scale.as<float>(), zero_points(call, 2), y.values());
+    dequantize_elements(call, x, grid, scale.as<float>(), zero_points(call, 2, x.type()), y.values());
     y.store();
 }
 

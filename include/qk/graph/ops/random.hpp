@@ -14,7 +14,7 @@ namespace qk::graph::ops {
 /// Uniform in [0, 1) with 53 random bits, from two words.
 class uniform_source {
   public:
-    explicit uniform_source(const op_context& call) : words_(static_cast<std::uint32_t>(static_cast<std::int64_t>(seed_of(call)))) {}
+    explicit uniform_source(const op_context& call) : words_(static_cast<std::uint32_t>(seed_of(call))) {}
     double operator()() {
         const auto high = static_cast<double>(words_() >> 5), low = static_cast<double>(words_() >> 6);
         return (high * 0x1p26 + low) * 0x1p-53;
@@ -26,11 +26,11 @@ class uniform_source {
     }
 
   private:
-    static double seed_of(const op_context& call) {
+    static std::int64_t seed_of(const op_context& call) {
         if (!call.node().has("seed")) return 0;
-        if (call.node().op_type() == "Dropout") return static_cast<double>(call.node().get_int("seed", 0));
+        if (call.node().op_type() == "Dropout") return call.node().get_int("seed", 0);
         const double s = call.node().get_float("seed", 0);
-        return std::abs(s) < 0x1p60 ? s : 0;
+        return std::abs(s) < 0x1p60 ? static_cast<std::int64_t>(s) : 0;
     }
     std::mt19937 words_;
 };
@@ -39,7 +39,7 @@ class uniform_source {
 template <class F> void fill_random(op_context& call, data_type type, const dims& shape, F next) {
     tensor y = call.scratch(is_narrow_float(type) ? data_type::float32 : type, shape);
     dispatch(call, y.type(), element_types, [&]<class T>(type_tag<T>) {
-        for (T& v : y.as<T>()) v = static_cast<T>(next());
+        for (T& v : y.as<T>()) v = number_as<T>(next());
     });
     call.set_output(0, is_narrow_float(type) ? narrowed(call, y, type) : y);
 }
@@ -77,6 +77,7 @@ inline void multinomial(op_context& call) {
     const std::int64_t samples = call.node().get_int("sample_size", 1);
     if (x.rank() != 2 || x.dim(1) == 0 || samples < 0) call.fail("the input is not [batch, classes], or sample_size is negative");
     const auto classes = static_cast<std::size_t>(x.dim(1));
+    static_cast<void>(call.scratch(data_type::int64, {x.dim(0), samples}));  // an error before the vector below takes the memory
     std::vector<std::int64_t> drawn;
     dispatch(call, x.type(), float_types, [&]<class T>(type_tag<T>) {
         for (std::size_t b = 0; b < static_cast<std::size_t>(x.dim(0)); ++b) {

@@ -62,6 +62,7 @@ inline std::vector<recurrent_activation> recurrent_activations(const op_context&
     const std::size_t each = defaults.size();
     std::vector<std::string> names = call.node().get_strings("activations");
     if (names.empty()) names = defaults;
+    if (names.size() < each) call.fail("the attribute activations names " + std::to_string(names.size()) + " of " + std::to_string(each) + " functions");
     while (names.size() < each * directions) names.push_back(names[names.size() - each]);  // the same for the second direction
     const auto alphas = call.node().get_floats("activation_alpha"), betas = call.node().get_floats("activation_beta");
     std::size_t next_alpha = 0, next_beta = 0;
@@ -115,6 +116,8 @@ template <class T> struct recurrent_call {
         if (w.shape() != dims{d, g, x.dim(2)}) call.fail("W has shape " + to_string(w.shape()) + ", not " + to_string(dims{d, g, x.dim(2)}));
         if (r.shape() != dims{d, g, r.dim(2)}) call.fail("R has shape " + to_string(r.shape()) + ", not " + to_string(dims{d, g, r.dim(2)}));
         if (!b.empty() && b.size() != directions * 2 * gates * hidden) call.fail("B has shape " + to_string(b.shape()));
+        hidden_state = initial_state(h_input);
+        static_cast<void>(call.scratch(data_type::int64, {static_cast<std::int64_t>(batch)}));  // an error before the vector below takes the memory
         lengths.assign(batch, length);
         if (call.has_input(4)) {
             const auto given = integers(call, 4);
@@ -124,7 +127,6 @@ template <class T> struct recurrent_call {
                 lengths[i] = static_cast<std::size_t>(given[i]);
             }
         }
-        hidden_state = initial_state(h_input);
         y = call.scratch(type_of<T>, {static_cast<std::int64_t>(length), d, static_cast<std::int64_t>(batch), static_cast<std::int64_t>(hidden)});
         std::fill(y.as<T>().begin(), y.as<T>().end(), T{0});
         projected = call.scratch(type_of<T>, {static_cast<std::int64_t>(length), static_cast<std::int64_t>(batch), g});

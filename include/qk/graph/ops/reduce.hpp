@@ -27,7 +27,9 @@ struct base {
 struct sum : base {};
 struct mean : base {
     template <class T> static T finish(T x, std::size_t n) {
-        if constexpr (std::is_integral_v<T>) return n == 0 ? T{0} : static_cast<T>(x / static_cast<T>(n));
+        // The number of elements need not fit T.
+        if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) return n == 0 ? T{0} : static_cast<T>(std::int64_t{x} / static_cast<std::int64_t>(n));
+        else if constexpr (std::is_integral_v<T>) return n == 0 ? T{0} : static_cast<T>(x / n);
         else return x / static_cast<T>(n);
     }
 };

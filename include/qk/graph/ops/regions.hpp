@@ -26,6 +26,7 @@ inline void run_roi_align(op_context& call) {
     const double spatial_scale = static_cast<double>(node.get_float("spatial_scale", 1));
     if (out_h < 1 || out_w < 1 || ratio < 0 || ratio > 4096) call.fail("output_height and output_width must be positive, sampling_ratio in [0, 4096]");
     const std::int64_t channels = given.dim(1), height = given.dim(2), width = given.dim(3);
+    if (height == 0 || width == 0) call.fail("X of shape " + to_string(given.shape()) + " has no pixels");
     with_working_type(given.type(), [&]<class T>(T) {
         const tensor x = input_as<T>(call, 0);
         working_output<T> y(call, 0, given.type(), {rois.dim(0), channels, out_h, out_w});

@@ -112,6 +112,8 @@ inline void bit_cast(op_context& call) {
         call.fail(std::string("cannot view ") + name_of(x.type()) + " as " + name_of(to));
     tensor& y = call.output(0, to, x.shape());
     if (x.size() != 0) std::memcpy(y.bytes(), x.bytes(), x.size_bytes());
+    if (to == data_type::boolean)  // whose only codes are 0 and 1
+        for (std::uint8_t& v : y.as<std::uint8_t>()) v = v != 0;
     if (const int bits = narrow_bits(to); bits != 0) {
         const bool negative_codes = to == data_type::int4 || to == data_type::int2;
         for (std::uint8_t& v : y.as<std::uint8_t>()) {

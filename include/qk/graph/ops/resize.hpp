@@ -236,7 +236,7 @@ inline void run_resize(op_context& call) {
         if (policy != "stretch")
             for (const std::size_t a : axes) {
                 scale[a] = common;
-                size[a] = static_cast<std::int64_t>(std::floor(common * static_cast<double>(x.dim(a)) + 0.5));
+                size[a] = detail::to_int64(std::floor(common * static_cast<double>(x.dim(a)) + 0.5));
             }
     }
     if (o.transform == "tf_crop_and_resize") {

@@ -45,17 +45,17 @@ inline void scatter_nd(op_context& call) {
     const tensor &x = call.input(0), &indices = call.input(1), &updates = call.input(2);
     if (updates.type() != x.type()) call.fail("updates and data differ in type");
     tensor& y = copied(call, x);
-    std::vector<std::size_t> offsets;
-    const std::size_t inner = each_slice(call, x, indices, 0, [&](std::size_t, std::size_t offset) { offsets.push_back(offset); });
-    if (updates.size() != offsets.size() * inner) call.fail("updates of shape " + to_string(updates.shape()) + " do not fit indices of shape " + to_string(indices.shape()));
+    const slice_tuples slices = find_slices(call, x, indices, 0);
+    if (updates.size() != slices.count * slices.inner) call.fail("updates of shape " + to_string(updates.shape()) + " do not fit indices of shape " + to_string(indices.shape()));
     dispatch(call, x.type(), element_types, [&]<class T>(type_tag<T>) {
         with_reduction<T>(call, [&](auto combine) {
             const T* update = updates.as<T>().data();
-            for (const std::size_t offset : offsets)
-                for (std::size_t j = 0; j < inner; ++j) {
+            each_slice(call, x, indices, 0, [&](std::size_t, std::size_t offset) {
+                for (std::size_t j = 0; j < slices.inner; ++j) {
                     T& place = y.as<T>()[offset + j];
                     place = combine(place, *update++);
                 }
+            });
         });
     });
 }
@@ -69,19 +69,22 @@ inline void tensor_scatter(op_context& call) {
     for (std::size_t a = 0; a < x.rank(); ++a)
         if (a == axis ? update.dim(a) > x.dim(a) : update.dim(a) != x.dim(a)) call.fail("update of shape " + to_string(update.shape()) + " does not fit " + to_string(x.shape()));
     const bool circular = call.node().get_string("mode", "linear") == "circular";
-    std::vector<std::int64_t> start(static_cast<std::size_t>(x.dim(0)), 0);
+    std::vector<std::int64_t> start;
     if (call.has_input(2)) start = int_values(call, call.input(2));
-    if (start.size() != static_cast<std::size_t>(x.dim(0))) call.fail("write_indices need one entry for each sample");
+    if (call.has_input(2) && start.size() != static_cast<std::size_t>(x.dim(0))) call.fail("write_indices need one entry for each sample");
     tensor& y = copied(call, x);
     if (update.size() == 0) return;
+    start.resize(static_cast<std::size_t>(x.dim(0)), 0);
     const axis_split to = split_at(x.shape(), axis), from = split_at(update.shape(), axis);
     const std::size_t bytes = to.inner * size_of(x.type()), per_sample = to.outer / start.size();
     const auto length = static_cast<std::int64_t>(to.length);
     for (std::size_t o = 0; o < to.outer; ++o)
         for (std::size_t i = 0; i < from.length; ++i) {
-            std::int64_t at = start[o / per_sample] + static_cast<std::int64_t>(i);
+            const std::int64_t first = start[o / per_sample];
+            if (!circular && (first < 0 || first >= length)) call.fail("position " + std::to_string(first) + " is outside the cache");
+            std::int64_t at = first % length + static_cast<std::int64_t>(i);
             if (circular) at = (at % length + length) % length;
-            if (at < 0 || at >= length) call.fail("position " + std::to_string(at) + " is outside the cache");
+            if (at >= length) call.fail("position " + std::to_string(at) + " is outside the cache");
             std::memcpy(y.bytes() + (o * to.length + static_cast<std::size_t>(at)) * bytes, update.bytes() + (o * from.length + i) * bytes, bytes);
         }
 }

@@ -22,6 +22,7 @@ inline void top_k(op_context& call) {
     tensor& values = call.output(0, x.type(), shape);
     tensor& indices = call.output(1, data_type::int64, shape);
     const tensor values_kept = values, indices_kept = indices;  // unwanted outputs share one place: keep both buffers
+    if (values_kept.size() == 0) return;
     const auto n = static_cast<std::size_t>(k);
     std::vector<std::size_t> order(s.length);
     dispatch(call, x.type(), number_types, [&]<class T>(type_tag<T>) {
@@ -55,6 +56,7 @@ inline void unique(op_context& call) {
     const std::size_t axis = flat ? 0 : normal_axis(call, call.node().get_int("axis", 0), x.rank());
     const axis_split s = split_at(x.shape(), axis);
     const std::size_t slice = s.outer * s.inner;
+    static_cast<void>(call.scratch(data_type::int64, {static_cast<std::int64_t>(s.length), 4}));  // an error before the vectors below take the memory
     std::vector<std::size_t> first, group(s.length), count;  // by group: first occurrence and size; group of each slice
     dispatch(call, x.type(), element_types, [&]<class T>(type_tag<T>) {
         const auto from = x.as<T>();

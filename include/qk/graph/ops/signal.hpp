@@ -15,7 +15,7 @@ namespace qk::graph::ops {
 inline void output_as(op_context& call, data_type type, const dims& shape, const std::vector<double>& values) {
     tensor y = call.scratch(is_narrow_float(type) ? data_type::float32 : type, shape);
     dispatch(call, y.type(), number_types, [&]<class T>(type_tag<T>) {
-        for (std::size_t i = 0; i < values.size(); ++i) y.as<T>()[i] = static_cast<T>(values[i]);
+        for (std::size_t i = 0; i < values.size(); ++i) y.as<T>()[i] = number_as<T>(values[i]);
     });
     call.set_output(0, is_narrow_float(type) ? narrowed(call, y, type) : y);
 }

@@ -32,8 +32,11 @@ inline void slice(op_context& call) {
     auto stride = signed_strides(x.shape());
     const auto input_stride = stride;
     std::ptrdiff_t begin = 0;
+    std::vector<bool> seen(x.rank());
     for (std::size_t k = 0; k < starts.size(); ++k) {
         const std::size_t a = normal_axis(call, axes[k], x.rank());
+        if (seen[a]) call.fail("axes name axis " + std::to_string(a) + " twice");
+        seen[a] = true;
         const std::int64_t n = x.dim(a), step = steps[k];
         if (step == 0) call.fail("a step is zero");
         const std::int64_t lowest = step > 0 ? 0 : -1, highest = step > 0 ? n : n - 1;

@@ -21,6 +21,7 @@ inline void tfidf_vectorizer(op_context& call) {
 
     // Every n-gram of the pool, of all lengths, with the column that it counts in.
     std::map<std::vector<std::int64_t>, std::size_t> columns;
+    std::vector<bool> pooled(starts.size() + 1);  // by length
     std::size_t gram = 0, width = 0;
     for (std::size_t n = 1; n <= starts.size(); ++n) {
         const std::int64_t from = starts[n - 1], to = n < starts.size() ? starts[n] : static_cast<std::int64_t>(pool.size());
@@ -28,6 +29,7 @@ inline void tfidf_vectorizer(op_context& call) {
         for (auto at = from; at + static_cast<std::int64_t>(n) <= to; at += static_cast<std::int64_t>(n), ++gram) {
             if (gram >= places.size() || places[gram] < 0 || places[gram] > 1 << 28) call.fail("ngram_indexes do not fit the pool");
             columns[{pool.begin() + at, pool.begin() + at + static_cast<std::ptrdiff_t>(n)}] = static_cast<std::size_t>(places[gram]);
+            pooled[n] = true;
         }
     }
     for (const std::int64_t p : places) width = std::max(width, static_cast<std::size_t>(std::max<std::int64_t>(p, 0)) + 1);
@@ -43,7 +45,7 @@ inline void tfidf_vectorizer(op_context& call) {
         float* count = y.as<float>().data() + r * width;
         // No gram is longer than the pool's longest, and none reaches beyond the row.
         for (std::size_t n = static_cast<std::size_t>(shortest); n <= std::min(static_cast<std::size_t>(longest), starts.size()); ++n)
-            for (std::size_t step = 1; step <= (n == 1 ? 1 : static_cast<std::size_t>(skips) + 1) && (n - 1) * step < length; ++step)
+            for (std::size_t step = 1; pooled[n] && step <= (n == 1 ? 1 : static_cast<std::size_t>(skips) + 1) && (n - 1) * step < length; ++step)
                 for (std::size_t i = 0; i + (n - 1) * step < length; ++i) {
                     std::vector<std::int64_t> items(n);
                     for (std::size_t k = 0; k < n; ++k) items[k] = values[r * length + i + k * step];

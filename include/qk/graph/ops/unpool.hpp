@@ -10,6 +10,13 @@
 
 namespace qk::graph::ops {
 
+/// Two pads for each spatial axis, small enough that sums of them do not overflow.
+inline void check_pads(const op_context& call, const std::vector<std::int64_t>& pads, std::size_t rank) {
+    if (pads.size() != 2 * rank) call.fail("pads needs two values for each spatial axis");
+    for (const std::int64_t p : pads)
+        if (p < -(std::int64_t{1} << 31) || p > std::int64_t{1} << 31) call.fail("attribute 'pads' is out of range");
+}
+
 inline void run_col2im(op_context& call) {
     const node_view& node = call.node();
     const tensor& given = call.input(0);
@@ -19,7 +26,9 @@ inline void run_col2im(op_context& call) {
     const auto stride = spatial_attribute(node, "strides", rank, 1), dilation = spatial_attribute(node, "dilations", rank, 1);
     auto pads = node.get_ints("pads");
     if (pads.empty()) pads.assign(2 * rank, 0);
-    if (pads.size() != 2 * rank) call.fail("pads needs two values for each spatial axis");
+    check_pads(call, pads, rank);
+    static_cast<void>(element_count(image));
+    static_cast<void>(element_count(block));
     std::vector<std::int64_t> blocks(rank);
     for (std::size_t a = 0; a < rank; ++a) {
         if (image[a] < 1 || block[a] < 1 || image[a] > 1 << 24 || block[a] > 1 << 24) call.fail("image_shape and block_shape must be positive");
@@ -27,6 +36,7 @@ inline void run_col2im(op_context& call) {
         if (room < 0) call.fail("a block is larger than the padded image");
         blocks[a] = room / stride[a] + 1;
     }
+    static_cast<void>(element_count(blocks));
     const std::int64_t taps = product(block), places = product(blocks), plane = product(image);
     if (given.dim(1) % taps != 0 || given.dim(2) != places) call.fail("input of shape " + to_string(given.shape()) + " does not fit " + std::to_string(places) + " blocks of " + std::to_string(taps));
     const std::int64_t channels = given.dim(1) / taps;
@@ -45,10 +55,10 @@ inline void run_col2im(op_context& call) {
                 do {
                     std::int64_t at = 0;
                     bool inside = true;
-                    for (std::size_t a = 0; a < rank; ++a) {
+                    for (std::size_t a = 0; inside && a < rank; ++a) {
                         const std::int64_t p = o[a] * stride[a] - pads[a] + k[a] * dilation[a];
-                        inside = inside && p >= 0 && p < image[a];
-                        at = at * image[a] + p;
+                        inside = p >= 0 && p < image[a];
+                        if (inside) at = at * image[a] + p;
                     }
                     if (inside) to[at] += *from;
                     ++from;
@@ -69,7 +79,11 @@ inline void run_max_unpool(op_context& call) {
     const auto stride = spatial_attribute(node, "strides", rank, 1);
     auto pads = node.get_ints("pads");
     if (pads.empty()) pads.assign(2 * rank, 0);
-    if (pads.size() != 2 * rank) call.fail("pads needs two values for each spatial axis");
+    check_pads(call, pads, rank);
+    for (const std::int64_t k : kernel)
+        if (k < 1 || k > std::int64_t{1} << 31) call.fail("a kernel of length " + std::to_string(k));
+    for (std::size_t a = 0; a < rank; ++a)
+        if (x.dim(a + 2) > std::int64_t{1} << 31) call.fail("X of shape " + to_string(x.shape()) + " is too long");
     const std::vector<std::int64_t> index = integers(call, 1);
     if (index.size() != x.size()) call.fail("indices and X differ in size");
     dims inferred{x.dim(0), x.dim(1)};

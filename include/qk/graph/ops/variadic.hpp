@@ -34,7 +34,11 @@ template <class F, class Last> void fold_inputs(op_context& call, F f, Last last
 
 inline void sum(op_context& call) { fold_inputs(call, functions::add{}, [](auto v, std::size_t) { return v; }); }
 inline void mean(op_context& call) {
-    fold_inputs(call, functions::add{}, []<class T>(T v, std::size_t n) { return static_cast<T>(v / static_cast<T>(n)); });
+    fold_inputs(call, functions::add{}, []<class T>(T v, std::size_t n) {
+        if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) return static_cast<T>(std::int64_t{v} / static_cast<std::int64_t>(n));  // n need not fit T
+        else if constexpr (std::is_integral_v<T>) return static_cast<T>(v / n);
+        else return v / static_cast<T>(n);
+    });
 }
 inline void max(op_context& call) { fold_inputs(call, functions::larger{}, [](auto v, std::size_t) { return v; }); }
 inline void min(op_context& call) { fold_inputs(call, functions::smaller{}, [](auto v, std::size_t) { return v; }); }

@@ -74,7 +74,13 @@ inline window make_window(const node_view& node, const dims& shape, std::vector<
         w.pad_end.push_back(end);
         w.output.push_back(out);
     }
+    static_cast<void>(element_count(w.output));  // throws: products of it are taken below
     return w;
+}
+
+/// Channels that do not come in `groups` of `per_group`; no product that could overflow.
+inline bool misfit_groups(std::int64_t channels, std::int64_t per_group, std::int64_t groups) {
+    return groups < 1 || groups > std::max<std::int64_t>(channels, 1) || channels % groups != 0 || channels / groups != per_group;
 }
 
 /// Taps of a window along one axis: those inside the input are [begin, end), and `padded` of all are inside the padded input.
