@@ -169,6 +169,8 @@ TEST_CASE("integers from floats that no integer holds") {
 
 TEST_CASE("integers that overflow wrap") {
     CHECK(call_op("PRelu", 16, {values<std::int32_t>({1}, {-3}), values<std::int32_t>({1}, {1 << 30})})[0].as<std::int32_t>()[0] == 1 << 30);
+    const tensor longest = values<std::int64_t>({1}, {INT64_MIN});  // the lowest code of 64 bits
+    CHECK(call_op("Resize", 18, {longest, {}, {}, values<std::int64_t>({1}, {2})})[0].as<std::int64_t>()[1] == INT64_MIN);
     const tensor big = values<std::int32_t>({1, 1}, {1 << 30}), one = values<std::int32_t>({1, 1}, {1});
     CHECK(call_op("Gemm", 13, {big, one}, {{"alpha", 3.0f}})[0].as<std::int32_t>()[0] == -(1 << 30));
     CHECK(call_op("Gemm", 13, {big, one, big})[0].as<std::int32_t>()[0] == std::numeric_limits<std::int32_t>::min());

@@ -51,7 +51,7 @@ constexpr bool is_signed_integer(data_type t) {
     return t == data_type::int2 || t == data_type::int4 || t == data_type::int8 || t == data_type::int16 || t == data_type::int32 ||
            t == data_type::int64;
 }
-constexpr std::int64_t lowest_code(data_type t) { return is_signed_integer(t) ? -(std::int64_t{1} << (bits_of(t) - 1)) : 0; }
+constexpr std::int64_t lowest_code(data_type t) { return is_signed_integer(t) ? std::numeric_limits<std::int64_t>::min() >> (64 - bits_of(t)) : 0; }
 /// Highest code of an integer type of at most 32 bits (wider ones: of int64).
 constexpr std::int64_t highest_code(data_type t) {
     if (bits_of(t) == 64) return std::numeric_limits<std::int64_t>::max();
@@ -238,7 +238,7 @@ template <class T, class In> void write_integers(std::span<const In> from, std::
 /// In is float, double or int64 (with `unsigned_source` its 64 bits are a uint64). Returns false if `t` holds no numbers.
 template <class In>
 bool write_elements(std::span<const In> from, data_type t, std::byte* to, cast_rules rules = {}, bool unsigned_source = false) {
-    const auto real = [unsigned_source](In v) -> double {
+    const auto real = [=](In v) -> double {
         if constexpr (std::is_same_v<In, std::int64_t>) {
             // An integer of more than 53 bits: round to odd, so that the next rounding is the only one.
             if (unsigned_source && v < 0) {
