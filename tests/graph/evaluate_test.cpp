@@ -70,7 +70,9 @@ TEST_CASE("float outputs agree with the reference, with the same bits for 1 to 4
         for (const int threads : {1, 2, 3, 4}) {
             const evaluator e(m, {.threads = threads});
             const auto result = e.run(inputs);
-            for (const auto& [output, value] : expected) {
+            for (const auto& entry : expected) {
+                const std::string& output = entry.first;  // clang 14 does not capture structured bindings
+                const tensor& value = entry.second;
                 CAPTURE(output);
                 REQUIRE(result.outputs.contains(output));
                 if (threads == 1) CHECK(relative_error(result.outputs.at(output), value) <= 1e-4);
