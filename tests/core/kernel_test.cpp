@@ -3,6 +3,8 @@
 // instruction set (QK_TEST_ISA names it).
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -257,6 +259,33 @@ TEST_CASE("scales: one, per channel, per block, extreme ones") {
                 }
             }
         }
+    }
+}
+
+TEST_CASE("integers: scales whose significand lies by a coarse multiple, and quotients by a tie") {
+    // Where the short form divides by a product, and where it must not (kernels/quick_quotient.hpp).
+    generator g{815};
+    for (const test_format& f : all_formats()) {
+        const integer* whole = std::get_if<integer>(&f.format);
+        if (whole == nullptr || whole->bits > 16) continue;
+        std::size_t compared = 0, mismatches = 0;
+        for (int trial = 0; trial < 160; ++trial) {
+            const int zeros = 6 + trial % 18, off = trial / 18 * 4 - 17 + static_cast<int>(g.below(4));  // the significand: a multiple of 2^zeros, and a bit
+            const auto significand = static_cast<std::uint32_t>((1 << 23) + ((g.word() & 0x7fffff) >> zeros << zeros) + off);
+            const float scale = std::ldexp(static_cast<float>(significand), static_cast<int>(g.below(40)) - 43);
+            const std::int64_t zero = trial % 3 == 0 ? (qmin(*whole) + qmax(*whole) + 1) / 2 : qmin(*whole) + g.below(static_cast<std::uint32_t>(qmax(*whole) - qmin(*whole)) + 1);
+            const auto half_steps = 2 * static_cast<std::int64_t>(qmax(*whole) - qmin(*whole) + 2);
+            std::vector<float> x;
+            for (int k = 0; k < 64; ++k) {
+                const double tie = static_cast<double>(2 * (qmin(*whole) - zero) - 1 + static_cast<std::int64_t>(g.word() % static_cast<std::uint32_t>(half_steps)) / 2 * 2) / 2;
+                float v = static_cast<float>(tie * static_cast<double>(scale));
+                for (int i = 0; i < 3; ++i) v = std::nextafter(v, -std::numeric_limits<float>::infinity());
+                for (int i = 0; i < 7; ++i, v = std::nextafter(v, std::numeric_limits<float>::infinity())) x.push_back(v);
+            }
+            mismatches += compare(f, x, along_axis{}, {scale, zero}, {"onnx", semantics::onnx}, "ties of the quotient");
+            compared += x.size();
+        }
+        record_evidence(f.name, "oracle: quotients by ties x scales near coarse ones", isa, compared, mismatches);
     }
 }
 

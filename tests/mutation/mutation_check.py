@@ -31,6 +31,8 @@ DEFECTS = [
     ("Inf does not make its block NaN", "block_steps.hpp", "xsimd::select(worst >= V(infinity_bits), V(nan_bits), y); break;", "xsimd::select(worst > V(infinity_bits), V(nan_bits), y); break;"),
     ("zeros lose their sign", "block_steps.hpp", "case zero_sign::kept: break;", "case zero_sign::kept: zero = V(0); break;"),
     ("short form: integers are not clamped", "quick_steps.hpp", "xsimd::min(xsimd::max(as_int<Arch>(t + vf<Arch>(middle)), low), high)", "as_int<Arch>(t + vf<Arch>(middle))"),
+    ("short form: every integer's quotient is a product", "quick_quotient.hpp", "((near > V(32)) | (near == V(16)))", "(near >= V(0))"),
+    ("short form: the reciprocal is one float", "quick_quotient.hpp", "fused<Arch>(x, r.high, x * r.low)", "x * r.high"),
     ("short form: ties of truncated floats go up", "quick_steps.hpp", "(bits + below_half + ((bits >> shift) & one)) & kept", "(bits + below_half + one) & kept"),
     ("short form: floats pass the largest value", "quick_steps.hpp", "clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest)", "to_grid<Arch>(x, least, magic)"),
     ("short form: Inf and NaN reach it", "elementwise_driver.hpp", "xsimd::any(most > limit)", "xsimd::any(most > V(0x7fffffff))"),

@@ -56,6 +56,7 @@ kernels::vi<Arch> scale_codes(const nvfloat& f, kernels::vi<Arch> amax, const Fo
 /// Where the codes of blocks go; `Elements` makes those of the elements.
 template <class Arch, class Format, class Elements>
 struct codes_of_blocks {
+    static constexpr bool flat = false;
     Format format;
     Elements elements;
     planes out;

@@ -74,19 +74,11 @@ void run_vectors_of_blocks(const block_group& all, const Step& step) noexcept {
         const float* x = all.x + i * all.length;
         float* y = all.y + i * all.length;
         const auto bits = [&](std::size_t k) {
-            const std::size_t at = all.position + i * all.length + k * w;
-            if constexpr (requires { step.words(at); }) return step.words(at);
-            else return random_lanes<Arch>(step.rules.random, at, 1, w);
+            return random_lanes<Arch>(step.rules.random, all.position + i * all.length + k * w, 1, w);
         };
         seen<Arch> of_block;
         for (std::size_t k = 0; k < vectors; ++k) of_block.add(load<Arch>(x + k * w));
         of_block = {max_of_group<Group, Arch>(of_block.finite), max_of_group<Group, Arch>(of_block.all)};
-        if constexpr (requires { step.serves(of_block); }) {
-            if (__builtin_expect(!step.serves(of_block), 0)) {
-                run_vectors_of_blocks<Arch, Group>({x, y, all.length, 1, blocks_each, all.length, all.position + i * all.length}, step.step);
-                continue;
-            }
-        }
         auto shared = step.plan(of_block);
         if constexpr (requires { step.raise(shared, vi<Arch>(0)); }) {
             if (step.bump) {

@@ -2,6 +2,7 @@
 // The short form of blocks that lie in a row: tiles of as many blocks as a vector has lanes.
 #pragma once
 
+#include "qk/inline.hpp"
 #include "qk/kernels/block_driver.hpp"
 #include "qk/kernels/maxima.hpp"
 #include "qk/kernels/quick_blocks.hpp"
@@ -26,11 +27,11 @@ struct complete_form {
 };
 
 /// The floats of this far ahead are asked for while a tile is worked on.
-inline constexpr std::size_t prefetch_distance = 2048;
+inline constexpr std::size_t prefetch_distance = 1000;
 
 /// The largest magnitude in each lane of `Vectors` vectors.
 template <class Arch, std::size_t Vectors>
-vi<Arch> magnitude_across(const float* x) noexcept {
+QK_INLINE vi<Arch> magnitude_across(const float* x) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
     V m = as_int<Arch>(load<Arch>(x)) & V(magnitude_bits);
@@ -45,11 +46,12 @@ vi<Arch> magnitude_across(const float* x) noexcept {
 /// What becomes of the elements of a tile: fake-quantized values. (codec/quick_blocks_encode.hpp has the other one: codes.)
 template <class Arch, bool Streaming>
 struct values_of_blocks {
+    static constexpr bool flat = true;  ///< a tile's blocks without a loop: worth its code where little is done with an element
     float* y;
 
     /// Element x at position i, with what its block shares.
     template <bool Grid, class Form>
-    void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) const noexcept {
+    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) const noexcept {
         const vf<Arch> r = form.template apply<Grid>(x, b);
         Streaming ? stream<Arch>(y + i, r) : store<Arch>(y + i, r);
     }
@@ -61,8 +63,8 @@ struct values_of_blocks {
 };
 
 /// Tiles of as many blocks as there are lanes, each `Vectors` vectors long; with Vectors == 0 (vectors of 16) of two blocks of 8 in each of
-/// 8 vectors. What blocks share is computed once for a tile, and for the next tile before this one is rounded, so that nothing waits
-/// for the chain of loads, shuffles and maxima. complete(first, count) does the blocks of a tile that the short form declines. Returns
+/// 8 vectors. What blocks share is computed once for a tile, and two tiles before it is rounded, so that nothing waits for the
+/// chain of loads, shuffles and maxima. complete(first, count) does the blocks of a tile that the short form declines. Returns
 /// how many blocks were done.
 template <class Arch, std::size_t Vectors, std::size_t Sub, bool Grid, class Form, class Out, class Complete>
 std::size_t run_block_tiles(const float* x, std::size_t blocks, const Form& form, const Out& out, const Complete& complete) noexcept {
@@ -72,59 +74,86 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, const Form& form
     const Out to = out;
     const std::size_t tiles = blocks / w;
     if (tiles == 0) return 0;
+    // With a vector a block, the exponents of its pairs are found once, for its maximum and for its elements.
+    constexpr bool pairs = Sub == 2 && Vectors == 1 && w == 16;
+    alignas(64) std::int32_t of_pairs[pairs ? 4 : 1][pairs ? tile : 1];
     alignas(64) float base[2][w], limit[2][w];  // of two tiles, each written while the other is read
-    quick_shared<Arch> here, after;             // the same in registers, where elements take them by a shuffle
-    V amax, next_amax(0);
-    const auto survey = [&](const float* p, std::size_t at) __attribute__((always_inline)) {
+    quick_shared<Arch> here, after, later;      // the same in registers, of this tile and the two behind it
+    V amax(0), next_amax(0), last_amax(0);
+    const auto survey = [&](const float* p, [[maybe_unused]] std::size_t number) __attribute__((always_inline)) {
         V m[count];
 #pragma GCC unroll 16
-        for (std::size_t b = 0; b < count; ++b) m[b] = magnitude_across<Arch, each>(p + b * each * w);
+        for (std::size_t b = 0; b < count; ++b) {
+            if constexpr (pairs) {
+                m[b] = max_of_group<2, Arch>(as_int<Arch>(load<Arch>(p + b * w)) & V(exponent_mask));
+                __builtin_prefetch(p + b * w + prefetch_distance);
+                store<Arch>(of_pairs[number % 4] + b * w, m[b]);
+            } else {
+                m[b] = magnitude_across<Arch, each>(p + b * each * w);
+            }
+        }
         if constexpr (Vectors == 0)
-            next_amax = maxima_of_halves<Arch>(m);
+            last_amax = maxima_of_halves<Arch>(m);
         else
-            next_amax = maxima<Arch>(m);
-        const bool served = q.template share<Sub>(next_amax, after);
+            last_amax = maxima<Arch, pairs>(m);
+        return q.template share<Sub>(last_amax, later);
+    };
+    const auto keep = [&](std::size_t at) __attribute__((always_inline)) {
+        after = later;
+        next_amax = last_amax;
         if constexpr (Vectors != 0) {
             store<Arch>(base[at], after.base);
             if constexpr (Sub == 0) store<Arch>(limit[at], after.limit);
         }
-        return served;
     };
     bool served = survey(x, 0);
+    keep(0);
+    bool next_served = survey(tiles > 1 ? x + tile : x, 1);
     for (std::size_t t = 0; t < tiles; ++t, x += tile) {
         const std::size_t at = t % 2;
         here = after;
         amax = next_amax;
-        const bool next_served = survey(t + 1 < tiles ? x + tile : x, 1 - at);
+        keep(1 - at);
+        const bool last_served = survey(tiles - t > 2 ? x + 2 * tile : x, t + 2);
         if (__builtin_expect(!served, 0)) {
             complete(t * w, w);
             served = next_served;
+            next_served = last_served;
             continue;
         }
         served = next_served;
+        next_served = last_served;
 #if defined(__GNUC__)
         // Broadcast from memory, which costs a load; out of a register it would be two shuffles.
         asm volatile("" : : "r"(base), "r"(limit) : "memory");
 #endif
-#pragma GCC unroll 16
-        for (std::size_t b = 0; b < count; ++b) {
+        const auto round = [&](std::size_t b) __attribute__((always_inline)) {
             quick_shared<Arch> shared;
             if constexpr (Vectors == 0)
                 shared = {spread_halves<Arch>(here.base, b), spread_halves<Arch>(here.limit, b)};
             else
                 shared = {vf<Arch>(base[at][b]), vf<Arch>(limit[at][b])};
-#pragma GCC unroll 8
+#pragma GCC unroll 2
             for (std::size_t k = 0; k < each; ++k) {
                 const std::size_t i = (b * each + k) * w;
                 const vf<Arch> v = rounded<Arch>(load<Arch>(x + i));  // loaded once
                 if constexpr (Sub != 0) {
-                    const V exponents = max_of_group<Sub, Arch>(as_int<Arch>(v) & V(exponent_mask));
+                    V exponents;
+                    if constexpr (pairs) exponents = load<Arch>(of_pairs[t % 4] + i);
+                    else exponents = max_of_group<Sub, Arch>(as_int<Arch>(v) & V(exponent_mask));
                     to.pairs(t * tile + i, exponents, as_int<Arch>(shared.base));
                     to.template put<Grid>(t * tile + i, v, q.held(shared, exponents), q);
                 } else {
                     to.template put<Grid>(t * tile + i, v, shared, q);
                 }
             }
+        };
+        if constexpr (Out::flat && each <= 2) {
+#pragma GCC unroll 16
+            for (std::size_t b = 0; b < count; ++b) round(b);
+        } else {
+#pragma GCC unroll 1
+            for (std::size_t b = 0; b < count; ++b) round(b);
         }
         to.finish(t * w, Vectors == 0 ? in_block_order<Arch>(amax) : amax, q);
     }

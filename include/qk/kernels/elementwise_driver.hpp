@@ -96,11 +96,13 @@ struct floating_rows {
         if (!usable || n < quick_from<Arch>) return complete(0, n);
         quick.scale = vf<Arch>(scale);
         if (rules.how != rounding::half_even || rules.random.used) {
+            const auto by = [&](const auto& form) {
+                scaled ? run_tiles_and_end<Arch, true>(x, y, n, form, complete) : run_tiles_and_end<Arch, false>(x, y, n, form, complete);
+            };
+            if (quick.shift != 0) return by(rounded_truncation<Arch>(quick, rules, position));
             // Steps and what counts them are to be normal numbers.
-            if (quick.shift != 0 || xsimd::any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23))) return complete(0, n);
-            const rounded_floating<Arch> form(quick, rules, position);
-            scaled ? run_tiles_and_end<Arch, true>(x, y, n, form, complete) : run_tiles_and_end<Arch, false>(x, y, n, form, complete);
-            return;
+            if (xsimd::any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23))) return complete(0, n);
+            return by(rounded_floating<Arch>(quick, rules, position));
         }
         const auto by = [&](const auto& form) {
             scaled ? run_row_quickly<Arch, true>(x, y, n, streaming, form, complete) : run_row_quickly<Arch, false>(x, y, n, streaming, form, complete);
@@ -128,6 +130,9 @@ struct integer_rows {
             const rounded_integer<Arch> form(quick, rules, low, high, position);
             quick.multiply ? run_tiles_and_end<Arch, true>(x, y, n, form, complete) : run_tiles_and_end<Arch, false>(x, y, n, form, complete);
             return;
+        }
+        if constexpr (has_fused<Arch>()) {
+            if (quick.by_product) return run_row_quickly<Arch, false>(x, y, n, streaming, integer_by_product<Arch>(quick), complete);
         }
         quick.multiply ? run_row_quickly<Arch, true>(x, y, n, streaming, quick, complete) : run_row_quickly<Arch, false>(x, y, n, streaming, quick, complete);
     }

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "qk/inline.hpp"
 #include "qk/kernels/simd.hpp"
 
 namespace qk::kernels {
@@ -18,7 +19,7 @@ struct native_ints {
 
 /// Lanes of u (0 to their number - 1) and v (from there on), as Pick says for each place.
 template <class Arch, class Pick, std::size_t... I>
-vi<Arch> pick(vi<Arch> u, vi<Arch> v, std::index_sequence<I...>) noexcept {
+QK_INLINE vi<Arch> pick(vi<Arch> u, vi<Arch> v, std::index_sequence<I...>) noexcept {
     using N = typename native_ints<Arch, typename Pick::lane>::type;
     const N a = __builtin_bit_cast(N, u.data), b = __builtin_bit_cast(N, v.data);
     const N r = __builtin_shufflevector(a, b, Pick()(static_cast<int>(I))...);
@@ -26,7 +27,7 @@ vi<Arch> pick(vi<Arch> u, vi<Arch> v, std::index_sequence<I...>) noexcept {
 }
 
 template <class Arch, class Pick>
-vi<Arch> pick(vi<Arch> u, vi<Arch> v) noexcept {
+QK_INLINE vi<Arch> pick(vi<Arch> u, vi<Arch> v) noexcept {
     return pick<Arch, Pick>(u, v, std::make_index_sequence<sizeof(vi<Arch>) / sizeof(typename Pick::lane)>());
 }
 
@@ -56,17 +57,22 @@ struct quarters {
     }
 };
 template <class Arch, template <class, int> class Pick>
-vi<Arch> fold(vi<Arch> u, vi<Arch> v) noexcept {
+QK_INLINE vi<Arch> fold(vi<Arch> u, vi<Arch> v) noexcept {
     return xsimd::max(pick<Arch, Pick<Arch, 0>>(u, v), pick<Arch, Pick<Arch, 1>>(u, v));
 }
 
 }  // namespace detail
 
-/// Lane b of the result is the largest lane of m[b], for lanes<Arch> vectors: a transpose that halves its rows at every step.
-template <class Arch>
+/// Lane b of the result is the largest lane of m[b], for lanes<Arch> vectors: a transpose that halves its rows at every step. `Pairs`:
+/// neighbouring lanes are equal, so the first step only takes every second one.
+template <class Arch, bool Pairs = false>
 [[gnu::always_inline]] inline vi<Arch> maxima(vi<Arch>* m) noexcept {
     constexpr std::size_t w = lanes<Arch>;
-    for (std::size_t i = 0; i < w / 2; ++i) m[i] = detail::fold<Arch, detail::interleave>(m[2 * i], m[2 * i + 1]);
+    const mask<Arch> odd = (iota<Arch>() & vi<Arch>(1)) != vi<Arch>(0);
+    for (std::size_t i = 0; i < w / 2; ++i) {
+        if constexpr (Pairs) m[i] = xsimd::select(odd, m[2 * i + 1], m[2 * i]);
+        else m[i] = detail::fold<Arch, detail::interleave>(m[2 * i], m[2 * i + 1]);
+    }
     for (std::size_t i = 0; i < w / 4; ++i) m[i] = detail::fold<Arch, detail::halves>(m[2 * i], m[2 * i + 1]);
     // Now m[i] holds four blocks, spread over the 128-bit parts.
     if constexpr (w == 8) m[0] = detail::fold<Arch, detail::quarters>(m[0], m[1]);

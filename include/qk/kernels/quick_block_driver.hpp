@@ -90,16 +90,15 @@ void run_strided(const float* x, float* y, along_axis axis, std::size_t size, co
     if (streaming) end_streaming<Arch>();
 }
 
-/// Whole blocks in a row, in the roundings and with the signs that rounded_blocks has.
-template <class Arch, class Step>
-void run_groups_of_rounded(const float* x, float* y, std::size_t blocks, std::size_t size, const rounded_blocks<Arch, Step>& other) noexcept {
-    const block_group all{x, y, size, 1, blocks, size, 0};
-    if (size % lanes<Arch> == 0) return run_vectors_of_blocks<Arch, lanes<Arch>>(all, other);
-    if constexpr (lanes<Arch> == 16) {
-        run_vectors_of_blocks<Arch, 8>(all, other);
-        const std::size_t done = blocks / 2 * 2;
-        if (done < blocks) run_groups<Arch>({x + done * size, y + done * size, size, 1, 1, size, done * size}, other.step);
-    }
+/// Whole blocks in a row, in the roundings and with the signs of quick_roundings.hpp: `form` shares, `out` rounds.
+template <class Arch, block_shape Known, class Step, class Form, class Out>
+void run_row_of_rounded(const float* x, float* y, std::size_t blocks, std::size_t size, const Step& step, const Form& form, const Out& out) noexcept {
+    const auto decline = [&](std::size_t first, std::size_t count) {
+        const std::size_t at = first * size;
+        run_groups<Arch>({x + at, y + at, size, 1, count, size, at}, step);
+    };
+    const std::size_t done = run_row_of_blocks<Arch, Known>(x, blocks, size, form, out, decline);
+    if (done < blocks) decline(done, blocks - done);
 }
 
 /// Blocks along `axis` of the whole array.
@@ -108,11 +107,15 @@ void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noe
     const auto form = quick_of<Arch>(step);
     const auto size = static_cast<std::size_t>(step.block_size);
     if (!default_environment<Arch>()) return run_blocks_completely<Arch>(x, y, axis, step);
-    if constexpr (!std::same_as<Step, nvfloat_step<Arch>>) {
-        if (!form.usable() && (axis.inner == 1 && axis.length % size == 0 && (size % lanes<Arch> == 0 || (lanes<Arch> == 16 && size == 8)))) {
-            const rounded_blocks<Arch, Step> other(step);
-            const bool in_row = step.sub_block_size == 0 || step.sub_block_size == 2;
-            if (other.quick.usable() && in_row) return run_groups_of_rounded<Arch>(x, y, axis.outer * axis.length / size, size, other);
+    if (!form.usable() && axis.inner == 1 && axis.length % size == 0) {
+        const std::size_t blocks = axis.outer * axis.length / size;
+        if constexpr (std::same_as<Step, nvfloat_step<Arch>>) {
+            const quick_nvfloat<Arch> any(step, true);
+            const rounded_values_of_nvfloat<Arch> out{y, step.element.mantissa_bits, {step.rules.how, step.rules.random}};
+            if (any.usable()) return run_row_of_rounded<Arch, Known>(x, y, blocks, size, step, any, out);
+        } else {
+            const rounded_values_of_blocks<Arch, Step> out(y, step);
+            if (out.quick.usable()) return run_row_of_rounded<Arch, Known>(x, y, blocks, size, step, out.quick, out);
         }
     }
     if (!form.usable()) return run_blocks_completely<Arch>(x, y, axis, step);

@@ -24,10 +24,11 @@ struct quick_block {
     int mantissa_bits = 0;
     vi<Arch> add, to_base, to_limit, kept_sign;
     vi<Arch> largest_shift = vi<Arch>(0);
+    vi<Arch> lowest_held = vi<Arch>(0);  ///< exponents of blocks with sub-blocks are not below
     vi<Arch> scale_from_base;  ///< exponent field of the scale less that of the base
     vf<Arch> magic;
 
-    /// `any_rounding`: for rounded_blocks, which has every rounding and sign of zero.
+    /// `any_rounding`: for rounded_values_of_blocks, which has every rounding and sign of zero.
     explicit quick_block(const block_float_step<Arch>& s, bool any_rounding = false) noexcept : mantissa_bits(s.mantissa_bits) {
         const int m = s.mantissa_bits;
         const bool micro = s.sub_block_size > 0;
@@ -65,20 +66,21 @@ struct quick_block {
     /// Leaves out the blocks whose steps, or what they are counted by, are not normal numbers. Formats of few exponents may have no others.
     void raise_lowest() noexcept {
         lowest += (28 + mantissa_bits) << 23;
+        lowest_held = vi<Arch>(lowest);
         if (lowest > highest) highest = no_value;
     }
 
     /// From the largest magnitude of each block. With sub-blocks `base` holds the exponent that those are held to. False: the
     /// complete form is wanted, because some block lies outside what this one serves.
     template <std::size_t Sub>
-    bool share(vi<Arch> amax, quick_shared<Arch>& b) const noexcept {
+    QK_INLINE bool share(vi<Arch> amax, quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
         const V offset = (amax - V(lowest)) ^ V(sign_bit), room((highest - lowest) ^ sign_bit);  // compared as unsigned
         if (__builtin_expect(xsimd::any(offset > room), 0)) {
             if (xsimd::any((offset > room) & (amax != V(0)))) return false;
         }
         if constexpr (Sub != 0) {
-            b.base = as_float<Arch>((amax & V(exponent_mask)) - largest_shift);
+            b.base = as_float<Arch>(xsimd::max(amax & V(exponent_mask), lowest_held) - largest_shift);
         } else {
             const V exponent = xsimd::max(amax + add, V(lowest)) & V(exponent_mask);  // a block of zeros has any scale that is served
             b = {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
@@ -86,13 +88,13 @@ struct quick_block {
         return true;
     }
     /// What sub-blocks share, from what the block holds them to and their largest magnitude.
-    quick_shared<Arch> held(const quick_shared<Arch>& block, vi<Arch> largest) const noexcept {
+    QK_INLINE quick_shared<Arch> held(const quick_shared<Arch>& block, vi<Arch> largest) const noexcept {
         const vi<Arch> exponent = xsimd::max(largest & vi<Arch>(exponent_mask), as_int<Arch>(block.base));
         return {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
     }
 
     template <bool Grid>
-    vf<Arch> apply(vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
+    QK_INLINE vf<Arch> apply(vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
         const vf<Arch> r = Grid ? to_grid<Arch>(x, as_int<Arch>(b.base), magic) : (x + b.base) - b.base;
         return as_float<Arch>(as_int<Arch>(clamp_magnitude<Arch>(r, b.limit)) | (as_int<Arch>(x) & kept_sign));
     }
@@ -115,20 +117,21 @@ struct quick_nvfloat {
     vi<Arch> least, scale_least;
     vf<Arch> magic, largest, scale_magic, scale_largest, element_max, tensor_scale;
 
-    explicit quick_nvfloat(const nvfloat_step<Arch>& s) noexcept : element_max(s.element_max), tensor_scale(s.tensor_scale) {
-        plain = s.rules.how == rounding::half_even && s.rules.flush_below == 0 && s.rules.least_input == 0 && s.rules.zero == zero_sign::kept &&
+    /// `any_rounding`: for rounded_values_of_nvfloat, which has every rounding.
+    explicit quick_nvfloat(const nvfloat_step<Arch>& s, bool any_rounding = false) noexcept : element_max(s.element_max), tensor_scale(s.tensor_scale) {
+        plain = (any_rounding || s.rules.how == rounding::half_even) && s.rules.flush_below == 0 && s.rules.least_input == 0 && s.rules.zero == zero_sign::kept &&
                 of(s.element, least, magic, largest) && of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
     }
     bool usable() const noexcept { return plain; }
 
     /// What rounds to the scale of the block.
-    vf<Arch> ratio(vi<Arch> amax) const noexcept {
+    QK_INLINE vf<Arch> ratio(vi<Arch> amax) const noexcept {
         return xsimd::min(quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), element_max), tensor_scale), scale_largest);
     }
 
     /// Scales from 2^-100 to 2^100 make every quotient and product that matters a normal number. A block of zeros is fine, and +0.
     template <std::size_t>
-    bool share(vi<Arch> amax, quick_shared<Arch>& b) const noexcept {
+    QK_INLINE bool share(vi<Arch> amax, quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
         const V d = as_int<Arch>(to_grid<Arch>(ratio(amax), scale_least, scale_magic) * tensor_scale);
         const mask<Arch> empty = amax == V(0);
@@ -138,7 +141,7 @@ struct quick_nvfloat {
         return true;
     }
     template <bool>
-    vf<Arch> apply(vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
+    QK_INLINE vf<Arch> apply(vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
         const vf<Arch> q = clamp_magnitude<Arch>(quotient<Arch>(x, b.base), largest);
         const vf<Arch> y = to_grid<Arch>(q, least, magic) * b.base;
         return as_float<Arch>(as_int<Arch>(y) | (as_int<Arch>(x) & as_int<Arch>(b.limit)));

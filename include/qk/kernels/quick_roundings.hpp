@@ -31,7 +31,7 @@ struct quick_rounding {
     }
 
     /// random_lanes of neighbours.
-    vi<Arch> words(std::size_t position) const noexcept {
+    QK_INLINE vi<Arch> words(std::size_t position) const noexcept {
         if (!random.used) return vi<Arch>(0);
         const std::uint64_t index = random.first_index + position;
         if (random.words != nullptr || (random.first_index ^ (index + lanes<Arch> - 1)) >> 32 != 0) return random_lanes<Arch>(random, position, 1, lanes<Arch>);
@@ -39,24 +39,18 @@ struct quick_rounding {
     }
 
     /// a * per_step, a magnitude of the element whose bits are u, to a whole number.
-    vf<Arch> count(vf<Arch> a, vf<Arch> per_step, vi<Arch> u, vi<Arch> words) const noexcept {
+    QK_INLINE vf<Arch> count(vf<Arch> a, vf<Arch> per_step, vi<Arch> u, vi<Arch> words) const noexcept {
         using V = vi<Arch>;
         vf<Arch> v = a * per_step;
+        if (random.used) {
+            const vf<Arch> whole = xsimd::trunc(v);
+            return one_more<Arch>(whole, carries<Arch>(v - whole, words));
+        }
         if (how == rounding::half_even) return (v + vf<Arch>(0x1p23f)) - vf<Arch>(0x1p23f);
         // A product that underflows is not zero to the roundings that look at every fraction.
         v = xsimd::max(v, xsimd::min(a, vf<Arch>(0x1p-64f)));
         const vf<Arch> whole = xsimd::trunc(v), fraction = v - whole;
-        mask<Arch> up = u < V(0);
-        if (random.used) {
-            // floor(fraction * 2^32) + word >= 2^32, as unsigned: the upper half of the fractions has the sign bit.
-            const mask<Arch> upper = as_int<Arch>(fraction) >= as_int<Arch>(vf<Arch>(0.5f));
-            const vf<Arch> lower = fraction - as_float<Arch>(xsimd::select(upper, as_int<Arch>(vf<Arch>(0.5f)), V(0)));
-            const V scaled = xsimd::to_int(lower * vf<Arch>(0x1p32f)) + xsimd::select(upper, V(0), V(sign_bit));
-            up = scaled > (~words ^ V(sign_bit));
-        } else {
-            up = as_int<Arch>(fraction) >= xsimd::select(u < V(0), as_int<Arch>(below), as_int<Arch>(above));
-        }
-        return whole + as_float<Arch>(xsimd::select(up, as_int<Arch>(vf<Arch>(1.0f)), V(0)));
+        return one_more<Arch>(whole, as_int<Arch>(fraction) >= xsimd::select(u < V(0), as_int<Arch>(below), as_int<Arch>(above)));
     }
 
 private:
@@ -70,23 +64,65 @@ struct rounded_floating {
     quick_rounding<Arch> rounds;
     std::int32_t limit;
     int mantissa_bits;
+    bool lone_zero;  ///< no -0
     std::size_t position;
 
     rounded_floating(const quick_floating<Arch>& q, const floating_rules& r, std::size_t at) noexcept
-        : quick(q), rounds(r.how, r.random), limit(q.limit), mantissa_bits(r.mantissa_bits), position(at) {}
+        : quick(q), rounds(r.how, r.random), limit(q.limit), mantissa_bits(r.mantissa_bits), lone_zero(r.zero_signs == 0), position(at) {}
 
     template <bool Scaled>
-    vf<Arch> prepare(vf<Arch> x) const noexcept {
+    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
         return quick.template prepare<Scaled>(x);
     }
     template <bool Scaled>
-    vf<Arch> finish(vf<Arch> x, std::size_t i) const noexcept {
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x), m(mantissa_bits << 23);
         const V c = xsimd::max(u & V(exponent_mask), quick.least);
         const vf<Arch> k = rounds.count(as_float<Arch>(u & V(magnitude_bits)), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(position + i));
         const V r = as_int<Arch>(xsimd::min(k * as_float<Arch>(c - m), quick.largest));
-        const vf<Arch> y = as_float<Arch>(r | xsimd::select(r == V(0), u & quick.kept_sign, u & V(sign_bit)));
+        const vf<Arch> y = as_float<Arch>(r | (lone_zero ? xsimd::select(r == V(0), V(0), u & V(sign_bit)) : u & V(sign_bit)));
+        if constexpr (Scaled) return y * quick.scale;
+        return y;
+    }
+};
+
+/// Formats with the exponents of float32: what goes up is carried by the bits, into the exponent and to Inf.
+template <class Arch>
+struct rounded_truncation {
+    quick_truncation<Arch> quick;
+    quick_rounding<Arch> rounds;
+    std::int32_t limit;
+    vi<Arch> above, below;  ///< what is added to positive elements, to negative ones
+    std::size_t position;
+
+    rounded_truncation(const quick_floating<Arch>& q, const floating_rules& r, std::size_t at) noexcept
+        : quick(q), rounds(r.how, r.random), limit(q.limit), above(0), below(0), position(at) {
+        const std::int32_t half = 1 << (q.shift - 1), all = (1 << q.shift) - 1;
+        switch (r.how) {
+            case rounding::half_away: above = below = vi<Arch>(half); break;
+            case rounding::half_up:
+                above = vi<Arch>(half);
+                below = vi<Arch>(half - 1);
+                break;
+            case rounding::up: above = vi<Arch>(all); break;
+            case rounding::down: below = vi<Arch>(all); break;
+            default: break;
+        }
+    }
+
+    template <bool Scaled>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
+        return quick.template prepare<Scaled>(x);
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i) const noexcept {
+        using V = vi<Arch>;
+        const V u = as_int<Arch>(x);
+        // fraction + word >= 2^32 is fraction + (the word's upper bits) >= one step: the fraction has no more bits than that.
+        const V more = rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(position + i)) >> (32 - quick.shift))
+                                          : xsimd::select(u < V(0), below, above);
+        const vf<Arch> y = as_float<Arch>((u + more) & quick.kept);
         if constexpr (Scaled) return y * quick.scale;
         return y;
     }
@@ -105,11 +141,11 @@ struct rounded_integer {
         : quick(q), rounds(r.how, r.random), limit(q.limit), low(lowest), high(highest), position(at) {}
 
     template <bool>
-    vf<Arch> prepare(vf<Arch> x) const noexcept {
+    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
         return x;
     }
     template <bool Multiply>
-    vf<Arch> finish(vf<Arch> x, std::size_t i) const noexcept {
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i) const noexcept {
         using V = vi<Arch>;
         const V t = as_int<Arch>(Multiply ? rounded<Arch>(x * quick.reciprocal) : quotient<Arch>(x, quick.scale));
         const vf<Arch> k = rounds.count(as_float<Arch>(t & V(magnitude_bits)), vf<Arch>(1.0f), t, rounds.words(position + i));
@@ -118,55 +154,43 @@ struct rounded_integer {
     }
 };
 
-/// Block formats but nvfloat, a vector of a row at a time: a step as run_vectors_of_blocks takes it.
+/// Block formats but nvfloat: what becomes of the elements of run_block_tiles' tiles, whose form is `quick`.
 template <class Arch, class Step>
-struct rounded_blocks {
-    const Step& step;
+struct rounded_values_of_blocks {
+    static constexpr bool flat = false;
+    float* y;
     quick_block<Arch> quick;
     quick_rounding<Arch> rounds;
     block_rules rules;
-    int block_size, sub_block_size;
-    static constexpr bool bump = false;
 
-    struct shared {
-        quick_shared<Arch> scale;
-        vi<Arch> block;  ///< what sub-blocks are held to
-    };
-
-    explicit rounded_blocks(const Step& s) noexcept
-        : step(s), quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules), block_size(s.block_size), sub_block_size(s.sub_block_size) {
+    rounded_values_of_blocks(float* to, const Step& s) noexcept : y(to), quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules) {
         if (quick.usable()) quick.raise_lowest();
     }
 
-    vi<Arch> words(std::size_t position) const noexcept { return rounds.words(position); }
+    template <bool Grid, class Form>
+    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form&) const noexcept {
+        store<Arch>(y + i, value<Grid>(x, b, rounds.words(i)));
+    }
+    void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
+    template <class Form>
+    void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
 
-    /// False: the complete form is wanted.
-    bool serves(const seen<Arch>& all) const noexcept {
-        quick_shared<Arch> b;
-        return quick.template share<0>(all.all, b);
-    }
-    shared plan(const seen<Arch>& all) const noexcept {
-        shared s{};
-        quick.template share<0>(all.all, s.scale);
-        s.block = as_int<Arch>(s.scale.base) - quick.to_base - quick.largest_shift;
-        return s;
-    }
-    shared narrow(const shared& b, const seen<Arch>& pair) const noexcept {
-        return {quick.held({as_float<Arch>(b.block), as_float<Arch>(b.block)}, pair.all), b.block};
-    }
-    vf<Arch> apply(vf<Arch> x, const shared& b, vi<Arch> words) const noexcept {
+private:
+    template <bool Grid>
+    QK_INLINE vf<Arch> value(vf<Arch> x, const quick_shared<Arch>& b, vi<Arch> words) const noexcept {
         using V = vi<Arch>;
-        const V u = as_int<Arch>(x), base = as_int<Arch>(b.scale.base);
+        const V u = as_int<Arch>(x), base = as_int<Arch>(b.base);
         V a = u & V(magnitude_bits);
-        a = xsimd::select(a < V(rules.least_input), V(0), a);
+        if (rules.least_input != 0) a = xsimd::select(a < V(rules.least_input), V(0), a);
         V size;  // bits of the step
-        if (quick.grid)
+        if constexpr (Grid)
             size = xsimd::max(u & V(exponent_mask), base) - V(quick.mantissa_bits << 23);
         else
             size = (base & V(exponent_mask)) - V(23 << 23);
         const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) - size), u, words);
-        const V r = as_int<Arch>(xsimd::min(k * as_float<Arch>(size), b.scale.limit));
+        const V r = as_int<Arch>(xsimd::min(k * as_float<Arch>(size), b.limit));
         const V sign = u & V(sign_bit);
+        if (rules.zero == zero_sign::kept) return as_float<Arch>(r | sign);
         V zero = sign;
         if (rules.zero == zero_sign::positive) zero = V(0);
         if (rules.zero == zero_sign::underflow_positive || rules.zero == zero_sign::zero_quotient_positive) {
@@ -177,6 +201,28 @@ struct rounded_blocks {
         }
         return as_float<Arch>(r | xsimd::select(r == V(0), zero, sign));
     }
+};
+
+/// The same of nvfloat.
+template <class Arch>
+struct rounded_values_of_nvfloat {
+    static constexpr bool flat = false;
+    float* y;
+    int mantissa_bits;
+    quick_rounding<Arch> rounds;
+
+    template <bool>
+    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const quick_nvfloat<Arch>& form) const noexcept {
+        using V = vi<Arch>;
+        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(x, b.base), form.largest)), u = as_int<Arch>(x), m(mantissa_bits << 23);
+        const V c = xsimd::max(q & V(exponent_mask), form.least);
+        const vf<Arch> k = rounds.count(as_float<Arch>(q & V(magnitude_bits)), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
+        const vf<Arch> r = rounded<Arch>(k * as_float<Arch>(c - m)) * b.base;
+        store<Arch>(y + i, as_float<Arch>(as_int<Arch>(r) | (u & as_int<Arch>(b.limit))));
+    }
+    void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
+    template <class Form>
+    void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
 };
 
 }  // namespace qk::kernels

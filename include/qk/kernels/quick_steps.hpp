@@ -13,8 +13,10 @@
 #include <xmmintrin.h>
 #endif
 
+#include "qk/inline.hpp"
 #include "qk/kernels/block_steps.hpp"
 #include "qk/kernels/integer_step.hpp"
+#include "qk/kernels/quick_quotient.hpp"
 
 namespace qk::kernels {
 
@@ -38,7 +40,7 @@ inline constexpr std::int32_t no_value = -1;          ///< a limit that no magni
 
 /// x rounded to m mantissa bits, no finer than the step at `least`; `magic` is K. A zero is +0.
 template <class Arch>
-vf<Arch> to_grid(vf<Arch> x, vi<Arch> least, vf<Arch> magic) noexcept {
+QK_INLINE vf<Arch> to_grid(vf<Arch> x, vi<Arch> least, vf<Arch> magic) noexcept {
     const vf<Arch> c = as_float<Arch>(xsimd::max(as_int<Arch>(x) & vi<Arch>(exponent_mask), least));
     return xsimd::fma(c, -magic, xsimd::fma(c, magic, x));
 }
@@ -69,12 +71,12 @@ struct quick_floating {
     }
 
     template <bool Scaled>
-    vf<Arch> prepare(vf<Arch> x) const noexcept {
+    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
         if constexpr (Scaled) return quotient<Arch>(x, scale);
         return x;
     }
     template <bool Scaled>
-    vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
         const vf<Arch> r = clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest);
         const vf<Arch> y = as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(x) & kept_sign));
         if constexpr (Scaled) return y * scale;
@@ -94,12 +96,12 @@ struct quick_truncation {
         : limit(q.limit), shift(q.shift), below_half((1 << (q.shift - 1)) - 1), one(1), kept(-(1 << q.shift)), scale(q.scale) {}
 
     template <bool Scaled>
-    vf<Arch> prepare(vf<Arch> x) const noexcept {
+    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
         if constexpr (Scaled) return quotient<Arch>(x, scale);
         return x;
     }
     template <bool Scaled>
-    vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
         const vi<Arch> bits = as_int<Arch>(x);
         const vf<Arch> y = as_float<Arch>((bits + below_half + ((bits >> shift) & one)) & kept);
         if constexpr (Scaled) return y * scale;
@@ -117,6 +119,7 @@ struct quick_integer {
     vf<Arch> scale, reciprocal;
     vi<Arch> low, high;  ///< bits of the sums
     bool multiply, plain;
+    bool by_product = false;  ///< the quotients by this scale are for quick_quotient (integer_by_product)
 
     explicit quick_integer(const integer_rules& r) noexcept
         : scale(1.0f), reciprocal(1.0f), multiply(r.multiply), plain(r.flush_below == 0 && r.least_input == 0 && !r.zero_before) {}
@@ -129,24 +132,52 @@ struct quick_integer {
         limit = bits + (21 << 23);  // larger elements are far beyond the codes
         scale = vf<Arch>(s);
         if (multiply) reciprocal = quotient<Arch>(vf<Arch>(1.0f), scale);
+        // Ties between codes are odd numbers of halves.
+        const float most = -lowest > highest ? -lowest : highest;
+        const int tie_bits = std::bit_width(static_cast<std::uint32_t>(2 * most) | 1u);
+        by_product = has_fused<Arch>() && !multiply && tie_bits <= 20 && xsimd::all(has_quick_quotient<Arch>(vi<Arch>(bits), tie_bits));
         low = vi<Arch>(std::bit_cast<std::int32_t>(lowest + middle));
         high = vi<Arch>(std::bit_cast<std::int32_t>(highest + middle));
         return true;
     }
 
     template <bool>
-    vf<Arch> prepare(vf<Arch> x) const noexcept {
+    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
         return x;
     }
     /// The bits of `middle` plus the clamped integer.
     template <bool Multiply>
-    vi<Arch> sum(vf<Arch> x) const noexcept {
-        const vf<Arch> t = Multiply ? rounded<Arch>(x * reciprocal) : quotient<Arch>(x, scale);
+    QK_INLINE vi<Arch> sum(vf<Arch> x) const noexcept {
+        return clamped(Multiply ? rounded<Arch>(x * reciprocal) : quotient<Arch>(x, scale));
+    }
+    QK_INLINE vi<Arch> clamped(vf<Arch> t) const noexcept {
         return xsimd::min(xsimd::max(as_int<Arch>(t + vf<Arch>(middle)), low), high);
     }
     template <bool Multiply>
-    vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
-        return (as_float<Arch>(sum<Multiply>(x)) - vf<Arch>(middle)) * scale;  // never -0: half-even gives x - x = +0
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
+        return value(sum<Multiply>(x));
+    }
+    QK_INLINE vf<Arch> value(vi<Arch> sum) const noexcept {
+        return (as_float<Arch>(sum) - vf<Arch>(middle)) * scale;  // never -0: half-even gives x - x = +0
+    }
+};
+
+/// Of a scale that is `by_product`: without a division.
+template <class Arch>
+struct integer_by_product {
+    std::int32_t limit;
+    quick_integer<Arch> quick;
+    two_part_reciprocal<Arch> reciprocal;
+
+    explicit integer_by_product(const quick_integer<Arch>& q) noexcept : limit(q.limit), quick(q), reciprocal(reciprocal_of<Arch>(q.scale)) {}
+
+    template <bool>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
+        return x;
+    }
+    template <bool>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
+        return quick.value(quick.clamped(quick_quotient<Arch>(x, reciprocal)));
     }
 };
 

@@ -41,6 +41,8 @@ static inline __m512i _mm512_mask_blend_epi16(__mmask32 m, __m512i a, __m512i b)
 #include <cstddef>
 #include <cstdint>
 
+#include "qk/inline.hpp"
+
 namespace qk::kernels {
 
 /// The best architecture that this translation unit is compiled for.
@@ -212,7 +214,7 @@ vi<Arch> iota() noexcept {
 
 /// For vectors of 16 lanes: lane i / 4 * 8 + i % 4 of v in the lower half, the lane four places on in the upper one (maxima_of_halves).
 template <class Arch>
-vf<Arch> spread_halves(vf<Arch> v, std::size_t i) noexcept {
+QK_INLINE vf<Arch> spread_halves(vf<Arch> v, std::size_t i) noexcept {
     const std::size_t at = i / 4 * 8 + i % 4;
 #if defined(__AVX512F__)
     if constexpr (sizeof(v) == 64) {
@@ -256,7 +258,7 @@ std::uint32_t bits_of_pairs(mask<Arch> m) noexcept {
 
 /// Every lane gets the largest of its group of `Group` neighbouring lanes (a power of two, at most the vector).
 template <std::size_t Group, class Arch>
-vi<Arch> max_of_group(vi<Arch> v) noexcept {
+QK_INLINE vi<Arch> max_of_group(vi<Arch> v) noexcept {
     using V = vi<Arch>;
     static_assert((Group & (Group - 1)) == 0 && Group <= lanes<Arch>);
 #if defined(__AVX512F__)
@@ -302,7 +304,7 @@ vi<Arch> max_of_group(vi<Arch> v) noexcept {
 
 /// The IEEE quotient. (xsimd 8.1 divides floats on NEON by a refined estimate of the reciprocal, which is a bit off.)
 template <class Arch>
-vf<Arch> quotient(vf<Arch> a, vf<Arch> b) noexcept {
+QK_INLINE vf<Arch> quotient(vf<Arch> a, vf<Arch> b) noexcept {
 #if defined(__aarch64__)
     return vf<Arch>(a.data / b.data);
 #else
@@ -310,9 +312,60 @@ vf<Arch> quotient(vf<Arch> a, vf<Arch> b) noexcept {
 #endif
 }
 
+/// Does the processor multiply and add in one instruction, with one rounding?
+template <class Arch>
+constexpr bool has_fused() noexcept {
+#if defined(__FMA__) || defined(__AVX512F__) || defined(__aarch64__)
+    return true;
+#else
+    return false;
+#endif
+}
+/// a * b + c, rounded once, where has_fused().
+template <class Arch>
+QK_INLINE vf<Arch> fused(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_fmadd_ps(a.data, b.data, c.data);
+#endif
+#if defined(__FMA__)
+    if constexpr (lanes<Arch> == 8) return _mm256_fmadd_ps(a.data, b.data, c.data);
+    if constexpr (lanes<Arch> == 4) return _mm_fmadd_ps(a.data, b.data, c.data);
+#endif
+#if defined(__aarch64__)
+    return vfmaq_f32(c.data, a.data, b.data);
+#endif
+    return xsimd::fma(a, b, c);
+}
+
+/// Where floor(fraction * 2^32) + words, as 32 bits without a sign, passes 2^32; the fraction is at least 0 and less than 1.
+template <class Arch>
+QK_INLINE mask<Arch> carries(vf<Arch> fraction, vi<Arch> words) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) {
+        const __m512i scaled = _mm512_cvttps_epu32(_mm512_mul_ps(fraction.data, _mm512_set1_ps(0x1p32f)));
+        return _mm512_cmpgt_epu32_mask(scaled, _mm512_xor_si512(words.data, _mm512_set1_epi32(-1)));
+    }
+#endif
+    using V = vi<Arch>;
+    // The upper half of the fractions has the sign bit.
+    const V half = as_int<Arch>(vf<Arch>(0.5f)), sign(INT32_MIN);
+    const mask<Arch> upper = as_int<Arch>(fraction) >= half;
+    const vf<Arch> lower = fraction - as_float<Arch>(xsimd::select(upper, half, V(0)));
+    const V scaled = xsimd::to_int(lower * vf<Arch>(0x1p32f)) + xsimd::select(upper, V(0), sign);
+    return scaled > (~words ^ sign);
+}
+/// v + 1 where `where`, else v.
+template <class Arch>
+QK_INLINE vf<Arch> one_more(vf<Arch> v, mask<Arch> where) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_mask_add_ps(v.data, where.data, v.data, _mm512_set1_ps(1.0f));
+#endif
+    return v + as_float<Arch>(xsimd::select(where, as_int<Arch>(vf<Arch>(1.0f)), vi<Arch>(0)));
+}
+
 /// v with its magnitude held to at most that of `limit`, which is positive. Neither is NaN.
 template <class Arch>
-vf<Arch> clamp_magnitude(vf<Arch> v, vf<Arch> limit) noexcept {
+QK_INLINE vf<Arch> clamp_magnitude(vf<Arch> v, vf<Arch> limit) noexcept {
 #if defined(__AVX512DQ__)
     if constexpr (sizeof(v) == 64) return _mm512_range_ps(v.data, limit.data, 2);
 #endif
