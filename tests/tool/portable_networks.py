@@ -152,6 +152,9 @@ def main():
             with open(at("requests.json"), "w") as f:
                 json.dump({"default": {"activation": activation, "weight": activation}, "requests": every_other, "boundary": "dual" if i % 2 else "wider"}, f)
             c.hold(f"{activation} beside {weight}", ["--plan", at("requests.json")])
+    # Zero points that are not the lowest code, behind a Relu; a Clip of ours in front of QuantizeLinear.
+    for f in ("int8", "uint8", "int4", "uint4", "int16", "int:bits=3", "int:bits=5", "int:bits=12"):
+        c.hold(f"{f}, symmetric", ["--activation", f, "--weight", "int8", "--symmetric", "--keep-int8"])
     # Weights alone: between float activations onnxruntime's optimizer has fusions of its own.
     for f in ("int8", "uint8", "int4", "uint4", "int16", "fp8_e4m3fn", "fp16", "bf16", "mxfp4", "nvfp4"):
         for how in ([], ["--per-channel"], ["--weight-block", "16"] if "fp4" not in f and "16" not in f else ["--weights", "float"]):

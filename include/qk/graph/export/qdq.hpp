@@ -89,7 +89,7 @@ class qdq_writer : public quantizer_writer {
         const quantize_type t = type_of_codes(v);
         std::string x = v.name;
         if (const integer* f = std::get_if<integer>(&v.how.format); f != nullptr && (!fills(*f, t.codes.type) || wraps(t.codes.type))) x = clip(v, *f);
-        if (t.is_float) x = kept_apart(x);
+        if (t.is_float || packed_bits(t.codes.type) == 4) x = kept_apart(x);
         const parameters p = scales(v, {}, t);
         const std::string codes = g_.fresh(v.name + "_quantized");
         auto& q = g_.node("QuantizeLinear", {x, p.scale, p.zero_point}, {codes});
@@ -235,8 +235,9 @@ class qdq_writer : public quantizer_writer {
     /// (WeightBiasQuantization), so that what runs is not what was planned.
     std::string guarded(const quantized_value& v, const std::string& dequantized) { return v.guard ? kept_apart(dequantized) : dequantized; }
 
-    /// A Max of one input, which is the identity, keeps onnxruntime from fusing what lies on its two sides. Around FP8 it drops a Relu
-    /// before QuantizeLinear, and fuses layers into operators that have no FP8 and then refuses the model.
+    /// A Max of one input, which is the identity, keeps onnxruntime from fusing what lies on its two sides. Before QuantizeLinear of FP8 and
+    /// of 4 bits it drops a Relu whatever the zero point, and with a Clip before 4 bits the model does not load; behind FP8 it fuses layers
+    /// into operators that have no FP8 and then refuses the model.
     std::string kept_apart(const std::string& x) {
         const std::string y = g_.fresh(x + "_guarded");
         g_.node("Max", {x}, {y});
