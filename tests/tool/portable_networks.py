@@ -51,14 +51,16 @@ def network(opset):
         nodes.append(helper.make_node(op, inputs, [output], name=output + "_node", **attributes))
 
     layer("Conv", ["x", weight("w1", 20, 3, 3, 3), weight("b1", 20)], "c1", pads=[1, 1, 1, 1])
-    layer("Relu", ["c1"], "r1")
+    layer("Relu", ["c1"], "r0")
+    layer("MaxPool", ["r0"], "r1", kernel_shape=[2, 2], strides=[1, 1])
     layer("Conv", ["r1", weight("w2", 20, 1, 3, 3), weight("b2", 20)], "c2", group=20, strides=[2, 2])
     layer("Conv", ["c2", weight("w3", 24, 5, 1, 1)], "c3", group=4)
     layer("ConvTranspose", ["c3", weight("w4", 24, 37, 2, 2), weight("b4", 37)], "c4")
     layer("Relu", ["c4"], "r4")
     layer("GlobalAveragePool", ["r4"], "p")
     layer("Flatten", ["p"], "f")
-    layer("Gemm", ["f", weight("w5", 33, 37), weight("b5", 33)], "g", transB=1)
+    layer("Gemm", ["f", weight("w5", 33, 37), weight("b5", 33)], "g1", transB=1)
+    layer("Gemm", ["g1", weight("w5b", 33, 33), weight("b5b", 33)], "g")
     layer("MatMul", ["g", weight("w6", 33, 17)], "m")
     layer("Add", ["m", weight("b6", 17)], "a")
     constants.append(numpy_helper.from_array(np.array([0, 1, 17], np.int64), "row"))
@@ -159,13 +161,13 @@ def main():
     for f in ("int8", "uint8", "int4", "uint4", "int16", "fp8_e4m3fn", "fp16", "bf16", "mxfp4", "nvfp4"):
         for how in ([], ["--per-channel"], ["--weight-block", "16"] if "fp4" not in f and "16" not in f else ["--weights", "float"]):
             c.hold(f"weights {f} {how}", ["--weight", f, "--approach", "weight_only", *how], median=1e-5, largest=1e-5)
-    for f in ("fp16", "bf16"):  # int8 of a MatMul becomes MatMulNBits there, which rounds its activations
+    for f in ("fp16", "bf16"):  # int8 of a product becomes MatMulNBits there, which rounds its activations
         c.hold(f"weights {f}, qdq", ["--weight", f, "--approach", "weight_only", "--per-channel", "--export", "qdq"])
     # Scales from the values of each sample: one rounding more or less of a tensor's largest value moves all the others.
     for f in ("int8", "uint8", "int4", "int16", "int:bits=5", "fp8_e4m3fn", "fp8_e5m2", "fp6_e2m3", "nvfp4", "fp16"):
         c.hold(f"dynamic {f}", ["--activation", f, "--weight", f, "--per-channel", "--approach", "dynamic"], alone=True)
-    for style in ("qdq", "qinteger"):
-        c.hold(f"dynamic uint8, {style}", ["--activation", "uint8", "--weight", "int8", "--approach", "dynamic", "--export", style], alone=True)
+    for flags in ([], ["--per-channel"]):
+        c.hold(f"dynamic uint8, qinteger {flags}", ["--activation", "uint8", "--weight", "int8", "--approach", "dynamic", "--export", "qinteger", *flags], alone=True)
     for style in ("qdq", "qoperator"):
         c.hold(f"static uint8, {style}", ["--activation", "uint8", "--weight", "int8", "--per-channel", "--export", style])
     print(f"{c.failures} failures")

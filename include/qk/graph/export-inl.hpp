@@ -93,30 +93,30 @@ class exporter {
     /// Whether onnxruntime would change what this node computes if a DequantizeLinear fed it: it requantizes float constants (of a MatMul,
     /// too, which it joins with an Add behind it to a Gemm), and makes integer operators of types that those do not have, so that the model does
     /// not load.
-    bool needs_guard(const quantizer& activation, int node) const {
+    bool needs_guard(int node) const {
         const onnx::NodeProto& n = source_.graph().node(node);
-        const integer* a = std::get_if<integer>(&activation.format);
         if (!n.domain().empty() || (n.op_type() != "Conv" && n.op_type() != "ConvTranspose" && n.op_type() != "Gemm" && n.op_type() != "MatMul")) return false;
-        for (int k = 0; k < n.input_size(); ++k) {
+        for (int k = 1; k < n.input_size(); ++k) {
+            if (n.input(k).empty() || !source_.is_constant(n.input(k))) continue;
             const quantizer* q = plan_.find({n.input(k), n.name(), k});
             const integer* f = q != nullptr ? std::get_if<integer>(&q->format) : nullptr;
-            if (k < 2 && a != nullptr && f != nullptr && a->bits <= 4 && f->bits > 4) return true;
-            if (k == 0 || n.input(k).empty() || !source_.is_constant(n.input(k))) continue;
             if (q == nullptr || !writer_->dequantizes(*q) || becomes_nbits(*q, {node, k})) return true;
             if (k == 1 && (f == nullptr || f->bits > 16)) return true;
         }
         return false;
     }
 
-    /// Weights of 4 bits in any MatMul; of 8 bits unless the other operand has pairs of 8-bit integers too, which fuse into an integer product first.
+    /// Weights of 4 bits in any MatMul, or Gemm that does not transpose them; of 8 bits unless the other operand has pairs of 8-bit integers too, which fuse into an integer product first.
     bool becomes_nbits(const quantizer& q, use u) const {
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr || f->bits > 8 || u.node < 0) return false;
         const onnx::NodeProto& n = source_.graph().node(u.node);
-        if (n.op_type() != "MatMul" || n.input_size() != 2) return false;
+        const auto* turned = find_attribute(n, "transB");
+        const bool gemm = n.op_type() == "Gemm" && u.input == 1 && (turned == nullptr || turned->i() == 0);
+        if (!gemm && (n.op_type() != "MatMul" || n.input_size() != 2)) return false;
         const int other = 1 - u.input;
         const quantizer* beside = plan_.find({n.input(other), n.name(), other});
-        const bool pair = beside != nullptr && (source_.is_constant(n.input(other)) || writer_->dequantizes_activation(*beside));
+        const bool pair = beside != nullptr && !(gemm && beside->dynamic) && (source_.is_constant(n.input(other)) || writer_->dequantizes_activation(*beside));
         const integer* g = pair ? std::get_if<integer>(&beside->format) : nullptr;
         return f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8;
     }
@@ -140,7 +140,7 @@ class exporter {
         for (const auto& [q, uses] : groups) {
             const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
             quantized_value v{.name = name, .how = *q, .rank = facts.rank, .length = facts.length};
-            for (const use u : uses) v.guard = v.guard || (u.node >= 0 && needs_guard(*q, u.node));
+            for (const use u : uses) v.guard = v.guard || (u.node >= 0 && needs_guard(u.node));
             for (const use u : uses) v.nbits = v.nbits || becomes_nbits(*q, u);
             std::string result;
             try {

@@ -89,7 +89,8 @@ class qdq_writer : public quantizer_writer {
         const quantize_type t = type_of_codes(v);
         std::string x = v.name;
         if (const integer* f = std::get_if<integer>(&v.how.format); f != nullptr && (!fills(*f, t.codes.type) || wraps(t.codes.type))) x = clip(v, *f);
-        if (t.is_float || packed_bits(t.codes.type) == 4) x = kept_apart(x);
+        const bool apart = t.is_float || packed_bits(t.codes.type) == 4;
+        if (apart) x = kept_apart(x);
         const parameters p = scales(v, {}, t);
         const std::string codes = g_.fresh(v.name + "_quantized");
         auto& q = g_.node("QuantizeLinear", {x, p.scale, p.zero_point}, {codes});
@@ -99,7 +100,7 @@ class qdq_writer : public quantizer_writer {
         auto& d = g_.node("DequantizeLinear", {codes, p.scale, p.zero_point}, {y});
         set_axis(d, v, p);
         remember(d, v.how, t.codes.type);
-        return t.is_float ? kept_apart(y) : guarded(v, y);
+        return apart ? kept_apart(y) : guarded(v, y);
     }
 
     std::string weight(const quantized_value& v, const tensor& value) override {
@@ -236,8 +237,8 @@ class qdq_writer : public quantizer_writer {
     std::string guarded(const quantized_value& v, const std::string& dequantized) { return v.guard ? kept_apart(dequantized) : dequantized; }
 
     /// A Max of one input, which is the identity, keeps onnxruntime from fusing what lies on its two sides. Before QuantizeLinear of FP8 and
-    /// of 4 bits it drops a Relu whatever the zero point, and with a Clip before 4 bits the model does not load; behind FP8 it fuses layers
-    /// into operators that have no FP8 and then refuses the model.
+    /// of 4 bits it drops a Relu whatever the zero point, and with a Clip before 4 bits the model does not load; behind them it fuses layers
+    /// into operators that have no such types (QLinearConv, MaxPool) and then refuses the model.
     std::string kept_apart(const std::string& x) {
         const std::string y = g_.fresh(x + "_guarded");
         g_.node("Max", {x}, {y});
