@@ -276,7 +276,7 @@ TEST_CASE("integers: scales whose significand lies by a coarse multiple, and quo
             const std::int64_t zero = trial % 3 == 0 ? (qmin(*whole) + qmax(*whole) + 1) / 2 : qmin(*whole) + g.below(static_cast<std::uint32_t>(qmax(*whole) - qmin(*whole)) + 1);
             const auto half_steps = 2 * static_cast<std::int64_t>(qmax(*whole) - qmin(*whole) + 2);
             std::vector<float> x;
-            for (int k = 0; k < 64; ++k) {
+            for (int k = 0; k < 300; ++k) {  // long enough for a product
                 const double tie = static_cast<double>(2 * (qmin(*whole) - zero) - 1 + static_cast<std::int64_t>(g.word() % static_cast<std::uint32_t>(half_steps)) / 2 * 2) / 2;
                 float v = static_cast<float>(tie * static_cast<double>(scale));
                 for (int i = 0; i < 3; ++i) v = std::nextafter(v, -std::numeric_limits<float>::infinity());

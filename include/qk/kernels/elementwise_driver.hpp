@@ -78,6 +78,9 @@ void run_row_quickly(const float* x, float* y, std::size_t n, bool streaming, co
 template <class Arch>
 inline constexpr std::size_t quick_from = 4 * lanes<Arch>;
 
+/// Rows shorter than this divide: the reciprocal would take longer.
+inline constexpr std::size_t product_from = 2048;
+
 /// What the rows of an array share, of which each has a scale and a zero point of its own.
 template <class Arch>
 struct floating_rows {
@@ -132,7 +135,10 @@ struct integer_rows {
             return;
         }
         if constexpr (has_fused<Arch>()) {
-            if (quick.by_product) return run_row_quickly<Arch, false>(x, y, n, streaming, integer_by_product<Arch>(quick), complete);
+            const auto multiplied = [&]() __attribute__((noinline)) {
+                run_row_quickly<Arch, false>(x, y, n, streaming, integer_by_product<Arch>(quick), complete);
+            };
+            if (n >= product_from && quick.by_product()) return multiplied();
         }
         quick.multiply ? run_row_quickly<Arch, true>(x, y, n, streaming, quick, complete) : run_row_quickly<Arch, false>(x, y, n, streaming, quick, complete);
     }

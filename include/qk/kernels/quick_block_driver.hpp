@@ -24,7 +24,7 @@ std::size_t run_columns(const block_group& all, std::size_t from, const Form& fo
             for (std::size_t k = 0; k < Width; ++k) m[k] = xsimd::max(m[k], as_int<Arch>(load<Arch>(x + k * w)) & V(magnitude_bits));
         }
     };
-    const auto share = [&](std::size_t k, quick_shared<Arch>& b) __attribute__((always_inline)) {
+    const auto share = [&](std::size_t k, quick_shared<Arch>& b) __attribute__((noinline)) {  // rare here: registers are for the elements
         if constexpr (requires { q.held(b, most[k]); }) {
             if (q.sub_block_size > 0) return q.template share<1>(most[k], b);
         }

@@ -119,7 +119,7 @@ struct quick_integer {
     vf<Arch> scale, reciprocal;
     vi<Arch> low, high;  ///< bits of the sums
     bool multiply, plain;
-    bool by_product = false;  ///< the quotients by this scale are for quick_quotient (integer_by_product)
+    int tie_bits = 0;  ///< significant bits of a tie between codes
 
     explicit quick_integer(const integer_rules& r) noexcept
         : scale(1.0f), reciprocal(1.0f), multiply(r.multiply), plain(r.flush_below == 0 && r.least_input == 0 && !r.zero_before) {}
@@ -134,11 +134,15 @@ struct quick_integer {
         if (multiply) reciprocal = quotient<Arch>(vf<Arch>(1.0f), scale);
         // Ties between codes are odd numbers of halves.
         const float most = -lowest > highest ? -lowest : highest;
-        const int tie_bits = std::bit_width(static_cast<std::uint32_t>(2 * most) | 1u);
-        by_product = has_fused<Arch>() && !multiply && tie_bits <= 20 && xsimd::all(has_quick_quotient<Arch>(vi<Arch>(bits), tie_bits));
+        tie_bits = std::bit_width(static_cast<std::uint32_t>(2 * most) | 1u);
         low = vi<Arch>(std::bit_cast<std::int32_t>(lowest + middle));
         high = vi<Arch>(std::bit_cast<std::int32_t>(highest + middle));
         return true;
+    }
+
+    /// Are the quotients by this scale for quick_quotient (integer_by_product)?
+    bool by_product() const noexcept {
+        return has_fused<Arch>() && !multiply && tie_bits <= 20 && xsimd::all(has_quick_quotient<Arch>(as_int<Arch>(scale), tie_bits));
     }
 
     template <bool>
@@ -162,7 +166,7 @@ struct quick_integer {
     }
 };
 
-/// Of a scale that is `by_product`: without a division.
+/// Of a scale that is by_product(): without a division.
 template <class Arch>
 struct integer_by_product {
     std::int32_t limit;
