@@ -134,7 +134,7 @@ struct quick_integer {
         if (multiply) reciprocal = quotient<Arch>(vf<Arch>(1.0f), scale);
         // Ties between codes are odd numbers of halves.
         const float most = -lowest > highest ? -lowest : highest;
-        tie_bits = std::bit_width(static_cast<std::uint32_t>(2 * most) | 1u);
+        tie_bits = static_cast<int>(std::bit_width(static_cast<std::uint32_t>(2 * most) | 1u));
         low = vi<Arch>(std::bit_cast<std::int32_t>(lowest + middle));
         high = vi<Arch>(std::bit_cast<std::int32_t>(highest + middle));
         return true;
