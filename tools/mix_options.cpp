@@ -100,7 +100,7 @@ void mix_arguments::fill(graph::mix_options& options, const graph::model& m, con
     options.scoring.session.together = processes::together();
 }
 
-graph::calibration calibrate_mix(const graph::model& m, const data_options& data, const graph::mix_options& options, bool histograms) {
+graph::calibration calibrate_mix(const graph::model& m, const data_options& data, const graph::named_tensors& inputs, graph::mix_options& options, bool histograms) {
     precision_options::asked asked{options.fixed, options.quantize, std::nullopt};
     const auto ask = [&](const std::string& pair) {
         graph::request r{.scope = graph::scope::everything, .role = graph::role::activation, .what = graph::parse_format_pair(pair).activation};
@@ -108,7 +108,7 @@ graph::calibration calibrate_mix(const graph::model& m, const data_options& data
     };
     ask(options.wide);
     for (const std::string& pair : options.narrow) ask(pair);
-    return calibrate_for(m, data, asked, histograms);
+    return calibrate_for(m, data, asked, histograms, &inputs, &options.scoring.float_outputs);
 }
 
 graph::model load_for_planning(const std::string& file) {

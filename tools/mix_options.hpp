@@ -27,8 +27,9 @@ struct mix_arguments {
     void fill(graph::mix_options& options, const graph::model& m, const std::string& default_metric) const;
 };
 
-/// Calibration for every format that may be chosen, with histograms if a report wants to draw them.
-graph::calibration calibrate_mix(const graph::model& m, const data_options& data, const graph::mix_options& options, bool histograms);
+/// Calibration for every format that may be chosen, with histograms if a report wants to draw them. Where it runs the model on `inputs`,
+/// `options` gets the float outputs.
+graph::calibration calibrate_mix(const graph::model& m, const data_options& data, const graph::named_tensors& inputs, graph::mix_options& options, bool histograms);
 
 /// A model ready for planning: constants and batch normalization folded.
 graph::model load_for_planning(const std::string& file);

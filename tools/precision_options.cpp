@@ -112,7 +112,8 @@ precision_options::asked precision_options::read(const graph::model& m) const {
     return a;
 }
 
-graph::calibration calibrate_for(const graph::model& m, const data_options& data, const precision_options::asked& asked, bool histograms) {
+graph::calibration calibrate_for(const graph::model& m, const data_options& data, const precision_options::asked& asked, bool histograms,
+                                 const graph::named_tensors* inputs, graph::named_tensors* outputs) {
     using graph::range_method;
     if (data.calibration.size() == 1 && std::filesystem::is_regular_file(data.calibration[0]) && graph::is_calibration_file(data.calibration[0]))
         return graph::load_calibration(data.calibration[0]);
@@ -131,9 +132,10 @@ graph::calibration calibrate_for(const graph::model& m, const data_options& data
     }
     if ((!ranges && !histograms) || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
     wanted.threads = data.threads;
-    const graph::named_tensors samples = data.load_calibration(m);
+    const bool of_inputs = inputs != nullptr && data.calibration.empty();
+    const graph::named_tensors samples = of_inputs ? *inputs : data.load_calibration(m);
     progress bar("calibrating", 0);
-    return graph::calibrate(m, samples, wanted, [&](std::size_t done, std::size_t all) { bar.show(done, all); });
+    return graph::calibrate(m, samples, wanted, [&](std::size_t done, std::size_t all) { bar.show(done, all); }, of_inputs ? outputs : nullptr);
 }
 
 graph::quantize_result make_plan(const graph::model& m, const data_options& data, const precision_options& precision, graph::calibration* seen, bool full) {

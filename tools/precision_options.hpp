@@ -42,7 +42,8 @@ struct precision_options {
 /// Statistics for planning: a calibration file, or a pass over --calibration (or the inputs) with what the methods need. Nothing is
 /// run when no request needs a range.
 /// `histograms`: gathered even where no method needs them (a report draws them).
-graph::calibration calibrate_for(const graph::model& m, const data_options& data, const precision_options::asked& asked, bool histograms = false);
+graph::calibration calibrate_for(const graph::model& m, const data_options& data, const precision_options::asked& asked, bool histograms = false,
+                                 const graph::named_tensors* inputs = nullptr, graph::named_tensors* outputs = nullptr);
 
 /// Everything between the command line and a plan. The model has its constants folded.
 graph::quantize_result make_plan(const graph::model& m, const data_options& data, const precision_options& precision,

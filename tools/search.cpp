@@ -96,7 +96,7 @@ void search(const arguments& given, verb_result& verdict) {
 
     watch_interrupts();
     const auto start = std::chrono::steady_clock::now();
-    const graph::calibration seen = calibrate_mix(m, given.data, options, !given.report.empty());
+    const graph::calibration seen = calibrate_mix(m, given.data, inputs, options, !given.report.empty());
     const double calibration_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     check_export(given, m, seen, options);
     graph::search_result result;

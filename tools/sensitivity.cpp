@@ -24,7 +24,7 @@ void sensitivity(const arguments& given) {
     const graph::named_tensors inputs = given.data.load_inputs(m);
     graph::mix_options options;
     given.fill(options, m, "l2");
-    const graph::calibration seen = calibrate_mix(m, given.data, options, !given.report.empty());
+    const graph::calibration seen = calibrate_mix(m, given.data, inputs, options, !given.report.empty());
     const graph::sensitivity_result result = graph::measure_sensitivity(m, inputs, seen, options, given.direction == "widen");
     if (!processes::together().first()) return;
     const nlohmann::ordered_json json = graph::to_json(result);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <random>
 
 #include "qk/graph/calibrate.hpp"
@@ -99,6 +100,29 @@ TEST_CASE("saved plans come back equal; plans that do not fit the model are refu
     precision_plan wrong = plan;
     wrong.tensors["relu1_oot"] = {.format = qk::bfp16, .scale = {}, .zero_point = {}};
     CHECK_THROWS_WITH_AS(check_plan(wrong, m, "saved"), doctest::Contains("'relu1_out'"), error);
+}
+
+TEST_CASE("calibration: ranges are those of the finite values, whatever stands among them") {
+    const model m = residual_model();
+    const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN(), most = std::numeric_limits<float>::max();
+    for (const std::vector<float>& few : std::vector<std::vector<float>>{{-1, 2, 0.5f}, {nan, -inf, inf, -nan}, {3, inf, 5, nan, -inf}, {-5, -3, -nan}, {most, -most},
+                                                                        {1e-45f, -1e-45f}, {-0.0f}, {-0.0f, -2, nan}}) {
+        named_tensors x = image(300);
+        const auto values = x.at("x").as<float>();
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = i % 41 == 7 ? few[i % few.size()] : few[0];
+        value_range range;
+        std::uint64_t not_finite = 0;
+        bool first = true;
+        for (const float v : values) {
+            if (!std::isfinite(v)) ++not_finite;
+            else range = first ? value_range{v, v} : value_range{std::min(range.lo, v), std::max(range.hi, v)}, first = false;
+        }
+        const tensor_statistics s = calibrate(m, x, {.threads = 2, .histograms = false}).tensors.at("x");
+        CHECK(s.range == range);
+        if (range.hi == 0) CHECK_FALSE(std::signbit(s.range.hi));
+        CHECK(s.count == values.size());
+        CHECK(s.not_finite == not_finite);
+    }
 }
 
 TEST_CASE("calibration: the same for any number of threads; files come back equal; methods are ordered as they should be") {

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "qk/graph/calibrate.hpp"
@@ -94,6 +95,40 @@ TEST_CASE("the same search for any number of threads") {
         CHECK(other.choice == two.choice);
         CHECK(other.metric == two.metric);
     }
+}
+
+TEST_CASE("float outputs that calibration gave are the evaluator's, and a search that has them is the same search") {
+    const digits& d = shared_digits();
+    named_tensors outputs;
+    CHECK(calibrate(d.network, d.inputs, {.threads = 2}, {}, &outputs) == d.seen);
+    const std::string output = d.network.outputs()[0].name;
+    const tensor y = evaluator(d.network, {.threads = 1}).run(d.inputs).outputs.at(output);
+    REQUIRE(outputs.at(output).shape() == y.shape());
+    CHECK(std::memcmp(outputs.at(output).bytes(), y.bytes(), y.size_bytes()) == 0);
+    search_options o = d.options();
+    o.narrow = {"int8/int4"};
+    o.target = midway(d, o);
+    const search_result without = d.search(o);
+    o.scoring.float_outputs = outputs;
+    const search_result with = d.search(o);
+    CHECK(with.choice == without.choice);
+    CHECK(with.metric == without.metric);
+    CHECK(with.layer_evaluations < without.layer_evaluations);  // no run of the float model
+    o.scoring.float_outputs.begin()->second = tensor(y.type(), {7}, y.buffer());  // not one row a sample: not these samples' outputs
+    CHECK(d.search(o).metric == without.metric);
+}
+
+TEST_CASE("whatever stops a search, the all-wide model is measured") {
+    const digits& d = shared_digits();
+    search_options o = d.options();
+    o.narrow = {"int8/int4"};
+    o.target = 1e30;
+    o.scoring.session.stop = [] { return true; };
+    const search_result r = d.search(o);
+    CHECK(r.status == "interrupted");
+    CHECK(r.choice == r.space.all(0));
+    CHECK(r.metric > 0);
+    CHECK(r.history.size() == 1);
 }
 
 TEST_CASE("defect 1: the number of samples is what was given, and labels must be as many") {

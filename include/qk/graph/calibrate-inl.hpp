@@ -3,8 +3,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <bit>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -22,23 +22,45 @@ struct seen_by_thread {
     std::unordered_map<std::string, std::map<std::size_t, value_range>> samples;  // moving averages need the order
 };
 
+struct finite_range {
+    value_range range;
+    std::size_t count = 0;  ///< of finite values
+};
+
+/// Of the finite values; -0 counts as 0. Compared as integers in the order of the floats and without branches, so that compilers make vector
+/// instructions of it: a minimum of floats would have to heed NaN.
+inline finite_range range_of_finite(std::span<const float> x) {
+    constexpr std::int32_t infinity = 0x7f800000;
+    std::int32_t lo = infinity, hi = -infinity;
+    std::size_t count = 0;
+    for (std::size_t begin = 0; begin < x.size(); begin += 65536) {
+        const float* p = x.data() + begin;
+        const auto n = static_cast<int>(std::min<std::size_t>(x.size() - begin, 65536));
+        std::int32_t finite = 0;
+        for (int i = 0; i < n; ++i) {
+            const auto bits = std::bit_cast<std::int32_t>(p[i]);
+            const std::int32_t magnitude = bits & 0x7fffffff, sign = bits >> 31, key = (magnitude ^ sign) - sign;
+            const std::int32_t ok = magnitude < infinity ? -1 : 0, low = ok ? key : infinity, high = ok ? key : -infinity;
+            finite -= ok;
+            lo = low < lo ? low : lo;
+            hi = high > hi ? high : hi;
+        }
+        count += static_cast<std::size_t>(finite);
+    }
+    const auto value = [](std::int32_t key) { return key < 0 ? -std::bit_cast<float>(-key) : std::bit_cast<float>(key); };
+    return {count > 0 ? value_range{value(lo), value(hi)} : value_range{}, count};
+}
+
 inline void observe(tensor_statistics& s, const tensor& value, bool histogram) {
     const std::span<const float> x = value.as<float>();
     if (s.count == 0 || value.shape() < s.shape) s.shape = value.shape();  // one shape whatever the order
-    float lo = std::numeric_limits<float>::infinity(), hi = -lo;
-    std::uint64_t finite = 0;
-    for (const float v : x) {
-        const bool ok = std::fabs(v) <= std::numeric_limits<float>::max();
-        finite += ok;
-        lo = std::min(lo, ok ? v : lo);
-        hi = std::max(hi, ok ? v : hi);
-    }
-    if (finite > 0) {
+    const finite_range seen = range_of_finite(x);
+    if (seen.count > 0) {
         const bool first = s.count == s.not_finite;
-        s.range = first ? value_range{lo, hi} : value_range{std::min(s.range.lo, lo), std::max(s.range.hi, hi)};
+        s.range = first ? seen.range : value_range{std::min(s.range.lo, seen.range.lo), std::max(s.range.hi, seen.range.hi)};
     }
     s.count += x.size();
-    s.not_finite += x.size() - finite;
+    s.not_finite += x.size() - seen.count;
     if (histogram) s.histogram.add(x);
 }
 
@@ -60,7 +82,8 @@ QK_GRAPH_INLINE calibrate_options options_for(range_method method) {
             .moving_average = method == range_method::moving_average};
 }
 
-QK_GRAPH_INLINE calibration calibrate(const model& m, const named_tensors& inputs, const calibrate_options& options, const progress& report) {
+QK_GRAPH_INLINE calibration calibrate(const model& m, const named_tensors& inputs, const calibrate_options& options, const progress& report,
+                                      named_tensors* outputs) {
     std::mutex lock;
     std::unordered_map<std::thread::id, std::unique_ptr<detail::seen_by_thread>> threads;
     const auto mine = [&]() -> detail::seen_by_thread& {
@@ -78,9 +101,11 @@ QK_GRAPH_INLINE calibration calibrate(const model& m, const named_tensors& input
         if (options.moving_average) own.samples[name][sample] = range_of(value.as<float>());
     };
     // One sample a run: shapes and moving averages then mean the same for every model and thread count.
-    const evaluator run(m, {.threads = options.threads, .batch = 1, .keep_outputs = false, .limits = options.limits});
+    const evaluator run(m, {.threads = options.threads, .batch = 1, .keep_outputs = outputs != nullptr, .any_order = true, .limits = options.limits});
     calibration result;
-    result.samples = run.run(inputs, {}, observe, report).samples;
+    evaluate_result ran = run.run(inputs, {}, observe, report);
+    result.samples = ran.samples;
+    if (outputs != nullptr) *outputs = std::move(ran.outputs);
 
     std::map<std::string, std::map<std::size_t, value_range>> samples;
     for (const auto& [id, own] : threads) {

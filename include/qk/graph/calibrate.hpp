@@ -20,8 +20,10 @@ struct calibrate_options {
     run_limits limits{};
 };
 
-/// Runs the model in float32 and remembers each activation's range and histogram; activations themselves are not kept.
-calibration calibrate(const model& m, const named_tensors& inputs, const calibrate_options& options = {}, const progress& report = {});
+/// Runs the model in float32 and remembers each activation's range and histogram; activations themselves are not kept. `outputs`, if not
+/// null, gets the model's outputs: what a search measures against, without another run.
+calibration calibrate(const model& m, const named_tensors& inputs, const calibrate_options& options = {}, const progress& report = {},
+                      named_tensors* outputs = nullptr);
 
 /// Which statistics a method needs, so that no more is gathered.
 calibrate_options options_for(range_method method);

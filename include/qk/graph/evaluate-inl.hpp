@@ -42,8 +42,8 @@ QK_GRAPH_INLINE evaluate_result evaluator::run(const named_tensors& inputs, cons
     const auto start = std::chrono::steady_clock::now();
     r.pool.for_each(cut.runs, [&](std::size_t i, execute::arena& memory) {
         const auto in = r.inputs_of(data, cut, i);
-        execute::observe_value seen;
-        if (observe) seen = [&](const std::string& name, const tensor& value) { observe(name, value, i * cut.samples_per_run); };
+        execute::observe_value seen{{}, state_->options.any_order};
+        if (observe) seen.see = [&](const std::string& name, const tensor& value) { observe(name, value, i * cut.samples_per_run); };
         execute::run_program(*program, in, memory, [&](std::size_t, std::span<const tensor> o) {
             if (outputs) outputs->place(i, o);
         }, seen);

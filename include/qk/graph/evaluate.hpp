@@ -22,6 +22,7 @@ struct evaluate_options {
     int threads = 0;  ///< 0: one per core
     int batch = 0;    ///< samples handed to one run; 0: chosen here. Bits do not depend on it for models that do not mix samples
     bool keep_outputs = true;    ///< false: a run's result has none, for who only observes and must not hold a value for every sample
+    bool any_order = false;      ///< the observer takes a value's elements in any order: spares it conversions
     bool plain_kernels = false;  ///< Eigen even where oneDNN is there: what the fast path is compared with
     run_limits limits{};
 };

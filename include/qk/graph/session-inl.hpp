@@ -30,6 +30,7 @@ QK_GRAPH_INLINE session::~session() = default;
 QK_GRAPH_INLINE session::session(session&&) noexcept = default;
 QK_GRAPH_INLINE session& session::operator=(session&&) noexcept = default;
 QK_GRAPH_INLINE std::size_t session::samples() const { return state_->cut.samples; }
+QK_GRAPH_INLINE bool session::one_by_one() const { return state_->cut.samples_per_run == 1; }
 QK_GRAPH_INLINE const session_statistics& session::statistics() const { return state_->statistics; }
 
 QK_GRAPH_INLINE std::vector<std::vector<double>> session::evaluate(std::span<const precision_plan> candidates, const sample_metric& metric) {

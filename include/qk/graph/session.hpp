@@ -47,6 +47,7 @@ class session {
     session& operator=(session&&) noexcept;
 
     std::size_t samples() const;
+    bool one_by_one() const;  ///< each sample runs alone; false: the model mixes samples
 
     /// scores[candidate][sample]; empty if `stop` said so. Calls must not overlap. With several processes all make the same calls, and
     /// `metric` sees each sample on one of them.

@@ -107,7 +107,10 @@ std::unique_ptr<program> make_program(const network& net, cache& shared, std::sp
 
 /// Outputs of a candidate, in the order of the network's outputs. They may be kept, but not written to.
 using deliver = std::function<void(std::size_t candidate, std::span<const tensor> outputs)>;
-using observe_value = std::function<void(const std::string& name, const tensor& value)>;
+struct observe_value {
+    std::function<void(const std::string& name, const tensor& value)> see;
+    bool any_order = false;  ///< elements may come in another order than the shape says: spares a conversion for each value
+};
 
 /// Runs all steps for one set of inputs. Re-entrant: each thread brings its own memory. `body_steps`: of a subgraph's run, the count
 /// of the run that it belongs to.

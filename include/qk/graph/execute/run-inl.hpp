@@ -21,8 +21,8 @@ class program_run {
     }
 
     void run() {
-        if (observe_)
-            for (std::size_t i = 0; i < p_.net->inputs.size(); ++i) observe_(name_of_value(p_.net->inputs[i]), slots_[i].main.t);
+        if (observe_.see)
+            for (std::size_t i = 0; i < p_.net->inputs.size(); ++i) observe_.see(name_of_value(p_.net->inputs[i]), slots_[i].main.t);
         deliver_until(-1);
         for (std::size_t i = 0; i < p_.steps.size(); ++i) {
             const step& t = p_.steps[i];
@@ -31,7 +31,7 @@ class program_run {
             else if (t.unit) run_unit(t);
             else if (t.dense) run_dense(t);
             else if (t.layout == layout_rule::plain || !run_channels_last(t)) run_node(t);
-            if (observe_ && t.node != nullptr) observe_outputs(t);
+            if (observe_.see && t.node != nullptr) observe_outputs(t);
             deliver_until(static_cast<int>(i));
             for (const slot s : t.release) slots_[static_cast<std::size_t>(s)] = {};
         }
@@ -76,7 +76,7 @@ class program_run {
 
     void observe_outputs(const step& t) {
         for (std::size_t k = 0; k < t.out.size(); ++k)
-            if (t.out[k] >= 0 && !raw(t.out[k]).empty()) observe_(name_of_value(t.node->outputs[k]), plain(t.out[k]));
+            if (t.out[k] >= 0 && !raw(t.out[k]).empty()) observe_.see(name_of_value(t.node->outputs[k]), observe_.any_order ? raw(t.out[k]) : plain(t.out[k]));
     }
 
     void run_quantizer(const step& t) {

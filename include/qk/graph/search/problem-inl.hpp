@@ -5,6 +5,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "qk/graph/search/cache.hpp"
@@ -184,10 +185,42 @@ QK_GRAPH_INLINE void mix_problem::measure_costs(const layer_view& layers, const 
     }
 }
 
+namespace detail {
+
+/// The order in which candidates hold the fewest values for one another: those that part from the rest at an early layer first, so that
+/// what the rest have in common is computed when they come, and goes as they part. `layer`: all agree on those before.
+inline void order_by_branches(std::span<const assignment> candidates, std::span<std::size_t> which, std::size_t layer) {
+    if (which.size() < 3) return;
+    for (; layer < candidates[which[0]].size(); ++layer) {
+        std::map<std::uint8_t, std::vector<std::size_t>> by_option;
+        for (const std::size_t i : which) by_option[candidates[i][layer]].push_back(i);
+        if (by_option.size() == 1) continue;
+        std::vector<std::vector<std::size_t>> groups;
+        for (auto& [option, group] : by_option) groups.push_back(std::move(group));
+        std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+        std::size_t begin = 0;
+        for (const auto& group : groups) {
+            const auto part = which.subspan(begin, group.size());
+            std::copy(group.begin(), group.end(), part.begin());
+            order_by_branches(candidates, part, layer + 1);
+            begin += group.size();
+        }
+        return;
+    }
+}
+
+}  // namespace detail
+
 QK_GRAPH_INLINE std::vector<score> mix_problem::evaluate(std::span<const assignment> candidates) {
+    std::vector<std::size_t> order(candidates.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    detail::order_by_branches(candidates, order, 0);
     std::vector<precision_plan> plans;
-    for (const assignment& a : candidates) plans.push_back(mix_->plan(a));
-    return (*scorer_)(plans);
+    for (const std::size_t i : order) plans.push_back(mix_->plan(candidates[i]));
+    const auto scores = (*scorer_)(plans);
+    auto result = scores;
+    for (std::size_t i = 0; i < order.size(); ++i) result[order[i]] = scores[i];
+    return result;
 }
 
 }  // namespace qk::graph

@@ -51,19 +51,22 @@ QK_GRAPH_INLINE bool search_run::preferred(const trial& a, const trial& b) const
 
 QK_GRAPH_INLINE std::vector<score> search_run::evaluate(std::span<const assignment> candidates) {
     std::vector<assignment> fresh;
+    if (history_.empty()) fresh.push_back(space_.all(0));  // measured first, in one call with what shares most of the network with it
     for (const assignment& a : candidates) {
         if (!known_.contains(a) && std::find(fresh.begin(), fresh.end(), a) == fresh.end()) fresh.push_back(a);
     }
+    const auto interrupted = [&] { return limits_.together.any(limits_.interrupted && limits_.interrupted->load()); };
     const auto stop_if = [&] {
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-        if (limits_.together.any(limits_.interrupted && limits_.interrupted->load())) throw search_stopped{"interrupted"};
+        if (interrupted()) throw search_stopped{"interrupted"};
         if (limits_.seconds > 0 && limits_.together.any(seconds >= limits_.seconds)) throw search_stopped{"time limit"};
         if (limits_.trials > 0 && history_.size() >= limits_.trials) throw search_stopped{"trial limit"};
     };
     for (std::size_t begin = 0; begin < fresh.size();) {
-        if (!history_.empty()) stop_if();  // the wide model is always measured
+        if (!history_.empty()) stop_if();
         // Groups keep a limit from being overrun by much, and give candidates that share a prefix of the network to run together.
         std::size_t count = std::min<std::size_t>(fresh.size() - begin, 64);
+        if (history_.empty() && (limits_.seconds > 0 || interrupted())) count = 1;
         if (limits_.trials > 0) count = std::min(count, std::max<std::size_t>(limits_.trials - history_.size(), 1));
         const std::span group = std::span(fresh).subspan(begin, count);
         const std::vector<score> scores = evaluate_(group);
@@ -97,11 +100,11 @@ QK_GRAPH_INLINE std::vector<trial> search_run::front() const {
 QK_GRAPH_INLINE search_outcome run_strategy(const strategy& s, search_run& run) {
     std::string stopped;
     try {
-        run.evaluate(run.space().all(0));
         s.search(run);
     } catch (const search_stopped& stop) {
         stopped = stop.why;
     }
+    if (!run.best()) run.evaluate(run.space().all(0));  // always measured
     search_outcome outcome;
     outcome.best = *run.best();
     outcome.target_met = run.acceptable(outcome.best);

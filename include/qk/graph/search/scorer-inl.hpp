@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "qk/graph/execute/samples.hpp"
 #include "qk/graph/npy.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/search/scorer.hpp"
@@ -81,7 +82,20 @@ QK_GRAPH_INLINE scorer::scorer(const model& m, named_tensors inputs, score_optio
     if (!options_.labels.empty() && options_.labels.size() != session_.samples()) {
         throw error("there are " + std::to_string(options_.labels.size()) + " labels for " + std::to_string(session_.samples()) + " samples");
     }
-    set_reference({});
+    const auto known = options_.float_outputs.find(output_name_);
+    const bool fits = known != options_.float_outputs.end() && session_.one_by_one() && known->second.rank() > 0 &&
+                      known->second.dim(0) % static_cast<std::int64_t>(session_.samples()) == 0;
+    if (fits) take_reference(known->second);
+    else set_reference({});
+    options_.float_outputs.clear();
+}
+
+QK_GRAPH_INLINE void scorer::take_reference(const tensor& all) {
+    reference_.resize(session_.samples());
+    const std::size_t rows = static_cast<std::size_t>(all.dim(0)) / reference_.size();
+    for (std::size_t s = 0; s < reference_.size(); ++s)
+        if (options_.session.together.own(s)) reference_[s] = sample_of(execute::rows(all, s * rows, rows));
+    if (options_.user) reference_tensor_ = all;
 }
 
 QK_GRAPH_INLINE std::vector<float> scorer::sample_of(const tensor& output) const {

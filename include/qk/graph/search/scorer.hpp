@@ -30,6 +30,7 @@ struct score_options {
     std::string user_name;          ///< the command, or whatever identifies it in a cache
     int output_index = 0;           ///< which model output; out of range is an error
     std::vector<std::int64_t> labels;
+    named_tensors float_outputs;    ///< of the same inputs, if they are known (calibrate() gives them): saves a run
     session_options session;
 };
 
@@ -53,6 +54,7 @@ class scorer {
     const session_statistics& statistics() const { return session_.statistics(); }
 
   private:
+    void take_reference(const tensor& all);
     std::vector<float> sample_of(const tensor& output) const;
     score finish(std::span<const metric_terms> terms, std::span<const double> errors) const;
     std::vector<score> score_whole(std::span<const precision_plan> candidates);

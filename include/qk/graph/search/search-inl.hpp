@@ -2,6 +2,7 @@
 // Sensitivity sweeps and the search itself.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 
@@ -93,7 +94,11 @@ QK_GRAPH_INLINE sensitivity_result measure_sensitivity(const model& m, const nam
 
 QK_GRAPH_INLINE search_result search(const model& m, const named_tensors& inputs, const calibration& seen, const search_options& options) {
     const auto start = std::chrono::steady_clock::now();
-    mix_problem problem(m, inputs, seen, options);
+    // Whatever stops a search, the all-wide model is measured to the end.
+    std::atomic<bool> may_stop = false;
+    mix_options stoppable = options;
+    if (const auto stop = options.scoring.session.stop) stoppable.scoring.session.stop = [&may_stop, stop] { return may_stop && stop(); };
+    mix_problem problem(m, inputs, seen, stoppable);
     const metric& measure = problem.score().measure();
     search_space space = problem.space();
     search_result result;
@@ -120,7 +125,10 @@ QK_GRAPH_INLINE search_result search(const model& m, const named_tensors& inputs
 
     search_cache cache(options.cache, options.cache.empty() ? "" : problem.key(inputs), options.scoring.session.together);
     result.cached = cache.size();
-    const auto measure_plans = [&](std::span<const assignment> candidates) { return problem.evaluate(candidates); };
+    const auto measure_plans = [&](std::span<const assignment> candidates) {
+        may_stop = candidates.size() > 1 || candidates[0] != space.all(0);
+        return problem.evaluate(candidates);
+    };
     search_limits limits = options.limits;
     limits.together = options.scoring.session.together;
     search_run run(space, measure, cache.around(measure_plans), limits, options.seed);
