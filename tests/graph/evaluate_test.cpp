@@ -9,6 +9,8 @@
 
 #include "qk/graph/evaluate.hpp"
 #include "qk/graph/npy.hpp"
+#include "call_op.hpp"
+#include "small_graph.hpp"
 
 namespace fs = std::filesystem;
 using namespace qk::graph;
@@ -109,6 +111,53 @@ TEST_CASE("bits do not depend on how many samples stand beside one, nor on the b
         const auto a = one.run(inputs), b = four.run(many);
         CHECK(b.samples == 3 * a.samples);
         for (const auto& [output, value] : a.outputs) CHECK(same_bits(repeat_rows(value, 3), b.outputs.at(output)));
+    }
+}
+
+TEST_CASE("Slice and Pad of what a convolution makes are the same as alone, whatever the order of its elements") {
+    struct one {
+        std::string op;
+        std::vector<std::vector<std::int64_t>> integers;  // inputs 1, 2, ...; an empty one is left out
+        std::string mode;
+    };
+    const std::vector<one> ones{{"Slice", {{1}, {4}, {1}}, ""},
+                                {"Slice", {{-3}, {100}, {-1}}, ""},
+                                {"Slice", {{0, 5, 1}, {100, -100, 6}, {2, 3, 1}, {2, -2, 3}}, ""},
+                                {"Slice", {{0, 2}, {1, 5}}, ""},
+                                {"Slice", {{0, 0, 1, 1}, {1, 8, 4, 4}}, ""},
+                                {"Pad", {{0, 4, 0, 0, 0, 4, 0, 0}}, ""},
+                                {"Pad", {{0, 0, 1, 2, 0, 0, 2, 1}}, "reflect"},
+                                {"Pad", {{0, -2, 1, 0, 0, 3, 0, -1}}, "constant"},
+                                {"Pad", {{1, 2, 0, 1}, {}, {-2, 1}}, "edge"}};
+    for (const one& c : ones) {
+        CAPTURE(c.op);
+        CAPTURE(c.integers[0][0]);
+        small_graph g(18);
+        g.input("x", {1, 3, 6, 6}).constant("w", {8, 3, 3, 3}, 0.5f).output("conv_out", {1, 8, 6, 6}).output("y", {});
+        small_graph::set(g.node("Conv", "conv", {"x", "w"}), "pads", {1, 1, 1, 1});
+        auto& node = g.node(c.op, "op", {"conv_out"}, "y");
+        qk_test::attributes given;
+        std::vector<tensor> inputs(1);
+        for (const auto& values : c.integers) {
+            const std::string name = "i" + std::to_string(inputs.size());
+            node.add_input(values.empty() ? "" : name);
+            if (!values.empty()) g.integers(name, values);
+            inputs.push_back(values.empty() ? tensor() : make_tensor<std::int64_t>({static_cast<std::int64_t>(values.size())}, values));
+        }
+        if (!c.mode.empty()) {
+            auto* a = node.add_attribute();
+            a->set_name("mode");
+            a->set_type(onnx::AttributeProto::STRING);
+            a->set_s(c.mode);
+            given.emplace_back("mode", c.mode);
+        }
+        std::vector<float> x(108);
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+        const auto outputs = evaluator(g.build(), {.threads = 1}).run({{"x", make_tensor<float>({1, 3, 6, 6}, x)}}).outputs;
+        inputs[0] = outputs.at("conv_out");
+        const tensor want = qk_test::call_op(c.op, 18, inputs, given)[0];
+        REQUIRE(outputs.at("y").shape() == want.shape());
+        CHECK(same_bits(outputs.at("y"), want));
     }
 }
 

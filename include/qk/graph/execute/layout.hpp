@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "qk/graph/op.hpp"
 #include "qk/graph/ops/window.hpp"
@@ -47,6 +48,39 @@ inline tensor converted(const tensor& t, bool to_last, allocator& memory) {
         default: move(std::uint64_t{}); break;
     }
     return y;
+}
+
+/// N,C,D1,D2,... as N,D1,D2,...,C, and back.
+inline dims last_shape(dims s) {
+    std::rotate(s.begin() + 1, s.begin() + 2, s.end());
+    return s;
+}
+inline dims plain_shape(dims s) {
+    std::rotate(s.begin() + 1, s.end() - 1, s.end());
+    return s;
+}
+
+/// What a Slice or Pad of a channels-last value is told: x as its buffer lies, axes (input 3) by their place there. Empty where the axes are
+/// none: the plain way says what is wrong.
+inline std::vector<tensor> with_last_axes(std::vector<tensor> in, std::size_t axis_count) {
+    const auto rank = static_cast<std::int64_t>(in[0].rank());
+    std::vector<std::int64_t> axes;
+    if (in.size() > 3 && !in[3].empty()) {
+        if (in[3].type() == data_type::int64) axes.assign(in[3].as<std::int64_t>().begin(), in[3].as<std::int64_t>().end());
+        else if (in[3].type() == data_type::int32) axes.assign(in[3].as<std::int32_t>().begin(), in[3].as<std::int32_t>().end());
+        else return {};
+    } else {
+        for (std::size_t i = 0; i < axis_count; ++i) axes.push_back(static_cast<std::int64_t>(i));
+    }
+    for (std::int64_t& a : axes) {
+        if (a < -rank || a >= rank) return {};
+        if (a < 0) a += rank;
+        a = a == 0 ? 0 : a == 1 ? rank - 1 : a - 1;
+    }
+    if (in.size() < 4) in.resize(4);
+    in[0] = in[0].reshaped(last_shape(in[0].shape()));
+    in[3] = make_tensor<std::int64_t>({static_cast<std::int64_t>(axes.size())}, axes);
+    return in;
 }
 
 /// Largest or mean value of each window; channels last; padding does not count (or counts, for the mean, as zeros).

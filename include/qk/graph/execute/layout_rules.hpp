@@ -20,6 +20,8 @@ enum class layout_rule {
     max_pool,
     average_pool,
     global_average,
+    slice,           ///< starts, ends, axes, steps as inputs: the same with the axes renumbered
+    pad,             ///< pads as an input: the same with the pads in another order
 };
 
 inline layout_rule layout_rule_of(const node_view& n) {
@@ -39,6 +41,8 @@ inline layout_rule layout_rule_of(const node_view& n) {
     if (op == "MaxPool") return n.proto().output_size() == 1 ? max_pool : plain;
     if (op == "AveragePool") return average_pool;
     if (op == "GlobalAveragePool") return global_average;
+    if (op == "Slice") return n.version() >= 10 ? slice : plain;
+    if (op == "Pad") return n.version() >= 11 ? pad : plain;
     return plain;
 }
 

@@ -194,6 +194,19 @@ class program_run {
                 put(t.out[0], std::move(y), false);  // one place: both layouts are the same
                 return true;
             }
+            case layout_rule::slice:
+            case layout_rule::pad: {
+                if (!is_last(t.in[0]) || t.in.size() < 2) return false;
+                std::vector<tensor> in;
+                for (const slot s : t.in) in.push_back(s == t.in[0] ? raw(s) : plain(s));
+                in = with_last_axes(std::move(in), t.layout == layout_rule::pad ? x.rank() : raw(t.in[1]).size());
+                if (in.empty()) return false;
+                std::vector<tensor> out(1);
+                call_node(*t.node, nullptr, in, out, memory_, no_subgraphs());
+                const dims shape = plain_shape(out[0].shape());
+                put(t.out[0], out[0].reshaped(shape), true);
+                return true;
+            }
             default: return false;
         }
     }

@@ -43,6 +43,15 @@ inline void pad_tensor(op_context& call, const tensor& x, const dims& before, co
     std::vector<std::vector<std::int64_t>> source(last + 1);
     for (std::size_t a = 0; a <= last; ++a)
         for (std::int64_t i = 0; i < shape[a]; ++i) source[a].push_back(padded_source(i - before[a], x.dim(a), mode));
+    struct run {
+        std::int64_t source;
+        std::size_t count;
+    };
+    std::vector<run> runs;  // along `last`: neighbours that come from neighbours, or are all constant, move together
+    for (const std::int64_t s : source[last]) {
+        if (!runs.empty() && s == (runs.back().source < 0 ? -1 : runs.back().source + static_cast<std::int64_t>(runs.back().count))) ++runs.back().count;
+        else runs.push_back({s, 1});
+    }
     const auto stride = row_major_strides(x.shape());
     const std::size_t rows = product(shape, 0, last), length = static_cast<std::size_t>(shape[last]);
 
@@ -62,14 +71,10 @@ inline void pad_tensor(op_context& call, const tensor& x, const dims& before, co
             }
             if (outside) std::fill_n(to, length * inner, constant), to += length * inner;
             else
-                for (std::size_t i = 0; i < length;) {
-                    const std::int64_t s = source[last][i];
-                    std::size_t n = 1;  // neighbours that come from neighbours, or are all constant, move together
-                    while (i + n < length && source[last][i + n] == (s < 0 ? -1 : s + static_cast<std::int64_t>(n))) ++n;
-                    if (s < 0) std::fill_n(to, n * inner, constant);
-                    else std::memcpy(to, from + base + static_cast<std::size_t>(s) * stride[last], n * inner * sizeof(T));
-                    to += n * inner;
-                    i += n;
+                for (const run& part : runs) {
+                    if (part.source < 0) std::fill_n(to, part.count * inner, constant);
+                    else std::memcpy(to, from + base + static_cast<std::size_t>(part.source) * stride[last], part.count * inner * sizeof(T));
+                    to += part.count * inner;
                 }
             for (std::size_t a = last; a-- > 0;) {
                 if (++index[a] < static_cast<std::size_t>(shape[a])) break;
