@@ -28,7 +28,7 @@ class heap_allocator final : public qk::graph::allocator {
     }
 };
 
-/// Runs the operator "domain:name" (or "name") of an opset version.
+/// Runs the operator "domain:name" (or "name") of an opset version; where constants can be prepared, all inputs are once, and must give the same bits.
 inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int version, const std::vector<qk::graph::tensor>& inputs, const attributes& given = {}, std::size_t outputs = 1) {
     onnx::NodeProto node;
     const auto colon = full_name.find(':');
@@ -56,6 +56,15 @@ inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int 
     std::vector<qk::graph::tensor> results(outputs);
     qk::graph::op_context call(view, inputs, results, memory, none);
     entry->run(call);
+    if (entry->prepare == nullptr) return results;
+    if (const auto prepared = entry->prepare({view, inputs})) {
+        std::vector<qk::graph::tensor> again(outputs);
+        qk::graph::op_context second(view, inputs, again, memory, none);
+        prepared->run(second);
+        for (std::size_t i = 0; i < outputs; ++i)
+            if (again[i].shape() != results[i].shape() || std::memcmp(again[i].bytes(), results[i].bytes(), results[i].size_bytes()) != 0)
+                throw std::runtime_error(full_name + " gives other bits when its constants are prepared");
+    }
     return results;
 }
 

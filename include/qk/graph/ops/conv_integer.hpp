@@ -49,14 +49,14 @@ inline tensor integer_conv(op_context& call, const tensor& x, float x_zero, cons
 
 inline void run_conv_integer(op_context& call) {
     const tensor &x = call.input(0), &w = call.input(1);
-    static_cast<void>(zero_point_of(call, 2, x));  // its type
-    call.set_output(0, integer_conv(call, x, optional_scalar(call, 2), w, zero_point_of(call, 3, w)));
+    static_cast<void>(zero_point_of<float>(call, 2, x.type()));  // its type
+    call.set_output(0, integer_conv(call, x, optional_scalar(call, 2), w, zero_point_of<float>(call, 3, w.type())));
 }
 
 /// y = saturate(round((sum + bias) * (x_scale * w_scale / y_scale)) + y_zero_point).
 inline void run_qlinear_conv(op_context& call) {
-    static_cast<void>(zero_point_of(call, 2, call.input(0)));  // its type
-    tensor sums = integer_conv(call, call.input(0), optional_scalar(call, 2), call.input(3), zero_point_of(call, 5, call.input(3)));
+    static_cast<void>(zero_point_of<float>(call, 2, call.input(0).type()));  // its type
+    tensor sums = integer_conv(call, call.input(0), optional_scalar(call, 2), call.input(3), zero_point_of<float>(call, 5, call.input(3).type()));
     const float x_scale = optional_scalar(call, 1), y_scale = optional_scalar(call, 6);
     const tensor w_scale = input_as<float>(call, 4);
     const auto channels = static_cast<std::size_t>(sums.dim(1));

@@ -2,6 +2,8 @@
 // com.microsoft DynamicQuantizeLSTM, which onnxruntime's quantize_dynamic writes: int8 or uint8 weights; what they are multiplied by becomes uint8 on the way.
 #pragma once
 
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "qk/graph/ops/lstm.hpp"
@@ -11,47 +13,87 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// Codes [directions, inputs, 4 * hidden] as values [directions, 4 * hidden, inputs]; a scale and zero point for each direction or column.
-inline tensor dequantized_gates(op_context& call, std::size_t codes_at, std::size_t scale_at) {
-    const tensor& codes = call.input(codes_at);
-    if (codes.rank() != 3) call.fail("W and R must have rank 3");
-    const tensor values = input_as<float>(call, codes_at), scale = input_as<float>(call, scale_at), zero = input_as<float>(call, scale_at + 1);
-    const auto d = static_cast<std::size_t>(codes.dim(0)), inputs = static_cast<std::size_t>(codes.dim(1)), columns = static_cast<std::size_t>(codes.dim(2));
-    for (const tensor* t : {&scale, &zero})
-        if (t->size() != d && t->size() != d * columns) call.fail("the scales and zero points of W and R need one value a direction, or one a column");
-    const auto of = [&](const tensor& t, std::size_t k, std::size_t j) { return t.as<float>()[t.size() == d ? k : k * columns + j]; };
-    tensor y = call.scratch(data_type::float32, {codes.dim(0), codes.dim(2), codes.dim(1)});
+/// W or R of the operator: codes [directions, inputs, 4 * hidden], a scale and zero point for each direction or column.
+struct coded_gates {
+    const tensor &codes, &scale, &zero;
+
+    static coded_gates of(std::span<const tensor> in, std::size_t codes_at, std::size_t scale_at) {
+        static const tensor none;
+        const auto at = [&](std::size_t i) -> const tensor& { return i < in.size() ? in[i] : none; };
+        return {at(codes_at), at(scale_at), at(scale_at + 1)};
+    }
+    bool complete() const { return !codes.empty() && !scale.empty() && !zero.empty(); }
+};
+
+inline std::vector<float> floats_of(const node_view& node, const tensor& t) {
+    std::vector<float> values(t.size());
+    if (!read_elements<float>(t.type(), t.bytes(), std::span<float>(values))) node.fail(std::string("type ") + name_of(t.type()) + " has no numbers to compute with");
+    return values;
+}
+
+/// The values, [directions, 4 * hidden, inputs].
+inline tensor dequantized(const node_view& node, const coded_gates& g) {
+    if (!g.complete()) node.fail("W, R, their scales and zero points are needed");
+    if (g.codes.rank() != 3) node.fail("W and R must have rank 3");
+    const std::vector<float> values = floats_of(node, g.codes), scale = floats_of(node, g.scale), zero = floats_of(node, g.zero);
+    const auto d = static_cast<std::size_t>(g.codes.dim(0)), inputs = static_cast<std::size_t>(g.codes.dim(1)), columns = static_cast<std::size_t>(g.codes.dim(2));
+    for (const auto* t : {&scale, &zero})
+        if (t->size() != d && t->size() != d * columns) node.fail("the scales and zero points of W and R need one value a direction, or one a column");
+    const auto of = [&](const std::vector<float>& t, std::size_t k, std::size_t j) { return t[t.size() == d ? k : k * columns + j]; };
+    tensor y(data_type::float32, {g.codes.dim(0), g.codes.dim(2), g.codes.dim(1)});
     for (std::size_t k = 0; k < d; ++k)
         for (std::size_t i = 0; i < inputs; ++i)
             for (std::size_t j = 0; j < columns; ++j)
-                y.as<float>()[(k * columns + j) * inputs + i] = (values.as<float>()[(k * inputs + i) * columns + j] - of(zero, k, j)) * of(scale, k, j);
+                y.as<float>()[(k * columns + j) * inputs + i] = (values[(k * inputs + i) * columns + j] - of(zero, k, j)) * of(scale, k, j);
     return y;
 }
 
-/// DynamicQuantizeLinear and back.
-inline tensor through_uint8(op_context& call, const tensor& x) {
-    tensor quantized[3];
-    op_context inner = call.with(std::span(&x, 1), quantized);
-    run_dynamic_quantize_linear(inner);
-    const float scale = quantized[1].as<float>()[0];
-    const int zero = quantized[2].as<std::uint8_t>()[0];
-    tensor y = call.scratch(data_type::float32, x.shape());
-    for (std::size_t i = 0; i < x.size(); ++i) y.as<float>()[i] = static_cast<float>(quantized[0].as<std::uint8_t>()[i] - zero) * scale;
-    return y;
+/// y = what DynamicQuantizeLinear and DequantizeLinear make of x; `codes` is working memory of the same length.
+inline void through_uint8(std::span<const float> x, std::span<std::uint8_t> codes, std::span<float> y) {
+    const dynamic_scale s = dynamic_scale_of(x);
+    quantize_run(x.data(), x.size(), s.scale, s.zero, 0, 255, codes.data());
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = static_cast<float>(static_cast<int>(codes[i]) - int{s.zero}) * s.scale;
 }
-
-}  // namespace detail
 
 /// Inputs of LSTM, then W_scale, W_zero_point, R_scale, R_zero_point. X is quantized as a whole, the state of a sample at each step.
-inline void run_dynamic_quantize_lstm(op_context& call) {
-    recurrent_call<float> c(call, 4, 5, detail::through_uint8(call, input_as<float>(call, 0)), detail::dequantized_gates(call, 1, 8), detail::dequantized_gates(call, 2, 10));
-    tensor seen;
+inline void run_dynamic_quantize_lstm_with(op_context& call, const tensor& weights, const tensor& recurrence) {
+    const tensor x = input_as<float>(call, 0);
+    tensor rounded = call.scratch(data_type::float32, x.shape()), codes = call.scratch(data_type::uint8, x.shape());
+    through_uint8(x.as<float>(), codes.as<std::uint8_t>(), rounded.as<float>());
+    recurrent_call<float> c(call, 4, 5, std::move(rounded), weights, recurrence);
+    std::vector<float> seen(c.hidden);
+    std::vector<std::uint8_t> state_codes(c.hidden);
     run_lstm_cells(c, [&](const float* state) {
-        seen = detail::through_uint8(call, make_tensor<float>({static_cast<std::int64_t>(c.hidden)}, std::span(state, c.hidden)));
-        return seen.as<float>().data();
+        through_uint8(std::span(state, c.hidden), state_codes, seen);
+        return seen.data();
     });
 }
 
-inline constexpr op_entry dynamic_quantize_lstm_ops[] = {{"com.microsoft", "DynamicQuantizeLSTM", 1, run_dynamic_quantize_lstm}};
+class prepared_dynamic_quantize_lstm : public prepared_op {
+  public:
+    prepared_dynamic_quantize_lstm(tensor weights, tensor recurrence) : weights_(std::move(weights)), recurrence_(std::move(recurrence)) {}
+    void run(op_context& call) const override { run_dynamic_quantize_lstm_with(call, weights_, recurrence_); }
+
+  private:
+    tensor weights_, recurrence_;
+};
+
+}  // namespace detail
+
+inline void run_dynamic_quantize_lstm(op_context& call) {
+    std::vector<tensor> in(12);
+    for (std::size_t i = 0; i < in.size(); ++i)
+        if (call.has_input(i)) in[i] = call.input(i);
+    detail::run_dynamic_quantize_lstm_with(call, detail::dequantized(call.node(), detail::coded_gates::of(in, 1, 8)), detail::dequantized(call.node(), detail::coded_gates::of(in, 2, 10)));
+}
+
+/// Constant weights are dequantized once.
+inline std::unique_ptr<prepared_op> prepare_dynamic_quantize_lstm(const prepare_context& context) {
+    const auto w = detail::coded_gates::of(context.constants, 1, 8), r = detail::coded_gates::of(context.constants, 2, 10);
+    if (!w.complete() || !r.complete()) return nullptr;
+    return std::make_unique<detail::prepared_dynamic_quantize_lstm>(detail::dequantized(context.node, w), detail::dequantized(context.node, r));
+}
+
+inline constexpr op_entry dynamic_quantize_lstm_ops[] = {{"com.microsoft", "DynamicQuantizeLSTM", 1, run_dynamic_quantize_lstm, prepare_dynamic_quantize_lstm}};
 
 }  // namespace qk::graph::ops

@@ -20,13 +20,6 @@ inline void check_codes(const op_context& call, const tensor& codes) {
     }
 }
 
-/// Optional input i, the zero point of `codes`, as floats.
-inline tensor zero_point_of(op_context& call, std::size_t i, const tensor& codes) {
-    if (call.has_input(i) && call.input(i).type() != codes.type())
-        call.fail(std::string("a zero point of type ") + name_of(call.input(i).type()) + " does not fit codes of type " + name_of(codes.type()));
-    return optional_as<float>(call, i);
-}
-
 /// Codes less a zero point, as floats (at most 16 bits, so exact).
 inline void center(const tensor& codes, std::size_t begin, std::span<float> out, float zero_point) {
     read_elements<float>(codes.type(), codes.bytes() + begin * size_of(codes.type()), out);

@@ -105,7 +105,7 @@ inline tensor integer_matmul(op_context& call, const tensor& a, const tensor& a_
 inline void run_matmul_integer(op_context& call) {
     const matmul_shapes s(call, call.input(0).shape(), call.input(1).shape());
     const tensor &a = call.input(0), &b = call.input(1);
-    call.set_output(0, integer_matmul(call, a, zero_point_of(call, 2, a), b, zero_point_of(call, 3, b), s));
+    call.set_output(0, integer_matmul(call, a, zero_point_of<float>(call, 2, a.type()), b, zero_point_of<float>(call, 3, b.type()), s));
 }
 
 /// y = saturate(round(sum * (a_scale * b_scale / y_scale)) + y_zero_point); scales per tensor, per row of a, per column of b.
@@ -113,7 +113,7 @@ inline void run_qlinear_matmul(op_context& call) {
     const tensor& a = call.input(0);
     const tensor& b = call.input(3);
     const matmul_shapes s(call, a.shape(), b.shape());
-    const tensor sums = integer_matmul(call, a, zero_point_of(call, 2, a), b, zero_point_of(call, 5, b), s);
+    const tensor sums = integer_matmul(call, a, zero_point_of<float>(call, 2, a.type()), b, zero_point_of<float>(call, 5, b.type()), s);
     const tensor a_scale = input_as<float>(call, 1), b_scale = input_as<float>(call, 4), y_scale = input_as<float>(call, 6);
     detail::check_lines(call, a_scale, s.m, "the scale of A");
     detail::check_lines(call, b_scale, s.n, "the scale of B");

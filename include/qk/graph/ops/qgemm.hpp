@@ -47,7 +47,7 @@ inline void run_qgemm(op_context& call) {
     const tensor b = node.get_int("transB", 0) != 0 ? detail::transposed_codes(call, call.input(3)) : call.input(3);
     if (a.rank() != 2 || b.rank() != 2) call.fail("A of shape " + to_string(a.shape()) + " and B of shape " + to_string(b.shape()) + " must be matrices");
     const matmul_shapes s(call, a.shape(), b.shape());
-    tensor sums = integer_matmul(call, a, zero_point_of(call, 2, a), b, zero_point_of(call, 5, b), s);
+    tensor sums = integer_matmul(call, a, zero_point_of<float>(call, 2, a.type()), b, zero_point_of<float>(call, 5, b.type()), s);
     const auto m = static_cast<std::size_t>(s.m), n = static_cast<std::size_t>(s.n);
     if (call.has_input(6)) {
         const tensor c = input_as<std::int64_t>(call, 6);
@@ -81,7 +81,7 @@ inline void run_qgemm(op_context& call) {
 inline void run_matmul_integer_to_float(op_context& call) {
     const matmul_shapes s(call, call.input(0).shape(), call.input(1).shape());
     const tensor &a = call.input(0), &b = call.input(1);
-    const tensor sums = integer_matmul(call, a, zero_point_of(call, 4, a), b, zero_point_of(call, 5, b), s);
+    const tensor sums = integer_matmul(call, a, zero_point_of<float>(call, 4, a.type()), b, zero_point_of<float>(call, 5, b.type()), s);
     call.set_output(0, detail::scaled_sums(call, sums, optional_scalar(call, 2), input_as<float>(call, 3), optional_as<float>(call, 6)));
 }
 
@@ -92,7 +92,7 @@ inline void run_dynamic_quantize_matmul(op_context& call) {
     op_context inner = call.with(std::span(&a, 1), quantized);
     run_dynamic_quantize_linear(inner);
     const matmul_shapes s(call, a.shape(), call.input(1).shape());
-    const tensor sums = integer_matmul(call, quantized[0], convert_to<float>(call, quantized[2]), call.input(1), zero_point_of(call, 3, call.input(1)), s);
+    const tensor sums = integer_matmul(call, quantized[0], convert_to<float>(call, quantized[2]), call.input(1), zero_point_of<float>(call, 3, call.input(1).type()), s);
     call.set_output(0, detail::scaled_sums(call, sums, quantized[1].as<float>()[0], input_as<float>(call, 2), optional_as<float>(call, 4)));
 }
 

@@ -125,14 +125,14 @@ inline void dequantize_elements(const op_context& call, const tensor& x, const s
     });
 }
 
-/// Zero points of codes of type `codes` (which is theirs, too) as integers; small floats only have the zero point 0.
+/// Zero points of codes of type `codes`, one or as many as scales (input 1); small floats only have the zero point 0.
 inline std::vector<std::int64_t> zero_points(op_context& call, std::size_t i, data_type codes) {
     if (!call.has_input(i) || !is_integer_type(codes)) return {};
-    if (call.input(i).type() != codes) call.fail(std::string("x has type ") + name_of(codes) + ", its zero point " + name_of(call.input(i).type()));
-    auto zero = integers(call, i);
+    const tensor given = zero_point_of<std::int64_t>(call, i, codes);
+    const auto zero = given.as<std::int64_t>();
     if (zero.size() != 1 && zero.size() != call.input(1).size())
         call.fail("the zero point has " + std::to_string(zero.size()) + " elements, the scale " + std::to_string(call.input(1).size()));
-    return zero;
+    return {zero.begin(), zero.end()};
 }
 
 /// The zero point that is added before rounding to float4e2m1 and the float6 types: given as 0 it turns -0 into +0. Others have none.
@@ -194,21 +194,29 @@ inline void run_dequantize_linear(op_context& call) {
     y.store();
 }
 
-/// y_scale = (max(x, 0) - min(x, 0)) / 255, y_zero_point = round(-min / y_scale), y = uint8.
-inline void run_dynamic_quantize_linear(op_context& call) {
-    const tensor x = input_as<float>(call, 0);
+struct dynamic_scale {
+    float scale;
+    std::uint8_t zero;
+};
+/// scale = (max(x, 0) - min(x, 0)) / 255, zero = round(-min / scale)
+inline dynamic_scale dynamic_scale_of(std::span<const float> x) {
     float low = 0, high = 0;
-    for (const float v : x.as<float>()) {
+    for (const float v : x) {
         low = std::min(low, v);
         high = std::max(high, v);
     }
     const float scale = high == low ? 1.0f : (high - low) / 255.0f;
     const float place = -low / scale;
-    const float zero = place > 0 ? std::nearbyint(std::min(place, 255.0f)) : 0.0f;  // NaN (an infinite range) is 0
-    call.output(1, data_type::float32, {}).as<float>()[0] = scale;
-    call.output(2, data_type::uint8, {}).as<std::uint8_t>()[0] = static_cast<std::uint8_t>(zero);
+    return {scale, static_cast<std::uint8_t>(place > 0 ? std::nearbyint(std::min(place, 255.0f)) : 0.0f)};  // NaN (an infinite range) is 0
+}
+
+inline void run_dynamic_quantize_linear(op_context& call) {
+    const tensor x = input_as<float>(call, 0);
+    const dynamic_scale s = dynamic_scale_of(x.as<float>());
+    call.output(1, data_type::float32, {}).as<float>()[0] = s.scale;
+    call.output(2, data_type::uint8, {}).as<std::uint8_t>()[0] = s.zero;
     tensor& y = call.output(0, data_type::uint8, x.shape());
-    detail::quantize_run(x.as<float>().data(), x.size(), scale, static_cast<std::int64_t>(zero), 0, 255, y.as<std::uint8_t>().data());
+    detail::quantize_run(x.as<float>().data(), x.size(), s.scale, s.zero, 0, 255, y.as<std::uint8_t>().data());
 }
 
 inline constexpr op_entry quantize_linear_ops[] = {

@@ -35,6 +35,13 @@ inline std::vector<std::int64_t> integers(op_context& call, std::size_t i) {
     return {v.begin(), v.end()};
 }
 
+/// Optional input i, the zero point of codes of type `codes`, as numbers of T. It must have the codes' type.
+template <class T> tensor zero_point_of(op_context& call, std::size_t i, data_type codes) {
+    if (call.has_input(i) && call.input(i).type() != codes)
+        call.fail(std::string("a zero point of type ") + name_of(call.input(i).type()) + " does not fit codes of type " + name_of(codes));
+    return optional_as<T>(call, i);
+}
+
 /// An output computed in T and stored as `type`: fill values(), then store().
 template <class T> class working_output {
   public:
