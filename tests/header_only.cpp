@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graph module as headers alone: everything in one translation unit.
+#include <qk/graph/compensate.hpp>
 #include <qk/graph/evaluate.hpp>
 #include <qk/graph/quantize.hpp>
 #include <qk/graph/search/search.hpp>

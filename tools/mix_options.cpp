@@ -80,6 +80,8 @@ void mix_arguments::fill(graph::mix_options& options, const graph::model& m, con
     options.layers = layers;
     options.exclude = exclude;
     const precision_options::asked asked = precision.read(m);
+    if (asked.options.rounding == graph::weight_rounding::compensated)
+        throw graph::error("a search rounds weights to nearest: leave \"weight_rounding\" out, and give --weight-rounding compensated to `qk quantize --plan` of what was found");
     options.fixed = asked.requests;
     if (asked.saved) options.fixed_plan = *asked.saved;
     options.quantize = asked.options;

@@ -8,6 +8,7 @@
 
 #include "console.hpp"
 #include "qk/graph/calibrate.hpp"
+#include "qk/graph/compensate.hpp"
 #include "qk/graph/encodings.hpp"
 #include "qk/graph/format_text.hpp"
 #include "qk/graph/plan_json.hpp"
@@ -53,6 +54,7 @@ void precision_options::add(CLI::App& verb, bool formats) {
     if (formats) {
         verb.add_option("--activation", activation, "format of what layers read (`qk formats` lists them)")->type_name("F");
         verb.add_option("--weight", weight, "format of weights")->type_name("F");
+        verb.add_option("--weight-rounding", weight_rounding, "nearest (default), or compensated: weights not yet rounded take up the error of those that are (GPTQ), by the calibration samples")->type_name("R");
         verb.add_option("--bias", bias, "format of biases; int32 for integers, float32 otherwise, if not given")->type_name("F");
     }
     verb.add_option("--plan", plan, "a requests file (docs/plan.md), a saved plan, or AIMET encodings 1.0.0")->type_name("P.json");
@@ -105,6 +107,7 @@ precision_options::asked precision_options::read(const graph::model& m) const {
     if (percentile > 0) a.options.percentile = percentile;
     if (!placement.empty()) a.options.where = graph::parse_placement(placement);
     if (!approach.empty()) a.options.how = graph::parse_approach(approach);
+    if (!weight_rounding.empty()) a.options.rounding = graph::parse_weight_rounding(weight_rounding);
     if (!target.empty()) a.options.target = graph::load_target(target);
     a.options.per_channel |= per_channel;
     a.options.dual |= dual;
@@ -138,12 +141,27 @@ graph::calibration calibrate_for(const graph::model& m, const data_options& data
     return graph::calibrate(m, samples, wanted, [&](std::size_t done, std::size_t all) { bar.show(done, all); }, of_inputs ? outputs : nullptr);
 }
 
-graph::quantize_result make_plan(const graph::model& m, const data_options& data, const precision_options& precision, graph::calibration* seen, bool full) {
+namespace {
+void compensate(graph::model& m, const data_options& data, const precision_options::asked& asked, graph::quantize_result& result) {
+    const auto statistics = [](const std::string& f) { return std::filesystem::is_regular_file(f) && graph::is_calibration_file(f); };
+    if ((data.calibration.empty() && data.inputs.empty()) || std::any_of(data.calibration.begin(), data.calibration.end(), statistics))
+        throw graph::error("compensated rounding of weights needs the samples themselves: give --calibration X.npy");
+    const graph::named_tensors samples = data.load_calibration(m);
+    progress bar("rounding weights", 0);
+    const auto done = graph::compensate_rounding(m, result.plan, samples, {.threads = data.threads}, [&](std::size_t n, std::size_t all) { bar.show(n, all); });
+    graph::add_to(result.report, done);
+    for (const graph::plan_note& n : result.report.notes)
+        if (asked.options.strict && n.origin == "weight rounding") throw graph::error(n.subject + ": " + n.text + " (strict)");
+}
+}  // namespace
+
+graph::quantize_result make_plan(graph::model& m, const data_options& data, const precision_options& precision, graph::calibration* seen, bool full) {
     const precision_options::asked asked = precision.read(m);
     graph::calibration own = calibrate_for(m, data, asked, full);
     graph::quantize_result result;
     if (asked.saved) result.plan = *asked.saved;
     else result = graph::planner(m, own.empty() ? nullptr : &own).plan(asked.requests, asked.options);
+    if (asked.options.rounding == graph::weight_rounding::compensated) compensate(m, data, asked, result);
     if (seen != nullptr) *seen = std::move(own);
     return result;
 }

@@ -18,7 +18,7 @@ struct precision_options {
     std::string activation, weight, bias;
     std::string plan;        ///< requests file, saved plan or AIMET encodings
     std::string target;      ///< profile, or the name of a built-in one
-    std::string method, placement, approach, semantics, rounding, pow2;
+    std::string method, placement, approach, semantics, rounding, pow2, weight_rounding;
     double percentile = 0;
     int weight_block = 0;
     bool per_channel = false, symmetric = false, asymmetric_weights = false, reduce_range = false, dual = false, strict = false;
@@ -45,8 +45,8 @@ struct precision_options {
 graph::calibration calibrate_for(const graph::model& m, const data_options& data, const precision_options::asked& asked, bool histograms = false,
                                  const graph::named_tensors* inputs = nullptr, graph::named_tensors* outputs = nullptr);
 
-/// Everything between the command line and a plan. The model has its constants folded.
-graph::quantize_result make_plan(const graph::model& m, const data_options& data, const precision_options& precision,
+/// Everything between the command line and a plan. The model has its constants folded; where weights are rounded with compensation, they change.
+graph::quantize_result make_plan(graph::model& m, const data_options& data, const precision_options& precision,
                                  graph::calibration* seen = nullptr, bool full = false);
 
 }  // namespace qk::tool

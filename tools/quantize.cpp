@@ -49,6 +49,7 @@ std::string command_line(const arguments& g) {
     add("--activation", g.precision.activation);
     add("--weight", g.precision.weight);
     add("--plan", g.precision.plan);
+    add("--weight-rounding", g.precision.weight_rounding);
     if (g.precision.per_channel) line += " --per-channel";
     for (const std::string& c : g.data.calibration) add("--calibration", c);
     add("--calibration-method", g.precision.method);
@@ -61,7 +62,7 @@ void quantize(const arguments& given) {
     if (given.output.empty() && given.save_plan.empty() && given.encodings.empty() && given.report.empty() && !given.json)
         throw graph::error("nothing would be written: give -o OUT.onnx, --save-plan P.json, --encodings E.json or --report R.html");
     const graph::export_options style{.style = graph::export_style_from(given.style), .weights = graph::weight_storage_from(given.weights)};
-    const graph::model m = load_folded(given.model);
+    graph::model m = load_folded(given.model);
     graph::calibration seen;
     const precision_options::asked asked = given.precision.read(m);
     const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, !given.report.empty() || !given.log.empty() || given.json);
@@ -108,7 +109,7 @@ void quantize(const arguments& given) {
 
 void explain(const arguments& given, const std::string& tensor) {
     if (!given.precision.any()) throw graph::error("say what to explain: --activation F --weight F, or --plan P.json, as for `qk quantize`");
-    const graph::model m = load_folded(given.model);
+    graph::model m = load_folded(given.model);
     std::vector<std::string> names;
     for (const graph::value_info& i : m.inputs()) names.push_back(i.name);
     for (const auto& i : m.graph().initializer()) names.push_back(i.name());
@@ -167,6 +168,7 @@ void add_quantize(CLI::App& app, verb_result&) {
     verb->footer("Examples:\n"
                  "  qk quantize model.onnx -o int8.onnx --activation int8 --weight int8 --per-channel --calibration x.npy\n"
                  "  qk quantize model.onnx -o mx.onnx --activation mxfp8_e4m3 --weight mxfp4\n"
+                 "  qk quantize model.onnx -o int4.onnx --approach weight_only --weight int4 --weight-block 32 --weight-rounding compensated --calibration x.npy\n"
                  "  qk quantize model.onnx -o mixed.onnx --plan requests.json --calibration x.npy --strict --report mixed.html");
     verb->callback([given] { quantize(*given); });
 }

@@ -56,12 +56,14 @@ TEST_CASE("a requests file says everything that calls say") {
         {"subgraph": ["a", "b"], "input": "bfp16"},
         {"tensor": "t", "format": {"format": "uint8", "range": [-1, 2], "method": "percentile", "percentile": 99.9}}
       ],
-      "placement": "all", "boundary": "dual", "strict": true, "calibration": {"method": "mse"}, "target": "onnxruntime"
+      "placement": "all", "boundary": "dual", "strict": true, "calibration": {"method": "mse"}, "target": "onnxruntime",
+      "weight_rounding": "compensated"
     })", "plan.json");
     CHECK_FALSE(f.plan);
     CHECK(f.requests.size() == 11);
     CHECK(f.where == placement::all);
     CHECK(f.dual == true);
+    CHECK(f.rounding == weight_rounding::compensated);
     CHECK(f.method == range_method::mse);
     CHECK(f.target->name == "onnxruntime");
     CHECK(f.requests[5].origin == "plan.json:6");
@@ -83,6 +85,7 @@ TEST_CASE("defect 1: unknown keys and wrong values are errors with line, path an
     contains(error_of("{\n\n \"default\": }"), "plan.json:3: not JSON");
     contains(error_of("[1]"), "one JSON object");
     contains(error_of("{\"placement\": \"some\"}"), "layers, all, every");
+    contains(error_of("{\"weight_rounding\": \"best\"}"), "nearest, compensated");
     contains(error_of("{\"calibration\": {\"method\": \"best\"}}"), "percentile");
 }
 

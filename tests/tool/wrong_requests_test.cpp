@@ -63,6 +63,51 @@ TEST_CASE("a format that an export style cannot hold names tensor, format and th
     refuse(place, ask("fp6_e3m2", "amd"), {"tensor '", "fp6_e3m2", "--export portable"});
 }
 
+TEST_CASE("compensated rounding: what it cannot do is said before anything is written") {
+    const qk_test::scratch place;
+    const words rounding{"--weight", "int4", "--approach", "weight_only", "--weight-rounding"};
+    const auto with = [&](words more) {
+        words w = rounding;
+        w.insert(w.end(), more.begin(), more.end());
+        return w;
+    };
+    refuse(place, with({"best"}), {"best", "nearest, compensated"});
+    refuse(place, with({"compensated"}), {"the samples themselves", "--calibration X.npy"});
+    const qk_test::scratch other;
+    CHECK(qk_test::run_tool({"calibrate", model, "--inputs", folder + "train_images.npy", "--samples", "8", "-o", other("seen.json")}).status == 0);
+    refuse(place, with({"compensated", "--calibration", other("seen.json")}), {"the samples themselves", "--calibration X.npy"});
+    std::ofstream(other("requests.json")) << "{\"weight_rounding\": \"compensated\"}";
+    const auto search = qk_test::run_tool({"sensitivity", model, "--inputs", folder + "test_images.npy", "--samples", "8", "--wide", "int8/int8", "--narrow", "int4/int4", "--plan", other("requests.json")});
+    CHECK(search.status == 2);
+    CHECK(search.err.find("a search rounds weights to nearest") != std::string::npos);
+}
+
+TEST_CASE("compensated rounding reaches the file, the evaluator and the page; a saved plan takes it too") {
+    const qk_test::scratch place;
+    const words asked{"--weight", "int4", "--per-channel", "--approach", "weight_only", "--calibration", folder + "train_images.npy"};
+    const auto run = [&](words w, const words& more) {
+        w.insert(w.end(), asked.begin(), asked.end());
+        w.insert(w.end(), more.begin(), more.end());
+        const auto done = qk_test::run_tool(w);
+        INFO(done.err);
+        CHECK(done.status == 0);
+    };
+    const words compensated{"--weight-rounding", "compensated"}, inputs{"--inputs", folder + "test_images.npy", "--samples", "50"};
+    run({"quantize", model, "-o", place("c.onnx"), "--report", place("c.html"), "--save-plan", place("plan.json")}, compensated);
+    run({"quantize", model, "-o", place("n.onnx")}, {});
+    run({"evaluate", model, "--output-dir", place("under_plan"), inputs[0], inputs[1], inputs[2], inputs[3]}, compensated);
+    const auto agrees = [&](const std::string& file) {
+        return qk_test::run_tool({"evaluate", place(file), inputs[0], inputs[1], inputs[2], inputs[3], "--compare", place("under_plan"), "--tolerance", "1e-5"}).status;
+    };
+    CHECK(agrees("c.onnx") == 0);
+    CHECK(agrees("n.onnx") == 1);  // to nearest is another model
+    CHECK(qk_test::run_tool({"quantize", model, "-o", place("s.onnx"), "--plan", place("plan.json"), "--weight-rounding", "compensated", "--calibration", folder + "train_images.npy"}).status == 0);
+    CHECK(agrees("s.onnx") == 0);
+    std::ifstream page(place("c.html"));
+    const std::string text{std::istreambuf_iterator<char>(page), {}};
+    CHECK(text.find("rounded with compensation") != std::string::npos);
+}
+
 TEST_CASE("a float model has no plan to recover") {
     const qk_test::scratch place;
     const auto done = qk_test::run_tool({"inspect", model, "--save-plan", place("p.json"), "--save-float", place("f.onnx")});

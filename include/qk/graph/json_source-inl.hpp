@@ -132,10 +132,10 @@ class line_parser {
 QK_GRAPH_INLINE json_cursor json_cursor::parse(std::string_view text, const std::string& label) {
     auto document = std::make_shared<json_document>();
     document->label = label;
-    const char* progress = text.data();
-    detail::line_parser events(*document, text.data(), progress);
+    const char* reached = text.data();
+    detail::line_parser events(*document, text.data(), reached);
     using iterator = detail::counting_iterator;
-    nlohmann::json::sax_parse(iterator{text.data(), &progress}, iterator{text.data() + text.size(), &progress}, &events);
+    nlohmann::json::sax_parse(iterator{text.data(), &reached}, iterator{text.data() + text.size(), &reached}, &events);
     const nlohmann::json* root = &document->root;
     return {std::move(document), root, {}};
 }

@@ -17,6 +17,7 @@ namespace qk::graph {
 namespace detail {
 inline constexpr std::array<std::pair<placement, const char*>, 3> placement_names{
     {{placement::layers, "layers"}, {placement::all, "all"}, {placement::every, "every"}}};
+inline constexpr std::array<std::pair<weight_rounding, const char*>, 2> rounding_names{{{weight_rounding::nearest, "nearest"}, {weight_rounding::compensated, "compensated"}}};
 inline constexpr std::array<std::pair<approach, const char*>, 3> approach_names{
     {{approach::static_ranges, "static"}, {approach::dynamic, "dynamic"}, {approach::weight_only, "weight_only"}}};
 
@@ -121,6 +122,7 @@ QK_GRAPH_INLINE const char* name_of(placement p) { return detail::placement_name
 QK_GRAPH_INLINE const char* name_of(approach a) { return detail::approach_names[static_cast<std::size_t>(a)].second; }
 QK_GRAPH_INLINE placement parse_placement(std::string_view n) { return detail::named<placement>(detail::placement_names, n, "placement"); }
 QK_GRAPH_INLINE approach parse_approach(std::string_view n) { return detail::named<approach>(detail::approach_names, n, "approach"); }
+QK_GRAPH_INLINE weight_rounding parse_weight_rounding(std::string_view n) { return detail::named<weight_rounding>(detail::rounding_names, n, "weight rounding"); }
 
 QK_GRAPH_INLINE void plan_file::fill(quantize_options& o) const {
     if (where) o.where = *where;
@@ -131,6 +133,7 @@ QK_GRAPH_INLINE void plan_file::fill(quantize_options& o) const {
     if (method) o.method = *method;
     if (percentile) o.percentile = *percentile;
     if (target) o.target = target;
+    if (rounding) o.rounding = *rounding;
 }
 
 QK_GRAPH_INLINE plan_file parse_plan_file(std::string_view text, const std::string& label) {
@@ -149,7 +152,7 @@ QK_GRAPH_INLINE plan_file parse_plan_file(std::string_view text, const std::stri
         }
         if (kind->text() != "requests") kind->fail("\"qk\" is \"plan\" or \"requests\", not '" + kind->text() + "'");
     }
-    c.only({"qk", "version", "default", "requests", "model_inputs", "model_outputs", "placement", "approach", "boundary", "strict", "per_channel", "calibration", "target"});
+    c.only({"qk", "version", "default", "requests", "model_inputs", "model_outputs", "placement", "approach", "boundary", "strict", "per_channel", "calibration", "target", "weight_rounding"});
     if (const auto d = c.find("default")) {
         d->only({"activation", "input", "output", "weight", "bias"});
         detail::read_roles(*d, {.scope = scope::everything}, f.requests);
@@ -160,6 +163,7 @@ QK_GRAPH_INLINE plan_file parse_plan_file(std::string_view text, const std::stri
         for (std::size_t i = 0; i < (v->is_array() ? v->size() : (v->fail("an array of requests is expected"), 0)); ++i) detail::read_request(v->at(i), f.requests);
     if (const auto v = c.find("placement")) f.where = detail::at_place(*v, [&] { return parse_placement(v->text()); });
     if (const auto v = c.find("approach")) f.how = detail::at_place(*v, [&] { return parse_approach(v->text()); });
+    if (const auto v = c.find("weight_rounding")) f.rounding = detail::at_place(*v, [&] { return parse_weight_rounding(v->text()); });
     if (const auto v = c.find("boundary")) {
         const std::string rule = v->text();
         if (rule != "wider" && rule != "dual") v->fail("\"boundary\" is \"wider\" or \"dual\", not '" + rule + "'");

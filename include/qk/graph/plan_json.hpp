@@ -29,6 +29,7 @@ struct plan_file {
     std::optional<range_method> method;
     std::optional<double> percentile;
     std::optional<target_profile> target;
+    std::optional<weight_rounding> rounding;
 
     /// Puts what the file sets into options.
     void fill(quantize_options& options) const;
@@ -62,6 +63,7 @@ const char* name_of(placement p);
 const char* name_of(approach a);
 placement parse_placement(std::string_view name);  ///< error listing the names
 approach parse_approach(std::string_view name);
+weight_rounding parse_weight_rounding(std::string_view name);
 
 }  // namespace qk::graph
 

@@ -29,6 +29,9 @@ struct target_profile {
     bool allows(const std::string& op_type, const qk::format* activation, const qk::format* weight) const;
 };
 
+/// How weights become codes: each the nearest, or so that what the layer computes stays (compensate.hpp).
+enum class weight_rounding : std::uint8_t { nearest, compensated };
+
 struct quantize_options {
     placement where = placement::layers;
     approach how = approach::static_ranges;
@@ -38,6 +41,7 @@ struct quantize_options {
     double percentile = 99.999;
     bool per_channel = false;                       ///< of weights whose request does not say
     std::optional<target_profile> target{};
+    weight_rounding rounding = weight_rounding::nearest;  ///< does not change the plan: compensate_rounding does it to the model
 };
 
 /// One quantized edge in the report.

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "qk/fake_quantize.hpp"
+#include "qk/graph/along_shape.hpp"
 #include "qk/graph/scales.hpp"
 
 namespace qk::graph {
@@ -41,23 +42,6 @@ inline double raw_scale(integer f, value_range r, bool symmetric) {
     const double lo = std::min(0.0, static_cast<double>(r.lo));
     const double hi = std::max(0.0, static_cast<double>(r.hi));
     return (hi - lo) / static_cast<double>(qmax(f) - qmin(f));
-}
-
-inline along_axis seen_by_blocks(const dims& shape, std::size_t axis) {
-    along_axis a;
-    if (shape.empty()) return {1, 1, 1};
-    for (std::size_t i = 0; i < axis; ++i) a.outer *= static_cast<std::size_t>(shape[i]);
-    a.length = static_cast<std::size_t>(shape[axis]);
-    a.inner = 1;
-    for (std::size_t i = axis + 1; i < shape.size(); ++i) a.inner *= static_cast<std::size_t>(shape[i]);
-    return a;
-}
-inline along_axis seen_by_blocks(const dims& shape, int axis, bool flatten) {
-    if (flatten && shape.size() > 1) {
-        const auto rows = static_cast<std::size_t>(shape[0]);
-        return {rows, rows == 0 ? 0 : element_count(shape) / rows, 1};
-    }
-    return seen_by_blocks(shape, resolve_axis(axis, shape.size()));
 }
 
 /// Calls f(values) for the values that share a scale, in the order in which scales are laid out.
