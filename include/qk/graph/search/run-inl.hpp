@@ -108,16 +108,15 @@ QK_GRAPH_INLINE search_outcome run_strategy(const strategy& s, search_run& run) 
     search_outcome outcome;
     outcome.best = *run.best();
     outcome.target_met = run.acceptable(outcome.best);
-    if (!stopped.empty()) {
-        outcome.status = stopped;
-    } else if (outcome.target_met) {
-        outcome.status = "target met";
-    } else {
+    const auto with_best = [&](const char* what) {
         char text[128];
-        std::snprintf(text, sizeof text, "target out of reach: best is %.*s %.6g", static_cast<int>(run.measure().name.size()),
-                      run.measure().name.data(), outcome.best.result.metric);
-        outcome.status = text;
-    }
+        std::snprintf(text, sizeof text, "%s %.*s %.6g", what, static_cast<int>(run.measure().name.size()), run.measure().name.data(), outcome.best.result.metric);
+        return std::string(text);
+    };
+    if (!stopped.empty()) outcome.status = stopped;
+    else if (!outcome.target_met) outcome.status = with_best("target out of reach: best is");
+    else if (run.target || run.budget) outcome.status = "target met";
+    else outcome.status = with_best("no target: the knee of the front is");
     return outcome;
 }
 

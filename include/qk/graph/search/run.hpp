@@ -108,7 +108,9 @@ class search_run {
 
 /// How a strategy ended.
 struct search_outcome {
-    std::string status;  ///< "target met" | "target out of reach: best is ..." | "time limit" | "trial limit" | "interrupted"
+    /// "target met" (a budget is one, too) | "target out of reach: best is ..." | "no target: the knee of the front is ..." | "time limit" |
+    /// "trial limit" | "interrupted"
+    std::string status;
     trial best;
     bool target_met = false;
 };
