@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <memory>
@@ -86,10 +87,15 @@ QK_GRAPH_INLINE calibration calibrate(const model& m, const named_tensors& input
                                       named_tensors* outputs) {
     std::mutex lock;
     std::unordered_map<std::thread::id, std::unique_ptr<detail::seen_by_thread>> threads;
+    static std::atomic<std::uint64_t> calls = 0;
+    const std::uint64_t call = ++calls;
     const auto mine = [&]() -> detail::seen_by_thread& {
+        thread_local std::pair<std::uint64_t, detail::seen_by_thread*> latest{0, nullptr};
+        if (latest.first == call) return *latest.second;
         const std::lock_guard guard(lock);
         auto& place = threads[std::this_thread::get_id()];
         if (!place) place = std::make_unique<detail::seen_by_thread>();
+        latest = {call, place.get()};
         return *place;
     };
     const auto observe = [&](const std::string& name, const tensor& value, std::size_t sample) {
@@ -105,7 +111,7 @@ QK_GRAPH_INLINE calibration calibrate(const model& m, const named_tensors& input
     calibration result;
     evaluate_result ran = run.run(inputs, {}, observe, report);
     result.samples = ran.samples;
-    if (outputs != nullptr) *outputs = std::move(ran.outputs);
+    if (outputs != nullptr && ran.one_by_one) *outputs = std::move(ran.outputs);
 
     std::map<std::string, std::map<std::size_t, value_range>> samples;
     for (const auto& [id, own] : threads) {

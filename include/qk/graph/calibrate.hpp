@@ -21,7 +21,7 @@ struct calibrate_options {
 };
 
 /// Runs the model in float32 and remembers each activation's range and histogram; activations themselves are not kept. `outputs`, if not
-/// null, gets the model's outputs: what a search measures against, without another run.
+/// null, gets the outputs of a model that does not mix samples: what a search measures against, without another run.
 calibration calibrate(const model& m, const named_tensors& inputs, const calibrate_options& options = {}, const progress& report = {},
                       named_tensors* outputs = nullptr);
 

@@ -57,6 +57,7 @@ QK_GRAPH_INLINE evaluate_result evaluator::run(const named_tensors& inputs, cons
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (outputs) result.outputs = outputs->take();
     result.samples = cut.samples;
+    result.one_by_one = cut.one_by_one;
     result.peak_bytes = r.pool.held();
     return result;
 }

@@ -35,6 +35,7 @@ using progress = std::function<void(std::size_t done, std::size_t all)>;
 struct evaluate_result {
     named_tensors outputs;       ///< joined on axis 0
     std::size_t samples = 0;
+    bool one_by_one = false;     ///< the model does not mix samples, so each ran alone
     double seconds = 0;          ///< running alone: without loading and preparation
     std::size_t peak_bytes = 0;  ///< most that the arenas of all threads held at once
 };

@@ -13,6 +13,10 @@ namespace qk::graph {
 struct session::state {
     state(const model& m, named_tensors given, session_options o)
         : run(m, o.threads), options(std::move(o)), data(execute::make_samples(run.source, given)) {
+        if (options.one_by_one) {
+            cut = execute::runner::alone(data);
+            return;
+        }
         const precision_plan none;
         const precision_plan* p = &none;
         cut = run.decide(data, *execute::make_program(*run.net, run.shared, {&p, 1}), 0);
@@ -30,7 +34,6 @@ QK_GRAPH_INLINE session::~session() = default;
 QK_GRAPH_INLINE session::session(session&&) noexcept = default;
 QK_GRAPH_INLINE session& session::operator=(session&&) noexcept = default;
 QK_GRAPH_INLINE std::size_t session::samples() const { return state_->cut.samples; }
-QK_GRAPH_INLINE bool session::one_by_one() const { return state_->cut.samples_per_run == 1; }
 QK_GRAPH_INLINE const session_statistics& session::statistics() const { return state_->statistics; }
 
 QK_GRAPH_INLINE std::vector<std::vector<double>> session::evaluate(std::span<const precision_plan> candidates, const sample_metric& metric) {

@@ -23,6 +23,7 @@ struct session_options {
     int threads = 0;                      ///< 0: one per core
     ranks together{};                     ///< with other processes: each evaluates its own share of the samples
     std::function<bool()> stop;           ///< asked between samples, from several threads; true ends the call early
+    bool one_by_one = false;              ///< the model is known not to mix samples: spares the trial that finds out
 };
 
 /// Adds up over all calls of a session.
@@ -47,7 +48,6 @@ class session {
     session& operator=(session&&) noexcept;
 
     std::size_t samples() const;
-    bool one_by_one() const;  ///< each sample runs alone; false: the model mixes samples
 
     /// scores[candidate][sample]; empty if `stop` said so. Calls must not overlap. With several processes all make the same calls, and
     /// `metric` sees each sample on one of them.

@@ -72,20 +72,25 @@ QK_GRAPH_INLINE bool runner::mixes_samples(const sample_set& data, const program
 }
 
 QK_GRAPH_INLINE runner::cut runner::decide(const sample_set& data, const program& p, int batch) {
-    cut c;
-    c.samples = data.count;
-    if (data.count == 1) return c;
-    if (data.symbolic) {
+    if (data.count > 1 && data.symbolic) {
         if (!mixes_) mixes_ = mixes_samples(data, p);
         if (*mixes_) {
+            cut c;
+            c.samples = data.count;
             c.samples_per_run = batch > 0 ? std::min(static_cast<std::size_t>(batch), data.count) : data.count;
             c.runs = (data.count + c.samples_per_run - 1) / c.samples_per_run;
             c.join = c.runs > 1;
             return c;
         }
     }
-    c.runs = data.count;
-    c.join = true;
+    return alone(data);
+}
+
+QK_GRAPH_INLINE runner::cut runner::alone(const sample_set& data) {
+    cut c;
+    c.samples = c.runs = data.count;
+    c.join = data.count > 1;
+    c.one_by_one = true;
     return c;
 }
 

@@ -31,9 +31,12 @@ class runner {
         std::size_t samples_per_run = 1;
         std::size_t samples = 1;
         bool join = false;  ///< outputs of runs are joined on axis 0
+        bool one_by_one = false;  ///< samples do not mix
     };
     /// Runs a sample alone once, so that what is built on first use is there; tries two samples together against each alone.
     cut decide(const sample_set& data, const program& p, int batch);
+    /// The same for samples that are known not to mix, without a trial.
+    static cut alone(const sample_set& data);
 
     std::vector<tensor> inputs_of(const sample_set& data, const cut& c, std::size_t run) const {
         const std::size_t first = run * c.samples_per_run;

@@ -37,6 +37,13 @@ class temporary_folder {
     std::filesystem::path path_;
 };
 
+/// Outputs that calibration gave are those of a model that does not mix samples.
+inline session_options with_known_samples(const score_options& o) {
+    session_options session = o.session;
+    session.one_by_one = session.one_by_one || !o.float_outputs.empty();
+    return session;
+}
+
 inline std::string quoted(const std::filesystem::path& p) { return "'" + p.string() + "'"; }
 
 }  // namespace detail
@@ -69,7 +76,7 @@ QK_GRAPH_INLINE scorer::scorer(const model& m, named_tensors inputs, score_optio
     : options_(std::move(options)),
       metric_(options_.user ? qk::graph::metric{"user", options_.user_higher_is_better, false, false, nullptr, nullptr, ""}
                             : find_metric(options_.metric)),
-      session_(m, std::move(inputs), options_.session) {
+      session_(m, std::move(inputs), detail::with_known_samples(options_)) {
     const auto& outputs = m.outputs();
     if (options_.output_index < 0 || static_cast<std::size_t>(options_.output_index) >= outputs.size()) {
         throw error("--output-index " + std::to_string(options_.output_index) + " is out of range: the model has " +
@@ -83,7 +90,7 @@ QK_GRAPH_INLINE scorer::scorer(const model& m, named_tensors inputs, score_optio
         throw error("there are " + std::to_string(options_.labels.size()) + " labels for " + std::to_string(session_.samples()) + " samples");
     }
     const auto known = options_.float_outputs.find(output_name_);
-    const bool fits = known != options_.float_outputs.end() && session_.one_by_one() && known->second.rank() > 0 &&
+    const bool fits = known != options_.float_outputs.end() && known->second.rank() > 0 &&
                       known->second.dim(0) % static_cast<std::int64_t>(session_.samples()) == 0;
     if (fits) take_reference(known->second);
     else set_reference({});

@@ -30,7 +30,7 @@ struct score_options {
     std::string user_name;          ///< the command, or whatever identifies it in a cache
     int output_index = 0;           ///< which model output; out of range is an error
     std::vector<std::int64_t> labels;
-    named_tensors float_outputs;    ///< of the same inputs, if they are known (calibrate() gives them): saves a run
+    named_tensors float_outputs;    ///< of the same inputs, if calibrate() gave them: saves a run
     session_options session;
 };
 
