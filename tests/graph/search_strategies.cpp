@@ -188,6 +188,17 @@ TEST_CASE("defect 5: an unreachable target ends with the best there is, and says
     }
 }
 
+TEST_CASE("without a target or budget the status says what was settled on") {
+    problem p(ten);
+    search_run run = p.run(0.5);
+    run.target.reset();
+    const search_outcome outcome = run_strategy(find_strategy("pareto"), run);
+    CHECK(outcome.status.starts_with("no target: the knee of the front is l2 "));
+    CHECK(outcome.target_met);  // there is nothing to miss
+    run.budget = 1e30;
+    CHECK(run_strategy(find_strategy("budget"), run).status == "target met");
+}
+
 TEST_CASE("defect 12: a time box stops a search with the best so far") {
     for (const strategy& s : all_strategies()) {
         CAPTURE(s.name);
