@@ -47,13 +47,13 @@ inline constexpr bool is_block_struct = requires(const Format& f) {
     f.block_size;
 };
 
-template <class Arch, class Format>
+template <class Arch, known_codes Known = known_codes{}, class Format>
 void encode_family(const Format& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     for (const std::span<std::byte> plane : {out.elements, out.scales, out.shifts, out.tensor}) {
         if (!plane.empty()) plane.back() = std::byte{0};  // the bits behind the last code
     }
     if constexpr (!is_block_struct<Format>) {
-        encode_elements<Arch>(f, x, out, p, how);
+        encode_elements<Arch, Known>(f, x, out, p, how);
     } else {
         const along_axis a = resolved(p.axis, x.size());
         float tensor = p.has_one ? p.one.scale : 0.0f;
@@ -64,21 +64,26 @@ void encode_family(const Format& f, values_in x, planes out, const codec_paramet
             }
             std::memcpy(out.tensor.data(), &tensor, sizeof tensor);
         }
-        if (std::min(static_cast<std::size_t>(f.block_size), a.length) <= tile) return encode_blocks<Arch>(f, x, out, a, tensor, how);
-        for (std::size_t o = 0; o < a.outer; ++o) {
-            for (std::size_t l = 0; l < a.length; l += static_cast<std::size_t>(f.block_size)) {
-                for (std::size_t i = 0; i < a.inner; ++i) encode_long_block<Arch>(f, x, out, a, o, l, i, tensor, how);
+        constexpr auto known = static_cast<std::size_t>(Known.blocks.size);
+        if constexpr (known != 0 && known <= tile) {
+            encode_blocks<Arch, Known>(f, x, out, a, tensor, how);
+        } else {
+            if (std::min(static_cast<std::size_t>(f.block_size), a.length) <= tile) return encode_blocks<Arch, Known>(f, x, out, a, tensor, how);
+            for (std::size_t o = 0; o < a.outer; ++o) {
+                for (std::size_t l = 0; l < a.length; l += static_cast<std::size_t>(f.block_size)) {
+                    for (std::size_t i = 0; i < a.inner; ++i) encode_long_block<Arch>(f, x, out, a, o, l, i, tensor, how);
+                }
             }
         }
     }
 }
 
-template <class Arch, class Format>
+template <class Arch, known_codes Known = known_codes{}, class Format>
 void decode_family(const Format& f, const_planes packed, values_out y, const codec_parameters& p) noexcept {
     if constexpr (is_block_struct<Format>)
-        decode_blocks<Arch>(f, packed, y, resolved(p.axis, y.size()));
+        decode_blocks<Arch, Known>(f, packed, y, resolved(p.axis, y.size()));
     else
-        decode_elements<Arch>(f, packed, y, p);
+        decode_elements<Arch, Known>(f, packed, y, p);
 }
 
 }  // namespace detail
@@ -88,11 +93,11 @@ void encode(values_in x, std::span<std::byte> packed, const codec_parameters& p)
     static_assert(
         encodable(Format, How),
         "this semantics gives NaN, Inf or scales for which the format has no code; use fake_quantize, or encode with semantics::ocp");
-    detail::encode_family<Arch>(Format, x, planes_of(layout_of(Format, resolved(p.axis, x.size())), packed), p, How);
+    detail::encode_family<Arch, detail::known_of(Format)>(Format, x, planes_of(layout_of(Format, resolved(p.axis, x.size())), packed), p, How);
 }
 template <auto Format, class Arch>
 void decode(std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
-    detail::decode_family<Arch>(Format, planes_of(layout_of(Format, resolved(p.axis, y.size())), packed), y, p);
+    detail::decode_family<Arch, detail::known_of(Format)>(Format, planes_of(layout_of(Format, resolved(p.axis, y.size())), packed), y, p);
 }
 
 template <class Arch>

@@ -12,10 +12,6 @@
 #include <span>
 #include <type_traits>
 
-#if defined(__BMI2__)
-#include <immintrin.h>
-#endif
-
 namespace qk::detail {
 
 static_assert(std::endian::native == std::endian::little, "planes are little endian, and so are the machines qk is written for");
@@ -136,7 +132,7 @@ QK_INLINE void put_codes(std::span<std::byte> plane, std::size_t first, std::siz
     for (i += whole * group; i < n; ++i) put_code(plane, first + i, width, in[i]);
 }
 
-// ---- eight codes of fewer than 8 bits at a time, a byte each in a word of 64 bits
+// ---- eight codes of fewer than 8 bits at a time, a byte each in a word of 64 bits: for architectures without narrow_codes
 
 /// Fields of `Bits` bits, one in each `Slot` bits, joined in pairs; and parted again.
 template <int Bits, int Slot>
@@ -153,20 +149,12 @@ QK_INLINE std::uint64_t part_pairs(std::uint64_t v) {
 /// The lowest `Width` bits of each byte, one after the other. Neighbours are joined three times over.
 template <int Width>
 QK_INLINE std::uint64_t join_eight(std::uint64_t bytes) {
-#if defined(__BMI2__)
-    return _pext_u64(bytes, 0x0101010101010101u * ((1u << Width) - 1));
-#else
     return join_pairs<4 * Width, 32>(join_pairs<2 * Width, 16>(join_pairs<Width, 8>(bytes)));
-#endif
 }
 /// The reverse; the bits from 8 * Width on do not matter.
 template <int Width>
 QK_INLINE std::uint64_t part_eight(std::uint64_t bits) {
-#if defined(__BMI2__)
-    return _pdep_u64(bits, 0x0101010101010101u * ((1u << Width) - 1));
-#else
     return part_pairs<Width, 8>(part_pairs<2 * Width, 16>(part_pairs<4 * Width, 32>(bits)));
-#endif
 }
 
 /// `n` codes (a multiple of 8), a byte each, at a whole byte of a plane. Writes exactly n * Width / 8 bytes.
@@ -190,9 +178,10 @@ QK_INLINE std::uint64_t eight_codes(const std::byte* in, const std::byte* end) {
     return part_eight<Width>(eight);
 }
 
-/// Calls call(std::integral_constant<int, width>) for a width of 1 to 7 bits.
-template <class Call>
+/// Calls call(std::integral_constant<int, width>) for a width of 1 to 7 bits: `Known` if that is one, else the given one.
+template <int Known, class Call>
 QK_INLINE void with_width(int width, Call call) {
+    if constexpr (Known >= 1 && Known <= 7) return call(std::integral_constant<int, Known>());
     switch (width) {
         case 1: return call(std::integral_constant<int, 1>());
         case 2: return call(std::integral_constant<int, 2>());

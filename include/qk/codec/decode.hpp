@@ -63,22 +63,24 @@ struct scale_tile {
 QK_INLINE along_axis walk_of(const codec_parameters& p, std::size_t n) { return p.one_scale() ? along_axis{1, n, 1} : resolved(p.axis, n); }
 
 /// A run under one scale, by the short form; how many values were done.
-template <class Arch, class Format>
+template <class Arch, known_codes Known, class Format>
 std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, float scale, std::int64_t zero,
                            bool streaming) noexcept {
     const int width = element_width(f);
     if (n < 4 * kernels::lanes<Arch> || !decodes_quickly<Arch>(first, width)) return 0;
     streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;
-    if constexpr (std::same_as<Format, integer>) {
-        return decode_row<Arch>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
-    } else {
-        const floating_values<Arch> values(f);
-        return values.usable ? decode_row<Arch>(values, plane, first, y, n, width, scale, streaming) : 0;
-    }
+    return with_width_class<Known.width>(width, [&]<int Width>() QK_INLINE_CALL {
+        if constexpr (std::same_as<Format, integer>) {
+            return decode_row<Arch, Width>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
+        } else {
+            const floating_values<Arch> values(f);
+            return values.usable ? decode_row<Arch, Width>(values, plane, first, y, n, width, scale, streaming) : 0;
+        }
+    });
 }
 
 /// y = element * scale for floats, (q - zero_point) * scale for integers.
-template <class Arch, class Format>
+template <class Arch, known_codes Known, class Format>
 void decode_elements(const Format& f, const_planes planes, values_out y, const codec_parameters& p) noexcept {
     const int width = element_width(f);
     const along_axis a = walk_of(p, y.size());
@@ -89,7 +91,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         scale_tile s;
         s.fill(p, a, o, l, i, n);
         if (s.single) {
-            if (const std::size_t done = decode_quickly<Arch>(f, planes.elements, first, value, n, s.scale[0], s.zero[0], false); done == n) {
+            if (const std::size_t done = decode_quickly<Arch, Known>(f, planes.elements, first, value, n, s.scale[0], s.zero[0], false); done == n) {
                 return y.copy(value, first, n);
             }
         }
@@ -116,7 +118,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         y.copy(value, first, n);
     };
     if (p.one_scale() && y.floats() != nullptr) {
-        std::size_t done = decode_quickly<Arch>(f, planes.elements, 0, y.floats(), y.size(), p.one.scale, p.one.zero_point, streaming);
+        std::size_t done = decode_quickly<Arch, Known>(f, planes.elements, 0, y.floats(), y.size(), p.one.scale, p.one.zero_point, streaming);
         if (streaming) kernels::end_streaming<Arch>();
         for (; done < y.size(); done += tile) decode_tile(0, done, 0, done, std::min(tile, y.size() - done));
         return;
@@ -162,7 +164,7 @@ QK_INLINE void factors_of(const Format& f, const_planes p, along_axis a, std::si
 }
 
 /// Block formats along any axis.
-template <class Arch, class Format>
+template <class Arch, known_codes Known, class Format>
 void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) noexcept {
     float tensor = 1;
     if constexpr (std::same_as<Format, nvfloat>) std::memcpy(&tensor, p.tensor.data(), sizeof tensor);
@@ -184,7 +186,7 @@ void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) 
     };
     const bool aligned = reinterpret_cast<std::uintptr_t>(y.floats()) % sizeof(kernels::vf<Arch>) == 0;
     const bool streaming = aligned && kernels::streams<Arch>(nullptr, y.floats(), a.length);
-    const std::size_t done = decode_blocks_quickly<Arch>(f, p, y.floats(), a.length / block, tensor, streaming, complete);
+    const std::size_t done = decode_blocks_quickly<Arch, Known>(f, p, y.floats(), a.length / block, tensor, streaming, complete);
     complete(done, a.length - done);
 }
 

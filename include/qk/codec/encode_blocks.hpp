@@ -124,8 +124,17 @@ QK_INLINE std::size_t shift_index(const Format& f, along_axis a, std::size_t o, 
     }
 }
 
+/// With what is known of the format.
+template <class Arch, known_codes Known, class Format>
+void fake_quantize_blocks(const Format& f, const float* x, float* y, along_axis a, float tensor, const semantics& how) noexcept {
+    if constexpr (Known.blocks.size != 0)
+        kernels::run_block_format<Arch, Known.blocks>(f, x, y, a, tensor, how);
+    else
+        kernels::run_block_format<Arch>(f, x, y, a, tensor, how);
+}
+
 /// Blocks that fit a tile.
-template <class Arch, class Format>
+template <class Arch, known_codes Known, class Format>
 void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept {
     const auto block = static_cast<std::size_t>(f.block_size);
     block_tile t;
@@ -137,7 +146,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
         const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) {
             x.copy(first, n, t.x);
             if (how.flush_inputs) flush(t.x, n);
-            kernels::run_block_format<Arch>(f, t.x, t.y, along_axis{1, n, 1}, tensor, shifted(how, first));
+            fake_quantize_blocks<Arch, Known>(f, t.x, t.y, along_axis{1, n, 1}, tensor, shifted(how, first));
             for (std::size_t k = 0; k < n; k += block) share_at(k, std::min(block, n - k), 1, o, l + k, 0);
             element_codes<Arch>(f, t, n);
             put_codes(out.elements, first, n, element_width(f), t.code);
@@ -147,7 +156,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
             const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, a.length);
             for (std::size_t k = from * block; k < end; k += step) encode_tile(0, k, 0, k, std::min(step, end - k));
         };
-        const std::size_t done = encode_blocks_quickly<Arch>(f, kernels::step_of<Arch>(f, how, tensor), x.floats(), out, a.length / block, complete);
+        const std::size_t done = encode_blocks_quickly<Arch, Known>(f, kernels::step_of<Arch>(f, how, tensor), x.floats(), out, a.length / block, complete);
         return complete(done, divide_up(a.length, f.block_size) - done);
     }
     // Strided: a panel of as many neighbouring blocks as fit, a block in each column.
@@ -170,7 +179,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
                     }
                 }
                 if (how.flush_inputs) flush(t.x, rows * w);
-                kernels::run_block_format<Arch>(f, t.x, t.y, along_axis{1, rows, w}, tensor, inside);
+                fake_quantize_blocks<Arch, Known>(f, t.x, t.y, along_axis{1, rows, w}, tensor, inside);
                 for (std::size_t k = 0; k < w; ++k) share_at(k, rows, w, o, l, i + k);
                 element_codes<Arch>(f, t, rows * w);
                 for (std::size_t r = 0; r < rows; ++r) put_codes(out.elements, position(r), w, element_width(f), t.code + r * w);

@@ -63,13 +63,13 @@ QK_INLINE void encode_runs(along_axis a, values_in x, const codec_parameters& p,
     for_each_run(a, 0, run);
 }
 
-template <class Arch>
+template <class Arch, known_codes Known>
 void encode_elements(floating f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     const along_axis a = walk_of(p, x.size());
     const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t, const auto& complete) {
         const floating_coder<Arch> coder(f, how, scale);
-        if (coder.quick.shift != 0) return encode_quickly<Arch>(truncated_coder<Arch>(coder), v, first, n, out.elements, bits(f), complete);
-        return encode_quickly<Arch>(coder, v, first, n, out.elements, bits(f), complete);
+        if (coder.quick.shift != 0) return encode_quickly<Arch, Known.width>(truncated_coder<Arch>(coder), v, first, n, out.elements, bits(f), complete);
+        return encode_quickly<Arch, Known.width>(coder, v, first, n, out.elements, bits(f), complete);
     };
     encode_runs(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
@@ -95,7 +95,7 @@ QK_INLINE bool all_finite(const float* v, std::size_t n) {
 
 /// Rounds through a kernel for signed integers of scale 1, which every quotient that has a fraction, or is a code, fits; specials, zero point
 /// and clamp are applied to exact integers (2^31 is no float32).
-template <class Arch>
+template <class Arch, known_codes Known>
 void encode_elements(integer f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     const integer wide{.bits = f.bits <= 16 ? 20 : 25};  // the short form of the kernel ends at 21 bits
     const along_axis a = walk_of(p, x.size());
@@ -104,7 +104,7 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     const std::int64_t lowest = qmin(f), highest = qmax(f);
     const integer_special infinity = p.one_scale() ? how.integer_infinity : how.integer_infinity_per_channel;
     const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t zero, const auto& complete) {
-        return encode_quickly<Arch>(integer_coder<Arch>(f, how, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits, complete);
+        return encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, how, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits, complete);
     };
     encode_runs(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];

@@ -63,7 +63,7 @@ kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::size_t vec
 
 /// `blocks` blocks in a row from the start of the planes on; complete(first, count) does the values of what is declined. Returns how many
 /// values were done: whole groups of as many blocks as there are lanes, or none where the format is not for the short form.
-template <class Arch, class Format, class Values, class Complete>
+template <class Arch, int Known, class Format, class Values, class Complete>
 std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming,
                                  const Complete& complete) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
@@ -77,9 +77,10 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
     }
     const Values values = given;
     const int per_block = halves ? 0 : std::countr_zero(size / w);  // vectors, as a power of two
-    const std::byte *in = p.elements.data(), *end = in + p.elements.size();
+    const code_reader<Arch, Known> codes{width, p.elements.data() + p.elements.size()};
+    const std::byte* in = p.elements.data();
     const std::size_t groups = blocks / w;
-    for (std::size_t g = 0; g < groups; ++g, in += w * size * static_cast<std::size_t>(width) / 8) {
+    for (std::size_t g = 0; g < groups; ++g, in += codes.bytes(w * size)) {
         alignas(64) float factor[2][w], eighths[8 * w];
         kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
         const bool served = block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), tensor, made);
@@ -96,7 +97,7 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
             }
         }
         for (std::size_t v = 0; v < size; v += 4) {  // vectors
-            each_vector_of_codes<Arch, count>(in + v * w * static_cast<std::size_t>(width) / 8, end, width, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
+            codes.template each_vector<count>(in + codes.bytes(v * w), [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
                 const std::size_t vector = v + k / w, block = vector >> per_block;
                 kernels::vf<Arch> scale = halves ? kernels::load<Arch>(eighths + vector * w) : kernels::vf<Arch>(factor[0][block % w]);
                 if constexpr (with_pairs) {
@@ -112,9 +113,13 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
     return groups * w * size;
 }
 
-template <class Arch, class Format, class Complete>
+template <class Arch, known_codes Known, class Format, class Complete>
 std::size_t decode_blocks_quickly(const Format& f, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming, const Complete& complete) noexcept {
-    const auto run = [&](const auto& values) { return decode_row_of_blocks<Arch>(f, values, p, y, blocks, tensor, streaming, complete); };
+    const auto run = [&](const auto& values) {
+        return with_width_class<Known.width>(element_width(f), [&]<int Width>() QK_INLINE_CALL {
+            return decode_row_of_blocks<Arch, Width>(f, values, p, y, blocks, tensor, streaming, complete);
+        });
+    };
     if constexpr (std::same_as<Format, block_float>) {
         return f.bump ? run(twos_complement_values<Arch>(1 + f.mantissa_bits, 1.0f)) : run(element_values<Arch>(f));
     } else if constexpr (std::same_as<Format, microscaling>) {

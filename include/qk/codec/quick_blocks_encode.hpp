@@ -47,21 +47,17 @@ kernels::vi<Arch> scale_codes(const microscaling& f, kernels::vi<Arch> amax, con
     const V code = ((amax + form.add) >> 23) - V(element_max_exponent(f));
     return xsimd::select(amax == V(0), V(0), xsimd::min(xsimd::max(code, V(0)), V(254)));
 }
-template <class Arch, class Form>
-kernels::vi<Arch> scale_codes(const nvfloat& f, kernels::vi<Arch> amax, const Form& form) noexcept {
-    using V = kernels::vi<Arch>;
-    return xsimd::select(amax == V(0), V(0), grid_codes<Arch>(f.scale)(form.ratio(amax), form.scale_least, form.scale_magic));
-}
 
 /// Where the codes of blocks go; `Elements` makes those of the elements.
-template <class Arch, class Format, class Elements>
+template <class Arch, int Known, class Format, class Elements>
 struct codes_of_blocks {
     static constexpr bool flat = false;
     Format format;
     Elements elements;
     planes out;
-    std::uint8_t* bytes;  ///< codes of a tile on their way into a plane that is narrower than they are
-    int width;
+    std::uint8_t* waiting;  ///< codes of a tile on their way into a plane that is narrower than they are
+    code_writer<Arch, Known> writer;
+    std::conditional_t<std::same_as<Format, nvfloat>, grid_codes<Arch>, nothing> scales;  ///< codes of NVFP4's scales
 
     template <bool Grid, class Form>
     QK_INLINE void put(std::size_t i, kernels::vf<Arch> x, const kernels::quick_shared<Arch>& b, const Form& form) const noexcept {
@@ -76,12 +72,10 @@ struct codes_of_blocks {
         } else {
             code = elements(x, b.base);
         }
-        if (width == 8)
-            kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.elements.data()) + i, code);
-        else if (width == 16)
-            kernels::store_codes<Arch>(reinterpret_cast<std::uint16_t*>(out.elements.data()) + i, code);
+        if (writer.waits())
+            kernels::store_codes<Arch>(waiting + (i & (tile_values() - 1)), code);
         else
-            kernels::store_codes<Arch>(bytes + i % tile_values(), code);
+            writer.put(out.elements.data() + writer.bytes(i), code);
     }
     QK_INLINE void pairs(std::size_t i, kernels::vi<Arch> exponents, kernels::vi<Arch> least) const noexcept {
         if constexpr (std::same_as<Format, microexponent>) {
@@ -98,29 +92,38 @@ struct codes_of_blocks {
     }
     template <class Form>
     QK_INLINE void finish(std::size_t first, kernels::vi<Arch> amax, const Form& form) const noexcept {
-        kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.scales.data()) + first, scale_codes<Arch>(format, amax, form));
-        if (width == 8 || width == 16) return;
-        const std::size_t n = tile_values(), start = first * static_cast<std::size_t>(format.block_size) * static_cast<std::size_t>(width) / 8;
-        with_width(width, [&](auto each) { join_codes<decltype(each)::value>(bytes, n, out.elements.data() + start); });
+        using V = kernels::vi<Arch>;
+        V code;
+        if constexpr (std::same_as<Format, nvfloat>)
+            code = xsimd::select(amax == V(0), V(0), scales(form.ratio(amax), form.scale_least, form.scale_magic));
+        else
+            code = scale_codes<Arch>(format, amax, form);
+        kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.scales.data()) + first, code);
+        if (writer.waits()) writer.put_waiting(out.elements.data() + writer.bytes(first * static_cast<std::size_t>(format.block_size)), waiting, tile_values());
     }
 
+    /// A power of two: run_row_of_blocks has no other tiles.
     std::size_t tile_values() const noexcept { return kernels::lanes<Arch> * static_cast<std::size_t>(format.block_size); }
 };
 
 inline constexpr std::size_t largest_tile = 16 * 8 * 16;  ///< values: 16 blocks of 8 vectors of 16
 
 /// `blocks` blocks in a row, which begin the planes; complete(first, count) does the blocks that are declined. Returns how many were done.
-template <class Arch, class Format, class Step, class Complete>
+template <class Arch, known_codes Known, class Format, class Step, class Complete>
 std::size_t encode_blocks_quickly(const Format& f, const Step& step, const float* x, planes out, std::size_t blocks, const Complete& complete) noexcept {
     using kernels::element_step;
     const auto form = kernels::quick_of<Arch>(step);
     const int width = element_width(f);
     const auto size = static_cast<std::size_t>(f.block_size);
     if (!form.usable() || scale_width(f) != 8 || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return 0;
-    alignas(64) std::uint8_t bytes[largest_tile];
-    const auto run = [&]<element_step Known>(const auto& elements) {
-        const codes_of_blocks<Arch, Format, std::remove_cvref_t<decltype(elements)>> to{f, elements, out, bytes, width};
-        return kernels::run_row_of_blocks<Arch, kernels::block_shape{0, Known}>(x, blocks, size, form, to, complete);
+    alignas(64) std::uint8_t waiting[code_writer<Arch, Known.width>::may_wait ? largest_tile : 1];
+    const auto run = [&]<element_step OfElement>(const auto& elements) {
+        const auto scales = [&] {
+            if constexpr (std::same_as<Format, nvfloat>) return grid_codes<Arch>(f.scale);
+            else return nothing(0);
+        };
+        const codes_of_blocks<Arch, Known.width, Format, std::remove_cvref_t<decltype(elements)>> to{f, elements, out, waiting, {width}, scales()};
+        return kernels::run_row_of_blocks<Arch, kernels::block_shape{Known.blocks.size, OfElement}>(x, blocks, size, form, to, complete);
     };
     if constexpr (std::same_as<Format, block_float>) {
         return run.template operator()<element_step::block>(step_codes<Arch>(width, false));

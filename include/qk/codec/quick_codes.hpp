@@ -8,13 +8,15 @@
 
 #include "qk/codec/bits.hpp"
 #include "qk/codec/code.hpp"
+#include "qk/codec/known_codes.hpp"
+#include "qk/codec/narrow_codes.hpp"
 #include "qk/kernels/quick_steps.hpp"
 
 namespace qk::detail {
 
 /// Signs where the code has them: bit width - 1.
 template <class Arch>
-kernels::vi<Arch> with_sign(kernels::vi<Arch> code, kernels::vi<Arch> bits, int width) noexcept {
+QK_INLINE kernels::vi<Arch> with_sign(kernels::vi<Arch> code, kernels::vi<Arch> bits, int width) noexcept {
     using V = kernels::vi<Arch>;
     return code | (kernels::as_int<Arch>(kernels::as_unsigned<Arch>(bits) >> (32 - width)) & V(1 << (width - 1)));
 }
@@ -32,12 +34,12 @@ struct grid_codes {
           lone_zero(!has_negative_zero(f)) {}
 
     /// `least` is the c of the lowest binade.
-    kernels::vi<Arch> operator()(kernels::vf<Arch> x, kernels::vi<Arch> least, kernels::vf<Arch> magic) const noexcept {
+    QK_INLINE kernels::vi<Arch> operator()(kernels::vf<Arch> x, kernels::vi<Arch> least, kernels::vf<Arch> magic) const noexcept {
         using V = kernels::vi<Arch>;
         const V u = kernels::as_int<Arch>(x), a = u & V(kernels::magnitude_bits);
         const V c = xsimd::max(u & V(kernels::exponent_mask), least);
         const V sum = kernels::as_int<Arch>(xsimd::fma(kernels::as_float<Arch>(c), magic, kernels::as_float<Arch>(a)));
-        const V code = xsimd::min((sum - c - offset) + ((c - least) >> shift), highest);
+        const V code = xsimd::min((sum + ((c >> shift) - c)) - (offset + (least >> shift)), highest);
         if (lone_zero) return xsimd::select(code > V(0), with_sign<Arch>(code, u, width), code);
         return with_sign<Arch>(code, u, width);
     }
@@ -59,8 +61,8 @@ struct floating_coder {
     }
     bool usable() const noexcept { return quick.limit != kernels::no_value && grid.width <= 16; }
     std::int32_t limit() const noexcept { return quick.limit; }
-    kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, quick.scale) : x; }
-    kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept { return grid(x, quick.least, quick.magic); }
+    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, quick.scale) : x; }
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept { return grid(x, quick.least, quick.magic); }
 };
 
 /// Formats with the exponents of float32.
@@ -72,8 +74,8 @@ struct truncated_coder {
     explicit truncated_coder(const floating_coder<Arch>& c) noexcept : quick(c.quick), scaled(c.scaled) {}
     bool usable() const noexcept { return true; }
     std::int32_t limit() const noexcept { return quick.limit; }
-    kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, quick.scale) : x; }
-    kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
+    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, quick.scale) : x; }
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
         const kernels::vi<Arch> u = kernels::as_int<Arch>(x);
         return kernels::as_int<Arch>(kernels::as_unsigned<Arch>(u + quick.below_half + ((u >> quick.shift) & quick.one)) >> quick.shift);
     }
@@ -92,18 +94,50 @@ struct integer_coder {
           set(how.rounding == rounding::half_even && f.bits <= 16 && quick.set(scale, static_cast<float>(qmin(f) - zero), static_cast<float>(qmax(f) - zero))) {}
     bool usable() const noexcept { return set; }
     std::int32_t limit() const noexcept { return quick.limit; }
-    kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return x; }
-    kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
+    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return x; }
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
         return ((quick.multiply ? quick.template sum<true>(x) : quick.template sum<false>(x)) + offset) & mask;
     }
 };
 
-/// n values from `first` of the plane on, which is a whole byte there; complete(begin, count) does what the coder declines, and the end.
-template <class Arch, class Code, class Coder, class Complete>
+/// What vectors of codes are written with. `Known` is their width, or what is known of it.
+template <class Arch, int Known>
+struct code_writer {
+    /// Narrow codes wait for their neighbours where a vector of them need not end at a whole byte.
+    static constexpr bool may_wait = Known != 8 && Known != 16 && !has_narrow_codes<Arch>();
+
+    int given;
+    std::conditional_t<has_narrow_codes<Arch>() && Known != 8 && Known != 16, narrow_writer<Arch>, nothing> narrow{given};
+
+    QK_INLINE int width() const noexcept { return Known > 0 ? Known : given; }
+    QK_INLINE bool waits() const noexcept { return may_wait && width() < 8; }
+    QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
+
+    /// A vector of codes at a whole byte, unless it waits().
+    QK_INLINE void put(std::byte* to, kernels::vi<Arch> code) const noexcept {
+        if constexpr (Known == 8 || Known == any_width) {
+            if (width() == 8) return kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(to), code);
+        }
+        if constexpr (Known == 16 || Known == any_width) {
+            if (width() == 16) return kernels::store_codes<Arch>(reinterpret_cast<std::uint16_t*>(to), code);
+        }
+        if constexpr (has_narrow_codes<Arch>() && Known != 8 && Known != 16) {
+            with_width<Known>(given, [&](auto each) QK_INLINE_CALL { narrow.template store<decltype(each)::value>(to, code); });
+        }
+    }
+    /// `n` of them that waited, a byte each.
+    QK_INLINE void put_waiting(std::byte* to, const std::uint8_t* codes, std::size_t n) const noexcept {
+        if constexpr (may_wait) with_width<Known>(given, [&](auto each) { join_codes<decltype(each)::value>(codes, n, to); });
+    }
+};
+
+/// n values at a whole byte of the plane; complete(begin, count) does what the coder declines, and the end.
+template <class Arch, int Known, class Coder, class Complete>
 void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* out, int width, const Complete& complete) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     using V = kernels::vi<Arch>;
     const Coder coder = given;
+    const code_writer<Arch, Known> writer{width};
     const V limit(coder.limit()), magnitude(kernels::magnitude_bits);
     std::size_t i = 0;
     for (; i + count <= n; i += count) {
@@ -117,32 +151,26 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
             complete(i, count);
             continue;
         }
-        if (width == 8 * static_cast<int>(sizeof(Code))) {
-            Code* to = reinterpret_cast<Code*>(out) + i;
-            for (std::size_t k = 0; k < 4; ++k) kernels::store_codes<Arch>(to + k * w, coder.code(v[k]));
-            continue;
-        }
-        Code codes[count];
-        for (std::size_t k = 0; k < 4; ++k) kernels::store_codes<Arch>(codes + k * w, coder.code(v[k]));
-        if constexpr (sizeof(Code) == 1) {
-            with_width(width, [&](auto each) { join_codes<decltype(each)::value>(codes, count, out + i * static_cast<std::size_t>(width) / 8); });
+        if (writer.waits()) {
+            std::uint8_t codes[count];
+            for (std::size_t k = 0; k < 4; ++k) kernels::store_codes<Arch>(codes + k * w, coder.code(v[k]));
+            writer.put_waiting(out + writer.bytes(i), codes, count);
+        } else {
+            for (std::size_t k = 0; k < 4; ++k) writer.put(out + writer.bytes(i + k * w), coder.code(v[k]));
         }
     }
     if (i < n) complete(i, n - i);
 }
 
 /// Whether the coder served a run that starts at value `first` of the plane.
-template <class Arch, class Coder, class Complete>
+template <class Arch, int Known, class Coder, class Complete>
 bool encode_quickly(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
                     const Complete& complete) noexcept {
     const std::size_t bit = first * static_cast<std::size_t>(width);
-    if (!coder.usable() || bit % 8 != 0 || n < 4 * kernels::lanes<Arch> || !kernels::default_environment<Arch>()) return false;
-    if (width == 16)
-        encode_row<Arch, std::uint16_t>(coder, x, n, plane.data() + bit / 8, width, complete);
-    else if (width <= 8)
-        encode_row<Arch, std::uint8_t>(coder, x, n, plane.data() + bit / 8, width, complete);
-    else
-        return false;
+    if (!coder.usable() || bit % 8 != 0 || n < 4 * kernels::lanes<Arch> || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return false;
+    with_width_class<Known>(width, [&]<int Width>() QK_INLINE_CALL {
+        encode_row<Arch, Width>(coder, x, n, plane.data() + bit / 8, width, complete);
+    });
     return true;
 }
 

@@ -5,6 +5,8 @@
 
 #include "qk/codec/bits.hpp"
 #include "qk/codec/code.hpp"
+#include "qk/codec/known_codes.hpp"
+#include "qk/codec/narrow_codes.hpp"
 #include "qk/codec/unpack.hpp"
 #include "qk/kernels/quick_steps.hpp"
 
@@ -16,11 +18,12 @@ struct floating_values {
     bool usable, plain_shift, small, has_sign, has_special, lone_nan;
     int shift, up;
     kernels::vi<Arch> magnitude, first_normal, rebias, special, special_bits, nan_code;
-    kernels::vf<Arch> step, table;
+    kernels::vf<Arch> step;
+    kernels::lookup_table<Arch> table;  ///< of the magnitudes, if small
 
     explicit floating_values(floating f) noexcept
         : usable(f.specials != specials::e8m0 && f != fp32 && bits(f) <= 16 && (min_exponent(f) - f.mantissa_bits >= -126 || f == bf16)), plain_shift(f == bf16),
-          small(kernels::has_lookup<Arch>() && f.specials == specials::none && f.exponent_bits + f.mantissa_bits <= 3),
+          small(f.specials == specials::none && f.exponent_bits + f.mantissa_bits <= kernels::lookup_bits<Arch>()),
           has_sign(is_signed(f)), has_special(f.specials == specials::ieee || f.specials == specials::fn), lone_nan(f.specials == specials::fnuz),
           shift(23 - f.mantissa_bits), up(32 - bits(f)) {
         const int m = f.mantissa_bits, magnitude_width = f.exponent_bits + m;
@@ -31,25 +34,29 @@ struct floating_values {
         special = kernels::vi<Arch>(f.specials == specials::ieee ? static_cast<std::int32_t>(low_bits(f.exponent_bits)) << m : static_cast<std::int32_t>(low_bits(magnitude_width)));
         special_bits = kernels::vi<Arch>(f.specials == specials::fn ? kernels::nan_bits : kernels::infinity_bits);
         nan_code = kernels::vi<Arch>(1 << magnitude_width);
-        if (small) {
-            alignas(64) float value[kernels::lanes<Arch>] = {};
-            for (std::uint32_t k = 0; k < 1u << magnitude_width; ++k) value[k] = value_of(f, k);
-            table = kernels::load<Arch>(value);
-        }
         step = kernels::vf<Arch>(usable && !plain_shift ? exact_power(min_exponent(f) - m) : 1.0f);
+        if (small) {
+            // The same value whatever the bits above the magnitude.
+            const kernels::vi<Arch> index = kernels::iota<Arch>(), next = index + kernels::vi<Arch>(static_cast<std::int32_t>(kernels::lanes<Arch>));
+            table = {kernels::as_float<Arch>(of_magnitude(index & magnitude)), kernels::as_float<Arch>(of_magnitude(next & magnitude))};
+        }
     }
 
     QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
         using V = kernels::vi<Arch>;
         if (plain_shift) return kernels::as_float<Arch>(code << 16);
-        const V a = code & magnitude;
-        if (small) return kernels::as_float<Arch>(kernels::as_int<Arch>(kernels::lookup<Arch>(table, a)) | ((code << up) & V(kernels::sign_bit)));
-        const V normal = (a << shift) + rebias;
-        V y = xsimd::select(a < first_normal, kernels::as_int<Arch>(xsimd::to_float(a) * step), normal);
-        if (has_special) y = xsimd::select(a < special, y, normal | special_bits);
+        if (small) return kernels::as_float<Arch>(kernels::as_int<Arch>(table.at(code)) | ((code << up) & V(kernels::sign_bit)));
+        V y = of_magnitude(code & magnitude);
         if (has_sign) y = y | ((code << up) & V(kernels::sign_bit));
         if (lone_nan) y = xsimd::select(code == nan_code, V(kernels::nan_bits), y);
         return kernels::as_float<Arch>(y);
+    }
+
+private:
+    QK_INLINE kernels::vi<Arch> of_magnitude(kernels::vi<Arch> a) const noexcept {
+        using V = kernels::vi<Arch>;
+        const V normal = (a << shift) + rebias, y = xsimd::select(a < first_normal, kernels::as_int<Arch>(xsimd::to_float(a) * step), normal);
+        return has_special ? xsimd::select(a < special, y, normal | special_bits) : y;
     }
 };
 
@@ -90,32 +97,43 @@ struct twos_complement_values {
     QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept { return xsimd::to_float((code << up) >> up) * unit; }
 };
 
-/// `Count` codes (a multiple of 8 and of the lanes) from byte `in` on: put(k, a lane each) for each vector. Nothing is read from `end` on.
-template <class Arch, std::size_t Count, class Put>
-QK_INLINE void each_vector_of_codes(const std::byte* in, const std::byte* end, int width, const Put& put) {
-    constexpr std::size_t w = kernels::lanes<Arch>;
-    if (width == 16) {
-        for (std::size_t k = 0; k < Count; k += w) put(k, kernels::load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(in) + k));
-    } else if (width == 8) {
-        for (std::size_t k = 0; k < Count; k += w) put(k, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(in) + k));
-    } else {
-        with_width(width, [&](auto each) QK_INLINE_CALL {
-            constexpr int bits_each = decltype(each)::value;
-            for (std::size_t k = 0; k < Count; k += std::max<std::size_t>(w, 8)) {
-                std::uint64_t words[w < 8 ? 1 : w / 8];
-                for (std::uint64_t& word : words) {
-                    word = eight_codes<bits_each>(in, end);
-                    in += bits_each;
+/// What vectors of codes are read with. `Known` is their width, or what is known of it, but not any_width.
+template <class Arch, int Known>
+struct code_reader {
+    int given;
+    const std::byte* end;  ///< nothing is read from here on
+    std::conditional_t<has_narrow_codes<Arch>() && is_narrow(Known), narrow_reader<Arch>, nothing> narrow{given};
+
+    QK_INLINE int width() const noexcept { return Known > 0 ? Known : given; }
+    QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
+
+    /// `Count` codes (a multiple of 8 and of the lanes) from byte `in` on: put(k, a lane each) for each vector.
+    template <std::size_t Count, class Put>
+    QK_INLINE void each_vector(const std::byte* in, const Put& put) const {
+        constexpr std::size_t w = kernels::lanes<Arch>;
+        if constexpr (Known == 16) {
+            for (std::size_t k = 0; k < Count; k += w) put(k, kernels::load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(in) + k));
+        } else if constexpr (Known == 8) {
+            for (std::size_t k = 0; k < Count; k += w) put(k, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(in) + k));
+        } else if constexpr (has_narrow_codes<Arch>()) {
+            with_width<Known>(given, [&](auto each) QK_INLINE_CALL {
+                for (std::size_t k = 0; k < Count; k += w) put(k, narrow.template load<decltype(each)::value>(in + bytes(k), end));
+            });
+        } else {
+            with_width<Known>(given, [&](auto each) QK_INLINE_CALL {
+                constexpr std::size_t bits_each = decltype(each)::value, some = std::max<std::size_t>(w, 8);
+                for (std::size_t k = 0; k < Count; k += some) {
+                    std::uint8_t code[some];
+                    for (std::size_t b = 0; b < some; b += 8) {
+                        const std::uint64_t eight = eight_codes<bits_each>(in + (k + b) * bits_each / 8, end);
+                        std::memcpy(code + b, &eight, 8);
+                    }
+                    for (std::size_t b = 0; b < some; b += w) put(k + b, kernels::load_codes<Arch>(code + b));
                 }
-                put(k, kernels::lanes_of_bytes<Arch>(words));
-                if constexpr (w < 8) {
-                    words[0] >>= 32;
-                    put(k + w, kernels::lanes_of_bytes<Arch>(words));
-                }
-            }
-        });
+            });
+        }
     }
-}
+};
 
 /// Does the short form take codes from value `first` of a plane on?
 template <class Arch>
@@ -124,16 +142,17 @@ bool decodes_quickly(std::size_t first, int width) noexcept {
 }
 
 /// n values from `first` on, y = scale * values(code); returns how many were done.
-template <class Arch, class Values>
+template <class Arch, int Known, class Values>
 std::size_t decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width, float scale,
                        bool streaming) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     const Values values = given;
     const kernels::vf<Arch> factor(scale);
-    const std::byte *in = plane.data() + first * static_cast<std::size_t>(width) / 8, *end = plane.data() + plane.size();
+    const code_reader<Arch, Known> codes{width, plane.data() + plane.size()};
+    const std::byte* in = plane.data() + first * static_cast<std::size_t>(width) / 8;
     std::size_t i = 0;
-    for (; i + count <= n; i += count, in += count * static_cast<std::size_t>(width) / 8) {
-        each_vector_of_codes<Arch, count>(in, end, width, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
+    for (; i + count <= n; i += count, in += codes.bytes(count)) {
+        codes.template each_vector<count>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
             const kernels::vf<Arch> v = values(code) * factor;
             streaming ? kernels::stream<Arch>(y + i + k, v) : kernels::store<Arch>(y + i + k, v);
         });

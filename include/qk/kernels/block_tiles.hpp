@@ -46,7 +46,7 @@ QK_INLINE vi<Arch> magnitude_across(const float* x) noexcept {
 /// What becomes of the elements of a tile: fake-quantized values. (codec/quick_blocks_encode.hpp has the other one: codes.)
 template <class Arch, bool Streaming>
 struct values_of_blocks {
-    static constexpr bool flat = true;  ///< a tile's blocks without a loop: worth its code where little is done with an element
+    static constexpr bool flat = !Streaming;  ///< a tile's blocks without a loop: worth its code where little is done with an element, and in the caches
     float* y;
 
     /// Element x at position i, with what its block shares.

@@ -3,10 +3,18 @@
 // block sizes and ragged ends go to the complete form.
 #pragma once
 
+#include <utility>
+
 #include "qk/kernels/block_tiles.hpp"
 #include "qk/kernels/quick_roundings.hpp"
 
 namespace qk::kernels {
+
+/// call(k) for k = 0 .. N - 1, each a constant: what an array of vectors is indexed with if it is to stay in registers.
+template <std::size_t N, class Call>
+QK_INLINE void unrolled(const Call& call) noexcept {
+    [&]<std::size_t... K>(std::index_sequence<K...>) QK_INLINE_CALL { (call(std::integral_constant<std::size_t, K>()), ...); }(std::make_index_sequence<N>());
+}
 
 /// `Width` vectors of neighbouring columns, each lane with a block of its own down the axis; returns where the last one ends. The
 /// maxima of the next columns are taken while these are rounded, as in run_block_tiles.
@@ -14,59 +22,70 @@ template <class Arch, std::size_t Width, bool Grid, bool Streaming, class Form>
 std::size_t run_columns(const block_group& all, std::size_t from, const Form& form, const complete_form<Arch>& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
+    struct vectors {
+        V of[Width];
+    };
     const Form q = form;
-    const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : all.length;
-    V most[Width];
-    const auto survey = [&](std::size_t i, std::size_t begin, std::size_t end, V* m) __attribute__((always_inline)) {
-        const float* x = all.x + i + begin * all.element_stride;
-        for (std::size_t j = begin; j < end; ++j, x += all.element_stride) {
-#pragma GCC unroll 4
-            for (std::size_t k = 0; k < Width; ++k) m[k] = xsimd::max(m[k], as_int<Arch>(load<Arch>(x + k * w)) & V(magnitude_bits));
-        }
+    const std::size_t stride = all.element_stride, length = all.length, blocks = all.blocks;
+    const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : length;
+    const auto none = [] {
+        vectors m;
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = V(0); });
+        return m;
     };
-    const auto share = [&](std::size_t k, quick_shared<Arch>& b) __attribute__((noinline)) {  // rare here: registers are for the elements
-        if constexpr (requires { q.held(b, most[k]); }) {
-            if (q.sub_block_size > 0) return q.template share<1>(most[k], b);
-        }
-        return q.template share<0>(most[k], b);
+    const auto add = [](vectors m, const float* x) QK_INLINE_CALL {
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = xsimd::max(m.of[k], as_int<Arch>(load<Arch>(x + k * w)) & V(magnitude_bits)); });
+        return m;
     };
+    const auto survey = [&](std::size_t i, std::size_t begin, std::size_t end) QK_INLINE_CALL {
+        vectors m = none();
+        const float* x = all.x + i + begin * stride;
+        for (std::size_t j = begin; j < end; ++j, x += stride) m = add(m, x);
+        return m;
+    };
+    const auto share = [&](V amax, quick_shared<Arch>& b) QK_INLINE_CALL {
+        if constexpr (requires { q.held(b, amax); }) {
+            if (q.sub_block_size > 0) return q.template share<1>(amax, b);
+        }
+        return q.template share<0>(amax, b);
+    };
+    // What is asked for ahead of its use, from memory: the same columns of the next blocks, if these are not far away.
+    const std::size_t beyond = stride * length <= 16384 ? stride * length : 2 * Width * w;
     std::size_t i = from;
-    if (i + Width * w > all.blocks) return i;
-    for (V& m : most) m = V(0);
-    survey(i, 0, all.length, most);
-    for (; i + Width * w <= all.blocks; i += Width * w) {
+    if (i + Width * w > blocks) return i;
+    vectors most = survey(i, 0, length);
+    for (; i + Width * w <= blocks; i += Width * w) {
         quick_shared<Arch> shared[Width];
         bool served = true;
-        for (std::size_t k = 0; k < Width; ++k) served = share(k, shared[k]) && served;
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share(most.of[k], shared[k]) && served; });
         const std::size_t next = i + Width * w;
-        const bool more = next + Width * w <= all.blocks;
-        for (V& m : most) m = V(0);
+        const bool more = next + Width * w <= blocks;
         if (__builtin_expect(!served, 0)) {
-            complete.groups(complete.step, {all.x + i, all.y + i, 1, all.element_stride, Width * w, all.length, all.position + i});
-            if (more) survey(next, 0, all.length, most);
+            complete.groups(complete.step, {all.x + i, all.y + i, 1, stride, Width * w, length, all.position + i});
+            if (more) most = survey(next, 0, length);
             continue;
         }
-        for (std::size_t begin = 0; begin < all.length; begin += sub) {
-            const std::size_t end = std::min(begin + sub, all.length);
+        most = none();
+        for (std::size_t begin = 0; begin < length; begin += sub) {
+            const std::size_t end = std::min(begin + sub, length);
             quick_shared<Arch> mine[Width];
-            for (std::size_t k = 0; k < Width; ++k) mine[k] = shared[k];
-            if constexpr (requires { q.held(mine[0], most[0]); }) {
+            unrolled<Width>([&](auto k) QK_INLINE_CALL { mine[k] = shared[k]; });
+            if constexpr (requires { q.held(mine[0], most.of[0]); }) {
                 if (q.sub_block_size > 0) {
-                    V part[Width];
-                    for (V& m : part) m = V(0);
-                    survey(i, begin, end, part);
-                    for (std::size_t k = 0; k < Width; ++k) mine[k] = q.held(shared[k], part[k]);
+                    const vectors part = survey(i, begin, end);
+                    unrolled<Width>([&](auto k) QK_INLINE_CALL { mine[k] = q.held(shared[k], part.of[k]); });
                 }
             }
-            const float* x = all.x + i + begin * all.element_stride;
-            float* y = all.y + i + begin * all.element_stride;
-            for (std::size_t j = begin; j < end; ++j, x += all.element_stride, y += all.element_stride) {
-#pragma GCC unroll 4
-                for (std::size_t k = 0; k < Width; ++k) {
+            const float* x = all.x + i + begin * stride;
+            float* y = all.y + i + begin * stride;
+            const float* ahead = more ? x + Width * w : x;  // the last columns look at themselves, to no use
+            for (std::size_t j = begin; j < end; ++j, x += stride, y += stride, ahead += stride) {
+                unrolled<Width>([&](auto k) QK_INLINE_CALL {
                     const vf<Arch> r = q.template apply<Grid>(rounded<Arch>(load<Arch>(x + k * w)), mine[k]);
+                    if constexpr (Streaming) __builtin_prefetch(x + k * w + beyond);
                     Streaming ? stream<Arch>(y + k * w, r) : store<Arch>(y + k * w, r);
-                }
-                if (more) survey(next, j, j + 1, most);
+                });
+                most = add(most, ahead);
             }
         }
     }

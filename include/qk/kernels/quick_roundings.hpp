@@ -7,6 +7,23 @@
 
 namespace qk::kernels {
 
+/// What makes a magnitude go up to the next step, of positive elements and of negative ones: the least fraction that does, in some unit.
+template <class Unit>
+struct upward {
+    Unit above, below;
+
+    /// From a half, from the next fraction after it, or from any; `never`: no fraction does.
+    static constexpr upward of(rounding r, Unit half, Unit past_half, Unit any, Unit never) {
+        switch (r) {
+            case rounding::half_away: return {half, half};
+            case rounding::half_up: return {half, past_half};
+            case rounding::up: return {any, never};
+            case rounding::down: return {never, any};
+            default: return {never, never};
+        }
+    }
+};
+
 /// Rounds a count of steps.
 template <class Arch>
 struct quick_rounding {
@@ -16,18 +33,11 @@ struct quick_rounding {
     vi<Arch> lane_numbers = iota<Arch>();
     std::uint32_t key;  ///< of the indices that share the upper half of first_index
 
-    quick_rounding(rounding r, const random_source& source) noexcept
-        : how(r), random(source), above(never), below(never), key(random_key(source.seed, source.first_index)) {
-        switch (r) {
-            case rounding::half_away: above = below = vf<Arch>(0.5f); break;
-            case rounding::half_up:
-                above = vf<Arch>(0.5f);
-                below = vf<Arch>(0x1.000002p-1f);  // a fraction above a half is this at least
-                break;
-            case rounding::up: above = vf<Arch>(least); break;
-            case rounding::down: below = vf<Arch>(least); break;
-            default: break;
-        }
+    quick_rounding(rounding r, const random_source& source) noexcept : how(r), random(source), key(random_key(source.seed, source.first_index)) {
+        // A fraction above a half is 0x1.000002p-1 at least.
+        const auto from = upward<float>::of(r, 0.5f, 0x1.000002p-1f, 0x1p-149f, 2.0f);
+        above = vf<Arch>(from.above);
+        below = vf<Arch>(from.below);
     }
 
     /// random_lanes of neighbours.
@@ -52,9 +62,6 @@ struct quick_rounding {
         const vf<Arch> whole = xsimd::trunc(v), fraction = v - whole;
         return one_more<Arch>(whole, as_int<Arch>(fraction) >= xsimd::select(u < V(0), as_int<Arch>(below), as_int<Arch>(above)));
     }
-
-private:
-    static constexpr float never = 2.0f, least = 0x1p-149f;
 };
 
 /// Floating formats.
@@ -97,18 +104,12 @@ struct rounded_truncation {
     std::size_t position;
 
     rounded_truncation(const quick_floating<Arch>& q, const floating_rules& r, std::size_t at) noexcept
-        : quick(q), rounds(r.how, r.random), limit(q.limit), above(0), below(0), position(at) {
-        const std::int32_t half = 1 << (q.shift - 1), all = (1 << q.shift) - 1;
-        switch (r.how) {
-            case rounding::half_away: above = below = vi<Arch>(half); break;
-            case rounding::half_up:
-                above = vi<Arch>(half);
-                below = vi<Arch>(half - 1);
-                break;
-            case rounding::up: above = vi<Arch>(all); break;
-            case rounding::down: below = vi<Arch>(all); break;
-            default: break;
-        }
+        : quick(q), rounds(r.how, r.random), limit(q.limit), position(at) {
+        // Added to the bits, this carries from that fraction on.
+        const std::int32_t all = 1 << q.shift, half = all / 2;
+        const auto from = upward<std::int32_t>::of(r.how, half, half + 1, 1, all);
+        above = vi<Arch>(all - from.above);
+        below = vi<Arch>(all - from.below);
     }
 
     template <bool Scaled>
@@ -137,8 +138,15 @@ struct rounded_integer {
     vf<Arch> low, high;
     std::size_t position;
 
-    rounded_integer(const quick_integer<Arch>& q, const integer_rules& r, float lowest, float highest, std::size_t at) noexcept
-        : quick(q), rounds(r.how, r.random), limit(q.limit), low(lowest), high(highest), position(at) {}
+    rounded_integer(const quick_integer<Arch>& q, const integer_rules& r) noexcept
+        : quick(q), rounds(r.how, r.random), limit(q.limit), low(0.0f), high(0.0f), position(0) {}
+
+    QK_INLINE void set(std::int32_t most, float lowest, float highest, std::size_t at) noexcept {
+        limit = most;
+        low = vf<Arch>(lowest);
+        high = vf<Arch>(highest);
+        position = at;
+    }
 
     template <bool>
     QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {

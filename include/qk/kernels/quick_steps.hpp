@@ -119,30 +119,21 @@ struct quick_integer {
     vf<Arch> scale, reciprocal;
     vi<Arch> low, high;  ///< bits of the sums
     bool multiply, plain;
-    int tie_bits = 0;  ///< significant bits of a tie between codes
 
     explicit quick_integer(const integer_rules& r) noexcept
         : scale(1.0f), reciprocal(1.0f), multiply(r.multiply), plain(r.flush_below == 0 && r.least_input == 0 && !r.zero_before) {}
 
     /// For a scale and the limits of the rounded quotient; false if they are not for the short form.
-    bool set(float s, float lowest, float highest) noexcept {
+    QK_INLINE bool set(float s, float lowest, float highest) noexcept {
         // 0 times an infinite reciprocal would be NaN; a subnormal scale makes one. 2^21 scales are to be finite.
         const auto bits = std::bit_cast<std::int32_t>(s);
         if (!plain || lowest < -0x1p21f || highest > 0x1p21f || bits < min_normal_bits || bits >= infinity_bits - (22 << 23)) return false;
         limit = bits + (21 << 23);  // larger elements are far beyond the codes
         scale = vf<Arch>(s);
         if (multiply) reciprocal = quotient<Arch>(vf<Arch>(1.0f), scale);
-        // Ties between codes are odd numbers of halves.
-        const float most = -lowest > highest ? -lowest : highest;
-        tie_bits = static_cast<int>(std::bit_width(static_cast<std::uint32_t>(2 * most) | 1u));
         low = vi<Arch>(std::bit_cast<std::int32_t>(lowest + middle));
         high = vi<Arch>(std::bit_cast<std::int32_t>(highest + middle));
         return true;
-    }
-
-    /// Are the quotients by this scale for quick_quotient (integer_by_product)?
-    bool by_product() const noexcept {
-        return has_fused<Arch>() && !multiply && tie_bits <= 20 && xsimd::all(has_quick_quotient<Arch>(as_int<Arch>(scale), tie_bits));
     }
 
     template <bool>
@@ -166,14 +157,14 @@ struct quick_integer {
     }
 };
 
-/// Of a scale that is by_product(): without a division.
+/// Without a division: of scales of which has_quick_quotient().
 template <class Arch>
 struct integer_by_product {
     std::int32_t limit;
     quick_integer<Arch> quick;
     two_part_reciprocal<Arch> reciprocal;
 
-    explicit integer_by_product(const quick_integer<Arch>& q) noexcept : limit(q.limit), quick(q), reciprocal(reciprocal_of<Arch>(q.scale)) {}
+    integer_by_product(const quick_integer<Arch>& q, const two_part_reciprocal<Arch>& r) noexcept : limit(q.limit), quick(q), reciprocal(r) {}
 
     template <bool>
     QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
@@ -182,6 +173,25 @@ struct integer_by_product {
     template <bool>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
         return quick.value(quick.clamped(quick_quotient<Arch>(x, reciprocal)));
+    }
+};
+
+/// The same of a floating format.
+template <class Arch>
+struct floating_by_product {
+    std::int32_t limit;
+    quick_floating<Arch> quick;
+    two_part_reciprocal<Arch> reciprocal;
+
+    floating_by_product(const quick_floating<Arch>& q, const two_part_reciprocal<Arch>& r) noexcept : limit(q.limit), quick(q), reciprocal(r) {}
+
+    template <bool>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
+        return quick_quotient<Arch>(x, reciprocal);
+    }
+    template <bool>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i) const noexcept {
+        return quick.template finish<true>(x, i);
     }
 };
 

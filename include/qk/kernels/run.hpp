@@ -27,11 +27,9 @@ integer_rows<Arch> rows_of(integer f, const semantics& how, bool one_scale, bool
     return {f, how, one_scale, stream_rows};
 }
 
-/// fp32 has no use for a scale, and without a flush is the identity.
+/// fp32 without a flush.
 constexpr bool is_identity(floating f, const semantics& how) { return f == fp32 && !how.flush_inputs && !how.flush_outputs; }
 constexpr bool is_identity(integer, const semantics&) { return false; }
-constexpr float scale_in_use(floating f, float scale) { return f == fp32 ? 1.0f : scale; }
-constexpr float scale_in_use(integer, float scale) { return scale; }
 
 template <class Arch, class Format>
 void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero, const semantics& how,
@@ -40,8 +38,8 @@ void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t 
         if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));
         return;
     }
-    auto row = rows_of<Arch>(f, how, one_scale, streams<Arch>(x, y, n));
-    row.run(x, y, n, position, scale_in_use(f, scale), zero);
+    const auto row = rows_of<Arch>(f, how, one_scale, streams<Arch>(x, y, n));
+    row.run(x, y, n, 1, position, scales_of_rows<Arch>(&scale, 1, n, scale == 1.0f ? 0 : row.tie_bits), 0, &zero);
     if (row.streaming) end_streaming<Arch>();
 }
 
@@ -73,21 +71,32 @@ void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std:
     const std::size_t blocks = block == 0 ? 0 : (axis.length + block - 1) / block;
     const std::size_t n = axis.outer * axis.length * axis.inner;
     if (is_identity(f, how)) return run_uniform<Arch>(f, x, y, n, 0, 1.0f, 0, how, false);
-    auto all_rows = rows_of<Arch>(f, how, false, streams<Arch>(x, y, n));
+    const auto all_rows = rows_of<Arch>(f, how, false, streams<Arch>(x, y, n));
     for (std::size_t o = 0; o < axis.outer; ++o) {
-        for (std::size_t b = 0; b < blocks; ++b) {
-            const std::size_t begin = b * block, rows = std::min(block, axis.length - begin);
-            const std::size_t at = (o * axis.length + begin) * axis.inner;
-            if (per_outer && axis.inner > 1) {  // [outer][blocks][inner] scales
-                const std::size_t s = (o * blocks + b) * axis.inner;
-                for (std::size_t r = 0; r < rows; ++r) {
-                    const std::size_t row = at + r * axis.inner;
-                    run_parallel<Arch>(f, x + row, y + row, axis.inner, row, scale.data() + s, zero.empty() ? nullptr : zero.data() + s, how);
-                }
-            } else {
-                const std::size_t s = per_outer ? o * blocks + b : b;
-                all_rows.run(x + at, y + at, rows * axis.inner, at, scale_in_use(f, scale[s]), zero.empty() ? 0 : zero[s]);
+        if (per_outer && axis.inner > 1) {  // [outer][blocks][inner] scales
+            for (std::size_t l = 0; l < axis.length; ++l) {
+                const std::size_t row = (o * axis.length + l) * axis.inner, s = (o * blocks + l / block) * axis.inner;
+                run_parallel<Arch>(f, x + row, y + row, axis.inner, row, scale.data() + s, zero.empty() ? nullptr : zero.data() + s, how);
             }
+            continue;
+        }
+        const std::size_t first = per_outer ? o * blocks : 0;
+        for (std::size_t group = 0; group < blocks; group += lanes<Arch>) {
+            const std::size_t count = std::min(lanes<Arch>, blocks - group);
+            const scales_of_rows<Arch> scales(scale.data() + first + group, count, count * block * axis.inner, all_rows.tie_bits);
+            // The last block may be shorter: a row by itself.
+            const bool ragged = axis.length % block != 0 && group + count == blocks;
+            const std::size_t whole = count - (ragged ? 1 : 0);
+            const auto run = [&](std::size_t k, std::size_t rows, std::size_t length) {
+                const std::size_t at = (o * axis.length + (group + k) * block) * axis.inner;
+                all_rows.run(x + at, y + at, length * axis.inner, rows, at, scales, k, zero.empty() ? nullptr : zero.data() + first + group + k);
+            };
+            for (std::size_t k = 0; k < whole;) {
+                const std::size_t rows = scales.alike(k, whole);
+                run(k, rows, block);
+                k += rows;
+            }
+            if (ragged) run(whole, 1, axis.length % block);
         }
     }
     if (all_rows.streaming) end_streaming<Arch>();

@@ -131,40 +131,43 @@ vi<Arch> load_codes(const Code* p) noexcept {
     for (std::size_t i = 0; i < lanes<Arch>; ++i) lane[i] = p[i];
     return load<Arch>(lane);
 }
-/// Can lanes be looked up in the lowest eight of a vector?
+/// Lanes can be looked up by this many bits; 0: they cannot.
 template <class Arch>
-constexpr bool has_lookup() noexcept {
+constexpr int lookup_bits() noexcept {
 #if defined(__AVX512F__)
-    if (lanes<Arch> == 16) return true;
+    if (lanes<Arch> == 16) return 5;
 #endif
 #if defined(__AVX2__)
-    if (lanes<Arch> == 8) return true;
+    if (lanes<Arch> == 8) return 3;
 #endif
-    return false;
+    return 0;
 }
-/// table[index] for an index of 0 to 7 in each lane, where has_lookup().
+/// A table of 2^lookup_bits() values, in one vector or two, and the value at the lowest lookup_bits() bits of each lane.
 template <class Arch>
-vf<Arch> lookup(vf<Arch> table, [[maybe_unused]] vi<Arch> index) noexcept {
-#if defined(__AVX512F__)
-    if constexpr (lanes<Arch> == 16) return _mm512_permutexvar_ps(index.data, table.data);
-#endif
-#if defined(__AVX2__)
-    if constexpr (lanes<Arch> == 8) return _mm256_permutevar8x32_ps(table.data, index.data);
-#endif
-    return table;
-}
+struct lookup_table {
+    vf<Arch> first = vf<Arch>(0.0f), second = vf<Arch>(0.0f);
 
-/// The bytes of a few words, a byte to a lane.
-template <class Arch>
-vi<Arch> lanes_of_bytes(const std::uint64_t* words) noexcept {
+    QK_INLINE vf<Arch> at([[maybe_unused]] vi<Arch> index) const noexcept {
 #if defined(__AVX512F__)
-    if constexpr (lanes<Arch> == 16) return _mm512_cvtepu8_epi32(_mm_set_epi64x(static_cast<long long>(words[1]), static_cast<long long>(words[0])));
+        if constexpr (lanes<Arch> == 16) return _mm512_permutex2var_ps(first.data, index.data, second.data);
 #endif
 #if defined(__AVX2__)
-    if constexpr (lanes<Arch> == 8) return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(words[0])));
+        if constexpr (lanes<Arch> == 8) return _mm256_permutevar8x32_ps(first.data, index.data);
 #endif
-    return load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(words));
+        return first;
+    }
+};
+
+#if defined(__AVX2__)
+/// Of eight lanes, in the lower half.
+QK_INLINE __m128i lowest_bytes(__m256i v) noexcept {
+    constexpr char none = -128;
+    const __m256i bytes = _mm256_setr_epi8(0, 4, 8, 12, none, none, none, none, none, none, none, none, none, none, none, none, 0, 4, 8, 12, none, none,
+                                           none, none, none, none, none, none, none, none, none, none);
+    const __m256i low = _mm256_shuffle_epi8(v, bytes);
+    return _mm_unpacklo_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
 }
+#endif
 template <class Arch, class Code>
 void store_codes(Code* p, vi<Arch> v) noexcept {
     static_assert(sizeof(Code) <= 2);
@@ -173,16 +176,13 @@ void store_codes(Code* p, vi<Arch> v) noexcept {
     if constexpr (lanes<Arch> == 16 && sizeof(Code) == 2) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(v.data));
 #endif
 #if defined(__AVX2__)
-    if constexpr (lanes<Arch> == 8) {
+    if constexpr (lanes<Arch> == 8 && sizeof(Code) == 1) return _mm_storel_epi64(reinterpret_cast<__m128i*>(p), lowest_bytes(v.data));
+    if constexpr (lanes<Arch> == 8 && sizeof(Code) == 2) {
         constexpr char none = -128;
-        const __m256i bytes = _mm256_setr_epi8(0, 4, 8, 12, none, none, none, none, none, none, none, none, none, none, none, none, 0, 4, 8, 12, none, none,
-                                               none, none, none, none, none, none, none, none, none, none);
         const __m256i words = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, none, none, none, none, none, none, none, none, 0, 1, 4, 5, 8, 9, 12, 13, none,
                                                none, none, none, none, none, none, none);
-        const __m256i low = _mm256_shuffle_epi8(v.data, sizeof(Code) == 1 ? bytes : words);
-        const __m128i a = _mm256_castsi256_si128(low), b = _mm256_extracti128_si256(low, 1);
-        if constexpr (sizeof(Code) == 1) return _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi32(a, b));
-        if constexpr (sizeof(Code) == 2) return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi64(a, b));
+        const __m256i low = _mm256_shuffle_epi8(v.data, words);
+        return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi64(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
     }
 #endif
     alignas(64) std::int32_t lane[lanes<Arch>];
