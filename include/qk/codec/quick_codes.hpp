@@ -139,8 +139,8 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
     const Coder coder = given;
     const code_writer<Arch, Known> writer{width};
     const V limit(coder.limit()), magnitude(kernels::magnitude_bits);
-    std::size_t i = 0;
-    for (; i + count <= n; i += count) {
+    const std::size_t whole = n - n % count;
+    for (std::size_t i = 0; i < whole; i += count) {
         kernels::vf<Arch> v[4];
         V most(0);
         for (std::size_t k = 0; k < 4; ++k) {
@@ -149,9 +149,7 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
         }
         if (__builtin_expect(xsimd::any(most > limit), 0)) {
             complete(i, count);
-            continue;
-        }
-        if (writer.waits()) {
+        } else if (writer.waits()) {
             std::uint8_t codes[count];
             for (std::size_t k = 0; k < 4; ++k) kernels::store_codes<Arch>(codes + k * w, coder.code(v[k]));
             writer.put_waiting(out + writer.bytes(i), codes, count);
@@ -159,7 +157,7 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
             for (std::size_t k = 0; k < 4; ++k) writer.put(out + writer.bytes(i + k * w), coder.code(v[k]));
         }
     }
-    if (i < n) complete(i, n - i);
+    if (whole < n) complete(whole, n - whole);
 }
 
 /// Whether the coder served a run that starts at value `first` of the plane.

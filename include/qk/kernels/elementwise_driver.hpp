@@ -28,23 +28,23 @@ QK_INLINE std::size_t run_tiles(const float* x, float* y, std::size_t n, const F
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
     const V limit(form.limit), magnitude(magnitude_bits);
-    std::size_t i = 0;
-    for (; i + tile <= n; i += tile) {
+    const std::size_t whole = n - n % tile;
+    for (std::size_t i = 0; i < whole; i += tile) {
         const vf<Arch> a = form.template prepare<Choice>(load<Arch>(x + i)), b = form.template prepare<Choice>(load<Arch>(x + i + w));
         const vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w)), d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w));
         const V most = xsimd::max(xsimd::max(as_int<Arch>(a) & magnitude, as_int<Arch>(b) & magnitude),
                                   xsimd::max(as_int<Arch>(c) & magnitude, as_int<Arch>(d) & magnitude));
+        const auto put = [](float* to, vf<Arch> v) QK_INLINE_CALL { Streaming ? stream<Arch>(to, v) : store<Arch>(to, v); };
         if (__builtin_expect(xsimd::any(most > limit), 0)) {
             complete(i, tile);
-            continue;
+        } else {
+            put(y + i, form.template finish<Choice>(a, i));
+            put(y + i + w, form.template finish<Choice>(b, i + w));
+            put(y + i + 2 * w, form.template finish<Choice>(c, i + 2 * w));
+            put(y + i + 3 * w, form.template finish<Choice>(d, i + 3 * w));
         }
-        const auto put = [](float* to, vf<Arch> v) QK_INLINE_CALL { Streaming ? stream<Arch>(to, v) : store<Arch>(to, v); };
-        put(y + i, form.template finish<Choice>(a, i));
-        put(y + i + w, form.template finish<Choice>(b, i + w));
-        put(y + i + 2 * w, form.template finish<Choice>(c, i + 2 * w));
-        put(y + i + 3 * w, form.template finish<Choice>(d, i + 3 * w));
     }
-    return i;
+    return whole;
 }
 
 /// `count` rows of n elements, one after the other: use(form, k) sets what row k has of its own, or is false; complete(k, begin, some)
