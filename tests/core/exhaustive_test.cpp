@@ -88,7 +88,9 @@ int sweep_entry(const std::string& name, unsigned threads) {
             if (f.bits == 8) status |= report(name, "oracle: all 2^32 floats, reciprocal", all_floats, sweep_format<f>(name, threads, scale, semantics::torch));
             return status;
         } else {
-            return report(name, "oracle: all 2^32 floats", all_floats, sweep_format<f>(name, threads, {}, semantics::ocp));
+            int status = report(name, "oracle: all 2^32 floats", all_floats, sweep_format<f>(name, threads, {}, semantics::ocp));
+            if (f != fp32) status |= report(name, "oracle: all 2^32 floats, by a scale", all_floats, sweep_format<f>(name, threads, {.scale = 0.05f}, semantics::ocp));
+            return status;
         }
     }
     return 0;

@@ -262,31 +262,115 @@ TEST_CASE("scales: one, per channel, per block, extreme ones") {
     }
 }
 
-TEST_CASE("integers: scales whose significand lies by a coarse multiple, and quotients by a tie") {
-    // Where the short form divides by a product, and where it must not (kernels/quick_quotient.hpp).
+namespace {
+
+/// A float whose significand is a multiple of 2^zeros, of 6 to 23, or lies by one: where kernels/quick_quotient.hpp divides by a product,
+/// and where it must not.
+float scale_by_a_coarse_one(generator& g, int trial) {
+    const int zeros = 6 + trial % 18, off = trial / 18 * 4 - 17 + static_cast<int>(g.below(4));
+    const auto significand = static_cast<std::uint32_t>((1 << 23) + ((g.word() & 0x7fffff) >> zeros << zeros) + off);
+    return std::ldexp(static_cast<float>(significand), static_cast<int>(g.below(40)) - 43);
+}
+
+/// A point in the middle of two neighbours on the grid of f, and a little beyond its ends.
+double tie_of(integer f, std::int64_t zero, generator& g) {
+    const auto half_steps = 2 * static_cast<std::int64_t>(qmax(f) - qmin(f) + 2);
+    return static_cast<double>(2 * (qmin(f) - zero) - 1 + static_cast<std::int64_t>(g.word() % static_cast<std::uint32_t>(half_steps)) / 2 * 2) / 2;
+}
+double tie_of(floating f, std::int64_t, generator& g) {
+    const int m = f.mantissa_bits, least = min_exponent(f), exponent = least + static_cast<int>(g.below(static_cast<std::uint32_t>(std::ilogb(max_value(f)) - least + 2)));
+    const auto steps = (exponent == least && g.below(2) != 0 ? 0 : std::uint32_t{1} << m) + g.below(std::uint32_t{1} << m);
+    return std::ldexp((2.0 * steps + 1) * (g.below(2) != 0 ? -1 : 1), exponent - m - 1);
+}
+bool is_tied(floating f) { return f.mantissa_bits > 0 && f.mantissa_bits < 20 && f.specials != specials::e8m0; }
+bool is_tied(integer f) { return f.bits <= 16; }
+
+/// The quotient and its neighbours as multiples of the scale.
+void push_around(std::vector<float>& x, double quotient, float scale) {
+    float v = static_cast<float>(quotient * static_cast<double>(scale));
+    for (int i = 0; i < 3; ++i) v = std::nextafter(v, -std::numeric_limits<float>::infinity());
+    for (int i = 0; i < 7; ++i, v = std::nextafter(v, std::numeric_limits<float>::infinity())) x.push_back(v);
+}
+
+std::int64_t any_zero_point(floating, int, generator&) { return 0; }
+std::int64_t any_zero_point(integer f, int trial, generator& g) {
+    return trial % 3 == 0 ? (qmin(f) + qmax(f) + 1) / 2 : qmin(f) + g.below(static_cast<std::uint32_t>(qmax(f) - qmin(f)) + 1);
+}
+
+template <class Family>
+void test_quotients_by_ties(const test_format& f, Family family) {
     generator g{815};
-    for (const test_format& f : all_formats()) {
-        const integer* whole = std::get_if<integer>(&f.format);
-        if (whole == nullptr || whole->bits > 16) continue;
-        std::size_t compared = 0, mismatches = 0;
-        for (int trial = 0; trial < 160; ++trial) {
-            const int zeros = 6 + trial % 18, off = trial / 18 * 4 - 17 + static_cast<int>(g.below(4));  // the significand: a multiple of 2^zeros, and a bit
-            const auto significand = static_cast<std::uint32_t>((1 << 23) + ((g.word() & 0x7fffff) >> zeros << zeros) + off);
-            const float scale = std::ldexp(static_cast<float>(significand), static_cast<int>(g.below(40)) - 43);
-            const std::int64_t zero = trial % 3 == 0 ? (qmin(*whole) + qmax(*whole) + 1) / 2 : qmin(*whole) + g.below(static_cast<std::uint32_t>(qmax(*whole) - qmin(*whole)) + 1);
-            const auto half_steps = 2 * static_cast<std::int64_t>(qmax(*whole) - qmin(*whole) + 2);
-            std::vector<float> x;
-            for (int k = 0; k < 300; ++k) {  // long enough for a product
-                const double tie = static_cast<double>(2 * (qmin(*whole) - zero) - 1 + static_cast<std::int64_t>(g.word() % static_cast<std::uint32_t>(half_steps)) / 2 * 2) / 2;
-                float v = static_cast<float>(tie * static_cast<double>(scale));
-                for (int i = 0; i < 3; ++i) v = std::nextafter(v, -std::numeric_limits<float>::infinity());
-                for (int i = 0; i < 7; ++i, v = std::nextafter(v, std::numeric_limits<float>::infinity())) x.push_back(v);
-            }
-            mismatches += compare(f, x, along_axis{}, {scale, zero}, {"onnx", semantics::onnx}, "ties of the quotient");
-            compared += x.size();
-        }
-        record_evidence(f.name, "oracle: quotients by ties x scales near coarse ones", isa, compared, mismatches);
+    std::size_t compared = 0, mismatches = 0;
+    for (int trial = 0; trial < 160; ++trial) {
+        const float scale = scale_by_a_coarse_one(g, trial);
+        const std::int64_t zero = any_zero_point(family, trial, g);
+        std::vector<float> x;
+        for (int k = 0; k < 300; ++k) push_around(x, tie_of(family, zero, g), scale);  // long enough for a product
+        mismatches += compare(f, x, along_axis{}, {scale, zero}, {"onnx", semantics::onnx}, "ties of the quotient");
+        compared += x.size();
     }
+    record_evidence(f.name, "oracle: quotients by ties x scales near coarse ones", isa, compared, mismatches);
+}
+
+/// Rows that are divided and rows that are multiplied, side by side; a short last block; with and without streaming.
+template <class Family>
+void test_rows_under_scales(const test_format& f, Family family) {
+    const along_axis axis{2, 37, 21 * 7};
+    generator g{816};
+    for (const std::size_t block : {std::size_t{0}, std::size_t{3}}) {
+        const bool channels = block == 0;
+        const std::size_t rows = channels ? 37 : 2 * 13;
+        std::vector<float> scale, x;
+        std::vector<std::int64_t> zero;
+        for (std::size_t r = 0; r < rows; ++r) {
+            scale.push_back(r == 5 ? 1.0f : scale_by_a_coarse_one(g, static_cast<int>(r * 7 % 160)));
+            zero.push_back(any_zero_point(family, static_cast<int>(r), g));
+        }
+        for (std::size_t o = 0; o < axis.outer; ++o) {
+            for (std::size_t l = 0; l < axis.length; ++l) {
+                const std::size_t s = channels ? l : o * 13 + l / block;
+                for (std::size_t k = 0; k < axis.inner / 7; ++k) push_around(x, tie_of(family, zero[s], g), scale[s]);
+            }
+        }
+        // Blocks have scales of [outer][blocks][inner]: along the last axis the rows are theirs.
+        const along_axis along = channels ? axis : along_axis{2, axis.length * axis.inner, 1};
+        const std::size_t size = block * axis.inner;
+        std::vector<float> expected(x.size()), actual(x.size());
+        for (const std::size_t stream_from : {SIZE_MAX, std::size_t{0}}) {
+            const std::size_t before = streaming_bytes.exchange(stream_from);
+            for (const rounding r : {rounding::half_even, rounding::half_up, rounding::stochastic}) {
+                semantics how = semantics::onnx;
+                how.rounding = r;
+                if (channels) {
+                    reference::fake_quantize(f.format, x, expected, per_channel{scale, zero, along}, how);
+                    fake_quantize(f.format, x, actual, per_channel{scale, zero, along}, how);
+                } else {
+                    reference::fake_quantize(f.format, x, expected, per_block{scale, zero, along, size}, how);
+                    fake_quantize(f.format, x, actual, per_block{scale, zero, along, size}, how);
+                }
+                CHECK(count_mismatches(x, expected, actual, isa + " " + f.name + " rows, block " + std::to_string(block)) == 0);
+            }
+            streaming_bytes = before;
+        }
+    }
+}
+
+template <class Call>
+void for_each_tied_format(const Call& call) {
+    for (const test_format& f : all_formats()) {
+        if (const auto* whole = std::get_if<integer>(&f.format); whole != nullptr && is_tied(*whole)) call(f, *whole);
+        if (const auto* real = std::get_if<floating>(&f.format); real != nullptr && is_tied(*real)) call(f, *real);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("scales whose significand lies by a coarse multiple, and quotients by a tie") {
+    for_each_tied_format([](const test_format& f, auto family) { test_quotients_by_ties(f, family); });
+}
+
+TEST_CASE("rows under scales of their own") {
+    for_each_tied_format([](const test_format& f, auto family) { test_rows_under_scales(f, family); });
 }
 
 TEST_CASE("stochastic rounding with the caller's words, and cut anywhere") {
