@@ -54,8 +54,10 @@ public:
         using V = kernels::vi<Arch>;
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
         if constexpr (kernels::lanes<Arch> == 16) {
-            const __m512i plane = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(static_cast<__mmask16>(low_bits(2 * Width)), in));
-            return V(_mm512_srlv_epi32(_mm512_shuffle_epi8(plane, window.data), within.data)) & low;
+            // What lies behind the codes is not looked at; a load under a mask would be as right, but memory is not fetched ahead of it.
+            const __m128i plane = end - in >= 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(in))
+                                                 : _mm_maskz_loadu_epi8(static_cast<__mmask16>(low_bits(2 * Width)), in);
+            return V(_mm512_srlv_epi32(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(plane), window.data), within.data)) & low;
         }
 #endif
         if constexpr (kernels::lanes<Arch> == 8) {
