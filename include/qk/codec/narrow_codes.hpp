@@ -40,7 +40,7 @@ struct nothing {
 template <class Arch>
 class narrow_reader {
 public:
-    explicit narrow_reader(int width) noexcept {
+    QK_INLINE explicit narrow_reader(int width) noexcept {
         using V = kernels::vi<Arch>;
         const V bit = kernels::iota<Arch>() * V(width), byte = bit >> 3;
         window = byte | (byte + V(1)) << 8 | V(static_cast<std::int32_t>(0x80800000u));  // the two bytes that a code touches, and two zeros
@@ -80,7 +80,7 @@ private:
 template <class Arch>
 class narrow_writer {
 public:
-    explicit narrow_writer(int width) noexcept {
+    QK_INLINE explicit narrow_writer(int width) noexcept {
         second = _mm_set1_epi16(static_cast<short>(1 << (width + 8) | 1));
         third = _mm_set1_epi32(1 << (2 * width + 16) | 1);
         down = _mm_cvtsi32_si128(32 - 4 * width);

@@ -53,7 +53,7 @@ bool block_factors(const nvfloat& f, kernels::vi<Arch> code, float tensor, kerne
 
 /// Which lanes of a vector have the bit of their pair set: from the plane of one-bit shifts.
 template <class Arch>
-kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::size_t vector) noexcept {
+QK_INLINE kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::size_t vector) noexcept {
     using V = kernels::vi<Arch>;
     constexpr std::size_t pairs = kernels::lanes<Arch> / 2;
     const auto bits = std::to_integer<std::int32_t>(shifts[vector * pairs / 8]) >> (vector * pairs % 8);
@@ -61,14 +61,14 @@ kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::size_t vec
     return (V(bits) & own) != V(0);
 }
 
-/// `blocks` blocks in a row from the start of the planes on; complete(first, count) does the values of what is declined. Returns how many
+/// `blocks` blocks of `Size` (0: any) in a row from the start of the planes on; complete(first, count) does the values of what is declined. Returns how many
 /// values were done: whole groups of as many blocks as there are lanes, or none where the format is not for the short form.
-template <class Arch, int Known, class Format, class Values, class Complete>
+template <class Arch, int Known, int Size, class Format, class Values, class Complete>
 std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming,
                                  const Complete& complete) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     constexpr bool with_pairs = std::same_as<Format, microexponent>;
-    const auto size = static_cast<std::size_t>(f.block_size);
+    const auto size = static_cast<std::size_t>(Size != 0 ? Size : f.block_size);
     const int width = element_width(f);
     const bool halves = w == 16 && size == 8;
     if ((size % w != 0 && !halves) || !std::has_single_bit(size) || size > tile || scale_width(f) != 8 || !decodes_quickly<Arch>(0, width)) return 0;
@@ -117,7 +117,7 @@ template <class Arch, known_codes Known, class Format, class Complete>
 std::size_t decode_blocks_quickly(const Format& f, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming, const Complete& complete) noexcept {
     const auto run = [&](const auto& values) {
         return with_width_class<Known.width>(element_width(f), [&]<int Width>() QK_INLINE_CALL {
-            return decode_row_of_blocks<Arch, Width>(f, values, p, y, blocks, tensor, streaming, complete);
+            return decode_row_of_blocks<Arch, Width, Known.blocks.size>(f, values, p, y, blocks, tensor, streaming, complete);
         });
     };
     if constexpr (std::same_as<Format, block_float>) {

@@ -21,7 +21,7 @@ struct floating_values {
     kernels::vf<Arch> step;
     kernels::lookup_table<Arch> table;  ///< of the magnitudes, if small
 
-    explicit floating_values(floating f) noexcept
+    QK_INLINE explicit floating_values(floating f) noexcept
         : usable(f.specials != specials::e8m0 && f != fp32 && bits(f) <= 16 && (min_exponent(f) - f.mantissa_bits >= -126 || f == bf16)), plain_shift(f == bf16),
           small(f.specials == specials::none && f.exponent_bits + f.mantissa_bits <= kernels::lookup_bits<Arch>()),
           has_sign(is_signed(f)), has_special(f.specials == specials::ieee || f.specials == specials::fn), lone_nan(f.specials == specials::fnuz),
