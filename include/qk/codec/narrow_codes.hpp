@@ -80,7 +80,9 @@ private:
 template <class Arch>
 class narrow_writer {
 public:
-    QK_INLINE explicit narrow_writer(int width) noexcept {
+    /// Of a width above 7 there is nothing to write.
+    QK_INLINE explicit narrow_writer(int given) noexcept {
+        const int width = std::min(given, 7);
         second = _mm_set1_epi16(static_cast<short>(1 << (width + 8) | 1));
         third = _mm_set1_epi32(1 << (2 * width + 16) | 1);
         down = _mm_cvtsi32_si128(32 - 4 * width);
