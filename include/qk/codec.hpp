@@ -65,16 +65,17 @@ void encode_family(const Format& f, values_in x, planes out, const codec_paramet
             std::memcpy(out.tensor.data(), &tensor, sizeof tensor);
         }
         constexpr auto known = static_cast<std::size_t>(Known.blocks.size);
-        if constexpr (known != 0 && known <= tile) {
-            encode_blocks<Arch, Known>(f, x, out, a, tensor, how);
-        } else {
-            if (std::min(static_cast<std::size_t>(f.block_size), a.length) <= tile) return encode_blocks<Arch, Known>(f, x, out, a, tensor, how);
-            for (std::size_t o = 0; o < a.outer; ++o) {
-                for (std::size_t l = 0; l < a.length; l += static_cast<std::size_t>(f.block_size)) {
-                    for (std::size_t i = 0; i < a.inner; ++i) encode_long_block<Arch>(f, x, out, a, o, l, i, tensor, how);
+        if constexpr (known == 0 || known > tile) {
+            if (std::min(static_cast<std::size_t>(f.block_size), a.length) > tile) {
+                for (std::size_t o = 0; o < a.outer; ++o) {
+                    for (std::size_t l = 0; l < a.length; l += static_cast<std::size_t>(f.block_size)) {
+                        for (std::size_t i = 0; i < a.inner; ++i) encode_long_block<Arch>(f, x, out, a, o, l, i, tensor, how);
+                    }
                 }
+                return;
             }
         }
+        encode_blocks<Arch, Known>(f, x, out, a, tensor, how);
     }
 }
 

@@ -3,8 +3,6 @@
 // instruction set (QK_TEST_ISA names it).
 #include <doctest/doctest.h>
 
-#include <cmath>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "evidence.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/reference.hpp"
+#include "quotient_ties.hpp"
 #include "test_formats.hpp"
 #include "test_inputs.hpp"
 
@@ -264,39 +263,6 @@ TEST_CASE("scales: one, per channel, per block, extreme ones") {
 
 namespace {
 
-/// A float whose significand is a multiple of 2^zeros, of 6 to 23, or lies by one: where kernels/quick_quotient.hpp divides by a product,
-/// and where it must not.
-float scale_by_a_coarse_one(generator& g, int trial) {
-    const int zeros = 6 + trial % 18, off = trial / 18 * 4 - 17 + static_cast<int>(g.below(4));
-    const auto significand = static_cast<std::uint32_t>((1 << 23) + ((g.word() & 0x7fffff) >> zeros << zeros) + off);
-    return std::ldexp(static_cast<float>(significand), static_cast<int>(g.below(40)) - 43);
-}
-
-/// A point in the middle of two neighbours on the grid of f, and a little beyond its ends.
-double tie_of(integer f, std::int64_t zero, generator& g) {
-    const auto half_steps = 2 * static_cast<std::int64_t>(qmax(f) - qmin(f) + 2);
-    return static_cast<double>(2 * (qmin(f) - zero) - 1 + static_cast<std::int64_t>(g.word() % static_cast<std::uint32_t>(half_steps)) / 2 * 2) / 2;
-}
-double tie_of(floating f, std::int64_t, generator& g) {
-    const int m = f.mantissa_bits, least = min_exponent(f), exponent = least + static_cast<int>(g.below(static_cast<std::uint32_t>(std::ilogb(max_value(f)) - least + 2)));
-    const auto steps = (exponent == least && g.below(2) != 0 ? 0 : std::uint32_t{1} << m) + g.below(std::uint32_t{1} << m);
-    return std::ldexp((2.0 * steps + 1) * (g.below(2) != 0 ? -1 : 1), exponent - m - 1);
-}
-bool is_tied(floating f) { return f.mantissa_bits > 0 && f.mantissa_bits < 20 && f.specials != specials::e8m0; }
-bool is_tied(integer f) { return f.bits <= 16; }
-
-/// The quotient and its neighbours as multiples of the scale.
-void push_around(std::vector<float>& x, double quotient, float scale) {
-    float v = static_cast<float>(quotient * static_cast<double>(scale));
-    for (int i = 0; i < 3; ++i) v = std::nextafter(v, -std::numeric_limits<float>::infinity());
-    for (int i = 0; i < 7; ++i, v = std::nextafter(v, std::numeric_limits<float>::infinity())) x.push_back(v);
-}
-
-std::int64_t any_zero_point(floating, int, generator&) { return 0; }
-std::int64_t any_zero_point(integer f, int trial, generator& g) {
-    return trial % 3 == 0 ? (qmin(f) + qmax(f) + 1) / 2 : qmin(f) + g.below(static_cast<std::uint32_t>(qmax(f) - qmin(f)) + 1);
-}
-
 template <class Family>
 void test_quotients_by_ties(const test_format& f, Family family) {
     generator g{815};
@@ -352,14 +318,6 @@ void test_rows_under_scales(const test_format& f, Family family) {
             }
             streaming_bytes = before;
         }
-    }
-}
-
-template <class Call>
-void for_each_tied_format(const Call& call) {
-    for (const test_format& f : all_formats()) {
-        if (const auto* whole = std::get_if<integer>(&f.format); whole != nullptr && is_tied(*whole)) call(f, *whole);
-        if (const auto* real = std::get_if<floating>(&f.format); real != nullptr && is_tied(*real)) call(f, *real);
     }
 }
 

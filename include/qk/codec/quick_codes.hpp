@@ -89,7 +89,7 @@ struct integer_coder {
 
     integer_coder(integer f, const semantics& how, bool one_scale, float scale, std::int64_t zero) noexcept
         : quick(kernels::rules_of(f, how, one_scale)),
-          offset(static_cast<std::int32_t>(zero) - std::bit_cast<std::int32_t>(kernels::quick_integer<Arch>::middle)),
+          offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(zero) - std::bit_cast<std::uint32_t>(kernels::quick_integer<Arch>::middle))),
           mask(static_cast<std::int32_t>(low_bits(f.bits))),
           set(how.rounding == rounding::half_even && f.bits <= 16 && quick.set(scale, static_cast<float>(qmin(f) - zero), static_cast<float>(qmax(f) - zero))) {}
     bool usable() const noexcept { return set; }

@@ -150,8 +150,8 @@ struct floating_rows {
                 form.position = position + k * n;
                 return use(form.quick, k);
             };
-            quick.shift != 0 ? run.template operator()<false>(rounded_truncation<Arch>(quick, rules, position), at)
-                             : run.template operator()<false>(rounded_floating<Arch>(quick, rules, position), at);
+            quick.shift != 0 ? run.template operator()<false>(rounded_truncation<Arch>(quick, rules), at)
+                             : run.template operator()<false>(rounded_floating<Arch>(quick, rules), at);
         } else if (quick.shift != 0) {
             run_or_stream(quick_truncation<Arch>(quick));
         } else if (scaled && scales.by_product(row)) {
@@ -159,7 +159,7 @@ struct floating_rows {
                 form.reciprocal = scales.reciprocal(row + k);
                 return use(form.quick, k);
             };
-            const floating_by_product<Arch> form(quick, scales.reciprocal(row));
+            const by_product<Arch, quick_floating> form(quick);
             streaming ? run_rows<Arch, true, true>(x, y, n, count, form, product, complete) : run_rows<Arch, true, false>(x, y, n, count, form, product, complete);
         } else {
             run_or_stream(quick);
@@ -208,7 +208,7 @@ struct integer_rows {
                 form.reciprocal = scales.reciprocal(row + k);
                 return served;
             };
-            const integer_by_product<Arch> form(quick, scales.reciprocal(row));
+            const by_product<Arch, quick_integer> form(quick);
             streaming ? run_rows<Arch, false, true>(x, y, n, count, form, product, complete) : run_rows<Arch, false, false>(x, y, n, count, form, product, complete);
         } else {
             streaming ? run.template operator()<true>(quick, use) : run.template operator()<false>(quick, use);

@@ -72,10 +72,10 @@ struct rounded_floating {
     std::int32_t limit;
     int mantissa_bits;
     bool lone_zero;  ///< no -0
-    std::size_t position;
+    std::size_t position = 0;  ///< of the row's first element
 
-    rounded_floating(const quick_floating<Arch>& q, const floating_rules& r, std::size_t at) noexcept
-        : quick(q), rounds(r.how, r.random), limit(q.limit), mantissa_bits(r.mantissa_bits), lone_zero(r.zero_signs == 0), position(at) {}
+    rounded_floating(const quick_floating<Arch>& q, const floating_rules& r) noexcept
+        : quick(q), rounds(r.how, r.random), limit(q.limit), mantissa_bits(r.mantissa_bits), lone_zero(r.zero_signs == 0) {}
 
     template <bool Scaled>
     QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
@@ -101,10 +101,10 @@ struct rounded_truncation {
     quick_rounding<Arch> rounds;
     std::int32_t limit;
     vi<Arch> above, below;  ///< what is added to positive elements, to negative ones
-    std::size_t position;
+    std::size_t position = 0;  ///< of the row's first element
 
-    rounded_truncation(const quick_floating<Arch>& q, const floating_rules& r, std::size_t at) noexcept
-        : quick(q), rounds(r.how, r.random), limit(q.limit), position(at) {
+    rounded_truncation(const quick_floating<Arch>& q, const floating_rules& r) noexcept
+        : quick(q), rounds(r.how, r.random), limit(q.limit) {
         // Added to the bits, this carries from that fraction on.
         const std::int32_t all = 1 << q.shift, half = all / 2;
         const auto from = upward<std::int32_t>::of(r.how, half, half + 1, 1, all);
@@ -136,10 +136,10 @@ struct rounded_integer {
     quick_rounding<Arch> rounds;
     std::int32_t limit;
     vf<Arch> low, high;
-    std::size_t position;
+    std::size_t position = 0;  ///< of the row's first element
 
     rounded_integer(const quick_integer<Arch>& q, const integer_rules& r) noexcept
-        : quick(q), rounds(r.how, r.random), limit(q.limit), low(0.0f), high(0.0f), position(0) {}
+        : quick(q), rounds(r.how, r.random), limit(q.limit), low(0.0f), high(0.0f) {}
 
     QK_INLINE void set(std::int32_t most, float lowest, float highest, std::size_t at) noexcept {
         limit = most;

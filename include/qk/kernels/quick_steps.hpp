@@ -49,6 +49,7 @@ QK_INLINE vf<Arch> to_grid(vf<Arch> x, vi<Arch> least, vf<Arch> magic) noexcept 
 /// i rounds half-even (the other roundings: quick_roundings.hpp).
 template <class Arch>
 struct quick_floating {
+    static constexpr bool tests_quotients = true;  ///< the limit is that of the quotient by the scale
     std::int32_t limit = no_value;
     int shift = 0;  ///< of formats with float32's exponents: bits that go; 0: round by addition
     vi<Arch> least, kept_sign;
@@ -77,10 +78,13 @@ struct quick_floating {
     }
     template <bool Scaled>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
+        if constexpr (Scaled) return of_quotient(x);
+        return on_grid(x);
+    }
+    QK_INLINE vf<Arch> of_quotient(vf<Arch> q) const noexcept { return on_grid(q) * scale; }
+    QK_INLINE vf<Arch> on_grid(vf<Arch> x) const noexcept {
         const vf<Arch> r = clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest);
-        const vf<Arch> y = as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(x) & kept_sign));
-        if constexpr (Scaled) return y * scale;
-        return y;
+        return as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(x) & kept_sign));
     }
 };
 
@@ -114,6 +118,7 @@ struct quick_truncation {
 template <class Arch>
 struct quick_integer {
     static constexpr float middle = 0x1.8p23f;
+    static constexpr bool tests_quotients = false;  ///< the limit is that of the element itself
 
     std::int32_t limit = no_value;
     vf<Arch> scale, reciprocal;
@@ -152,46 +157,30 @@ struct quick_integer {
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
         return value(sum<Multiply>(x));
     }
+    QK_INLINE vf<Arch> of_quotient(vf<Arch> q) const noexcept { return value(clamped(q)); }
     QK_INLINE vf<Arch> value(vi<Arch> sum) const noexcept {
         return (as_float<Arch>(sum) - vf<Arch>(middle)) * scale;  // never -0: half-even gives x - x = +0
     }
 };
 
-/// Without a division: of scales of which has_quick_quotient().
-template <class Arch>
-struct integer_by_product {
+/// The short form `Quick` without a division: of scales of which has_quick_quotient().
+template <class Arch, template <class> class Quick>
+struct by_product {
     std::int32_t limit;
-    quick_integer<Arch> quick;
-    two_part_reciprocal<Arch> reciprocal;
+    Quick<Arch> quick;
+    two_part_reciprocal<Arch> reciprocal{};
 
-    integer_by_product(const quick_integer<Arch>& q, const two_part_reciprocal<Arch>& r) noexcept : limit(q.limit), quick(q), reciprocal(r) {}
+    explicit by_product(const Quick<Arch>& q) noexcept : limit(q.limit), quick(q) {}
 
     template <bool>
     QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
+        if constexpr (Quick<Arch>::tests_quotients) return quick_quotient<Arch>(x, reciprocal);
         return x;
     }
     template <bool>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
-        return quick.value(quick.clamped(quick_quotient<Arch>(x, reciprocal)));
-    }
-};
-
-/// The same of a floating format.
-template <class Arch>
-struct floating_by_product {
-    std::int32_t limit;
-    quick_floating<Arch> quick;
-    two_part_reciprocal<Arch> reciprocal;
-
-    floating_by_product(const quick_floating<Arch>& q, const two_part_reciprocal<Arch>& r) noexcept : limit(q.limit), quick(q), reciprocal(r) {}
-
-    template <bool>
-    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
-        return quick_quotient<Arch>(x, reciprocal);
-    }
-    template <bool>
-    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i) const noexcept {
-        return quick.template finish<true>(x, i);
+        if constexpr (Quick<Arch>::tests_quotients) return quick.of_quotient(x);
+        return quick.of_quotient(quick_quotient<Arch>(x, reciprocal));
     }
 };
 
