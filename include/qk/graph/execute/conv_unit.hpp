@@ -3,45 +3,48 @@
 // Conditions: two spatial axes, float32, constant weights and bias; values in between have no other reader and no quantizer.
 #pragma once
 
-#include <memory>
-#include <mutex>
-#include <shared_mutex>
-#include <vector>
-
 #include "qk/graph/execute/layout.hpp"
 #include "qk/graph/execute/network.hpp"
-#include "qk/graph/execute/onednn.hpp"
+#include "qk/graph/execute/prepared_convolution.hpp"
 
 namespace qk::graph::execute {
 
+#ifdef QK_HAVE_ONEDNN
+
+inline constexpr bool have_conv_units = true;
+
 class conv_unit {
   public:
-    conv_unit(const net_node& conv, bool add, bool relu, tensor weights, tensor bias)
-        : conv_(&conv), add_(add), relu_(relu), weights_(std::move(weights)), bias_(std::move(bias)) {}
+    /// `x` and `w` are the quantizers of the two operands, null where they have none; `weights` are under theirs.
+    conv_unit(const net_node& conv, bool add, bool relu, tensor weights, tensor bias, const quantizer* x, const quantizer* w)
+        : conv_(&conv), add_(add), relu_(relu), convolution_(std::move(weights), std::move(bias), x, w, 0, 4) {}
 
-    /// x and the result are channels last; `residual` (if there is an Add) too, of the result's shape. An empty tensor: not possible
-    /// for these shapes, do the nodes one by one.
-    tensor run(const tensor& x, const tensor& residual, allocator& memory) const;
+    /// The form in which an x of this shape is wanted, or null: as floats.
+    const narrow_form* form_at(const dims& x) const { return convolution_.form_of(prepared(x)); }
+
+    /// x and the result are channels last; `residual` (if there is an Add) too, of the result's shape. `narrow`: the same x in form_at(its
+    /// shape). An empty tensor: not possible for these shapes, do the nodes one by one.
+    tensor run(const tensor& x, const tensor& narrow, const tensor& residual, allocator& memory) const;
 
   private:
+    const prepared_convolution::at_shape& prepared(const dims& x) const;
+
     const net_node* conv_;
     bool add_, relu_;
-    tensor weights_, bias_;
-#ifdef QK_HAVE_ONEDNN
-    struct made {
-        dims x, y;
-        std::optional<dnn_convolution> convolution;
-    };
-    const made& prepared(const dims& x) const;
-    mutable std::shared_mutex mutex_;
-    mutable std::vector<std::unique_ptr<made>> made_;  ///< by input shape
-#endif
+    prepared_convolution convolution_;
 };
 
-#ifdef QK_HAVE_ONEDNN
-inline constexpr bool have_conv_units = true;
 #else
+
 inline constexpr bool have_conv_units = false;
+
+class conv_unit {
+  public:
+    conv_unit(const net_node&, bool, bool, const tensor&, const tensor&, const quantizer*, const quantizer*) {}
+    const narrow_form* form_at(const dims&) const { return nullptr; }
+    tensor run(const tensor&, const tensor&, const tensor&, allocator&) const { return {}; }
+};
+
 #endif
 
 }  // namespace qk::graph::execute

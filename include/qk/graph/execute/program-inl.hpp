@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "qk/graph/execute/dequantized.hpp"
 #include "qk/graph/execute/node_call.hpp"
 #include "qk/graph/execute/program.hpp"
 #include "qk/graph/execute/quantize_value.hpp"
@@ -100,9 +101,17 @@ class program_builder {
             t.in = {s};
             t.out = {program_->slot_count++};
             at->second = t.out;
+            quantizer_of_[t.out[0]] = q;
         }
         return at->second[0];
     }
+
+    /// The quantizer that makes a slot's value; -1 or null: none.
+    int quantizer_number(slot s) const {
+        const auto found = quantizer_of_.find(s);
+        return found == quantizer_of_.end() ? -1 : found->second;
+    }
+    const quantizer* quantizer_of(slot s) const { return quantizer_number(s) < 0 ? nullptr : &cache_.quantizer_at(quantizer_number(s)); }
 
     void add_node(const net_node& n, const precision_plan& plan, program::candidate& c) {
         if (have_conv_units && !cache_.plain_kernels && (add_to_unit(n, plan, c) || add_to_dense(n, plan, c))) return;
@@ -147,6 +156,7 @@ class program_builder {
         program_->layers += t.is_layer;
         t.prepared = prepare(n, in);
         for (const int o : n.outputs) t.out.push_back(o < 0 ? no_slot : program_->slot_count++);
+        if (const auto q = dequantized_by(n, in)) quantizer_of_[t.out[0]] = *q;
         program_->steps.push_back(std::move(t));
         return program_->steps.back().out;
     }
@@ -186,8 +196,11 @@ class program_builder {
             t.out = {program_->slot_count++};
             t.is_layer = true;
             ++program_->layers;
+            constants.push_back(quantizer_number(u.in[0]));
             auto& unit = cache_.units[constants];
-            if (!unit) unit = std::make_shared<conv_unit>(*u.conv, u.add != nullptr, u.relu != nullptr, cache_.constant(u.in[1]), u.in[2] < no_slot ? cache_.constant(u.in[2]) : tensor());
+            if (!unit)
+                unit = std::make_shared<conv_unit>(*u.conv, u.add != nullptr, u.relu != nullptr, cache_.constant(u.in[1]), u.in[2] < no_slot ? cache_.constant(u.in[2]) : tensor(),
+                                                   quantizer_of(u.in[0]), cache_.quantizer_of_constant(u.in[1]));
             t.unit = unit;
             at->second = t.out;
             program_->steps.push_back(std::move(t));
@@ -196,9 +209,11 @@ class program_builder {
     }
 
     void emit_dense(const net_node& n, const net_node* add, const std::vector<slot>& in, bool transposed, int value, program::candidate& c) {
-        std::vector<int> key{-3, cache_.node_number(n), add != nullptr ? cache_.node_number(*add) : -1, in[1], in[2]};
+        std::vector<int> key{-3, cache_.node_number(n), add != nullptr ? cache_.node_number(*add) : -1, in[1], in[2], quantizer_number(in[0])};
         auto& unit = cache_.dense[key];
-        if (!unit) unit = std::make_shared<dense_unit>(cache_.constant(in[1]), transposed, in[2] < no_slot ? cache_.constant(in[2]) : tensor());
+        if (!unit)
+            unit = std::make_shared<dense_unit>(cache_.constant(in[1]), transposed, in[2] < no_slot ? cache_.constant(in[2]) : tensor(), quantizer_of(in[0]),
+                                                cache_.quantizer_of_constant(in[1]));
         key.push_back(in[0]);
         ++c.layers;
         const auto [at, is_new] = known_.try_emplace(key);
@@ -322,7 +337,16 @@ class program_builder {
         std::vector<slot> made;
         for (std::size_t i = 0; i < outputs.size(); ++i)
             made.push_back(n.outputs[i] < 0 || outputs[i].empty() ? no_slot : cache_.add_constant(std::move(outputs[i])));
+        if (const auto q = dequantized_by(n, in)) cache_.set_quantizer_of_constant(made[0], *q);
         return at->second = made;
+    }
+
+    /// The number of the quantizer that a DequantizeLinear node stands for, if it is one.
+    std::optional<int> dequantized_by(const net_node& n, const std::vector<slot>& in) {
+        const auto constant = [&](std::size_t i) { return i < in.size() && in[i] < no_slot ? cache_.constant(in[i]) : tensor(); };
+        if (n.outputs[0] < 0 || (in.size() > 2 && in[2] >= 0)) return std::nullopt;
+        const auto q = quantizer_of_dequantize(n, constant(0), constant(1), constant(2));
+        return q ? std::optional(cache_.intern(*q)) : std::nullopt;
     }
 
     struct reader {
@@ -339,6 +363,7 @@ class program_builder {
     std::unique_ptr<program> program_;
     std::vector<slot> slots_;  ///< of the network's values, under the plan being added
     std::unordered_map<std::vector<int>, std::vector<slot>, slots_hash> known_;
+    std::unordered_map<slot, int> quantizer_of_;  ///< slots that a quantizer made
 };
 
 }  // namespace detail
@@ -371,8 +396,14 @@ QK_GRAPH_INLINE slot cache::quantized_constant(slot s, int quantizer_id) {
     if (is_new) {
         arena memory(budget);
         at->second = add_constant(quantized(quantizer_at(quantizer_id), constant(s), false, memory));
+        quantizer_of_constant_[at->second] = quantizer_id;
     }
     return at->second;
+}
+
+QK_GRAPH_INLINE const quantizer* cache::quantizer_of_constant(slot s) const {
+    const auto found = quantizer_of_constant_.find(s);
+    return found == quantizer_of_constant_.end() ? nullptr : &quantizer_at(found->second);
 }
 
 QK_GRAPH_INLINE std::unique_ptr<program> make_program(const network& net, cache& shared, std::span<const precision_plan* const> plans, bool whole) {

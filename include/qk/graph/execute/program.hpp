@@ -45,6 +45,8 @@ class cache {
     int intern(const quantizer& q);
     const quantizer& quantizer_at(int id) const { return quantizers_[static_cast<std::size_t>(id)]; }
     slot quantized_constant(slot s, int quantizer_id);
+    const quantizer* quantizer_of_constant(slot s) const;  ///< under which it lies, or null
+    void set_quantizer_of_constant(slot s, int quantizer_id) { quantizer_of_constant_[s] = quantizer_id; }
     std::size_t bytes() const { return bytes_; }
 
     std::unordered_map<std::vector<int>, std::vector<slot>, slots_hash> folded;                   ///< outputs of nodes of constants
@@ -66,6 +68,7 @@ class cache {
     std::unordered_multimap<std::size_t, int> quantizer_ids_;
     std::unordered_map<const net_value*, slot> value_slots_;
     std::map<std::pair<slot, int>, slot> quantized_;
+    std::unordered_map<slot, int> quantizer_of_constant_;
     std::unordered_map<const net_node*, int> node_numbers_;
     std::size_t bytes_ = 0;
 };

@@ -42,6 +42,8 @@ class program_run {
     struct held {
         run_value main;
         tensor other;
+        tensor narrow;  ///< in the form that its quantizer allows, once somebody asked
+        bool narrow_last = false;  ///< channels last
     };
 
     void count_step() {
@@ -63,6 +65,13 @@ class program_run {
         return h.other;
     }
     const tensor& plain(slot s) { return in_layout(s, false); }
+    /// What a unit multiplies in place of floats: `form` is the same for every reader of a slot.
+    tensor in_form(slot s, bool last, const narrow_form* form) {
+        if (form == nullptr) return {};
+        held& h = slots_[static_cast<std::size_t>(s)];
+        if (h.narrow.empty() || h.narrow_last != last) h.narrow = narrowed(*form, in_layout(s, last).as<float>(), memory_), h.narrow_last = last;
+        return h.narrow;
+    }
     /// A constant of the same shape, too.
     tensor last(slot s) { return s < no_slot ? converted(raw(s), true, memory_) : in_layout(s, true); }
 
@@ -90,7 +99,7 @@ class program_run {
         if (x.rank() == 4 && x.type() == data_type::float32 && x.size() != 0) {
             const bool residual_fits = t.add == nullptr || (raw(t.in[3]).rank() == 4 && raw(t.in[3]).type() == data_type::float32);
             if (residual_fits) {
-                tensor y = t.unit->run(in_layout(t.in[0], true), t.add == nullptr ? tensor() : in_layout(t.in[3], true), memory_);
+                tensor y = t.unit->run(in_layout(t.in[0], true), in_form(t.in[0], true, t.unit->form_at(x.shape())), t.add == nullptr ? tensor() : in_layout(t.in[3], true), memory_);
                 if (!y.empty()) return put(t.out[0], std::move(y), true);
             }
         }
@@ -109,9 +118,10 @@ class program_run {
     }
 
     void run_dense(const step& t) {
-        tensor y = t.dense->run(plain(t.in[0]), memory_);
+        const tensor& x = plain(t.in[0]);
+        tensor y = t.dense->run(x, in_form(t.in[0], false, t.dense->form_for(x)), memory_);
         if (y.empty()) {
-            std::vector<tensor> in{plain(t.in[0]), raw(t.in[1])}, out(1);
+            std::vector<tensor> in{x, raw(t.in[1])}, out(1);
             if (t.add == nullptr && t.node->inputs.size() > 2) in.push_back(raw(t.in[2]));
             call_node(*t.node, nullptr, in, out, memory_, no_subgraphs());
             if (t.add != nullptr) {

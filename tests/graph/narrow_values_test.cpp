@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Narrow forms hold every value that their format gives, and convolutions and products of them are those of floats.
+#include <doctest/doctest.h>
+#include <onnx/onnx_pb.h>
+
+#include <cmath>
+#include <iostream>
+#include <random>
+#include <utility>
+
+#include "build_model.hpp"
+#include "qk/fake_quantize.hpp"
+#include "qk/formats/parse.hpp"
+#include "qk/graph/evaluate.hpp"
+#include "qk/graph/execute/arena.hpp"
+#include "qk/graph/execute/prepared_convolution.hpp"
+#include "qk/graph/execute/quantize_value.hpp"
+
+using namespace qk::graph;
+using execute::narrow_form;
+
+namespace {
+
+quantizer under(const char* format, float scale = 0, std::int64_t zero_point = 0) {
+    quantizer q;
+    q.format = *qk::parse_format(format);
+    q.axis = 1;
+    if (scale != 0) q.scale = {scale};
+    if (zero_point != 0) q.zero_point = {zero_point};
+    return q;
+}
+
+tensor random_tensor(dims shape, unsigned seed, float spread) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0, spread);
+    tensor t(data_type::float32, std::move(shape));
+    for (float& v : t.as<float>()) v = normal(random);
+    return t;
+}
+
+float value_of(const narrow_form& form, const tensor& planes, std::size_t i) {
+    const std::size_t n = planes.size() / static_cast<std::size_t>(form.planes);
+    if (!form.whole) return std::bit_cast<float>(std::uint32_t{planes.as<brain>()[i].bits} << 16);
+    const int upper = form.is_signed ? planes.as<std::int8_t>()[i] : planes.as<std::uint8_t>()[i];
+    return static_cast<float>(form.planes == 1 ? upper : upper * 256 + planes.as<std::uint8_t>()[n + i]) * form.scale;
+}
+
+}  // namespace
+
+TEST_CASE("which formats have a narrow form") {
+    const auto form = [](const quantizer& q) { return execute::narrow_form_of(q); };
+    const auto whole = [](bool is_signed, int planes, float scale) { return narrow_form{true, is_signed, planes, scale}; };
+    CHECK(form(under("int8", 0.1f)) == whole(true, 1, 0.1f));
+    CHECK(form(under("uint8", 0.1f)) == whole(false, 1, 0.1f));
+    CHECK(form(under("int8", 0.1f, -128)) == whole(false, 1, 0.1f));
+    CHECK(form(under("uint8", 0.1f, 128)) == whole(true, 1, 0.1f));
+    CHECK(form(under("int4", 0.1f, 3)) == whole(true, 1, 0.1f));
+    CHECK(form(under("int8", 0.1f, -20)) == whole(true, 2, 0.1f));  // -108 to 147
+    CHECK(form(under("int16", 0.1f)) == whole(true, 2, 0.1f));
+    CHECK(form(under("int16", 0.1f, -32768)) == whole(false, 2, 0.1f));
+    CHECK(form(under("uint16", 0.1f)) == whole(false, 2, 0.1f));
+    for (const char* format : {"bf16", "bfp16", "mx9", "mx6", "mx4", "mxint8", "mxfp8_e4m3", "mxfp4", "float:exponent=8,mantissa=7"}) CHECK(form(under(format)) == narrow_form{});
+    CHECK(form(under("fp8_e4m3fn", 0.25f)) == narrow_form{});
+    // Neither bytes nor bfloat16.
+    for (const quantizer& q : {under("int16", 0.1f, 5), under("int32", 0.1f), under("int8"), under("fp16"), under("fp8_e4m3fn", 0.3f), under("nvfp4"), under("block:size=8,mantissa=9"),
+                               under("int8", 1e-42f), under("int8", 1e35f)})
+        CHECK(!form(q));
+    quantizer channels = under("int8", 0.1f), dynamic = under("int8", 0.1f);
+    channels.scale.push_back(0.2f);
+    dynamic.dynamic = true;
+    CHECK(!form(channels));
+    CHECK(!form(dynamic));
+}
+
+TEST_CASE("a narrow form holds every value") {
+    execute::arena memory(std::make_shared<memory_budget>(std::size_t{1} << 30));
+    for (const float scale : {0.1f, 3.7e-5f, 1.0f, 1.9e-30f, 7.7e20f})
+        for (const quantizer& q : {under("int8", scale), under("uint8", scale, 128), under("int8", scale, -20), under("int4", scale), under("int16", scale), under("int16", scale, -32768),
+                                   under("uint16", scale), under("bf16"), under("bfp16"), under("mx9"), under("mx4"), under("mxint8"), under("mxfp8_e5m2"), under("fp8_e4m3fn", 0.25f)}) {
+            const auto form = execute::narrow_form_of(q);
+            REQUIRE(form);
+            // Every code of 16 bits, and beyond the ends.
+            tensor x(data_type::float32, {70000}), y(data_type::float32, {70000});
+            for (std::size_t i = 0; i < x.size(); ++i) x.as<float>()[i] = (static_cast<float>(i) - 35000) * (q.scale.empty() ? scale / 64 : scale);
+            execute::quantize_value(q, x.shape(), false, x.as<float>(), y.as<float>());
+            const tensor planes = execute::narrowed(*form, y.as<float>(), memory);
+            std::size_t different = 0;
+            for (std::size_t i = 0; i < y.size(); ++i) different += value_of(*form, planes, i) != y.as<float>()[i];
+            CHECK(different == 0);
+        }
+}
+
+#ifdef QK_HAVE_ONEDNN
+
+TEST_CASE("weights: bytes with a scale for each channel, or bfloat16; what does not fit stays as it is") {
+    const tensor w = random_tensor({6, 4, 3, 3}, 1, 0.5f);
+    const narrow_form bytes{true, true, 1, 0.5f};
+    const auto rounded = [&](const quantizer& q) {
+        tensor y(data_type::float32, w.shape());
+        execute::quantize_value(q, w.shape(), false, w.as<float>(), y.as<float>());
+        return y;
+    };
+    quantizer q = under("int8");
+    q.axis = 0;
+    q.scale = {0.01f, 0.02f, 0.013f, 0.1f, 0.007f, 0.03f};
+    const auto made = execute::narrow_weights_of(bytes, rounded(q), &q, 0, 4);
+    REQUIRE(made);
+    const tensor y = rounded(q);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        CHECK(static_cast<float>(made->values.as<std::int8_t>()[i]) * q.scale[i / 36] == y.as<float>()[i]);
+        CHECK(made->scale[i / 36] == q.scale[i / 36] * 0.5f);
+    }
+    CHECK(!execute::narrow_weights_of(bytes, y, &q, 1, 4));        // the channels are not those of the axis
+    CHECK(!execute::narrow_weights_of(bytes, w, nullptr, 0, 4));   // floats
+    CHECK(!execute::narrow_weights_of(narrow_form{}, w, nullptr, 0, 4));
+    const quantizer wide = under("int16", 0.0001f), tiny = under("int8", 1e-38f), bfp = under("bfp16");
+    CHECK(!execute::narrow_weights_of(bytes, rounded(wide), &wide, 0, 4));
+    CHECK(!execute::narrow_weights_of(bytes, rounded(tiny), &tiny, 0, 4));  // the scale of the products is too small
+    CHECK(!execute::narrow_weights_of(bytes, rounded(bfp), &bfp, 0, 4));
+    CHECK(execute::narrow_weights_of(narrow_form{}, rounded(bfp), &bfp, 0, 4));
+}
+
+TEST_CASE("a convolution of narrow operands is that of floats") {
+    struct kind {
+        std::int64_t in, out, group, kernel, stride, dilation, pad, size;
+        bool add, relu, bias;
+    };
+    const kind kinds[] = {{16, 16, 1, 3, 1, 1, 1, 20, true, true, true}, {16, 32, 1, 3, 2, 1, 1, 21, false, true, true}, {64, 64, 1, 3, 1, 1, 1, 8, true, false, true},
+                          {3, 16, 1, 3, 1, 1, 1, 24, false, false, true}, {24, 40, 1, 1, 1, 1, 0, 13, true, true, false}, {32, 32, 32, 3, 1, 1, 1, 16, false, true, true},
+                          {16, 24, 2, 3, 1, 2, 2, 17, true, true, true}, {7, 5, 1, 5, 1, 1, 2, 30, false, false, true}};
+    const std::pair<quantizer, quantizer> formats[] = {
+        {under("int8", 0.03f), under("int8", 0.01f)}, {under("int8", 0.03f, -20), under("int8", 0.01f)}, {under("uint8", 0.03f, 128), under("int4", 0.1f)},
+        {under("int16", 0.0003f), under("int8", 0.01f)}, {under("uint16", 0.0003f), under("int4", 0.1f)}, {under("bf16"), under("bfp16")}, {under("mxfp8_e4m3"), under("mxfp4")}};
+    int narrow = 0, all = 0;
+    for (const kind& k : kinds)
+        for (const auto& [x_format, w_format] : formats) {
+            qk_test::builder b;
+            const dims w_shape{k.out, k.in / k.group, k.kernel, k.kernel};
+            const tensor w = random_tensor(w_shape, 3, 0.3f), bias = random_tensor({k.out}, 4, 1);
+            const std::int64_t side = (k.size + 2 * k.pad - k.dilation * (k.kernel - 1) - 1) / k.stride + 1;
+            b.input("x", {1, k.in, k.size, k.size}).output("y", {1, k.out, side, side});
+            if (k.add) b.input("r", {1, k.out, side, side});
+            b.constant("w", w_shape, {w.as<float>().begin(), w.as<float>().end()}).constant("b", {k.out}, {bias.as<float>().begin(), bias.as<float>().end()});
+            auto& conv = b.node("Conv", k.bias ? std::vector<std::string>{"x", "w", "b"} : std::vector<std::string>{"x", "w"}, {k.add || k.relu ? "c" : "y"}, "conv");
+            qk_test::set(conv, "pads", std::vector<std::int64_t>(4, k.pad));
+            qk_test::set(conv, "strides", std::vector<std::int64_t>(2, k.stride));
+            qk_test::set(conv, "dilations", std::vector<std::int64_t>(2, k.dilation));
+            qk_test::set(conv, "group", k.group);
+            if (k.add) b.node("Add", {"c", "r"}, {k.relu ? "a" : "y"}, "add");
+            if (k.relu) b.node("Relu", {k.add ? "a" : "c"}, {"y"}, "relu");
+            precision_plan plan;
+            plan.edges[{"x", "conv", 0}] = x_format;
+            plan.edges[{"w", "conv", 1}] = w_format;
+            named_tensors inputs{{"x", random_tensor({1, k.in, k.size, k.size}, 5, 1)}};
+            if (k.add) inputs["r"] = random_tensor({1, k.out, side, side}, 6, 1);
+            const model m = b.model();
+            const tensor quick = evaluator(m, {.threads = 1}).run(inputs, plan).outputs.at("y");
+            const tensor plain = evaluator(m, {.threads = 1, .plain_kernels = true}).run(inputs, plan).outputs.at("y");
+            REQUIRE(quick.shape() == plain.shape());
+            float largest = 0, difference = 0;
+            for (std::size_t i = 0; i < quick.size(); ++i) {
+                largest = std::max(largest, std::abs(plain.as<float>()[i]));
+                difference = std::max(difference, std::abs(plain.as<float>()[i] - quick.as<float>()[i]));
+            }
+            CAPTURE(k.in);
+            CAPTURE(k.out);
+            CAPTURE(k.group);
+            CAPTURE(k.kernel);
+            CHECK(largest > 0.1f);
+            CHECK(difference <= 2e-6f * largest);
+
+            // Was it the narrow form? Only told: a processor without instructions for bytes takes floats.
+            ++all;
+            tensor rounded(data_type::float32, w_shape);
+            execute::quantize_value(w_format, w_shape, false, w.as<float>(), rounded.as<float>());
+            execute::prepared_convolution used(rounded, bias, &x_format, &w_format, 0, 4);
+            const auto& at = used.at({1}, [&] {
+                execute::prepared_convolution::request r;
+                r.shape.x = {1, k.in, k.size, k.size}, r.shape.weights = w_shape, r.shape.y = {1, k.out, side, side}, r.shape.bias = k.bias, r.shape.grouped = k.group > 1;
+                if (r.shape.grouped) r.shape.weights[0] /= k.group, r.shape.weights.insert(r.shape.weights.begin(), k.group);
+                r.shape.stride = {k.stride, k.stride}, r.shape.dilation = {k.dilation - 1, k.dilation - 1}, r.shape.pad_begin = r.shape.pad_end = {k.pad, k.pad};
+                return r;
+            });
+            narrow += at.narrow;
+        }
+    std::cout << narrow << " of " << all << " convolutions were of bytes or bfloat16 on this processor\n";
+}
+
+#endif
