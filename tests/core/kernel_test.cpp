@@ -3,6 +3,7 @@
 // instruction set (QK_TEST_ISA names it).
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -325,6 +326,37 @@ void test_rows_under_scales(const test_format& f, Family family) {
 
 TEST_CASE("scales whose significand lies by a coarse multiple, and quotients by a tie") {
     for_each_tied_format([](const test_format& f, auto family) { test_quotients_by_ties(f, family); });
+}
+
+TEST_CASE("blocks whose scale lies by a coarse multiple, and quotients by a tie") {
+    for (const test_format& f : all_formats()) {
+        const auto* nv = std::get_if<nvfloat>(&f.format);
+        if (nv == nullptr || !is_tied(nv->element)) continue;
+        generator g{817};
+        std::size_t compared = 0, mismatches = 0;
+        const auto size = static_cast<std::size_t>(nv->block_size);
+        constexpr std::size_t blocks = 130;
+        for (int trial = 0; trial < 160; ++trial) {
+            const float tensor = scale_by_a_coarse_one(g, trial);
+            std::vector<float> rows, columns(blocks * size), around;
+            for (std::size_t b = 0; b < blocks; ++b) {
+                // Led by an element that makes the block's scale (8 + k) / 8, of which three mantissa bits hold every one.
+                const float scale = (8.0f + static_cast<float>(g.below(8))) / 8.0f * tensor, largest = static_cast<float>(max_value(nv->element)) * scale;
+                around.clear();
+                for (std::size_t i = 0; i < size; ++i) {
+                    if (around.empty()) push_around(around, tie_of(nv->element, 0, g), scale);
+                    const float v = i == 0 ? largest : std::min(std::max(around.back(), -largest), largest);
+                    around.pop_back();
+                    rows.push_back(v);
+                    columns[i * blocks + b] = v;
+                }
+            }
+            mismatches += compare(f, rows, along_axis{}, {tensor, 0}, {"ocp", semantics::ocp}, "ties of the quotient");
+            mismatches += compare(f, columns, along_axis{1, size, blocks}, {tensor, 0}, {"ocp", semantics::ocp}, "ties of the quotient");
+            compared += 2 * rows.size();
+        }
+        record_evidence(f.name, "oracle: quotients by ties x scales near coarse ones", isa, compared, mismatches);
+    }
 }
 
 TEST_CASE("rows under scales of their own") {

@@ -64,9 +64,7 @@ struct codes_of_blocks {
         using V = kernels::vi<Arch>;
         V code;
         if constexpr (std::same_as<Format, nvfloat>) {
-            const kernels::vf<Arch> q = kernels::clamp_magnitude<Arch>(kernels::quotient<Arch>(x, b.base), form.largest);
-            const V sign = kernels::as_int<Arch>(x) & kernels::as_int<Arch>(b.limit);  // none in a block of zeros
-            code = elements(kernels::as_float<Arch>((kernels::as_int<Arch>(q) & V(kernels::magnitude_bits)) | sign), form.least, form.magic);
+            code = elements(kernels::clamp_magnitude<Arch>(form.ratio_of(x, b), form.largest), form.least, form.magic);
         } else if constexpr (Grid) {
             code = elements(x, kernels::as_int<Arch>(b.base), form.magic);
         } else {

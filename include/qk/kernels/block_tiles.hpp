@@ -52,6 +52,7 @@ struct values_of_blocks {
     /// Element x at position i, with what its block shares.
     template <bool Grid, class Form>
     QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) const noexcept {
+        if constexpr (!Streaming) own_ahead<Arch, 1>(y + i);
         const vf<Arch> r = form.template apply<Grid>(x, b);
         Streaming ? stream<Arch>(y + i, r) : store<Arch>(y + i, r);
     }
@@ -77,9 +78,10 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, const Form& form
     // With a vector a block, the exponents of its pairs are found once, for its maximum and for its elements.
     constexpr bool pairs = Sub == 2 && Vectors == 1 && w == 16;
     alignas(64) std::int32_t of_pairs[pairs ? 4 : 1][pairs ? tile : 1];
-    alignas(64) float base[2][w], limit[2][w];  // of two tiles, each written while the other is read
-    quick_shared<Arch> here, after, later;      // the same in registers, of this tile and the two behind it
-    V amax(0), next_amax(0), last_amax(0);
+    alignas(64) float base[2][w], limit[2][w], low[2][Form::has_low ? w : 1];  // of two tiles, each written while the other is read
+    quick_shared<Arch> here;                    // the same in registers
+    V amax(0), next_amax(0);                    // of this tile, and the one behind it
+    vf<Arch> next_ratio(0.0f);
     const auto survey = [&](const float* p, [[maybe_unused]] std::size_t number) __attribute__((always_inline)) {
         V m[count];
 #pragma GCC unroll 16
@@ -93,46 +95,45 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, const Form& form
             }
         }
         if constexpr (Vectors == 0)
-            last_amax = maxima_of_halves<Arch>(m);
+            next_amax = maxima_of_halves<Arch>(m);
         else
-            last_amax = maxima<Arch, pairs>(m);
-        return q.template share<Sub>(last_amax, later);
+            next_amax = maxima<Arch, pairs>(m);
+        next_ratio = q.ratio(next_amax);
     };
-    const auto keep = [&](std::size_t at) __attribute__((always_inline)) {
-        after = later;
-        next_amax = last_amax;
+    const auto share = [&](std::size_t at) __attribute__((always_inline)) {
+        amax = next_amax;
+        const bool served = q.template share<Sub>(amax, next_ratio, here);
         if constexpr (Vectors != 0) {
-            store<Arch>(base[at], after.base);
-            if constexpr (Sub == 0) store<Arch>(limit[at], after.limit);
+            store<Arch>(base[at], here.base);
+            if constexpr (Sub == 0) store<Arch>(limit[at], here.limit);
+            if constexpr (Form::has_low) store<Arch>(low[at], here.low);
         }
+        return served;
     };
-    bool served = survey(x, 0);
-    keep(0);
-    bool next_served = survey(tiles > 1 ? x + tile : x, 1);
+    survey(x, 0);
+    bool served = share(0);
+    survey(tiles > 1 ? x + tile : x, 1);
     for (std::size_t t = 0; t < tiles; ++t, x += tile) {
         const std::size_t at = t % 2;
-        here = after;
-        amax = next_amax;
-        keep(1 - at);
-        const bool last_served = survey(tiles - t > 2 ? x + 2 * tile : x, t + 2);
-        if (__builtin_expect(!served, 0)) {
+        const quick_shared<Arch> mine = here;
+        const V my_amax = amax;
+        const bool serves = served;
+        served = share(1 - at);
+        survey(tiles - t > 2 ? x + 2 * tile : x, t + 2);
+        if (__builtin_expect(!serves, 0)) {
             complete(t * w, w);
-            served = next_served;
-            next_served = last_served;
             continue;
         }
-        served = next_served;
-        next_served = last_served;
 #if defined(__GNUC__)
         // Broadcast from memory, which costs a load; out of a register it would be two shuffles.
-        asm volatile("" : : "r"(base), "r"(limit) : "memory");
+        asm volatile("" : : "r"(base), "r"(limit), "r"(low) : "memory");
 #endif
         const auto round = [&](std::size_t b) __attribute__((always_inline)) {
             quick_shared<Arch> shared;
             if constexpr (Vectors == 0)
-                shared = {spread_halves<Arch>(here.base, b), spread_halves<Arch>(here.limit, b)};
+                shared = {spread_halves<Arch>(mine.base, b), spread_halves<Arch>(mine.limit, b), Form::has_low ? spread_halves<Arch>(mine.low, b) : mine.low};
             else
-                shared = {vf<Arch>(base[at][b]), vf<Arch>(limit[at][b])};
+                shared = {vf<Arch>(base[at][b]), vf<Arch>(limit[at][b]), vf<Arch>(low[at][Form::has_low ? b : 0])};
 #pragma GCC unroll 2
             for (std::size_t k = 0; k < each; ++k) {
                 const std::size_t i = (b * each + k) * w;
@@ -155,7 +156,7 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, const Form& form
 #pragma GCC unroll 1
             for (std::size_t b = 0; b < count; ++b) round(b);
         }
-        to.finish(t * w, Vectors == 0 ? in_block_order<Arch>(amax) : amax, q);
+        to.finish(t * w, Vectors == 0 ? in_block_order<Arch>(my_amax) : my_amax, q);
     }
     return tiles * w;
 }

@@ -30,6 +30,7 @@ QK_INLINE std::size_t run_tiles(const float* x, float* y, std::size_t n, const F
     const V limit(form.limit), magnitude(magnitude_bits);
     const std::size_t whole = n - n % tile;
     for (std::size_t i = 0; i < whole; i += tile) {
+        if constexpr (!Streaming) own_ahead<Arch, 4>(y + i);
         const vf<Arch> a = form.template prepare<Choice>(load<Arch>(x + i)), b = form.template prepare<Choice>(load<Arch>(x + i + w));
         const vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w)), d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w));
         const V most = xsimd::max(xsimd::max(as_int<Arch>(a) & magnitude, as_int<Arch>(b) & magnitude),

@@ -45,9 +45,9 @@ std::size_t run_columns(const block_group& all, std::size_t from, const Form& fo
     };
     const auto share = [&](V amax, quick_shared<Arch>& b) QK_INLINE_CALL {
         if constexpr (requires { q.held(b, amax); }) {
-            if (q.sub_block_size > 0) return q.template share<1>(amax, b);
+            if (q.sub_block_size > 0) return q.template share<1>(amax, q.ratio(amax), b);
         }
-        return q.template share<0>(amax, b);
+        return q.template share<0>(amax, q.ratio(amax), b);
     };
     // What is asked for ahead of its use, from memory: the same columns of the next blocks, if these are not far away.
     const std::size_t beyond = stride * length <= 16384 ? stride * length : 2 * Width * w;
@@ -129,7 +129,7 @@ void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noe
     if (!form.usable() && axis.inner == 1 && axis.length % size == 0) {
         const std::size_t blocks = axis.outer * axis.length / size;
         if constexpr (std::same_as<Step, nvfloat_step<Arch>>) {
-            const quick_nvfloat<Arch> any(step, true);
+            const quick_nvfloat<Arch, false> any(step, true);
             const rounded_values_of_nvfloat<Arch> out{y, step.element.mantissa_bits, {step.rules.how, step.rules.random}};
             if (any.usable()) return run_row_of_rounded<Arch, Known>(x, y, blocks, size, step, any, out);
         } else {

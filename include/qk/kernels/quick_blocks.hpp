@@ -8,16 +8,18 @@
 
 namespace qk::kernels {
 
-/// What a block of elements shares in the short form; of nvfloat `base` is the scale, and `limit` the bits of the sign that elements keep.
+/// What a block of elements shares in the short form.
 template <class Arch>
 struct quick_shared {
-    vf<Arch> base;   ///< M, or the least c
-    vf<Arch> limit;  ///< largest magnitude
+    vf<Arch> base;   ///< M, or the least c; of nvfloat the scale
+    vf<Arch> limit;  ///< largest magnitude; of nvfloat the larger part of 1 / scale, or the bits of the sign that elements keep
+    vf<Arch> low{};  ///< of nvfloat the smaller part of 1 / scale
 };
 
 /// Formats whose blocks are described by amax alone. lowest and highest bound the amax that the short form serves (0 is served too).
 template <class Arch>
 struct quick_block {
+    static constexpr bool has_low = false;
     std::int32_t lowest = 0, highest = no_value;
     bool grid = false;        ///< small floats: each element has its own step
     int sub_block_size = 0;   ///< 0: none
@@ -70,10 +72,12 @@ struct quick_block {
         if (lowest > highest) highest = no_value;
     }
 
+    /// What takes long of share(), to be begun early: nothing.
+    QK_INLINE vf<Arch> ratio(vi<Arch>) const noexcept { return vf<Arch>(0.0f); }
     /// From the largest magnitude of each block. With sub-blocks `base` holds the exponent that those are held to. False: the
     /// complete form is wanted, because some block lies outside what this one serves.
     template <std::size_t Sub>
-    QK_INLINE bool share(vi<Arch> amax, quick_shared<Arch>& b) const noexcept {
+    QK_INLINE bool share(vi<Arch> amax, vf<Arch>, quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
         const V offset = (amax - V(lowest)) ^ V(sign_bit), room((highest - lowest) ^ sign_bit);  // compared as unsigned
         if (__builtin_expect(xsimd::any(offset > room), 0)) {
@@ -108,19 +112,23 @@ private:
     }
 };
 
-/// NVFP4 and its like: the quotient by the block's scale is a float32 division, then the grid of the element.
-template <class Arch>
+/// NVFP4 and its like: the quotient by the block's scale, then the grid of the element. `Product`: the quotient is one (quick_quotient.hpp),
+/// which serves half-even alone.
+template <class Arch, bool Product = has_fused<Arch>()>
 struct quick_nvfloat {
     static constexpr bool grid = true;
     static constexpr int sub_block_size = 0;
+    static constexpr bool has_low = Product;
     bool plain;
+    int tie_bits;
     vi<Arch> least, scale_least;
     vf<Arch> magic, largest, scale_magic, scale_largest, element_max, tensor_scale;
 
     /// `any_rounding`: for rounded_values_of_nvfloat, which has every rounding.
-    explicit quick_nvfloat(const nvfloat_step<Arch>& s, bool any_rounding = false) noexcept : element_max(s.element_max), tensor_scale(s.tensor_scale) {
-        plain = (any_rounding || s.rules.how == rounding::half_even) && s.rules.flush_below == 0 && s.rules.least_input == 0 && s.rules.zero == zero_sign::kept &&
-                of(s.element, least, magic, largest) && of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
+    explicit quick_nvfloat(const nvfloat_step<Arch>& s, bool any_rounding = false) noexcept
+        : tie_bits(s.element.mantissa_bits + 2), element_max(s.element_max), tensor_scale(s.tensor_scale) {
+        plain = (any_rounding || s.rules.how == rounding::half_even) && (!Product || (tie_bits <= 20 && s.element.least_step > step_bias - 90)) && s.rules.flush_below == 0 && s.rules.least_input == 0 &&
+                s.rules.zero == zero_sign::kept && of(s.element, least, magic, largest) && of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
     }
     bool usable() const noexcept { return plain; }
 
@@ -129,22 +137,36 @@ struct quick_nvfloat {
         return xsimd::min(quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), element_max), tensor_scale), scale_largest);
     }
 
-    /// Scales from 2^-100 to 2^100 make every quotient and product that matters a normal number. A block of zeros is fine, and +0.
+    /// Scales from 2^-100 to 2^100 make every quotient and product that matters a normal number (has_quick_quotient() asks for more). A block
+    /// of zeros is fine, and +0.
     template <std::size_t>
-    QK_INLINE bool share(vi<Arch> amax, quick_shared<Arch>& b) const noexcept {
+    QK_INLINE bool share(vi<Arch> amax, vf<Arch> ratio_of_amax, quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
-        const V d = as_int<Arch>(to_grid<Arch>(ratio(amax), scale_least, scale_magic) * tensor_scale);
+        const V d = as_int<Arch>(to_grid<Arch>(ratio_of_amax, scale_least, scale_magic) * tensor_scale);
         const mask<Arch> empty = amax == V(0);
-        const mask<Arch> wide = (d < V(27 << 23)) | (d > V(227 << 23)) | (amax >= V(infinity_bits));
+        mask<Arch> wide = (d < V(27 << 23)) | (d > V(227 << 23)) | (amax >= V(infinity_bits));
+        if constexpr (Product) wide = wide | ~has_quick_quotient<Arch>(d, tie_bits);
         if (__builtin_expect(xsimd::any(wide & ~empty), 0)) return false;
-        b = {as_float<Arch>(xsimd::select(empty, V(0x3f800000), d)), as_float<Arch>(xsimd::select(empty, V(0), V(sign_bit)))};
+        b.base = as_float<Arch>(xsimd::select(empty, V(0x3f800000), d));
+        if constexpr (Product) {
+            const two_part_reciprocal<Arch> r = reciprocal_of<Arch>(b.base);
+            b.limit = r.high;
+            b.low = as_float<Arch>(xsimd::select(empty, as_int<Arch>(vf<Arch>(-1.0f)), as_int<Arch>(r.low)));  // -0 * -1 + -0 is +0, and so is +0 * -1 + +0
+        } else {
+            b.limit = as_float<Arch>(xsimd::select(empty, V(0), V(sign_bit)));
+        }
         return true;
+    }
+    /// x over its block's scale; +0 in a block of zeros. Of a product the ties are right, not every bit.
+    QK_INLINE vf<Arch> ratio_of(vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
+        if constexpr (Product) return quick_quotient<Arch>(x, {b.limit, b.low});
+        return as_float<Arch>((as_int<Arch>(quotient<Arch>(x, b.base)) & vi<Arch>(magnitude_bits)) | (as_int<Arch>(x) & as_int<Arch>(b.limit)));
     }
     template <bool>
     QK_INLINE vf<Arch> apply(vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
-        const vf<Arch> q = clamp_magnitude<Arch>(quotient<Arch>(x, b.base), largest);
+        const vf<Arch> q = clamp_magnitude<Arch>(ratio_of(x, b), largest);
         const vf<Arch> y = to_grid<Arch>(q, least, magic) * b.base;
-        return as_float<Arch>(as_int<Arch>(y) | (as_int<Arch>(x) & as_int<Arch>(b.limit)));
+        return as_float<Arch>(as_int<Arch>(y) | (as_int<Arch>(q) & vi<Arch>(sign_bit)));
     }
 
 private:

@@ -220,7 +220,7 @@ struct rounded_values_of_nvfloat {
     quick_rounding<Arch> rounds;
 
     template <bool>
-    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const quick_nvfloat<Arch>& form) const noexcept {
+    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const quick_nvfloat<Arch, false>& form) const noexcept {
         using V = vi<Arch>;
         const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(x, b.base), form.largest)), u = as_int<Arch>(x), m(mantissa_bits << 23);
         const V c = xsimd::max(q & V(exponent_mask), form.least);

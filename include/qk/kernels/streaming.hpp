@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// When results go past the caches: above the last level, a plain store would first read the line that it overwrites.
+// How results are stored: a plain store first reads the line that it overwrites. In the caches that line is asked for ahead; above
+// the last level results go past the caches.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+
+#include "qk/inline.hpp"
+#include "qk/kernels/simd.hpp"
 
 namespace qk {
 
@@ -17,6 +21,13 @@ namespace kernels {
 template <class Arch>
 bool streams(const float* x, const float* y, std::size_t n) noexcept {
     return x != y && 2 * n * sizeof(float) >= streaming_bytes.load(std::memory_order_relaxed);
+}
+
+/// The lines are asked for, to be written, that stores to `Vectors` vectors from y on will need when they get this far.
+template <class Arch, std::size_t Vectors>
+QK_INLINE void own_ahead(const float* y) noexcept {
+    constexpr std::size_t distance = 128, line = 16, floats = Vectors * lanes<Arch>;
+    for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(y + distance + i, 1);
 }
 
 }  // namespace kernels
