@@ -21,20 +21,26 @@ void run_row_completely(const float* x, float* y, std::size_t n, std::size_t pos
     if (i < n) store_some<Arch>(y + i, 1, n - i, step.complete(load_some<Arch>(x + i, 1, n - i), bits(i, n - i)));
 }
 
+/// What a tile's test compares with the form's limit: the magnitude, unless the form knows better.
+template <class Arch, class Form>
+QK_INLINE vi<Arch> tested(const Form& form, vf<Arch> x) noexcept {
+    if constexpr (requires { form.tested(x); }) return form.tested(x);
+    return as_int<Arch>(x) & vi<Arch>(magnitude_bits);
+}
+
 /// Tiles of four vectors, tested with one compare. `Choice` is what the short form is compiled for (scaled, multiplied);
 /// complete(begin, count) does what it declines.
 template <class Arch, bool Choice, bool Streaming, class Form, class Complete>
 QK_INLINE std::size_t run_tiles(const float* x, float* y, std::size_t n, const Form& form, const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
-    const V limit(form.limit), magnitude(magnitude_bits);
+    const V limit(form.limit);
     const std::size_t whole = n - n % tile;
     for (std::size_t i = 0; i < whole; i += tile) {
         if constexpr (!Streaming) own_ahead<Arch, 4>(y + i);
         const vf<Arch> a = form.template prepare<Choice>(load<Arch>(x + i)), b = form.template prepare<Choice>(load<Arch>(x + i + w));
         const vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w)), d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w));
-        const V most = xsimd::max(xsimd::max(as_int<Arch>(a) & magnitude, as_int<Arch>(b) & magnitude),
-                                  xsimd::max(as_int<Arch>(c) & magnitude, as_int<Arch>(d) & magnitude));
+        const V most = xsimd::max(xsimd::max(tested<Arch>(form, a), tested<Arch>(form, b)), xsimd::max(tested<Arch>(form, c), tested<Arch>(form, d)));
         const auto put = [](float* to, vf<Arch> v) QK_INLINE_CALL { Streaming ? stream<Arch>(to, v) : store<Arch>(to, v); };
         if (__builtin_expect(xsimd::any(most > limit), 0)) {
             complete(i, tile);
@@ -160,8 +166,10 @@ struct floating_rows {
                 form.reciprocal = scales.reciprocal(row + k);
                 return use(form.quick, k);
             };
-            const by_product<Arch, quick_floating> form(quick);
-            streaming ? run_rows<Arch, true, true>(x, y, n, count, form, product, complete) : run_rows<Arch, true, false>(x, y, n, count, form, product, complete);
+            const auto multiply = [&](const auto& form) {
+                streaming ? run_rows<Arch, true, true>(x, y, n, count, form, product, complete) : run_rows<Arch, true, false>(x, y, n, count, form, product, complete);
+            };
+            quick.saturates ? multiply(floating_by_product<Arch, true>(quick)) : multiply(floating_by_product<Arch, false>(quick));
         } else {
             run_or_stream(quick);
         }
@@ -209,7 +217,7 @@ struct integer_rows {
                 form.reciprocal = scales.reciprocal(row + k);
                 return served;
             };
-            const by_product<Arch, quick_integer> form(quick);
+            const integer_by_product<Arch> form(quick);
             streaming ? run_rows<Arch, false, true>(x, y, n, count, form, product, complete) : run_rows<Arch, false, false>(x, y, n, count, form, product, complete);
         } else {
             streaming ? run.template operator()<true>(quick, use) : run.template operator()<false>(quick, use);

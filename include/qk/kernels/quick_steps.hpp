@@ -49,8 +49,8 @@ QK_INLINE vf<Arch> to_grid(vf<Arch> x, vi<Arch> least, vf<Arch> magic) noexcept 
 /// i rounds half-even (the other roundings: quick_roundings.hpp).
 template <class Arch>
 struct quick_floating {
-    static constexpr bool tests_quotients = true;  ///< the limit is that of the quotient by the scale
     std::int32_t limit = no_value;
+    bool saturates = false;  ///< beyond the largest value it is that one; the limit is the last of a binade
     int shift = 0;  ///< of formats with float32's exponents: bits that go; 0: round by addition
     vi<Arch> least, kept_sign;
     vf<Arch> magic, largest, scale;
@@ -59,12 +59,12 @@ struct quick_floating {
         const int field = r.least_step + r.mantissa_bits - step_bias + 127;  // of the smallest normal number
         if (r.flush_below != 0 || r.least_input != 0 || r.powers_of_two) return;
         if (field < 1 || r.mantissa_bits > 20) return;
-        const bool stops = r.infinity == r.largest && r.beyond[0] == r.largest && r.beyond[1] == r.largest;
+        saturates = r.infinity == r.largest && r.beyond[0] == r.largest && r.beyond[1] == r.largest;
         if (field == 1 && r.infinity == infinity_bits && r.zero_signs != 0 && r.largest >> 23 == 254) {
             shift = 23 - r.mantissa_bits;
             limit = infinity_bits;
         } else {
-            limit = stops ? ((std::min(230 + r.mantissa_bits, 254) << 23) | 0x7fffff) : std::min(r.largest, ((230 + r.mantissa_bits) << 23) | 0x7fffff);
+            limit = saturates ? ((std::min(230 + r.mantissa_bits, 254) << 23) | 0x7fffff) : std::min(r.largest, ((230 + r.mantissa_bits) << 23) | 0x7fffff);
         }
         least = vi<Arch>(field << 23);
         magic = as_float<Arch>(vi<Arch>(((150 - r.mantissa_bits) << 23) | half_bit));
@@ -78,13 +78,10 @@ struct quick_floating {
     }
     template <bool Scaled>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
-        if constexpr (Scaled) return of_quotient(x);
-        return on_grid(x);
-    }
-    QK_INLINE vf<Arch> of_quotient(vf<Arch> q) const noexcept { return on_grid(q) * scale; }
-    QK_INLINE vf<Arch> on_grid(vf<Arch> x) const noexcept {
         const vf<Arch> r = clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest);
-        return as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(x) & kept_sign));
+        const vf<Arch> y = as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(x) & kept_sign));
+        if constexpr (Scaled) return y * scale;
+        return y;
     }
 };
 
@@ -118,7 +115,6 @@ struct quick_truncation {
 template <class Arch>
 struct quick_integer {
     static constexpr float middle = 0x1.8p23f;
-    static constexpr bool tests_quotients = false;  ///< the limit is that of the element itself
 
     std::int32_t limit = no_value;
     vf<Arch> scale, reciprocal;
@@ -157,30 +153,53 @@ struct quick_integer {
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
         return value(sum<Multiply>(x));
     }
-    QK_INLINE vf<Arch> of_quotient(vf<Arch> q) const noexcept { return value(clamped(q)); }
     QK_INLINE vf<Arch> value(vi<Arch> sum) const noexcept {
         return (as_float<Arch>(sum) - vf<Arch>(middle)) * scale;  // never -0: half-even gives x - x = +0
     }
 };
 
-/// The short form `Quick` without a division: of scales of which has_quick_quotient().
-template <class Arch, template <class> class Quick>
-struct by_product {
+/// Without a division: of scales of which has_quick_quotient().
+template <class Arch>
+struct integer_by_product {
     std::int32_t limit;
-    Quick<Arch> quick;
+    quick_integer<Arch> quick;
     two_part_reciprocal<Arch> reciprocal{};
 
-    explicit by_product(const Quick<Arch>& q) noexcept : limit(q.limit), quick(q) {}
+    explicit integer_by_product(const quick_integer<Arch>& q) noexcept : limit(q.limit), quick(q) {}
 
     template <bool>
     QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
-        if constexpr (Quick<Arch>::tests_quotients) return quick_quotient<Arch>(x, reciprocal);
         return x;
     }
     template <bool>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
-        if constexpr (Quick<Arch>::tests_quotients) return quick.of_quotient(x);
-        return quick.of_quotient(quick_quotient<Arch>(x, reciprocal));
+        return quick.value(quick.clamped(quick_quotient<Arch>(x, reciprocal)));
+    }
+};
+
+/// The same of a floating format, an operation shorter: where values saturate, a tile is tested by the exponents that are at hand; where they
+/// do not, there is nothing to hold, since what is not beyond the largest value does not round to more.
+template <class Arch, bool Saturates>
+struct floating_by_product {
+    std::int32_t limit;
+    quick_floating<Arch> quick;
+    two_part_reciprocal<Arch> reciprocal{};
+
+    explicit floating_by_product(const quick_floating<Arch>& q) noexcept : limit(q.limit), quick(q) {}
+
+    template <bool>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
+        return quick_quotient<Arch>(x, reciprocal);
+    }
+    QK_INLINE vi<Arch> tested(vf<Arch> q) const noexcept {
+        if constexpr (Saturates) return xsimd::max(as_int<Arch>(q) & vi<Arch>(exponent_mask), quick.least);
+        return as_int<Arch>(q) & vi<Arch>(magnitude_bits);
+    }
+    template <bool>
+    QK_INLINE vf<Arch> finish(vf<Arch> q, std::size_t) const noexcept {
+        vf<Arch> r = to_grid<Arch>(q, quick.least, quick.magic);
+        if constexpr (Saturates) r = clamp_magnitude<Arch>(r, quick.largest);
+        return as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(q) & quick.kept_sign)) * quick.scale;
     }
 };
 
