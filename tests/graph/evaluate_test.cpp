@@ -161,6 +161,25 @@ TEST_CASE("Slice and Pad of what a convolution makes are the same as alone, what
     }
 }
 
+TEST_CASE("BatchNormalization of what a convolution makes is the same as alone, of several samples too") {
+    small_graph g(15);
+    g.input("x", {2, 3, 6, 6}).constant("w", {20, 3, 3, 3}, 0.5f).output("conv_out", {2, 20, 6, 6}).output("y", {2, 20, 6, 6});
+    std::vector<tensor> inputs(1);
+    for (const char* name : {"scale", "bias", "mean", "variance"}) {
+        std::vector<float> values(20);
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.3f + 0.1f * static_cast<float>(i * inputs.size() % 7);
+        g.constant(name, {20}, 1, values);
+        inputs.push_back(make_tensor<float>({20}, values));
+    }
+    small_graph::set(g.node("Conv", "conv", {"x", "w"}), "pads", {1, 1, 1, 1});
+    g.node("BatchNormalization", "bn", {"conv_out", "scale", "bias", "mean", "variance"}, "y");
+    std::vector<float> x(216);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+    const auto outputs = evaluator(g.build(), {.threads = 1}).run({{"x", make_tensor<float>({2, 3, 6, 6}, x)}}).outputs;
+    inputs[0] = outputs.at("conv_out");
+    CHECK(same_bits(outputs.at("y"), qk_test::call_op("BatchNormalization", 15, inputs)[0]));
+}
+
 TEST_CASE("wrong data names the input, what is expected and what was given") {
     if (!have_shared()) return;
     const evaluator e(model::load(shared / "models" / "resnet20_cifar10_folded.onnx"), {.threads = 1});

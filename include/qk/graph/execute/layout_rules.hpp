@@ -15,6 +15,7 @@ enum class layout_rule {
     unary,           ///< element by element of input 0: any order of elements will do
     scaled,          ///< unary if input 1 (a scale) is one value
     block_axis,      ///< blocks along attribute `axis`; along axis 1 a channels-last value is a matrix whose rows are cut into blocks
+    by_channel,      ///< a channels-last value is a matrix with a column for each channel
     binary,          ///< element by element of two inputs of one shape, or of one and a scalar
     concat,          ///< along axis 1
     max_pool,
@@ -41,6 +42,7 @@ inline layout_rule layout_rule_of(const node_view& n) {
     if (op == "MaxPool") return n.proto().output_size() == 1 ? max_pool : plain;
     if (op == "AveragePool") return average_pool;
     if (op == "GlobalAveragePool") return global_average;
+    if (op == "BatchNormalization") return n.version() >= 7 && n.get_int("training_mode", 0) == 0 && n.proto().output_size() == 1 ? by_channel : plain;
     if (op == "Slice") return n.version() >= 10 ? slice : plain;
     if (op == "Pad") return n.version() >= 11 ? pad : plain;
     return plain;

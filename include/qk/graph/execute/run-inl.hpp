@@ -160,6 +160,15 @@ class program_run {
                 put(t.out[0], out[0].reshaped(shape), true);
                 return true;
             }
+            case layout_rule::by_channel: {
+                if (!is_last(t.in[0])) return false;
+                const dims shape = x.shape();
+                std::vector<tensor> in{x.reshaped({shape[0] * shape[2] * shape[3], shape[1]})}, out(1);
+                for (std::size_t k = 1; k < t.in.size(); ++k) in.push_back(plain(t.in[k]));
+                call_node(*t.node, t.prepared.get(), in, out, memory_, no_subgraphs());
+                put(t.out[0], out[0].reshaped(shape), true);
+                return true;
+            }
             case layout_rule::binary: {
                 const tensor& y = raw(t.in[1]);
                 if (x.shape() == y.shape() && four(t.in[0]) && four(t.in[1])) return call(t, {last(t.in[0]), last(t.in[1])});

@@ -54,15 +54,22 @@ void batch_normalization_of(op_context& c) {
             variance[static_cast<std::size_t>(k)] = squares / count;
         }
     }
-    for (std::int64_t b = 0; b < n; ++b)
-        for (std::int64_t k = 0; k < channels; ++k) {
-            const auto ch = static_cast<std::size_t>(k);
-            const T factor = static_cast<T>(scale[ch] / std::sqrt(variance[ch] + epsilon));
-            const T centre = static_cast<T>(mean[ch]), shift = static_cast<T>(bias[ch]);
-            const T* in = xp + (b * channels + k) * plane;
-            T* out = yp + (b * channels + k) * plane;
-            for (std::int64_t i = 0; i < plane; ++i) out[i] = (in[i] - centre) * factor + shift;
+    std::vector<T> factor, centre, shift;
+    for (std::size_t k = 0; k < scale.size(); ++k) {
+        factor.push_back(static_cast<T>(scale[k] / std::sqrt(variance[k] + epsilon)));
+        centre.push_back(static_cast<T>(mean[k]));
+        shift.push_back(static_cast<T>(bias[k]));
+    }
+    for (std::int64_t b = 0; b < n; ++b) {
+        const T* in = xp + b * channels * plane;
+        T* out = yp + b * channels * plane;
+        if (plane == 1) {
+            for (std::size_t k = 0; k < factor.size(); ++k) out[k] = (in[k] - centre[k]) * factor[k] + shift[k];
+            continue;
         }
+        for (std::size_t k = 0; k < factor.size(); ++k, in += plane, out += plane)
+            for (std::int64_t i = 0; i < plane; ++i) out[i] = (in[i] - centre[k]) * factor[k] + shift[k];
+    }
     if (!training) return;
     for (std::size_t o = 1; o <= 2 && c.wants(o); ++o) {  // running mean and variance
         const tensor& old = c.input(o + 2);
