@@ -4,6 +4,8 @@
 
 #include "compare_bits.hpp"
 #include "qk/codec.hpp"
+#include "qk/reference.hpp"
+#include "quotient_ties.hpp"
 #include "test_formats.hpp"
 #include "test_inputs.hpp"
 
@@ -115,6 +117,23 @@ TEST_CASE("the law with scales from the caller") {
             }
         }
     }
+}
+
+TEST_CASE("codes of quotients by ties, under scales by coarse ones") {
+    qk::for_each_tied_format([](const test_format& t, auto family) {
+        if (!qk::encodable(t.format, qk::semantics::onnx)) return;
+        generator g{818};
+        for (int trial = 0; trial < 40; ++trial) {
+            const float scale = qk::scale_by_a_coarse_one(g, trial * 4);
+            const std::int64_t zero = qk::any_zero_point(family, trial, g);
+            std::vector<float> x;
+            for (int k = 0; k < 300; ++k) qk::push_around(x, qk::tie_of(family, zero, g), scale);
+            std::vector<float> expected(x.size());
+            const qk::affine one{scale, zero};
+            qk::reference::fake_quantize(t.format, x, expected, one, qk::semantics::onnx);
+            CHECK(check_law(t.format, x, one, qk::semantics::onnx, expected, t.name + " quotients by ties") == 0);
+        }
+    });
 }
 
 TEST_CASE("random splits of floats and block floats") {

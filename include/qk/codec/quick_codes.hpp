@@ -11,6 +11,7 @@
 #include "qk/codec/known_codes.hpp"
 #include "qk/codec/narrow_codes.hpp"
 #include "qk/kernels/quick_steps.hpp"
+#include "qk/kernels/streaming.hpp"
 
 namespace qk::detail {
 
@@ -50,10 +51,11 @@ template <class Arch>
 struct floating_coder {
     kernels::quick_floating<Arch> quick;
     grid_codes<Arch> grid;
+    kernels::quick_divisor<Arch> over_scale;
     bool scaled;
 
     floating_coder(floating f, const semantics& how, float scale) noexcept
-        : quick(kernels::rules_of(f, how)), grid(f), scaled(scale != 1.0f) {
+        : quick(kernels::rules_of(f, how)), grid(f), over_scale(scale, quick.tie_bits), scaled(scale != 1.0f) {
         quick.scale = kernels::vf<Arch>(scale);
         if (how.rounding == rounding::half_even) return;
         quick.limit = kernels::no_value;
@@ -61,7 +63,7 @@ struct floating_coder {
     }
     bool usable() const noexcept { return quick.limit != kernels::no_value && grid.width <= 16; }
     std::int32_t limit() const noexcept { return quick.limit; }
-    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, quick.scale) : x; }
+    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? over_scale(x) : x; }
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept { return grid(x, quick.least, quick.magic); }
 };
 
@@ -85,18 +87,19 @@ template <class Arch>
 struct integer_coder {
     kernels::quick_integer<Arch> quick;
     kernels::vi<Arch> offset, mask;
+    kernels::quick_divisor<Arch> over_scale;
     bool set;
 
     integer_coder(integer f, const semantics& how, bool one_scale, float scale, std::int64_t zero) noexcept
         : quick(kernels::rules_of(f, how, one_scale)),
           offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(zero) - std::bit_cast<std::uint32_t>(kernels::quick_integer<Arch>::middle))),
-          mask(static_cast<std::int32_t>(low_bits(f.bits))),
+          mask(static_cast<std::int32_t>(low_bits(f.bits))), over_scale(scale, f.bits < 20 ? f.bits + 1 : 0),
           set(how.rounding == rounding::half_even && f.bits <= 16 && quick.set(scale, static_cast<float>(qmin(f) - zero), static_cast<float>(qmax(f) - zero))) {}
     bool usable() const noexcept { return set; }
     std::int32_t limit() const noexcept { return quick.limit; }
     QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return x; }
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
-        return ((quick.multiply ? quick.template sum<true>(x) : quick.template sum<false>(x)) + offset) & mask;
+        return ((quick.multiply ? quick.template sum<true>(x) : quick.clamped(over_scale(x))) + offset) & mask;
     }
 };
 
@@ -143,6 +146,7 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
     for (std::size_t i = 0; i < whole; i += count) {
         kernels::vf<Arch> v[4];
         V most(0);
+        kernels::read_ahead<Arch, 4>(x + i);
         for (std::size_t k = 0; k < 4; ++k) {
             v[k] = coder.prepare(kernels::rounded<Arch>(kernels::load<Arch>(x + i + k * w)));
             most = xsimd::max(most, kernels::as_int<Arch>(v[k]) & magnitude);

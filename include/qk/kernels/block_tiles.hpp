@@ -27,7 +27,7 @@ struct complete_form {
 };
 
 /// The floats of this far ahead are asked for while a tile is worked on.
-inline constexpr std::size_t prefetch_distance = 1000;
+inline constexpr std::size_t prefetch_distance = 500;
 
 /// The largest magnitude in each lane of `Vectors` vectors.
 template <class Arch, std::size_t Vectors>

@@ -37,7 +37,7 @@ QK_INLINE std::size_t run_tiles(const float* x, float* y, std::size_t n, const F
     const V limit(form.limit);
     const std::size_t whole = n - n % tile;
     for (std::size_t i = 0; i < whole; i += tile) {
-        if constexpr (!Streaming) own_ahead<Arch, 4>(y + i);
+        Streaming ? read_ahead<Arch, 4>(x + i) : own_ahead<Arch, 4>(y + i);
         const vf<Arch> a = form.template prepare<Choice>(load<Arch>(x + i)), b = form.template prepare<Choice>(load<Arch>(x + i + w));
         const vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w)), d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w));
         const V most = xsimd::max(xsimd::max(tested<Arch>(form, a), tested<Arch>(form, b)), xsimd::max(tested<Arch>(form, c), tested<Arch>(form, d)));
@@ -123,13 +123,10 @@ struct floating_rows {
     floating_rules rules;
     quick_floating<Arch> quick;
     bool usable, scales_apply, streaming;
-    int tie_bits = 0;  ///< of halves between neighbours on the grid
+    int tie_bits;
 
     floating_rows(floating f, const semantics& how, bool, bool stream_rows) noexcept
-        : rules(rules_of(f, how)), quick(rules), usable(quick.limit != no_value && default_environment<Arch>()), scales_apply(f != fp32), streaming(stream_rows) {
-        // Quotients so small that the product of two floats underflows are to be far below the first half.
-        if (quick.shift == 0 && rules.mantissa_bits <= 18 && rules.least_step > step_bias - 90) tie_bits = rules.mantissa_bits + 2;
-    }
+        : rules(rules_of(f, how)), quick(rules), usable(quick.limit != no_value && default_environment<Arch>()), scales_apply(f != fp32), streaming(stream_rows), tie_bits(quick.tie_bits) {}
 
     /// `count` rows of n elements from the row-th scale on.
     void run(const float* x, float* y, std::size_t n, std::size_t count, std::size_t position, const scales_of_rows<Arch>& scales, std::size_t row,

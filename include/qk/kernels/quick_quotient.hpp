@@ -49,4 +49,17 @@ QK_INLINE vf<Arch> quick_quotient(vf<Arch> x, const two_part_reciprocal<Arch>& r
     return fused<Arch>(x, r.high, x * r.low);
 }
 
+/// Quotients by one divisor whose next step is a grid with ties of `tie_bits` significant bits; 0: whatever the next step is.
+template <class Arch>
+struct quick_divisor {
+    vf<Arch> divisor;
+    two_part_reciprocal<Arch> reciprocal;
+    bool product;
+
+    quick_divisor(float d, int tie_bits) noexcept
+        : divisor(d), reciprocal(reciprocal_of<Arch>(divisor)),
+          product(has_fused<Arch>() && tie_bits != 0 && xsimd::all(has_quick_quotient<Arch>(as_int<Arch>(divisor), tie_bits))) {}
+    QK_INLINE vf<Arch> operator()(vf<Arch> x) const noexcept { return product ? quick_quotient<Arch>(x, reciprocal) : quotient<Arch>(x, divisor); }
+};
+
 }  // namespace qk::kernels

@@ -51,6 +51,7 @@ template <class Arch>
 struct quick_floating {
     std::int32_t limit = no_value;
     bool saturates = false;  ///< beyond the largest value it is that one; the limit is the last of a binade
+    int tie_bits = 0;  ///< of halves between neighbours on the grid, for has_quick_quotient(); 0: quotients are divided
     int shift = 0;  ///< of formats with float32's exponents: bits that go; 0: round by addition
     vi<Arch> least, kept_sign;
     vf<Arch> magic, largest, scale;
@@ -69,6 +70,8 @@ struct quick_floating {
         least = vi<Arch>(field << 23);
         magic = as_float<Arch>(vi<Arch>(((150 - r.mantissa_bits) << 23) | half_bit));
         largest = as_float<Arch>(vi<Arch>(r.largest));
+        // Quotients so small that the product of two floats underflows are to be far below the first half.
+        if (shift == 0 && r.mantissa_bits <= 18 && r.least_step > step_bias - 90) tie_bits = r.mantissa_bits + 2;
     }
 
     template <bool Scaled>

@@ -30,5 +30,12 @@ QK_INLINE void own_ahead(const float* y) noexcept {
     for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(y + distance + i, 1);
 }
 
+/// Lines that are read are asked for, too, by loops that do so much between two loads that the processor looks ahead less by itself.
+template <class Arch, std::size_t Vectors>
+QK_INLINE void read_ahead(const float* x) noexcept {
+    constexpr std::size_t distance = 320, line = 16, floats = Vectors * lanes<Arch>;
+    for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(x + distance + i);
+}
+
 }  // namespace kernels
 }  // namespace qk
