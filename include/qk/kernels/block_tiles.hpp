@@ -2,6 +2,8 @@
 // The short form of blocks that lie in a row: tiles of as many blocks as a vector has lanes.
 #pragma once
 
+#include <algorithm>
+
 #include "qk/inline.hpp"
 #include "qk/kernels/block_driver.hpp"
 #include "qk/kernels/maxima.hpp"
@@ -26,19 +28,16 @@ struct complete_form {
     }
 };
 
-/// The floats of this far ahead are asked for while a tile is worked on.
-inline constexpr std::size_t prefetch_distance = 500;
-
-/// The largest magnitude in each lane of `Vectors` vectors.
-template <class Arch, std::size_t Vectors>
+/// The largest magnitude in each lane of `Vectors` vectors; the floats `Ahead` of them are asked for.
+template <class Arch, std::size_t Vectors, std::size_t Ahead>
 QK_INLINE vi<Arch> magnitude_across(const float* x) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
     V m = as_int<Arch>(load<Arch>(x)) & V(magnitude_bits);
-    __builtin_prefetch(x + prefetch_distance);
+    __builtin_prefetch(x + Ahead);
     for (std::size_t k = 1; k < Vectors; ++k) {
         m = xsimd::max(m, as_int<Arch>(load<Arch>(x + k * w)) & V(magnitude_bits));
-        __builtin_prefetch(x + k * w + prefetch_distance);
+        __builtin_prefetch(x + k * w + Ahead);
     }
     return m;
 }
@@ -73,6 +72,7 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, const Form& form
     using V = vi<Arch>;
     const Form q = form;  // its constants in registers
     const Out to = out;
+    constexpr std::size_t ahead = std::max(tile + 128, std::size_t{448});  // of a survey: the tile behind it, and no multiple of it
     const std::size_t tiles = blocks / w;
     if (tiles == 0) return 0;
     // With a vector a block, the exponents of its pairs are found once, for its maximum and for its elements.
@@ -88,10 +88,10 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, const Form& form
         for (std::size_t b = 0; b < count; ++b) {
             if constexpr (pairs) {
                 m[b] = max_of_group<2, Arch>(as_int<Arch>(load<Arch>(p + b * w)) & V(exponent_mask));
-                __builtin_prefetch(p + b * w + prefetch_distance);
+                __builtin_prefetch(p + b * w + ahead);
                 store<Arch>(of_pairs[number % 4] + b * w, m[b]);
             } else {
-                m[b] = magnitude_across<Arch, each>(p + b * each * w);
+                m[b] = magnitude_across<Arch, each, ahead>(p + b * each * w);
             }
         }
         if constexpr (Vectors == 0)
