@@ -116,8 +116,9 @@ def row_of(a, peer, x):
     if importlib.util.find_spec(module.split(".")[0]) is None:
         return f"| {label} | | | not installed (pip install {peer}) |"
     target = [] if a.target_l2 is None else ["--target-l2", repr(a.target_l2)]
-    command = [sys.executable, __file__, a.qk, a.model, x, "--samples", str(a.samples), "--threads", str(a.threads), "--peer", peer, *target]
-    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": str(a.threads)})
+    command = [sys.executable, str(Path(__file__).resolve()), a.qk, str(Path(a.model).resolve()), x, "--samples", str(a.samples), "--threads", str(a.threads), "--peer", peer, *target]
+    # Beside the samples: Quark leaves files where it runs.
+    run = subprocess.run(command, capture_output=True, text=True, cwd=Path(x).parent, env={**os.environ, "OMP_NUM_THREADS": str(a.threads)})
     if run.returncode != 0:
         return f"| {label} | | | failed: {(run.stderr.strip().splitlines() or ['no message'])[-1]} |"
     r = json.loads(run.stdout.strip().splitlines()[-1])

@@ -85,7 +85,10 @@ class prepared_convolution {
         };
         using operand = dnn_convolution::operand;
         const std::size_t products = element_count(s.y) / static_cast<std::size_t>(s.y[1]) * weights_.size();
-        for (int plane = 0; narrow_ && products >= fewest_products && plane < form_->planes; ++plane) {
+        bool wanted = narrow_ && products >= fewest_products;
+        // Where a stride skips inputs oneDNN 2.6 is wrong with AMX for some numbers of channels (66, 77).
+        for (std::size_t i = 0; i < 2; ++i) wanted = wanted && s.stride[i] <= s.weights[s.weights.size() - 2 + i];
+        for (int plane = 0; wanted && plane < form_->planes; ++plane) {
             const bool first = plane == 0, last = plane + 1 == form_->planes;
             dnn_convolution::shape part = s;
             part.type = !form_->whole ? operand::bf16 : first && form_->is_signed ? operand::s8 : operand::u8;
@@ -94,7 +97,7 @@ class prepared_convolution {
             part.bias = s.bias && first, part.add = s.add || !first, part.relu = s.relu && last;
             add(part, narrow_->values);
         }
-        to.narrow = narrow_ && to.passes.size() == static_cast<std::size_t>(form_->planes);
+        to.narrow = wanted && to.passes.size() == static_cast<std::size_t>(form_->planes);
         if (to.narrow) return;
         to.passes.clear();
         add(s, weights_);
