@@ -12,7 +12,6 @@
 #include <variant>
 #include <vector>
 
-#include "qk/formats/facts.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/graph/op.hpp"
 #include "qk/graph/plan.hpp"
@@ -59,9 +58,9 @@ inline std::optional<narrow_form> narrow_form_of(const quantizer& q) {
         return std::nullopt;
     }
     const int bits = detail::significant_bits(q.format);
-    const bool scaled = !is_block_format(q.format) && !q.scale.empty();
-    if (bits == 0 || bits > 8 || (scaled && (q.dynamic || q.scale.size() != 1 || !detail::is_power_of_two(q.scale[0])))) return std::nullopt;
-    if (!is_block_format(q.format) && q.dynamic) return std::nullopt;
+    if (bits == 0 || bits > 8) return std::nullopt;
+    const bool own_steps = is_block_format(q.format) || (q.scale.empty() && !q.dynamic);  // powers of two
+    if (!own_steps && (q.dynamic || q.scale.size() != 1 || !detail::is_power_of_two(q.scale[0]))) return std::nullopt;
     return narrow_form{};
 }
 
