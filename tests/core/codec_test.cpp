@@ -31,7 +31,7 @@ void check_blocks(const test_format& t, std::size_t n, qk::along_axis a, const q
     CHECK_MESSAGE(check_law(t.format, x, a, how, expected, what) == 0, what);
 }
 
-constexpr data kinds[] = {data::ordinary, data::any_bits, data::ties, data::subnormal, data::special, data::sparse, data::top};
+constexpr data kinds[] = {data::ordinary, data::any_bits, data::ties, data::subnormal, data::special, data::sparse, data::top, data::tiny_runs};
 
 }  // namespace
 

@@ -187,7 +187,8 @@ TEST_CASE("streaming stores, at any alignment, write the same bits and nothing o
 }
 
 TEST_CASE("every axis of small arrays, in place too") {
-    const along_axis shapes[] = {{1, 1, 1}, {5, 1, 7}, {1, 5, 1}, {4, 16, 3}, {2, 33, 16}, {1, 48, 17}, {7, 8, 1}, {3, 9, 64}, {1, 2, 100}, {64, 3, 1}, {0, 8, 4}, {2, 8, 31}};
+    const along_axis shapes[] = {{1, 1, 1}, {5, 1, 7}, {1, 5, 1}, {4, 16, 3}, {2, 33, 16}, {1, 48, 17}, {7, 8, 1}, {3, 9, 64}, {1, 2, 100}, {64, 3, 1}, {0, 8, 4}, {2, 8, 31},
+                                 {2, 40, 49}, {70, 100, 1}, {300, 33, 1}, {3, 1001, 1}, {2, 17, 113}};
     for (const test_format& f : all_formats()) {
         if (!is_block_format(f.format)) continue;
         for (const along_axis axis : shapes) {
@@ -322,6 +323,58 @@ void test_rows_under_scales(const test_format& f, Family family) {
     }
 }
 
+/// Columns under scales of their own, in rows of every kind of length, a few of them with scales that the short forms decline or divide by.
+void test_columns_under_scales(const test_format& f) {
+    const integer* whole = std::get_if<integer>(&f.format);
+    generator g{818};
+    std::size_t compared = 0, mismatches = 0;
+    for (const std::size_t width : {1u, 2u, 3u, 16u, 49u, 63u, 64u, 100u, 130u, 256u, 257u, 512u, 513u, 1030u}) {
+        for (const std::size_t rows : {1u, 3u, 9u, 70u}) {
+            if (width * rows > 20000) continue;
+            for (const bool blocks : {false, true}) {
+                const along_axis axis = blocks ? along_axis{1, rows, width} : along_axis{rows, width, 1};
+                const std::size_t size = blocks ? 8 : 0, scales = width * (blocks ? (rows + 7) / 8 : 1), count = width * rows;
+                std::vector<float> scale(scales);
+                std::vector<std::int64_t> zero;
+                for (std::size_t i = 0; i < scales; ++i) {
+                    const std::uint32_t kind = g.below(200);
+                    scale[i] = kind < 20 ? scale_by_a_coarse_one(g, static_cast<int>(g.below(160)))
+                             : kind == 20 ? 0x1p-140f
+                             : kind == 21 ? 1e38f
+                             : kind == 22 ? 1.0f
+                                          : static_cast<float>(0.01 + g.uniform());
+                    if (whole != nullptr && rows != 3) zero.push_back(any_zero_point(*whole, static_cast<int>(i), g));
+                }
+                std::vector<float> x = make_inputs(rows == 9 ? data::special : data::ordinary, count, 19 + width);
+                for (std::size_t i = 0; i + 8 < count; i += 1 + g.below(16)) {  // by a tie of that column
+                    const std::size_t s = i % width + (blocks ? i / width / 8 * width : 0);
+                    const double q = whole != nullptr ? tie_of(*whole, zero.empty() ? 0 : zero[s], g) : std::ldexp(1.0 + 2.0 * g.below(16), static_cast<int>(g.below(12)) - 10);
+                    x[i] = std::nextafter(static_cast<float>(q * static_cast<double>(scale[s])), g.below(2) != 0 ? 1e38f : -1e38f);
+                }
+                std::vector<float> expected(count), actual(count);
+                for (const rounding r : {rounding::half_even, rounding::up, rounding::stochastic}) {
+                    for (const auto& base : {semantics::onnx, semantics::torch}) {
+                        semantics how = base;
+                        how.rounding = r;
+                        if (blocks) {
+                            reference::fake_quantize(f.format, x, expected, per_block{scale, zero, axis, size}, how);
+                            fake_quantize(f.format, x, actual, per_block{scale, zero, axis, size}, how);
+                        } else {
+                            reference::fake_quantize(f.format, x, expected, per_channel{scale, zero, axis}, how);
+                            fake_quantize(f.format, x, actual, per_channel{scale, zero, axis}, how);
+                        }
+                        const std::size_t wrong = count_mismatches(x, expected, actual, isa + " " + f.name + " columns of " + std::to_string(width));
+                        CHECK_MESSAGE(wrong == 0, f.name, ": ", rows, " x ", width, blocks ? " in blocks" : "", ": ", wrong);
+                        mismatches += wrong;
+                        compared += count;
+                    }
+                }
+            }
+        }
+    }
+    record_evidence(f.name, "oracle: columns under scales of their own", isa, compared, mismatches);
+}
+
 }  // namespace
 
 TEST_CASE("scales whose significand lies by a coarse multiple, and quotients by a tie") {
@@ -362,6 +415,12 @@ TEST_CASE("blocks whose scale lies by a coarse multiple, and quotients by a tie"
 
 TEST_CASE("rows under scales of their own") {
     for_each_tied_format([](const test_format& f, auto family) { test_rows_under_scales(f, family); });
+}
+
+TEST_CASE("columns under scales of their own") {
+    for (const test_format& f : all_formats()) {
+        if (!is_block_format(f.format)) test_columns_under_scales(f);
+    }
 }
 
 TEST_CASE("stochastic rounding with the caller's words, and cut anywhere") {

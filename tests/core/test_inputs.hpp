@@ -21,10 +21,10 @@ struct generator {
     double uniform() { return word() * 0x1p-32; }
 };
 
-enum class data { ordinary, any_bits, ties, subnormal, special, sparse, narrow_range, top, count };
+enum class data { ordinary, any_bits, ties, subnormal, special, sparse, narrow_range, top, tiny_runs, count };
 
 inline const char* name_of(data kind) {
-    constexpr const char* names[] = {"ordinary", "any_bits", "ties", "subnormal", "special", "sparse", "narrow_range", "top"};
+    constexpr const char* names[] = {"ordinary", "any_bits", "ties", "subnormal", "special", "sparse", "narrow_range", "top", "tiny_runs"};
     return names[static_cast<int>(kind)];
 }
 
@@ -67,6 +67,11 @@ inline std::vector<float> make_inputs(data kind, std::size_t count, std::uint64_
             case data::sparse: x[i] = g.below(5) != 0 ? std::copysign(0.0f, static_cast<float>(g.uniform() - 0.5)) : tie(g, 118 + g.below(14)); break;
             case data::narrow_range: x[i] = tie(g, 125 + g.below(3)); break;
             case data::top: x[i] = tie(g, 240 + g.below(15)); break;
+            case data::tiny_runs: {  // whole blocks of nothing but subnormals, or zeros
+                const std::size_t run = i / 48 % 3;
+                x[i] = run == 0 ? tie(g, 118 + g.below(14)) : run == 1 ? assemble(g.below(2) != 0, 0, g.word()) : 0.0f;
+                break;
+            }
             case data::count: break;
         }
     }

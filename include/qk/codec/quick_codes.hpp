@@ -56,7 +56,6 @@ struct floating_coder {
 
     floating_coder(floating f, const semantics& how, float scale) noexcept
         : quick(kernels::rules_of(f, how)), grid(f), over_scale(scale, quick.tie_bits), scaled(scale != 1.0f) {
-        quick.scale = kernels::vf<Arch>(scale);
         if (how.rounding == rounding::half_even) return;
         quick.limit = kernels::no_value;
         quick.shift = 0;
@@ -71,12 +70,13 @@ struct floating_coder {
 template <class Arch>
 struct truncated_coder {
     kernels::quick_truncation<Arch> quick;
+    kernels::vf<Arch> scale;
     bool scaled;
 
-    explicit truncated_coder(const floating_coder<Arch>& c) noexcept : quick(c.quick), scaled(c.scaled) {}
+    explicit truncated_coder(const floating_coder<Arch>& c) noexcept : quick(c.quick), scale(c.over_scale.divisor), scaled(c.scaled) {}
     bool usable() const noexcept { return true; }
     std::int32_t limit() const noexcept { return quick.limit; }
-    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, quick.scale) : x; }
+    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, scale) : x; }
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
         const kernels::vi<Arch> u = kernels::as_int<Arch>(x);
         return kernels::as_int<Arch>(kernels::as_unsigned<Arch>(u + quick.below_half + ((u >> quick.shift) & quick.one)) >> quick.shift);
@@ -88,18 +88,25 @@ struct integer_coder {
     kernels::quick_integer<Arch> quick;
     kernels::vi<Arch> offset, mask;
     kernels::quick_divisor<Arch> over_scale;
-    bool set;
+    kernels::quick_scale<Arch> by;
+    std::int32_t largest;
 
     integer_coder(integer f, const semantics& how, bool one_scale, float scale, std::int64_t zero) noexcept
         : quick(kernels::rules_of(f, how, one_scale)),
           offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(zero) - std::bit_cast<std::uint32_t>(kernels::quick_integer<Arch>::middle))),
           mask(static_cast<std::int32_t>(low_bits(f.bits))), over_scale(scale, f.bits < 20 ? f.bits + 1 : 0),
-          set(how.rounding == rounding::half_even && f.bits <= 16 && quick.set(scale, static_cast<float>(qmin(f) - zero), static_cast<float>(qmax(f) - zero))) {}
-    bool usable() const noexcept { return set; }
-    std::int32_t limit() const noexcept { return quick.limit; }
+          largest(kernels::no_value) {
+        const auto lowest = static_cast<float>(qmin(f) - zero), highest = static_cast<float>(qmax(f) - zero);
+        if (how.rounding == rounding::half_even && f.bits <= 16) largest = quick.limit_of(scale, lowest, highest);
+        const kernels::vf<Arch> s(scale);
+        using V = kernels::vi<Arch>;
+        by = {s, kernels::quotient<Arch>(kernels::vf<Arch>(1.0f), s), s, V(quick.sum_of(lowest)), V(quick.sum_of(highest)), 0};
+    }
+    bool usable() const noexcept { return largest != kernels::no_value; }
+    std::int32_t limit() const noexcept { return largest; }
     QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return x; }
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
-        return ((quick.multiply ? quick.template sum<true>(x) : quick.clamped(over_scale(x))) + offset) & mask;
+        return ((quick.multiply ? quick.template sum<true>(x, by) : quick.clamped(over_scale(x), by)) + offset) & mask;
     }
 };
 

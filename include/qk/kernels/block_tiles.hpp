@@ -42,6 +42,18 @@ QK_INLINE vi<Arch> magnitude_across(const float* x) noexcept {
     return m;
 }
 
+/// Of blocks of one vector: is there one, of those whose largest exponent field is 0, that is not all zeros?
+template <class Arch>
+bool holds_subnormal_block(const float* x, vi<Arch> exponents) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    alignas(64) std::int32_t exponent[w];
+    store<Arch>(exponent, exponents);
+    for (std::size_t b = 0; b < w; ++b) {
+        if (exponent[b] == 0 && xsimd::any((as_int<Arch>(load<Arch>(x + b * w)) & vi<Arch>(magnitude_bits)) != vi<Arch>(0))) return true;
+    }
+    return false;
+}
+
 /// What becomes of the elements of a tile: fake-quantized values. (codec/quick_blocks_encode.hpp has the other one: codes.)
 template <class Arch, bool Streaming>
 struct values_of_blocks {
@@ -117,7 +129,10 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, const Form& form
         const std::size_t at = t % 2;
         const quick_shared<Arch> mine = here;
         const V my_amax = amax;
-        const bool serves = served;
+        bool serves = served;
+        if constexpr (pairs) {
+            if (__builtin_expect(xsimd::any(my_amax == V(0)), 0)) serves = serves && !holds_subnormal_block<Arch>(x, my_amax);
+        }
         served = share(1 - at);
         survey(tiles - t > 2 ? x + 2 * tile : x, t + 2);
         if (__builtin_expect(!serves, 0)) {
@@ -173,6 +188,13 @@ constexpr block_shape shape_of(const block_float& f) { return {f.block_size, ele
 constexpr block_shape shape_of(const microexponent& f) { return {f.block_size, element_step::pair}; }
 constexpr block_shape shape_of(const microscaling& f) { return {f.block_size, has_integer_elements(f) ? element_step::block : element_step::element}; }
 constexpr block_shape shape_of(const nvfloat& f) { return {f.block_size, element_step::element}; }
+
+/// Are there tiles of blocks of this size (and of sub-blocks of that one)?
+template <class Arch>
+constexpr bool has_tiles(std::size_t size, int sub_block_size) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    return (sub_block_size == 0 || sub_block_size == 2) && (size == w || size == 2 * w || size == 4 * w || size == 8 * w || (w == 16 && size == 8));
+}
 
 /// Whole blocks of a row; returns how many were done: whole tiles of them, or none where the sizes do not suit.
 template <class Arch, block_shape Known, class Form, class Out, class Complete>

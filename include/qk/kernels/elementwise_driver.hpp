@@ -4,6 +4,7 @@
 
 #include "qk/kernels/quick_roundings.hpp"
 #include "qk/kernels/quick_steps.hpp"
+#include "qk/kernels/scale_table.hpp"
 #include "qk/kernels/streaming.hpp"
 
 namespace qk::kernels {
@@ -21,155 +22,127 @@ void run_row_completely(const float* x, float* y, std::size_t n, std::size_t pos
     if (i < n) store_some<Arch>(y + i, 1, n - i, step.complete(load_some<Arch>(x + i, 1, n - i), bits(i, n - i)));
 }
 
-/// What a tile's test compares with the form's limit: the magnitude, unless the form knows better.
-template <class Arch, class Form>
-QK_INLINE vi<Arch> tested(const Form& form, vf<Arch> x) noexcept {
-    if constexpr (requires { form.tested(x); }) return form.tested(x);
-    return as_int<Arch>(x) & vi<Arch>(magnitude_bits);
+/// Does the form read random words of the caller's, of which there is none behind the last element?
+template <class Form>
+QK_INLINE bool reads_words(const Form& form) noexcept {
+    if constexpr (requires { form.rounds; }) return form.rounds.random.words != nullptr;
+    return false;
 }
 
-/// Tiles of four vectors, tested with one compare. `Choice` is what the short form is compiled for (scaled, multiplied);
-/// complete(begin, count) does what it declines.
-template <class Arch, bool Choice, bool Streaming, class Form, class Complete>
-QK_INLINE std::size_t run_tiles(const float* x, float* y, std::size_t n, const Form& form, const Complete& complete) noexcept {
+/// Tiles of four vectors, tested with one compare, and what is left a vector at a time. `Choice` is what the short form is compiled for
+/// (scaled, multiplied); scale_at(i) is what element i is scaled by, where a tile has one limit; complete(begin, count) does what the form declines.
+/// `position` is that of x[0] in the caller's span.
+template <class Arch, bool Choice, bool Streaming, class Form, class ScaleAt, class Complete>
+QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, const Form& form, const ScaleAt& scale_at, const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
-    const V limit(form.limit);
-    const std::size_t whole = n - n % tile;
-    for (std::size_t i = 0; i < whole; i += tile) {
+    std::size_t i = 0;
+    for (; i + tile <= n; i += tile) {
         Streaming ? read_ahead<Arch, 4>(x + i) : own_ahead<Arch, 4>(y + i);
-        const vf<Arch> a = form.template prepare<Choice>(load<Arch>(x + i)), b = form.template prepare<Choice>(load<Arch>(x + i + w));
-        const vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w)), d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w));
+        const auto &p = scale_at(i), &q = scale_at(i + w), &r = scale_at(i + 2 * w), &s = scale_at(i + 3 * w);
+        const vf<Arch> a = form.template prepare<Choice>(load<Arch>(x + i), p), b = form.template prepare<Choice>(load<Arch>(x + i + w), q);
+        const vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w), r), d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w), s);
         const V most = xsimd::max(xsimd::max(tested<Arch>(form, a), tested<Arch>(form, b)), xsimd::max(tested<Arch>(form, c), tested<Arch>(form, d)));
         const auto put = [](float* to, vf<Arch> v) QK_INLINE_CALL { Streaming ? stream<Arch>(to, v) : store<Arch>(to, v); };
-        if (__builtin_expect(xsimd::any(most > limit), 0)) {
+        if (__builtin_expect(xsimd::any(most > V(p.limit)), 0)) {
             complete(i, tile);
         } else {
-            put(y + i, form.template finish<Choice>(a, i));
-            put(y + i + w, form.template finish<Choice>(b, i + w));
-            put(y + i + 2 * w, form.template finish<Choice>(c, i + 2 * w));
-            put(y + i + 3 * w, form.template finish<Choice>(d, i + 3 * w));
+            put(y + i, form.template finish<Choice>(a, position + i, p));
+            put(y + i + w, form.template finish<Choice>(b, position + i + w, q));
+            put(y + i + 2 * w, form.template finish<Choice>(c, position + i + 2 * w, r));
+            put(y + i + 3 * w, form.template finish<Choice>(d, position + i + 3 * w, s));
         }
     }
-    return whole;
+    for (; i < n; i += w) {
+        const std::size_t count = std::min(w, n - i);
+        const auto& p = scale_at(i);
+        const vf<Arch> a = form.template prepare<Choice>(load_first<Arch>(x + i, count), p);
+        if ((count != w && reads_words(form)) || xsimd::any(tested<Arch>(form, a) > V(p.limit)))
+            complete(i, count);
+        else
+            store_first<Arch>(y + i, count, form.template finish<Choice>(a, position + i, p));
+    }
 }
 
-/// `count` rows of n elements, one after the other: use(form, k) sets what row k has of its own, or is false; complete(k, begin, some)
-/// does what of it the short form declines, and ragged ends. The caller ends the streaming, which is for forms that do not look at
-/// an element's position.
-template <class Arch, bool Choice, bool Streaming, class Form, class Use, class Complete>
-void run_rows(const float* x, float* y, std::size_t n, std::size_t count, const Form& given, const Use& use, const Complete& complete) noexcept {
+/// Rows of n elements, one after the other, the first at x, which stands at `position` of the caller's span.
+struct row_group {
+    const float* x;
+    float* y;
+    std::size_t n, count, position;
+};
+
+/// The row-th scale on is theirs; complete(k, begin, some) does what of row k the short form declines. The caller ends the streaming.
+template <class Arch, bool Choice, bool Streaming, class Form, std::size_t Size, class Complete>
+void run_each_row(const row_group& rows, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row, const Complete& complete) noexcept {
     constexpr std::size_t alignment = sizeof(vf<Arch>);
-    Form form = given;  // its constants in registers
-    for (std::size_t k = 0; k < count; ++k, x += n, y += n) {
-        if (!use(form, k)) {
-            complete(k, 0, n);
+    const Form form = given;  // its constants in registers
+    for (std::size_t k = 0; k < rows.count; ++k) {
+        const std::size_t at = k * rows.n;
+        const quick_scale<Arch> by = scales.one(row + k);
+        if (by.limit == no_value) {
+            complete(k, 0, rows.n);
             continue;
         }
         std::size_t head = 0;
         if constexpr (Streaming) {
-            const std::size_t past = reinterpret_cast<std::uintptr_t>(y) % alignment;
-            head = past == 0 ? 0 : std::min(n, (alignment - past) / sizeof(float));
+            const std::size_t past = reinterpret_cast<std::uintptr_t>(rows.y + at) % alignment;
+            head = past == 0 ? 0 : std::min(rows.n, (alignment - past) / sizeof(float));
             if (head != 0) complete(k, 0, head);
         }
         const auto declined = [&](std::size_t begin, std::size_t some) { complete(k, head + begin, some); };
-        const std::size_t done = run_tiles<Arch, Choice, Streaming>(x + head, y + head, n - head, form, declined);
-        if (head + done < n) declined(done, n - head - done);
+        const auto same = [&](std::size_t) QK_INLINE_CALL -> const quick_scale<Arch>& { return by; };
+        run_tiles<Arch, Choice, Streaming>(rows.x + at + head, rows.y + at + head, rows.n - head, rows.position + at + head, form, same, declined);
     }
 }
 
-/// Rows of a few vectors are not worth a short form's preparation.
-template <class Arch>
-inline constexpr std::size_t quick_from = 4 * lanes<Arch>;
-
-/// Fewer elements than this are divided: the reciprocals would take longer.
-inline constexpr std::size_t product_from = 2048;
-
-/// The scales of up to a vector of rows, and what the rows are multiplied by in place of a division where quick_quotient serves.
-template <class Arch>
-struct scales_of_rows {
-    alignas(64) float scale[lanes<Arch>];
-    alignas(64) float high[lanes<Arch>], low[lanes<Arch>];
-    std::uint32_t products = 0;  ///< a bit for each row of which it does
-
-    /// `tie_bits` are those of has_quick_quotient; 0: divide. `elements`: of all the rows.
-    scales_of_rows(const float* s, std::size_t rows, std::size_t elements, int tie_bits) noexcept {
-        if (!has_fused<Arch>() || tie_bits == 0 || elements < product_from) {
-            for (std::size_t k = 0; k < rows; ++k) scale[k] = s[k];
-            return;
-        }
-        for (std::size_t k = 0; k < lanes<Arch>; ++k) scale[k] = k < rows ? s[k] : 1.0f;
-        const vf<Arch> d = load<Arch>(scale);
-        const two_part_reciprocal<Arch> r = reciprocal_of<Arch>(d);
-        store<Arch>(high, r.high);
-        store<Arch>(low, r.low);
-        alignas(64) std::int32_t serves[lanes<Arch>];
-        store<Arch>(serves, xsimd::select(has_quick_quotient<Arch>(as_int<Arch>(d), tie_bits), vi<Arch>(1), vi<Arch>(0)));
-        for (std::size_t k = 0; k < rows; ++k) products |= static_cast<std::uint32_t>(serves[k]) << k;
-    }
-    bool by_product(std::size_t row) const noexcept { return (products >> row & 1u) != 0; }
-    /// How many rows from this one on are like it in that, of `rows`.
-    std::size_t alike(std::size_t row, std::size_t rows) const noexcept {
-        std::size_t next = row + 1;
-        while (next < rows && by_product(next) == by_product(row)) ++next;
-        return next - row;
-    }
-    QK_INLINE two_part_reciprocal<Arch> reciprocal(std::size_t row) const noexcept { return {vf<Arch>(high[row]), vf<Arch>(low[row])}; }
-};
-
-/// What the rows of an array share, of which each has a scale and a zero point of its own.
+/// What the rows (or columns) of an array share, of which each has a scale and a zero point of its own: the rules of a family, its short
+/// forms, and which of them serves.
 template <class Arch>
 struct floating_rows {
     floating_rules rules;
     quick_floating<Arch> quick;
-    bool usable, scales_apply, streaming;
-    int tie_bits;
+    quick_power_of_two<Arch> power;
+    bool other_rounding, usable, scales_apply, streaming;
 
     floating_rows(floating f, const semantics& how, bool, bool stream_rows) noexcept
-        : rules(rules_of(f, how)), quick(rules), usable(quick.limit != no_value && default_environment<Arch>()), scales_apply(f != fp32), streaming(stream_rows), tie_bits(quick.tie_bits) {}
-
-    /// `count` rows of n elements from the row-th scale on.
-    void run(const float* x, float* y, std::size_t n, std::size_t count, std::size_t position, const scales_of_rows<Arch>& scales, std::size_t row,
-             const std::int64_t*) const noexcept {
-        const auto scale = [&](std::size_t k) { return scales_apply ? scales.scale[row + k] : 1.0f; };
-        const auto complete = [&](std::size_t k, std::size_t begin, std::size_t some) {
-            const std::size_t at = k * n + begin;
-            run_row_completely<Arch>(x + at, y + at, some, position + at, floating_step<Arch>(rules, vf<Arch>(scale(k)), scale(k) != 1.0f));
-        };
-        const bool scaled = count != 1 || scale(0) != 1.0f, other_rounding = rules.how != rounding::half_even || rules.random.used;
-        const auto use = [&](auto& form, std::size_t k) QK_INLINE_CALL {
-            form.scale = vf<Arch>(scale(k));
-            return true;
-        };
-        const auto run = [&]<bool Streaming>(const auto& form, const auto& use_row) {
-            scaled ? run_rows<Arch, true, Streaming>(x, y, n, count, form, use_row, complete) : run_rows<Arch, false, Streaming>(x, y, n, count, form, use_row, complete);
-        };
-        const auto run_or_stream = [&](const auto& form) { streaming ? run.template operator()<true>(form, use) : run.template operator()<false>(form, use); };
+        : rules(rules_of(f, how)), quick(rules), power(rules), other_rounding(!power.usable() && (rules.how != rounding::half_even || rules.random.used)),
+          scales_apply(f != fp32), streaming(stream_rows) {
         // Steps and what counts them are to be normal numbers.
         const bool countable = quick.shift != 0 || !xsimd::any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
-        if (!usable || n < quick_from<Arch> || (other_rounding && !countable)) {
-            for (std::size_t k = 0; k < count; ++k) complete(k, 0, n);
-        } else if (other_rounding) {
-            const auto at = [&](auto& form, std::size_t k) QK_INLINE_CALL {
-                form.position = position + k * n;
-                return use(form.quick, k);
-            };
-            quick.shift != 0 ? run.template operator()<false>(rounded_truncation<Arch>(quick, rules), at)
-                             : run.template operator()<false>(rounded_floating<Arch>(quick, rules), at);
-        } else if (quick.shift != 0) {
-            run_or_stream(quick_truncation<Arch>(quick));
-        } else if (scaled && scales.by_product(row)) {
-            const auto product = [&](auto& form, std::size_t k) QK_INLINE_CALL {
-                form.reciprocal = scales.reciprocal(row + k);
-                return use(form.quick, k);
-            };
-            const auto multiply = [&](const auto& form) {
-                streaming ? run_rows<Arch, true, true>(x, y, n, count, form, product, complete) : run_rows<Arch, true, false>(x, y, n, count, form, product, complete);
-            };
-            quick.saturates ? multiply(floating_by_product<Arch, true>(quick)) : multiply(floating_by_product<Arch, false>(quick));
-        } else {
-            run_or_stream(quick);
+        usable = default_environment<Arch>() && (power.usable() || (quick.limit != no_value && (!other_rounding || countable)));
+    }
+
+    /// Scales of `t` from the caller's; `worth`: products, where they serve.
+    template <std::size_t Size>
+    void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t*, std::size_t count, bool worth) const noexcept {
+        for (std::size_t k = 0; k < count; ++k) {
+            t.scale[k] = scales_apply ? scale[k] : 1.0f;
+            t.lowest[k] = t.highest[k] = 0;
+            t.limit[k] = power.usable() ? power.limit : quick.limit;
         }
+        t.finish(count, worth && !other_rounding ? quick.tie_bits : 0, false);
+    }
+    template <std::size_t Size>
+    floating_step<Arch> step(const scale_table<Arch, Size>& t, std::size_t k, const std::int64_t*) const noexcept {
+        return {rules, vf<Arch>(t.scale[k]), t.scale[k] != 1.0f};
+    }
+    template <std::size_t Size>
+    floating_step<Arch> step_across(const scale_table<Arch, Size>& t, std::size_t i, std::size_t, const std::int64_t*) const noexcept {
+        return {rules, load<Arch>(t.scale + i), scales_apply};
+    }
+
+    /// call(form, is it scaled) with the short form that serves.
+    template <class Scaled, class Call>
+    void with_form(Scaled scaled, bool product, const Call& call) const noexcept {
+        const auto either = [&](const auto& form) {
+            if constexpr (std::same_as<Scaled, bool>) scaled ? call(form, std::true_type()) : call(form, std::false_type());
+            else call(form, scaled);
+        };
+        if (power.usable()) return either(power);
+        if (other_rounding) return quick.shift != 0 ? either(rounded_truncation<Arch>(quick, rules)) : either(rounded_floating<Arch>(quick, rules));
+        if (quick.shift != 0) return either(quick_truncation<Arch>(quick));
+        if (!product || !scaled) return either(quick);
+        quick.saturates ? call(floating_by_product<Arch, true>{quick}, std::true_type()) : call(floating_by_product<Arch, false>{quick}, std::true_type());
     }
 };
 
@@ -177,49 +150,61 @@ template <class Arch>
 struct integer_rows {
     integer_rules rules;
     quick_integer<Arch> quick;
-    bool usable, streaming;
+    bool other_rounding, usable, streaming;
     int tie_bits;  ///< of an odd number of halves between two codes less a zero point
 
     integer_rows(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept
-        : rules(rules_of(f, how, one_scale)), quick(rules), usable(quick.plain && default_environment<Arch>()), streaming(stream_rows),
-          tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {}
+        : rules(rules_of(f, how, one_scale)), quick(rules), other_rounding(rules.how != rounding::half_even || rules.random.used),
+          usable(quick.plain && default_environment<Arch>()), streaming(stream_rows), tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {}
 
-    /// `count` rows of n elements from the row-th scale on; `zero`: a zero point for each, or nullptr.
-    void run(const float* x, float* y, std::size_t n, std::size_t count, std::size_t position, const scales_of_rows<Arch>& scales, std::size_t row,
-             const std::int64_t* zero) const noexcept {
-        const auto zero_of = [&](std::size_t k) { return zero == nullptr ? 0 : zero[k]; };
-        const auto lowest = [&](std::size_t k) { return static_cast<float>(rules.lowest - zero_of(k)); };
-        const auto highest = [&](std::size_t k) { return static_cast<float>(rules.highest - zero_of(k)); };
-        const auto complete = [&](std::size_t k, std::size_t begin, std::size_t some) {
-            const std::size_t at = k * n + begin;
-            run_row_completely<Arch>(x + at, y + at, some, position + at, integer_step<Arch>(rules, scales.scale[row + k], zero_of(k)));
-        };
-        const auto use = [&](auto& form, std::size_t k) QK_INLINE_CALL { return form.set(scales.scale[row + k], lowest(k), highest(k)); };
-        const auto run = [&]<bool Streaming>(const auto& form, const auto& use_row) {
-            quick.multiply ? run_rows<Arch, true, Streaming>(x, y, n, count, form, use_row, complete) : run_rows<Arch, false, Streaming>(x, y, n, count, form, use_row, complete);
-        };
-        if (!usable || n < quick_from<Arch>) {
-            for (std::size_t k = 0; k < count; ++k) complete(k, 0, n);
-        } else if (rules.how != rounding::half_even || rules.random.used) {
-            const auto at = [&](auto& form, std::size_t k) QK_INLINE_CALL {
-                const bool served = use(form.quick, k);
-                form.set(form.quick.limit, lowest(k), highest(k), position + k * n);
-                return served;
-            };
-            run.template operator()<false>(rounded_integer<Arch>(quick, rules), at);
-        } else if (scales.by_product(row)) {
-            const auto product = [&](auto& form, std::size_t k) QK_INLINE_CALL {
-                const bool served = use(form.quick, k);
-                form.limit = form.quick.limit;
-                form.reciprocal = scales.reciprocal(row + k);
-                return served;
-            };
-            const integer_by_product<Arch> form(quick);
-            streaming ? run_rows<Arch, false, true>(x, y, n, count, form, product, complete) : run_rows<Arch, false, false>(x, y, n, count, form, product, complete);
-        } else {
-            streaming ? run.template operator()<true>(quick, use) : run.template operator()<false>(quick, use);
+    template <std::size_t Size>
+    void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t* zero, std::size_t count, bool worth) const noexcept {
+        for (std::size_t k = 0; k < count; ++k) {
+            const auto lowest = static_cast<float>(rules.lowest - (zero == nullptr ? 0 : zero[k])), highest = static_cast<float>(rules.highest - (zero == nullptr ? 0 : zero[k]));
+            t.scale[k] = scale[k];
+            t.limit[k] = quick.limit_of(scale[k], lowest, highest);
+            t.lowest[k] = quick.sum_of(lowest);
+            t.highest[k] = quick.sum_of(highest);
         }
+        t.finish(count, worth && !other_rounding ? tie_bits : 0, quick.multiply);
+    }
+    template <std::size_t Size>
+    integer_step<Arch> step(const scale_table<Arch, Size>& t, std::size_t k, const std::int64_t* zero) const noexcept {
+        return {rules, t.scale[k], zero == nullptr ? 0 : zero[k]};
+    }
+    template <std::size_t Size>
+    integer_step<Arch> step_across(const scale_table<Arch, Size>& t, std::size_t i, std::size_t count, const std::int64_t* zero) const noexcept {
+        return {rules, load<Arch>(t.scale + i), zero == nullptr ? nullptr : zero + i, count};
+    }
+
+    /// call(form, does it multiply by the reciprocal) with the short form that serves.
+    template <class Scaled, class Call>
+    void with_form(Scaled, bool product, const Call& call) const noexcept {
+        const auto either = [&](const auto& form) { quick.multiply ? call(form, std::true_type()) : call(form, std::false_type()); };
+        if (other_rounding) return either(rounded_integer<Arch>(quick, rules));
+        product ? call(integer_by_product<Arch>{quick}, std::false_type()) : either(quick);
     }
 };
+
+/// Rows of which each has a scale: that of row k is entry first + k of the table, and its zero point that of `zero`, if there are any.
+template <class Arch, class Rows, std::size_t Size>
+void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size>& scales, std::size_t first, const std::int64_t* zero) noexcept {
+    const auto complete = [&](std::size_t k, std::size_t begin, std::size_t some) {
+        const std::size_t at = k * r.n + begin;
+        run_row_completely<Arch>(r.x + at, r.y + at, some, r.position + at, rows.step(scales, first + k, zero));
+    };
+    if (!rows.usable) {
+        for (std::size_t k = 0; k < r.count; ++k) complete(k, 0, r.n);
+        return;
+    }
+    const bool scaled = r.count != 1 || scales.scale[first] != 1.0f;
+    rows.with_form(scaled, scales.product[first] != 0, [&](const auto& form, auto choice) {
+        constexpr bool by_position = requires { form.rounds; };  // what is streamed may not be
+        if constexpr (!by_position) {
+            if (rows.streaming) return run_each_row<Arch, choice.value, true>(r, form, scales, first, complete);
+        }
+        run_each_row<Arch, choice.value, false>(r, form, scales, first, complete);
+    });
+}
 
 }  // namespace qk::kernels

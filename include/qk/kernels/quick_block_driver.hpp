@@ -16,10 +16,11 @@ QK_INLINE void unrolled(const Call& call) noexcept {
     [&]<std::size_t... K>(std::index_sequence<K...>) QK_INLINE_CALL { (call(std::integral_constant<std::size_t, K>()), ...); }(std::make_index_sequence<N>());
 }
 
-/// `Width` vectors of neighbouring columns, each lane with a block of its own down the axis; returns where the last one ends. The
-/// maxima of the next columns are taken while these are rounded, as in run_block_tiles.
+/// `Width` vectors of neighbouring columns, each lane with a block of its own down the axis, from column `from` on; returns where the last one
+/// ends: with one vector at the last column, with more before those that do not fill them. The maxima of the next columns are taken while these
+/// are rounded, as in run_block_tiles.
 template <class Arch, std::size_t Width, bool Grid, bool Streaming, class Form>
-std::size_t run_columns(const block_group& all, std::size_t from, const Form& form, const complete_form<Arch>& complete) noexcept {
+std::size_t run_columns_of_blocks(const block_group& all, std::size_t from, const Form& form, const complete_form<Arch>& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
     struct vectors {
@@ -33,14 +34,17 @@ std::size_t run_columns(const block_group& all, std::size_t from, const Form& fo
         unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = V(0); });
         return m;
     };
-    const auto add = [](vectors m, const float* x) QK_INLINE_CALL {
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = xsimd::max(m.of[k], as_int<Arch>(load<Arch>(x + k * w)) & V(magnitude_bits)); });
+    // Of one vector the last may have fewer columns.
+    const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, blocks - i) : Width * w; };
+    const auto get = [](const float* x, std::size_t count) QK_INLINE_CALL { return Width == 1 && count < w ? load_first<Arch>(x, count) : load<Arch>(x); };
+    const auto add = [&](vectors m, const float* x, std::size_t count) QK_INLINE_CALL {
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = xsimd::max(m.of[k], as_int<Arch>(get(x + k * w, count)) & V(magnitude_bits)); });
         return m;
     };
     const auto survey = [&](std::size_t i, std::size_t begin, std::size_t end) QK_INLINE_CALL {
         vectors m = none();
         const float* x = all.x + i + begin * stride;
-        for (std::size_t j = begin; j < end; ++j, x += stride) m = add(m, x);
+        for (std::size_t j = begin; j < end; ++j, x += stride) m = add(m, x, columns(i));
         return m;
     };
     const auto share = [&](V amax, quick_shared<Arch>& b) QK_INLINE_CALL {
@@ -51,17 +55,20 @@ std::size_t run_columns(const block_group& all, std::size_t from, const Form& fo
     };
     // What is asked for ahead of its use, from memory: the same columns of the next blocks, if these are not far away.
     const std::size_t beyond = stride * length <= 16384 ? stride * length : 2 * Width * w;
+    const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < blocks : i + Width * w <= blocks; };
     std::size_t i = from;
-    if (i + Width * w > blocks) return i;
+    if (!are_there(i)) return i;
     vectors most = survey(i, 0, length);
-    for (; i + Width * w <= blocks; i += Width * w) {
+    for (std::size_t next = 0; are_there(i); i = next) {
+        const std::size_t count = columns(i);
         quick_shared<Arch> shared[Width];
         bool served = true;
         unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share(most.of[k], shared[k]) && served; });
-        const std::size_t next = i + Width * w;
-        const bool more = next + Width * w <= blocks;
+        next = i + count;
+        const bool more = are_there(next);
+        const std::size_t next_count = more ? columns(next) : count;
         if (__builtin_expect(!served, 0)) {
-            complete.groups(complete.step, {all.x + i, all.y + i, 1, stride, Width * w, length, all.position + i});
+            complete.groups(complete.step, {all.x + i, all.y + i, 1, stride, count, length, all.position + i});
             if (more) most = survey(next, 0, length);
             continue;
         }
@@ -81,11 +88,12 @@ std::size_t run_columns(const block_group& all, std::size_t from, const Form& fo
             const float* ahead = more ? x + Width * w : x;  // the last columns look at themselves, to no use
             for (std::size_t j = begin; j < end; ++j, x += stride, y += stride, ahead += stride) {
                 unrolled<Width>([&](auto k) QK_INLINE_CALL {
-                    const vf<Arch> r = q.template apply<Grid>(rounded<Arch>(load<Arch>(x + k * w)), mine[k]);
+                    const vf<Arch> r = q.template apply<Grid>(rounded<Arch>(get(x + k * w, count)), mine[k]);
                     if constexpr (Streaming) __builtin_prefetch(x + k * w + beyond);
-                    Streaming ? stream<Arch>(y + k * w, r) : store<Arch>(y + k * w, r);
+                    if (Width == 1 && count < w) store_first<Arch>(y + k * w, count, r);
+                    else Streaming ? stream<Arch>(y + k * w, r) : store<Arch>(y + k * w, r);
                 });
-                most = add(most, ahead);
+                most = add(most, ahead, next_count);
             }
         }
     }
@@ -101,9 +109,8 @@ void run_strided(const float* x, float* y, along_axis axis, std::size_t size, co
         for (std::size_t begin = 0; begin < axis.length; begin += size) {
             const std::size_t at = (o * axis.length + begin) * axis.inner;
             const block_group all{x + at, y + at, 1, axis.inner, axis.inner, std::min(size, axis.length - begin), at};
-            std::size_t i = streaming ? run_columns<Arch, 4, Grid, true>(all, 0, form, complete) : run_columns<Arch, 4, Grid, false>(all, 0, form, complete);
-            i = run_columns<Arch, 1, Grid, false>(all, i, form, complete);
-            if (i < all.blocks) complete.groups(complete.step, {all.x + i, all.y + i, 1, axis.inner, all.blocks - i, all.length, at + i});
+            std::size_t i = streaming ? run_columns_of_blocks<Arch, 4, Grid, true>(all, 0, form, complete) : run_columns_of_blocks<Arch, 4, Grid, false>(all, 0, form, complete);
+            run_columns_of_blocks<Arch, 1, Grid, false>(all, i, form, complete);
         }
     }
     if (streaming) end_streaming<Arch>();
@@ -119,6 +126,86 @@ void run_row_of_rounded(const float* x, float* y, std::size_t blocks, std::size_
     const std::size_t done = run_row_of_blocks<Arch, Known>(x, blocks, size, form, out, decline);
     if (done < blocks) decline(done, blocks - done);
 }
+
+/// Blocks in rows that do not fill tiles, side by side in a buffer: they are taken from several rows, and a short one is filled up with zeros.
+template <class Arch>
+struct gathered_blocks {
+    static constexpr std::size_t floats = 4096;
+    alignas(64) float values[floats];
+    struct place {
+        std::size_t at, length;
+    } places[floats / 8];
+    std::size_t count = 0;
+
+    gathered_blocks() noexcept {}  // which leaves the values as they are
+
+    /// How many blocks of `size` are gathered before they are run: whole tiles.
+    static constexpr std::size_t room(std::size_t size) { return floats / size / lanes<Arch> * lanes<Arch>; }
+    void add(const float* x, std::size_t at, std::size_t length, std::size_t size) noexcept {
+        constexpr std::size_t w = lanes<Arch>;
+        for (std::size_t k = 0; k < size; k += w) {
+            const std::size_t some = length > k ? std::min(length - k, w) : 0;
+            store_first<Arch>(values + count * size + k, std::min(size, w), some == w ? load<Arch>(x + at + k) : load_first<Arch>(x + at + k, some));
+        }
+        places[count++] = {at, length};
+    }
+    /// The k-th block, of which only what there is.
+    void put_back(float* y, std::size_t k, std::size_t size) const noexcept {
+        constexpr std::size_t w = lanes<Arch>;
+        for (std::size_t i = 0; i < places[k].length; i += w) {
+            store_first<Arch>(y + places[k].at + i, std::min(places[k].length - i, w), load_first<Arch>(values + k * size + i, std::min(size, w)));
+        }
+    }
+};
+
+/// Blocks of `size` in a row or gathered from rows, as far as they fill tiles.
+template <class Arch, block_shape Known, class Form>
+struct rows_of_blocks {
+    const float* x;
+    float* y;
+    std::size_t size;
+    const Form& form;
+    const complete_form<Arch>& complete;
+    gathered_blocks<Arch> gathered;
+
+    rows_of_blocks(const float* from, float* to, std::size_t block_size, const Form& f, const complete_form<Arch>& c) noexcept
+        : x(from), y(to), size(block_size), form(f), complete(c) {}
+
+    /// What the short form declines of the row at `at`, or of what is gathered.
+    struct declined {
+        rows_of_blocks* all;
+        std::size_t at;
+        bool is_gathered;
+        void operator()(std::size_t first, std::size_t count) const noexcept {
+            if (!is_gathered) {
+                const std::size_t begin = at + first * all->size;
+                return all->complete.row(all->x + begin, all->y + begin, all->size, count, begin);
+            }
+            for (std::size_t k = first; k < std::min(first + count, all->gathered.count); ++k) {
+                auto& p = all->gathered.places[k];
+                all->complete.row(all->x + p.at, all->y + p.at, p.length, 1, p.at);
+                p.length = 0;  // done
+            }
+        }
+    };
+
+    /// `blocks` whole blocks from `at` on; how many were done.
+    template <bool Streaming>
+    std::size_t run(std::size_t at, std::size_t blocks) noexcept {
+        return run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, values_of_blocks<Arch, Streaming>{y + at}, declined{this, at, false});
+    }
+    void add(std::size_t at, std::size_t length) noexcept {
+        gathered.add(x, at, length, size);
+        if (gathered.count == gathered.room(size)) finish();
+    }
+    void finish() noexcept {
+        const std::size_t count = gathered.count, whole = (count + lanes<Arch> - 1) / lanes<Arch> * lanes<Arch>;
+        std::fill(gathered.values + count * size, gathered.values + whole * size, 0.0f);
+        run_row_of_blocks<Arch, Known>(gathered.values, whole, size, form, values_of_blocks<Arch, false>{gathered.values}, declined{this, 0, true});
+        for (std::size_t k = 0; k < count; ++k) gathered.put_back(y, k, size);
+        gathered.count = 0;
+    }
+};
 
 /// Blocks along `axis` of the whole array.
 template <class Arch, block_shape Known, class Step>
@@ -148,17 +235,15 @@ void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noe
     const std::size_t rows = rest == 0 ? 1 : axis.outer, blocks = rest == 0 ? axis.outer * whole : whole;
     const bool aligned = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && (rows == 1 || axis.length % lanes<Arch> == 0);
     const bool streaming = aligned && streams<Arch>(x, y, axis.outer * axis.length);
+    if (!has_tiles<Arch>(size, form.sub_block_size)) return run_blocks_completely<Arch>(x, y, axis, step);
+    rows_of_blocks<Arch, Known, decltype(form)> all(x, y, size, form, complete);
     for (std::size_t o = 0; o < rows; ++o) {
         const std::size_t at = o * axis.length;
-        const auto decline = [&](std::size_t first, std::size_t count) {
-            complete.row(x + at + first * size, y + at + first * size, size, count, at + first * size);
-        };
-        const std::size_t done = streaming ? run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, values_of_blocks<Arch, true>{y + at}, decline)
-                                           : run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, values_of_blocks<Arch, false>{y + at}, decline);
-        if (done < blocks) decline(done, blocks - done);
-        const std::size_t end = at + blocks * size;
-        if (rest != 0) complete.row(x + end, y + end, rest, 1, end);
+        const std::size_t done = streaming ? all.template run<true>(at, blocks) : all.template run<false>(at, blocks);
+        for (std::size_t k = done; k < blocks; ++k) all.add(at + k * size, size);
+        if (rest != 0) all.add(at + blocks * size, rest);
     }
+    all.finish();
     if (streaming) end_streaming<Arch>();
 }
 

@@ -49,6 +49,15 @@ QK_INLINE vf<Arch> quick_quotient(vf<Arch> x, const two_part_reciprocal<Arch>& r
     return fused<Arch>(x, r.high, x * r.low);
 }
 
+/// What the elements of a vector are scaled by: a lane each, which may all be the same.
+template <class Arch>
+struct quick_scale {
+    vf<Arch> scale;
+    vf<Arch> high, low;  ///< two_part_reciprocal where the quotient is a product; `high` alone, rounded, where integers are multiplied by it
+    vi<Arch> lowest, highest;  ///< of integers: the limits of the rounded quotient, as bits of quick_integer's sums
+    std::int32_t limit;        ///< the largest that a tile's test finds among elements that the short form serves
+};
+
 /// Quotients by one divisor whose next step is a grid with ties of `tie_bits` significant bits; 0: whatever the next step is.
 template <class Arch>
 struct quick_divisor {

@@ -69,27 +69,25 @@ template <class Arch>
 struct rounded_floating {
     quick_floating<Arch> quick;
     quick_rounding<Arch> rounds;
-    std::int32_t limit;
     int mantissa_bits;
     bool lone_zero;  ///< no -0
-    std::size_t position = 0;  ///< of the row's first element
 
     rounded_floating(const quick_floating<Arch>& q, const floating_rules& r) noexcept
-        : quick(q), rounds(r.how, r.random), limit(q.limit), mantissa_bits(r.mantissa_bits), lone_zero(r.zero_signs == 0) {}
+        : quick(q), rounds(r.how, r.random), mantissa_bits(r.mantissa_bits), lone_zero(r.zero_signs == 0) {}
 
     template <bool Scaled>
-    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
-        return quick.template prepare<Scaled>(x);
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>& by) const noexcept {
+        return quick.template prepare<Scaled>(x, by);
     }
     template <bool Scaled>
-    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i) const noexcept {
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const quick_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x), m(mantissa_bits << 23);
         const V c = xsimd::max(u & V(exponent_mask), quick.least);
-        const vf<Arch> k = rounds.count(as_float<Arch>(u & V(magnitude_bits)), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(position + i));
+        const vf<Arch> k = rounds.count(as_float<Arch>(u & V(magnitude_bits)), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
         const V r = as_int<Arch>(xsimd::min(k * as_float<Arch>(c - m), quick.largest));
         const vf<Arch> y = as_float<Arch>(r | (lone_zero ? xsimd::select(r == V(0), V(0), u & V(sign_bit)) : u & V(sign_bit)));
-        if constexpr (Scaled) return y * quick.scale;
+        if constexpr (Scaled) return y * by.scale;
         return y;
     }
 };
@@ -99,12 +97,10 @@ template <class Arch>
 struct rounded_truncation {
     quick_truncation<Arch> quick;
     quick_rounding<Arch> rounds;
-    std::int32_t limit;
     vi<Arch> above, below;  ///< what is added to positive elements, to negative ones
-    std::size_t position = 0;  ///< of the row's first element
 
     rounded_truncation(const quick_floating<Arch>& q, const floating_rules& r) noexcept
-        : quick(q), rounds(r.how, r.random), limit(q.limit) {
+        : quick(q), rounds(r.how, r.random) {
         // Added to the bits, this carries from that fraction on.
         const std::int32_t all = 1 << q.shift, half = all / 2;
         const auto from = upward<std::int32_t>::of(r.how, half, half + 1, 1, all);
@@ -113,18 +109,18 @@ struct rounded_truncation {
     }
 
     template <bool Scaled>
-    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
-        return quick.template prepare<Scaled>(x);
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>& by) const noexcept {
+        return quick.template prepare<Scaled>(x, by);
     }
     template <bool Scaled>
-    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i) const noexcept {
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const quick_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x);
         // fraction + word >= 2^32 is fraction + (the word's upper bits) >= one step: the fraction has no more bits than that.
-        const V more = rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(position + i)) >> (32 - quick.shift))
+        const V more = rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> (32 - quick.shift))
                                           : xsimd::select(u < V(0), below, above);
         const vf<Arch> y = as_float<Arch>((u + more) & quick.kept);
-        if constexpr (Scaled) return y * quick.scale;
+        if constexpr (Scaled) return y * by.scale;
         return y;
     }
 };
@@ -134,31 +130,22 @@ template <class Arch>
 struct rounded_integer {
     quick_integer<Arch> quick;
     quick_rounding<Arch> rounds;
-    std::int32_t limit;
-    vf<Arch> low, high;
-    std::size_t position = 0;  ///< of the row's first element
 
     rounded_integer(const quick_integer<Arch>& q, const integer_rules& r) noexcept
-        : quick(q), rounds(r.how, r.random), limit(q.limit), low(0.0f), high(0.0f) {}
-
-    QK_INLINE void set(std::int32_t most, float lowest, float highest, std::size_t at) noexcept {
-        limit = most;
-        low = vf<Arch>(lowest);
-        high = vf<Arch>(highest);
-        position = at;
-    }
+        : quick(q), rounds(r.how, r.random) {}
 
     template <bool>
-    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>&) const noexcept {
         return x;
     }
     template <bool Multiply>
-    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i) const noexcept {
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const quick_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
-        const V t = as_int<Arch>(Multiply ? rounded<Arch>(x * quick.reciprocal) : quotient<Arch>(x, quick.scale));
-        const vf<Arch> k = rounds.count(as_float<Arch>(t & V(magnitude_bits)), vf<Arch>(1.0f), t, rounds.words(position + i));
+        const V t = as_int<Arch>(Multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale));
+        const vf<Arch> k = rounds.count(as_float<Arch>(t & V(magnitude_bits)), vf<Arch>(1.0f), t, rounds.words(i));
+        const vf<Arch> middle(quick_integer<Arch>::middle), low = as_float<Arch>(by.lowest) - middle, high = as_float<Arch>(by.highest) - middle;
         const vf<Arch> n = clamp<Arch>(as_float<Arch>(as_int<Arch>(k) | (t & V(sign_bit))), low, high);
-        return (n + vf<Arch>(0.0f)) * quick.scale;
+        return (n + vf<Arch>(0.0f)) * by.scale;
     }
 };
 

@@ -45,8 +45,15 @@ QK_INLINE vf<Arch> to_grid(vf<Arch> x, vi<Arch> least, vf<Arch> magic) noexcept 
     return xsimd::fma(c, -magic, xsimd::fma(c, magic, x));
 }
 
-/// Floating formats. prepare(x) is what is rounded, limit the largest magnitude of it that the short form serves; finish(x, i) of element
-/// i rounds half-even (the other roundings: quick_roundings.hpp).
+/// What a tile's test compares with the form's limit: the magnitude, unless the form knows better.
+template <class Arch, class Form>
+QK_INLINE vi<Arch> tested(const Form& form, vf<Arch> x) noexcept {
+    if constexpr (requires { form.tested(x); }) return form.tested(x);
+    return as_int<Arch>(x) & vi<Arch>(magnitude_bits);
+}
+
+/// Floating formats. prepare(x, by) is what is rounded under a scale, limit the largest magnitude of it that the short form serves; finish(x, i, by) of the
+/// element at position i rounds half-even (the other roundings: quick_roundings.hpp).
 template <class Arch>
 struct quick_floating {
     std::int32_t limit = no_value;
@@ -54,9 +61,9 @@ struct quick_floating {
     int tie_bits = 0;  ///< of halves between neighbours on the grid, for has_quick_quotient(); 0: quotients are divided
     int shift = 0;  ///< of formats with float32's exponents: bits that go; 0: round by addition
     vi<Arch> least, kept_sign;
-    vf<Arch> magic, largest, scale;
+    vf<Arch> magic, largest;
 
-    explicit quick_floating(const floating_rules& r) noexcept : kept_sign(r.zero_signs & sign_bit), scale(1.0f) {
+    explicit quick_floating(const floating_rules& r) noexcept : kept_sign(r.zero_signs & sign_bit) {
         const int field = r.least_step + r.mantissa_bits - step_bias + 127;  // of the smallest normal number
         if (r.flush_below != 0 || r.least_input != 0 || r.powers_of_two) return;
         if (field < 1 || r.mantissa_bits > 20) return;
@@ -75,15 +82,15 @@ struct quick_floating {
     }
 
     template <bool Scaled>
-    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
-        if constexpr (Scaled) return quotient<Arch>(x, scale);
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>& by) const noexcept {
+        if constexpr (Scaled) return quotient<Arch>(x, by.scale);
         return x;
     }
     template <bool Scaled>
-    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const quick_scale<Arch>& by) const noexcept {
         const vf<Arch> r = clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest);
         const vf<Arch> y = as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(x) & kept_sign));
-        if constexpr (Scaled) return y * scale;
+        if constexpr (Scaled) return y * by.scale;
         return y;
     }
 };
@@ -94,21 +101,51 @@ struct quick_truncation {
     std::int32_t limit;
     int shift;
     vi<Arch> below_half, one, kept;
-    vf<Arch> scale;
 
     explicit quick_truncation(const quick_floating<Arch>& q) noexcept
-        : limit(q.limit), shift(q.shift), below_half((1 << (q.shift - 1)) - 1), one(1), kept(-(1 << q.shift)), scale(q.scale) {}
+        : limit(q.limit), shift(q.shift), below_half((1 << (q.shift - 1)) - 1), one(1), kept(-(1 << q.shift)) {}
 
     template <bool Scaled>
-    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
-        if constexpr (Scaled) return quotient<Arch>(x, scale);
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>& by) const noexcept {
+        if constexpr (Scaled) return quotient<Arch>(x, by.scale);
         return x;
     }
     template <bool Scaled>
-    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const quick_scale<Arch>& by) const noexcept {
         const vi<Arch> bits = as_int<Arch>(x);
         const vf<Arch> y = as_float<Arch>((bits + below_half + ((bits >> shift) & one)) & kept);
-        if constexpr (Scaled) return y * scale;
+        if constexpr (Scaled) return y * by.scale;
+        return y;
+    }
+};
+
+/// e8m0: the nearest power of two of what is normal; what is negative becomes NaN.
+template <class Arch>
+struct quick_power_of_two {
+    std::int32_t limit = no_value;
+    vi<Arch> nan;
+
+    explicit quick_power_of_two(const floating_rules& r) noexcept : nan(r.nan) {
+        // From 1.5 * 2^127 on magnitudes round beyond the largest.
+        if (r.powers_of_two && r.how == rounding::half_away && r.flush_below == 0 && r.least_input == 0) limit = (0x7f3fffff - min_normal_bits) ^ sign_bit;
+    }
+    bool usable() const noexcept { return limit != no_value; }
+
+    /// The distance from the smallest normal number, ordered as if it had no sign: what is below it is beyond every limit.
+    QK_INLINE vi<Arch> tested(vf<Arch> x) const noexcept {
+        return ((as_int<Arch>(x) & vi<Arch>(magnitude_bits)) - vi<Arch>(min_normal_bits)) ^ vi<Arch>(sign_bit);
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>& by) const noexcept {
+        if constexpr (Scaled) return quotient<Arch>(x, by.scale);
+        return x;
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const quick_scale<Arch>& by) const noexcept {
+        using V = vi<Arch>;
+        const V u = as_int<Arch>(x);
+        const vf<Arch> y = as_float<Arch>(xsimd::select(u < V(0), nan, (u + V(half_bit)) & V(exponent_mask)));
+        if constexpr (Scaled) return y * by.scale;
         return y;
     }
 };
@@ -119,64 +156,53 @@ template <class Arch>
 struct quick_integer {
     static constexpr float middle = 0x1.8p23f;
 
-    std::int32_t limit = no_value;
-    vf<Arch> scale, reciprocal;
-    vi<Arch> low, high;  ///< bits of the sums
     bool multiply, plain;
 
     explicit quick_integer(const integer_rules& r) noexcept
-        : scale(1.0f), reciprocal(1.0f), multiply(r.multiply), plain(r.flush_below == 0 && r.least_input == 0 && !r.zero_before) {}
+        : multiply(r.multiply), plain(r.flush_below == 0 && r.least_input == 0 && !r.zero_before) {}
 
-    /// For a scale and the limits of the rounded quotient; false if they are not for the short form.
-    QK_INLINE bool set(float s, float lowest, float highest) noexcept {
+    /// The largest magnitude that the form serves under a scale and these limits of the rounded quotient; no_value if it serves none.
+    QK_INLINE std::int32_t limit_of(float s, float lowest, float highest) const noexcept {
         // 0 times an infinite reciprocal would be NaN; a subnormal scale makes one. 2^21 scales are to be finite.
         const auto bits = std::bit_cast<std::int32_t>(s);
-        if (!plain || lowest < -0x1p21f || highest > 0x1p21f || bits < min_normal_bits || bits >= infinity_bits - (22 << 23)) return false;
-        limit = bits + (21 << 23);  // larger elements are far beyond the codes
-        scale = vf<Arch>(s);
-        if (multiply) reciprocal = quotient<Arch>(vf<Arch>(1.0f), scale);
-        low = vi<Arch>(std::bit_cast<std::int32_t>(lowest + middle));
-        high = vi<Arch>(std::bit_cast<std::int32_t>(highest + middle));
-        return true;
+        if (!plain || lowest < -0x1p21f || highest > 0x1p21f || bits < min_normal_bits || bits >= infinity_bits - (22 << 23)) return no_value;
+        return bits + (21 << 23);  // larger elements are far beyond the codes
     }
-
+    /// A limit of the rounded quotient as quick_scale has it.
+    static QK_INLINE std::int32_t sum_of(float bound) noexcept { return std::bit_cast<std::int32_t>(bound + middle); }
     template <bool>
-    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>&) const noexcept {
         return x;
     }
     /// The bits of `middle` plus the clamped integer.
     template <bool Multiply>
-    QK_INLINE vi<Arch> sum(vf<Arch> x) const noexcept {
-        return clamped(Multiply ? rounded<Arch>(x * reciprocal) : quotient<Arch>(x, scale));
+    QK_INLINE vi<Arch> sum(vf<Arch> x, const quick_scale<Arch>& by) const noexcept {
+        return clamped(Multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale), by);
     }
-    QK_INLINE vi<Arch> clamped(vf<Arch> t) const noexcept {
-        return xsimd::min(xsimd::max(as_int<Arch>(t + vf<Arch>(middle)), low), high);
+    QK_INLINE vi<Arch> clamped(vf<Arch> t, const quick_scale<Arch>& by) const noexcept {
+        return xsimd::min(xsimd::max(as_int<Arch>(t + vf<Arch>(middle)), by.lowest), by.highest);
     }
     template <bool Multiply>
-    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
-        return value(sum<Multiply>(x));
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const quick_scale<Arch>& by) const noexcept {
+        return value(sum<Multiply>(x, by), by);
     }
-    QK_INLINE vf<Arch> value(vi<Arch> sum) const noexcept {
-        return (as_float<Arch>(sum) - vf<Arch>(middle)) * scale;  // never -0: half-even gives x - x = +0
+    QK_INLINE vf<Arch> value(vi<Arch> sum, const quick_scale<Arch>& by) const noexcept {
+        return (as_float<Arch>(sum) - vf<Arch>(middle)) * by.scale;  // never -0: half-even gives x - x = +0
     }
 };
 
 /// Without a division: of scales of which has_quick_quotient().
 template <class Arch>
 struct integer_by_product {
-    std::int32_t limit;
     quick_integer<Arch> quick;
-    two_part_reciprocal<Arch> reciprocal{};
-
-    explicit integer_by_product(const quick_integer<Arch>& q) noexcept : limit(q.limit), quick(q) {}
 
     template <bool>
-    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>&) const noexcept {
         return x;
     }
     template <bool>
-    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t) const noexcept {
-        return quick.value(quick.clamped(quick_quotient<Arch>(x, reciprocal)));
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const quick_scale<Arch>& by) const noexcept {
+        return quick.value(quick.clamped(quick_quotient<Arch>(x, {by.high, by.low}), by), by);
     }
 };
 
@@ -184,25 +210,21 @@ struct integer_by_product {
 /// do not, there is nothing to hold, since what is not beyond the largest value does not round to more.
 template <class Arch, bool Saturates>
 struct floating_by_product {
-    std::int32_t limit;
     quick_floating<Arch> quick;
-    two_part_reciprocal<Arch> reciprocal{};
-
-    explicit floating_by_product(const quick_floating<Arch>& q) noexcept : limit(q.limit), quick(q) {}
 
     template <bool>
-    QK_INLINE vf<Arch> prepare(vf<Arch> x) const noexcept {
-        return quick_quotient<Arch>(x, reciprocal);
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>& by) const noexcept {
+        return quick_quotient<Arch>(x, {by.high, by.low});
     }
     QK_INLINE vi<Arch> tested(vf<Arch> q) const noexcept {
         if constexpr (Saturates) return xsimd::max(as_int<Arch>(q) & vi<Arch>(exponent_mask), quick.least);
         return as_int<Arch>(q) & vi<Arch>(magnitude_bits);
     }
     template <bool>
-    QK_INLINE vf<Arch> finish(vf<Arch> q, std::size_t) const noexcept {
+    QK_INLINE vf<Arch> finish(vf<Arch> q, std::size_t, const quick_scale<Arch>& by) const noexcept {
         vf<Arch> r = to_grid<Arch>(q, quick.least, quick.magic);
         if constexpr (Saturates) r = clamp_magnitude<Arch>(r, quick.largest);
-        return as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(q) & quick.kept_sign)) * quick.scale;
+        return as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(q) & quick.kept_sign)) * by.scale;
     }
 };
 

@@ -6,7 +6,7 @@
 
 #include "qk/formats/format.hpp"
 #include "qk/kernels/quick_block_driver.hpp"
-#include "qk/kernels/elementwise_driver.hpp"
+#include "qk/kernels/elementwise_columns.hpp"
 #include "qk/kernels/integer_step.hpp"
 #include "qk/parameters.hpp"
 
@@ -27,6 +27,11 @@ integer_rows<Arch> rows_of(integer f, const semantics& how, bool one_scale, bool
     return {f, how, one_scale, stream_rows};
 }
 
+/// Fewer elements than this are divided: the reciprocals would take longer.
+inline constexpr std::size_t product_from = 512;
+/// Rows under one scale that are shorter than this are taken as columns.
+inline constexpr std::size_t short_row = 32;
+
 /// fp32 without a flush.
 constexpr bool is_identity(floating f, const semantics& how) { return f == fp32 && !how.flush_inputs && !how.flush_outputs; }
 constexpr bool is_identity(integer, const semantics&) { return false; }
@@ -38,79 +43,60 @@ void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t 
         if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));
         return;
     }
-    const auto row = rows_of<Arch>(f, how, one_scale, streams<Arch>(x, y, n));
-    row.run(x, y, n, 1, position, scales_of_rows<Arch>(&scale, 1, n, scale == 1.0f ? 0 : row.tie_bits), 0, &zero);
-    if (row.streaming) end_streaming<Arch>();
+    const auto rows = rows_of<Arch>(f, how, one_scale, streams<Arch>(x, y, n));
+    scale_table<Arch, lanes<Arch>> scales;
+    rows.fill(scales, &scale, &zero, 1, n >= product_from && scale != 1.0f);
+    run_rows<Arch>(rows, {x, y, n, 1, position}, scales, 0, &zero);
+    if (rows.streaming) end_streaming<Arch>();
 }
 
-template <class Arch>
-void run_parallel(floating f, const float* x, float* y, std::size_t n, std::size_t position, const float* scale, const std::int64_t*,
-                  const semantics& how) noexcept {
-    const floating_rules rules = rules_of(f, how);
-    for (std::size_t i = 0; i < n; i += lanes<Arch>) {
-        const std::size_t count = std::min(lanes<Arch>, n - i);
-        run_row_completely<Arch>(x + i, y + i, count, position + i, floating_step<Arch>(rules, load_some<Arch>(scale + i, 1, count), f != fp32));
-    }
-}
-
-template <class Arch>
-void run_parallel(integer f, const float* x, float* y, std::size_t n, std::size_t position, const float* scale, const std::int64_t* zero,
-                  const semantics& how) noexcept {
-    const integer_rules rules = rules_of(f, how, false);
-    for (std::size_t i = 0; i < n; i += lanes<Arch>) {
-        const std::size_t count = std::min(lanes<Arch>, n - i);
-        const std::int64_t* z = zero == nullptr ? nullptr : zero + i;
-        run_row_completely<Arch>(x + i, y + i, count, position + i, integer_step<Arch>(rules, load_some<Arch>(scale + i, 1, count), z, count));
-    }
-}
-
-/// A scale for each run of `block` elements along the axis (1: per channel).
+/// A scale for each run of `block` elements along the axis (1: per channel), of each slice or of all.
 template <class Arch, class Format>
 void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std::size_t block, std::span<const float> scale,
                 std::span<const std::int64_t> zero, bool per_outer, const semantics& how) noexcept {
     const std::size_t blocks = block == 0 ? 0 : (axis.length + block - 1) / block;
     const std::size_t n = axis.outer * axis.length * axis.inner;
     if (is_identity(f, how)) return run_uniform<Arch>(f, x, y, n, 0, 1.0f, 0, how, false);
-    const auto all_rows = rows_of<Arch>(f, how, false, streams<Arch>(x, y, n));
+    const auto rows = rows_of<Arch>(f, how, false, streams<Arch>(x, y, n));
+    const std::int64_t* zeros = zero.empty() ? nullptr : zero.data();
+    const auto zero_from = [&](std::size_t k) { return zeros == nullptr ? nullptr : zeros + k; };
+    if (!per_outer && axis.inner * block < short_row) {
+        if (n != 0) run_columns<Arch>(rows, {x, y, axis.length * axis.inner, axis.outer, 0}, axis.inner, scale.data(), zeros);
+        return;
+    }
     for (std::size_t o = 0; o < axis.outer; ++o) {
         if (per_outer && axis.inner > 1) {  // [outer][blocks][inner] scales
-            for (std::size_t l = 0; l < axis.length; ++l) {
-                const std::size_t row = (o * axis.length + l) * axis.inner, s = (o * blocks + l / block) * axis.inner;
-                run_parallel<Arch>(f, x + row, y + row, axis.inner, row, scale.data() + s, zero.empty() ? nullptr : zero.data() + s, how);
+            for (std::size_t l = 0; l < axis.length; l += block) {
+                const std::size_t at = (o * axis.length + l) * axis.inner, s = (o * blocks + l / block) * axis.inner;
+                run_columns<Arch>(rows, {x + at, y + at, axis.inner, std::min(block, axis.length - l), at}, 1, scale.data() + s, zero_from(s));
             }
             continue;
         }
         const std::size_t first = per_outer ? o * blocks : 0;
         for (std::size_t group = 0; group < blocks; group += lanes<Arch>) {
             const std::size_t count = std::min(lanes<Arch>, blocks - group);
-            const scales_of_rows<Arch> scales(scale.data() + first + group, count, count * block * axis.inner, all_rows.tie_bits);
+            scale_table<Arch, lanes<Arch>> scales;
+            rows.fill(scales, scale.data() + first + group, zero_from(first + group), count, count * block * axis.inner >= product_from);
             // The last block may be shorter: a row by itself.
             const bool ragged = axis.length % block != 0 && group + count == blocks;
             const std::size_t whole = count - (ragged ? 1 : 0);
-            const auto run = [&](std::size_t k, std::size_t rows, std::size_t length) {
+            const auto run = [&](std::size_t k, std::size_t number, std::size_t length) {
                 const std::size_t at = (o * axis.length + (group + k) * block) * axis.inner;
-                all_rows.run(x + at, y + at, length * axis.inner, rows, at, scales, k, zero.empty() ? nullptr : zero.data() + first + group + k);
+                run_rows<Arch>(rows, {x + at, y + at, length * axis.inner, number, at}, scales, k, zero_from(first + group));
             };
             for (std::size_t k = 0; k < whole;) {
-                const std::size_t rows = scales.alike(k, whole);
-                run(k, rows, block);
-                k += rows;
+                const std::size_t number = scales.alike(k, whole);
+                run(k, number, block);
+                k += number;
             }
             if (ragged) run(whole, 1, axis.length % block);
         }
     }
-    if (all_rows.streaming) end_streaming<Arch>();
+    if (rows.streaming) end_streaming<Arch>();
 }
 
 template <class Arch, class Format>
 void run_per_channel(const Format& f, const float* x, float* y, const per_channel& p, along_axis axis, const semantics& how) noexcept {
-    if (axis.inner == 1) {  // a channel for each element of a row
-        for (std::size_t o = 0; o < axis.outer; ++o) {
-            const std::size_t at = o * axis.length;
-            run_parallel<Arch>(f, x + at, y + at, axis.length, at, p.scale.data(), p.zero_point.empty() ? nullptr : p.zero_point.data(), how);
-        }
-        return;
-    }
     run_scaled<Arch>(f, x, y, axis, 1, p.scale, p.zero_point, false, how);
 }
 
@@ -149,13 +135,23 @@ void run_block_format(const microscaling& f, const float* x, float* y, along_axi
 /// The largest finite magnitude of an array.
 template <class Arch>
 float largest_finite(const float* x, std::size_t n) noexcept {
-    seen<Arch> s;
+    constexpr std::size_t w = lanes<Arch>;
+    const auto magnitude = [&](std::size_t i) QK_INLINE_CALL { return as_int<Arch>(load<Arch>(x + i)) & vi<Arch>(magnitude_bits); };
+    vi<Arch> most[4] = {vi<Arch>(0), vi<Arch>(0), vi<Arch>(0), vi<Arch>(0)};
     std::size_t i = 0;
-    for (; i + lanes<Arch> <= n; i += lanes<Arch>) s.add(load<Arch>(x + i));
-    if (i < n) s.add(load_some<Arch>(x + i, 1, n - i));
-    alignas(64) std::int32_t lane[lanes<Arch>];
+    for (; i + 4 * w <= n; i += 4 * w) {
+        for (std::size_t k = 0; k < 4; ++k) most[k] = xsimd::max(most[k], magnitude(i + k * w));
+    }
+    const vi<Arch> all = xsimd::max(xsimd::max(most[0], most[1]), xsimd::max(most[2], most[3]));
+    seen<Arch> s;
+    if (xsimd::any(all >= vi<Arch>(infinity_bits)))
+        i = 0;  // again, element by element
+    else
+        s.finite = all;
+    for (; i < n; i += w) s.add(load_first<Arch>(x + i, std::min(w, n - i)));
+    alignas(64) std::int32_t lane[w];
     store<Arch>(lane, s.finite);
-    return std::bit_cast<float>(*std::max_element(lane, lane + lanes<Arch>));
+    return std::bit_cast<float>(*std::max_element(lane, lane + w));
 }
 
 template <class Arch, block_shape Known = block_shape{0, element_step::element}>

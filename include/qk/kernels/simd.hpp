@@ -159,6 +159,10 @@ struct lookup_table {
 };
 
 #if defined(__AVX2__)
+/// All ones in the first `count` of eight lanes.
+QK_INLINE __m256i first_lanes(std::size_t count) noexcept {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
 /// Of eight lanes, in the lower half.
 QK_INLINE __m128i lowest_bytes(__m256i v) noexcept {
     constexpr char none = -128;
@@ -190,15 +194,43 @@ void store_codes(Code* p, vi<Arch> v) noexcept {
     for (std::size_t i = 0; i < lanes<Arch>; ++i) p[i] = static_cast<Code>(lane[i]);
 }
 
+/// The first `count` lanes, of neighbours in memory: nothing else is touched. The other lanes are 0.
+template <class Arch>
+QK_INLINE vf<Arch> load_first(const float* p, std::size_t count) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8) return _mm256_maskload_ps(p, first_lanes(count));
+#endif
+    alignas(64) float lane[lanes<Arch>] = {};
+    for (std::size_t i = 0; i < count; ++i) lane[i] = p[i];
+    return load<Arch>(lane);
+}
+template <class Arch>
+QK_INLINE void store_first(float* p, std::size_t count, vf<Arch> v) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), v.data);
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8) return _mm256_maskstore_ps(p, first_lanes(count), v.data);
+#endif
+    alignas(64) float lane[lanes<Arch>];
+    store<Arch>(lane, v);
+    for (std::size_t i = 0; i < count; ++i) p[i] = lane[i];
+}
+
 /// A vector of `count` floats that lie `stride` apart; the other lanes are 0.
 template <class Arch>
 vf<Arch> load_some(const float* p, std::size_t stride, std::size_t count) noexcept {
+    if (stride == 1) return load_first<Arch>(p, count);
     alignas(64) float lane[lanes<Arch>] = {};
     for (std::size_t i = 0; i < count; ++i) lane[i] = p[i * stride];
     return load<Arch>(lane);
 }
 template <class Arch>
 void store_some(float* p, std::size_t stride, std::size_t count, vf<Arch> v) noexcept {
+    if (stride == 1) return store_first<Arch>(p, count, v);
     alignas(64) float lane[lanes<Arch>];
     store<Arch>(lane, v);
     for (std::size_t i = 0; i < count; ++i) p[i * stride] = lane[i];
