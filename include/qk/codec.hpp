@@ -47,6 +47,20 @@ inline constexpr bool is_block_struct = requires(const Format& f) {
     f.block_size;
 };
 
+/// The largest finite magnitude.
+template <class Arch>
+float largest_finite(values_in x) noexcept {
+    if (x.floats() != nullptr) return kernels::largest_finite<Arch>(x.floats(), x.size());
+    alignas(64) float value[widened];
+    float most = 0;
+    for (std::size_t i = 0; i < x.size(); i += widened) {
+        const std::size_t n = std::min(widened, x.size() - i);
+        x.copy<Arch>(i, n, value);
+        most = std::max(most, kernels::largest_finite<Arch>(value, n));
+    }
+    return most;
+}
+
 template <class Arch, known_codes Known = known_codes{}, class Format>
 void encode_family(const Format& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     for (const std::span<std::byte> plane : {out.elements, out.scales, out.shifts, out.tensor}) {
@@ -59,8 +73,8 @@ void encode_family(const Format& f, values_in x, planes out, const codec_paramet
         float tensor = p.has_one ? p.one.scale : 0.0f;
         if constexpr (std::same_as<Format, nvfloat>) {
             if (tensor == 0) {
-                const survey all = survey_values<Arch>(x, long_block{0, 1, x.size()}, 0, x.size(), how);
-                tensor = as_float(all.finite) / static_cast<float>(max_value(f.element) * max_value(f.scale));
+                const float amax = largest_finite<Arch>(x), limit = static_cast<float>(max_value(f.element) * max_value(f.scale));
+                tensor = how.flush_inputs && amax < 0x1p-126f ? 0.0f : amax / limit;
             }
             std::memcpy(out.tensor.data(), &tensor, sizeof tensor);
         }

@@ -119,6 +119,40 @@ TEST_CASE("the law with scales from the caller") {
     }
 }
 
+TEST_CASE("the law with scales along long rows") {
+    const std::size_t n = 3 * 1100;
+    for (const test_format& t : all_formats()) {
+        const qk::integer* g = std::get_if<qk::integer>(&t.format);
+        if (g == nullptr && !std::holds_alternative<qk::floating>(t.format)) continue;
+        generator r{12};
+        std::vector<float> scale(n), expected(n);
+        for (float& v : scale) v = r.below(40) == 0 ? qk::scale_by_a_coarse_one(r, static_cast<int>(r.below(160))) : std::ldexp(1.0f + static_cast<float>(r.uniform()), static_cast<int>(r.below(9)) - 6);
+        for (const bool zeros : {false, true}) {
+            const std::vector<std::int64_t> zero(zeros && g != nullptr ? n : 0, g == nullptr ? 0 : std::min(qk::qmax(*g), qk::qmin(*g) / 2 + 1));
+            const auto first = [&](std::size_t k) { return zero.empty() ? std::span<const std::int64_t>() : std::span(zero).first(k); };
+            const qk::per_channel channels{std::span(scale).first(1100), first(1100), {3, 1100, 1}};
+            const qk::per_block last{std::span(scale).first(3 * 35), first(3 * 35), {3, 1100, 1}, 32}, each{scale, first(n), {3, 1100, 1}, 1};
+            const qk::per_block middle{std::span(scale).first(2 * 3 * 35), first(2 * 3 * 35), {2, 47, 35}, 16};
+            for (const data kind : {data::ordinary, data::special, data::any_bits, data::ties}) {
+                const std::vector<float> x = make_inputs(kind, n, 5);
+                for (const auto& how : {qk::semantics::onnx, qk::semantics::torch, qk::semantics{.rounding = qk::rounding::half_up}, qk::semantics{.rounding = qk::rounding::stochastic}}) {
+                    if (!qk::encodable(t.format, how)) continue;
+                    const auto check = [&](const auto& p, std::size_t count, const char* what) {
+                        const auto some = std::span<const float>(x).first(count);
+                        const auto wanted = std::span(expected).first(count);
+                        qk::reference::fake_quantize(t.format, some, wanted, p, how);
+                        CHECK(check_law(t.format, some, p, how, wanted, t.name + " " + what + " " + name_of(kind)) == 0);
+                    };
+                    check(channels, n, "columns");
+                    check(last, n, "blocks along the last axis");
+                    check(each, n, "blocks of one");
+                    check(middle, 2 * 47 * 35, "blocks along the middle axis");
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("codes of quotients by ties, under scales by coarse ones") {
     qk::for_each_tied_format([](const test_format& t, auto family) {
         if (!qk::encodable(t.format, qk::semantics::onnx)) return;
@@ -216,6 +250,35 @@ TEST_CASE("compile-time and run-time forms give the same bytes; 16-bit memory on
     check.operator()<qk::nvfp4>();
 }
 
+TEST_CASE("16-bit memory is float memory, widened and narrowed") {
+    const auto check = [&]<class Half>(const test_format& t, std::size_t n, data kind, const qk::semantics& how) {
+        std::vector<Half> x(n), y(n);
+        std::vector<float> wide(n), expected = make_inputs(kind, n, 92);
+        for (std::size_t i = 0; i < n; ++i) wide[i] = qk::widen(x[i] = qk::narrow<Half>(expected[i]));
+        const qk::codec_parameters p = qk::is_block_format(t.format) ? qk::codec_parameters() : qk::codec_parameters(qk::affine{.scale = 0.25f});
+        std::vector<std::byte> a(qk::packed_bytes(t.format, {1, n, 1})), b(a.size());
+        REQUIRE(qk::encode(t.format, wide, a, p, how) == qk::encode_status::done);
+        REQUIRE(qk::encode(t.format, x, b, p, how) == qk::encode_status::done);
+        CHECK_MESSAGE(a == b, t.name, " ", name_of(kind), " ", n);
+        qk::decode(t.format, a, expected, p);
+        qk::decode(t.format, a, y, p);
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < n; ++i) wrong += y[i].bits != qk::narrow<Half>(expected[i]).bits;
+        CHECK_MESSAGE(wrong == 0, t.name, " ", name_of(kind), " ", n);
+    };
+    for (const test_format& t : all_formats()) {
+        if (!qk::encodable(t.format, qk::semantics::ocp)) continue;
+        for (const std::size_t n : {999u, 5003u}) {
+            for (const data kind : {data::ordinary, data::special, data::tiny_runs}) {
+                for (const auto& how : {qk::semantics::ocp, qk::semantics{.rounding = qk::rounding::stochastic, .seed = 3}}) {
+                    check.operator()<qk::float16>(t, n, kind, how);
+                    check.operator()<qk::bfloat16>(t, n, kind, how);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("what has no code is refused, and nothing is written") {
     const std::vector<float> x(32, 1.0f);
     std::vector<std::byte> packed(64, std::byte{7});
@@ -227,13 +290,13 @@ TEST_CASE("what has no code is refused, and nothing is written") {
 }
 
 TEST_CASE("the short forms write the bytes that the tiles write") {
-    // Pieces of 16-bit memory go through the tiles: blocks because of the memory, elementwise formats because eight values are too few.
+    // Eight blocks, or values, are too few for the short forms where vectors have 16 lanes: pieces of them go through the tiles.
     for (const test_format& t : all_formats()) {
         if (!qk::encodable(t.format, qk::semantics::ocp) || qk::block_size(t.format) > 128) continue;
         const std::size_t block = static_cast<std::size_t>(std::max(1, qk::block_size(t.format)));
         const std::size_t size = block * 8;  // whole bytes in every plane
         const auto* micro = std::get_if<qk::microexponent>(&t.format);
-        for (const data kind : {data::ordinary, data::sparse, data::special, data::ties, data::subnormal}) {
+        for (const data kind : {data::ordinary, data::sparse, data::special, data::ties, data::subnormal, data::tiny_runs}) {
             std::vector<float> x = make_inputs(kind, size * 24 + 5, 91);
             std::vector<qk::bfloat16> narrow(x.size());
             for (std::size_t i = 0; i < x.size(); ++i) {

@@ -10,6 +10,7 @@
 #include "compare_bits.hpp"
 #include "evidence.hpp"
 #include "qk/fake_quantize.hpp"
+#include "qk/kernels/sixteen_bits.hpp"
 #include "qk/reference.hpp"
 #include "quotient_ties.hpp"
 #include "test_formats.hpp"
@@ -421,6 +422,33 @@ TEST_CASE("columns under scales of their own") {
     for (const test_format& f : all_formats()) {
         if (!is_block_format(f.format)) test_columns_under_scales(f);
     }
+}
+
+TEST_CASE("vectors of 16-bit floats widen and narrow as single ones do") {
+    const auto check = [&]<class Half>(Half) {
+        std::vector<Half> all(65536), narrowed;
+        std::vector<float> wide(all.size()), around;
+        for (std::uint32_t code = 0; code < 65536; ++code) all[code] = {static_cast<std::uint16_t>(code)};
+        kernels::widen_all<native>(all.data(), all.size(), wide.data());
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < all.size(); ++i) wrong += std::bit_cast<std::uint32_t>(wide[i]) != std::bit_cast<std::uint32_t>(widen(all[i]));
+        CHECK(wrong == 0);
+        // Every value, every middle between two, their neighbours, and any bits.
+        generator g{819};
+        for (const float v : wide) {
+            const auto u = std::bit_cast<std::uint32_t>(v);
+            const auto next = std::bit_cast<std::uint32_t>(widen(Half{static_cast<std::uint16_t>(narrow<Half>(v).bits + 1)})), middle = u / 2 + next / 2;
+            for (const std::uint32_t bits : {u - 1, u, u + 1, middle - 1, middle, middle + 1, g.word(), g.word(), g.word() & 0xb8ffffffu}) around.push_back(std::bit_cast<float>(bits));
+        }
+        around.push_back(0x1p-25f);  // a tail
+        narrowed.resize(around.size());
+        kernels::narrow_all<native>(around.data(), around.size(), narrowed.data());
+        wrong = 0;
+        for (std::size_t i = 0; i < around.size(); ++i) wrong += narrowed[i].bits != narrow<Half>(around[i]).bits;
+        CHECK(wrong == 0);
+    };
+    check(float16());
+    check(bfloat16());
 }
 
 TEST_CASE("stochastic rounding with the caller's words, and cut anywhere") {

@@ -23,7 +23,10 @@ QK_INLINE std::uint32_t get_code(std::span<const std::byte> plane, std::size_t i
     if (width == 8) return std::to_integer<std::uint32_t>(plane[i]);
     const std::size_t bit = i * static_cast<std::size_t>(width), byte = bit / 8;
     std::uint64_t window = 0;
-    std::memcpy(&window, plane.data() + byte, std::min<std::size_t>(8, plane.size() - byte));
+    if (const std::size_t left = plane.size() - byte; left >= 8)  // of a size that the compiler knows
+        std::memcpy(&window, plane.data() + byte, 8);
+    else
+        std::memcpy(&window, plane.data() + byte, left);
     return static_cast<std::uint32_t>(window >> (bit % 8)) & low_bits(width);
 }
 
@@ -34,12 +37,15 @@ QK_INLINE void put_code(std::span<std::byte> plane, std::size_t i, int width, st
         return;
     }
     const std::size_t bit = i * static_cast<std::size_t>(width), byte = bit / 8;
-    const std::size_t n = std::min<std::size_t>(8, plane.size() - byte);
-    std::uint64_t window = 0;
-    std::memcpy(&window, plane.data() + byte, n);
-    window &= ~(std::uint64_t{low_bits(width)} << (bit % 8));
-    window |= std::uint64_t{code} << (bit % 8);
-    std::memcpy(plane.data() + byte, &window, n);
+    const auto replace = [&](std::size_t n) {
+        std::uint64_t window = 0;
+        std::memcpy(&window, plane.data() + byte, n);
+        window &= ~(std::uint64_t{low_bits(width)} << (bit % 8));
+        window |= std::uint64_t{code} << (bit % 8);
+        std::memcpy(plane.data() + byte, &window, n);
+    };
+    const std::size_t left = plane.size() - byte;
+    left >= 8 ? replace(8) : replace(left);
 }
 
 /// Codes that fill whole bytes together: 2 of 4 bits, 4 of 6 bits. Every width has a group of at most 8.

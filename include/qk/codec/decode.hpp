@@ -30,12 +30,30 @@ QK_INLINE void for_each_run(along_axis a, std::size_t align, Visit visit) {
     }
 }
 
+/// Values of 16 bits that pass through floats together.
+inline constexpr std::size_t widened = 4 * tile;
+inline constexpr std::size_t widened_block = widened / 16;  ///< the largest block of which 16 and more do
+
+/// Pieces of a row of blocks that begin at whole bytes of every plane: visit(first, n, its planes).
+template <class Format, class Byte, class Visit>
+void for_each_widened(const Format& f, basic_planes<Byte> p, std::size_t length, const Visit& visit) {
+    const auto block = static_cast<std::size_t>(f.block_size);
+    const std::size_t blocks = widened / block / 16 * 16;
+    for (std::size_t first = 0; first < length; first += blocks * block) {
+        const auto from = [&](std::span<Byte> plane, std::size_t codes, int width) { return plane.subspan(codes * static_cast<std::size_t>(width) / 8); };
+        basic_planes<Byte> part{from(p.elements, first, element_width(f)), from(p.scales, first / block, scale_width(f)), p.shifts, p.tensor};
+        if constexpr (std::same_as<Format, microexponent>) part.shifts = from(p.shifts, sub_blocks_of(f, first), f.shift_bits);
+        visit(first, std::min(blocks * block, length - first), part);
+    }
+}
+
 /// Scale and zero point of every value of a piece; one of each when `single`.
 struct scale_tile {
     alignas(64) float scale[tile];
     alignas(64) std::int64_t zero[tile];
     bool single = true;
 
+    /// Of n values at (o, l, i) and on: along `length` where inner is 1, else along `inner`.
     QK_INLINE void fill(const codec_parameters& p, along_axis a, std::size_t o, std::size_t l, std::size_t i, std::size_t n) {
         if (p.one_scale()) {
             scale[0] = p.one.scale;
@@ -44,12 +62,22 @@ struct scale_tile {
         }
         const bool along = a.inner == 1;
         single = !along && p.group == 0;
-        for (std::size_t k = 0; k < (single ? 1 : n); ++k) {
-            const std::size_t at = along ? p.index(a, o, l + k, i) : p.index(a, o, l, i + k);
-            scale[k] = p.scale[at];
-            zero[k] = p.zero_point.empty() ? 0 : p.zero_point[at];
+        const std::size_t at = p.index(a, o, l, i);
+        if (along && p.group > 1) {  // `group` values share an entry
+            for (std::size_t k = 0, entry = at; k < n; ++entry) {
+                const std::size_t end = std::min(n, k + p.group - (l + k) % p.group);
+                std::fill(scale + k, scale + end, p.scale[entry]);
+                std::fill(zero + k, zero + end, p.zero_point.empty() ? 0 : p.zero_point[entry]);
+                k = end;
+            }
+            return;
         }
+        const std::size_t entries = single ? 1 : n;
+        std::copy_n(p.scale.data() + at, entries, scale);
+        p.zero_point.empty() ? void(std::fill_n(zero, entries, 0)) : void(std::copy_n(p.zero_point.data() + at, entries, zero));
     }
+    /// The zero point of all n values, if it is the same one.
+    QK_INLINE bool one_zero(std::size_t n) const { return single || std::all_of(zero, zero + n, [&](std::int64_t z) { return z == zero[0]; }); }
     QK_INLINE void multiply(float* v, std::size_t n) const {
         if (!single) {
             for (std::size_t k = 0; k < n; ++k) v[k] *= scale[k];
@@ -90,9 +118,11 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         alignas(64) float value[tile];
         scale_tile s;
         s.fill(p, a, o, l, i, n);
-        if (s.single) {
-            if (const std::size_t done = decode_quickly<Arch, Known>(f, planes.elements, first, value, n, s.scale[0], s.zero[0], false); done == n) {
-                return y.copy(value, first, n);
+        if (s.one_zero(n)) {
+            const float scale = s.single ? s.scale[0] : 1.0f;
+            if (const std::size_t done = decode_quickly<Arch, Known>(f, planes.elements, first, value, n, scale, s.zero[0], false); done == n) {
+                if (!s.single) s.multiply(value, n);
+                return y.template copy<Arch>(value, first, n);
             }
         }
         get_codes(planes.elements, first, n, width, code);
@@ -112,10 +142,10 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
             elements_of(f, code, value, n);
         }
         if constexpr (std::same_as<Format, floating>) {
-            if (f == fp32) return y.copy(value, first, n);  // the identity, whatever the scale
+            if (f == fp32) return y.template copy<Arch>(value, first, n);  // the identity, whatever the scale
         }
         s.multiply(value, n);
-        y.copy(value, first, n);
+        y.template copy<Arch>(value, first, n);
     };
     if (p.one_scale() && y.floats() != nullptr) {
         std::size_t done = decode_quickly<Arch, Known>(f, planes.elements, 0, y.floats(), y.size(), p.one.scale, p.one.zero_point, streaming);
@@ -126,40 +156,50 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
     for_each_run(a, 0, decode_tile);
 }
 
-/// The factor of the value at (o, along, across), from the planes of scales.
+/// Where values stand at (o, along, across): the number of their scale, and of their shift.
 template <class Format>
-QK_INLINE float factor_at(const Format& f, const_planes p, along_axis a, std::size_t o, std::size_t along, std::size_t across,
-                          float tensor) {
-    const auto block = static_cast<std::size_t>(f.block_size);
-    const std::uint32_t code =
-        get_code(p.scales, (o * divide_up(a.length, f.block_size) + along / block) * a.inner + across, scale_width(f));
+QK_INLINE std::size_t scale_number(const Format& f, along_axis a, std::size_t o, std::size_t along, std::size_t across) {
+    return (o * divide_up(a.length, f.block_size) + along / static_cast<std::size_t>(f.block_size)) * a.inner + across;
+}
+QK_INLINE std::size_t shift_number(const microexponent& f, along_axis a, std::size_t o, std::size_t along, std::size_t across) {
+    const auto block = static_cast<std::size_t>(f.block_size), sub = static_cast<std::size_t>(f.sub_block_size);
+    const std::size_t s = along / block * divide_up(block, f.sub_block_size) + along % block / sub;
+    return (o * sub_blocks_of(f, a.length) + s) * a.inner + across;
+}
+
+/// The factors of n values that lie across the axis.
+template <class Format>
+QK_INLINE void factors_across(const Format& f, const_planes p, along_axis a, std::size_t o, std::size_t along, std::size_t across, std::size_t n, float tensor,
+                              float* factor) {
+    std::uint32_t code[tile];
+    get_codes(p.scales, scale_number(f, a, o, along, across), n, scale_width(f), code);
     if constexpr (std::same_as<Format, microexponent>) {
-        const auto sub = static_cast<std::size_t>(f.sub_block_size);
-        const std::size_t s = along / block * divide_up(block, f.sub_block_size) + along % block / sub;
-        return scale_of(f, code, get_code(p.shifts, (o * sub_blocks_of(f, a.length) + s) * a.inner + across, f.shift_bits));
+        std::uint32_t shift[tile];
+        get_codes(p.shifts, shift_number(f, a, o, along, across), n, f.shift_bits, shift);
+        for (std::size_t k = 0; k < n; ++k) factor[k] = scale_of(f, code[k], shift[k]);
     } else if constexpr (std::same_as<Format, nvfloat>) {
-        return scale_of(f, code, tensor);
+        elements_of(f.scale, code, factor, n);
+        for (std::size_t k = 0; k < n; ++k) factor[k] *= tensor;
     } else {
-        return scale_of(f, code);
+        for (std::size_t k = 0; k < n; ++k) factor[k] = scale_of(f, code[k]);
     }
 }
 
-/// The factor of every value of a piece; a run of values that share one is filled at once.
+/// The factor of every value of a piece; along the axis a run of values that share one is filled at once.
 template <class Format>
 QK_INLINE void factors_of(const Format& f, const_planes p, along_axis a, std::size_t o, std::size_t l, std::size_t i, std::size_t n,
                           float tensor, float* factor) {
-    if (a.inner != 1) {
-        for (std::size_t k = 0; k < n; ++k) factor[k] = factor_at(f, p, a, o, l, i + k, tensor);
-        return;
-    }
+    if (a.inner != 1) return factors_across(f, p, a, o, l, i, n, tensor, factor);
     const auto block = static_cast<std::size_t>(f.block_size);
     std::size_t share = block;
     if constexpr (std::same_as<Format, microexponent>) share = static_cast<std::size_t>(f.sub_block_size);
     for (std::size_t k = 0; k < n;) {
         const std::size_t in_block = (l + k) % block;
         const std::size_t until = std::min(n, k + std::min(block - in_block, share - in_block % share));
-        const float v = factor_at(f, p, a, o, l + k, 0, tensor);
-        for (; k < until; ++k) factor[k] = v;
+        float v = 0;
+        factors_across(f, p, a, o, l + k, 0, 1, tensor, &v);
+        std::fill(factor + k, factor + until, v);
+        k = until;
     }
 }
 
@@ -177,9 +217,16 @@ void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) 
         elements_of(f, code, value, n);
         factors_of(f, p, a, o, l, i, n, tensor, factor);
         for (std::size_t k = 0; k < n; ++k) value[k] *= factor[k];
-        y.copy(value, first, n);
+        y.template copy<Arch>(value, first, n);
     };
-    if (a.inner != 1 || a.outer != 1 || y.floats() == nullptr) return for_each_run(a, block, decode_tile);
+    if (a.inner != 1 || a.outer != 1 || (y.floats() == nullptr && block > widened_block)) return for_each_run(a, block, decode_tile);
+    if (y.floats() == nullptr) {
+        alignas(64) float value[widened];
+        return for_each_widened(f, p, a.length, [&](std::size_t first, std::size_t n, const_planes part) {
+            decode_blocks<Arch, Known>(f, part, std::span<float>(value, n), along_axis{1, n, 1});
+            y.template copy<Arch>(value, first, n);
+        });
+    }
     const auto complete = [&](std::size_t begin, std::size_t count) {
         const std::size_t step = block > tile ? tile : tile / block * block;
         for (std::size_t k = begin; k < begin + count; k += step) decode_tile(0, k, 0, k, std::min(step, begin + count - k));

@@ -144,14 +144,21 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
     if (a.inner == 1) {
         if (a.length % block == 0) a = {1, a.outer * a.length, 1};  // no ragged block: the rows are one
         const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) {
-            x.copy(first, n, t.x);
+            x.template copy<Arch>(first, n, t.x);
             if (how.flush_inputs) flush(t.x, n);
             fake_quantize_blocks<Arch, Known>(f, t.x, t.y, along_axis{1, n, 1}, tensor, shifted(how, first));
             for (std::size_t k = 0; k < n; k += block) share_at(k, std::min(block, n - k), 1, o, l + k, 0);
             element_codes<Arch>(f, t, n);
             put_codes(out.elements, first, n, element_width(f), t.code);
         };
-        if (a.outer != 1 || x.floats() == nullptr) return for_each_run(a, block, encode_tile);
+        if (a.outer != 1 || (x.floats() == nullptr && block > widened_block)) return for_each_run(a, block, encode_tile);
+        if (x.floats() == nullptr) {
+            alignas(64) float value[widened];
+            return for_each_widened(f, out, a.length, [&](std::size_t first, std::size_t n, planes part) {
+                x.template copy<Arch>(first, n, value);
+                encode_blocks<Arch, Known>(f, std::span<const float>(value, n), part, along_axis{1, n, 1}, tensor, shifted(how, first));
+            });
+        }
         const auto complete = [&](std::size_t from, std::size_t count) {  // blocks
             const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, a.length);
             for (std::size_t k = from * block; k < end; k += step) encode_tile(0, k, 0, k, std::min(step, end - k));
@@ -171,7 +178,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
                 const std::size_t w = std::min(columns, a.inner - i);
                 const auto position = [&](std::size_t r) { return (o * a.length + l + r) * a.inner + i; };
                 for (std::size_t r = 0; r < rows; ++r) {
-                    x.copy(position(r), w, t.x + r * w);
+                    x.template copy<Arch>(position(r), w, t.x + r * w);
                     if (how.rounding != rounding::stochastic) continue;
                     for (std::size_t k = 0; k < w; ++k) {
                         const std::size_t at = position(r) + k;

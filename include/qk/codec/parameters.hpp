@@ -7,6 +7,7 @@
 
 #include "qk/codec/bits.hpp"
 #include "qk/codec/layout.hpp"
+#include "qk/kernels/sixteen_bits.hpp"
 #include "qk/parameters.hpp"
 #include "qk/storage.hpp"
 
@@ -60,13 +61,14 @@ class values_in {
         return floats_.data() != nullptr ? floats_[i] : halves_.data() != nullptr ? widen(halves_[i]) : widen(brains_[i]);
     }
     /// `n` values from `first`, as floats.
+    template <class Arch>
     QK_INLINE void copy(std::size_t first, std::size_t n, float* out) const {
         if (floats_.data() != nullptr) {
             std::memcpy(out, floats_.data() + first, n * sizeof(float));
         } else if (halves_.data() != nullptr) {
-            for (std::size_t i = 0; i < n; ++i) out[i] = widen(halves_[first + i]);
+            kernels::widen_all<Arch>(halves_.data() + first, n, out);
         } else {
-            for (std::size_t i = 0; i < n; ++i) out[i] = widen(brains_[first + i]);
+            kernels::widen_all<Arch>(brains_.data() + first, n, out);
         }
     }
 
@@ -89,13 +91,14 @@ class values_out {
 
     constexpr std::size_t size() const { return size_; }
     constexpr float* floats() const { return floats_.data(); }
+    template <class Arch>
     QK_INLINE void copy(const float* in, std::size_t first, std::size_t n) const {
         if (floats_.data() != nullptr) {
             std::memcpy(floats_.data() + first, in, n * sizeof(float));
         } else if (halves_.data() != nullptr) {
-            for (std::size_t i = 0; i < n; ++i) halves_[first + i] = narrow<float16>(in[i]);
+            kernels::narrow_all<Arch>(in, n, halves_.data() + first);
         } else {
-            for (std::size_t i = 0; i < n; ++i) brains_[first + i] = narrow<bfloat16>(in[i]);
+            kernels::narrow_all<Arch>(in, n, brains_.data() + first);
         }
     }
 

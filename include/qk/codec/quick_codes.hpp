@@ -83,6 +83,25 @@ struct truncated_coder {
     }
 };
 
+/// e8m0: the exponent field of the nearest power of two.
+template <class Arch>
+struct power_coder {
+    kernels::quick_power_of_two<Arch> quick;
+    kernels::vf<Arch> scale;
+    bool scaled;
+
+    power_coder(floating f, const semantics& how, float s) noexcept : quick(kernels::rules_of(f, how)), scale(s), scaled(s != 1.0f) {}
+    bool usable() const noexcept { return quick.usable(); }
+    std::int32_t limit() const noexcept { return quick.limit; }
+    QK_INLINE kernels::vi<Arch> tested(kernels::vf<Arch> x) const noexcept { return quick.tested(x); }
+    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, scale) : x; }
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
+        using V = kernels::vi<Arch>;
+        const V u = kernels::as_int<Arch>(x);
+        return xsimd::select(u < V(0), V(255), (u + V(kernels::half_bit)) >> 23);
+    }
+};
+
 template <class Arch>
 struct integer_coder {
     kernels::quick_integer<Arch> quick;
@@ -148,15 +167,15 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
     using V = kernels::vi<Arch>;
     const Coder coder = given;
     const code_writer<Arch, Known> writer{width};
-    const V limit(coder.limit()), magnitude(kernels::magnitude_bits);
+    const V limit(coder.limit());
     const std::size_t whole = n - n % count;
     for (std::size_t i = 0; i < whole; i += count) {
         kernels::vf<Arch> v[4];
-        V most(0);
+        V most(INT32_MIN);
         kernels::read_ahead<Arch, 4>(x + i);
         for (std::size_t k = 0; k < 4; ++k) {
             v[k] = coder.prepare(kernels::rounded<Arch>(kernels::load<Arch>(x + i + k * w)));
-            most = xsimd::max(most, kernels::as_int<Arch>(v[k]) & magnitude);
+            most = xsimd::max(most, kernels::tested<Arch>(coder, v[k]));
         }
         if (__builtin_expect(xsimd::any(most > limit), 0)) {
             complete(i, count);
