@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "qk/fake_quantize.hpp"
 #include "qk/graph/along_shape.hpp"
+#include "qk/graph/kernel_calls.hpp"
 #include "qk/graph/scales.hpp"
 
 namespace qk::graph {
@@ -216,23 +216,23 @@ QK_GRAPH_INLINE void apply(const quantizer& q, const tensor& value, std::span<fl
     if (is_block_format(q.format)) {
         if (std::holds_alternative<nvfloat>(q.format)) {
             // A tensor scale of 0 is computed from the data.
-            return fake_quantize(q.format, x, y, a, affine{q.scale.empty() ? 0.0f : q.scale[0], 0}, q.semantics);
+            return kernel_calls::fake_quantize(q.format, x, y, a, affine{q.scale.empty() ? 0.0f : q.scale[0], 0}, q.semantics);
         }
-        return fake_quantize(q.format, x, y, a, q.semantics);
+        return kernel_calls::fake_quantize(q.format, x, y, a, q.semantics);
     }
     if (q.dynamic) {
         const quantizer now = activation_quantizer({.format = q.format, .semantics = q.semantics}, range_of(x), {});
-        return fake_quantize(q.format, x, y, affine{now.scale.empty() ? 1.0f : now.scale[0], now.zero_point.empty() ? 0 : now.zero_point[0]},
+        return kernel_calls::fake_quantize(q.format, x, y, affine{now.scale.empty() ? 1.0f : now.scale[0], now.zero_point.empty() ? 0 : now.zero_point[0]},
                              q.semantics);
     }
     if (q.scale.size() <= 1)
-        return fake_quantize(q.format, x, y, affine{q.scale.empty() ? 1.0f : q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}, q.semantics);
+        return kernel_calls::fake_quantize(q.format, x, y, affine{q.scale.empty() ? 1.0f : q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}, q.semantics);
     const std::span<const std::int64_t> zero_point = q.zero_point;
-    if (q.block_size > 0) return fake_quantize(q.format, x, y, per_block{q.scale, zero_point, a, static_cast<std::size_t>(q.block_size)}, q.semantics);
+    if (q.block_size > 0) return kernel_calls::fake_quantize(q.format, x, y, per_block{q.scale, zero_point, a, static_cast<std::size_t>(q.block_size)}, q.semantics);
     if (q.scale.size() != a.length)
         throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for axis " + std::to_string(q.axis) + " of a tensor " +
                     to_string(value.shape()));
-    fake_quantize(q.format, x, y, per_channel{q.scale, zero_point, a}, q.semantics);
+    kernel_calls::fake_quantize(q.format, x, y, per_channel{q.scale, zero_point, a}, q.semantics);
 }
 
 QK_GRAPH_INLINE double sqnr(std::span<const float> reference, std::span<const float> value) {

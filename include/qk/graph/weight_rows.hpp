@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "qk/fake_quantize.hpp"
 #include "qk/graph/along_shape.hpp"
+#include "qk/graph/kernel_calls.hpp"
 #include "qk/graph/layers.hpp"
 #include "qk/graph/op.hpp"
 #include "qk/graph/scales.hpp"
@@ -93,15 +93,15 @@ class column_rounder {
     /// values[row * block.size() + i], in place, of column block[i] of group g.
     void round(std::size_t g, const std::vector<std::size_t>& block, std::span<float> values) const {
         if (std::holds_alternative<nvfloat>(q_->format))
-            return fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1}, affine{q_->scale.empty() ? 0.0f : q_->scale[0], 0}, q_->semantics);
-        if (is_block_format(q_->format)) return fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1}, q_->semantics);
+            return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1}, affine{q_->scale.empty() ? 0.0f : q_->scale[0], 0}, q_->semantics);
+        if (is_block_format(q_->format)) return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1}, q_->semantics);
         std::vector<float> scale(r_->rows);
         std::vector<std::int64_t> zero_point(r_->rows);
         for (std::size_t o = 0; o < r_->rows; ++o) {
             const std::size_t i = r_->at(g, o, block[0]);
             scale[o] = scale_[i], zero_point[o] = zero_point_[i];
         }
-        fake_quantize(q_->format, values, values, per_channel{scale, zero_point, {1, r_->rows, 1}}, q_->semantics);
+        kernel_calls::fake_quantize(q_->format, values, values, per_channel{scale, zero_point, {1, r_->rows, 1}}, q_->semantics);
     }
 
   private:

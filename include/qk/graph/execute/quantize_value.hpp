@@ -7,8 +7,8 @@
 #include <limits>
 #include <string>
 
-#include "qk/fake_quantize.hpp"
 #include "qk/graph/block_rows.hpp"
+#include "qk/graph/kernel_calls.hpp"
 #include "qk/graph/op.hpp"
 #include "qk/graph/plan.hpp"
 #include "qk/graph/tensor.hpp"
@@ -68,23 +68,23 @@ inline void quantize_value(const quantizer& q, const dims& shape, bool channels_
         format f = q.format;
         as_one_row(f, axis, x.size());
         if (std::holds_alternative<nvfloat>(f))
-            return qk::fake_quantize(f, x, y, axis, affine{q.scale.empty() || q.dynamic ? 0.0f : q.scale[0], 0}, q.semantics);
-        return qk::fake_quantize(f, x, y, axis, q.semantics);
+            return kernel_calls::fake_quantize(f, x, y, axis, affine{q.scale.empty() || q.dynamic ? 0.0f : q.scale[0], 0}, q.semantics);
+        return kernel_calls::fake_quantize(f, x, y, axis, q.semantics);
     }
-    if (q.dynamic) return qk::fake_quantize(q.format, x, y, range_scale(q.format, x), q.semantics);
+    if (q.dynamic) return kernel_calls::fake_quantize(q.format, x, y, range_scale(q.format, x), q.semantics);
     if (q.block_size > 0) {
         const std::size_t blocks = (length + static_cast<std::size_t>(q.block_size) - 1) / static_cast<std::size_t>(q.block_size);
         if (q.scale.size() != axis.outer * blocks * axis.inner)
             throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for " + std::to_string(axis.outer * blocks * axis.inner) + " blocks of shape " + to_string(shape));
-        return qk::fake_quantize(q.format, x, y, per_block{q.scale, q.zero_point, axis, static_cast<std::size_t>(q.block_size)}, q.semantics);
+        return kernel_calls::fake_quantize(q.format, x, y, per_block{q.scale, q.zero_point, axis, static_cast<std::size_t>(q.block_size)}, q.semantics);
     }
     if (q.scale.size() > 1) {
         if (q.scale.size() != length) throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for " + std::to_string(length) + " channels of shape " + to_string(shape));
-        return qk::fake_quantize(q.format, x, y, per_channel{q.scale, q.zero_point, axis}, q.semantics);
+        return kernel_calls::fake_quantize(q.format, x, y, per_channel{q.scale, q.zero_point, axis}, q.semantics);
     }
     if (q.scale.empty() && is_integer_format(q.format)) throw error("an integer format has no scale: calibrate first");
-    if (q.scale.empty()) return qk::fake_quantize(q.format, x, y, q.semantics);
-    return qk::fake_quantize(q.format, x, y, affine{q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}, q.semantics);
+    if (q.scale.empty()) return kernel_calls::fake_quantize(q.format, x, y, q.semantics);
+    return kernel_calls::fake_quantize(q.format, x, y, affine{q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}, q.semantics);
 }
 
 /// True if the quantizer gives the same on a channels-last buffer read as such.

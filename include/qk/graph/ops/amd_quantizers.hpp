@@ -5,8 +5,8 @@
 #include <cmath>
 #include <string>
 
-#include "qk/fake_quantize.hpp"
 #include "qk/graph/block_rows.hpp"
+#include "qk/graph/kernel_calls.hpp"
 #include "qk/graph/op.hpp"
 #include "qk/graph/ops/quantize_linear.hpp"
 
@@ -54,7 +54,7 @@ inline void fake_quantize_blocks(op_context& call, const format& f, const semant
     along_axis rows{split.outer, split.length, split.inner};
     as_one_row(g, rows, x.size());
     working_output<float> y(call, 0, given.type(), x.shape());
-    fake_quantize(g, x.as<float>(), y.values(), rows, how);
+    kernel_calls::fake_quantize(g, x.as<float>(), y.values(), rows, how);
     y.store();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "qk/graph/kernel_calls.hpp"
 #include "qk/graph/op.hpp"
 #include "qk/graph/ops/cast.hpp"
 #include "qk/graph/ops/elements.hpp"
@@ -39,6 +40,13 @@ template <class T> void quantize_run_wide(const float* x, std::size_t n, float s
     }
 }
 
+/// Codes of 8 or 16 bits in runs that are worth a call of the codec, which wants a scale that it can divide by.
+inline bool suits_codec(data_type codes, std::size_t n, float scale) {
+    const bool whole = codes == data_type::int8 || codes == data_type::uint8 || codes == data_type::int16 || codes == data_type::uint16;
+    return whole && n >= 64 && scale > 0 && std::isfinite(scale);
+}
+inline integer code_format(data_type codes) { return {.bits = bits_of(codes), .is_signed = codes == data_type::int8 || codes == data_type::int16}; }
+
 inline float round_to_half(data_type t, float x) {
     return t == data_type::float16 ? to_float(to_half(x)) : to_float(to_brain(x));
 }
@@ -56,7 +64,13 @@ inline void quantize_elements(const op_context& call, std::span<const float> x, 
     };
     const auto narrow = [&]<class T>(T* to) {
         const std::int64_t low = lowest_code(type), high = highest_code(type);
-        each(to, [low, high](const float* from, std::size_t n, float s, std::int64_t z, T* out) { detail::quantize_run(from, n, s, z, low, high, out); });
+        each(to, [low, high, type](const float* from, std::size_t n, float s, std::int64_t z, T* out) {
+            if (detail::suits_codec(type, n, s) && z >= low && z <= high) {
+                const auto bytes = std::as_writable_bytes(std::span(out, n));
+                if (kernel_calls::encode(detail::code_format(type), std::span(from, n), bytes, affine{s, z}, semantics::onnx) == encode_status::done) return;
+            }
+            detail::quantize_run(from, n, s, z, low, high, out);
+        });
     };
     switch (type) {
         case data_type::int8: case data_type::int4: case data_type::int2: return narrow(reinterpret_cast<std::int8_t*>(y.bytes()));
@@ -94,6 +108,10 @@ inline void dequantize_elements(const op_context& call, const tensor& x, const s
         grid.for_each_run([&](std::size_t begin, std::size_t n, std::size_t s) {
             const auto z = static_cast<std::int32_t>(zero(s));
             const float by = scale[s];
+            if (detail::suits_codec(x.type(), n, by)) {
+                const auto bytes = std::as_bytes(std::span(from + begin, n));
+                return kernel_calls::decode(detail::code_format(x.type()), bytes, y.subspan(begin, n), affine{by, z});
+            }
             for (std::size_t i = begin; i < begin + n; ++i) y[i] = static_cast<float>(static_cast<std::int32_t>(from[i]) - z) * by;
         });
     };
