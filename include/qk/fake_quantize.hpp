@@ -77,7 +77,7 @@ void run(std::span<const float> x, std::span<float> y, along_axis axis, affine a
     if constexpr (kernels::is_block_family<std::remove_const_t<decltype(Format)>>)
         kernels::run_block_format<Arch, kernels::shape_of(Format)>(Format, x.data(), y.data(), kernels::resolve(axis, x.size()), a.scale, how);
     else
-        kernels::run_uniform<Arch>(Format, x.data(), y.data(), x.size(), 0, a.scale, a.zero_point, how, true);
+        kernels::run_uniform<Arch, kernels::kind_of(Format)>(Format, x.data(), y.data(), x.size(), 0, a.scale, a.zero_point, how, true);
 }
 template <class Arch, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine a, const semantics& how) noexcept {
@@ -87,13 +87,13 @@ void run(const Format& f, std::span<const float> x, std::span<float> y, along_ax
         kernels::run_uniform<Arch>(f, x.data(), y.data(), x.size(), 0, a.scale, a.zero_point, how, true);
 }
 
-template <class Arch, class Format>
+template <class Arch, kernels::floating_kind Known = kernels::floating_kind::any, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, const per_channel& p, const semantics& how) noexcept {
-    kernels::run_per_channel<Arch>(f, x.data(), y.data(), p, kernels::resolve(p.axis, x.size()), how);
+    kernels::run_per_channel<Arch, Known>(f, x.data(), y.data(), p, kernels::resolve(p.axis, x.size()), how);
 }
-template <class Arch, class Format>
+template <class Arch, kernels::floating_kind Known = kernels::floating_kind::any, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, const per_block& p, const semantics& how) noexcept {
-    kernels::run_scaled<Arch>(f, x.data(), y.data(), kernels::resolve(p.axis, x.size()), p.block_size, p.scale, p.zero_point, true, how);
+    kernels::run_scaled<Arch, Known>(f, x.data(), y.data(), kernels::resolve(p.axis, x.size()), p.block_size, p.scale, p.zero_point, true, how);
 }
 
 /// A tensor scale that is not given: 1, which for NVFP4 stands as 0, "from the data".
@@ -138,14 +138,14 @@ void fake_quantize(std::span<const float> x, std::span<float> y, const per_chann
     detail::require_valid<Format>();
     static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
                   "a scale per channel is given to integer and floating formats; block formats take theirs from the data");
-    detail::run<Arch>(Format, x, y, scales, how);
+    detail::run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
     detail::require_valid<Format>();
     static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
                   "a scale per block is given to integer and floating formats; block formats take theirs from the data");
-    detail::run<Arch>(Format, x, y, scales, how);
+    detail::run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
 }
 
 template <class Arch>

@@ -95,9 +95,18 @@ void run_each_row(const row_group& rows, const Form& given, const scale_table<Ar
     }
 }
 
+/// What is known of a floating format when compiling; only the short forms that it may need are compiled then.
+enum class floating_kind : std::uint8_t { any, power_of_two, float32_exponents, other };
+constexpr floating_kind kind_of(floating f) {
+    if (f.specials == specials::e8m0) return floating_kind::power_of_two;
+    return min_exponent(f) == -126 ? floating_kind::float32_exponents : floating_kind::other;
+}
+constexpr floating_kind kind_of(integer) { return floating_kind::any; }
+constexpr bool may_be(floating_kind known, floating_kind what) { return known == floating_kind::any || known == what; }
+
 /// What the rows (or columns) of an array share, of which each has a scale and a zero point of its own: the rules of a family, its short
 /// forms, and which of them serves.
-template <class Arch>
+template <class Arch, floating_kind Known>
 struct floating_rows {
     floating_rules rules;
     quick_floating<Arch> quick;
@@ -138,9 +147,13 @@ struct floating_rows {
             if constexpr (std::same_as<Scaled, bool>) scaled ? call(form, std::true_type()) : call(form, std::false_type());
             else call(form, scaled);
         };
-        if (power.usable()) return either(power);
-        if (other_rounding) return quick.shift != 0 ? either(rounded_truncation<Arch>(quick, rules)) : either(rounded_floating<Arch>(quick, rules));
-        if (quick.shift != 0) return either(quick_truncation<Arch>(quick));
+        if constexpr (may_be(Known, floating_kind::power_of_two)) {
+            if (power.usable()) return either(power);
+        }
+        if constexpr (may_be(Known, floating_kind::float32_exponents)) {
+            if (quick.shift != 0) return other_rounding ? either(rounded_truncation<Arch>(quick, rules)) : either(quick_truncation<Arch>(quick));
+        }
+        if (other_rounding) return either(rounded_floating<Arch>(quick, rules));
         if (!product || !scaled) return either(quick);
         quick.saturates ? call(floating_by_product<Arch, true>{quick}, std::true_type()) : call(floating_by_product<Arch, false>{quick}, std::true_type());
     }

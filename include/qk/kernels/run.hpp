@@ -18,11 +18,11 @@ constexpr along_axis resolve(along_axis a, std::size_t size) { return a.inner ==
 // ---- elementwise formats: one scale for a row, or one for each element of it
 
 /// Rows of one array; `stream_rows`: their results go past the caches.
-template <class Arch>
-floating_rows<Arch> rows_of(floating f, const semantics& how, bool one_scale, bool stream_rows) noexcept {
+template <class Arch, floating_kind Known = floating_kind::any>
+floating_rows<Arch, Known> rows_of(floating f, const semantics& how, bool one_scale, bool stream_rows) noexcept {
     return {f, how, one_scale, stream_rows};
 }
-template <class Arch>
+template <class Arch, floating_kind = floating_kind::any>
 integer_rows<Arch> rows_of(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept {
     return {f, how, one_scale, stream_rows};
 }
@@ -36,14 +36,14 @@ inline constexpr std::size_t short_row = 32;
 constexpr bool is_identity(floating f, const semantics& how) { return f == fp32 && !how.flush_inputs && !how.flush_outputs; }
 constexpr bool is_identity(integer, const semantics&) { return false; }
 
-template <class Arch, class Format>
+template <class Arch, floating_kind Known = floating_kind::any, class Format>
 void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero, const semantics& how,
                  bool one_scale) noexcept {
     if (is_identity(f, how)) {
         if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));
         return;
     }
-    const auto rows = rows_of<Arch>(f, how, one_scale, streams<Arch>(x, y, n));
+    const auto rows = rows_of<Arch, Known>(f, how, one_scale, streams<Arch>(x, y, n));
     scale_table<Arch, lanes<Arch>> scales;
     rows.fill(scales, &scale, &zero, 1, n >= product_from && scale != 1.0f);
     run_rows<Arch>(rows, {x, y, n, 1, position}, scales, 0, &zero);
@@ -51,13 +51,13 @@ void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t 
 }
 
 /// A scale for each run of `block` elements along the axis (1: per channel), of each slice or of all.
-template <class Arch, class Format>
+template <class Arch, floating_kind Known = floating_kind::any, class Format>
 void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std::size_t block, std::span<const float> scale,
                 std::span<const std::int64_t> zero, bool per_outer, const semantics& how) noexcept {
     const std::size_t blocks = block == 0 ? 0 : (axis.length + block - 1) / block;
     const std::size_t n = axis.outer * axis.length * axis.inner;
-    if (is_identity(f, how)) return run_uniform<Arch>(f, x, y, n, 0, 1.0f, 0, how, false);
-    const auto rows = rows_of<Arch>(f, how, false, streams<Arch>(x, y, n));
+    if (is_identity(f, how)) return run_uniform<Arch, Known>(f, x, y, n, 0, 1.0f, 0, how, false);
+    const auto rows = rows_of<Arch, Known>(f, how, false, streams<Arch>(x, y, n));
     const std::int64_t* zeros = zero.empty() ? nullptr : zero.data();
     const auto zero_from = [&](std::size_t k) { return zeros == nullptr ? nullptr : zeros + k; };
     if (!per_outer && axis.inner * block < short_row) {
@@ -95,9 +95,9 @@ void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std:
     if (rows.streaming) end_streaming<Arch>();
 }
 
-template <class Arch, class Format>
+template <class Arch, floating_kind Known = floating_kind::any, class Format>
 void run_per_channel(const Format& f, const float* x, float* y, const per_channel& p, along_axis axis, const semantics& how) noexcept {
-    run_scaled<Arch>(f, x, y, axis, 1, p.scale, p.zero_point, false, how);
+    run_scaled<Arch, Known>(f, x, y, axis, 1, p.scale, p.zero_point, false, how);
 }
 
 // ---- block formats; Known is the shape of f, as far as it is known when compiling
