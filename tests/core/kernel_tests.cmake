@@ -2,9 +2,11 @@
 # Kernels against the oracle, one program for each instruction set. A CPU (or a cross compiler) that is missing is a test that
 # says so and counts as skipped.
 
-# kernel_program(NAME SOURCE ISA [FLAGS ...]): for exactly that instruction set, whatever QK_NATIVE says.
-function(kernel_program name source isa)
-  add_executable(${name} ${source})
+set(kernel_sources kernel_test.cpp kernel_scales_test.cpp)
+
+# kernel_program(NAME ISA [FLAGS ...]): for exactly that instruction set, whatever QK_NATIVE says.
+function(kernel_program name isa)
+  add_executable(${name} ${kernel_sources})
   target_link_libraries(${name} PRIVATE doctest_main qk::qk)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_compile_definitions(${name} PRIVATE QK_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QK_TEST_ISA="${isa}")
@@ -21,20 +23,20 @@ endfunction()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(avx512_flags -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl -mfma)
-  kernel_program(kernel_test_sse2 kernel_test.cpp SSE2 -march=x86-64)
+  kernel_program(kernel_test_sse2 SSE2 -march=x86-64)
   run_on(kernel_test_sse2 sse2)
-  kernel_program(kernel_test_sse4_2 kernel_test.cpp SSE4.2 -march=x86-64 -msse4.2)
+  kernel_program(kernel_test_sse4_2 SSE4.2 -march=x86-64 -msse4.2)
   run_on(kernel_test_sse4_2 "sse4_2")
-  kernel_program(kernel_test_avx2 kernel_test.cpp AVX2+FMA -march=x86-64 -mavx2 -mfma)
+  kernel_program(kernel_test_avx2 AVX2+FMA -march=x86-64 -mavx2 -mfma)
   run_on(kernel_test_avx2 "avx2,fma")
-  kernel_program(kernel_test_avx512 kernel_test.cpp AVX-512 -march=x86-64 ${avx512_flags})
+  kernel_program(kernel_test_avx512 AVX-512 -march=x86-64 ${avx512_flags})
   run_on(kernel_test_avx512 "avx512f,avx512cd,avx512bw,avx512dq,avx512vl")
   foreach(isa sse2 sse4_2 avx2)
     target_compile_definitions(kernel_test_${isa} PRIVATE QK_TEST_SAMPLED=1)
   endforeach()
   target_compile_definitions(kernel_test_avx512 PRIVATE QK_TEST_SAMPLED=0)
 else()
-  kernel_program(kernel_test_native kernel_test.cpp ${CMAKE_SYSTEM_PROCESSOR})
+  kernel_program(kernel_test_native ${CMAKE_SYSTEM_PROCESSOR})
   target_compile_definitions(kernel_test_native PRIVATE QK_TEST_SAMPLED=0)
   run_on(kernel_test_native "")
 endif()
@@ -51,14 +53,23 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
   file(CREATE_LINK ${QK_XSIMD_FOLDER}/xsimd ${cross}/include/xsimd SYMBOLIC)
   file(CREATE_LINK ${QK_DOCTEST_FOLDER}/doctest ${cross}/include/doctest SYMBOLIC)
   set(neon ${PROJECT_BINARY_DIR}/tests/kernel_test_neon)
+  set(neon_objects)
+  foreach(source ${kernel_sources})
+    set(object ${cross}/${source}.o)
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_AARCH64_CXX} -std=c++20 -O2 -c -Wall -Wextra -isystem ${cross}/include -I${PROJECT_SOURCE_DIR}/include
+              -DQK_TEST_ISA="NEON" -DQK_TEST_SAMPLED=1 -MD -MF ${object}.d -MT ${object} -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
+      DEPENDS ${source}
+      DEPFILE ${object}.d
+      VERBATIM)
+    list(APPEND neon_objects ${object})
+  endforeach()
   add_custom_command(
     OUTPUT ${neon}
-    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_AARCH64_CXX} -std=c++20 -O2 -c -Wall -Wextra -isystem ${cross}/include -I${PROJECT_SOURCE_DIR}/include
-            -DQK_TEST_ISA="NEON" -DQK_TEST_SAMPLED=1 -MD -MF ${cross}/kernel_test.d -MT ${neon} -o ${cross}/kernel_test.o ${CMAKE_CURRENT_SOURCE_DIR}/kernel_test.cpp
     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_AARCH64_CXX} -std=c++20 -O1 -c -isystem ${cross}/include -o ${cross}/main.o ${PROJECT_SOURCE_DIR}/tests/doctest_main.cpp
-    COMMAND ${QK_AARCH64_CXX} -static -o ${neon} ${cross}/kernel_test.o ${cross}/main.o
-    DEPENDS kernel_test.cpp
-    DEPFILE ${cross}/kernel_test.d
+    COMMAND ${QK_AARCH64_CXX} -static -o ${neon} ${neon_objects} ${cross}/main.o
+    DEPENDS ${neon_objects}
     VERBATIM)
   add_custom_target(kernel_test_neon ALL DEPENDS ${neon})
   add_test(NAME kernel_test_neon COMMAND ${QK_QEMU_AARCH64} ${neon})
@@ -69,7 +80,7 @@ endif()
 
 # What consumers do: default flags with contraction, another compiler, another floating-point environment.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  kernel_program(kernel_test_contracted kernel_test.cpp "-O2 -mfma" -O2 -march=x86-64 -mfma -ffp-contract=fast)
+  kernel_program(kernel_test_contracted "-O2 -mfma" -O2 -march=x86-64 -mfma -ffp-contract=fast)
   target_compile_definitions(kernel_test_contracted PRIVATE QK_TEST_SAMPLED=1)
   run_on(kernel_test_contracted "fma")
   qk_test(environment_test qk::qk)
@@ -77,13 +88,22 @@ endif()
 find_program(QK_CLANG NAMES clang++-14 clang++ clang++-15 clang++-16 clang++-19)
 if(QK_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(clang_program ${PROJECT_BINARY_DIR}/tests/kernel_test_clang)
+  set(clang_objects)
+  foreach(source ${kernel_sources})
+    set(object ${clang_program}_${source}.o)
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_CLANG} -std=c++20 -O2 -mavx2 -mfma -c -Wall -Wextra -I${PROJECT_SOURCE_DIR}/include "-DQK_TEST_ISA=\"AVX2+FMA, clang\"" -DQK_TEST_SAMPLED=1
+              -MD -MF ${object}.d -MT ${object} -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
+      DEPENDS ${source}
+      DEPFILE ${object}.d
+      VERBATIM)
+    list(APPEND clang_objects ${object})
+  endforeach()
   add_custom_command(
     OUTPUT ${clang_program}
-    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_CLANG} -std=c++20 -O2 -mavx2 -mfma -c -Wall -Wextra -I${PROJECT_SOURCE_DIR}/include "-DQK_TEST_ISA=\"AVX2+FMA, clang\"" -DQK_TEST_SAMPLED=1
-            -MD -MF ${clang_program}.d -MT ${clang_program} -o ${clang_program}.o ${CMAKE_CURRENT_SOURCE_DIR}/kernel_test.cpp
-    COMMAND ${QK_CLANG} -o ${clang_program} ${clang_program}.o $<TARGET_OBJECTS:doctest_main>
-    DEPENDS kernel_test.cpp doctest_main $<TARGET_OBJECTS:doctest_main>
-    DEPFILE ${clang_program}.d
+    COMMAND ${QK_CLANG} -o ${clang_program} ${clang_objects} $<TARGET_OBJECTS:doctest_main>
+    DEPENDS ${clang_objects} doctest_main $<TARGET_OBJECTS:doctest_main>
     COMMAND_EXPAND_LISTS VERBATIM)
   add_custom_target(kernel_test_clang ALL DEPENDS ${clang_program})
   add_test(NAME kernel_test_clang COMMAND ${CMAKE_COMMAND} -DPROGRAM=${clang_program} -DCPU_FLAGS=avx2,fma -P ${CMAKE_CURRENT_SOURCE_DIR}/run_on_cpu.cmake)
@@ -91,7 +111,7 @@ if(QK_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR 
 endif()
 set(QK_OTHER_XSIMD "" CACHE PATH "include folder of another xsimd, for one more program of kernel tests")
 if(QK_OTHER_XSIMD)
-  add_executable(kernel_test_other_xsimd kernel_test.cpp)
+  add_executable(kernel_test_other_xsimd ${kernel_sources})
   target_include_directories(kernel_test_other_xsimd SYSTEM BEFORE PRIVATE ${QK_OTHER_XSIMD})
   target_include_directories(kernel_test_other_xsimd PRIVATE ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(kernel_test_other_xsimd PRIVATE doctest_main)

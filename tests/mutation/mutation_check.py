@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plants one defect at a time in a copy of the kernels and reports which tests of tests/core/kernel_test.cpp catch it.
+"""Plants one defect at a time in a copy of the kernels and reports which tests of tests/core/kernel_test.cpp and kernel_scales_test.cpp catch it.
 
 usage: mutation_check.py SOURCE_FOLDER COMPILER [--jobs N] [--markdown FILE]
 Exit status 1 when a defect survives, or no longer applies to the source.
@@ -30,12 +30,20 @@ DEFECTS = [
     ("MX scales are one binade too small", "block_steps.hpp", "exponent - V(127 + top_exponent)", "exponent - V(128 + top_exponent)"),
     ("Inf does not make its block NaN", "block_steps.hpp", "xsimd::select(worst >= V(infinity_bits), V(nan_bits), y); break;", "xsimd::select(worst > V(infinity_bits), V(nan_bits), y); break;"),
     ("zeros lose their sign", "block_steps.hpp", "case zero_sign::kept: break;", "case zero_sign::kept: zero = V(0); break;"),
-    ("short form: integers are not clamped", "quick_steps.hpp", "xsimd::min(xsimd::max(as_int<Arch>(t + vf<Arch>(middle)), low), high)", "as_int<Arch>(t + vf<Arch>(middle))"),
+    ("short form: integers are not clamped", "quick_steps.hpp", "xsimd::min(xsimd::max(as_int<Arch>(t + vf<Arch>(middle)), by.lowest), by.highest)", "as_int<Arch>(t + vf<Arch>(middle))"),
     ("short form: every integer's quotient is a product", "quick_quotient.hpp", "((near > V(32)) | (near == V(16)))", "(near >= V(0))"),
     ("short form: the reciprocal is one float", "quick_quotient.hpp", "fused<Arch>(x, r.high, x * r.low)", "x * r.high"),
     ("short form: ties of truncated floats go up", "quick_steps.hpp", "(bits + below_half + ((bits >> shift) & one)) & kept", "(bits + below_half + one) & kept"),
     ("short form: floats pass the largest value", "quick_steps.hpp", "clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest)", "to_grid<Arch>(x, least, magic)"),
-    ("short form: Inf and NaN reach it", "elementwise_driver.hpp", "xsimd::any(most > limit)", "xsimd::any(most > V(0x7fffffff))"),
+    ("short form: Inf and NaN reach it", "elementwise_driver.hpp", "xsimd::any(most > V(p.limit))", "xsimd::any(most > V(0x7fffffff))"),
+    ("short form: the last element of a row is forgotten", "elementwise_driver.hpp", "store_first<Arch>(y + i, count,", "store_first<Arch>(y + i, count - 1,"),
+    ("short form: a tile of columns is divided as its first one", "elementwise_columns.hpp", "*std::min_element(scales.product + t, scales.product + end)", "scales.product[t]"),
+    ("short form: a tile of columns has its first one's limit", "elementwise_columns.hpp", "*std::min_element(scales.limit + t, scales.limit + end)", "scales.limit[t]"),
+    ("short form: the rest of short rows is forgotten", "elementwise_columns.hpp", "if (rest != 0) run_panel", "if (rest > 1) run_panel"),
+    ("short form: subnormal blocks of microexponents count as zeros", "block_tiles.hpp", "serves = serves && !holds_subnormal_block<Arch>(x, my_amax);", "{}"),
+    ("short form: what is declined of gathered blocks is overwritten", "quick_block_driver.hpp", "p.length = 0;", ""),
+    ("short form: the last columns of blocks are forgotten", "quick_block_driver.hpp", "Width == 1 ? i < blocks :", "Width == 1 ? i + w <= blocks :"),
+    ("16-bit floats: ties of subnormals go down", "sixteen_bits.hpp", "fraction + (whole & one) > half", "fraction > half"),
     ("subnormal maxima have no exponent", "block_steps.hpp", "const V amax = normalised<Arch>(xsimd::select(", "const V amax = (xsimd::select("),
 ]
 
@@ -55,8 +63,8 @@ def check(defect, source, compiler, flags):
             return what, None
         path.write_text(text.replace(old, new, 1))
         program = copy / "kernel_test"
-        subprocess.run([compiler, "-std=c++20", "-O1", *flags, f"-I{copy}/include", '-DQK_TEST_ISA="mutant"', "-DQK_TEST_SAMPLED=1",
-                        str(source / "tests/core/kernel_test.cpp"), str(source / "tests/doctest_main.cpp"), "-o", str(program)],
+        tests = [str(source / "tests" / name) for name in ("core/kernel_test.cpp", "core/kernel_scales_test.cpp", "doctest_main.cpp")]
+        subprocess.run([compiler, "-std=c++20", "-O1", *flags, f"-I{copy}/include", '-DQK_TEST_ISA="mutant"', "-DQK_TEST_SAMPLED=1", *tests, "-o", str(program)],
                        check=True, stderr=subprocess.DEVNULL)
         run = subprocess.run([str(program)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=900, check=False)
         return what, [] if run.returncode == 0 else failed_cases(run.stdout) or ["crashed"]

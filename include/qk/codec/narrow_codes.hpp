@@ -9,7 +9,7 @@
 
 #include "qk/codec/bits.hpp"
 #include "qk/inline.hpp"
-#include "qk/kernels/simd.hpp"
+#include "qk/kernels/code_lanes.hpp"
 
 namespace qk::detail {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "qk/inline.hpp"
-#include "qk/kernels/simd.hpp"
+#include "qk/kernels/code_lanes.hpp"
 #include "qk/storage.hpp"
 
 namespace qk::kernels {
