@@ -202,7 +202,7 @@ TEST_CASE("what is left to nearest is named; what is not narrowed is not touched
     const model m = g.build();
     quantize_result planned = planner(m).plan({{.scope = scope::everything, .role = role::weight, .what = parse_precision("int4")},
                                                {.scope = scope::layer, .role = role::weight, .name = "d", .what = parse_precision("fp16")}}, {.how = approach::weight_only});
-    planned.plan.edges[{"left", "e", 0}] = {.format = qk::int4, .scale = {0.1f}};
+    planned.plan.edges[{"left", "e", 0}] = {.format = qk::int4, .scale = {0.1f}, .zero_point = {}};
     model rounded = m;
     const auto done = compensate_rounding(rounded, planned.plan, {{"x", correlated({4, 4, 6, 6})}});
     std::map<std::string, std::string> left;

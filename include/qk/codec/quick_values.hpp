@@ -15,14 +15,15 @@ namespace qk::detail {
 /// Elements of floating formats, as in to_floats.
 template <class Arch>
 struct floating_values {
-    bool usable, plain_shift, small, has_sign, has_special, lone_nan;
+    bool usable, power_of_two, plain_shift, small, has_sign, has_special, lone_nan;
     int shift, up;
     kernels::vi<Arch> magnitude, first_normal, rebias, special, special_bits, nan_code;
     kernels::vf<Arch> step;
     kernels::lookup_table<Arch> table;  ///< of the magnitudes, if small
 
     QK_INLINE explicit floating_values(floating f) noexcept
-        : usable(f.specials != specials::e8m0 && f != fp32 && bits(f) <= 16 && (min_exponent(f) - f.mantissa_bits >= -126 || f == bf16)), plain_shift(f == bf16),
+        : usable(f != fp32 && bits(f) <= 16 && (min_exponent(f) - f.mantissa_bits >= -126 || f == bf16 || f.specials == specials::e8m0)),
+          power_of_two(f.specials == specials::e8m0), plain_shift(f == bf16),
           small(f.specials == specials::none && f.exponent_bits + f.mantissa_bits <= kernels::lookup_bits<Arch>()),
           has_sign(is_signed(f)), has_special(f.specials == specials::ieee || f.specials == specials::fn), lone_nan(f.specials == specials::fnuz),
           shift(23 - f.mantissa_bits), up(32 - bits(f)) {
@@ -34,7 +35,7 @@ struct floating_values {
         special = kernels::vi<Arch>(f.specials == specials::ieee ? static_cast<std::int32_t>(low_bits(f.exponent_bits)) << m : static_cast<std::int32_t>(low_bits(magnitude_width)));
         special_bits = kernels::vi<Arch>(f.specials == specials::fn ? kernels::nan_bits : kernels::infinity_bits);
         nan_code = kernels::vi<Arch>(1 << magnitude_width);
-        step = kernels::vf<Arch>(usable && !plain_shift ? exact_power(min_exponent(f) - m) : 1.0f);
+        step = kernels::vf<Arch>(usable && !plain_shift && !power_of_two ? exact_power(min_exponent(f) - m) : 1.0f);
         if (small) {
             // The same value whatever the bits above the magnitude.
             const kernels::vi<Arch> index = kernels::iota<Arch>(), next = index + kernels::vi<Arch>(static_cast<std::int32_t>(kernels::lanes<Arch>));
@@ -45,6 +46,7 @@ struct floating_values {
     QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
         using V = kernels::vi<Arch>;
         if (plain_shift) return kernels::as_float<Arch>(code << 16);
+        if (power_of_two) return kernels::as_float<Arch>(xsimd::select(code == V(0), V(0x400000), xsimd::select(code == V(255), V(kernels::nan_bits), code << 23)));
         if (small) return kernels::as_float<Arch>(kernels::as_int<Arch>(table.at(code)) | ((code << up) & V(kernels::sign_bit)));
         V y = of_magnitude(code & magnitude);
         if (has_sign) y = y | ((code << up) & V(kernels::sign_bit));

@@ -13,16 +13,22 @@ inline constexpr std::size_t columns_together = 512;
 template <class Arch, class Rows>
 void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const scale_table<Arch, columns_together>& scales, const std::int64_t* zero) noexcept {
     constexpr std::size_t tile = 4 * lanes<Arch>;
+    const auto complete = [&](std::size_t k, std::size_t begin, std::size_t some) {  // columns of row k
+        for (std::size_t i = begin; i < begin + some; i += lanes<Arch>) {
+            const std::size_t at = k * stride + i, count = std::min(lanes<Arch>, begin + some - i);
+            run_row_completely<Arch>(r.x + at, r.y + at, count, r.position + at, rows.step_across(scales, i, count, zero));
+        }
+    };
+    if (!rows.usable) {
+        for (std::size_t k = 0; k < r.count; ++k) complete(k, 0, r.n);
+        return;
+    }
     const auto run_segment = [&](std::size_t first, std::size_t n, const auto& form, auto choice) {
+        const auto of_columns = [&](std::size_t i) QK_INLINE_CALL { return scales.across(first + i); };
         for (std::size_t k = 0; k < r.count; ++k) {
             const std::size_t at = k * stride + first;
-            const auto of_columns = [&](std::size_t i) QK_INLINE_CALL { return scales.across(first + i); };
-            run_tiles<Arch, choice.value, false>(r.x + at, r.y + at, n, r.position + at, form, of_columns, [&](std::size_t begin, std::size_t some) {
-                for (std::size_t i = begin; i < begin + some; i += lanes<Arch>) {
-                    const std::size_t count = std::min(lanes<Arch>, begin + some - i);
-                    run_row_completely<Arch>(r.x + at + i, r.y + at + i, count, r.position + at + i, rows.step_across(scales, first + i, count, zero));
-                }
-            });
+            const auto declined = [&](std::size_t begin, std::size_t some) { complete(k, first + begin, some); };
+            run_tiles<Arch, choice.value, false>(r.x + at, r.y + at, n, r.position + at, form, of_columns, declined);
         }
     };
     for (std::size_t first = 0; first < r.n;) {

@@ -212,11 +212,8 @@ void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size
     }
     const bool scaled = r.count != 1 || scales.scale[first] != 1.0f;
     rows.with_form(scaled, scales.product[first] != 0, [&](const auto& form, auto choice) {
-        constexpr bool by_position = requires { form.rounds; };  // what is streamed may not be
-        if constexpr (!by_position) {
-            if (rows.streaming) return run_each_row<Arch, choice.value, true>(r, form, scales, first, complete);
-        }
-        run_each_row<Arch, choice.value, false>(r, form, scales, first, complete);
+        rows.streaming ? run_each_row<Arch, choice.value, true>(r, form, scales, first, complete)
+                       : run_each_row<Arch, choice.value, false>(r, form, scales, first, complete);
     });
 }
 

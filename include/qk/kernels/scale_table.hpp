@@ -3,19 +3,18 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 
 #include "qk/kernels/quick_steps.hpp"
 
 namespace qk::kernels {
 
-/// Up to `Size` scales, a multiple of the lanes. What has no comment is the caller's to set; finish() derives the rest.
+/// Up to `Size` scales, a multiple of the lanes. The caller sets scale, lowest, highest and limit; finish() derives the rest.
 template <class Arch, std::size_t Size>
 struct scale_table {
     alignas(64) float scale[Size];
+    alignas(64) std::int32_t lowest[Size], highest[Size];  ///< as in quick_scale
+    alignas(64) std::int32_t limit[Size];                  ///< as in quick_scale; no_value: the short form serves nothing
     alignas(64) float high[Size], low[Size];
-    alignas(64) std::int32_t lowest[Size], highest[Size];  ///< of integers, as in quick_scale
-    alignas(64) std::int32_t limit[Size];  ///< as in quick_scale; no_value: the short form serves nothing
     alignas(64) std::int32_t product[Size];  ///< 1: the quotient is a product
 
     /// Of the first `count`. `tie_bits` are those of has_quick_quotient, 0: divide; `multiply`: by the rounded reciprocal.
