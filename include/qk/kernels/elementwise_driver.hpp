@@ -212,8 +212,11 @@ void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size
     }
     const bool scaled = r.count != 1 || scales.scale[first] != 1.0f;
     rows.with_form(scaled, scales.product[first] != 0, [&](const auto& form, auto choice) {
-        rows.streaming ? run_each_row<Arch, choice.value, true>(r, form, scales, first, complete)
-                       : run_each_row<Arch, choice.value, false>(r, form, scales, first, complete);
+        constexpr bool half_even = !requires { form.rounds; };  // others have so much to do that streaming is not worth its code
+        if constexpr (half_even) {
+            if (rows.streaming) return run_each_row<Arch, choice.value, true>(r, form, scales, first, complete);
+        }
+        run_each_row<Arch, choice.value, false>(r, form, scales, first, complete);
     });
 }
 
