@@ -72,10 +72,7 @@ void encode_family(const Format& f, values_in x, planes out, const codec_paramet
         const along_axis a = resolved(p.axis, x.size());
         float tensor = p.has_one ? p.one.scale : 0.0f;
         if constexpr (std::same_as<Format, nvfloat>) {
-            if (tensor == 0) {
-                const float amax = largest_finite<Arch>(x), limit = static_cast<float>(max_value(f.element) * max_value(f.scale));
-                tensor = how.flush_inputs && amax < 0x1p-126f ? 0.0f : amax / limit;
-            }
+            if (tensor == 0) tensor = kernels::tensor_scale_of(f, largest_finite<Arch>(x), how);
             std::memcpy(out.tensor.data(), &tensor, sizeof tensor);
         }
         constexpr auto known = static_cast<std::size_t>(Known.blocks.size);

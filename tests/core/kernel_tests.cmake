@@ -41,6 +41,23 @@ else()
   run_on(kernel_test_native "")
 endif()
 
+# kernel_objects(OUT PREFIX ISA COMPILER [FLAGS ...]): the sources compiled by another compiler than CMake's; their objects, in OUT.
+function(kernel_objects out prefix isa compiler)
+  set(objects)
+  foreach(source ${kernel_sources})
+    set(object ${prefix}${source}.o)
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${compiler} -std=c++20 -O2 -c -Wall -Wextra -I${PROJECT_SOURCE_DIR}/include ${ARGN} "-DQK_TEST_ISA=\"${isa}\""
+              -DQK_TEST_SAMPLED=1 -MD -MF ${object}.d -MT ${object} -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
+      DEPENDS ${source}
+      DEPFILE ${object}.d
+      VERBATIM)
+    list(APPEND objects ${object})
+  endforeach()
+  set(${out} ${objects} PARENT_SCOPE)
+endfunction()
+
 # NEON: cross-compiled for aarch64, run by qemu-user. xsimd and doctest get a folder of their own, so that no header of this
 # machine's architecture is seen.
 find_program(QK_AARCH64_CXX aarch64-linux-gnu-g++)
@@ -53,18 +70,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
   file(CREATE_LINK ${QK_XSIMD_FOLDER}/xsimd ${cross}/include/xsimd SYMBOLIC)
   file(CREATE_LINK ${QK_DOCTEST_FOLDER}/doctest ${cross}/include/doctest SYMBOLIC)
   set(neon ${PROJECT_BINARY_DIR}/tests/kernel_test_neon)
-  set(neon_objects)
-  foreach(source ${kernel_sources})
-    set(object ${cross}/${source}.o)
-    add_custom_command(
-      OUTPUT ${object}
-      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_AARCH64_CXX} -std=c++20 -O2 -c -Wall -Wextra -isystem ${cross}/include -I${PROJECT_SOURCE_DIR}/include
-              -DQK_TEST_ISA="NEON" -DQK_TEST_SAMPLED=1 -MD -MF ${object}.d -MT ${object} -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
-      DEPENDS ${source}
-      DEPFILE ${object}.d
-      VERBATIM)
-    list(APPEND neon_objects ${object})
-  endforeach()
+  kernel_objects(neon_objects ${cross}/ NEON ${QK_AARCH64_CXX} -isystem ${cross}/include)
   add_custom_command(
     OUTPUT ${neon}
     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_AARCH64_CXX} -std=c++20 -O1 -c -isystem ${cross}/include -o ${cross}/main.o ${PROJECT_SOURCE_DIR}/tests/doctest_main.cpp
@@ -88,18 +94,7 @@ endif()
 find_program(QK_CLANG NAMES clang++-14 clang++ clang++-15 clang++-16 clang++-19)
 if(QK_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(clang_program ${PROJECT_BINARY_DIR}/tests/kernel_test_clang)
-  set(clang_objects)
-  foreach(source ${kernel_sources})
-    set(object ${clang_program}_${source}.o)
-    add_custom_command(
-      OUTPUT ${object}
-      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_CLANG} -std=c++20 -O2 -mavx2 -mfma -c -Wall -Wextra -I${PROJECT_SOURCE_DIR}/include "-DQK_TEST_ISA=\"AVX2+FMA, clang\"" -DQK_TEST_SAMPLED=1
-              -MD -MF ${object}.d -MT ${object} -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
-      DEPENDS ${source}
-      DEPFILE ${object}.d
-      VERBATIM)
-    list(APPEND clang_objects ${object})
-  endforeach()
+  kernel_objects(clang_objects ${clang_program}_ "AVX2+FMA, clang" ${QK_CLANG} -mavx2 -mfma)
   add_custom_command(
     OUTPUT ${clang_program}
     COMMAND ${QK_CLANG} -o ${clang_program} ${clang_objects} $<TARGET_OBJECTS:doctest_main>

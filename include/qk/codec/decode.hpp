@@ -156,26 +156,15 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
     for_each_run(a, 0, decode_tile);
 }
 
-/// Where values stand at (o, along, across): the number of their scale, and of their shift.
-template <class Format>
-QK_INLINE std::size_t scale_number(const Format& f, along_axis a, std::size_t o, std::size_t along, std::size_t across) {
-    return (o * divide_up(a.length, f.block_size) + along / static_cast<std::size_t>(f.block_size)) * a.inner + across;
-}
-QK_INLINE std::size_t shift_number(const microexponent& f, along_axis a, std::size_t o, std::size_t along, std::size_t across) {
-    const auto block = static_cast<std::size_t>(f.block_size), sub = static_cast<std::size_t>(f.sub_block_size);
-    const std::size_t s = along / block * divide_up(block, f.sub_block_size) + along % block / sub;
-    return (o * sub_blocks_of(f, a.length) + s) * a.inner + across;
-}
-
 /// The factors of n values that lie across the axis.
 template <class Format>
 QK_INLINE void factors_across(const Format& f, const_planes p, along_axis a, std::size_t o, std::size_t along, std::size_t across, std::size_t n, float tensor,
                               float* factor) {
     std::uint32_t code[tile];
-    get_codes(p.scales, scale_number(f, a, o, along, across), n, scale_width(f), code);
+    get_codes(p.scales, scale_index(f, a, o, along, across), n, scale_width(f), code);
     if constexpr (std::same_as<Format, microexponent>) {
         std::uint32_t shift[tile];
-        get_codes(p.shifts, shift_number(f, a, o, along, across), n, f.shift_bits, shift);
+        get_codes(p.shifts, shift_index(f, a, o, along, across), n, f.shift_bits, shift);
         for (std::size_t k = 0; k < n; ++k) factor[k] = scale_of(f, code[k], shift[k]);
     } else if constexpr (std::same_as<Format, nvfloat>) {
         elements_of(f.scale, code, factor, n);

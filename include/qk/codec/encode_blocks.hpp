@@ -109,21 +109,6 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
     }
 }
 
-/// Where the shared codes of a block stand: in the plane of scales, and of its first sub-block in that of shifts.
-template <class Format>
-QK_INLINE std::size_t scale_index(const Format& f, along_axis a, std::size_t o, std::size_t l, std::size_t i) {
-    return (o * divide_up(a.length, f.block_size) + l / static_cast<std::size_t>(f.block_size)) * a.inner + i;
-}
-template <class Format>
-QK_INLINE std::size_t shift_index(const Format& f, along_axis a, std::size_t o, std::size_t l, std::size_t i) {
-    if constexpr (std::same_as<Format, microexponent>) {
-        const auto block = static_cast<std::size_t>(f.block_size);
-        return (o * sub_blocks_of(f, a.length) + l / block * divide_up(block, f.sub_block_size)) * a.inner + i;
-    } else {
-        return 0;
-    }
-}
-
 /// With what is known of the format.
 template <class Arch, known_codes Known, class Format>
 void fake_quantize_blocks(const Format& f, const float* x, float* y, along_axis a, float tensor, const semantics& how) noexcept {

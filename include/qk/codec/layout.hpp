@@ -60,6 +60,19 @@ constexpr std::size_t sub_blocks_of(const microexponent& f, std::size_t length) 
     return length / block * divide_up(block, f.sub_block_size) + divide_up(length % block, f.sub_block_size);
 }
 
+/// Where the shared codes of the value at (outer, along, across) stand: in the plane of scales, and in that of shifts.
+template <class Format>
+constexpr std::size_t scale_index(const Format& f, along_axis a, std::size_t outer, std::size_t along, std::size_t across) {
+    return (outer * divide_up(a.length, f.block_size) + along / static_cast<std::size_t>(f.block_size)) * a.inner + across;
+}
+template <class Format>
+constexpr std::size_t shift_index(const Format& f, along_axis a, std::size_t outer, std::size_t along, std::size_t across) {
+    if constexpr (std::is_same_v<Format, microexponent>)
+        return (outer * sub_blocks_of(f, a.length) + sub_blocks_of(f, along + 1) - 1) * a.inner + across;
+    else
+        return 0;
+}
+
 constexpr void add_scales(packed_layout&, floating, along_axis) {}
 constexpr void add_scales(packed_layout&, integer, along_axis) {}
 constexpr void add_scales(packed_layout& l, const block_float& f, along_axis a) {

@@ -108,21 +108,20 @@ struct integer_coder {
     kernels::vi<Arch> offset, mask;
     kernels::quick_divisor<Arch> over_scale;
     kernels::quick_scale<Arch> by;
-    std::int32_t largest;
 
     integer_coder(integer f, const semantics& how, bool one_scale, float scale, std::int64_t zero) noexcept
         : quick(kernels::rules_of(f, how, one_scale)),
           offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(zero) - std::bit_cast<std::uint32_t>(kernels::quick_integer<Arch>::middle))),
-          mask(static_cast<std::int32_t>(low_bits(f.bits))), over_scale(scale, f.bits < 20 ? f.bits + 1 : 0),
-          largest(kernels::no_value) {
+          mask(static_cast<std::int32_t>(low_bits(f.bits))), over_scale(scale, f.bits < 20 ? f.bits + 1 : 0) {
         const auto lowest = static_cast<float>(qmin(f) - zero), highest = static_cast<float>(qmax(f) - zero);
-        if (how.rounding == rounding::half_even && f.bits <= 16) largest = quick.limit_of(scale, lowest, highest);
+        const bool quickly = how.rounding == rounding::half_even && f.bits <= 16;
         const kernels::vf<Arch> s(scale);
         using V = kernels::vi<Arch>;
-        by = {s, kernels::quotient<Arch>(kernels::vf<Arch>(1.0f), s), s, V(quick.sum_of(lowest)), V(quick.sum_of(highest)), 0};
+        by = {s, kernels::quotient<Arch>(kernels::vf<Arch>(1.0f), s), s, V(quick.sum_of(lowest)), V(quick.sum_of(highest)),
+              quickly ? quick.limit_of(scale, lowest, highest) : kernels::no_value};
     }
-    bool usable() const noexcept { return largest != kernels::no_value; }
-    std::int32_t limit() const noexcept { return largest; }
+    bool usable() const noexcept { return by.limit != kernels::no_value; }
+    std::int32_t limit() const noexcept { return by.limit; }
     QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return x; }
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
         return ((quick.multiply ? quick.template sum<true>(x, by) : quick.clamped(over_scale(x), by)) + offset) & mask;

@@ -87,8 +87,7 @@ struct rounded_floating {
         const vf<Arch> k = rounds.count(as_float<Arch>(u & V(magnitude_bits)), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
         const V r = as_int<Arch>(xsimd::min(k * as_float<Arch>(c - m), quick.largest));
         const vf<Arch> y = as_float<Arch>(r | (lone_zero ? xsimd::select(r == V(0), V(0), u & V(sign_bit)) : u & V(sign_bit)));
-        if constexpr (Scaled) return y * by.scale;
-        return y;
+        return multiplied<Scaled>(y, by);
     }
 };
 
@@ -120,8 +119,7 @@ struct rounded_truncation {
         const V more = rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> (32 - quick.shift))
                                           : xsimd::select(u < V(0), below, above);
         const vf<Arch> y = as_float<Arch>((u + more) & quick.kept);
-        if constexpr (Scaled) return y * by.scale;
-        return y;
+        return multiplied<Scaled>(y, by);
     }
 };
 

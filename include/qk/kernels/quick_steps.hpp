@@ -52,6 +52,18 @@ QK_INLINE vi<Arch> tested(const Form& form, vf<Arch> x) noexcept {
     return as_int<Arch>(x) & vi<Arch>(magnitude_bits);
 }
 
+/// What a scale other than one does to an element in front of its rounding, and to the result.
+template <bool Scaled, class Arch>
+QK_INLINE vf<Arch> divided(vf<Arch> x, const quick_scale<Arch>& by) noexcept {
+    if constexpr (Scaled) return quotient<Arch>(x, by.scale);
+    return x;
+}
+template <bool Scaled, class Arch>
+QK_INLINE vf<Arch> multiplied(vf<Arch> y, const quick_scale<Arch>& by) noexcept {
+    if constexpr (Scaled) return y * by.scale;
+    return y;
+}
+
 /// Floating formats. prepare(x, by) is what is rounded under a scale, limit the largest magnitude of it that the short form serves; finish(x, i, by) of the
 /// element at position i rounds half-even (the other roundings: quick_roundings.hpp).
 template <class Arch>
@@ -83,15 +95,13 @@ struct quick_floating {
 
     template <bool Scaled>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>& by) const noexcept {
-        if constexpr (Scaled) return quotient<Arch>(x, by.scale);
-        return x;
+        return divided<Scaled>(x, by);
     }
     template <bool Scaled>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const quick_scale<Arch>& by) const noexcept {
         const vf<Arch> r = clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest);
         const vf<Arch> y = as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(x) & kept_sign));
-        if constexpr (Scaled) return y * by.scale;
-        return y;
+        return multiplied<Scaled>(y, by);
     }
 };
 
@@ -107,15 +117,13 @@ struct quick_truncation {
 
     template <bool Scaled>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>& by) const noexcept {
-        if constexpr (Scaled) return quotient<Arch>(x, by.scale);
-        return x;
+        return divided<Scaled>(x, by);
     }
     template <bool Scaled>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const quick_scale<Arch>& by) const noexcept {
         const vi<Arch> bits = as_int<Arch>(x);
         const vf<Arch> y = as_float<Arch>((bits + below_half + ((bits >> shift) & one)) & kept);
-        if constexpr (Scaled) return y * by.scale;
-        return y;
+        return multiplied<Scaled>(y, by);
     }
 };
 
@@ -137,16 +145,14 @@ struct quick_power_of_two {
     }
     template <bool Scaled>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>& by) const noexcept {
-        if constexpr (Scaled) return quotient<Arch>(x, by.scale);
-        return x;
+        return divided<Scaled>(x, by);
     }
     template <bool Scaled>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const quick_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x);
         const vf<Arch> y = as_float<Arch>(xsimd::select(u < V(0), nan, (u + V(half_bit)) & V(exponent_mask)));
-        if constexpr (Scaled) return y * by.scale;
-        return y;
+        return multiplied<Scaled>(y, by);
     }
 };
 
