@@ -18,34 +18,42 @@ static_assert(std::endian::native == std::endian::little, "planes are little end
 
 QK_INLINE constexpr std::uint32_t low_bits(int n) { return n >= 32 ? 0xffffffffu : (std::uint32_t{1} << n) - 1; }
 
-/// One code, any width, bit by bit at worst: the ends that the straight loops leave.
-QK_INLINE std::uint32_t get_code(std::span<const std::byte> plane, std::size_t i, int width) {
-    if (width == 8) return std::to_integer<std::uint32_t>(plane[i]);
-    const std::size_t bit = i * static_cast<std::size_t>(width), byte = bit / 8;
+/// Up to 32 bits from any bit on.
+QK_INLINE std::uint32_t get_bits(std::span<const std::byte> plane, std::size_t bit, int count) {
+    const std::size_t byte = bit / 8;
     std::uint64_t window = 0;
     if (const std::size_t left = plane.size() - byte; left >= 8)  // of a size that the compiler knows
         std::memcpy(&window, plane.data() + byte, 8);
     else
         std::memcpy(&window, plane.data() + byte, left);
-    return static_cast<std::uint32_t>(window >> (bit % 8)) & low_bits(width);
+    return static_cast<std::uint32_t>(window >> (bit % 8)) & low_bits(count);
 }
 
-/// Writes one code and leaves every other bit of the plane alone.
-QK_INLINE void put_code(std::span<std::byte> plane, std::size_t i, int width, std::uint32_t code) {
-    if (width == 8) {
-        plane[i] = static_cast<std::byte>(code);
-        return;
-    }
-    const std::size_t bit = i * static_cast<std::size_t>(width), byte = bit / 8;
+/// One code, any width: the ends that the straight loops leave.
+QK_INLINE std::uint32_t get_code(std::span<const std::byte> plane, std::size_t i, int width) {
+    if (width == 8) return std::to_integer<std::uint32_t>(plane[i]);
+    return get_bits(plane, i * static_cast<std::size_t>(width), width);
+}
+
+/// Writes up to 32 bits and leaves every other bit of the plane alone.
+QK_INLINE void put_bits(std::span<std::byte> plane, std::size_t bit, int count, std::uint32_t bits) {
+    const std::size_t byte = bit / 8, left = plane.size() - byte;
     const auto replace = [&](std::size_t n) {
         std::uint64_t window = 0;
         std::memcpy(&window, plane.data() + byte, n);
-        window &= ~(std::uint64_t{low_bits(width)} << (bit % 8));
-        window |= std::uint64_t{code} << (bit % 8);
+        window &= ~(std::uint64_t{low_bits(count)} << (bit % 8));
+        window |= std::uint64_t{bits} << (bit % 8);
         std::memcpy(plane.data() + byte, &window, n);
     };
-    const std::size_t left = plane.size() - byte;
     left >= 8 ? replace(8) : replace(left);
+}
+
+/// Writes one code.
+QK_INLINE void put_code(std::span<std::byte> plane, std::size_t i, int width, std::uint32_t code) {
+    if (width == 8)
+        plane[i] = static_cast<std::byte>(code);
+    else
+        put_bits(plane, i * static_cast<std::size_t>(width), width, code);
 }
 
 /// Codes that fill whole bytes together: 2 of 4 bits, 4 of 6 bits. Every width has a group of at most 8.
@@ -133,7 +141,15 @@ QK_INLINE void put_codes(std::span<std::byte> plane, std::size_t first, std::siz
             }
             break;
         default:
-            for (std::size_t k = 0; k < whole * group; ++k) put_code(plane, first + i + k, width, c[k]);
+            if (width < 8) {
+                for (std::size_t g = 0; g < whole; ++g) {  // eight codes, or four of two bits more
+                    std::uint64_t bytes = 0;
+                    for (std::size_t k = 0; k < group; ++k) bytes |= std::uint64_t{c[group * g + k]} << (k * static_cast<std::size_t>(width));
+                    for (std::size_t b = 0; b < group * static_cast<std::size_t>(width) / 8; ++b) *p++ = static_cast<std::uint8_t>(bytes >> 8 * b);
+                }
+            } else {
+                for (std::size_t k = 0; k < whole * group; ++k) put_code(plane, first + i + k, width, c[k]);
+            }
     }
     for (i += whole * group; i < n; ++i) put_code(plane, first + i, width, in[i]);
 }

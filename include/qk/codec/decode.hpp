@@ -8,44 +8,10 @@
 #include "qk/codec/quick_blocks_decode.hpp"
 #include "qk/codec/quick_values.hpp"
 #include "qk/codec/unpack.hpp"
+#include "qk/codec/walk.hpp"
 #include "qk/kernels/streaming.hpp"
 
 namespace qk::detail {
-
-/// Pieces of the array that fit a tile: visit(o, l, i, first, n), where `first` is the position in the array. inner == 1: a piece lies
-/// along `length` and starts at a multiple of `align`; else it lies along `inner`, at one position of `length`.
-template <class Visit>
-QK_INLINE void for_each_run(along_axis a, std::size_t align, Visit visit) {
-    if (a.inner == 1) {
-        const std::size_t step = align == 0 || align > tile ? tile : tile / align * align;
-        for (std::size_t o = 0; o < a.outer; ++o) {
-            for (std::size_t l = 0; l < a.length; l += step) visit(o, l, std::size_t{0}, o * a.length + l, std::min(step, a.length - l));
-        }
-        return;
-    }
-    for (std::size_t o = 0; o < a.outer; ++o) {
-        for (std::size_t l = 0; l < a.length; ++l) {
-            for (std::size_t i = 0; i < a.inner; i += tile) visit(o, l, i, (o * a.length + l) * a.inner + i, std::min(tile, a.inner - i));
-        }
-    }
-}
-
-/// Values of 16 bits that pass through floats together.
-inline constexpr std::size_t widened = 4 * tile;
-inline constexpr std::size_t widened_block = widened / 16;  ///< the largest block of which 16 and more do
-
-/// Pieces of a row of blocks that begin at whole bytes of every plane: visit(first, n, its planes).
-template <class Format, class Byte, class Visit>
-void for_each_widened(const Format& f, basic_planes<Byte> p, std::size_t length, const Visit& visit) {
-    const auto block = static_cast<std::size_t>(f.block_size);
-    const std::size_t blocks = widened / block / 16 * 16;
-    for (std::size_t first = 0; first < length; first += blocks * block) {
-        const auto from = [&](std::span<Byte> plane, std::size_t codes, int width) { return plane.subspan(codes * static_cast<std::size_t>(width) / 8); };
-        basic_planes<Byte> part{from(p.elements, first, element_width(f)), from(p.scales, first / block, scale_width(f)), p.shifts, p.tensor};
-        if constexpr (std::same_as<Format, microexponent>) part.shifts = from(p.shifts, sub_blocks_of(f, first), f.shift_bits);
-        visit(first, std::min(blocks * block, length - first), part);
-    }
-}
 
 /// Scale and zero point of every value of a piece; one of each when `single`.
 struct scale_tile {
@@ -95,7 +61,7 @@ template <class Arch, known_codes Known, class Format>
 std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, float scale, std::int64_t zero,
                            bool streaming) noexcept {
     const int width = element_width(f);
-    if (n < 4 * kernels::lanes<Arch> || !decodes_quickly<Arch>(first, width)) return 0;
+    if (n < 4 * kernels::lanes<Arch> || first * static_cast<std::size_t>(width) % 8 != 0 || !decodes_quickly<Arch>(width)) return 0;
     streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;
     return with_width_class<Known.width>(width, [&]<int Width>() QK_INLINE_CALL {
         if constexpr (std::same_as<Format, integer>) {
@@ -157,39 +123,71 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
 }
 
 /// The factors of n values that lie across the axis.
-template <class Format>
+template <class Arch, class Format>
 QK_INLINE void factors_across(const Format& f, const_planes p, along_axis a, std::size_t o, std::size_t along, std::size_t across, std::size_t n, float tensor,
                               float* factor) {
-    std::uint32_t code[tile];
-    get_codes(p.scales, scale_index(f, a, o, along, across), n, scale_width(f), code);
-    if constexpr (std::same_as<Format, microexponent>) {
-        std::uint32_t shift[tile];
-        get_codes(p.shifts, shift_index(f, a, o, along, across), n, f.shift_bits, shift);
-        for (std::size_t k = 0; k < n; ++k) factor[k] = scale_of(f, code[k], shift[k]);
-    } else if constexpr (std::same_as<Format, nvfloat>) {
-        elements_of(f.scale, code, factor, n);
-        for (std::size_t k = 0; k < n; ++k) factor[k] *= tensor;
-    } else {
-        for (std::size_t k = 0; k < n; ++k) factor[k] = scale_of(f, code[k]);
+    const std::size_t scale = scale_index(f, a, o, along, across), shift = shift_index(f, a, o, along, across);
+    for (std::size_t k = factors_quickly<Arch>(f, p, scale, shift, n, tensor, factor); k < n; ++k) {
+        const std::uint32_t code = get_code(p.scales, scale + k, scale_width(f));
+        if constexpr (std::same_as<Format, microexponent>)
+            factor[k] = scale_of(f, code, get_code(p.shifts, shift + k, f.shift_bits));
+        else if constexpr (std::same_as<Format, nvfloat>)
+            factor[k] = scale_of(f, code, tensor);
+        else
+            factor[k] = scale_of(f, code);
     }
 }
 
-/// The factor of every value of a piece; along the axis a run of values that share one is filled at once.
+/// Values that lie next to each other with the same factor, at most, along the axis.
 template <class Format>
+constexpr std::size_t share_of(const Format& f) {
+    if constexpr (std::same_as<Format, microexponent>) return static_cast<std::size_t>(f.sub_block_size);
+    else return static_cast<std::size_t>(f.block_size);
+}
+/// How many of them there are from l on, in a row of `length`.
+template <class Format>
+constexpr std::size_t sharing(const Format& f, std::size_t l, std::size_t length) {
+    const auto block = static_cast<std::size_t>(f.block_size);
+    const std::size_t in_block = l % block, share = share_of(f);
+    return std::min({length - l, block - in_block, share - in_block % share});
+}
+
+/// The factor of every value of a piece; along the axis a run of values that share one is filled at once.
+template <class Arch, class Format>
 QK_INLINE void factors_of(const Format& f, const_planes p, along_axis a, std::size_t o, std::size_t l, std::size_t i, std::size_t n,
                           float tensor, float* factor) {
-    if (a.inner != 1) return factors_across(f, p, a, o, l, i, n, tensor, factor);
-    const auto block = static_cast<std::size_t>(f.block_size);
-    std::size_t share = block;
-    if constexpr (std::same_as<Format, microexponent>) share = static_cast<std::size_t>(f.sub_block_size);
+    if (a.inner != 1) return factors_across<Arch>(f, p, a, o, l, i, n, tensor, factor);
     for (std::size_t k = 0; k < n;) {
-        const std::size_t in_block = (l + k) % block;
-        const std::size_t until = std::min(n, k + std::min(block - in_block, share - in_block % share));
+        const std::size_t until = k + sharing(f, l + k, l + n);
         float v = 0;
-        factors_across(f, p, a, o, l + k, 0, 1, tensor, &v);
+        factors_across<Arch>(f, p, a, o, l + k, 0, 1, tensor, &v);
         std::fill(factor + k, factor + until, v);
         k = until;
     }
+}
+
+/// Block formats along a strided axis: rows that share their factors, a piece of them at a time. How many values were done: all or none.
+template <class Arch, known_codes Known, class Format>
+std::size_t decode_columns(const Format& f, const_planes p, values_out y, along_axis a, float tensor) noexcept {
+    return with_element_values<Arch, Known>(f, [&]<int Width>(const auto& values) {
+        alignas(64) float factor[tile], value[tile];
+        for (std::size_t o = 0; o < a.outer; ++o) {
+            for (std::size_t l = 0, rows = 0; l < a.length; l += rows) {
+                rows = sharing(f, l, a.length);
+                for (std::size_t i = 0; i < a.inner; i += tile) {
+                    const std::size_t n = std::min(tile, a.inner - i);
+                    factors_across<Arch>(f, p, a, o, l, i, n, tensor, factor);
+                    for (std::size_t j = 0; j < rows; ++j) {
+                        const std::size_t at = (o * a.length + l + j) * a.inner + i;
+                        float* to = y.floats() != nullptr ? y.floats() + at : value;
+                        decode_row<Arch, Width>(values, p.elements, at, to, n, element_width(f), factor);
+                        if (y.floats() == nullptr) y.template copy<Arch>(value, at, n);
+                    }
+                }
+            }
+        }
+        return y.size();
+    });
 }
 
 /// Block formats along any axis.
@@ -204,10 +202,11 @@ void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) 
         alignas(64) float value[tile], factor[tile];
         get_codes(p.elements, first, n, element_width(f), code);
         elements_of(f, code, value, n);
-        factors_of(f, p, a, o, l, i, n, tensor, factor);
+        factors_of<Arch>(f, p, a, o, l, i, n, tensor, factor);
         for (std::size_t k = 0; k < n; ++k) value[k] *= factor[k];
         y.template copy<Arch>(value, first, n);
     };
+    if (a.inner != 1 && y.size() != 0 && decode_columns<Arch, Known>(f, p, y, a, tensor) != 0) return;
     if (a.inner != 1 || a.outer != 1 || (y.floats() == nullptr && block > widened_block)) return for_each_run(a, block, decode_tile);
     if (y.floats() == nullptr) {
         alignas(64) float value[widened];
@@ -216,14 +215,11 @@ void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) 
             y.template copy<Arch>(value, first, n);
         });
     }
-    const auto complete = [&](std::size_t begin, std::size_t count) {
-        const std::size_t step = block > tile ? tile : tile / block * block;
-        for (std::size_t k = begin; k < begin + count; k += step) decode_tile(0, k, 0, k, std::min(step, begin + count - k));
-    };
     const bool aligned = reinterpret_cast<std::uintptr_t>(y.floats()) % sizeof(kernels::vf<Arch>) == 0;
     const bool streaming = aligned && kernels::streams<Arch>(nullptr, y.floats(), a.length);
-    const std::size_t done = decode_blocks_quickly<Arch, Known>(f, p, y.floats(), a.length / block, tensor, streaming, complete);
-    complete(done, a.length - done);
+    const std::size_t done = decode_blocks_quickly<Arch, Known>(f, p, y.floats(), a.length / block, tensor, streaming);
+    const std::size_t step = block > tile ? tile : tile / block * block;
+    for (std::size_t k = done; k < a.length; k += step) decode_tile(0, k, 0, k, std::min(step, a.length - k));
 }
 
 }  // namespace qk::detail

@@ -5,7 +5,7 @@
 
 #include "qk/codec/encode_elements.hpp"
 #include "qk/codec/plan.hpp"
-#include "qk/codec/quick_blocks_encode.hpp"
+#include "qk/codec/quick_columns_encode.hpp"
 
 namespace qk::detail {
 
@@ -156,27 +156,28 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
     std::uint32_t words[tile];
     semantics inside = how;
     if (how.rounding == rounding::stochastic) inside.random_words = words;
-    for (std::size_t o = 0; o < a.outer; ++o) {
-        for (std::size_t l = 0; l < a.length; l += block) {
-            const std::size_t rows = std::min(block, a.length - l);
-            for (std::size_t i = 0; i < a.inner; i += columns) {
-                const std::size_t w = std::min(columns, a.inner - i);
-                const auto position = [&](std::size_t r) { return (o * a.length + l + r) * a.inner + i; };
-                for (std::size_t r = 0; r < rows; ++r) {
-                    x.template copy<Arch>(position(r), w, t.x + r * w);
-                    if (how.rounding != rounding::stochastic) continue;
-                    for (std::size_t k = 0; k < w; ++k) {
-                        const std::size_t at = position(r) + k;
-                        words[r * w + k] = how.random_words != nullptr ? how.random_words[at] : random_bits(how.seed, how.first_index + at);
-                    }
+    const auto complete = [&](std::size_t o, std::size_t l, std::size_t rows, std::size_t first, std::size_t count) {
+        for (std::size_t i = first; i < first + count; i += columns) {
+            const std::size_t w = std::min(columns, first + count - i);
+            const auto position = [&](std::size_t r) { return (o * a.length + l + r) * a.inner + i; };
+            for (std::size_t r = 0; r < rows; ++r) {
+                x.template copy<Arch>(position(r), w, t.x + r * w);
+                if (how.rounding != rounding::stochastic) continue;
+                for (std::size_t k = 0; k < w; ++k) {
+                    const std::size_t at = position(r) + k;
+                    words[r * w + k] = how.random_words != nullptr ? how.random_words[at] : random_bits(how.seed, how.first_index + at);
                 }
-                if (how.flush_inputs) flush(t.x, rows * w);
-                fake_quantize_blocks<Arch, Known>(f, t.x, t.y, along_axis{1, rows, w}, tensor, inside);
-                for (std::size_t k = 0; k < w; ++k) share_at(k, rows, w, o, l, i + k);
-                element_codes<Arch>(f, t, rows * w);
-                for (std::size_t r = 0; r < rows; ++r) put_codes(out.elements, position(r), w, element_width(f), t.code + r * w);
             }
+            if (how.flush_inputs) flush(t.x, rows * w);
+            fake_quantize_blocks<Arch, Known>(f, t.x, t.y, along_axis{1, rows, w}, tensor, inside);
+            for (std::size_t k = 0; k < w; ++k) share_at(k, rows, w, o, l, i + k);
+            element_codes<Arch>(f, t, rows * w);
+            for (std::size_t r = 0; r < rows; ++r) put_codes(out.elements, position(r), w, element_width(f), t.code + r * w);
         }
+    };
+    if (encode_columns_quickly<Arch, Known>(f, kernels::step_of<Arch>(f, how, tensor), x, out, a, complete)) return;
+    for (std::size_t o = 0; o < a.outer; ++o) {
+        for (std::size_t l = 0; l < a.length; l += block) complete(o, l, std::min(block, a.length - l), 0, a.inner);
     }
 }
 

@@ -31,18 +31,18 @@ template <class Arch>
 class narrow_writer;
 /// In their place where codes are not narrow, or not served.
 struct nothing {
-    explicit constexpr nothing(int) noexcept {}
+    explicit constexpr nothing(int, int = 0) noexcept {}
 };
 
 #if defined(__AVX2__)
 
-/// Reads codes of `width` bits. A vector of them fills whole bytes of the plane, and starts at one.
+/// Reads codes of `width` bits, of which a vector fills whole bytes; the first starts at bit `from` of one.
 template <class Arch>
 class narrow_reader {
 public:
-    QK_INLINE explicit narrow_reader(int width) noexcept {
+    QK_INLINE explicit narrow_reader(int width, int from = 0) noexcept {
         using V = kernels::vi<Arch>;
-        const V bit = kernels::iota<Arch>() * V(width), byte = bit >> 3;
+        const V bit = kernels::iota<Arch>() * V(width) + V(from), byte = bit >> 3;
         window = byte | (byte + V(1)) << 8 | V(static_cast<std::int32_t>(0x80800000u));  // the two bytes that a code touches, and two zeros
         within = bit & V(7);
         low = V(static_cast<std::int32_t>(low_bits(width)));
@@ -56,7 +56,7 @@ public:
         if constexpr (kernels::lanes<Arch> == 16) {
             // What lies behind the codes is not looked at; a load under a mask would be as right, but memory is not fetched ahead of it.
             const __m128i plane = end - in >= 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(in))
-                                                 : _mm_maskz_loadu_epi8(static_cast<__mmask16>(low_bits(2 * Width)), in);
+                                                 : _mm_maskz_loadu_epi8(static_cast<__mmask16>(low_bits(static_cast<int>(end - in))), in);
             return V(_mm512_srlv_epi32(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(plane), window.data), within.data)) & low;
         }
 #endif
@@ -65,7 +65,7 @@ public:
             if (end - in >= 8)
                 std::memcpy(&eight, in, 8);
             else
-                std::memcpy(&eight, in, Width);
+                std::memcpy(&eight, in, static_cast<std::size_t>(end - in));
             const __m256i plane = _mm256_set1_epi64x(static_cast<long long>(eight));
             return V(_mm256_srlv_epi32(_mm256_shuffle_epi8(plane, window.data), within.data)) & low;
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The short form of `decode` for blocks that lie in a row: the factors of as many blocks as there are lanes are made at once, and
-// every vector of elements takes its own from memory. Blocks that are NaN are left to the tiles of decode.hpp.
+// every vector of elements takes its own from memory.
 #pragma once
 
 #include "qk/codec/layout.hpp"
@@ -21,34 +21,38 @@ sign_magnitude_values<Arch> element_values(const microexponent& f) noexcept {
 template <class Arch>
 kernels::vf<Arch> power_of_field(kernels::vi<Arch> field) noexcept {
     using V = kernels::vi<Arch>;
+    if (__builtin_expect(!xsimd::any(field <= V(0)), 1)) return kernels::as_float<Arch>(field << 23);
     const V subnormal = V(1) << xsimd::min(xsimd::max(field + V(22), V(0)), V(22));
     return kernels::as_float<Arch>(xsimd::select(field > V(0), field << 23, subnormal));
 }
 
-/// What the elements of blocks are multiplied by; false if one of the blocks is NaN.
+/// A block whose shared exponent has all of its eight bits set is NaN.
 template <class Arch>
-bool block_factors(const block_float& f, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
+QK_INLINE kernels::vf<Arch> or_nan(kernels::vf<Arch> factor, kernels::vi<Arch> code) noexcept {
+    using V = kernels::vi<Arch>;
+    return kernels::as_float<Arch>(xsimd::select(code == V(255), V(kernels::nan_bits), kernels::as_int<Arch>(factor)));
+}
+
+/// What the elements of blocks are multiplied by: NaN for NaN blocks. Of microexponents factor[1] is for the pairs whose shift is 1.
+template <class Arch>
+void block_factors(const block_float& f, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
     using V = kernels::vi<Arch>;
     const int bias = (1 << (f.exponent_bits - 1)) - 1;
-    factor[0] = power_of_field<Arch>(code + V(127 - bias - (f.mantissa_bits - 1)));
-    return !xsimd::any(code == V(static_cast<std::int32_t>(low_bits(f.exponent_bits))));
+    factor[0] = or_nan<Arch>(power_of_field<Arch>(code + V(127 - bias - (f.mantissa_bits - 1))), code);
 }
 template <class Arch>
-bool block_factors(const microexponent& f, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
+void block_factors(const microexponent& f, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
     using V = kernels::vi<Arch>;
-    factor[0] = power_of_field<Arch>(code + V(1 - f.mantissa_bits));
-    factor[1] = power_of_field<Arch>(code - V(f.mantissa_bits));
-    return !xsimd::any(code == V(static_cast<std::int32_t>(low_bits(f.exponent_bits))));
+    factor[0] = or_nan<Arch>(power_of_field<Arch>(code + V(1 - f.mantissa_bits)), code);
+    factor[1] = or_nan<Arch>(power_of_field<Arch>(code - V(f.mantissa_bits)), code);
 }
 template <class Arch>
-bool block_factors(const microscaling&, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
-    factor[0] = power_of_field<Arch>(code);
-    return !xsimd::any(code == kernels::vi<Arch>(255));
+void block_factors(const microscaling&, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
+    factor[0] = or_nan<Arch>(power_of_field<Arch>(code), code);
 }
 template <class Arch>
-bool block_factors(const nvfloat& f, kernels::vi<Arch> code, float tensor, kernels::vf<Arch>* factor) noexcept {
+void block_factors(const nvfloat& f, kernels::vi<Arch> code, float tensor, kernels::vf<Arch>* factor) noexcept {
     factor[0] = floating_values<Arch>(f.scale)(code) * kernels::vf<Arch>(tensor);
-    return true;
 }
 
 /// Which lanes of a vector have the bit of their pair set: from the plane of one-bit shifts.
@@ -61,17 +65,15 @@ QK_INLINE kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::
     return (V(bits) & own) != V(0);
 }
 
-/// `blocks` blocks of `Size` (0: any) in a row from the start of the planes on; complete(first, count) does the values of what is declined. Returns how many
-/// values were done: whole groups of as many blocks as there are lanes, or none where the format is not for the short form.
-template <class Arch, int Known, int Size, class Format, class Values, class Complete>
-std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming,
-                                 const Complete& complete) noexcept {
+/// `blocks` blocks of `Size` (0: any) in a row from the start of the planes on. Returns how many values were done: whole groups of as many blocks as there are lanes, or none where the format is not for the short form.
+template <class Arch, int Known, int Size, class Format, class Values>
+std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     constexpr bool with_pairs = std::same_as<Format, microexponent>;
     const auto size = static_cast<std::size_t>(Size != 0 ? Size : f.block_size);
     const int width = element_width(f);
     const bool halves = w == 16 && size == 8;
-    if ((size % w != 0 && !halves) || !std::has_single_bit(size) || size > tile || scale_width(f) != 8 || !decodes_quickly<Arch>(0, width)) return 0;
+    if ((size % w != 0 && !halves) || !std::has_single_bit(size) || size > tile) return 0;
     if constexpr (with_pairs) {
         if (f.sub_block_size != 2 || f.shift_bits != 1 || w < 4) return 0;
     }
@@ -83,12 +85,8 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
     for (std::size_t g = 0; g < groups; ++g, in += codes.bytes(w * size)) {
         alignas(64) float factor[2][w], eighths[8 * w];
         kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
-        const bool served = block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), tensor, made);
+        block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), tensor, made);
         const std::size_t at = g * w * size;
-        if (!served) {
-            complete(at, w * size);
-            continue;
-        }
         kernels::store<Arch>(factor[0], made[0]);
         if constexpr (with_pairs) kernels::store<Arch>(factor[1], made[1]);
         if (halves) {
@@ -113,12 +111,12 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
     return groups * w * size;
 }
 
-template <class Arch, known_codes Known, class Format, class Complete>
-std::size_t decode_blocks_quickly(const Format& f, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming, const Complete& complete) noexcept {
+/// call.template operator()<width class>(values): with the values of the elements' codes. 0 where the short form does not serve the format.
+template <class Arch, known_codes Known, class Format, class Call>
+std::size_t with_element_values(const Format& f, const Call& call) {
+    if (scale_width(f) != 8 || !decodes_quickly<Arch>(element_width(f))) return 0;
     const auto run = [&](const auto& values) {
-        return with_width_class<Known.width>(element_width(f), [&]<int Width>() QK_INLINE_CALL {
-            return decode_row_of_blocks<Arch, Width, Known.blocks.size>(f, values, p, y, blocks, tensor, streaming, complete);
-        });
+        return with_width_class<Known.width>(element_width(f), [&]<int Width>() QK_INLINE_CALL { return call.template operator()<Width>(values); });
     };
     if constexpr (std::same_as<Format, block_float>) {
         return f.bump ? run(twos_complement_values<Arch>(1 + f.mantissa_bits, 1.0f)) : run(element_values<Arch>(f));
@@ -132,6 +130,36 @@ std::size_t decode_blocks_quickly(const Format& f, const_planes p, float* y, std
     } else {
         return run(element_values<Arch>(f));
     }
+}
+
+template <class Arch, known_codes Known, class Format>
+std::size_t decode_blocks_quickly(const Format& f, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming) noexcept {
+    return with_element_values<Arch, Known>(f, [&]<int Width>(const auto& values) QK_INLINE_CALL {
+        return decode_row_of_blocks<Arch, Width, Known.blocks.size>(f, values, p, y, blocks, tensor, streaming);
+    });
+}
+
+/// The factors of n values that lie across the axis, by vectors; how many were done.
+template <class Arch, class Format>
+std::size_t factors_quickly(const Format& f, const_planes p, std::size_t scale, std::size_t shift, std::size_t n, float tensor, float* factor) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>;
+    if (scale_width(f) != 8) return 0;
+    if constexpr (std::same_as<Format, microexponent>) {
+        if (f.shift_bits != 1) return 0;
+    } else if constexpr (std::same_as<Format, nvfloat>) {
+        if (!floating_values<Arch>(f.scale).usable) return 0;
+    }
+    std::size_t k = 0;
+    for (; k + w <= n; k += w) {
+        kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
+        block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + scale + k), tensor, made);
+        if constexpr (std::same_as<Format, microexponent>) {
+            const kernels::mask<Arch> set = kernels::lanes_set<Arch>(get_bits(p.shifts, shift + k, w));
+            made[0] = kernels::as_float<Arch>(xsimd::select(set, kernels::as_int<Arch>(made[1]), kernels::as_int<Arch>(made[0])));
+        }
+        kernels::store<Arch>(factor + k, made[0]);
+    }
+    return k;
 }
 
 }  // namespace qk::detail

@@ -59,17 +59,36 @@ struct codes_of_blocks {
     code_writer<Arch, Known> writer;
     std::conditional_t<std::same_as<Format, nvfloat>, grid_codes<Arch>, nothing> scales;  ///< codes of NVFP4's scales
 
+    /// Of an element, with what its block shares; of a block, by its largest magnitude; of a sub-block, by its block's and its own.
+    template <bool Grid, class Form>
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x, const kernels::quick_shared<Arch>& b, const Form& form) const noexcept {
+        if constexpr (std::same_as<Format, nvfloat>)
+            return elements(kernels::clamp_magnitude<Arch>(form.ratio_of(x, b), form.largest), form.least, form.magic);
+        else if constexpr (Grid)
+            return elements(x, kernels::as_int<Arch>(b.base), form.magic);
+        else
+            return elements(x, b.base);
+    }
+    template <class Form>
+    QK_INLINE kernels::vi<Arch> scale_code(kernels::vi<Arch> amax, const Form& form) const noexcept {
+        if constexpr (std::same_as<Format, nvfloat>) {
+            const kernels::vi<Arch> zero(0);
+            return xsimd::select(amax == zero, zero, scales(form.ratio(amax), form.scale_least, form.scale_magic));
+        } else {
+            return scale_codes<Arch>(format, amax, form);
+        }
+    }
+    QK_INLINE kernels::vi<Arch> shift_code(kernels::vi<Arch> amax, kernels::vi<Arch> own) const noexcept {
+        return xsimd::min((amax >> 23) - (own >> 23), kernels::vi<Arch>(static_cast<std::int32_t>(low_bits(shift_width()))));
+    }
+    int shift_width() const noexcept {
+        if constexpr (std::same_as<Format, microexponent>) return format.shift_bits;
+        else return 0;
+    }
+
     template <bool Grid, class Form>
     QK_INLINE void put(std::size_t i, kernels::vf<Arch> x, const kernels::quick_shared<Arch>& b, const Form& form) const noexcept {
-        using V = kernels::vi<Arch>;
-        V code;
-        if constexpr (std::same_as<Format, nvfloat>) {
-            code = elements(kernels::clamp_magnitude<Arch>(form.ratio_of(x, b), form.largest), form.least, form.magic);
-        } else if constexpr (Grid) {
-            code = elements(x, kernels::as_int<Arch>(b.base), form.magic);
-        } else {
-            code = elements(x, b.base);
-        }
+        const kernels::vi<Arch> code = this->template code<Grid>(x, b, form);
         if (writer.waits())
             kernels::store_codes<Arch>(waiting + (i & (tile_values() - 1)), code);
         else
@@ -90,13 +109,7 @@ struct codes_of_blocks {
     }
     template <class Form>
     QK_INLINE void finish(std::size_t first, kernels::vi<Arch> amax, const Form& form) const noexcept {
-        using V = kernels::vi<Arch>;
-        V code;
-        if constexpr (std::same_as<Format, nvfloat>)
-            code = xsimd::select(amax == V(0), V(0), scales(form.ratio(amax), form.scale_least, form.scale_magic));
-        else
-            code = scale_codes<Arch>(format, amax, form);
-        kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.scales.data()) + first, code);
+        kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.scales.data()) + first, scale_code(amax, form));
         if (writer.waits()) writer.put_waiting(out.elements.data() + writer.bytes(first * static_cast<std::size_t>(format.block_size)), waiting, tile_values());
     }
 
@@ -106,33 +119,53 @@ struct codes_of_blocks {
 
 inline constexpr std::size_t largest_tile = 16 * 8 * 16;  ///< values: 16 blocks of 8 vectors of 16
 
-/// `blocks` blocks in a row, which begin the planes; complete(first, count) does the blocks that are declined. Returns how many were done.
-template <class Arch, known_codes Known, class Format, class Step, class Complete>
-std::size_t encode_blocks_quickly(const Format& f, const Step& step, const float* x, planes out, std::size_t blocks, const Complete& complete) noexcept {
-    using kernels::element_step;
-    const auto form = kernels::quick_of<Arch>(step);
+/// Does the short form make the codes of this format?
+template <class Arch, class Format, class Form>
+bool encodes_quickly(const Format& f, const Form& form) noexcept {
     const int width = element_width(f);
-    const auto size = static_cast<std::size_t>(f.block_size);
-    if (!form.usable() || scale_width(f) != 8 || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return 0;
-    alignas(64) std::uint8_t waiting[code_writer<Arch, Known.width>::may_wait ? largest_tile : 1];
-    const auto run = [&]<element_step OfElement>(const auto& elements) {
+    return form.usable() && scale_width(f) == 8 && (width <= 8 || width == 16) && kernels::default_environment<Arch>();
+}
+
+/// call.template operator()<element_step>(codes_of_blocks): the one of format f.
+template <class Arch, known_codes Known, class Format, class Call>
+auto with_block_codes(const Format& f, planes out, std::uint8_t* waiting, const Call& call) noexcept {
+    using kernels::element_step;
+    const int width = element_width(f);
+    const auto with = [&]<element_step OfElement>(const auto& elements) {
         const auto scales = [&] {
             if constexpr (std::same_as<Format, nvfloat>) return grid_codes<Arch>(f.scale);
             else return nothing(0);
         };
-        const codes_of_blocks<Arch, Known.width, Format, std::remove_cvref_t<decltype(elements)>> to{f, elements, out, waiting, {width}, scales()};
-        return kernels::run_row_of_blocks<Arch, kernels::block_shape{Known.blocks.size, OfElement}>(x, blocks, size, form, to, complete);
+        return call.template operator()<OfElement>(
+            codes_of_blocks<Arch, Known.width, Format, std::remove_cvref_t<decltype(elements)>>{f, elements, out, waiting, {width}, scales()});
     };
     if constexpr (std::same_as<Format, block_float>) {
-        return run.template operator()<element_step::block>(step_codes<Arch>(width, false));
+        return with.template operator()<element_step::block>(step_codes<Arch>(width, false));
     } else if constexpr (std::same_as<Format, microexponent>) {
-        return f.shift_bits == 1 ? run.template operator()<element_step::pair>(step_codes<Arch>(width, false)) : 0;
+        return with.template operator()<element_step::pair>(step_codes<Arch>(width, false));
     } else if constexpr (std::same_as<Format, microscaling>) {
-        if (has_integer_elements(f)) return run.template operator()<element_step::block>(step_codes<Arch>(width, true));
-        return run.template operator()<element_step::element>(grid_codes<Arch>(f.element));
+        if constexpr (Known.blocks.step == element_step::unknown || Known.blocks.step == element_step::block) {
+            if (has_integer_elements(f)) return with.template operator()<element_step::block>(step_codes<Arch>(width, true));
+        }
+        return with.template operator()<element_step::element>(grid_codes<Arch>(f.element));
     } else {
-        return run.template operator()<element_step::element>(grid_codes<Arch>(f.element));
+        return with.template operator()<element_step::element>(grid_codes<Arch>(f.element));
     }
+}
+
+/// `blocks` blocks in a row, which begin the planes; complete(first, count) does the blocks that are declined. Returns how many were done.
+template <class Arch, known_codes Known, class Format, class Step, class Complete>
+std::size_t encode_blocks_quickly(const Format& f, const Step& step, const float* x, planes out, std::size_t blocks, const Complete& complete) noexcept {
+    const auto form = kernels::quick_of<Arch>(step);
+    if (!encodes_quickly<Arch>(f, form)) return 0;
+    if constexpr (std::same_as<Format, microexponent>) {
+        if (f.shift_bits != 1) return 0;
+    }
+    alignas(64) std::uint8_t waiting[code_writer<Arch, Known.width>::may_wait ? largest_tile : 1];
+    return with_block_codes<Arch, Known>(f, out, waiting, [&]<kernels::element_step OfElement>(const auto& codes) {
+        constexpr kernels::block_shape shape{Known.blocks.size, OfElement};
+        return kernels::run_row_of_blocks<Arch, shape>(x, blocks, static_cast<std::size_t>(f.block_size), form, codes, complete);
+    });
 }
 
 }  // namespace qk::detail

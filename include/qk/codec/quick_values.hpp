@@ -104,7 +104,8 @@ template <class Arch, int Known>
 struct code_reader {
     int given;
     const std::byte* end;  ///< nothing is read from here on
-    std::conditional_t<has_narrow_codes<Arch>() && is_narrow(Known), narrow_reader<Arch>, nothing> narrow{given};
+    int from = 0;          ///< the bit of a byte at which narrow codes start: 0 where has_narrow_codes() is false
+    std::conditional_t<has_narrow_codes<Arch>() && is_narrow(Known), narrow_reader<Arch>, nothing> narrow{given, from};
 
     QK_INLINE int width() const noexcept { return Known > 0 ? Known : given; }
     QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
@@ -137,10 +138,10 @@ struct code_reader {
     }
 };
 
-/// Does the short form take codes from value `first` of a plane on?
+/// Does the short form take codes of this width, where they start at whole bytes?
 template <class Arch>
-bool decodes_quickly(std::size_t first, int width) noexcept {
-    return (width <= 8 || width == 16) && first * static_cast<std::size_t>(width) % 8 == 0 && kernels::default_environment<Arch>();
+bool decodes_quickly(int width) noexcept {
+    return (width <= 8 || width == 16) && kernels::default_environment<Arch>();
 }
 
 /// n values from `first` on, y = scale * values(code); returns how many were done.
@@ -160,6 +161,27 @@ std::size_t decode_row(const Values& given, std::span<const std::byte> plane, st
         });
     }
     return i;
+}
+
+/// n values from `first` on, which need not be at a whole byte, each times a factor of its own: y = factor * values(code).
+template <class Arch, int Known, class Values>
+void decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width, const float* factor) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>, count = std::max<std::size_t>(w, 8);
+    const Values values = given;
+    const std::size_t bit = first * static_cast<std::size_t>(width);
+    std::size_t i = 0;
+    const auto put = [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { kernels::store<Arch>(y + i + k, values(code) * kernels::load<Arch>(factor + i + k)); };
+    if (bit % 8 == 0 || has_narrow_codes<Arch>()) {
+        const code_reader<Arch, Known> codes{width, plane.data() + plane.size(), static_cast<int>(bit % 8)};
+        for (const std::byte* in = plane.data() + bit / 8; i + count <= n; i += count, in += codes.bytes(count)) codes.template each_vector<count>(in, put);
+    }
+    for (; i < n; i += w) {
+        alignas(64) std::uint32_t code[w] = {};
+        const std::size_t some = std::min(w, n - i);
+        get_codes(plane, first + i, some, width, code);
+        const kernels::vf<Arch> value = values(kernels::load<Arch>(reinterpret_cast<const std::int32_t*>(code)));
+        kernels::store_first<Arch>(y + i, some, value * kernels::load_first<Arch>(factor + i, some));
+    }
 }
 
 }  // namespace qk::detail

@@ -202,17 +202,42 @@ vi<Arch> in_block_order(vi<Arch> v) noexcept {
     return load<Arch>(lane);
 }
 
-/// One bit for each pair of lanes, the first pair's lowest, of a mask that is the same in both lanes of a pair.
+/// One bit for each lane, the first lane's lowest.
 template <class Arch>
-std::uint32_t bits_of_pairs(mask<Arch> m) noexcept {
-#if defined(__AVX512F__) && defined(__BMI2__)
-    if constexpr (lanes<Arch> == 16) return _pext_u32(static_cast<std::uint32_t>(static_cast<__mmask16>(m.data)), 0x5555u);
+QK_INLINE std::uint32_t bits_of(mask<Arch> m) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return static_cast<std::uint32_t>(static_cast<__mmask16>(m.data));
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8) return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(m.data)));
 #endif
     alignas(64) std::int32_t lane[lanes<Arch>];
     store<Arch>(lane, xsimd::select(m, vi<Arch>(1), vi<Arch>(0)));
     std::uint32_t bits = 0;
-    for (std::size_t k = 0; k < lanes<Arch>; k += 2) bits |= static_cast<std::uint32_t>(lane[k]) << k / 2;
+    for (std::size_t k = 0; k < lanes<Arch>; ++k) bits |= static_cast<std::uint32_t>(lane[k]) << k;
     return bits;
+}
+
+/// The reverse.
+template <class Arch>
+QK_INLINE mask<Arch> lanes_set(std::uint32_t bits) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return mask<Arch>(static_cast<__mmask16>(bits));
+#endif
+    return (vi<Arch>(static_cast<std::int32_t>(bits)) & (vi<Arch>(1) << iota<Arch>())) != vi<Arch>(0);
+}
+
+/// One bit for each pair of lanes, the first pair's lowest, of a mask that is the same in both lanes of a pair.
+template <class Arch>
+std::uint32_t bits_of_pairs(mask<Arch> m) noexcept {
+    const std::uint32_t lane = bits_of<Arch>(m);
+#if defined(__BMI2__)
+    return _pext_u32(lane, 0x5555u);
+#else
+    std::uint32_t bits = 0;
+    for (std::size_t k = 0; k < lanes<Arch>; k += 2) bits |= (lane >> k & 1u) << k / 2;
+    return bits;
+#endif
 }
 
 /// Every lane gets the largest of its group of `Group` neighbouring lanes (a power of two, at most the vector).
