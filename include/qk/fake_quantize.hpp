@@ -71,13 +71,15 @@ constexpr void require_valid() {
     if constexpr (is_format) static_assert(check(Format).empty(), "this format cannot exist: qk::check in qk/formats/check.hpp says why");
 }
 
-/// Elementwise with one scale, or blocks along an axis under the scale of the tensor.
-template <auto Format, class Arch>
+/// Elementwise with one scale, or blocks along an axis under the scale of the tensor. `OneRow`: the axis is that of the whole span.
+template <auto Format, class Arch, bool OneRow>
 void run(std::span<const float> x, std::span<float> y, along_axis axis, affine a, const semantics& how) noexcept {
-    if constexpr (kernels::is_block_family<std::remove_const_t<decltype(Format)>>)
-        kernels::run_block_format<Arch, kernels::shape_of(Format)>(Format, x.data(), y.data(), kernels::resolve(axis, x.size()), a.scale, how);
-    else
+    if constexpr (kernels::is_block_family<std::remove_const_t<decltype(Format)>>) {
+        constexpr kernels::block_shape shape = kernels::shape_of(Format);
+        kernels::run_block_format<Arch, kernels::block_shape{shape.size, shape.step, OneRow}>(Format, x.data(), y.data(), kernels::resolve(axis, x.size()), a.scale, how);
+    } else {
         kernels::run_uniform<Arch, kernels::kind_of(Format)>(Format, x.data(), y.data(), x.size(), 0, a.scale, a.zero_point, how, true);
+    }
 }
 template <class Arch, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine a, const semantics& how) noexcept {
@@ -118,7 +120,7 @@ void with_family(const format& f, const Call& call) noexcept {
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
     detail::require_valid<Format>();
-    detail::run<Format, Arch>(x, y, along_axis{}, detail::no_scale(Format), how);
+    detail::run<Format, Arch, true>(x, y, along_axis{}, detail::no_scale(Format), how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
@@ -126,12 +128,12 @@ void fake_quantize(std::span<const float> x, std::span<float> y, affine scale, c
     using F = std::remove_const_t<decltype(Format)>;
     static_assert(!kernels::is_block_family<F> || std::is_same_v<F, nvfloat>,
                   "a scale is given to integer and floating formats and to NVFP4; the other block formats take theirs from the data");
-    detail::run<Format, Arch>(x, y, along_axis{}, scale, how);
+    detail::run<Format, Arch, true>(x, y, along_axis{}, scale, how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how) noexcept {
     detail::require_valid<Format>();
-    detail::run<Format, Arch>(x, y, axis, detail::no_scale(Format), how);
+    detail::run<Format, Arch, false>(x, y, axis, detail::no_scale(Format), how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {

@@ -30,10 +30,10 @@ TEST_CASE("every format under every semantics") {
         std::size_t compared = 0, mismatches = 0;
         for (const test_semantics& base : all_semantics()) {
             for (const test_semantics& s : all_roundings(base)) {
-                for (data kind : {data::special, data::subnormal, data::sparse, data::any_bits}) {
-                    for (const std::size_t count : {331u, 384u}) {  // ragged, and whole blocks
-                        const std::vector<float> x = make_inputs(kind, count, 21);
-                        mismatches += compare(f, x, along_axis{}, scale_of(f.format), s, name_of(kind));
+                for (data kind : {data::special, data::subnormal, data::sparse, data::any_bits, data::ties}) {
+                    for (const along_axis axis : {along_axis{1, 331, 1}, along_axis{1, 384, 1}, along_axis{1, 33, 67}}) {  // ragged, whole blocks, columns
+                        const std::vector<float> x = make_inputs(kind, axis.length * axis.inner, 21);
+                        mismatches += compare(f, x, axis, scale_of(f.format), s, name_of(kind));
                         compared += x.size();
                     }
                 }
@@ -193,7 +193,7 @@ TEST_CASE("block formats: every block exponent x every element exponent x ties")
         const auto block = static_cast<std::size_t>(size);
         generator g{static_cast<std::uint64_t>(size) + 99};
         std::size_t compared = 0, mismatches = 0;
-        std::vector<float> x;
+        std::vector<float> x, columns;
         const int step = QK_TEST_SAMPLED || !named ? 5 : 1;
         for (int top = 254; top >= 0; top -= step) {
             x.clear();
@@ -206,9 +206,14 @@ TEST_CASE("block formats: every block exponent x every element exponent x ties")
                     x.push_back(std::bit_cast<float>(std::bit_cast<std::uint32_t>(t) + static_cast<std::uint32_t>(p % 3) - 1));
                 }
             }
-            for (const test_semantics& s : {test_semantics{"ocp", semantics::ocp}, test_semantics{"quark", semantics::quark}, test_semantics{"nvidia", semantics::nvidia}}) {
+            const std::size_t blocks = x.size() / block;
+            columns.resize(blocks * block);
+            for (std::size_t i = 0; i < columns.size(); ++i) columns[i % block * blocks + i / block] = x[i];
+            for (const test_semantics& s : {test_semantics{"ocp", semantics::ocp}, test_semantics{"quark", semantics::quark}, test_semantics{"nvidia", semantics::nvidia},
+                                            test_semantics{"microxcaling", semantics::microxcaling}}) {
                 mismatches += compare(f, x, along_axis{}, scale_of(f.format), s, "exponents x ties");
-                compared += x.size();
+                mismatches += compare(f, columns, along_axis{1, block, blocks}, scale_of(f.format), s, "exponents x ties, columns");
+                compared += x.size() + columns.size();
             }
         }
         record_evidence(f.name, "oracle: block exponent x element exponent x ties", isa, compared, mismatches);

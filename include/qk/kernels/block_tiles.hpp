@@ -60,11 +60,15 @@ struct values_of_blocks {
     static constexpr bool flat = !Streaming;  ///< a tile's blocks without a loop: worth its code where little is done with an element, and in the caches
     float* y;
 
-    /// Element x at position i, with what its block shares.
+    /// What becomes of element x at position i, with what its block shares.
+    template <bool Grid, class Form>
+    static QK_INLINE vf<Arch> value(std::size_t, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) noexcept {
+        return form.template apply<Grid>(x, b);
+    }
     template <bool Grid, class Form>
     QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) const noexcept {
         if constexpr (!Streaming) own_ahead<Arch, 1>(y + i);
-        const vf<Arch> r = form.template apply<Grid>(x, b);
+        const vf<Arch> r = value<Grid>(i, x, b, form);
         Streaming ? stream<Arch>(y + i, r) : store<Arch>(y + i, r);
     }
     /// The sub-blocks of x, whose largest exponents stand in `exponents`, within a block of exponent `block` and less.
@@ -183,6 +187,7 @@ enum class element_step : std::uint8_t { unknown, block, element, pair };
 struct block_shape {
     int size = 0;  ///< 0: any
     element_step step = element_step::unknown;
+    bool one_row = false;  ///< the array is one
 };
 constexpr block_shape shape_of(const block_float& f) { return {f.block_size, element_step::block}; }
 constexpr block_shape shape_of(const microexponent& f) { return {f.block_size, element_step::pair}; }

@@ -18,15 +18,16 @@ QK_INLINE void unrolled(const Call& call) noexcept {
 
 /// `Width` vectors of neighbouring columns, each lane with a block of its own down the axis, from column `from` on; returns where the last one
 /// ends: with one vector at the last column, with more before those that do not fill them. The maxima of the next columns are taken while these
-/// are rounded, as in run_block_tiles.
-template <class Arch, std::size_t Width, bool Grid, bool Streaming, class Form>
-std::size_t run_columns_of_blocks(const block_group& all, std::size_t from, const Form& form, const complete_form<Arch>& complete) noexcept {
+/// are rounded, as in run_block_tiles. `given` rounds.
+template <class Arch, std::size_t Width, bool Grid, bool Streaming, class Form, class Out>
+std::size_t run_columns_of_blocks(const block_group& all, std::size_t from, const Form& form, const Out& given, const complete_form<Arch>& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
     struct vectors {
         V of[Width];
     };
     const Form q = form;
+    const Out out = given;
     const std::size_t stride = all.element_stride, length = all.length, blocks = all.blocks;
     const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : length;
     const auto none = [] {
@@ -88,7 +89,7 @@ std::size_t run_columns_of_blocks(const block_group& all, std::size_t from, cons
             const float* ahead = more ? x + Width * w : x;  // the last columns look at themselves, to no use
             for (std::size_t j = begin; j < end; ++j, x += stride, y += stride, ahead += stride) {
                 unrolled<Width>([&](auto k) QK_INLINE_CALL {
-                    const vf<Arch> r = q.template apply<Grid>(rounded<Arch>(get(x + k * w, count)), mine[k]);
+                    const vf<Arch> r = out.template value<Grid>(all.position + j * stride + i + k * w, rounded<Arch>(get(x + k * w, count)), mine[k], q);
                     if constexpr (Streaming) __builtin_prefetch(x + k * w + beyond);
                     if (Width == 1 && count < w) store_first<Arch>(y + k * w, count, r);
                     else Streaming ? stream<Arch>(y + k * w, r) : store<Arch>(y + k * w, r);
@@ -100,17 +101,24 @@ std::size_t run_columns_of_blocks(const block_group& all, std::size_t from, cons
     return i;
 }
 
-/// Blocks along a strided axis.
-template <class Arch, bool Grid, class Form>
-void run_strided(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const complete_form<Arch>& complete) noexcept {
+/// Blocks along a strided axis: `form` shares, `out` rounds.
+template <class Arch, block_shape Known, class Form, class Out>
+void run_strided(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out, const complete_form<Arch>& complete) noexcept {
+    const auto run = [&]<bool Streaming>(const block_group& all) {
+        const auto columns = [&]<bool Grid>() {
+            const std::size_t i = run_columns_of_blocks<Arch, 4, Grid, Streaming>(all, 0, form, out, complete);
+            run_columns_of_blocks<Arch, 1, Grid, false>(all, i, form, out, complete);
+        };
+        if constexpr (Known.step != element_step::unknown) return columns.template operator()<Known.step == element_step::element>();
+        else return form.grid ? columns.template operator()<true>() : columns.template operator()<false>();
+    };
     const bool whole_lines = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && axis.inner % lanes<Arch> == 0;
     const bool streaming = whole_lines && streams<Arch>(x, y, axis.outer * axis.length * axis.inner);
     for (std::size_t o = 0; o < axis.outer; ++o) {
         for (std::size_t begin = 0; begin < axis.length; begin += size) {
             const std::size_t at = (o * axis.length + begin) * axis.inner;
             const block_group all{x + at, y + at, 1, axis.inner, axis.inner, std::min(size, axis.length - begin), at};
-            std::size_t i = streaming ? run_columns_of_blocks<Arch, 4, Grid, true>(all, 0, form, complete) : run_columns_of_blocks<Arch, 4, Grid, false>(all, 0, form, complete);
-            run_columns_of_blocks<Arch, 1, Grid, false>(all, i, form, complete);
+            streaming ? run.template operator()<true>(all) : run.template operator()<false>(all);
         }
     }
     if (streaming) end_streaming<Arch>();
@@ -213,22 +221,18 @@ void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noe
     const auto form = quick_of<Arch>(step);
     const auto size = static_cast<std::size_t>(step.block_size);
     if (!default_environment<Arch>()) return run_blocks_completely<Arch>(x, y, axis, step);
-    if (!form.usable() && axis.inner == 1 && axis.length % size == 0) {
-        const std::size_t blocks = axis.outer * axis.length / size;
-        if constexpr (std::same_as<Step, nvfloat_step<Arch>>) {
-            const quick_nvfloat<Arch, false> any(step, true);
-            const rounded_values_of_nvfloat<Arch> out{y, step.element.mantissa_bits, {step.rules.how, step.rules.random}};
-            if (any.usable()) return run_row_of_rounded<Arch, Known>(x, y, blocks, size, step, any, out);
-        } else {
-            const rounded_values_of_blocks<Arch, Step> out(y, step);
-            if (out.quick.usable()) return run_row_of_rounded<Arch, Known>(x, y, blocks, size, step, out.quick, out);
-        }
-    }
-    if (!form.usable()) return run_blocks_completely<Arch>(x, y, axis, step);
     const complete_form<Arch> complete(step);
-    if (axis.inner != 1) {
-        if constexpr (Known.step != element_step::unknown) return run_strided<Arch, Known.step == element_step::element>(x, y, axis, size, form, complete);
-        else return form.grid ? run_strided<Arch, true>(x, y, axis, size, form, complete) : run_strided<Arch, false>(x, y, axis, size, form, complete);
+    if (!form.usable()) {
+        const auto out = rounded_values<Arch>(y, step);
+        if (!out.quick.usable()) return run_blocks_completely<Arch>(x, y, axis, step);
+        if constexpr (!Known.one_row) {
+            if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, out.quick, out, complete);
+        }
+        if (axis.length % size == 0) return run_row_of_rounded<Arch, Known>(x, y, axis.outer * axis.length / size, size, step, out.quick, out);
+        return run_blocks_completely<Arch>(x, y, axis, step);
+    }
+    if constexpr (!Known.one_row) {
+        if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, form, values_of_blocks<Arch, false>{y}, complete);
     }
     const std::size_t whole = axis.length / size, rest = axis.length % size;
     // Without a ragged last block the rows are one.

@@ -47,7 +47,7 @@ struct quick_block {
     }
 
     explicit quick_block(const microscaling_step<Arch>& s, bool any_rounding = false) noexcept : mantissa_bits(s.mantissa_bits) {
-        if (!ordinary(s.rules, 0, any_rounding) || s.largest_negative != s.largest || s.mantissa_bits > 20) return;
+        if (!ordinary(s.rules, 0, any_rounding) || (s.largest_negative != s.largest && !any_rounding) || s.mantissa_bits > 20) return;
         const int m = s.mantissa_bits, least = s.least_step + m - step_bias;  // exponent of the smallest normal element
         grid = !s.integers;
         switch (s.rule) {
@@ -124,11 +124,11 @@ struct quick_nvfloat {
     vi<Arch> least, scale_least;
     vf<Arch> magic, largest, scale_magic, scale_largest, element_max, tensor_scale;
 
-    /// `any_rounding`: for rounded_values_of_nvfloat, which has every rounding.
+    /// `any_rounding`: for rounded_values_of_nvfloat, which has every rounding and sign of zero.
     explicit quick_nvfloat(const nvfloat_step<Arch>& s, bool any_rounding = false) noexcept
         : tie_bits(s.element.mantissa_bits + 2), element_max(s.element_max), tensor_scale(s.tensor_scale) {
         plain = (any_rounding || s.rules.how == rounding::half_even) && (!Product || (tie_bits <= 20 && s.element.least_step > step_bias - 90)) && s.rules.flush_below == 0 && s.rules.least_input == 0 &&
-                s.rules.zero == zero_sign::kept && of(s.element, least, magic, largest) && of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
+                (any_rounding || s.rules.zero == zero_sign::kept) && of(s.element, least, magic, largest) && of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
     }
     bool usable() const noexcept { return plain; }
 

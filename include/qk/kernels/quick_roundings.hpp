@@ -147,7 +147,19 @@ struct rounded_integer {
     }
 };
 
-/// Block formats but nvfloat: what becomes of the elements of run_block_tiles' tiles, whose form is `quick`.
+/// The sign of a result whose magnitude is zero; `lost`: where the float32 quotient by the scale is.
+template <class Arch, class Lost>
+QK_INLINE vi<Arch> sign_of_zero(zero_sign rule, vi<Arch> sign, const Lost& lost) noexcept {
+    using V = vi<Arch>;
+    switch (rule) {
+        case zero_sign::positive: return V(0);
+        case zero_sign::underflow_positive: return xsimd::select(lost(), sign, V(0));
+        case zero_sign::zero_quotient_positive: return xsimd::select(lost(), V(0), sign);
+        default: return sign;
+    }
+}
+
+/// Block formats but nvfloat: what becomes of the elements of run_block_tiles' tiles, or of columns, whose form is `quick`.
 template <class Arch, class Step>
 struct rounded_values_of_blocks {
     static constexpr bool flat = false;
@@ -155,22 +167,15 @@ struct rounded_values_of_blocks {
     quick_block<Arch> quick;
     quick_rounding<Arch> rounds;
     block_rules rules;
+    bool uses_lowest = false;  ///< two's complement: negative elements go one step further
 
     rounded_values_of_blocks(float* to, const Step& s) noexcept : y(to), quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules) {
+        if constexpr (requires { s.largest_negative; }) uses_lowest = s.largest_negative != s.largest;
         if (quick.usable()) quick.raise_lowest();
     }
 
     template <bool Grid, class Form>
-    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form&) const noexcept {
-        store<Arch>(y + i, value<Grid>(x, b, rounds.words(i)));
-    }
-    void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
-    template <class Form>
-    void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
-
-private:
-    template <bool Grid>
-    QK_INLINE vf<Arch> value(vf<Arch> x, const quick_shared<Arch>& b, vi<Arch> words) const noexcept {
+    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form&) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x), base = as_int<Arch>(b.base);
         V a = u & V(magnitude_bits);
@@ -180,20 +185,25 @@ private:
             size = xsimd::max(u & V(exponent_mask), base) - V(quick.mantissa_bits << 23);
         else
             size = (base & V(exponent_mask)) - V(23 << 23);
-        const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) - size), u, words);
-        const V r = as_int<Arch>(xsimd::min(k * as_float<Arch>(size), b.limit));
+        const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) - size), u, rounds.words(i));
+        V limit = as_int<Arch>(b.limit);
+        if (uses_lowest) limit = xsimd::select(u < V(0), (limit & V(exponent_mask)) + V(1 << 23), limit);
+        const V r = as_int<Arch>(xsimd::min(k * as_float<Arch>(size), as_float<Arch>(limit)));
         const V sign = u & V(sign_bit);
         if (rules.zero == zero_sign::kept) return as_float<Arch>(r | sign);
-        V zero = sign;
-        if (rules.zero == zero_sign::positive) zero = V(0);
-        if (rules.zero == zero_sign::underflow_positive || rules.zero == zero_sign::zero_quotient_positive) {
-            // Is the float32 quotient by the scale zero? Of block float the scale is the step.
-            const V scale = quick.scale_from_base + (base & V(exponent_mask));
-            const mask<Arch> lost = as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(V(254 << 23) - scale)) == V(0);
-            zero = rules.zero == zero_sign::underflow_positive ? xsimd::select(lost, sign, V(0)) : xsimd::select(lost, V(0), sign);
-        }
+        const V zero = sign_of_zero<Arch>(rules.zero, sign, [&] {
+            const V scale = quick.scale_from_base + (base & V(exponent_mask));  // of block float it is the step
+            return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(V(254 << 23) - scale)) == V(0);
+        });
         return as_float<Arch>(r | xsimd::select(r == V(0), zero, sign));
     }
+    template <bool Grid, class Form>
+    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) const noexcept {
+        store<Arch>(y + i, value<Grid>(i, x, b, form));
+    }
+    void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
+    template <class Form>
+    void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
 };
 
 /// The same of nvfloat.
@@ -201,21 +211,42 @@ template <class Arch>
 struct rounded_values_of_nvfloat {
     static constexpr bool flat = false;
     float* y;
+    quick_nvfloat<Arch, false> quick;
     int mantissa_bits;
     quick_rounding<Arch> rounds;
+    zero_sign zero_rule;
 
-    template <bool>
-    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const quick_nvfloat<Arch, false>& form) const noexcept {
+    rounded_values_of_nvfloat(float* to, const nvfloat_step<Arch>& s) noexcept
+        : y(to), quick(s, true), mantissa_bits(s.element.mantissa_bits), rounds(s.rules.how, s.rules.random), zero_rule(s.rules.zero) {}
+
+    template <bool, class Form>
+    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form&) const noexcept {
         using V = vi<Arch>;
-        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(x, b.base), form.largest)), u = as_int<Arch>(x), m(mantissa_bits << 23);
-        const V c = xsimd::max(q & V(exponent_mask), form.least);
-        const vf<Arch> k = rounds.count(as_float<Arch>(q & V(magnitude_bits)), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
-        const vf<Arch> r = rounded<Arch>(k * as_float<Arch>(c - m)) * b.base;
-        store<Arch>(y + i, as_float<Arch>(as_int<Arch>(r) | (u & as_int<Arch>(b.limit))));
+        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(x, b.base), quick.largest)), u = as_int<Arch>(x), m(mantissa_bits << 23);
+        const V c = xsimd::max(q & V(exponent_mask), quick.least), a = q & V(magnitude_bits);
+        const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
+        const V r = as_int<Arch>(rounded<Arch>(k * as_float<Arch>(c - m)) * b.base), sign = u & as_int<Arch>(b.limit);
+        if (zero_rule == zero_sign::kept) return as_float<Arch>(r | sign);
+        const V zero = sign_of_zero<Arch>(zero_rule, sign, [&] { return a == V(0); });
+        return as_float<Arch>(r | xsimd::select(r == V(0), zero, sign));
+    }
+    template <bool Grid, class Form>
+    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) const noexcept {
+        store<Arch>(y + i, value<Grid>(i, x, b, form));
     }
     void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
     template <class Form>
     void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
 };
+
+/// What rounds the elements of a step in any rounding, with any sign of zero.
+template <class Arch>
+rounded_values_of_nvfloat<Arch> rounded_values(float* y, const nvfloat_step<Arch>& step) noexcept {
+    return {y, step};
+}
+template <class Arch, class Step>
+rounded_values_of_blocks<Arch, Step> rounded_values(float* y, const Step& step) noexcept {
+    return {y, step};
+}
 
 }  // namespace qk::kernels
