@@ -109,15 +109,6 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
     }
 }
 
-/// With what is known of the format.
-template <class Arch, known_codes Known, class Format>
-void fake_quantize_blocks(const Format& f, const float* x, float* y, along_axis a, float tensor, const semantics& how) noexcept {
-    if constexpr (Known.blocks.size != 0)
-        kernels::run_block_format<Arch, Known.blocks>(f, x, y, a, tensor, how);
-    else
-        kernels::run_block_format<Arch>(f, x, y, a, tensor, how);
-}
-
 /// Blocks that fit a tile.
 template <class Arch, known_codes Known, class Format>
 void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept {
@@ -131,7 +122,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
         const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) {
             x.template copy<Arch>(first, n, t.x);
             if (how.flush_inputs) flush(t.x, n);
-            fake_quantize_blocks<Arch, Known>(f, t.x, t.y, along_axis{1, n, 1}, tensor, shifted(how, first));
+            kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, n, 1}, kernels::step_of<Arch>(f, shifted(how, first), tensor));
             for (std::size_t k = 0; k < n; k += block) share_at(k, std::min(block, n - k), 1, o, l + k, 0);
             element_codes<Arch>(f, t, n);
             put_codes(out.elements, first, n, element_width(f), t.code);
@@ -169,7 +160,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
                 }
             }
             if (how.flush_inputs) flush(t.x, rows * w);
-            fake_quantize_blocks<Arch, Known>(f, t.x, t.y, along_axis{1, rows, w}, tensor, inside);
+            kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, rows, w}, kernels::step_of<Arch>(f, inside, tensor));
             for (std::size_t k = 0; k < w; ++k) share_at(k, rows, w, o, l, i + k);
             element_codes<Arch>(f, t, rows * w);
             for (std::size_t r = 0; r < rows; ++r) put_codes(out.elements, position(r), w, element_width(f), t.code + r * w);

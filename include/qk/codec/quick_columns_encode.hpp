@@ -75,7 +75,7 @@ std::size_t encode_columns(const column_panel& p, std::size_t from, const Form& 
         kernels::quick_shared<Arch> shared[Width], mine[Width];
         bool served = true;
         unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share(amax.of[k], shared[k]) && served; });
-        if (__builtin_expect(!served, 0)) {
+        if (__builtin_expect(!served || (Width == 1 && n < w && kernels::reads_words(codes)), 0)) {
             complete(i, n);
             continue;
         }
@@ -97,10 +97,10 @@ std::size_t encode_columns(const column_panel& p, std::size_t from, const Form& 
                 const std::size_t at = p.element + j * p.inner + i;
                 if (!codes.writer.waits() && at * static_cast<std::size_t>(width) % 8 == 0 && (Width != 1 || n == w)) {
                     std::byte* to = codes.out.elements.data() + codes.writer.bytes(at);
-                    unrolled<Width>([&](auto k) QK_INLINE_CALL { codes.writer.put(to + codes.writer.bytes(k * w), codes.template code<Grid>(get(j, k), mine[k], q)); });
+                    unrolled<Width>([&](auto k) QK_INLINE_CALL { codes.writer.put(to + codes.writer.bytes(k * w), codes.elements.template code<Grid>(at + k * w, get(j, k), mine[k], q)); });
                 } else {
                     alignas(64) std::int32_t row[Width * w];
-                    unrolled<Width>([&](auto k) QK_INLINE_CALL { kernels::store<Arch>(row + k * w, codes.template code<Grid>(get(j, k), mine[k], q)); });
+                    unrolled<Width>([&](auto k) QK_INLINE_CALL { kernels::store<Arch>(row + k * w, codes.elements.template code<Grid>(at + k * w, get(j, k), mine[k], q)); });
                     put_codes(codes.out.elements, at, n, width, reinterpret_cast<const std::uint32_t*>(row));
                 }
             }
@@ -112,11 +112,9 @@ std::size_t encode_columns(const column_panel& p, std::size_t from, const Form& 
 /// Blocks of at most a tile along a strided axis, if the short form serves the format; complete(o, l, rows, i, n) does n columns that are declined.
 template <class Arch, known_codes Known, class Format, class Step, class Complete>
 bool encode_columns_quickly(const Format& f, const Step& step, values_in x, planes out, along_axis a, const Complete& complete) noexcept {
-    const auto form = kernels::quick_of<Arch>(step);
-    if (!encodes_quickly<Arch>(f, form)) return false;
     const auto block = static_cast<std::size_t>(f.block_size);
     alignas(64) float staged[widened];  // of 16-bit memory
-    with_block_codes<Arch, Known>(f, out, nullptr, [&]<kernels::element_step OfElement>(const auto& codes) {
+    const std::size_t done = with_block_codes<Arch, Known>(f, step, out, nullptr, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
         for (std::size_t o = 0; o < a.outer; ++o) {
             for (std::size_t l = 0; l < a.length; l += block) {
                 const std::size_t rows = std::min(block, a.length - l), first = (o * a.length + l) * a.inner;
@@ -133,13 +131,14 @@ bool encode_columns_quickly(const Format& f, const Step& step, values_in x, plan
                     }
                     const auto decline = [&](std::size_t from, std::size_t n) { complete(o, l, rows, i + from, n); };
                     constexpr bool grid = OfElement == kernels::element_step::element;
-                    const std::size_t done = encode_columns<Arch, 4, grid>(p, 0, form, codes, decline);
-                    encode_columns<Arch, 1, grid>(p, done, form, codes, decline);
+                    const std::size_t next = encode_columns<Arch, 4, grid>(p, 0, form, codes, decline);
+                    encode_columns<Arch, 1, grid>(p, next, form, codes, decline);
                 }
             }
         }
+        return std::size_t{1};
     });
-    return true;
+    return done != 0;
 }
 
 }  // namespace qk::detail

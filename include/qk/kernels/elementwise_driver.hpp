@@ -22,13 +22,6 @@ void run_row_completely(const float* x, float* y, std::size_t n, std::size_t pos
     if (i < n) store_some<Arch>(y + i, 1, n - i, step.complete(load_some<Arch>(x + i, 1, n - i), bits(i, n - i)));
 }
 
-/// Does the form read random words of the caller's, of which there is none behind the last element?
-template <class Form>
-QK_INLINE bool reads_words(const Form& form) noexcept {
-    if constexpr (requires { form.rounds; }) return form.rounds.random.words != nullptr;
-    return false;
-}
-
 /// Tiles of four vectors, tested with one compare, and what is left a vector at a time. `Choice` is what the short form is compiled for
 /// (scaled, multiplied); scale_at(i) is what element i is scaled by, where a tile has one limit; complete(begin, count) does what the form declines.
 /// `position` is that of x[0] in the caller's span.

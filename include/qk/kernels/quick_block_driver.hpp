@@ -68,7 +68,7 @@ std::size_t run_columns_of_blocks(const block_group& all, std::size_t from, cons
         next = i + count;
         const bool more = are_there(next);
         const std::size_t next_count = more ? columns(next) : count;
-        if (__builtin_expect(!served, 0)) {
+        if (__builtin_expect(!served || (Width == 1 && count < w && reads_words(out)), 0)) {
             complete.groups(complete.step, {all.x + i, all.y + i, 1, stride, count, length, all.position + i});
             if (more) most = survey(next, 0, length);
             continue;
@@ -223,12 +223,13 @@ void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noe
     if (!default_environment<Arch>()) return run_blocks_completely<Arch>(x, y, axis, step);
     const complete_form<Arch> complete(step);
     if (!form.usable()) {
-        const auto out = rounded_values<Arch>(y, step);
-        if (!out.quick.usable()) return run_blocks_completely<Arch>(x, y, axis, step);
+        const auto any = rounded_of<Arch>(step);
+        const rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>> out{y, any};
+        if (!any.quick.usable()) return run_blocks_completely<Arch>(x, y, axis, step);
         if constexpr (!Known.one_row) {
-            if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, out.quick, out, complete);
+            if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, any.quick, out, complete);
         }
-        if (axis.length % size == 0) return run_row_of_rounded<Arch, Known>(x, y, axis.outer * axis.length / size, size, step, out.quick, out);
+        if (axis.length % size == 0) return run_row_of_rounded<Arch, Known>(x, y, axis.outer * axis.length / size, size, step, any.quick, out);
         return run_blocks_completely<Arch>(x, y, axis, step);
     }
     if constexpr (!Known.one_row) {

@@ -64,6 +64,15 @@ struct quick_rounding {
     }
 };
 
+/// Does the form read random words of the caller's, of which there is none behind the last element?
+template <class Form>
+QK_INLINE bool reads_words(const Form& form) noexcept {
+    if constexpr (requires { form.rounds; }) return form.rounds.random.words != nullptr;
+    else if constexpr (requires { form.rounded; }) return reads_words(form.rounded);
+    else if constexpr (requires { form.elements; }) return reads_words(form.elements);
+    return false;
+}
+
 /// Floating formats.
 template <class Arch>
 struct rounded_floating {
@@ -159,94 +168,120 @@ QK_INLINE vi<Arch> sign_of_zero(zero_sign rule, vi<Arch> sign, const Lost& lost)
     }
 }
 
-/// Block formats but nvfloat: what becomes of the elements of run_block_tiles' tiles, or of columns, whose form is `quick`.
+/// An element counted in steps, rounded but not held to the range; `binade` is the one whose step it has, `sign` those of the result's sign.
+template <class Arch>
+struct counted {
+    vf<Arch> steps;
+    vi<Arch> binade, sign;
+};
+
+/// Block formats but nvfloat. `quick` shares.
 template <class Arch, class Step>
-struct rounded_values_of_blocks {
-    static constexpr bool flat = false;
-    float* y;
+struct rounded_block {
     quick_block<Arch> quick;
     quick_rounding<Arch> rounds;
     block_rules rules;
     bool uses_lowest = false;  ///< two's complement: negative elements go one step further
 
-    rounded_values_of_blocks(float* to, const Step& s) noexcept : y(to), quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules) {
+    explicit rounded_block(const Step& s) noexcept : quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules) {
         if constexpr (requires { s.largest_negative; }) uses_lowest = s.largest_negative != s.largest;
         if (quick.usable()) quick.raise_lowest();
     }
 
-    template <bool Grid, class Form>
-    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form&) const noexcept {
+    /// Bits of the step of elements in that binade; of the others, of the block's.
+    template <bool Grid>
+    QK_INLINE vi<Arch> step(vi<Arch> binade, const quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
-        const V u = as_int<Arch>(x), base = as_int<Arch>(b.base);
-        V a = u & V(magnitude_bits);
+        if constexpr (Grid) return binade - V(quick.mantissa_bits << 23);
+        return (as_int<Arch>(b.base) & V(exponent_mask)) - V(23 << 23);
+    }
+    template <bool Grid>
+    QK_INLINE counted<Arch> count(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
+        using V = vi<Arch>;
+        const V u = as_int<Arch>(x), base = as_int<Arch>(b.base), binade = xsimd::max(u & V(exponent_mask), base);
+        V a = u & V(magnitude_bits), sign = u & V(sign_bit);
         if (rules.least_input != 0) a = xsimd::select(a < V(rules.least_input), V(0), a);
-        V size;  // bits of the step
-        if constexpr (Grid)
-            size = xsimd::max(u & V(exponent_mask), base) - V(quick.mantissa_bits << 23);
-        else
-            size = (base & V(exponent_mask)) - V(23 << 23);
-        const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) - size), u, rounds.words(i));
+        const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) - step<Grid>(binade, b)), u, rounds.words(i));
+        if (rules.zero != zero_sign::kept) {
+            const V zero = sign_of_zero<Arch>(rules.zero, sign, [&] {
+                const V scale = quick.scale_from_base + (base & V(exponent_mask));  // of block float it is the step
+                return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(V(254 << 23) - scale)) == V(0);
+            });
+            sign = xsimd::select(as_int<Arch>(k) == V(0), zero, sign);
+        }
+        return {k, binade, sign};
+    }
+    template <bool Grid>
+    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
+        using V = vi<Arch>;
+        const counted<Arch> c = count<Grid>(i, x, b);
         V limit = as_int<Arch>(b.limit);
-        if (uses_lowest) limit = xsimd::select(u < V(0), (limit & V(exponent_mask)) + V(1 << 23), limit);
-        const V r = as_int<Arch>(xsimd::min(k * as_float<Arch>(size), as_float<Arch>(limit)));
-        const V sign = u & V(sign_bit);
-        if (rules.zero == zero_sign::kept) return as_float<Arch>(r | sign);
-        const V zero = sign_of_zero<Arch>(rules.zero, sign, [&] {
-            const V scale = quick.scale_from_base + (base & V(exponent_mask));  // of block float it is the step
-            return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(V(254 << 23) - scale)) == V(0);
-        });
-        return as_float<Arch>(r | xsimd::select(r == V(0), zero, sign));
+        if (uses_lowest) limit = xsimd::select(as_int<Arch>(x) < V(0), (limit & V(exponent_mask)) + V(1 << 23), limit);
+        return as_float<Arch>(as_int<Arch>(xsimd::min(c.steps * as_float<Arch>(step<Grid>(c.binade, b)), as_float<Arch>(limit))) | c.sign);
     }
-    template <bool Grid, class Form>
-    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) const noexcept {
-        store<Arch>(y + i, value<Grid>(i, x, b, form));
-    }
-    void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
-    template <class Form>
-    void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
 };
 
-/// The same of nvfloat.
+/// Nvfloat.
 template <class Arch>
-struct rounded_values_of_nvfloat {
-    static constexpr bool flat = false;
-    float* y;
+struct rounded_nvfloat {
+    static constexpr bool uses_lowest = false;
     quick_nvfloat<Arch, false> quick;
     int mantissa_bits;
     quick_rounding<Arch> rounds;
     zero_sign zero_rule;
 
-    rounded_values_of_nvfloat(float* to, const nvfloat_step<Arch>& s) noexcept
-        : y(to), quick(s, true), mantissa_bits(s.element.mantissa_bits), rounds(s.rules.how, s.rules.random), zero_rule(s.rules.zero) {}
+    explicit rounded_nvfloat(const nvfloat_step<Arch>& s) noexcept
+        : quick(s, true), mantissa_bits(s.element.mantissa_bits), rounds(s.rules.how, s.rules.random), zero_rule(s.rules.zero) {}
 
-    template <bool, class Form>
-    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form&) const noexcept {
+    template <bool>
+    QK_INLINE counted<Arch> count(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
         const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(x, b.base), quick.largest)), u = as_int<Arch>(x), m(mantissa_bits << 23);
         const V c = xsimd::max(q & V(exponent_mask), quick.least), a = q & V(magnitude_bits);
         const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
-        const V r = as_int<Arch>(rounded<Arch>(k * as_float<Arch>(c - m)) * b.base), sign = u & as_int<Arch>(b.limit);
-        if (zero_rule == zero_sign::kept) return as_float<Arch>(r | sign);
-        const V zero = sign_of_zero<Arch>(zero_rule, sign, [&] { return a == V(0); });
-        return as_float<Arch>(r | xsimd::select(r == V(0), zero, sign));
+        V sign = u & as_int<Arch>(b.limit);
+        if (zero_rule != zero_sign::kept) {
+            const V zero = sign_of_zero<Arch>(zero_rule, sign, [&] { return a == V(0); });
+            sign = xsimd::select(as_int<Arch>(k) == V(0), zero, sign);
+        }
+        return {k, c, sign};
+    }
+    template <bool Grid>
+    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
+        const counted<Arch> c = count<Grid>(i, x, b);
+        const vf<Arch> size = as_float<Arch>(c.binade - vi<Arch>(mantissa_bits << 23));
+        return as_float<Arch>(as_int<Arch>(rounded<Arch>(c.steps * size) * b.base) | c.sign);
+    }
+};
+
+/// The form of a step that has every rounding and sign of zero.
+template <class Arch>
+rounded_nvfloat<Arch> rounded_of(const nvfloat_step<Arch>& step) noexcept {
+    return rounded_nvfloat<Arch>(step);
+}
+template <class Arch, class Step>
+rounded_block<Arch, Step> rounded_of(const Step& step) noexcept {
+    return rounded_block<Arch, Step>(step);
+}
+
+/// What becomes of the elements of run_block_tiles' tiles, or of columns, whose form is `rounded.quick`.
+template <class Arch, class Rounded>
+struct rounded_values_of_blocks {
+    static constexpr bool flat = false;
+    float* y;
+    Rounded rounded;
+
+    template <bool Grid, class Form>
+    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form&) const noexcept {
+        return rounded.template value<Grid>(i, x, b);
     }
     template <bool Grid, class Form>
-    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) const noexcept {
-        store<Arch>(y + i, value<Grid>(i, x, b, form));
+    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form&) const noexcept {
+        store<Arch>(y + i, rounded.template value<Grid>(i, x, b));
     }
     void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
     template <class Form>
     void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
 };
-
-/// What rounds the elements of a step in any rounding, with any sign of zero.
-template <class Arch>
-rounded_values_of_nvfloat<Arch> rounded_values(float* y, const nvfloat_step<Arch>& step) noexcept {
-    return {y, step};
-}
-template <class Arch, class Step>
-rounded_values_of_blocks<Arch, Step> rounded_values(float* y, const Step& step) noexcept {
-    return {y, step};
-}
 
 }  // namespace qk::kernels
