@@ -328,6 +328,68 @@ TEST_CASE("the short forms write the bytes that the tiles write") {
     }
 }
 
+TEST_CASE("blocks along an axis, and in rows with a short last block, have the codes that each row has by itself") {
+    const auto code_at = [](const std::vector<std::byte>& bytes, const qk::plane& p, std::size_t i) {
+        return qk::detail::get_code(std::span<const std::byte>(bytes).subspan(p.offset, p.bytes()), i, p.bits);
+    };
+    for (const test_format& t : all_formats()) {
+        const auto block = static_cast<std::size_t>(qk::block_size(t.format));
+        if (block < 2 || block > 128) continue;
+        const auto* micro = std::get_if<qk::microexponent>(&t.format);
+        // Two blocks and a piece: too few for the short form of a row.
+        const std::size_t length = 2 * block + block / 2 + 1, outer = 2, inner = 83, n = outer * length * inner;
+        const qk::along_axis rows{outer * inner, length, 1}, columns{outer, length, inner}, row{1, length, 1};
+        for (const data kind : {data::ordinary, data::sparse, data::special, data::ties, data::subnormal, data::tiny_runs, data::any_bits}) {
+            const std::vector<float> by_row = make_inputs(kind, n, 92);
+            std::vector<float> by_column(n);
+            std::vector<std::uint32_t> row_words(n), column_words(n);
+            generator g{93};
+            for (std::size_t r = 0; r < rows.outer; ++r) {
+                for (std::size_t l = 0; l < length; ++l) {
+                    const std::size_t from = r * length + l, to = (r / inner * length + l) * inner + r % inner;
+                    by_column[to] = by_row[from];
+                    column_words[to] = row_words[from] = g.word();
+                }
+            }
+            for (const auto& base : {qk::semantics::ocp, qk::semantics::nvidia, qk::semantics::microxcaling}) {
+                for (const auto& rounding : qk::rounding_names) {
+                    qk::semantics how = base;
+                    how.rounding = rounding.value;
+                    if (!qk::encodable(t.format, how)) continue;
+                    const auto encoded = [&](std::span<const float> x, qk::along_axis a, const std::uint32_t* words) {
+                        qk::codec_parameters p = a;
+                        p.one.scale = 0.01f;  // NVFP4's
+                        p.has_one = true;
+                        how.random_words = words;
+                        std::vector<std::byte> packed(qk::packed_bytes(t.format, a));
+                        REQUIRE(qk::encode(t.format, x, packed, p, how) == qk::encode_status::done);
+                        return packed;
+                    };
+                    const auto all_rows = encoded(by_row, rows, row_words.data()), all_columns = encoded(by_column, columns, column_words.data());
+                    const qk::packed_layout of_row = qk::layout_of(t.format, row), of_rows = qk::layout_of(t.format, rows), of_columns = qk::layout_of(t.format, columns);
+                    std::size_t differences = 0;
+                    for (std::size_t r = 0; r < rows.outer; ++r) {
+                        const auto alone = encoded(std::span(by_row).subspan(r * length, length), row, row_words.data() + r * length);
+                        const std::size_t o = r / inner, i = r % inner;
+                        const auto compare = [&](qk::plane qk::packed_layout::*plane) {
+                            const std::size_t count = (of_row.*plane).count;
+                            for (std::size_t k = 0; k < count; ++k) {
+                                const std::uint32_t code = code_at(alone, of_row.*plane, k);
+                                differences += code != code_at(all_rows, of_rows.*plane, r * count + k);
+                                differences += code != code_at(all_columns, of_columns.*plane, (o * count + k) * inner + i);
+                            }
+                        };
+                        compare(&qk::packed_layout::elements);
+                        compare(&qk::packed_layout::scales);
+                        if (micro != nullptr) compare(&qk::packed_layout::shifts);
+                    }
+                    CHECK_MESSAGE(differences == 0, t.name, " ", name_of(kind), " rounding ", rounding.name, ": ", differences);
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("layout 1, bit by bit") {
     // docs/layouts.md: first code in the low bits.
     const std::vector<float> x{0.5f, -6.0f, 1.0f, 3.0f};

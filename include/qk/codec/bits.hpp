@@ -154,6 +154,21 @@ QK_INLINE void put_codes(std::span<std::byte> plane, std::size_t first, std::siz
     for (i += whole * group; i < n; ++i) put_code(plane, first + i, width, in[i]);
 }
 
+/// Bits from one plane into another, whose other bits stay.
+QK_INLINE void copy_bits(std::span<std::byte> to, std::size_t to_bit, std::span<const std::byte> from, std::size_t from_bit, std::size_t count) {
+    if (to_bit % 8 == 0 && from_bit % 8 == 0) {
+        const std::size_t bytes = count / 8;
+        if (bytes != 0) std::memcpy(to.data() + to_bit / 8, from.data() + from_bit / 8, bytes);
+        to_bit += 8 * bytes;
+        from_bit += 8 * bytes;
+        count %= 8;
+    }
+    for (std::size_t n = 0; count != 0; count -= n, to_bit += n, from_bit += n) {
+        n = std::min<std::size_t>(count, 32);
+        put_bits(to, to_bit, static_cast<int>(n), get_bits(from, from_bit, static_cast<int>(n)));
+    }
+}
+
 // ---- eight codes of fewer than 8 bits at a time, a byte each in a word of 64 bits: for architectures without narrow_codes
 
 /// Fields of `Bits` bits, one in each `Slot` bits, joined in pairs; and parted again.

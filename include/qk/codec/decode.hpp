@@ -190,6 +190,25 @@ std::size_t decode_columns(const Format& f, const_planes p, values_out y, along_
     });
 }
 
+template <class Arch, known_codes Known, class Format>
+void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) noexcept;
+
+/// Rows whose last block is short, gathered.
+template <class Arch, known_codes Known, class Format>
+void decode_gathered(const Format& f, const_planes p, values_out y, along_axis a) noexcept {
+    gathered_rows<Format> g(f);
+    std::memset(g.packed, 0, sizeof g.packed);  // what fills blocks up has codes, too
+    if (!p.tensor.empty()) std::memcpy(g.staged.tensor.data(), p.tensor.data(), sizeof(float));
+    g.each(a, [&] {
+        g.each_code(p, [](std::span<const std::byte> from, std::size_t bit, std::span<std::byte> to, std::size_t to_bit, std::size_t bits) {
+            copy_bits(to, to_bit, from, bit, bits);
+        });
+        const const_planes staged{g.staged.elements, g.staged.scales, g.staged.shifts, g.staged.tensor};
+        decode_blocks<Arch, Known>(f, staged, std::span<float>(g.values, g.length()), along_axis{1, g.length(), 1});
+        for (const auto& piece : std::span(g.pieces, g.number)) y.template copy<Arch>(g.values + piece.block * g.size(), piece.at, piece.count);
+    });
+}
+
 /// Block formats along any axis.
 template <class Arch, known_codes Known, class Format>
 void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) noexcept {
@@ -207,6 +226,7 @@ void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) 
         y.template copy<Arch>(value, first, n);
     };
     if (a.inner != 1 && y.size() != 0 && decode_columns<Arch, Known>(f, p, y, a, tensor) != 0) return;
+    if (a.inner == 1 && a.outer != 1 && block <= widened_block) return decode_gathered<Arch, Known>(f, p, y, a);
     if (a.inner != 1 || a.outer != 1 || (y.floats() == nullptr && block > widened_block)) return for_each_run(a, block, decode_tile);
     if (y.floats() == nullptr) {
         alignas(64) float value[widened];

@@ -109,6 +109,30 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
     }
 }
 
+template <class Arch, known_codes Known, class Format>
+void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept;
+
+/// Rows whose last block is short, gathered.
+template <class Arch, known_codes Known, class Format>
+void encode_gathered(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept {
+    gathered_rows<Format> g(f);
+    std::uint32_t words[widened] = {};  // random bits go by the position in the array
+    semantics inside = how;
+    if (how.rounding == rounding::stochastic) inside.random_words = words;
+    g.each(a, [&] {
+        for (const auto& piece : std::span(g.pieces, g.number)) {
+            float* to = g.values + piece.block * g.size();
+            x.template copy<Arch>(piece.at, piece.count, to);
+            std::fill(to + piece.count, to + divide_up(piece.count, f.block_size) * g.size(), 0.0f);
+            if (how.rounding == rounding::stochastic) copy_words<Arch>(how, piece.at, piece.count, words + piece.block * g.size());
+        }
+        encode_blocks<Arch, Known>(f, std::span<const float>(g.values, g.length()), g.staged, along_axis{1, g.length(), 1}, tensor, inside);
+        g.each_code(out, [](std::span<std::byte> to, std::size_t bit, std::span<const std::byte> from, std::size_t from_bit, std::size_t bits) {
+            copy_bits(to, bit, from, from_bit, bits);
+        });
+    });
+}
+
 /// Blocks that fit a tile.
 template <class Arch, known_codes Known, class Format>
 void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept {
@@ -127,6 +151,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
             element_codes<Arch>(f, t, n);
             put_codes(out.elements, first, n, element_width(f), t.code);
         };
+        if (a.outer != 1 && block <= widened_block) return encode_gathered<Arch, Known>(f, x, out, a, tensor, how);
         if (a.outer != 1 || (x.floats() == nullptr && block > widened_block)) return for_each_run(a, block, encode_tile);
         if (x.floats() == nullptr) {
             alignas(64) float value[widened];
@@ -153,11 +178,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
             const auto position = [&](std::size_t r) { return (o * a.length + l + r) * a.inner + i; };
             for (std::size_t r = 0; r < rows; ++r) {
                 x.template copy<Arch>(position(r), w, t.x + r * w);
-                if (how.rounding != rounding::stochastic) continue;
-                for (std::size_t k = 0; k < w; ++k) {
-                    const std::size_t at = position(r) + k;
-                    words[r * w + k] = how.random_words != nullptr ? how.random_words[at] : random_bits(how.seed, how.first_index + at);
-                }
+                if (how.rounding == rounding::stochastic) copy_words<Arch>(how, position(r), w, words + r * w);
             }
             if (how.flush_inputs) flush(t.x, rows * w);
             kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, rows, w}, kernels::step_of<Arch>(f, inside, tensor));
