@@ -251,12 +251,13 @@ TEST_CASE("compile-time and run-time forms give the same bytes; 16-bit memory on
 }
 
 TEST_CASE("16-bit memory is float memory, widened and narrowed") {
-    const auto check = [&]<class Half>(const test_format& t, std::size_t n, data kind, const qk::semantics& how) {
+    const auto check = [&]<class Half>(const test_format& t, qk::along_axis axis, data kind, const qk::semantics& how) {
+        const std::size_t n = axis.outer * axis.length * axis.inner;
         std::vector<Half> x(n), y(n);
         std::vector<float> wide(n), expected = make_inputs(kind, n, 92);
         for (std::size_t i = 0; i < n; ++i) wide[i] = qk::widen(x[i] = qk::narrow<Half>(expected[i]));
-        const qk::codec_parameters p = qk::is_block_format(t.format) ? qk::codec_parameters() : qk::codec_parameters(qk::affine{.scale = 0.25f});
-        std::vector<std::byte> a(qk::packed_bytes(t.format, {1, n, 1})), b(a.size());
+        const qk::codec_parameters p = qk::is_block_format(t.format) ? qk::codec_parameters(axis) : qk::codec_parameters(qk::affine{.scale = 0.25f});
+        std::vector<std::byte> a(qk::packed_bytes(t.format, axis)), b(a.size());
         REQUIRE(qk::encode(t.format, wide, a, p, how) == qk::encode_status::done);
         REQUIRE(qk::encode(t.format, x, b, p, how) == qk::encode_status::done);
         CHECK_MESSAGE(a == b, t.name, " ", name_of(kind), " ", n);
@@ -268,11 +269,11 @@ TEST_CASE("16-bit memory is float memory, widened and narrowed") {
     };
     for (const test_format& t : all_formats()) {
         if (!qk::encodable(t.format, qk::semantics::ocp)) continue;
-        for (const std::size_t n : {999u, 5003u}) {
+        for (const qk::along_axis axis : {qk::along_axis{1, 999, 1}, {1, 5003, 1}, {9, 100, 1}, {2, 40, 75}}) {
             for (const data kind : {data::ordinary, data::special, data::tiny_runs}) {
                 for (const auto& how : {qk::semantics::ocp, qk::semantics{.rounding = qk::rounding::stochastic, .seed = 3}}) {
-                    check.operator()<qk::float16>(t, n, kind, how);
-                    check.operator()<qk::bfloat16>(t, n, kind, how);
+                    check.operator()<qk::float16>(t, axis, kind, how);
+                    check.operator()<qk::bfloat16>(t, axis, kind, how);
                 }
             }
         }

@@ -35,16 +35,20 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     target_compile_definitions(kernel_test_${isa} PRIVATE QK_TEST_SAMPLED=1)
   endforeach()
   target_compile_definitions(kernel_test_avx512 PRIVATE QK_TEST_SAMPLED=0)
+  # The codec, whose codes are joined and parted in a way of its own on each; codec_test has it for this machine.
+  foreach(isa sse2 avx2)
+    target_sources(kernel_test_${isa} PRIVATE codec_test.cpp)
+  endforeach()
 else()
   kernel_program(kernel_test_native ${CMAKE_SYSTEM_PROCESSOR})
   target_compile_definitions(kernel_test_native PRIVATE QK_TEST_SAMPLED=0)
   run_on(kernel_test_native "")
 endif()
 
-# kernel_objects(OUT PREFIX ISA COMPILER [FLAGS ...]): the sources compiled by another compiler than CMake's; their objects, in OUT.
-function(kernel_objects out prefix isa compiler)
+# kernel_objects(OUT PREFIX SOURCES ISA COMPILER [FLAGS ...]): the sources compiled by another compiler than CMake's; their objects, in OUT.
+function(kernel_objects out prefix sources isa compiler)
   set(objects)
-  foreach(source ${kernel_sources})
+  foreach(source ${sources})
     set(object ${prefix}${source}.o)
     add_custom_command(
       OUTPUT ${object}
@@ -70,7 +74,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
   file(CREATE_LINK ${QK_XSIMD_FOLDER}/xsimd ${cross}/include/xsimd SYMBOLIC)
   file(CREATE_LINK ${QK_DOCTEST_FOLDER}/doctest ${cross}/include/doctest SYMBOLIC)
   set(neon ${PROJECT_BINARY_DIR}/tests/kernel_test_neon)
-  kernel_objects(neon_objects ${cross}/ NEON ${QK_AARCH64_CXX} -isystem ${cross}/include)
+  kernel_objects(neon_objects ${cross}/ "${kernel_sources};codec_test.cpp" NEON ${QK_AARCH64_CXX} -isystem ${cross}/include)
   add_custom_command(
     OUTPUT ${neon}
     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_AARCH64_CXX} -std=c++20 -O1 -c -isystem ${cross}/include -o ${cross}/main.o ${PROJECT_SOURCE_DIR}/tests/doctest_main.cpp
@@ -79,6 +83,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
     VERBATIM)
   add_custom_target(kernel_test_neon ALL DEPENDS ${neon})
   add_test(NAME kernel_test_neon COMMAND ${QK_QEMU_AARCH64} ${neon})
+  set_tests_properties(kernel_test_neon PROPERTIES COST 100)  # the longest: begun first
 else()
   add_test(NAME kernel_test_neon COMMAND ${CMAKE_COMMAND} -E echo "skipped: no aarch64-linux-gnu-g++ and qemu-aarch64 here (g++-aarch64-linux-gnu, qemu-user)")
   set_tests_properties(kernel_test_neon PROPERTIES SKIP_REGULAR_EXPRESSION "skipped:")
@@ -94,7 +99,7 @@ endif()
 find_program(QK_CLANG NAMES clang++-14 clang++ clang++-15 clang++-16 clang++-19)
 if(QK_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(clang_program ${PROJECT_BINARY_DIR}/tests/kernel_test_clang)
-  kernel_objects(clang_objects ${clang_program}_ "AVX2+FMA, clang" ${QK_CLANG} -mavx2 -mfma)
+  kernel_objects(clang_objects ${clang_program}_ "${kernel_sources}" "AVX2+FMA, clang" ${QK_CLANG} -mavx2 -mfma)
   add_custom_command(
     OUTPUT ${clang_program}
     COMMAND ${QK_CLANG} -o ${clang_program} ${clang_objects} $<TARGET_OBJECTS:doctest_main>
