@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plants one defect at a time in a copy of the kernels and reports which tests of tests/core/kernel_test.cpp and kernel_scales_test.cpp catch it.
+"""Plants one defect at a time in a copy of the kernels or the codec and reports which tests of tests/core/kernel_test.cpp and kernel_scales_test.cpp, or
+of codec_test.cpp, catch it.
 
-usage: mutation_check.py SOURCE_FOLDER COMPILER [--jobs N] [--markdown FILE]
+usage: mutation_check.py SOURCE_FOLDER COMPILER [--jobs N] [--only TEXT] [--markdown FILE]
 Exit status 1 when a defect survives, or no longer applies to the source.
 """
 import argparse
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-# (what it stands for, file below include/qk/kernels, text, replacement)
+# (what it stands for, file below include/qk/kernels or, if it names its folder, include/qk; text, replacement)
 DEFECTS = [
     ("half-even ties go to the odd code", "round.hpp", "((significand & unit) != zero)", "((significand & unit) == zero)"),
     ("half-away is half-up", "round.hpp", "up = rest >= half; break;", "up = (rest > half) | ((rest == half) & ~negative); break;"),
@@ -43,6 +44,17 @@ DEFECTS = [
     ("short form: subnormal blocks of microexponents count as zeros", "block_tiles.hpp", "serves = serves && !holds_subnormal_block<Arch>(x, my_amax);", "{}"),
     ("short form: what is declined of gathered blocks is overwritten", "quick_block_driver.hpp", "p.length = 0;", ""),
     ("short form: the last columns of blocks are forgotten", "quick_block_driver.hpp", "Width == 1 ? i < blocks :", "Width == 1 ? i + w <= blocks :"),
+    ("short form: columns take the random bits of their first row", "quick_block_driver.hpp", "all.position + j * stride + i + k * w", "all.position + i + k * w"),
+    ("short form: two's complement ends at its positive end", "quick_roundings.hpp", "(limit & V(exponent_mask)) + V(1 << 23)", "limit"),
+    ("short form: zeros keep the sign of a lost quotient", "quick_roundings.hpp", "return xsimd::select(lost(), V(0), sign);", "return sign;"),
+    ("codes in other roundings forget their binade", "codec/quick_blocks_encode.hpp", "((c.binade - kernels::as_int<Arch>(b.base)) >> (23 - form.mantissa_bits))", "V(0)"),
+    ("blocks of zeros have shifts", "codec/quick_blocks_encode.hpp", "if (__builtin_expect(zeros == 0, 1)) return;", "if (zeros < 0x10000u) return;"),
+    ("columns: a pair's shift is its block's", "codec/quick_blocks_encode.hpp", "(amax >> 23) - (own >> 23)", "(amax >> 23) - (amax >> 23)"),
+    ("columns: a row of codes lies where the first one does", "codec/quick_columns_encode.hpp", "p.element + j * p.inner + i", "p.element + i"),
+    ("what fills a short block up is what was there", "codec/encode_blocks.hpp", "divide_up(piece.count, f.block_size) * g.size(), 0.0f);", "piece.count, 0.0f);"),
+    ("gathered rows take the random bits of the first one", "codec/encode_blocks.hpp", "copy_words<Arch>(how, piece.at,", "copy_words<Arch>(how, 0,"),
+    ("codes that start within a byte are read from its first bit", "codec/narrow_codes.hpp", "V(width) + V(from)", "V(width)"),
+    ("columns: rows share the factors of the block's first", "codec/decode.hpp", "factors_across<Arch>(f, p, a, o, l, i, n, tensor, factor);\n                    for", "factors_across<Arch>(f, p, a, o, 0, i, n, tensor, factor);\n                    for"),
     ("16-bit floats: ties of subnormals go down", "sixteen_bits.hpp", "fraction + (whole & one) > half", "fraction > half"),
     ("subnormal maxima have no exponent", "block_steps.hpp", "const V amax = normalised<Arch>(xsimd::select(", "const V amax = (xsimd::select("),
 ]
@@ -57,13 +69,14 @@ def check(defect, source, compiler, flags):
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder)
         shutil.copytree(source / "include", copy / "include")
-        path = copy / "include/qk/kernels" / file
+        path = copy / "include/qk" / (file if "/" in file else "kernels/" + file)
         text = path.read_text()
         if old not in text:
             return what, None
         path.write_text(text.replace(old, new, 1))
         program = copy / "kernel_test"
-        tests = [str(source / "tests" / name) for name in ("core/kernel_test.cpp", "core/kernel_scales_test.cpp", "doctest_main.cpp")]
+        names = ["core/codec_test.cpp"] if file.startswith("codec/") else ["core/kernel_test.cpp", "core/kernel_scales_test.cpp"]
+        tests = [str(source / "tests" / name) for name in (*names, "doctest_main.cpp")]
         subprocess.run([compiler, "-std=c++20", "-O1", *flags, f"-I{copy}/include", '-DQK_TEST_ISA="mutant"', "-DQK_TEST_SAMPLED=1", *tests, "-o", str(program)],
                        check=True, stderr=subprocess.DEVNULL)
         run = subprocess.run([str(program)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=900, check=False)
@@ -76,10 +89,11 @@ def main():
     parser.add_argument("compiler")
     parser.add_argument("--flags", default="-march=native")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", default="", help="defects whose description has this text")
     parser.add_argument("--markdown", type=pathlib.Path)
     options = parser.parse_args()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda d: check(d, options.source, options.compiler, options.flags.split()), DEFECTS))
+        results = list(pool.map(lambda d: check(d, options.source, options.compiler, options.flags.split()), [d for d in DEFECTS if options.only in d[0]]))
     rows = ["| planted defect | caught by |", "|---|---|"]
     survivors = 0
     for what, caught in results:

@@ -60,6 +60,10 @@ struct values_of_blocks {
     static constexpr bool flat = !Streaming;  ///< a tile's blocks without a loop: worth its code where little is done with an element, and in the caches
     float* y;
 
+    /// The same for values from `to` on; random bits, if there are any, go by a position, or are `words`.
+    template <bool Streams>
+    values_of_blocks<Arch, Streams> at(float* to, std::size_t, const std::uint32_t* = nullptr) const noexcept { return {to}; }
+    static const random_source* random() noexcept { return nullptr; }
     /// What becomes of element x at position i, with what its block shares.
     template <bool Grid, class Form>
     static QK_INLINE vf<Arch> value(std::size_t, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) noexcept {

@@ -3,6 +3,7 @@
 // block sizes and ragged ends go to the complete form.
 #pragma once
 
+#include <cstring>
 #include <utility>
 
 #include "qk/kernels/block_tiles.hpp"
@@ -124,22 +125,12 @@ void run_strided(const float* x, float* y, along_axis axis, std::size_t size, co
     if (streaming) end_streaming<Arch>();
 }
 
-/// Whole blocks in a row, in the roundings and with the signs of quick_roundings.hpp: `form` shares, `out` rounds.
-template <class Arch, block_shape Known, class Step, class Form, class Out>
-void run_row_of_rounded(const float* x, float* y, std::size_t blocks, std::size_t size, const Step& step, const Form& form, const Out& out) noexcept {
-    const auto decline = [&](std::size_t first, std::size_t count) {
-        const std::size_t at = first * size;
-        run_groups<Arch>({x + at, y + at, size, 1, count, size, at}, step);
-    };
-    const std::size_t done = run_row_of_blocks<Arch, Known>(x, blocks, size, form, out, decline);
-    if (done < blocks) decline(done, blocks - done);
-}
-
 /// Blocks in rows that do not fill tiles, side by side in a buffer: they are taken from several rows, and a short one is filled up with zeros.
 template <class Arch>
 struct gathered_blocks {
     static constexpr std::size_t floats = 4096;
     alignas(64) float values[floats];
+    alignas(64) std::uint32_t words[floats];  ///< random bits of the values
     struct place {
         std::size_t at, length;
     } places[floats / 8];
@@ -149,10 +140,15 @@ struct gathered_blocks {
 
     /// How many blocks of `size` are gathered before they are run: whole tiles.
     static constexpr std::size_t room(std::size_t size) { return floats / size / lanes<Arch> * lanes<Arch>; }
-    void add(const float* x, std::size_t at, std::size_t length, std::size_t size) noexcept {
+    void add(const float* x, std::size_t at, std::size_t length, std::size_t size, const random_source* random) noexcept {
         constexpr std::size_t w = lanes<Arch>;
         for (std::size_t k = 0; k < size; k += w) {
             const std::size_t some = length > k ? std::min(length - k, w) : 0;
+            if (random != nullptr) {
+                alignas(64) std::int32_t lane[w];
+                store<Arch>(lane, random_lanes<Arch>(*random, at + k, 1, some));
+                std::memcpy(words + count * size + k, lane, std::min(size, w) * sizeof *words);
+            }
             store_first<Arch>(values + count * size + k, std::min(size, w), some == w ? load<Arch>(x + at + k) : load_first<Arch>(x + at + k, some));
         }
         places[count++] = {at, length};
@@ -166,18 +162,19 @@ struct gathered_blocks {
     }
 };
 
-/// Blocks of `size` in a row or gathered from rows, as far as they fill tiles.
-template <class Arch, block_shape Known, class Form>
+/// Blocks of `size` in a row or gathered from rows, as far as they fill tiles: `form` shares, `out` rounds.
+template <class Arch, block_shape Known, class Form, class Out>
 struct rows_of_blocks {
     const float* x;
     float* y;
     std::size_t size;
     const Form& form;
+    const Out& out;
     const complete_form<Arch>& complete;
     gathered_blocks<Arch> gathered;
 
-    rows_of_blocks(const float* from, float* to, std::size_t block_size, const Form& f, const complete_form<Arch>& c) noexcept
-        : x(from), y(to), size(block_size), form(f), complete(c) {}
+    rows_of_blocks(const float* from, float* to, std::size_t block_size, const Form& f, const Out& o, const complete_form<Arch>& c) noexcept
+        : x(from), y(to), size(block_size), form(f), out(o), complete(c) {}
 
     /// What the short form declines of the row at `at`, or of what is gathered.
     struct declined {
@@ -200,48 +197,31 @@ struct rows_of_blocks {
     /// `blocks` whole blocks from `at` on; how many were done.
     template <bool Streaming>
     std::size_t run(std::size_t at, std::size_t blocks) noexcept {
-        return run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, values_of_blocks<Arch, Streaming>{y + at}, declined{this, at, false});
+        return run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, out.template at<Streaming>(y + at, at), declined{this, at, false});
     }
     void add(std::size_t at, std::size_t length) noexcept {
-        gathered.add(x, at, length, size);
+        gathered.add(x, at, length, size, out.random());
         if (gathered.count == gathered.room(size)) finish();
     }
     void finish() noexcept {
         const std::size_t count = gathered.count, whole = (count + lanes<Arch> - 1) / lanes<Arch> * lanes<Arch>;
         std::fill(gathered.values + count * size, gathered.values + whole * size, 0.0f);
-        run_row_of_blocks<Arch, Known>(gathered.values, whole, size, form, values_of_blocks<Arch, false>{gathered.values}, declined{this, 0, true});
+        if (out.random() != nullptr) std::fill(gathered.words + count * size, gathered.words + whole * size, 0u);
+        run_row_of_blocks<Arch, Known>(gathered.values, whole, size, form, out.template at<false>(gathered.values, 0, gathered.words), declined{this, 0, true});
         for (std::size_t k = 0; k < count; ++k) gathered.put_back(y, k, size);
         gathered.count = 0;
     }
 };
 
-/// Blocks along `axis` of the whole array.
-template <class Arch, block_shape Known, class Step>
-void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noexcept {
-    const auto form = quick_of<Arch>(step);
-    const auto size = static_cast<std::size_t>(step.block_size);
-    if (!default_environment<Arch>()) return run_blocks_completely<Arch>(x, y, axis, step);
-    const complete_form<Arch> complete(step);
-    if (!form.usable()) {
-        const auto any = rounded_of<Arch>(step);
-        const rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>> out{y, any};
-        if (!any.quick.usable()) return run_blocks_completely<Arch>(x, y, axis, step);
-        if constexpr (!Known.one_row) {
-            if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, any.quick, out, complete);
-        }
-        if (axis.length % size == 0) return run_row_of_rounded<Arch, Known>(x, y, axis.outer * axis.length / size, size, step, any.quick, out);
-        return run_blocks_completely<Arch>(x, y, axis, step);
-    }
-    if constexpr (!Known.one_row) {
-        if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, form, values_of_blocks<Arch, false>{y}, complete);
-    }
+/// Rows of blocks.
+template <class Arch, block_shape Known, class Form, class Out>
+void run_rows_of_blocks(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out, const complete_form<Arch>& complete) noexcept {
     const std::size_t whole = axis.length / size, rest = axis.length % size;
     // Without a ragged last block the rows are one.
     const std::size_t rows = rest == 0 ? 1 : axis.outer, blocks = rest == 0 ? axis.outer * whole : whole;
     const bool aligned = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && (rows == 1 || axis.length % lanes<Arch> == 0);
     const bool streaming = aligned && streams<Arch>(x, y, axis.outer * axis.length);
-    if (!has_tiles<Arch>(size, form.sub_block_size)) return run_blocks_completely<Arch>(x, y, axis, step);
-    rows_of_blocks<Arch, Known, decltype(form)> all(x, y, size, form, complete);
+    rows_of_blocks<Arch, Known, Form, Out> all(x, y, size, form, out, complete);
     for (std::size_t o = 0; o < rows; ++o) {
         const std::size_t at = o * axis.length;
         const std::size_t done = streaming ? all.template run<true>(at, blocks) : all.template run<false>(at, blocks);
@@ -250,6 +230,26 @@ void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noe
     }
     all.finish();
     if (streaming) end_streaming<Arch>();
+}
+
+/// Blocks along `axis` of the whole array.
+template <class Arch, block_shape Known, class Step>
+void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noexcept {
+    const auto size = static_cast<std::size_t>(step.block_size);
+    const complete_form<Arch> complete(step);
+    const auto run = [&](const auto& form, const auto& out) {
+        if constexpr (!Known.one_row) {
+            if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, form, out, complete);
+        }
+        if (!has_tiles<Arch>(size, form.sub_block_size)) return run_blocks_completely<Arch>(x, y, axis, step);
+        run_rows_of_blocks<Arch, Known>(x, y, axis, size, form, out, complete);
+    };
+    if (default_environment<Arch>()) {
+        if (const auto form = quick_of<Arch>(step); form.usable()) return run(form, values_of_blocks<Arch, false>{y});
+        const auto any = rounded_of<Arch>(step);
+        if (any.quick.usable()) return run(any.quick, rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>>{y, any});
+    }
+    run_blocks_completely<Arch>(x, y, axis, step);
 }
 
 }  // namespace qk::kernels

@@ -270,14 +270,23 @@ struct rounded_values_of_blocks {
     static constexpr bool flat = false;
     float* y;
     Rounded rounded;
+    std::size_t position = 0;  ///< of the first value in the caller's span
 
+    template <bool>
+    rounded_values_of_blocks at(float* to, std::size_t first, const std::uint32_t* words = nullptr) const noexcept {
+        rounded_values_of_blocks there{to, rounded, first};
+        if (words != nullptr && random() != nullptr) there.rounded.rounds.random.words = words;
+        return there;
+    }
+    /// The bits that elements are rounded by, if they are.
+    const random_source* random() const noexcept { return rounded.rounds.random.used ? &rounded.rounds.random : nullptr; }
     template <bool Grid, class Form>
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form&) const noexcept {
-        return rounded.template value<Grid>(i, x, b);
+        return rounded.template value<Grid>(position + i, x, b);
     }
     template <bool Grid, class Form>
-    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form&) const noexcept {
-        store<Arch>(y + i, rounded.template value<Grid>(i, x, b));
+    QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) const noexcept {
+        store<Arch>(y + i, value<Grid>(i, x, b, form));
     }
     void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
     template <class Form>
