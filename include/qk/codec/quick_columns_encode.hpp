@@ -46,12 +46,6 @@ std::size_t encode_columns(const column_panel& p, std::size_t from, const Form& 
     const Codes codes = given;
     const int width = codes.writer.width();
     const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : p.rows;
-    const auto share = [&](V amax, kernels::quick_shared<Arch>& b) QK_INLINE_CALL {
-        if constexpr (requires { q.held(b, amax); }) {
-            if (q.sub_block_size > 0) return q.template share<1>(amax, q.ratio(amax), b);
-        }
-        return q.template share<0>(amax, q.ratio(amax), b);
-    };
     std::size_t i = from;
     for (std::size_t n = 0; Width == 1 ? i < p.columns : i + Width * w <= p.columns; i += n) {
         n = Width == 1 ? std::min(w, p.columns - i) : Width * w;
@@ -74,7 +68,7 @@ std::size_t encode_columns(const column_panel& p, std::size_t from, const Form& 
         const vectors amax = survey(0, p.rows);
         kernels::quick_shared<Arch> shared[Width], mine[Width];
         bool served = true;
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share(amax.of[k], shared[k]) && served; });
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { served = kernels::share_in_lanes<Arch>(q, amax.of[k], shared[k]) && served; });
         if (__builtin_expect(!served || (Width == 1 && n < w && kernels::reads_words(codes)), 0)) {
             complete(i, n);
             continue;
@@ -118,9 +112,9 @@ bool encode_columns_quickly(const Format& f, const Step& step, values_in x, plan
         for (std::size_t o = 0; o < a.outer; ++o) {
             for (std::size_t l = 0; l < a.length; l += block) {
                 const std::size_t rows = std::min(block, a.length - l), first = (o * a.length + l) * a.inner;
-                const std::size_t step_of = x.floats() != nullptr ? a.inner : std::min(a.inner, widened / rows);
-                for (std::size_t i = 0; i < a.inner; i += step_of) {
-                    const std::size_t columns = std::min(step_of, a.inner - i);
+                const std::size_t panel = x.floats() != nullptr ? a.inner : std::min(a.inner, widened / rows);
+                for (std::size_t i = 0; i < a.inner; i += panel) {
+                    const std::size_t columns = std::min(panel, a.inner - i);
                     column_panel p{x.floats(), a.inner, rows, columns, first + i, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner};
                     if (x.floats() != nullptr) {
                         p.x += first + i;

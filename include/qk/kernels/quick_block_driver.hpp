@@ -49,12 +49,6 @@ std::size_t run_columns_of_blocks(const block_group& all, std::size_t from, cons
         for (std::size_t j = begin; j < end; ++j, x += stride) m = add(m, x, columns(i));
         return m;
     };
-    const auto share = [&](V amax, quick_shared<Arch>& b) QK_INLINE_CALL {
-        if constexpr (requires { q.held(b, amax); }) {
-            if (q.sub_block_size > 0) return q.template share<1>(amax, q.ratio(amax), b);
-        }
-        return q.template share<0>(amax, q.ratio(amax), b);
-    };
     // What is asked for ahead of its use, from memory: the same columns of the next blocks, if these are not far away.
     const std::size_t beyond = stride * length <= 16384 ? stride * length : 2 * Width * w;
     const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < blocks : i + Width * w <= blocks; };
@@ -65,7 +59,7 @@ std::size_t run_columns_of_blocks(const block_group& all, std::size_t from, cons
         const std::size_t count = columns(i);
         quick_shared<Arch> shared[Width];
         bool served = true;
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share(most.of[k], shared[k]) && served; });
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share_in_lanes<Arch>(q, most.of[k], shared[k]) && served; });
         next = i + count;
         const bool more = are_there(next);
         const std::size_t next_count = more ? columns(next) : count;

@@ -180,6 +180,15 @@ private:
     }
 };
 
+/// Form::share of blocks that lie in a lane each, with or without sub-blocks.
+template <class Arch, class Form>
+QK_INLINE bool share_in_lanes(const Form& form, vi<Arch> amax, quick_shared<Arch>& b) noexcept {
+    if constexpr (requires { form.held(b, amax); }) {
+        if (form.sub_block_size > 0) return form.template share<1>(amax, form.ratio(amax), b);
+    }
+    return form.template share<0>(amax, form.ratio(amax), b);
+}
+
 /// The short form of a step: of nvfloat its own, else quick_block.
 template <class Arch>
 quick_nvfloat<Arch> quick_of(const nvfloat_step<Arch>& step) noexcept {
