@@ -66,16 +66,22 @@ void add_scaled(const std::string& name, const format& f, const Scales& p) {
 }
 /// encode and decode, of floats or of 16-bit memory.
 void add_codec(const std::string& what, const std::string& tail, const format& f, const codec_parameters& p, bool floats = true) {
-    const auto codes = std::make_shared<std::vector<std::byte>>(packed_bytes(f, p.axis.inner == 0 ? along_axis{1, n, 1} : p.axis));
-    const double packed = static_cast<double>(codes->size());
-    benchmark::DoNotOptimize(encode(f, all().x, *codes, p));
+    const along_axis a = p.axis.inner == 0 ? along_axis{1, n, 1} : p.axis;
+    const std::size_t count = size_of(a);
+    const auto codes = std::make_shared<std::vector<std::byte>>(packed_bytes(f, a));
+    benchmark::DoNotOptimize(encode(f, std::span<const float>(all().x).first(count), *codes, p));
     const auto both = [&](const std::string& memory, double width, const auto& x, auto& y) {
-        add("encode/" + memory + what + tail, width * n + packed, [&x, f, p] { benchmark::DoNotOptimize(encode(f, x, all().packed, p)); });
-        add("decode/" + memory + what + tail, width * n + packed, [&y, codes, f, p] { decode(f, *codes, y, p); });
+        const double bytes = width * static_cast<double>(count) + static_cast<double>(codes->size());
+        add("encode/" + memory + what + tail, bytes, [from = std::span(x).first(count), f, p] { benchmark::DoNotOptimize(encode(f, from, all().packed, p)); });
+        add("decode/" + memory + what + tail, bytes, [to = std::span(y).first(count), codes, f, p] { decode(f, *codes, to, p); });
     };
     if (floats) return both("", 4, all().x, all().y);
     both("float16", 2, all().half, all().half_out);
     both("bfloat16", 2, all().brain, all().brain_out);
+}
+
+void add_encoder(const std::string& name, const format& f, along_axis a, const semantics& how) {
+    add("encode/" + name, 4.0 * n + static_cast<double>(packed_bytes(f, a)), [=] { benchmark::DoNotOptimize(encode(f, all().x, all().packed, a, how)); });
 }
 
 }  // namespace
@@ -107,9 +113,18 @@ int main(int argc, char** argv) {
         const std::string tail = std::string("/") + name;
         add_quantizer("rows_of_100" + tail, f, {n / 100, 100, 1});
         add_quantizer("axis/planes_of_49" + tail, f, images(64, 49));
-        add_quantizer("stochastic" + tail, f, {1, n, 1}, semantics{.rounding = rounding::stochastic});
+        const along_axis row{1, n, 1}, axis_0{1, n / 512, 512};
+        const semantics stochastic{.rounding = rounding::stochastic};
+        add_quantizer("stochastic" + tail, f, row, stochastic);
+        add_quantizer("stochastic/axis_0" + tail, f, axis_0, stochastic);
+        add_quantizer("microxcaling" + tail, f, row, semantics::microxcaling);
+        add_quantizer("microxcaling/axis_0" + tail, f, axis_0, semantics::microxcaling);
         add_codec("", tail, f, {}, false);
-        add_codec("axis_0", tail, f, along_axis{1, n / 512, 512});
+        add_codec("axis_0", tail, f, axis_0);
+        add_codec("rows_of_100", tail, f, along_axis{n / 100, 100, 1});
+        add_codec("planes_of_49", tail, f, images(64, 49));
+        add_encoder("stochastic" + tail, f, row, stochastic);
+        add_encoder("stochastic/axis_0" + tail, f, axis_0, stochastic);
     }
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -3,6 +3,7 @@
 // Codes of a row lie side by side in the plane, as the values do, so nothing is transposed.
 #pragma once
 
+#include "qk/codec/parameters.hpp"
 #include "qk/codec/quick_blocks_encode.hpp"
 #include "qk/codec/walk.hpp"
 #include "qk/kernels/quick_block_driver.hpp"
