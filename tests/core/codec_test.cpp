@@ -42,6 +42,7 @@ TEST_CASE("decode(encode(x)) is fake_quantize(x)") {
             check_blocks(t, 1500, {}, {}, kind);
             check_blocks(t, 3 * 77 * 1, {3, 77, 1}, {}, kind);
             check_blocks(t, 2 * 40 * 13, {2, 40, 13}, {}, kind);
+            check_blocks(t, 2 * 40 * 83, {2, 40, 83}, {}, kind);
         }
         check_blocks(t, 1 * 33 * 600, {1, 33, 600}, {}, data::ties);
         check_blocks(t, 0, {}, {}, data::ties);
