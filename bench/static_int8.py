@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Static int8: `qk quantize` beside onnxruntime's quantize_static, accuracy and speed in one run (needs numpy, onnx, onnxruntime).
 
-    python bench/static_int8.py build/release/qk ../shared [--draws 5] [--only resnet20] [--no-speed]
+    python bench/static_int8.py build/release/qk ../shared [--draws 5] [--only resnet20] [--held-out] [--no-speed]
 
-Every draw chooses calibration samples anew; both sides get the same ones. Theirs: min-max, percentile and entropy, per tensor and per channel, the best of each draw
-(chosen by the very top-1 that is reported, which flatters them). Ours: --activation int8 --weight int8 --per-channel with defaults, and the best of the same three methods,
-as flattered, and compensated rounding of weights (the last of --qk-options). Beside top-1 stands the signal-to-noise ratio of the outputs over all samples, float32's being the signal: of the default, and the highest of their six. Both run in onnxruntime, optimised, on one thread. Speed: one sample a run, turn by turn; medians, and the median ratio theirs / ours within a turn.
+Every draw chooses calibration samples anew; both sides get the same ones. Theirs: min-max, percentile and entropy, per tensor and per channel, the best of each draw by top-1.
+Ours: --activation int8 --weight int8 --per-channel, by default; with --calibration-method best, which chooses by top-1 as well; and by default with compensated rounding of weights.
+Both sides choose on all samples and report top-1 on all of them, which flatters both; with --held-out they choose on every other sample, report on the rest, and the other way round.
+Beside top-1 stands the signal-to-noise ratio of the outputs over all samples, float32's being the signal: of ours, and the highest of their six.
+Both run in onnxruntime, optimised, on one thread. Speed: one sample a run, turn by turn; medians, and the median ratio theirs / ours within a turn.
 """
 import argparse
 import contextlib
 import logging
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -71,27 +72,18 @@ def score(y, plain, labels):
         return float((y.argmax(1) == labels.ravel()).mean()), float(10 * np.log10((plain.astype(np.float64) ** 2).sum() / ((y - plain).astype(np.float64) ** 2).sum()))
 
 
-def best_of_theirs(model, x, labels, plain, calibration, folder, draw, methods):
-    ready = folder / "ready.onnx"
-    if not ready.exists():
-        quant_pre_process(str(model), str(ready), skip_symbolic_shape=True)
-    name = session(model)[1]
-    best, decibels = (-1.0, "", None), -np.inf
+def theirs_of(ready, name, x, calibration, folder, draw):
+    """Each of their six models: (outputs, file, what it is)."""
     for per_channel in (False, True):
-        for method in methods:
+        for method, chosen in METHODS.items():
             out = folder / f"theirs_{draw}_{method}_{per_channel}.onnx"
             try:
                 with contextlib.redirect_stdout(sys.stderr):
                     quantize_static(str(ready), str(out), Samples(name, calibration), quant_format=QuantFormat.QDQ, per_channel=per_channel, activation_type=QuantType.QUInt8,
-                                    weight_type=QuantType.QInt8, calibrate_method=METHODS[method])
-                got, clean = score(outputs(out, x), plain, labels)
+                                    weight_type=QuantType.QInt8, calibrate_method=chosen)
+                yield outputs(out, x), out, method + (", per channel" if per_channel else "")
             except Exception as failed:  # some of its calibrators cannot read integer inputs
                 print(f"    theirs {method}{', per channel' if per_channel else ''}: {type(failed).__name__}", file=sys.stderr)
-                continue
-            print(f"    theirs {method}{', per channel' if per_channel else ''}: {got:.4f}, {clean:.2f} dB", file=sys.stderr)
-            decibels = max(decibels, clean)
-            best = max(best, (got, method + (", per channel" if per_channel else ""), out), key=lambda b: b[0])
-    return *best, decibels
 
 
 def turn_by_turn(paths, x, seconds):
@@ -110,6 +102,9 @@ def turn_by_turn(paths, x, seconds):
     return [float(np.median(t)) for t in times], float(np.median(np.array(times[0]) / np.array(times[1])))
 
 
+OURS = {"default": [], "best": ["--calibration-method", "best"], "compensated": ["--weight-rounding", "compensated"]}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("qk")
@@ -117,52 +112,60 @@ def main():
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--only", choices=NETWORKS)
-    parser.add_argument("--qk-options", default=";--calibration-method percentile;--calibration-method entropy;--weight-rounding compensated",
-                        help="added to ours; several sets separated by ';' are all measured: the first, the last, and the best of all but the last")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="of theirs")
-    parser.add_argument("--no-theirs", action="store_true")
+    parser.add_argument("--held-out", action="store_true", help="choose on every other sample, report top-1 on the rest, and the other way round")
     parser.add_argument("--no-speed", action="store_true")
     a = parser.parse_args()
-    print("| network (images) | float32 | quantize_static, best of six, by draw | qk's default, by draw | qk, best of three | qk, compensated rounding | mean difference of the default, of the best, of compensated, points | dB of their six, highest, by draw | dB of the default, by draw | dB of compensated, by draw | standard error of a top-1 | ms theirs | ms qk | speed |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    columns = ["network (images)", "float32", "quantize_static, best of six", *(f"qk, {o}" for o in OURS), "mean difference of " + ", ".join(OURS), "standard error of a top-1",
+               "dB, highest of their six", *(f"dB, {o}" for o in OURS), "ms theirs", "ms qk", "speed"]
+    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for network, (file, data, count) in NETWORKS.items():
         if a.only not in (None, network):
             continue
         model = a.shared / "models" / (file + ".onnx")
         x, labels = data(a.shared)
-        plain = outputs(model, x)
-        ours, best_ours, last, theirs, noise, last_noise, their_noise, pair = [], [], [], [], [], [], [], None
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
+        every = np.arange(len(x))
+        folds = [(every[::2], every[1::2]), (every[1::2], every[::2])] if a.held_out else [(every, every)]  # (choose on, report on)
+        plain, name = outputs(model, x), session(model)[1]
+        top1 = lambda y, part: score(y[part], plain[part], labels[part])[0]
+        decibels = lambda y: score(y, plain, labels)[1]
+        theirs, ours, their_noise, noise, pair = [], {o: [] for o in OURS}, [], {o: [] for o in OURS}, None
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            ready = folder / "ready.onnx"
+            quant_pre_process(str(model), str(ready), skip_symbolic_shape=True)
+            for fold, (choose, _) in enumerate(folds):
+                np.save(folder / f"choose_{fold}.npy", x[choose])
+                np.save(folder / f"labels_{fold}.npy", labels.ravel()[choose])
             for draw in range(a.draws):
                 calibration = x[np.random.default_rng(draw).choice(len(x), count, replace=False)]
                 np.save(folder / "calibration.npy", calibration)
-                sets = a.qk_options.split(";")
-                best_ours.append(0.0)
-                for k, options in enumerate(sets):
-                    out = folder / f"qk_{draw}_{k}.onnx"
-                    subprocess.run([a.qk, "quantize", model, "-o", out, "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", folder / "calibration.npy",
-                                    *shlex.split(options)], check=True, capture_output=True)
-                    got, clean = score(outputs(out, x), plain, labels)
-                    print(f"  {network}, draw {draw}, qk {options}: {got:.4f}, {clean:.2f} dB", file=sys.stderr)
-                    if k < max(len(sets) - 1, 1):
-                        best_ours[-1] = max(best_ours[-1], got)
-                    if k == len(sets) - 1:
-                        last.append(got)
-                        last_noise.append(clean)
-                    if k == 0:
-                        ours.append(got)
-                        noise.append(clean)
-                if not a.no_theirs:
-                    best = best_of_theirs(model, x, labels, plain, calibration, folder, draw, a.methods)
-                    theirs.append(best[0])
-                    their_noise.append(best[3])
-                    pair = pair or (best[2], folder / f"qk_{draw}_0.onnx")
-            speed, ratio = turn_by_turn(pair, x, a.seconds) if pair and not a.no_speed else ([float("nan")] * 2, float("nan"))
-        p = np.mean(ours)
+                for kind, options in OURS.items():
+                    got = []
+                    for fold, (_, report) in enumerate(folds):
+                        out = folder / f"qk_{draw}_{kind}.onnx"
+                        said = subprocess.run([a.qk, "quantize", model, "-o", out, "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", folder / "calibration.npy",
+                                               "--inputs", folder / f"choose_{fold}.npy", "--labels", folder / f"labels_{fold}.npy", *options],
+                                              check=True, capture_output=True, text=True).stdout
+                        y = outputs(out, x)
+                        got.append((top1(y, report), decibels(y)))
+                        print(f"  {network}, draw {draw}, qk {kind}: {got[-1][0]:.4f}, {got[-1][1]:.2f} dB; {said.splitlines()[0]}", file=sys.stderr)
+                    ours[kind].append(np.mean([g[0] for g in got]))
+                    noise[kind].append(np.mean([g[1] for g in got]))
+                six = list(theirs_of(ready, name, x, calibration, folder, draw))
+                for y, out, what in six:
+                    print(f"    theirs {what}: {top1(y, every):.4f}, {decibels(y):.2f} dB", file=sys.stderr)
+                best = [max(six, key=lambda s: top1(s[0], choose)) for choose, _ in folds]
+                theirs.append(np.mean([top1(b[0], report) for b, (_, report) in zip(best, folds)]))
+                their_noise.append(max(decibels(s[0]) for s in six))
+                pair = pair or (best[0][1], folder / f"qk_{draw}_default.onnx")
+            speed, ratio = ([float("nan")] * 2, float("nan")) if a.no_speed else turn_by_turn(pair, x, a.seconds)
+        p = np.mean(ours["default"])
         error = 100 * np.sqrt(p * (1 - p) / len(x))
         listed = lambda v, digits=4: " ".join(f"{t:.{digits}f}" for t in v)
-        difference = [100 * (np.mean(v) - np.mean(theirs)) if theirs else float("nan") for v in (ours, best_ours, last)]
-        print(f"| {network} ({len(x)}) | {score(plain, plain, labels)[0]:.4f} | {listed(theirs)} | {listed(ours)} | {listed(best_ours)} | {listed(last)} | {difference[0]:+.2f}, {difference[1]:+.2f}, {difference[2]:+.2f} | {listed(their_noise, 1)} | {listed(noise, 1)} | {listed(last_noise, 1)} | {error:.2f} | {1e3 * speed[0]:.3f} | {1e3 * speed[1]:.3f} | {ratio:.2f} |", flush=True)
+        row = [f"{network} ({len(x)})", f"{top1(plain, every):.4f}", listed(theirs), *(listed(v) for v in ours.values()),
+               ", ".join(f"{100 * (np.mean(v) - np.mean(theirs)):+.2f}" for v in ours.values()), f"{error:.2f}", listed(their_noise, 1), *(listed(v, 1) for v in noise.values()),
+               f"{1e3 * speed[0]:.3f}", f"{1e3 * speed[1]:.3f}", f"{ratio:.2f}"]
+        print("| " + " | ".join(row) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "console.hpp"
-#include "data_options.hpp"
+#include "precision_options.hpp"
 #include "qk/graph/calibrate.hpp"
 #include "qk/graph/format_text.hpp"
 #include "qk/graph/pending_file.hpp"
@@ -23,21 +23,17 @@ struct arguments {
     data_options data;
 };
 
-constexpr graph::range_method every_method[] = {graph::range_method::min_max,    graph::range_method::moving_average, graph::range_method::percentile,
-                                                graph::range_method::layerwise_percentile, graph::range_method::entropy, graph::range_method::mse};
-
 void calibrate(const arguments& given) {
     graph::precision what = graph::parse_precision(given.format);
     if (!is_integer_format(what.format)) throw graph::error(fmt::format("--format {}: methods are compared for integer formats; other formats need no more than min_max", given.format));
     if (given.symmetric) what.symmetric = true;
     std::vector<graph::range_method> methods;
-    if (given.method == "all") methods.assign(std::begin(every_method), std::end(every_method));
+    if (given.method == "all") methods = graph::all_range_methods();
     else if (const auto m = graph::parse_range_method(given.method)) methods = {*m};
     else throw graph::error(fmt::format("--method '{}' is none of all, min_max, moving_average, percentile, layerwise_percentile, entropy, mse", given.method));
 
-    graph::model m = graph::model::load(given.model);
-    graph::fold_constants(m);
-    graph::fold_batch_normalization(m);
+    check_outputs({given.output, given.report});
+    const graph::model m = load_for_planning(given.model);
     const graph::named_tensors inputs = given.data.calibration.empty() ? given.data.load_inputs(m) : given.data.load_calibration(m);
     graph::calibrate_options options{.threads = given.data.threads, .histograms = true};
     for (const graph::range_method r : methods) options.moving_average |= r == graph::range_method::moving_average;
@@ -48,11 +44,7 @@ void calibrate(const arguments& given) {
     }
     const std::vector<graph::method_comparison> all = graph::compare_methods(seen, methods, what, given.percentile);
     if (!given.report.empty()) {
-        std::string command = fmt::format("qk calibrate {}", given.model);
-        for (const std::string& file : given.data.inputs) command += " --inputs " + file;
-        for (const std::string& file : given.data.calibration) command += " --calibration " + file;
-        command += fmt::format(" --method {} --format {}", given.method, given.format);
-        graph::write_file(given.report, graph::calibration_html(std::filesystem::path(given.model).filename().string(), command, seen, what, all));
+        graph::write_file(given.report, graph::calibration_html(std::filesystem::path(given.model).filename().string(), command_line(), seen, what, all));
     }
     if (!given.output.empty()) graph::save_calibration(seen, given.output);
     if (given.json) {

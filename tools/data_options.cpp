@@ -58,7 +58,8 @@ std::vector<std::int64_t> data_options::load_labels() const {
     graph::tensor t = graph::read_npy(labels);
     if (samples > 0) t = first_rows(t, static_cast<std::int64_t>(samples), "'" + labels + "'");
     std::vector<std::int64_t> values(t.size());
-    if (!graph::ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(values))) {
+    const bool whole = t.type() != graph::data_type::float32 && t.type() != graph::data_type::float64 && t.type() != graph::data_type::float16 && t.type() != graph::data_type::bfloat16;
+    if (!whole || !graph::ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(values))) {
         throw graph::error("'" + labels + "' holds " + graph::name_of(t.type()) + "; labels must be integers");
     }
     return values;

@@ -71,6 +71,7 @@ nlohmann::ordered_json values_json(const std::vector<graph::value_info>& values)
 
 /// The plan of a quantized model, and the float model that it is a plan of, to files.
 void recover(const arguments& given, const graph::model& m) {
+    check_outputs({given.save_float, given.save_plan});
     const graph::recovered_plan found = graph::recover_plan(m);
     for (const std::string& n : found.notes) fmt::print(stderr, "{}\n", n);
     if (!given.save_float.empty()) found.plain.save(given.save_float);

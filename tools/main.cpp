@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "console.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/graph/error.hpp"
-#include "mix_options.hpp"
 #include "processes.hpp"
 #include "verbs.hpp"
 

@@ -17,11 +17,6 @@ std::string metric_help() {
     return s;
 }
 
-std::string& remembered() {
-    static std::string line;
-    return line;
-}
-
 extern "C" void on_interrupt(int) {
     interrupted().store(true);
     std::signal(SIGINT, SIG_DFL);
@@ -37,18 +32,6 @@ std::atomic<bool>& interrupted() {
 void watch_interrupts() {
     interrupted();  // made before a handler may ask for it
     std::signal(SIGINT, on_interrupt);
-}
-
-std::string command_line() { return remembered(); }
-
-void remember_command_line(int argc, char** argv) {
-    std::string line = "qk";
-    for (int i = 1; i < argc; ++i) {
-        const std::string word = argv[i];
-        const bool plain = word.find_first_of(" '\"*?$;|&<>()") == std::string::npos && !word.empty();
-        line += plain ? " " + word : " '" + word + "'";
-    }
-    remembered() = line;
 }
 
 void mix_arguments::add(CLI::App& verb) {
@@ -82,6 +65,7 @@ void mix_arguments::fill(graph::mix_options& options, const graph::model& m, con
     const precision_options::asked asked = precision.read(m);
     if (asked.options.rounding == graph::weight_rounding::compensated)
         throw graph::error("a search rounds weights to nearest: leave \"weight_rounding\" out, and give --weight-rounding compensated to `qk quantize --plan` of what was found");
+    if (asked.options.best_method) throw graph::error("a search measures mixes under one calibration method: ask `qk quantize --calibration-method best` first, and give its answer here");
     options.fixed = asked.requests;
     if (asked.saved) options.fixed_plan = *asked.saved;
     options.quantize = asked.options;
@@ -111,13 +95,6 @@ graph::calibration calibrate_mix(const graph::model& m, const data_options& data
     ask(options.wide);
     for (const std::string& pair : options.narrow) ask(pair);
     return calibrate_for(m, data, asked, histograms, &inputs, &options.scoring.float_outputs);
-}
-
-graph::model load_for_planning(const std::string& file) {
-    graph::model m = graph::model::load(file);
-    graph::fold_constants(m);
-    graph::fold_batch_normalization(m);
-    return m;
 }
 
 }  // namespace qk::tool

@@ -31,15 +31,8 @@ struct mix_arguments {
 /// `options` gets the float outputs.
 graph::calibration calibrate_mix(const graph::model& m, const data_options& data, const graph::named_tensors& inputs, graph::mix_options& options, bool histograms);
 
-/// A model ready for planning: constants and batch normalization folded.
-graph::model load_for_planning(const std::string& file);
-
 /// Set by the first Ctrl-C after watch_interrupts(); a second one ends the process as usual.
 std::atomic<bool>& interrupted();
 void watch_interrupts();
-
-/// The command as it was typed, for reports.
-std::string command_line();
-void remember_command_line(int argc, char** argv);
 
 }  // namespace qk::tool

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <thread>
 
 #include "console.hpp"
@@ -12,6 +14,7 @@
 #include "qk/graph/encodings.hpp"
 #include "qk/graph/format_text.hpp"
 #include "qk/graph/plan_json.hpp"
+#include "qk/graph/search/choose_method.hpp"
 #include "qk/option_names.hpp"
 
 namespace qk::tool {
@@ -29,7 +32,7 @@ T known(const std::optional<T>& value, const char* option, const std::string& te
     return *value;
 }
 
-constexpr const char* method_names = "min_max, moving_average, percentile, layerwise_percentile, entropy, mse";
+constexpr const char* method_names = "min_max, moving_average, percentile, layerwise_percentile, entropy, mse, best";
 
 /// A precision from the command line's words.
 graph::precision word(const precision_options& o, const std::string& text, bool weight) {
@@ -48,6 +51,11 @@ graph::precision word(const precision_options& o, const std::string& text, bool 
     if (weight && o.weight_block > 0 && !is_block_format(p.format)) p.block_size = o.weight_block;
     return p;
 }
+
+/// Whether --calibration names statistics instead of samples.
+bool has_statistics(const data_options& data) {
+    return data.calibration.size() == 1 && std::filesystem::is_regular_file(data.calibration[0]) && graph::is_calibration_file(data.calibration[0]);
+}
 }  // namespace
 
 void precision_options::add(CLI::App& verb, bool formats) {
@@ -65,8 +73,8 @@ void precision_options::add(CLI::App& verb, bool formats) {
     verb.add_flag("--asymmetric-weights", asymmetric_weights, "weights with a zero point");
     verb.add_flag("--reduce-range", reduce_range, "weights use one bit less");
     verb.add_option("--pow2", pow2, "power-of-two scales, chosen by non_overflow, nearest or min_mse")->type_name("RULE");
-    verb.add_option("--calibration-method", method, std::string("how ranges are chosen: ") + method_names)->type_name("M");
-    verb.add_option("--percentile", percentile, "per cent of values inside the range (99.999)")->type_name("P")->check(CLI::Range(50.0, 100.0));
+    verb.add_option("--calibration-method", method, std::string("how ranges are chosen: ") + method_names + " (of these the one that does best on the inputs, by top1 with --labels, else by sqnr)")->type_name("M");
+    verb.add_option("--percentile", percentile, "per cent of values inside the range (99.999)")->type_name("P")->check([](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "nan is no percentage" : ""; })->check(CLI::Range(50.0, 100.0));
     verb.add_option("--semantics", semantics, "ocp (default), nvidia, quark, microxcaling, torchao, ml_dtypes, torch or onnx")->type_name("S");
     verb.add_option("--rounding", rounding, "half-even (default), half-away, half-up, toward-zero, up, down, stochastic")->type_name("R");
     verb.add_option("--placement", placement, "layers (default), all or every: which activations a default format means (docs/plan.md)")->type_name("P");
@@ -103,7 +111,9 @@ precision_options::asked precision_options::read(const graph::model& m) const {
         all.insert(all.end(), std::make_move_iterator(a.requests.begin()), std::make_move_iterator(a.requests.end()));
         a.requests = std::move(all);
     }
-    if (!method.empty()) a.options.method = known(graph::parse_range_method(method), "--calibration-method", method, method_names);
+    if (method == "best" && a.saved) throw graph::error(fmt::format("'{}' is a saved plan, which has its ranges: drop --calibration-method best", plan));
+    if (!method.empty()) a.options.best_method = method == "best";
+    if (!method.empty() && !a.options.best_method) a.options.method = known(graph::parse_range_method(method), "--calibration-method", method, method_names);
     if (percentile > 0) a.options.percentile = percentile;
     if (!placement.empty()) a.options.where = graph::parse_placement(placement);
     if (!approach.empty()) a.options.how = graph::parse_approach(approach);
@@ -115,11 +125,17 @@ precision_options::asked precision_options::read(const graph::model& m) const {
     return a;
 }
 
+graph::model load_for_planning(const std::string& file) {
+    graph::model m = graph::model::load(file);
+    graph::fold_constants(m);
+    graph::fold_batch_normalization(m);
+    return m;
+}
+
 graph::calibration calibrate_for(const graph::model& m, const data_options& data, const precision_options::asked& asked, bool histograms,
                                  const graph::named_tensors* inputs, graph::named_tensors* outputs) {
     using graph::range_method;
-    if (data.calibration.size() == 1 && std::filesystem::is_regular_file(data.calibration[0]) && graph::is_calibration_file(data.calibration[0]))
-        return graph::load_calibration(data.calibration[0]);
+    if (has_statistics(data)) return graph::load_calibration(data.calibration[0]);
     bool ranges = false, dynamic = asked.options.how == graph::approach::dynamic;
     graph::calibrate_options wanted{.histograms = histograms};
     for (const graph::request& r : asked.requests) {
@@ -130,8 +146,9 @@ graph::calibration calibrate_for(const graph::model& m, const data_options& data
         if (!needs || !activation || p.range || !p.scale.empty() || (r.scope == graph::scope::everything && (dynamic || asked.options.how == graph::approach::weight_only))) continue;
         ranges = true;
         const range_method method = p.method.value_or(asked.options.method);
-        wanted.moving_average |= method == range_method::moving_average;
-        wanted.histograms |= (method != range_method::min_max && method != range_method::moving_average) || p.pow2 == graph::pow2_rule::min_mse;
+        const graph::calibrate_options needed = graph::options_for(method);
+        wanted.moving_average |= needed.moving_average || asked.options.best_method;
+        wanted.histograms |= needed.histograms || asked.options.best_method || p.pow2 == graph::pow2_rule::min_mse;
     }
     if ((!ranges && !histograms) || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
     wanted.threads = data.threads;
@@ -142,9 +159,16 @@ graph::calibration calibrate_for(const graph::model& m, const data_options& data
 }
 
 namespace {
+graph::method_choice choose_method(const graph::model& m, const data_options& data, const precision_options::asked& asked, const graph::calibration& seen) {
+    if (data.inputs.empty() && has_statistics(data)) throw graph::error("--calibration-method best measures on samples, and '" + data.calibration[0] + "' holds statistics: give --inputs X.npy too");
+    graph::score_options scoring{.metric = data.labels.empty() ? "sqnr" : "top1", .user = {}, .user_name = {}, .labels = data.load_labels(), .float_outputs = {}, .session = {.threads = data.threads, .stop = {}}};
+    progress bar("comparing calibration methods", 0);
+    return graph::choose_method(m, asked.requests, asked.options, seen, data.inputs.empty() ? data.load_calibration(m) : data.load_inputs(m), std::move(scoring),
+                                [&](std::size_t done, std::size_t all) { bar.show(done, all); });
+}
+
 void compensate(graph::model& m, const data_options& data, const precision_options::asked& asked, graph::quantize_result& result) {
-    const auto statistics = [](const std::string& f) { return std::filesystem::is_regular_file(f) && graph::is_calibration_file(f); };
-    if ((data.calibration.empty() && data.inputs.empty()) || std::any_of(data.calibration.begin(), data.calibration.end(), statistics))
+    if ((data.calibration.empty() && data.inputs.empty()) || has_statistics(data))
         throw graph::error("compensated rounding of weights needs the samples themselves: give --calibration X.npy");
     const graph::named_tensors samples = data.load_calibration(m);
     progress bar("rounding weights", 0);
@@ -156,11 +180,17 @@ void compensate(graph::model& m, const data_options& data, const precision_optio
 }  // namespace
 
 graph::quantize_result make_plan(graph::model& m, const data_options& data, const precision_options& precision, graph::calibration* seen, bool full) {
-    const precision_options::asked asked = precision.read(m);
+    precision_options::asked asked = precision.read(m);
     graph::calibration own = calibrate_for(m, data, asked, full);
+    std::optional<graph::method_choice> method;
+    if (asked.options.best_method && !own.empty()) {
+        method = choose_method(m, data, asked, own);
+        asked.options.method = method->method();
+    }
     graph::quantize_result result;
     if (asked.saved) result.plan = *asked.saved;
     else result = graph::planner(m, own.empty() ? nullptr : &own).plan(asked.requests, asked.options);
+    result.report.method = std::move(method);
     if (asked.options.rounding == graph::weight_rounding::compensated) compensate(m, data, asked, result);
     if (seen != nullptr) *seen = std::move(own);
     return result;

@@ -39,6 +39,9 @@ struct precision_options {
     asked read(const graph::model& m) const;
 };
 
+/// A model ready for planning: constants and batch normalization folded.
+graph::model load_for_planning(const std::string& file);
+
 /// Statistics for planning: a calibration file, or a pass over --calibration (or the inputs) with what the methods need. Nothing is
 /// run when no request needs a range.
 /// `histograms`: gathered even where no method needs them (a report draws them).

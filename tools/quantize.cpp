@@ -27,34 +27,10 @@ struct arguments {
     precision_options precision;
 };
 
-/// The model as plans see it: constants and batch normalization folded.
-graph::model load_folded(const std::string& file) {
-    graph::model m = graph::model::load(file);
-    graph::fold_constants(m);
-    graph::fold_batch_normalization(m);
-    return m;
-}
-
 double file_bytes(const std::filesystem::path& file) {
     std::error_code none;
     const auto n = std::filesystem::file_size(file, none);
     return none ? 0 : static_cast<double>(n);
-}
-
-std::string command_line(const arguments& g) {
-    std::string line = "qk quantize " + g.model + (g.output.empty() ? "" : " -o " + g.output);
-    const auto add = [&](const char* option, const std::string& value) {
-        if (!value.empty()) line += std::string(" ") + option + " " + value;
-    };
-    add("--activation", g.precision.activation);
-    add("--weight", g.precision.weight);
-    add("--plan", g.precision.plan);
-    add("--weight-rounding", g.precision.weight_rounding);
-    if (g.precision.per_channel) line += " --per-channel";
-    for (const std::string& c : g.data.calibration) add("--calibration", c);
-    add("--calibration-method", g.precision.method);
-    add("--export", g.style);
-    return line;
 }
 
 void quantize(const arguments& given) {
@@ -62,7 +38,9 @@ void quantize(const arguments& given) {
     if (given.output.empty() && given.save_plan.empty() && given.encodings.empty() && given.report.empty() && !given.json)
         throw graph::error("nothing would be written: give -o OUT.onnx, --save-plan P.json, --encodings E.json or --report R.html");
     const graph::export_options style{.style = graph::export_style_from(given.style), .weights = graph::weight_storage_from(given.weights)};
-    graph::model m = load_folded(given.model);
+    const std::filesystem::path beside = beside_report(given.report);
+    check_outputs({given.output, given.save_plan, given.encodings, given.log, given.report, beside});
+    graph::model m = load_for_planning(given.model);
     graph::calibration seen;
     const precision_options::asked asked = given.precision.read(m);
     const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, !given.report.empty() || !given.log.empty() || given.json);
@@ -92,15 +70,19 @@ void quantize(const arguments& given) {
     summary["float_weight_bytes"] = cost.float_weight_bits / 8;
     if (cost.float_bit_operations > 0) summary["bit_operations"] = cost.bit_operations, summary["float_bit_operations"] = cost.float_bit_operations;
     if (!given.report.empty()) {
-        const graph::report_subject subject{.model = std::filesystem::path(given.model).filename().string(), .command = command_line(given), .requests = asked.requests,
+        const graph::report_subject subject{.model = std::filesystem::path(given.model).filename().string(), .command = command_line(), .requests = asked.requests,
                                             .export_notes = exported ? exported->notes : std::vector<std::string>{}, .input_bytes = before, .output_bytes = after};
         graph::write_file(given.report, graph::quantize_html(subject, result, cost, seen.empty() ? nullptr : &seen));
-        const std::filesystem::path beside = std::filesystem::path(given.report).replace_extension(".json");
         graph::write_file(beside, summary.dump(1) + "\n");
     }
     if (given.json) {
         print_json(summary);
         return;
+    }
+    if (const auto& method = result.report.method; method) {
+        fmt::print("calibration method {}, by {} of {} samples:", graph::name_of(method->method()), method->metric, method->samples);
+        for (const graph::method_choice::trial& t : method->tried) fmt::print("{} {} {:.6g}", &t == method->tried.data() ? "" : ",", graph::name_of(t.method), t.metric);
+        fmt::print("\n");
     }
     fmt::print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", result.plan.tensors.size() + result.plan.edges.size(), result.report.notes.size(),
                static_cast<std::uint64_t>(cost.weight_bits / 8), static_cast<std::uint64_t>(cost.float_weight_bits / 8),
@@ -109,7 +91,7 @@ void quantize(const arguments& given) {
 
 void explain(const arguments& given, const std::string& tensor) {
     if (!given.precision.any()) throw graph::error("say what to explain: --activation F --weight F, or --plan P.json, as for `qk quantize`");
-    graph::model m = load_folded(given.model);
+    graph::model m = load_for_planning(given.model);
     std::vector<std::string> names;
     for (const graph::value_info& i : m.inputs()) names.push_back(i.name);
     for (const auto& i : m.graph().initializer()) names.push_back(i.name());

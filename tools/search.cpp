@@ -69,13 +69,14 @@ void write_results(const arguments& given, const graph::model& m, const graph::s
     }
     if (!given.report.empty()) {
         graph::write_file(given.report, graph::search_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));
-        graph::write_file(std::filesystem::path(given.report).replace_extension(".json"), graph::to_json(result).dump(1) + "\n");
+        graph::write_file(beside_report(given.report), graph::to_json(result).dump(1) + "\n");
     }
     if (!given.save_plan.empty()) graph::save_plan(result.plan, given.save_plan);
     if (exported) exported->exported.save(given.output);
 }
 
 void search(const arguments& given, verb_result& verdict) {
+    check_outputs({given.output, given.save_plan, given.report, beside_report(given.report)});
     const graph::model m = load_for_planning(given.model);
     const graph::named_tensors inputs = given.data.load_inputs(m);
     graph::search_options options;

@@ -20,6 +20,7 @@ struct arguments : mix_arguments {
 };
 
 void sensitivity(const arguments& given) {
+    check_outputs({given.report, beside_report(given.report)});
     const graph::model m = load_for_planning(given.model);
     const graph::named_tensors inputs = given.data.load_inputs(m);
     graph::mix_options options;
@@ -30,7 +31,7 @@ void sensitivity(const arguments& given) {
     const nlohmann::ordered_json json = graph::to_json(result);
     if (!given.report.empty()) {
         graph::write_file(given.report, graph::sensitivity_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));
-        graph::write_file(std::filesystem::path(given.report).replace_extension(".json"), json.dump(1) + "\n");
+        graph::write_file(beside_report(given.report), json.dump(1) + "\n");
     }
     if (given.json) return print_json(json);
     fmt::print("{} of the model all {}: {:.6g}\n{:<40} {:<10} {:<24} {:<18} {:>13} {:>13}\n", result.metric_name, result.widened ? "narrow" : "wide",

@@ -12,6 +12,7 @@
 //     be encoded: it does not compile, or at run time gives encode_status::no_code, and nothing is written.
 #pragma once
 
+#include "qk/codec/decode.hpp"
 #include "qk/codec/encodable.hpp"
 #include "qk/codec/encode_large.hpp"
 #include "qk/fake_quantize.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/search/cache-inl.hpp"
+#include "qk/graph/search/choose_method-inl.hpp"
 #include "qk/graph/search/latency-inl.hpp"
 #include "qk/graph/search/metric-inl.hpp"
 #include "qk/graph/search/mixture-inl.hpp"

@@ -65,6 +65,8 @@ TEST_CASE("a requests file says everything that calls say") {
     CHECK(f.dual == true);
     CHECK(f.rounding == weight_rounding::compensated);
     CHECK(f.method == range_method::mse);
+    CHECK_FALSE(f.best_method);
+    CHECK(parse_plan_file("{\"calibration\": {\"method\": \"best\"}}", "x").best_method);
     CHECK(f.target->name == "onnxruntime");
     CHECK(f.requests[5].origin == "plan.json:6");
     CHECK(f.requests[5].what.pow2 == pow2_rule::min_mse);
@@ -86,7 +88,7 @@ TEST_CASE("defect 1: unknown keys and wrong values are errors with line, path an
     contains(error_of("[1]"), "one JSON object");
     contains(error_of("{\"placement\": \"some\"}"), "layers, all, every");
     contains(error_of("{\"weight_rounding\": \"best\"}"), "nearest, compensated");
-    contains(error_of("{\"calibration\": {\"method\": \"best\"}}"), "percentile");
+    contains(error_of("{\"calibration\": {\"method\": \"bset\"}}"), "percentile");
 }
 
 TEST_CASE("saved plans come back equal; plans that do not fit the model are refused") {

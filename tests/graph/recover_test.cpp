@@ -212,6 +212,25 @@ TEST_CASE("a plan survives style portable, semantics and all") {
     CHECK(found.plain.graph().node_size() == m.graph().node_size());
 }
 
+TEST_CASE("weights that were rounded in one direction are not rounded again to another code") {
+    const model m = network();
+    for (const char* weight : {"int8", "int4", "int:bits=5", "fp8_e4m3fn", "mxfp4", "nvfp4"})
+        for (const qk::rounding way : {qk::rounding::toward_zero, qk::rounding::up, qk::rounding::down, qk::rounding::stochastic})
+            for (const bool per_channel : {false, true}) {
+                INFO(std::string(weight) << " rounding " << static_cast<int>(way));
+                precision w{.format = format_from(weight)};
+                w.semantics.rounding = way;
+                quantize_options options;
+                options.per_channel = per_channel, options.how = approach::weight_only;
+                const precision_plan plan = quantize(m, precision_requests().set_default(precision{.format = qk::fp32}, w), {}, options).plan;
+                const model written = export_model(m, plan, {.style = export_style::portable}).exported;
+                const recovered_plan found = recover_plan(written);
+                const auto before = evaluator(written, {.threads = 1}).run({{"x", values()}}).outputs;
+                const auto after = evaluator(found.plain, {.threads = 1}).run({{"x", values()}}, found.plan).outputs;
+                for (const auto& [name, y] : before) CHECK(difference(y, after.at(name)) < 1e-5f);
+            }
+}
+
 TEST_CASE("models that AMD Quark exported compute the same under what was recovered") {
     if (!fs::exists(shared_folder() / "quark_models")) {
         std::cout << "skipped: " << shared_folder() / "quark_models" << " is missing\n";

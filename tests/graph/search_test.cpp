@@ -10,6 +10,7 @@
 
 #include "qk/graph/calibrate.hpp"
 #include "qk/graph/npy.hpp"
+#include "qk/graph/search/choose_method.hpp"
 #include "qk/graph/search/report.hpp"
 
 using namespace qk::graph;
@@ -294,4 +295,40 @@ TEST_CASE("sensitivities: weights alone and activations alone, least harm first,
     CHECK(page.find("block1.depthwise") != std::string::npos);
     CHECK(page.find("http://") == page.find("http://www.w3.org"));
     CHECK(measure_sensitivity(d.network, d.inputs, d.seen, o, true).widened);
+}
+
+TEST_CASE("choosing a calibration method: each is measured under its own plan, and the best one is kept") {
+    const digits& d = shared_digits();
+    const calibration seen = calibrate(d.network, d.inputs, {.threads = 2, .moving_average = true});
+    precision_requests asked;
+    asked.set_default("int8", "int4");
+    const auto by = [&](const char* metric) {
+        score_options o = d.options().scoring;
+        o.metric = metric;
+        return o;
+    };
+    const auto choose = [&](const calibration& statistics, const char* metric) { return choose_method(d.network, asked.list(), {}, statistics, d.inputs, by(metric)); };
+    for (const char* name : {"top1", "sqnr", "l2"}) {
+        const method_choice c = choose(seen, name);
+        CHECK(c.metric == name);
+        CHECK(c.samples == 64);
+        REQUIRE(c.tried.size() == all_range_methods().size());
+        const metric& m = find_metric(name);
+        for (const method_choice::trial& t : c.tried) {
+            const precision_plan plan = planner(d.network, &seen).plan(asked.list(), {.method = t.method}).plan;
+            const score alone = scorer(d.network, d.inputs, by(name))(std::span(&plan, 1)).front();
+            CHECK(t.metric == alone.metric);
+            CHECK(t.error == alone.error);
+            const method_choice::trial& best = c.tried[c.best];
+            CHECK_FALSE(better(m, t.metric, best.metric));
+            if (t.metric == best.metric) CHECK(t.error >= best.error);
+        }
+    }
+    // Fewer statistics, fewer methods; and one plan for all of them where no range is needed.
+    CHECK(choose(calibrate(d.network, d.inputs, {.histograms = false}), "sqnr").tried.size() == 1);
+    CHECK(choose(d.seen, "sqnr").tried.size() == 5);  // no moving average
+    asked.set_default("bfp16", "bfp16");
+    const method_choice same = choose(seen, "sqnr");
+    CHECK(same.method() == range_method::min_max);
+    for (const method_choice::trial& t : same.tried) CHECK(t.error == same.tried[0].error);
 }

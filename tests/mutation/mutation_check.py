@@ -52,7 +52,7 @@ DEFECTS = [
     ("columns: a pair's shift is its block's", "codec/quick_blocks_encode.hpp", "(amax >> 23) - (own >> 23)", "(amax >> 23) - (amax >> 23)"),
     ("columns: a row of codes lies where the first one does", "codec/quick_columns_encode.hpp", "p.element + j * p.inner + i", "p.element + i"),
     ("what fills a short block up is what was there", "codec/encode_blocks.hpp", "divide_up(piece.count, f.block_size) * g.size(), 0.0f);", "piece.count, 0.0f);"),
-    ("gathered rows take the random bits of the first one", "codec/encode_blocks.hpp", "copy_words<Arch>(how, piece.at,", "copy_words<Arch>(how, 0,"),
+    ("gathered rows take the random bits of the first one", "codec/encode_blocks.hpp", "kernels::random_source(how), piece.at,", "kernels::random_source(how), 0,"),
     ("codes that start within a byte are read from its first bit", "codec/narrow_codes.hpp", "V(width) + V(from)", "V(width)"),
     ("columns: rows share the factors of the block's first", "codec/decode.hpp", "factors_across<Arch>(f, p, a, o, l, i, n, tensor, factor);\n                    for", "factors_across<Arch>(f, p, a, o, 0, i, n, tensor, factor);\n                    for"),
     ("16-bit floats: ties of subnormals go down", "sixteen_bits.hpp", "fraction + (whole & one) > half", "fraction > half"),

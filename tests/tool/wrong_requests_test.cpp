@@ -108,6 +108,64 @@ TEST_CASE("compensated rounding reaches the file, the evaluator and the page; a 
     CHECK(text.find("rounded with compensation") != std::string::npos);
 }
 
+TEST_CASE("the best calibration method: chosen on the inputs, said, and the same as when asked for by name") {
+    const qk_test::scratch place;
+    const words asked{"quantize", model, "--activation", "int8", "--weight", "int4", "--calibration", folder + "train_images.npy", "--inputs", folder + "test_images.npy", "--samples", "100"};
+    const auto run = [&](words more) {
+        more.insert(more.begin(), asked.begin(), asked.end());
+        const auto done = qk_test::run_tool(more);
+        INFO(done.err);
+        CHECK(done.status == 0);
+        return done.out;
+    };
+    const auto text_of = [&](const char* name) {
+        std::ifstream in(place(name));
+        return std::string{std::istreambuf_iterator<char>(in), {}};
+    };
+    const std::string said = run({"--save-plan", place("best.json"), "--calibration-method", "best", "--labels", folder + "test_labels.npy", "--report", place("page.html")});
+    REQUIRE(said.starts_with("calibration method "));
+    const std::string chosen = said.substr(19, said.find(',') - 19);
+    CHECK(said.find(", by top1 of 100 samples: min_max ") != std::string::npos);
+    CHECK(text_of("page.html").find(chosen + " does best by top1 of 100 samples") != std::string::npos);
+    run({"--save-plan", place("named.json"), "--calibration-method", chosen});
+    CHECK(text_of("best.json") == text_of("named.json"));
+    std::ofstream(place("requests.json")) << "{\"calibration\": {\"method\": \"best\"}}";
+    run({"--save-plan", place("file.json"), "--plan", place("requests.json"), "--labels", folder + "test_labels.npy"});
+    CHECK(text_of("best.json") == text_of("file.json"));
+}
+
+TEST_CASE("the best calibration method needs samples, labels for each, and something to choose") {
+    const qk_test::scratch place, other;
+    const words integers{"--activation", "int8", "--weight", "int8", "--calibration-method", "best"};
+    const auto with = [&](words more) {
+        more.insert(more.end(), integers.begin(), integers.end());
+        return more;
+    };
+    REQUIRE(qk_test::run_tool({"calibrate", model, "--inputs", folder + "train_images.npy", "-o", other("seen.json")}).status == 0);
+    refuse(place, with({"--calibration", other("seen.json")}), {"holds statistics", "--inputs X.npy"});
+    refuse(place, with({"--calibration", folder + "train_images.npy", "--labels", folder + "test_labels.npy"}), {"8 labels for 1197 samples"});
+    REQUIRE(qk_test::run_tool({"quantize", model, "--activation", "int8", "--weight", "int8", "--save-plan", other("plan.json"), "--calibration", folder + "train_images.npy"}).status == 0);
+    refuse(place, {"--plan", other("plan.json"), "--calibration-method", "best", "--inputs", folder + "test_images.npy"}, {"saved plan", "drop --calibration-method best"});
+    const auto search = qk_test::run_tool({"search", model, "--inputs", folder + "test_images.npy", "--samples", "8", "--wide", "int8/int8", "--narrow", "int4/int4", "--calibration-method", "best"});
+    CHECK(search.status == 2);
+    CHECK(search.err.find("qk quantize --calibration-method best") != std::string::npos);
+}
+
+TEST_CASE("an output that cannot be written, or two of one name: nothing is written, and nothing computed first") {
+    const qk_test::scratch place;
+    const auto outputs = [&](words w) {
+        w.insert(w.begin(), {"quantize", model, "--activation", "mx6", "--weight", "mx6"});
+        const auto done = qk_test::run_tool(w);
+        CHECK(done.status == 2);
+        CHECK(place.files() == 0);
+        return done.err;
+    };
+    CHECK(outputs({"-o", place("q.onnx"), "--save-plan", place("none/p.json")}).find("there is no folder") != std::string::npos);
+    CHECK(outputs({"-o", place("q.onnx"), "--report", place("none/r.html")}).find("there is no folder") != std::string::npos);
+    CHECK(outputs({"-o", place("q.onnx"), "--save-plan", place("q.onnx")}).find("two outputs") != std::string::npos);
+    CHECK(outputs({"-o", place("q.onnx"), "--save-plan", place("r.json"), "--report", place("r.html")}).find("two outputs") != std::string::npos);
+}
+
 TEST_CASE("a float model has no plan to recover") {
     const qk_test::scratch place;
     const auto done = qk_test::run_tool({"inspect", model, "--save-plan", place("p.json"), "--save-float", place("f.onnx")});

@@ -124,7 +124,7 @@ void encode_gathered(const Format& f, values_in x, planes out, along_axis a, flo
             float* to = g.values + piece.block * g.size();
             x.template copy<Arch>(piece.at, piece.count, to);
             std::fill(to + piece.count, to + divide_up(piece.count, f.block_size) * g.size(), 0.0f);
-            if (how.rounding == rounding::stochastic) copy_words<Arch>(how, piece.at, piece.count, words + piece.block * g.size());
+            if (how.rounding == rounding::stochastic) kernels::store_random<Arch>(kernels::random_source(how), piece.at, piece.count, words + piece.block * g.size());
         }
         encode_blocks<Arch, Known>(f, std::span<const float>(g.values, g.length()), g.staged, along_axis{1, g.length(), 1}, tensor, inside);
         g.each_code(out, [](std::span<std::byte> to, std::size_t bit, std::span<const std::byte> from, std::size_t from_bit, std::size_t bits) {
@@ -178,7 +178,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
             const auto position = [&](std::size_t r) { return (o * a.length + l + r) * a.inner + i; };
             for (std::size_t r = 0; r < rows; ++r) {
                 x.template copy<Arch>(position(r), w, t.x + r * w);
-                if (how.rounding == rounding::stochastic) copy_words<Arch>(how, position(r), w, words + r * w);
+                if (how.rounding == rounding::stochastic) kernels::store_random<Arch>(kernels::random_source(how), position(r), w, words + r * w);
             }
             if (how.flush_inputs) flush(t.x, rows * w);
             kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, rows, w}, kernels::step_of<Arch>(f, inside, tensor));

@@ -3,9 +3,10 @@
 // cannot be anything else than fake_quantize(x), and a semantics is implemented once.
 #pragma once
 
-#include "qk/codec/decode.hpp"
 #include "qk/codec/pack.hpp"
 #include "qk/codec/quick_codes.hpp"
+#include "qk/codec/scales_of_tile.hpp"
+#include "qk/codec/walk.hpp"
 #include "qk/kernels/run.hpp"
 
 namespace qk::detail {
@@ -15,18 +16,6 @@ QK_INLINE semantics shifted(semantics how, std::size_t first) {
     how.first_index += first;
     if (how.random_words != nullptr) how.random_words += first;
     return how;
-}
-/// The random words of n values from position `at` of the array on.
-template <class Arch>
-void copy_words(const semantics& how, std::size_t at, std::size_t n, std::uint32_t* out) noexcept {
-    constexpr std::size_t w = kernels::lanes<Arch>;
-    const kernels::random_source source(how);
-    for (std::size_t k = 0; k < n; k += w) {
-        const std::size_t some = std::min(w, n - k);
-        alignas(64) std::int32_t lane[w];
-        kernels::store<Arch>(lane, kernels::random_lanes<Arch>(source, at + k, 1, some));
-        std::memcpy(out + k, lane, some * sizeof *out);
-    }
 }
 QK_INLINE void flush(float* x, std::size_t n) {
     for (std::size_t k = 0; k < n; ++k) {

@@ -22,7 +22,7 @@ void load_piece(values_in x, const long_block& b, std::size_t from, std::size_t 
     for (std::size_t k = 0; k < n; ++k) {
         const std::size_t at = b.position(from + k);
         out[k] = x[at];
-        copy_words<Arch>(how, at, 1, words + k);
+        kernels::store_random<Arch>(kernels::random_source(how), at, 1, words + k);
     }
     if (how.flush_inputs) flush(out, n);
 }

@@ -209,14 +209,19 @@ QK_GRAPH_INLINE histogram_points points_of(const tensor_statistics& seen) {
     return points;
 }
 
+QK_GRAPH_INLINE bool can_choose(const tensor_statistics& seen, range_method method) {
+    if (seen.count == seen.not_finite || method == range_method::min_max) return true;
+    return method == range_method::moving_average ? seen.averaged : !seen.histogram.empty();
+}
+
 QK_GRAPH_INLINE value_range choose_range(const tensor_statistics& seen, const range_options& o, const std::string& tensor) {
     if (seen.count == seen.not_finite) return {0, 0};
     if (o.method == range_method::min_max) return seen.range;
     if (o.method == range_method::moving_average) {
-        if (!seen.averaged) throw error("tensor '" + tensor + "': the calibration holds no moving average; calibrate again with --method moving_average");
+        if (!can_choose(seen, o.method)) throw error("tensor '" + tensor + "': the calibration holds no moving average; calibrate again with --method moving_average");
         return seen.average;
     }
-    if (seen.histogram.empty())
+    if (!can_choose(seen, o.method))
         throw error("tensor '" + tensor + "': the calibration holds ranges only; calibrate again with --method " + name_of(o.method));
     if (!(o.percentile > 0 && o.percentile <= 100)) throw error("percentile " + std::to_string(o.percentile) + " is not above 0 and at most 100");
     if (o.method == range_method::percentile) return detail::percentile_range(seen, o.percentile, o.symmetric);

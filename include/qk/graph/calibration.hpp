@@ -66,6 +66,8 @@ struct range_options {
     qk::format format = int8;  ///< what the range is for: mse and entropy depend on it
     bool symmetric = false;
 };
+/// Whether the statistics hold what a method needs.
+bool can_choose(const tensor_statistics& seen, range_method method);
 /// The range that a method chooses; never larger than what was seen. Error naming `tensor` when the statistics lack what the method needs.
 value_range choose_range(const tensor_statistics& seen, const range_options& options, const std::string& tensor);
 

@@ -30,6 +30,7 @@ class exporter {
         check_plan();
         drop_initializer_inputs();
         for (const std::string& name : tensors()) quantize(name);
+        guard_own_pairs();
         writer_->finish();
         result_.exported.reindex();
         drop_unused_initializers(result_.exported);
@@ -90,18 +91,36 @@ class exporter {
         return all;
     }
 
+    static bool is_layer(const onnx::NodeProto& n) {
+        return n.domain().empty() && (n.op_type() == "Conv" || n.op_type() == "ConvTranspose" || n.op_type() == "Gemm" || n.op_type() == "MatMul");
+    }
+    const quantizer* planned(const onnx::NodeProto& n, int input) const { return plan_.find({n.input(input), n.name(), input}); }
+
     /// Whether onnxruntime would change what this node computes if a DequantizeLinear fed it: it requantizes float constants (of a MatMul,
-    /// too, which it joins with an Add behind it to a Gemm), and makes integer operators of types that those do not have, so that the model does
-    /// not load.
+    /// too, which it joins with an Add behind it to a Gemm), and makes integer operators of types, scales and attributes that those do not have,
+    /// so that the model does not load or run.
     bool needs_guard(int node) const {
         const onnx::NodeProto& n = source_.graph().node(node);
-        if (!n.domain().empty() || (n.op_type() != "Conv" && n.op_type() != "ConvTranspose" && n.op_type() != "Gemm" && n.op_type() != "MatMul")) return false;
-        for (int k = 1; k < n.input_size(); ++k) {
+        if (cannot_fuse(n)) return true;
+        for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
+            const quantizer* q = source_.is_constant(n.input(k)) ? planned(n, k) : nullptr;
+            if (q != nullptr && becomes_nbits(*q, {node, k})) return true;
+        }
+        return false;
+    }
+
+    bool cannot_fuse(const onnx::NodeProto& n) const {
+        if (n.domain().empty() && n.op_type() == "AveragePool") return find_attribute(n, "dilations") != nullptr;  // QLinearAveragePool has none
+        for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
             if (n.input(k).empty() || !source_.is_constant(n.input(k))) continue;
-            const quantizer* q = plan_.find({n.input(k), n.name(), k});
-            const integer* f = q != nullptr ? std::get_if<integer>(&q->format) : nullptr;
-            if (q == nullptr || !writer_->dequantizes(*q) || becomes_nbits(*q, {node, k})) return true;
-            if (k == 1 && (f == nullptr || f->bits > 16)) return true;
+            const quantizer* q = planned(n, k);
+            if (q == nullptr && k == 0) continue;
+            if (q == nullptr || !writer_->dequantizes(*q)) return true;
+            if (k > 1) continue;
+            const integer* f = std::get_if<integer>(&q->format);
+            if (f == nullptr || f->bits > 16) return true;
+            // Scales by row, by block, or of several matrices: integer products have them by column.
+            if (q->scale.size() > 1 && (k == 0 || q->block_size > 0 || (n.op_type() == "MatMul" && source_.constant(n.input(k)).rank() > 2))) return true;
         }
         return false;
     }
@@ -115,10 +134,11 @@ class exporter {
         const bool gemm = n.op_type() == "Gemm" && u.input == 1 && (turned == nullptr || turned->i() == 0);
         if (!gemm && (n.op_type() != "MatMul" || n.input_size() != 2)) return false;
         const int other = 1 - u.input;
-        const quantizer* beside = plan_.find({n.input(other), n.name(), other});
-        const bool pair = beside != nullptr && !(gemm && beside->dynamic) && (source_.is_constant(n.input(other)) || writer_->dequantizes_activation(*beside));
+        const quantizer* beside = planned(n, other);
+        const bool pair = beside != nullptr && !(gemm && beside->dynamic) && !cannot_fuse(n) && (source_.is_constant(n.input(other)) || writer_->dequantizes_activation(*beside));
         const integer* g = pair ? std::get_if<integer>(&beside->format) : nullptr;
-        return f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8;
+        if (f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8) return true;
+        return !source_.is_constant(n.input(other)) && !fills(*g, container_of(*g).type);  // what is clipped is kept apart (qdq.hpp)
     }
 
     void quantize(const std::string& name) {
@@ -140,6 +160,9 @@ class exporter {
         for (const auto& [q, uses] : groups) {
             const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
             quantized_value v{.name = name, .how = *q, .rank = facts.rank, .length = facts.length};
+            if (!constant && q->block_size == 0 && q->scale.size() > 1 && facts.length > 0 && static_cast<std::size_t>(facts.length) != q->scale.size())
+                throw error(source_.label() + ": tensor '" + name + "' has " + std::to_string(facts.length) + " channels along axis " + std::to_string(q->axis) + ", its quantizer " +
+                            std::to_string(q->scale.size()) + " scales");
             for (const use u : uses) v.guard = v.guard || (u.node >= 0 && needs_guard(u.node));
             for (const use u : uses) v.nbits = v.nbits || becomes_nbits(*q, u);
             std::string result;
@@ -153,6 +176,19 @@ class exporter {
                 if (u.node >= 0) g_.graph().mutable_node(u.node)->set_input(u.input, result);
                 else replace_output(name, result, constant);
             }
+        }
+    }
+
+    /// A DequantizeLinear that the model itself has feeds a layer whose weights the plan changes.
+    void guard_own_pairs() {
+        if (plan_.tensors.empty() && plan_.edges.empty()) return;
+        for (int i = 0; i < source_.graph().node_size(); ++i) {
+            const onnx::NodeProto& n = source_.graph().node(i);
+            bool changed = false;
+            for (int k = 1; is_layer(n) && k < n.input_size(); ++k) changed = changed || planned(n, k) != nullptr;
+            if (!changed || planned(n, 0) != nullptr || !needs_guard(i)) continue;
+            const int producer = source_.producer(n.input(0));
+            if (producer >= 0 && source_.graph().node(producer).op_type() == "DequantizeLinear") g_.graph().mutable_node(i)->set_input(0, g_.kept_apart(n.input(0)));
         }
     }
 

@@ -28,27 +28,41 @@ inline bool one_of(std::string_view text, std::initializer_list<std::string_view
 }
 inline bool is_onnx_domain(const onnx::NodeProto& node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
 
-/// ONNX code of a node's output element type, by operator; 0 stands for "that of the first input".
-inline int output_type(const onnx::NodeProto& node, int output) {
+/// ONNX code of a node's output element type, by operator; 0 stands for "that of the first input". `type_of_input(i)` is 0 where it is not known.
+template <class TypeOfInput>
+int output_type(const onnx::NodeProto& node, int output, const TypeOfInput& type_of_input) {
+    constexpr int float32 = static_cast<int>(data_type::float32), int64 = static_cast<int>(data_type::int64), boolean = static_cast<int>(data_type::boolean);
     const std::string& op = node.op_type();
-    if (op == "Cast") return static_cast<int>(int_attribute(node, "to", 1));
-    if (one_of(op, {"Shape", "Size", "NonZero", "ArgMax", "ArgMin"})) return static_cast<int>(data_type::int64);
-    if (one_of(op, {"TopK", "Unique"}) && output > 0) return static_cast<int>(data_type::int64);
-    if (op == "MaxPool" && output > 0) return static_cast<int>(data_type::int64);
-    if (one_of(op, {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"}))
-        return static_cast<int>(data_type::boolean);
+    const auto said = [&](const char* attribute, int otherwise) { return static_cast<int>(int_attribute(node, attribute, otherwise)); };
+    const auto of_body = [&](const char* body, int o) {
+        const onnx::AttributeProto* a = find_attribute(node, body);
+        const int type = a != nullptr && o < a->g().output_size() ? a->g().output(o).type().tensor_type().elem_type() : 0;
+        return type == 0 ? -1 : type;
+    };
+    if (op == "If") return of_body("then_branch", output);
+    if (op == "Loop") return of_body("body", output + 1);
+    if (op == "Scan") return of_body("body", output);
+    if (op == "Cast") return said("to", 1);
+    if (op == "CastLike" || op == "Where") return type_of_input(1);
+    if (op == "OneHot") return type_of_input(2);
+    if (op == "DequantizeLinear") return said("output_dtype", node.domain().empty() && type_of_input(1) != 0 ? type_of_input(1) : float32);
+    if (op == "Dropout" && output > 0) return boolean;
+    if (one_of(op, {"Shape", "Size", "NonZero", "ArgMax", "ArgMin"})) return int64;
+    if (one_of(op, {"TopK", "Unique", "MaxPool"}) && output > 0) return int64;
+    if (one_of(op, {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"})) return boolean;
     if (one_of(op, {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "NonMaxSuppression"})) return -1;
     if (one_of(op, {"ConvInteger", "MatMulInteger"})) return static_cast<int>(data_type::int32);
-    if (one_of(op, {"DequantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "EyeLike"}))
-        return static_cast<int>(data_type::float32);
+    if (one_of(op, {"RandomNormal", "RandomUniform"})) return said("dtype", float32);
+    if (one_of(op, {"RandomNormalLike", "RandomUniformLike", "EyeLike", "Bernoulli"})) return said("dtype", 0);
+    if (op == "Multinomial") return said("dtype", static_cast<int>(data_type::int32));
+    if (one_of(op, {"HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix"})) return said("output_datatype", float32);
     if (op == "ConstantOfShape") {
         const onnx::AttributeProto* value = find_attribute(node, "value");
-        return value ? value->t().data_type() : static_cast<int>(data_type::float32);
+        return value ? value->t().data_type() : float32;
     }
     if (op == "Constant") {
         if (const onnx::AttributeProto* value = find_attribute(node, "value")) return value->t().data_type();
-        return find_attribute(node, "value_float") || find_attribute(node, "value_floats") ? static_cast<int>(data_type::float32)
-                                                                                           : static_cast<int>(data_type::int64);
+        return find_attribute(node, "value_float") || find_attribute(node, "value_floats") ? float32 : int64;
     }
     return 0;
 }
@@ -117,12 +131,9 @@ QK_GRAPH_INLINE layer_view::layer_view(const model& m) : model_(&m) {
             const auto t = i < node.input_size() ? types.find(node.input(i)) : types.end();
             return t == types.end() ? 0 : t->second;
         };
-        int carried = type_of_input(0);
-        if (node.op_type() == "Where") carried = type_of_input(1);
-        if (node.op_type() == "OneHot") carried = type_of_input(2);
         for (int o = 0; o < node.output_size(); ++o) {
-            const int t = detail::output_type(node, o);
-            types[node.output(o)] = t == 0 ? carried : t;
+            const int t = detail::output_type(node, o, type_of_input);
+            types[node.output(o)] = t == 0 ? type_of_input(0) : t;
         }
 
         const std::string& op = node.op_type();

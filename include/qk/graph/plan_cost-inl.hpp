@@ -85,6 +85,14 @@ QK_GRAPH_INLINE std::string quantize_report::text() const {
     for (const plan_note& n : notes) out += std::string(name_of(n.what)) + ": " + (n.origin.empty() ? "" : n.origin + ": ") + n.subject + ": " + n.text + "\n";
     constexpr const char* parts[] = {"none", "input", "weight", "bias"};
     char buffer[96];
+    if (method) {
+        out += std::string("calibration method: ") + name_of(method->method()) + ", by " + method->metric + " of " + std::to_string(method->samples) + " samples:";
+        for (const method_choice::trial& t : method->tried) {
+            std::snprintf(buffer, sizeof buffer, "%s %s %.6g", &t == method->tried.data() ? "" : ",", name_of(t.method), t.metric);
+            out += buffer;
+        }
+        out += "\n";
+    }
     for (const edge_report& e : edges) {
         std::snprintf(buffer, sizeof buffer, " range [%.6g, %.6g]", static_cast<double>(e.range.lo), static_cast<double>(e.range.hi));
         out += "tensor '" + e.edge.tensor + "' -> " + (e.edge.consumer.empty() ? "model output" : "'" + e.edge.consumer + "' (" + e.op_type + ")") + " " +

@@ -131,6 +131,7 @@ QK_GRAPH_INLINE void plan_file::fill(quantize_options& o) const {
     if (strict) o.strict = *strict;
     if (per_channel) o.per_channel = *per_channel;
     if (method) o.method = *method;
+    o.best_method = best_method;
     if (percentile) o.percentile = *percentile;
     if (target) o.target = target;
     if (rounding) o.rounding = *rounding;
@@ -175,7 +176,8 @@ QK_GRAPH_INLINE plan_file parse_plan_file(std::string_view text, const std::stri
         v->only({"method", "percentile"});
         if (const auto m = v->find("method")) {
             f.method = parse_range_method(m->text());
-            if (!f.method) m->fail("unknown calibration method '" + m->text() + "': min_max, moving_average, percentile, layerwise_percentile, entropy or mse");
+            f.best_method = m->text() == "best";
+            if (!f.method && !f.best_method) m->fail("unknown calibration method '" + m->text() + "': min_max, moving_average, percentile, layerwise_percentile, entropy, mse or best");
         }
         if (const auto p = v->find("percentile")) f.percentile = p->number();
     }
@@ -209,7 +211,13 @@ QK_GRAPH_INLINE nlohmann::ordered_json to_json(const quantize_report& r) {
                          {"role", e.edge.consumer.empty() ? "model_output" : parts[static_cast<int>(e.part)]}, {"quantizer", to_json(e.how)},
                          {"range", {number(static_cast<double>(e.range.lo)), number(static_cast<double>(e.range.hi))}}, {"elements", e.elements},
                          {"sqnr", number(e.sqnr)}, {"why", e.why}, {"origin", e.origin}});
-    return {{"notes", notes}, {"edges", edges}, {"weight_bytes", r.quantized_bits / 8}, {"float_weight_bytes", r.float_bits / 8}};
+    json all = {{"notes", notes}, {"edges", edges}, {"weight_bytes", r.quantized_bits / 8}, {"float_weight_bytes", r.float_bits / 8}};
+    if (r.method) {
+        json tried = json::array();
+        for (const method_choice::trial& t : r.method->tried) tried.push_back({{"method", name_of(t.method)}, {"metric", number(t.metric)}, {"error", number(t.error)}});
+        all["calibration_method"] = {{"chosen", name_of(r.method->method())}, {"metric", r.method->metric}, {"samples", r.method->samples}, {"tried", tried}};
+    }
+    return all;
 }
 
 QK_GRAPH_INLINE void save_plan(const precision_plan& plan, const std::filesystem::path& file) { write_file(file, to_json(plan).dump(1) + "\n"); }

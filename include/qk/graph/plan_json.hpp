@@ -27,6 +27,7 @@ struct plan_file {
     std::optional<approach> how;
     std::optional<bool> dual, strict, per_channel;
     std::optional<range_method> method;
+    bool best_method = false;
     std::optional<double> percentile;
     std::optional<target_profile> target;
     std::optional<weight_rounding> rounding;

@@ -10,6 +10,7 @@
 
 #include "qk/graph/format_text.hpp"
 #include "qk/graph/quantize.hpp"
+#include "qk/graph/subgraphs.hpp"
 
 namespace qk::graph {
 
@@ -50,6 +51,21 @@ inline std::map<std::string, std::string> joined_tensors(const layer_view& layer
         }
     }
     return joined;
+}
+/// Remarks where a request for everything met nothing: no layer, or only layers in the bodies of If, Loop and Scan, which are left alone.
+inline void note_what_stayed(const model& m, const std::vector<request>& requests, bool nothing, std::vector<plan_note>& notes) {
+    const auto general = std::ranges::find_if(requests, [](const request& r) { return r.scope == scope::everything && !is_identity(r.what.format); });
+    if (general == requests.end()) return;
+    std::size_t inner = 0;
+    const auto count = [&](const auto& self, const onnx::NodeProto& n) -> void {
+        for_each_subgraph(n, [&](const onnx::GraphProto& g) {
+            for (const auto& i : g.node()) inner += kind_of(i) == layer_kind::compute, self(self, i);
+        });
+    };
+    for (const auto& n : m.graph().node()) count(count, n);
+    if (inner > 0)
+        notes.push_back({plan_note::kind::unrealised, m.label(), std::to_string(inner) + " layers in the bodies of If, Loop or Scan: left in float32", general->origin});
+    if (nothing) notes.push_back({plan_note::kind::unrealised, m.label(), "nothing was quantized: no layer has float32 values that the requests mean", general->origin});
 }
 }  // namespace detail
 
@@ -203,9 +219,14 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
                 continue;
             }
         }
+        // A scale for each channel needs a bias with a value for each: Gemm's may have any shape that broadcasts.
+        const bool by_channel = weight && (weight->scale.size() == 1 || (value.rank() == 1 && !weight->scale.empty() && value.size() % weight->scale.size() == 0));
         const bool integers = activation && weight && is_integer_format(activation->format) && is_integer_format(weight->format) && !activation->dynamic &&
-                              activation->scale.size() == 1 && weight->block_size == 0 && !weight->scale.empty();
+                              activation->scale.size() == 1 && weight->block_size == 0 && !weight->scale.empty() && by_channel;
         if (!integers) {
+            if (!bias_precision->automatic_bias)
+                notes.push_back({plan_note::kind::unrealised, "bias '" + bias->tensor + "' of '" + node->name() + "'",
+                                 "int32 codes need calibrated activations, weights without blocks and a value for each of their scales: left in float32", bias_precision->origin});
             // 16-bit floats convert the whole layer; `all` and `every` treat a bias as a weight. Otherwise biases stay float32.
             const floating* f = weight ? std::get_if<floating>(&weight->format) : nullptr;
             const bool half = f != nullptr && bits(*f) == 16;
@@ -243,7 +264,11 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
         chosen[*bias] = std::move(q);
     }
 
+    // One scale has no axis: what is equal should compare equal.
+    for (auto& [e, q] : chosen)
+        if (!is_block_format(q.format) && q.block_size == 0 && q.scale.size() <= 1) q.axis = quantizer{}.axis, q.flatten = false;
     result.plan = gather(chosen, *model_);
+    detail::note_what_stayed(*model_, requests, chosen.empty(), notes);
 
     if (options.strict)
         for (const plan_note& n : notes)

@@ -38,6 +38,7 @@ struct quantize_options {
     bool dual = false;                              ///< a tensor may have two formats, one for each of its readers
     bool strict = false;                            ///< every violation (resolve.hpp) is an error
     range_method method = range_method::min_max;    ///< of activations whose request names none
+    bool best_method = false;                       ///< a planner takes `method`; search/choose_method.hpp chooses it by measuring
     double percentile = 99.999;
     bool per_channel = false;                       ///< of weights whose request does not say
     std::optional<target_profile> target{};
@@ -57,9 +58,24 @@ struct edge_report {
     std::string origin;
 };
 
+/// How the methods for ranges compared, where one was chosen by measuring (search/choose_method.hpp).
+struct method_choice {
+    struct trial {
+        range_method method = range_method::min_max;
+        double metric = 0;
+        double error = 0;  ///< mean squared error of the output against float32's
+    };
+    std::string metric;  ///< name
+    std::size_t samples = 0;
+    std::vector<trial> tried;
+    std::size_t best = 0;
+    range_method method() const { return tried[best].method; }
+};
+
 struct quantize_report {
     std::vector<plan_note> notes;
     std::vector<edge_report> edges;
+    std::optional<method_choice> method{};
     /// Weights and biases of compute layers, in bits, scales counted with them.
     double float_bits = 0, quantized_bits = 0;
     /// Text for a log: one line a note, then a table of edges.

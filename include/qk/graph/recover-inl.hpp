@@ -107,6 +107,24 @@ class plan_recovery {
         if (const int i = source_.producer(tensor); i >= 0) owned_[static_cast<std::size_t>(i)] = true;
     }
 
+    /// Values of a constant are rounded already: a code divided by its scale again may fall an ulp short of itself, and is then nearest to it.
+    void remember(const std::string& result, link found) {
+        if (found.value && found.how.semantics.rounding >= rounding::toward_zero) found.how.semantics.rounding = rounding::half_even;
+        if (found.value && !gives_itself(found.how, *found.value)) {
+            result_.notes.push_back("tensor '" + result + "' stays as its rounded values: NVFP4's scales are chosen by values before a rounding, and these come from another");
+            found.how = of(fp32);
+        }
+        links_.emplace(result, std::move(found));
+    }
+    /// Whether rounding changes nothing; of other formats than NVFP4 it never does.
+    static bool gives_itself(const quantizer& how, const tensor& value) {
+        const auto rank = static_cast<int>(value.rank());
+        if (!std::holds_alternative<nvfloat>(how.format) || (rank > 1 && (how.axis < -rank || how.axis >= rank))) return true;
+        std::vector<float> y(value.size());
+        apply(how, value, y);
+        return std::ranges::equal(y, value.as<float>(), [](float a, float b) { return a == b || (a != a && b != b); });
+    }
+
     void look_at(int i) {
         const onnx::NodeProto& n = source_.graph().node(i);
         if (n.output_size() == 0 || n.input_size() == 0) return;
@@ -128,7 +146,7 @@ class plan_recovery {
             found->value = *value;
             found->source = free_name(without(found->source, {"_rounded"}), found->source, *value);
         }
-        links_.emplace(n.output(0), std::move(*found));
+        remember(n.output(0), std::move(*found));
         owned_[static_cast<std::size_t>(i)] = true;
     }
 
@@ -276,7 +294,7 @@ class plan_recovery {
             const std::optional<quantizer> q = described(t.doc_string());
             if (!q) continue;
             const tensor value = source_.constant(t.name());
-            links_.emplace(t.name(), link{free_name(without(t.name(), {"_rounded"}), t.name(), value), *q, value});
+            remember(t.name(), {free_name(without(t.name(), {"_rounded"}), t.name(), value), *q, value});
         }
     }
 

@@ -71,6 +71,14 @@ QK_GRAPH_INLINE std::string quantize_html(const report_subject& subject, const q
     for (const std::string& n : subject.export_notes) notes.push_back({"export", "", n, ""});
     if (!notes.empty()) page.table(std::vector<std::string>{"kind", "subject", "what happened", "request"}, notes);
 
+    if (report.method) {
+        page.heading("Calibration method");
+        page.paragraph(std::string(name_of(report.method->method())) + " does best by " + report.method->metric + " of " + std::to_string(report.method->samples) + " samples.");
+        std::vector<html_bar> bars;
+        for (const method_choice::trial& t : report.method->tried) bars.push_back({name_of(t.method), t.metric, t.method == report.method->method() ? "chosen" : "", 0});
+        page.bar_chart("Every method", bars, report.method->metric);
+    }
+
     page.heading("Error of each tensor");
     page.paragraph("Signal to quantization noise in decibels: measured for weights, estimated from the calibration histogram for activations (block formats: not estimated).");
     std::vector<html_bar> bars[2];
@@ -116,8 +124,7 @@ QK_GRAPH_INLINE std::vector<method_comparison> compare_methods(const calibration
         method_comparison one{.tensor = name, .methods = {}};
         const double signal = s.histogram.empty() ? 0 : detail::mean_square(s);
         for (const range_method m : methods) {
-            if (m == range_method::moving_average && !s.averaged) continue;
-            if (m != range_method::min_max && m != range_method::moving_average && s.histogram.empty()) continue;
+            if (!can_choose(s, m)) continue;
             method_range r{.method = m, .range = choose_range(s, {.method = m, .percentile = percentile, .format = what.format, .symmetric = is_symmetric(what, false)}, name), .how = {}};
             r.how = activation_quantizer(what, r.range, {});
             r.error = estimated_error(s, r.how);

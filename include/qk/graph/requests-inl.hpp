@@ -64,6 +64,11 @@ QK_GRAPH_INLINE std::string name_of(role r) {
     }
     return text;
 }
+QK_GRAPH_INLINE std::vector<range_method> all_range_methods() {
+    std::vector<range_method> all;
+    for (const auto& [method, name] : detail::range_method_names) all.push_back(method);
+    return all;
+}
 QK_GRAPH_INLINE std::optional<range_method> parse_range_method(std::string_view name) {
     return detail::value_in<range_method>(detail::range_method_names, name);
 }

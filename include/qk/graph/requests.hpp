@@ -77,6 +77,8 @@ std::string describe(const request& r);
 const char* name_of(range_method m);
 const char* name_of(pow2_rule r);
 std::string name_of(role r);
+/// Every method, in the order of their values.
+std::vector<range_method> all_range_methods();
 /// The inverses; nullopt for a name that is none of them.
 std::optional<range_method> parse_range_method(std::string_view name);
 std::optional<pow2_rule> parse_pow2_rule(std::string_view name);

@@ -136,13 +136,12 @@ struct gathered_blocks {
     static constexpr std::size_t room(std::size_t size) { return floats / size / lanes<Arch> * lanes<Arch>; }
     void add(const float* x, std::size_t at, std::size_t length, std::size_t size, const random_source* random) noexcept {
         constexpr std::size_t w = lanes<Arch>;
+        if (random != nullptr) {
+            store_random<Arch>(*random, at, length, words + count * size);
+            std::fill(words + count * size + length, words + (count + 1) * size, 0u);
+        }
         for (std::size_t k = 0; k < size; k += w) {
             const std::size_t some = length > k ? std::min(length - k, w) : 0;
-            if (random != nullptr) {
-                alignas(64) std::int32_t lane[w];
-                store<Arch>(lane, random_lanes<Arch>(*random, at + k, 1, some));
-                std::memcpy(words + count * size + k, lane, std::min(size, w) * sizeof *words);
-            }
             store_first<Arch>(values + count * size + k, std::min(size, w), some == w ? load<Arch>(x + at + k) : load_first<Arch>(x + at + k, some));
         }
         places[count++] = {at, length};

@@ -5,7 +5,9 @@
 // alone when the step is finer), and reads neither the rounding mode nor the flush modes of the processor.
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "qk/kernels/simd.hpp"
 #include "qk/rounding.hpp"
@@ -57,6 +59,18 @@ vi<Arch> random_lanes(const random_source& source, std::size_t position, std::si
     }
     vu<Arch> v = as_unsigned<Arch>(iota<Arch>()) * vu<Arch>(static_cast<std::uint32_t>(stride)) + vu<Arch>(static_cast<std::uint32_t>(index));
     return mixed<Arch>(v ^ vu<Arch>(random_key(source.seed, index)));
+}
+
+/// The random bits of n neighbouring elements from `position` on.
+template <class Arch>
+void store_random(const random_source& source, std::size_t position, std::size_t n, std::uint32_t* out) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    for (std::size_t k = 0; k < n; k += w) {
+        const std::size_t some = std::min(w, n - k);
+        alignas(64) std::int32_t lane[w];
+        store<Arch>(lane, random_lanes<Arch>(source, position + k, 1, some));
+        std::memcpy(out + k, lane, some * sizeof *out);
+    }
 }
 
 /// |x| (as bits, finite) rounded to a multiple of the step. `negative` is the sign of x, for the roundings that look at it.

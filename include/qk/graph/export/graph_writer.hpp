@@ -53,6 +53,13 @@ class graph_writer {
         return name;
     }
 
+    /// A Max of one input, which is the identity, keeps onnxruntime from fusing what lies on its two sides.
+    std::string kept_apart(const std::string& x) {
+        const std::string y = fresh(x + "_guarded");
+        node("Max", {x}, {y});
+        return y;
+    }
+
     /// The result needs at least this opset, because of `why`.
     void require_opset(int version, const std::string& why) {
         if (version > opset_) opset_ = version, opset_reason_ = why;

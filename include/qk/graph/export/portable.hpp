@@ -107,12 +107,12 @@ class portable_writer : public quantizer_writer {
         return n;
     }
 
-    /// Attributes of a function that sees its input in blocks of any number.
+    /// Attributes of a function that sees its input in blocks of any number (layout.hpp: behind an axis of length 1).
     void set_axis(onnx::NodeProto& n, const quantized_value& v) const {
-        const std::int64_t axis = positive_axis(v.how.axis, v.rank);
+        const std::int64_t axis = positive_axis(v.how.axis, v.rank), counted = axis < 0 ? axis : axis + 1;
         const bool last = axis == -1 || axis + 1 == static_cast<std::int64_t>(v.rank);
-        set_attribute(n, "axis", std::vector<std::int64_t>{axis});
-        set_attribute(n, "after", std::vector<std::int64_t>{last ? std::numeric_limits<std::int64_t>::max() : axis + 1});
+        set_attribute(n, "axis", std::vector<std::int64_t>{counted});
+        set_attribute(n, "after", std::vector<std::int64_t>{last ? std::numeric_limits<std::int64_t>::max() : counted + 1});
     }
 
     /// The shape that gives whole blocks (or the one short block), if it can be told without running; else empty.

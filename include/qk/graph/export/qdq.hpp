@@ -88,9 +88,13 @@ class qdq_writer : public quantizer_writer {
         if (const floating* f = std::get_if<floating>(&v.how.format); f != nullptr && onnx_float16(*f)) return cast_pair(v, *onnx_float16(*f));
         const quantize_type t = type_of_codes(v);
         std::string x = v.name;
-        if (const integer* f = std::get_if<integer>(&v.how.format); f != nullptr && (!fills(*f, t.codes.type) || wraps(t.codes.type))) x = clip(v, *f);
-        const bool apart = t.is_float || packed_bits(t.codes.type) == 4;
-        if (apart) x = kept_apart(x);
+        const integer* f = std::get_if<integer>(&v.how.format);
+        const bool clipped = f != nullptr && (!fills(*f, t.codes.type) || wraps(t.codes.type));
+        if (clipped) x = clip(v, *f);
+        // onnxruntime drops a Relu before QuantizeLinear of FP8 and of 4 bits, whatever the zero point, and fuses what is behind them into operators
+        // that have no such types; a Clip before QuantizeLinear it takes for a range of its own and, from opset 21 on, does not load the model.
+        const bool apart = t.is_float || packed_bits(t.codes.type) == 4 || clipped;
+        if (apart) x = g_.kept_apart(x);
         const parameters p = scales(v, {}, t);
         const std::string codes = g_.fresh(v.name + "_quantized");
         auto& q = g_.node("QuantizeLinear", {x, p.scale, p.zero_point}, {codes});
@@ -100,7 +104,7 @@ class qdq_writer : public quantizer_writer {
         auto& d = g_.node("DequantizeLinear", {codes, p.scale, p.zero_point}, {y});
         set_axis(d, v, p);
         remember(d, v.how, t.codes.type);
-        return apart ? kept_apart(y) : guarded(v, y);
+        return apart ? g_.kept_apart(y) : guarded(v, y);
     }
 
     std::string weight(const quantized_value& v, const tensor& value) override {
@@ -167,7 +171,7 @@ class qdq_writer : public quantizer_writer {
         const quantizer& q = v.how;
         const std::vector<float> values = q.scale.empty() ? std::vector<float>{1.0f} : q.scale;
         parameters p;
-        p.many = values.size() > 1 || q.block_size > 0;
+        p.many = values.size() > 1;  // one block is the whole tensor
         dims scale_shape;
         if (p.many) {
             g_.require_opset(q.block_size > 0 ? 21 : 13, q.block_size > 0 ? "blocked QuantizeLinear" : "QuantizeLinear per channel");
@@ -234,16 +238,7 @@ class qdq_writer : public quantizer_writer {
 
     /// onnxruntime quantizes float weights and biases of Conv, ConvTranspose and Gemm by itself when DequantizeLinear feeds them
     /// (WeightBiasQuantization), so that what runs is not what was planned.
-    std::string guarded(const quantized_value& v, const std::string& dequantized) { return v.guard ? kept_apart(dequantized) : dequantized; }
-
-    /// A Max of one input, which is the identity, keeps onnxruntime from fusing what lies on its two sides. Before QuantizeLinear of FP8 and
-    /// of 4 bits it drops a Relu whatever the zero point, and with a Clip before 4 bits the model does not load; behind them it fuses layers
-    /// into operators that have no such types (QLinearConv, MaxPool) and then refuses the model.
-    std::string kept_apart(const std::string& x) {
-        const std::string y = g_.fresh(x + "_guarded");
-        g_.node("Max", {x}, {y});
-        return y;
-    }
+    std::string guarded(const quantized_value& v, const std::string& dequantized) { return v.guard ? g_.kept_apart(dequantized) : dequantized; }
 };
 
 }  // namespace qk::graph::detail

@@ -51,9 +51,11 @@ inline void run_qgemm(op_context& call) {
     const auto m = static_cast<std::size_t>(s.m), n = static_cast<std::size_t>(s.n);
     if (call.has_input(6)) {
         const tensor c = input_as<std::int64_t>(call, 6);
-        if (c.size() != 1 && c.size() != n && c.size() != m * n) call.fail("C has shape " + to_string(c.shape()));
+        const std::size_t rank = c.rank();
+        const auto rows = static_cast<std::size_t>(rank > 1 ? c.dim(rank - 2) : 1), columns = static_cast<std::size_t>(rank > 0 ? c.dim(rank - 1) : 1);
+        if (rank > 2 || (rows != 1 && rows != m) || (columns != 1 && columns != n)) call.fail("C has shape " + to_string(c.shape()));
         for (std::size_t i = 0; i < m * n; ++i) {
-            const std::int64_t add = c.as<std::int64_t>()[c.size() == 1 ? 0 : c.size() == n ? i % n : i];
+            const std::int64_t add = c.as<std::int64_t>()[(rows == 1 ? 0 : i / n * columns) + (columns == 1 ? 0 : i % n)];
             std::int32_t& sum = sums.as<std::int32_t>()[i];
             sum = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum) + static_cast<std::uint32_t>(add));
         }

@@ -76,7 +76,7 @@ inline element_scale range_scale(function_builder& f, const format& of, const op
     const arithmetic single(f, data_type::float32), d(f, data_type::float64);
     const operand all = f.op("Reshape", {x, f.integers({-1})});
     const operand finite = single.where(single.less(single.abs(all), single.c(std::numeric_limits<double>::infinity())), all, single.c(0));  // -0 or +0: no matter
-    const auto scalar = [&](const char* type) { return f.cast(f.op("Reshape", {f.reduce(type, finite, {0}), f.integers({1})}), data_type::float64); };
+    const auto scalar = [&](const char* type) { return f.cast(f.op("Reshape", {f.reduce(type, finite, {0}), f.integers({})}), data_type::float64); };
     const operand high = d.max(scalar("ReduceMax"), 0), low = d.min(scalar("ReduceMin"), 0);
     const auto largest = [&] { return f.op("Max", {f.op("Neg", {low}), high}); };
     operand scale, zero;

@@ -53,6 +53,12 @@ class function_builder {
         set_attribute(n, "keepdims", std::int64_t{1});
         return n.output(0);
     }
+    /// x in a shape that Shape gave: an axis of length 0 has length 0 (before opset 14: what x has there).
+    operand reshape(const operand& x, const operand& shape) {
+        onnx::NodeProto& n = add("Reshape", {x, shape}, "Reshape");
+        if (opset_ >= 14) set_attribute(n, "allowzero", std::int64_t{1});
+        return n.output(0);
+    }
     operand gather(const operand& x, const operand& index, std::int64_t axis) {
         onnx::NodeProto& n = add("Gather", {x, index}, "Gather");
         set_attribute(n, "axis", axis);

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which way of choosing ranges suits a model: one plan by each, measured on data.
+#pragma once
+
+#include <vector>
+
+#include "qk/graph/config.hpp"
+#include "qk/graph/evaluate.hpp"
+#include "qk/graph/quantize.hpp"
+#include "qk/graph/search/scorer.hpp"
+
+namespace qk::graph {
+
+/// The method whose plan does best on `inputs` by `scoring.metric`; of equals the one with the smaller output error, then the first by
+/// value. Methods for which `seen` lacks statistics are passed over, and methods whose plans are equal are measured once; requests that
+/// name a method of their own keep it. Errors: those of planner::plan and of scorer.
+method_choice choose_method(const model& m, const std::vector<request>& requests, quantize_options options, const calibration& seen, named_tensors inputs,
+                            score_options scoring, const progress& report = {});
+
+}  // namespace qk::graph
+
+#ifndef QK_GRAPH_COMPILED
+#include "qk/graph/search/choose_method-inl.hpp"
+#endif

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers that onnxruntime's optimizer would fuse into operators that cannot hold them: what is written loads, and computes the same with the optimizer off and on.
+
+usage: fusing_evidence.py QK    (the built command)
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime as ort
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError as missing:
+    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
+    sys.exit(0)
+
+QK = sys.argv[1]
+ort.set_default_logger_severity(4)
+rng = np.random.default_rng(11)
+failures = count = 0
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+node = helper.make_node
+
+
+def w(*shape):
+    return (rng.standard_normal(shape) / np.sqrt(max(np.prod(shape[:-1]), 1))).astype(np.float32)
+
+
+def model(nodes, held, x_shape, y_shape=(None, None, None), opset=17):
+    held = [numpy_helper.from_array(np.asarray(v), k) for k, v in held.items()]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", FLOAT, x_shape)], [helper.make_tensor_value_info("y", FLOAT, y_shape)], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10 if opset > 20 else 8)
+
+
+def run(path, x, optimize):
+    o = ort.SessionOptions()
+    o.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL if optimize else ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(path, o, providers=["CPUExecutionProvider"]).run(["y"], {"x": x})[0]
+
+
+def qk(*arguments):
+    return subprocess.run([QK, *arguments], capture_output=True, text=True)
+
+
+def check(what, m, x, options, styles=("portable", "qdq"), limit=2e-2, edges=1):
+    """The same from onnxruntime, optimizer off and on, and from `qk evaluate` of the plan and of the file; `limit` of the largest output, for values beside ties."""
+    global failures, count
+    with tempfile.TemporaryDirectory() as folder:
+        plain, data, out, plan = (f"{folder}/{n}" for n in ("m.onnx", "x.npy", "q.onnx", "p.json"))
+        onnx.save(m, plain)
+        np.save(data, x)
+        for style in styles:
+            count += 1
+            problem = ""
+            done = qk("quantize", plain, "-o", out, "--save-plan", plan, "--calibration", data, "--export", style, *options)
+            if done.returncode != 0:
+                problem = done.stderr
+            else:
+                try:
+                    onnx.checker.check_model(out)
+                    reference = run(out, x, False)
+                    got = {"optimized": run(out, x, True)}
+                    for name, arguments in (("qk evaluate", [out]), ("qk evaluate of the plan", [plain, "--plan", plan])):
+                        ran = qk("evaluate", *arguments, "--inputs", data, "--batch", str(len(x)), "--output-dir", folder)
+                        if ran.returncode != 0:
+                            raise RuntimeError(ran.stderr)
+                        got[name] = np.load(f"{folder}/y.npy")
+                    for name, y in got.items():
+                        error = np.abs(y.reshape(reference.shape) - reference).max(initial=0) / max(np.abs(reference).max(initial=0), 1e-30)
+                        if not error <= limit:
+                            problem += f"{name}: {error:.2g} of the largest output; "
+                    if int(done.stdout.split()[0]) < edges:
+                        problem += "nothing was quantized"
+                except Exception as failed:  # a model that does not load or run
+                    problem = str(failed)[:300]
+            failures += bool(problem)
+            print(f"{'WRONG' if problem else 'ok   '} {what}, {' '.join(options)}, {style} {problem}")
+
+
+def main():
+    x6, x8 = w(4, 6), w(4, 5, 8)
+    u8 = ["--activation", "uint8", "--weight", "int8"]
+
+    # Gemm's bias may have any shape that broadcasts.
+    for shape in ((5,), (1, 5), (1,), (), (1, 1), (4, 1), (4, 5)):
+        m = model([node("Gemm", ["x", "w", "c"], ["y"], "gemm")], {"w": w(6, 5), "c": w(*shape) if shape else np.float32(0.7)}, [4, 6], [4, 5], 13)
+        for more in ([], ["--per-channel"]):
+            check(f"Gemm with a bias of shape {shape}", m, x6, [*u8, *more], ("portable", "qdq", "qoperator"))
+
+    # Scales that integer products do not have: by block, by row, of several matrices.
+    for bias in (False, True):
+        tail = [node("Add", ["t", "b"], ["y"], "add")] if bias else [node("Identity", ["t"], ["y"], "end")]
+        m = model([node("MatMul", ["x", "w"], ["t"], "matmul"), *tail], {"w": w(24, 24), "b": w(24)}, ["N", 6, 24], ["N", 6, 24])
+        for weight in (["int8"], ["uint8", "--asymmetric-weights"], ["int4"]):
+            check(f"MatMul in blocks, bias {bias}", m, w(4, 6, 24), ["--activation", "uint8", "--weight", *weight, "--weight-block", "8"])
+    conv = model([node("Conv", ["x", "w"], ["y"], "conv")], {"w": w(7, 8, 1)}, ["N", 8, 5], ["N", 7, 5])
+    check("Conv in blocks", conv, w(4, 8, 5), [*u8, "--weight-block", "4"])
+    for shape in ((3, 8, 6), (1, 8, 6)):
+        m = model([node("MatMul", ["x", "w"], ["t"], "matmul"), node("Relu", ["t"], ["y"], "relu")], {"w": w(*shape)}, [4, 3, 5, 8] if shape[0] == 3 else [4, 5, 8],
+                  [None] * (4 if shape[0] == 3 else 3))
+        for more in ([], ["--per-channel"]):
+            check(f"MatMul with weights {shape}", m, w(4, 3, 5, 8) if shape[0] == 3 else x8, [*u8, *more])
+    left = model([node("MatMul", ["w", "x"], ["t"], "matmul"), node("Relu", ["t"], ["y"], "relu")], {"w": w(7, 5)}, ["N", 5, 8], ["N", 7, 8])
+    for weight in (["int8"], ["int8", "--per-channel"], ["uint8", "--asymmetric-weights", "--per-channel"], ["fp8_e4m3fn"], ["int32"], ["int16"], ["int4"]):
+        check("MatMul with weights on the left", left, x8, ["--activation", "uint8", "--weight", *weight])
+
+    # A guarded layer's weights of 8 bits must not become MatMulNBits.
+    for turned in (0, 1):
+        m = model([node("Gemm", ["x", "w", "b"], ["h"], "one", transB=turned), node("Relu", ["h"], ["r"], "relu"), node("Gemm", ["r", "v", "c"], ["y"], "two")],
+                  {"w": w(48, 64) if turned else w(64, 48), "b": w(48), "v": w(48, 10), "c": w(10)}, ["N", 64], ["N", 10])
+        for more in (["--bias", "fp32"], ["--bias", "bf16"], ["--weight-block", "16"], []):
+            check(f"Gemm, transB={turned}", m, w(6, 64), [*u8, *more], ("portable",), 2e-3)
+
+    # Integers narrower than their type, behind operators that only move data.
+    for opset in (17, 21):
+        m = model([node("MatMul", ["x", "w"], ["t"], "one"), node("Transpose", ["t"], ["s"], "turn", perm=[0, 2, 1]), node("MatMul", ["s", "v"], ["y"], "two")],
+                  {"w": w(8, 6), "v": w(5, 5)}, ["N", 5, 8], ["N", 6, 5], opset)
+        for f in ("int8:narrow", "int:bits=6", "int:bits=3", "int8"):
+            check(f"opset {opset}, codes behind a Transpose", m, x8, ["--activation", f, "--weight", "int8"], ("portable",), 2e-3)
+
+    for attributes in ({}, {"dilations": [1, 1]}, {"dilations": [2, 2]}):
+        m = model([node("Conv", ["x", "w"], ["t"], "one"), node("AveragePool", ["t"], ["p"], "pool", kernel_shape=[2, 2], **attributes), node("Conv", ["p", "v"], ["y"], "two")],
+                  {"w": w(4, 3, 1, 1), "v": w(2, 4, 1, 1)}, ["N", 3, 8, 8], [None] * 4, 19)
+        check(f"AveragePool {attributes}", m, w(4, 3, 8, 8), u8)
+
+    # No values, one value, one block.
+    empty = model([node("Concat", ["past", "x"], ["t"], "joined", axis=1), node("MatMul", ["past", "w"], ["u"], "none"), node("MatMul", ["t", "w"], ["v"], "some"),
+                   node("Concat", ["u", "v"], ["y"], "all", axis=1)], {"past": np.zeros((4, 0, 8), np.float32), "w": w(8, 6)}, [4, 5, 8])
+    none = model([node("Slice", ["x", "zero", "zero", "one"], ["past"], "past"), node("MatMul", ["past", "w"], ["u"], "none"), node("MatMul", ["x", "w"], ["v"], "some"),
+                  node("Concat", ["u", "v"], ["y"], "all", axis=1)], {"zero": np.int64([0]), "one": np.int64([1]), "w": w(8, 6)}, [4, 5, 8])
+    scalar = model([node("ReduceMean", ["x"], ["m"], "mean", keepdims=0), node("Mul", ["x", "m"], ["t"], "scaled"), node("MatMul", ["t", "w"], ["y"], "matmul")], {"w": w(8, 6)}, [4, 5, 8])
+    for f in ("bfp16", "mx6", "mxfp4", "mxint8"):
+        for m, what in ((empty, "an empty constant"), (none, "an empty activation")):
+            check(what, m, x8, ["--activation", f, "--weight", f], ("portable",))
+        check("a scalar activation", scalar, x8, ["--activation", f, "--weight", f, "--placement", "all"], ("portable",))
+    check("a scalar of run-time scales", scalar, x8, ["--activation", "int8", "--weight", "int8", "--approach", "dynamic", "--placement", "all"], ("portable",), 5e-2)
+    vector = model([node("MatMul", ["x", "w"], ["y"], "matmul")], {"w": w(8)}, ["N", 5, 8], ["N", 5])
+    for f in ("int8", "int4", "fp8_e4m3fn"):
+        check("a vector of one block", vector, x8, ["--approach", "weight_only", "--weight", f, "--weight-block", "32"])
+
+    # Types that are not the first input's.
+    branch = lambda name: helper.make_graph([node("Identity", ["x"], [name], name + "_node")], name, [], [helper.make_tensor_value_info(name, FLOAT, None)])
+    held = {"w": w(8, 6), "three": np.int64(3), "yes": np.bool_(True)}
+    body = helper.make_graph([node("Identity", ["go"], ["more"], "again"), node("Mul", ["v", "v"], ["next"], "square")], "body",
+                             [helper.make_tensor_value_info("i", INT64, []), helper.make_tensor_value_info("go", BOOL, []), helper.make_tensor_value_info("v", FLOAT, None)],
+                             [helper.make_tensor_value_info("more", BOOL, []), helper.make_tensor_value_info("next", FLOAT, None)])
+    matmul = node("MatMul", ["t", "w"], ["y"], "matmul")
+    for f in ("int8", "mx6"):
+        same = ["--activation", f, "--weight", f]
+        check("a layer behind an If", model([node("If", ["yes"], ["t"], "choice", then_branch=branch("a"), else_branch=branch("b")), matmul], held, [4, 5, 8]), x8, same, ("portable",), edges=2)
+        check("a layer behind a Loop", model([node("Loop", ["three", "yes", "x"], ["t"], "loop", body=body), matmul], held, [4, 5, 8]), x8, same, ("portable",), edges=2)
+        check("the mask of a Dropout", model([node("Dropout", ["x"], ["d", "mask"], "drop"), node("Where", ["mask", "d", "x"], ["t"], "where"), matmul], held, [4, 5, 8]), x8,
+              [*same, "--placement", "all"], ("portable",), edges=2)
+        check("integers made floats by CastLike", model([node("ArgMax", ["x"], ["i"], "largest", axis=2), node("CastLike", ["i", "x"], ["j"], "like"), node("Mul", ["x", "j"], ["t"], "times"), matmul],
+                                                        held, [4, 5, 8]), x8, [*same, "--placement", "all"], ("portable",), edges=2)
+
+    # A model with a pair of its own in front of a layer whose weights change.
+    own = model([node("QuantizeLinear", ["x", "s", "z"], ["q"], "quantize"), node("DequantizeLinear", ["q", "s", "z"], ["d"], "dequantize"), node("MatMul", ["d", "w"], ["y"], "matmul")],
+                {"s": np.float32(0.01), "z": np.uint8(128), "w": w(8, 6)}, [4, 5, 8])
+    check("a pair of the model's own", own, x8, ["--approach", "weight_only", "--weight", "mxfp4"], ("portable",), 1e-5)
+
+    print(f"{count - failures} of {count} hold")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.exit(main())
