@@ -104,6 +104,7 @@ class planner {
     value_range range_for(const std::string& tensor, const precision& what, const quantize_options& options);
 
   private:
+    const tensor_statistics* statistics_of(const std::string& tensor) const;  ///< nullptr: not seen
     struct constant_entry {
         precision what;
         operand_axes axes;
