@@ -114,6 +114,9 @@ def main():
         for more in (["--bias", "fp32"], ["--bias", "bf16"], ["--weight-block", "16"], []):
             check(f"Gemm, transB={turned}", m, w(6, 64), [*u8, *more], ("portable",), 2e-3)
 
+    two_bits = model([node("MatMul", ["x", "w"], ["y"], "matmul")], {"w": w(8, 6)}, ["N", 5, 8])
+    check("weights of 2 bits", two_bits, x8, ["--activation", "fp8_e4m3fn", "--weight", "int2"], limit=1e-3)
+
     # Integers narrower than their type, behind operators that only move data.
     for opset in (17, 21):
         m = model([node("MatMul", ["x", "w"], ["t"], "one"), node("Transpose", ["t"], ["s"], "turn", perm=[0, 2, 1]), node("MatMul", ["s", "v"], ["y"], "two")],

@@ -370,6 +370,14 @@ TEST_CASE("a bias that has no value for each weight scale stays float32, and say
     }
 }
 
+TEST_CASE("a tensor of which calibration saw no finite value is named") {
+    calibration seen = residual_ranges();
+    seen.tensors.at("relu1_out").not_finite = seen.tensors.at("relu1_out").count;
+    const quantize_result r = quantize(residual_model(), precision_requests().set_default("int8", "int8"), seen);
+    CHECK(says(r.report, plan_note::kind::unrealised, "tensor 'relu1_out': calibration saw no finite value"));
+    CHECK(count(r.report, plan_note::kind::unrealised) == 1);
+}
+
 TEST_CASE("a default that quantizes nothing, or leaves layers inside of bodies, says so") {
     small_graph half;
     half.input("x", {4, 8}, 10).output("y", {4, 8});

@@ -109,13 +109,16 @@ QK_GRAPH_INLINE quantizer& planner::constant_quantizer(const std::string& name, 
     return entries.back().how;
 }
 
+QK_GRAPH_INLINE const tensor_statistics* planner::statistics_of(const std::string& tensor) const {
+    if (seen_ == nullptr) return nullptr;
+    for (const std::string* name : {&layers_.root(tensor), &tensor})  // moved values share the range of where they come from
+        if (const auto found = seen_->tensors.find(*name); found != seen_->tensors.end()) return &found->second;
+    return nullptr;
+}
+
 QK_GRAPH_INLINE value_range planner::range_for(const std::string& tensor, const precision& what, const quantize_options& options) {
     if (what.range) return {what.range->first, what.range->second};
-    const std::string& source = layers_.root(tensor);  // moved values share the range of where they come from
-    const tensor_statistics* s = nullptr;
-    if (seen_ != nullptr)
-        for (const std::string* name : {&source, &tensor})
-            if (const auto found = seen_->tensors.find(*name); found != seen_->tensors.end() && s == nullptr) s = &found->second;
+    const tensor_statistics* s = statistics_of(tensor);
     if (s == nullptr) {
         if (model_->is_constant(tensor)) return range_of(constant(tensor).as<float>());
         throw error("tensor '" + tensor + "' has no calibrated range, which the format " + to_string(what.format) +
@@ -123,7 +126,7 @@ QK_GRAPH_INLINE value_range planner::range_for(const std::string& tensor, const 
     }
     range_options o{.method = what.method.value_or(options.method), .percentile = what.percentile.value_or(options.percentile),
                     .format = what.format, .symmetric = is_symmetric(what, false)};
-    auto& known = ranges_[s == nullptr ? tensor : source];
+    auto& known = ranges_[layers_.root(tensor)];
     for (const auto& [k, r] : known)
         if (k.method == o.method && k.percentile == o.percentile && k.format == o.format && k.symmetric == o.symmetric) return r;
     const value_range r = choose_range(*s, o, tensor);
@@ -150,6 +153,7 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
     };
 
     std::map<edge, quantizer> chosen;
+    std::set<std::string> without_range;
     for (auto& [n, edges] : layers) {
         const onnx::NodeProto* node = n < 0 ? nullptr : &model_->graph().node(n);
         if (options.target && node != nullptr) {
@@ -195,6 +199,8 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
             if ((node == nullptr || kind_of(*node) != layer_kind::compute) && layers_.has_channels_second(e->tensor)) axes = {1, false, 1};
             const bool nv = std::holds_alternative<nvfloat>(what.format) && seen_ != nullptr && seen_->tensors.contains(layers_.root(e->tensor));
             const value_range r = detail::needs_range(what) || nv || constant_input ? range_for(ranged_as(e->tensor), what, options) : value_range{};
+            if (const tensor_statistics* s = detail::needs_range(what) ? statistics_of(e->tensor) : nullptr; s != nullptr && s->count > 0 && s->count == s->not_finite && without_range.insert(e->tensor).second)
+                notes.push_back({plan_note::kind::unrealised, "tensor '" + e->tensor + "'", "calibration saw no finite value of it: it has scale 1", p->origin});
             quantizer q = activation_quantizer(what, r, axes);
             const integer* whole = std::get_if<integer>(&what.format);
             if (whole && whole->pow2 && what.pow2 == pow2_rule::min_mse && !what.dynamic && what.scale.empty() && seen_ != nullptr) {

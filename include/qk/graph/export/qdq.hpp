@@ -29,7 +29,7 @@ inline bool fills(integer f, data_type t) {
     const int width = static_cast<int>(packed_bits(t));
     return f.bits == width && qmin(f) == qmin(integer{.bits = width, .is_signed = f.is_signed}) && qmax(f) == qmax(integer{.bits = width, .is_signed = f.is_signed});
 }
-/// onnxruntime 1.31 does not hold what is far out of the range of these: it wraps around. 4 bits do so beyond 2^31 scales, where scales are many.
+/// 2 bits: onnxruntime 1.31 does not hold what is far out of their range, it wraps around. 4 bits do so beyond 2^31 scales, where scales are many.
 constexpr bool wraps(data_type t) { return t == data_type::int2 || t == data_type::uint2; }
 inline std::optional<data_type> onnx_float8(floating f) {
     if (f == fp8_e4m3fn) return data_type::float8e4m3fn;
@@ -128,7 +128,7 @@ class qdq_writer : public quantizer_writer {
         auto& d = g_.node("DequantizeLinear", inputs, {y});
         set_axis(d, v, p);
         remember(d, v.how, t.codes.type);
-        return y;
+        return v.nbits && wraps(t.codes.type) ? g_.kept_apart(y) : y;  // MatMulNBits of 2 bits gives other numbers in each run there
     }
 
   private:
