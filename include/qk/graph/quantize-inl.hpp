@@ -52,6 +52,11 @@ inline std::map<std::string, std::string> joined_tensors(const layer_view& layer
     }
     return joined;
 }
+inline bool made_of_constants(const model& m, const std::string& tensor) {
+    const int i = m.producer(tensor);
+    return i >= 0 && std::ranges::all_of(m.graph().node(i).input(), [&](const std::string& in) { return in.empty() || m.is_constant(in); });
+}
+
 /// Remarks where a request for everything met nothing: no layer, or only layers in the bodies of If, Loop and Scan, which are left alone.
 inline void note_what_stayed(const model& m, const std::vector<request>& requests, bool nothing, std::vector<plan_note>& notes) {
     const auto general = std::ranges::find_if(requests, [](const request& r) { return r.scope == scope::everything && !is_identity(r.what.format); });
@@ -191,6 +196,10 @@ QK_GRAPH_INLINE quantize_result planner::plan(const std::vector<request>& reques
             precision what = *p->what;
             if (options.how == approach::dynamic && p->sequence < 0) what.dynamic = true;
             const bool constant_input = model_->is_constant(e->tensor);
+            if (node == nullptr && seen_ != nullptr && statistics_of(e->tensor) == nullptr && detail::made_of_constants(*model_, e->tensor)) {
+                notes.push_back({plan_note::kind::unrealised, "output '" + e->tensor + "'", "depends on no input of the model: left in float32", p->origin});
+                continue;
+            }
             dims shape;
             if (seen_ != nullptr)
                 if (const auto s = seen_->tensors.find(e->tensor); s != seen_->tensors.end()) shape = s->second.shape;
