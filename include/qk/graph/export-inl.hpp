@@ -5,10 +5,12 @@
 #include <onnx/onnx_pb.h>
 
 #include <memory>
+#include <optional>
 
 #include "qk/graph/edit.hpp"
 #include "qk/graph/export.hpp"
 #include "qk/graph/export/amd.hpp"
+#include "qk/graph/export/fusing.hpp"
 #include "qk/graph/export/portable.hpp"
 #include "qk/graph/export/qdq.hpp"
 #include "qk/graph/export/qinteger.hpp"
@@ -24,6 +26,7 @@ class exporter {
     exporter(const model& m, const precision_plan& plan, const export_options& options)
         : source_(m), plan_(plan), result_{m, {}, m.opset(""), m.opset("")}, g_(result_.exported), shapes_(m) {
         writer_ = make_writer(options);
+        fusing_.emplace(m, plan, *writer_);
     }
 
     export_result run() {
@@ -91,56 +94,6 @@ class exporter {
         return all;
     }
 
-    static bool is_layer(const onnx::NodeProto& n) {
-        return n.domain().empty() && (n.op_type() == "Conv" || n.op_type() == "ConvTranspose" || n.op_type() == "Gemm" || n.op_type() == "MatMul");
-    }
-    const quantizer* planned(const onnx::NodeProto& n, int input) const { return plan_.find({n.input(input), n.name(), input}); }
-
-    /// Whether onnxruntime would change what this node computes if a DequantizeLinear fed it: it requantizes float constants (of a MatMul,
-    /// too, which it joins with an Add behind it to a Gemm), and makes integer operators of types, scales and attributes that those do not have,
-    /// so that the model does not load or run.
-    bool needs_guard(int node) const {
-        const onnx::NodeProto& n = source_.graph().node(node);
-        if (cannot_fuse(n)) return true;
-        for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
-            const quantizer* q = source_.is_constant(n.input(k)) ? planned(n, k) : nullptr;
-            if (q != nullptr && becomes_nbits(*q, {node, k})) return true;
-        }
-        return false;
-    }
-
-    bool cannot_fuse(const onnx::NodeProto& n) const {
-        if (n.domain().empty() && n.op_type() == "AveragePool") return find_attribute(n, "dilations") != nullptr;  // QLinearAveragePool has none
-        for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
-            if (n.input(k).empty() || !source_.is_constant(n.input(k))) continue;
-            const quantizer* q = planned(n, k);
-            if (q == nullptr && k == 0) continue;
-            if (q == nullptr || !writer_->dequantizes(*q)) return true;
-            if (k > 1) continue;
-            const integer* f = std::get_if<integer>(&q->format);
-            if (f == nullptr || f->bits > 16) return true;
-            // Scales by row, by block, or of several matrices: integer products have them by column.
-            if (q->scale.size() > 1 && (k == 0 || q->block_size > 0 || (n.op_type() == "MatMul" && source_.constant(n.input(k)).rank() > 2))) return true;
-        }
-        return false;
-    }
-
-    /// Weights of 4 bits in any MatMul, or Gemm that does not transpose them; of 8 bits unless the other operand has pairs of 8-bit integers too, which fuse into an integer product first.
-    bool becomes_nbits(const quantizer& q, use u) const {
-        const integer* f = std::get_if<integer>(&q.format);
-        if (f == nullptr || f->bits > 8 || u.node < 0) return false;
-        const onnx::NodeProto& n = source_.graph().node(u.node);
-        const auto* turned = find_attribute(n, "transB");
-        const bool gemm = n.op_type() == "Gemm" && u.input == 1 && (turned == nullptr || turned->i() == 0);
-        if (!gemm && (n.op_type() != "MatMul" || n.input_size() != 2)) return false;
-        const int other = 1 - u.input;
-        const quantizer* beside = planned(n, other);
-        const bool pair = beside != nullptr && !(gemm && beside->dynamic) && !cannot_fuse(n) && (source_.is_constant(n.input(other)) || writer_->dequantizes_activation(*beside));
-        const integer* g = pair ? std::get_if<integer>(&beside->format) : nullptr;
-        if (f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8) return true;
-        return !source_.is_constant(n.input(other)) && !fills(*g, container_of(*g).type);  // what is clipped is kept apart (qdq.hpp)
-    }
-
     void quantize(const std::string& name) {
         std::vector<std::pair<const quantizer*, std::vector<use>>> groups;
         for (const use u : source_.uses(name)) {
@@ -163,8 +116,8 @@ class exporter {
             if (!constant && q->block_size == 0 && q->scale.size() > 1 && facts.length > 0 && static_cast<std::size_t>(facts.length) != q->scale.size())
                 throw error(source_.label() + ": tensor '" + name + "' has " + std::to_string(facts.length) + " channels along axis " + std::to_string(q->axis) + ", its quantizer " +
                             std::to_string(q->scale.size()) + " scales");
-            for (const use u : uses) v.guard = v.guard || (u.node >= 0 && needs_guard(u.node));
-            for (const use u : uses) v.nbits = v.nbits || becomes_nbits(*q, u);
+            for (const use u : uses) v.guard = v.guard || (u.node >= 0 && fusing_->needs_guard(u.node));
+            for (const use u : uses) v.nbits = v.nbits || fusing_->becomes_nbits(*q, u);
             std::string result;
             try {
                 result = constant ? writer_->weight(v, value) : writer_->activation(v);
@@ -181,12 +134,9 @@ class exporter {
 
     /// A DequantizeLinear that the model itself has feeds a layer whose weights the plan changes.
     void guard_own_pairs() {
-        if (plan_.tensors.empty() && plan_.edges.empty()) return;
         for (int i = 0; i < source_.graph().node_size(); ++i) {
             const onnx::NodeProto& n = source_.graph().node(i);
-            bool changed = false;
-            for (int k = 1; is_layer(n) && k < n.input_size(); ++k) changed = changed || planned(n, k) != nullptr;
-            if (!changed || planned(n, 0) != nullptr || !needs_guard(i)) continue;
+            if (!fusing_->changes_weights(n) || fusing_->planned(n, 0) != nullptr || !fusing_->needs_guard(i)) continue;
             const int producer = source_.producer(n.input(0));
             if (producer >= 0 && source_.graph().node(producer).op_type() == "DequantizeLinear") g_.graph().mutable_node(i)->set_input(0, g_.kept_apart(n.input(0)));
         }
@@ -240,6 +190,7 @@ class exporter {
     graph_writer g_;
     known_shapes shapes_;
     std::unique_ptr<quantizer_writer> writer_;
+    std::optional<fusing_rules> fusing_;
 };
 
 }  // namespace detail

@@ -227,4 +227,11 @@ QK_GRAPH_INLINE tensor model::constant(std::string_view name) const {
     throw error(label() + ": tensor '" + std::string(name) + "' is no initializer");
 }
 
+QK_GRAPH_INLINE dims model::constant_shape(std::string_view name) const {
+    const auto of = [](const auto& t) { return dims(t.dims().begin(), t.dims().end()); };
+    if (const auto i = index_->initializers.find(name); i != index_->initializers.end()) return of(graph().initializer(i->second));
+    if (const auto i = index_->sparse.find(name); i != index_->sparse.end()) return of(graph().sparse_initializer(i->second));
+    throw error(label() + ": tensor '" + std::string(name) + "' is no initializer");
+}
+
 }  // namespace qk::graph

@@ -69,6 +69,7 @@ class model {
     bool is_constant(std::string_view tensor) const; ///< an initializer (Constant nodes become initializers in fold_constants)
     /// The initializer's value. Error if there is none or its data does not fit its shape.
     tensor constant(std::string_view name) const;
+    dims constant_shape(std::string_view name) const;  ///< without reading its values
 
     const std::string& label() const;                ///< the file's name, for messages
     const std::filesystem::path& folder() const;     ///< where it came from; empty: memory

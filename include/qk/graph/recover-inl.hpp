@@ -11,18 +11,15 @@
 
 #include "qk/graph/attribute.hpp"
 #include "qk/graph/code_types.hpp"
-#include "qk/graph/edit.hpp"
 #include "qk/graph/quantize.hpp"
 #include "qk/graph/recover.hpp"
 #include "qk/graph/recover_amd.hpp"
 #include "qk/graph/recover_calls.hpp"
-#include "qk/graph/subgraphs.hpp"
+#include "qk/graph/recover_drop.hpp"
 #include "qk/graph/try_run.hpp"
 
 namespace qk::graph {
 namespace detail {
-
-inline constexpr const char* int8_property = "qk.int8_as_uint8";  ///< tensor names, a line each
 
 class plan_recovery {
   public:
@@ -49,7 +46,7 @@ class plan_recovery {
                         (calls > 0 ? "; its calls of functions do not say what they quantize" : ""));
         if (calls > 0) result_.notes.push_back(std::to_string(calls) + " calls of functions stay in the model: they do not say what they quantize");
         rewire();
-        drop();
+        drop_quantizers(result_.plain, owned_);
         result_.plan = gather(edges_, result_.plain);
         return std::move(result_);
     }
@@ -348,42 +345,6 @@ class plan_recovery {
         for (auto& [e, q] : edges_) renamed.emplace(e.tensor == from ? edge{name, e.consumer, e.index} : e, std::move(q));
         edges_ = std::move(renamed);
         edges_[{name, "", index}] = found->second.how;
-    }
-
-    /// Quantizers that nobody reads any more, and what only they needed.
-    void drop() {
-        onnx::GraphProto& g = result_.plain.graph();
-        std::vector<bool> gone(static_cast<std::size_t>(g.node_size()), false);
-        for (bool again = true; again;) {
-            again = false;
-            std::unordered_set<std::string_view> read;
-            for (int i = 0; i < g.node_size(); ++i) {
-                if (gone[static_cast<std::size_t>(i)]) continue;
-                read.insert(g.node(i).input().begin(), g.node(i).input().end());
-                for_each_subgraph(std::as_const(g.node(i)), [&](const onnx::GraphProto& body) { collect_outer(body, read); });
-            }
-            for (const auto& o : g.output()) read.insert(o.name());
-            for (int i = 0; i < g.node_size(); ++i) {
-                const auto& outputs = g.node(i).output();
-                const bool constant = g.node(i).op_type() == "Constant" && g.node(i).domain().empty();
-                if (gone[static_cast<std::size_t>(i)] || !(owned_[static_cast<std::size_t>(i)] || constant)) continue;
-                if (std::any_of(outputs.begin(), outputs.end(), [&](const std::string& o) { return read.count(o) > 0; })) continue;
-                gone[static_cast<std::size_t>(i)] = again = true;
-            }
-        }
-        remove_nodes(g, gone);
-        allow_free_initializers(result_.plain.proto());
-        forget_functions(result_.plain.proto());
-        auto& properties = *result_.plain.proto().mutable_metadata_props();
-        for (int k = properties.size(); k-- > 0;)
-            if (properties.Get(k).key() == int8_property) properties.DeleteSubrange(k, 1);
-        result_.plain.reindex();
-        drop_unused_initializers(result_.plain);
-        // Shapes of tensors that are no more.
-        auto& infos = *g.mutable_value_info();
-        for (int k = infos.size(); k-- > 0;)
-            if (result_.plain.producer(infos.Get(k).name()) < 0) infos.DeleteSubrange(k, 1);
-        result_.plain.reindex();
     }
 
     const model& source_;

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What onnxruntime's optimizer makes of layers between pairs where that is not what the plan says: which of them are to be kept apart.
+// Every rule is a case of tests/graph/fusing_evidence.py.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include "qk/graph/attribute.hpp"
+#include "qk/graph/export/qdq.hpp"
+#include "qk/graph/export/writer.hpp"
+#include "qk/graph/model.hpp"
+#include "qk/graph/plan.hpp"
+
+namespace qk::graph::detail {
+
+class fusing_rules {
+  public:
+    /// All must outlive the rules.
+    fusing_rules(const model& m, const precision_plan& plan, const quantizer_writer& writer) : model_(m), plan_(plan), writer_(writer) {}
+
+    /// Whether onnxruntime would change what this node computes if a DequantizeLinear fed it: it requantizes float constants (of a MatMul,
+    /// too, which it joins with an Add behind it to a Gemm), and makes integer operators of types, scales and attributes that those do not have,
+    /// so that the model does not load or run.
+    bool needs_guard(int node) const {
+        const onnx::NodeProto& n = model_.graph().node(node);
+        if (cannot_fuse(n)) return true;
+        for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
+            const quantizer* q = model_.is_constant(n.input(k)) ? planned(n, k) : nullptr;
+            if (q != nullptr && becomes_nbits(*q, {node, k})) return true;
+        }
+        return false;
+    }
+
+    /// Weights of 4 bits in any MatMul, or Gemm that does not transpose them; of 8 bits unless the other operand has pairs of 8-bit integers too, which fuse into an integer product first.
+    bool becomes_nbits(const quantizer& q, model::use u) const {
+        const integer* f = std::get_if<integer>(&q.format);
+        if (f == nullptr || f->bits > 8 || u.node < 0) return false;
+        const onnx::NodeProto& n = model_.graph().node(u.node);
+        const auto* turned = find_attribute(n, "transB");
+        const bool gemm = n.op_type() == "Gemm" && u.input == 1 && (turned == nullptr || turned->i() == 0);
+        if (!gemm && (n.op_type() != "MatMul" || n.input_size() != 2)) return false;
+        const int other = 1 - u.input;
+        const quantizer* beside = planned(n, other);
+        const bool pair = beside != nullptr && !(gemm && beside->dynamic) && !cannot_fuse(n) && (model_.is_constant(n.input(other)) || writer_.dequantizes_activation(*beside));
+        const integer* g = pair ? std::get_if<integer>(&beside->format) : nullptr;
+        if (f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8) return true;
+        return !model_.is_constant(n.input(other)) && !fills(*g, container_of(*g).type);  // what is clipped is kept apart (qdq.hpp)
+    }
+
+    const quantizer* planned(const onnx::NodeProto& n, int input) const { return plan_.find({n.input(input), n.name(), input}); }
+    /// Whether the plan quantizes a layer's weights or bias.
+    bool changes_weights(const onnx::NodeProto& n) const {
+        bool changes = false;
+        for (int k = 1; is_layer(n) && k < n.input_size(); ++k) changes = changes || planned(n, k) != nullptr;
+        return changes;
+    }
+
+  private:
+    static bool is_layer(const onnx::NodeProto& n) {
+        return n.domain().empty() && (n.op_type() == "Conv" || n.op_type() == "ConvTranspose" || n.op_type() == "Gemm" || n.op_type() == "MatMul");
+    }
+    /// Whether the integer operator that the node would become does not have what the plan asks for.
+    bool cannot_fuse(const onnx::NodeProto& n) const {
+        if (n.domain().empty() && n.op_type() == "AveragePool") return find_attribute(n, "dilations") != nullptr;  // QLinearAveragePool has none
+        for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
+            if (n.input(k).empty() || !model_.is_constant(n.input(k))) continue;
+            const quantizer* q = planned(n, k);
+            if (q == nullptr && k == 0) continue;
+            if (q == nullptr || !writer_.dequantizes(*q)) return true;
+            if (k > 1) continue;
+            const integer* f = std::get_if<integer>(&q->format);
+            if (f == nullptr || f->bits > 16) return true;
+            // Scales by row, by block, or of several matrices: integer products have them by column.
+            if (q->scale.size() > 1 && (k == 0 || q->block_size > 0 || (n.op_type() == "MatMul" && model_.constant_shape(n.input(k)).size() > 2))) return true;
+        }
+        return false;
+    }
+
+    const model& model_;
+    const precision_plan& plan_;
+    const quantizer_writer& writer_;
+};
+
+}  // namespace qk::graph::detail
