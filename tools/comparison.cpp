@@ -216,7 +216,7 @@ comparison compare(const conversion& c, const graph::dims& shape, std::span<cons
     comparison result;
     result.values = x.size();
     std::vector<float> expected(x.size()), down(x.size()), up(x.size());
-    fake_quantize(c, x, expected);
+    expected_values(c, x, expected);
     conversion directed = c;
     directed.how.rounding = rounding::down;
     fake_quantize(directed, x, down);

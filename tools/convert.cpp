@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "console.hpp"
 #include "packed_file.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/file.hpp"
@@ -36,6 +37,9 @@ void convert(const arguments& given) {
     if (is_archive(bytes)) return convert_back(given, bytes);
     format_of(given.how);  // the cheap mistakes first
     semantics_of(given.how);
+    check_outputs({given.output, given.packed});
+    std::error_code failed;
+    if (!given.packed.empty() && std::filesystem::equivalent(given.packed, given.input, failed)) throw graph::error("--packed " + given.packed + " would replace the input: give another name");
     const graph::tensor x = float_tensor(graph::parse_npy(bytes, given.input), given.input);
     const conversion c = resolve(given.how, x.shape(), given.input);
     graph::tensor y(graph::data_type::float32, x.shape());

@@ -11,6 +11,7 @@
 #include "qk/graph/npy.hpp"
 #include "qk/option_names.hpp"
 #include "qk/qk.hpp"
+#include "qk/reference.hpp"
 #ifdef QK_TOOL_DISPATCH
 #include "qk/dispatch.hpp"
 #endif
@@ -170,7 +171,13 @@ void add_format_options(CLI::App& verb, quantize_options& given) {
     verb.add_option("--scale-rule", given.scale_rule, "MX scales: floor, ceil, rceil or even");
     verb.add_option("--integer-mode", given.integer_mode, "division: round(x / scale); reciprocal: round(x * (1 / scale))");
     verb.add_option("--overflow", given.overflow, "saturate or ieee");
-    verb.add_option("--seed", given.seed, "of stochastic rounding (default 0)");
+    verb.add_option("--seed", given.seed, "of stochastic rounding (default 0)")->check([](const std::string& text) {
+        errno = 0;
+        char* end = nullptr;
+        std::strtoull(text.c_str(), &end, 10);
+        const bool whole = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos && errno == 0;
+        return whole ? std::string() : "'" + text + "' is not a whole number from 0 to 2^64 - 1";
+    });
     verb.add_flag("--zero-point-before", given.zero_point_before, "add the zero point before rounding");
     verb.add_flag("--mxint-lowest", given.mxint_lowest, "integer MX elements may use their lowest code");
     verb.add_flag("--flush-inputs", given.flush_inputs, "subnormal float32 inputs count as zero");
@@ -267,6 +274,15 @@ void fake_quantize(const conversion& c, std::span<const float> x, std::span<floa
             return kernels_of_tool::fake_quantize(c.format, x, y, c.one(), c.how);
         case conversion::granularity::channel: return kernels_of_tool::fake_quantize(c.format, x, y, c.channels(), c.how);
         case conversion::granularity::block: return kernels_of_tool::fake_quantize(c.format, x, y, c.grid(), c.how);
+    }
+}
+
+void expected_values(const conversion& c, std::span<const float> x, std::span<float> y) {
+    switch (c.given) {
+        case conversion::granularity::none:
+        case conversion::granularity::tensor: return reference::fake_quantize(c.format, x, y, c.blocks, c.one(), c.how);
+        case conversion::granularity::channel: return reference::fake_quantize(c.format, x, y, c.channels(), c.how);
+        case conversion::granularity::block: return reference::fake_quantize(c.format, x, y, c.grid(), c.how);
     }
 }
 

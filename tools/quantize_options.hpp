@@ -67,5 +67,7 @@ along_axis seen_along(const graph::dims& shape, int axis);
 graph::tensor float_tensor(graph::tensor t, const std::string& file);
 
 void fake_quantize(const conversion& c, std::span<const float> x, std::span<float> y);
+/// The same by the scalar oracle of qk/reference.hpp: what a device is held against.
+void expected_values(const conversion& c, std::span<const float> x, std::span<float> y);
 
 }  // namespace qk::tool

@@ -54,7 +54,7 @@ void write_vectors(const arguments& given) {
     const conversion c = resolve(given.how, shape, "the vectors");
     const graph::tensor input = graph::make_tensor<float>(shape, x);
     graph::tensor expected(graph::data_type::float32, shape);
-    fake_quantize(c, x, expected.as<float>());
+    expected_values(c, x, expected.as<float>());
 
     std::vector<std::pair<std::string, std::string>> files{{"input.npy", graph::to_npy(input)}, {"expected.npy", graph::to_npy(expected)},
                                                            {"input.hex", hex_lines(x)}, {"expected.hex", hex_lines(expected.as<float>())}};

@@ -59,6 +59,11 @@ TEST_CASE("the law under every rounding and scale rule") {
             check_blocks(t, 2 * 40 * 13, {2, 40, 13}, how, data::ordinary);
         }
         for (const auto& r : qk::scale_rule_names) check_blocks(t, 700, {}, {.scale_rule = r.value}, data::any_bits);
+        for (const qk::zero_sign sign : {qk::zero_sign::positive, qk::zero_sign::kept}) {
+            check_blocks(t, 700, {}, {.mx_zero = sign, .bfp_zero = sign}, data::ordinary);
+            check_blocks(t, 2 * 40 * 83, {2, 40, 83}, {.mx_zero = sign, .bfp_zero = sign}, data::ordinary);
+        }
+        check_blocks(t, 700, {}, {}, data::subnormal);
         for (const auto& s : qk::semantics_names) {
             if (qk::encodable(t.format, s.value)) check_blocks(t, 700, {}, s.value, data::special);
         }

@@ -226,3 +226,19 @@ TEST_CASE("columns under scales of their own") {
         if (!is_block_format(f.format)) test_columns_under_scales(f);
     }
 }
+
+TEST_CASE("a tensor so small that NVFP4's own scale of it is 0 is 0 throughout") {
+    const qk::nvfloat format = qk::nvfp4;
+    std::size_t compared = 0, mismatches = 0;
+    for (std::uint32_t steps = 0; steps <= 3000; steps += steps < 40 ? 1 : 97) {  // the largest value, in units of 2^-149
+        std::vector<float> x(3 * 64);
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::bit_cast<float>((i % 3 == 0 ? steps : static_cast<std::uint32_t>(i) % (steps + 1)) | (i % 5 == 0 ? 0x80000000u : 0u));
+        if (steps % 2 != 0) x[100] = -std::numeric_limits<float>::infinity();
+        for (const along_axis axis : {along_axis{}, along_axis{1, 64, 3}, along_axis{3, 50, 1}}) {
+            const std::span<const float> part = std::span<const float>(x).first(axis.inner == 0 ? x.size() : axis.outer * axis.length * axis.inner);
+            mismatches += compare({"nvfp4", format}, {part.begin(), part.end()}, axis, {0, 0}, {"ocp", semantics::ocp}, "tiny tensors");
+            compared += part.size();
+        }
+    }
+    record_evidence("nvfp4", "oracle: tensors of the smallest values", isa, compared, mismatches);
+}

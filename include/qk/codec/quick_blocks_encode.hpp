@@ -176,7 +176,7 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
     const auto half_even = kernels::quick_of<Arch>(step);
     /// `half_even_codes` are those of half-even; `most` is the code of the largest magnitude.
     const auto either = [&]<element_step OfElement>(const auto& half_even_codes, bool complement, std::uint32_t most) -> std::size_t {
-        if (half_even.usable()) return with.template operator()<OfElement>(half_even, half_even_codes);
+        if (half_even.usable() && (complement || step.rules.zero == zero_sign::kept)) return with.template operator()<OfElement>(half_even, half_even_codes);
         const auto rounded = kernels::rounded_of<Arch>(step);
         if (!rounded.quick.usable()) return 0;
         const rounded_codes<Arch, std::remove_const_t<decltype(rounded)>> codes{rounded, width, complement, kernels::vi<Arch>(static_cast<std::int32_t>(most))};

@@ -73,6 +73,7 @@ constexpr message check_element(floating f, std::string_view what) {
     if (f == fp32 || f.specials == specials::e8m0) return message(what).append(" must be a signed float of 2 to 8 bits, for instance fp6_e3m2");
     message m = check(f);
     if (m.empty()) m = in_range(fixed_text<64>(what).append(" bits"), bits(f), 2, 8);
+    if (m.empty() && max_value(f) < 0x1p-16) m = message(what).append("'s largest value must be at least 2^-16: choose a smaller bias");
     return m;
 }
 }  // namespace detail

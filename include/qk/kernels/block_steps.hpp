@@ -233,7 +233,8 @@ struct nvfloat_step {
 
     shared plan(const seen<Arch>& s) const noexcept {
         using V = vi<Arch>;
-        const V amax = xsimd::select(s.finite < V(rules.least_input), V(0), s.finite);
+        const bool none = tensor_scale == 0;  // of a tensor so small that its scale is 0 everything is
+        const V amax = xsimd::select(s.finite < V(none ? infinity_bits : rules.least_input), V(0), s.finite);
         const vf<Arch> ratio = quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), vf<Arch>(element_max)), vf<Arch>(tensor_scale));
         const V block = xsimd::select(amax == V(0), V(0), as_int<Arch>(cast_completely<Arch>(ratio, scale, V(0))));
         return {as_float<Arch>(block) * vf<Arch>(tensor_scale), s.all};

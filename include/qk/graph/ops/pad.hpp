@@ -42,7 +42,13 @@ inline void pad_tensor(op_context& call, const tensor& x, const dims& before, co
     --last;
     std::vector<std::vector<std::int64_t>> source(last + 1);
     for (std::size_t a = 0; a <= last; ++a)
-        for (std::int64_t i = 0; i < shape[a]; ++i) source[a].push_back(padded_source(i - before[a], x.dim(a), mode));
+        for (std::int64_t i = 0; i < shape[a]; ++i) {
+            // What wraps is what negative amounts leave.
+            const std::int64_t cut = mode == pad_mode::wrap ? std::max<std::int64_t>(-before[a], 0) : 0, left = x.dim(a) - cut - (mode == pad_mode::wrap ? std::max<std::int64_t>(-after[a], 0) : 0);
+            if (left <= 0 && mode == pad_mode::wrap) call.fail("negative amounts leave nothing of axis " + std::to_string(a) + " to wrap");
+            const std::int64_t from = padded_source(i - before[a] - cut, left, mode);
+            source[a].push_back(from < 0 ? from : from + cut);
+        }
     struct run {
         std::int64_t source;
         std::size_t count;

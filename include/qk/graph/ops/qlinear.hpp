@@ -37,6 +37,12 @@ inline void quantized_output(op_context& call, const tensor& values, std::size_t
     quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, i + 1, type), y);
 }
 
+/// The code of a value in steps, zero point included: rounded to even and clamped.
+template <class T> T nearest_code(float v) {
+    constexpr auto lowest = static_cast<float>(std::numeric_limits<T>::min()), highest = static_cast<float>(std::numeric_limits<T>::max());
+    return static_cast<T>(std::min(std::max(lowest, std::nearbyint(v)), highest));  // in this order NaN gives the lowest code
+}
+
 /// The standard's operator `name`, of version `version`, with this node's attributes.
 inline tensor run_standard(op_context& call, std::string_view name, int version, std::span<const tensor> inputs) {
     const op_entry* entry = find_op("", name, version);
@@ -69,8 +75,7 @@ template <class Make> void qlinear_binary(op_context& call, Make make) {
     tensor& y = call.output(0, type, shape);
     with_byte_type(call, type, [&]<class T>(T) {
         map_broadcast<float, float, T>(shape, a, b, y, [&](float u, float v) {
-            constexpr auto lowest = static_cast<float>(std::numeric_limits<T>::min()), highest = static_cast<float>(std::numeric_limits<T>::max());
-            return static_cast<T>(std::min(std::max(lowest, std::nearbyint(f(u, v))), highest));  // in this order NaN gives the lowest code
+            return nearest_code<T>(f(u, v));
         });
     });
 }
@@ -89,7 +94,8 @@ inline void run_qlinear_add(op_context& call) {
 inline void run_qlinear_mul(op_context& call) {
     detail::qlinear_binary(call, [](float sa, float za, float sb, float zb, float sy, float zy) {
         const float ratio = sa * sb / sy;
-        return [=](float a, float b) { return std::fma((a - za) * (b - zb), ratio, zy); };
+        // Two roundings; the product is exact in double, so that no compiler makes one of them.
+        return [=](float a, float b) { return static_cast<float>(static_cast<double>((a - za) * (b - zb)) * static_cast<double>(ratio)) + zy; };
     });
 }
 inline void run_qlinear_sigmoid(op_context& call) {
@@ -100,11 +106,34 @@ inline void run_qlinear_leaky_relu(op_context& call) {
 }
 inline void run_qlinear_average_pool(op_context& call) {
     detail::no_channels_last(call);
-    detail::through_floats(call, [&](const tensor& x) { return detail::run_standard(call, "AveragePool", 22, std::span(&x, 1)); });
+    const tensor x = detail::dequantized_input(call, 0), mean = detail::run_standard(call, "AveragePool", 22, std::span(&x, 1));
+    const float scale = optional_scalar(call, 3), zero = optional_scalar(call, 4);
+    const data_type type = call.has_input(4) ? call.input(4).type() : call.input(0).type();
+    tensor& y = call.output(0, type, mean.shape());
+    // The zero point before rounding, as ONNX Runtime has it.
+    with_byte_type(call, type, [&]<class T>(T) {
+        for (std::size_t i = 0; i < y.size(); ++i) y.as<T>()[i] = detail::nearest_code<T>(mean.as<float>()[i] / scale + zero);
+    });
 }
+/// Sums of codes, and one factor: scale of x over that of y and the number of values.
 inline void run_qlinear_global_average_pool(op_context& call) {
     detail::no_channels_last(call);
-    detail::through_floats(call, [&](const tensor& x) { return detail::run_standard(call, "GlobalAveragePool", 22, std::span(&x, 1)); });
+    const tensor x = input_as<std::int64_t>(call, 0);
+    if (x.rank() < 2) call.fail("the input of shape " + to_string(x.shape()) + " has no channels");
+    dims shape = x.shape();
+    std::fill(shape.begin() + 2, shape.end(), 1);
+    const data_type type = call.has_input(4) ? call.input(4).type() : call.input(0).type();
+    tensor& y = call.output(0, type, shape);
+    const std::size_t n = y.size() == 0 ? 0 : x.size() / y.size();
+    const auto x_zero = static_cast<std::int64_t>(optional_scalar(call, 2));
+    const float factor = optional_scalar(call, 1) / (optional_scalar(call, 3) * static_cast<float>(n)), zero = optional_scalar(call, 4);
+    with_byte_type(call, type, [&]<class T>(T) {
+        for (std::size_t i = 0; i < y.size(); ++i) {
+            std::int64_t sum = 0;
+            for (std::size_t k = 0; k < n; ++k) sum += x.as<std::int64_t>()[i * n + k] - x_zero;
+            y.as<T>()[i] = detail::nearest_code<T>(std::nearbyint(static_cast<float>(sum) * factor) + zero);
+        }
+    });
 }
 /// The attribute `opset` says which Softmax was quantized: before 13 it works on a flattened matrix.
 inline void run_qlinear_softmax(op_context& call) {

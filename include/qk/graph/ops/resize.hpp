@@ -41,7 +41,7 @@ inline double resize_coordinate(const op_context& call, const resize_options& o,
     const double exact = scale * length;  // may be fractional
     if (o.transform == "half_pixel") return (x + 0.5) / scale - 0.5;
     if (o.transform == "asymmetric") return x / scale;
-    if (o.transform == "pytorch_half_pixel") return exact == 1 ? -0.5 : (x + 0.5) / scale - 0.5;
+    if (o.transform == "pytorch_half_pixel") return output <= 1 ? 0 : (x + 0.5) / scale - 0.5;
     if (o.transform == "align_corners") return exact == 1 ? 0 : x * (length - 1) / (exact - 1);
     if (o.transform == "tf_half_pixel_for_nn") return (x + 0.5) / scale;
     if (o.transform == "half_pixel_symmetric") return length / 2 * (1 - static_cast<double>(output) / exact) + (x + 0.5) / scale - 0.5;

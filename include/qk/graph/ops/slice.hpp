@@ -9,7 +9,8 @@
 
 namespace qk::graph::ops {
 
-/// Bounds are attributes before opset 10, inputs since; they clamp as Python's slices do, and steps may be negative.
+/// Bounds are attributes before opset 10, inputs since; they clamp as Python's slices do, but for a start before the first element, which is
+/// that element also where the step is negative.
 inline void slice(op_context& call) {
     const tensor& x = call.input(0);
     std::vector<std::int64_t> starts, ends, axes, steps;
@@ -41,7 +42,7 @@ inline void slice(op_context& call) {
         if (step == 0) call.fail("a step is zero");
         const std::int64_t lowest = step > 0 ? 0 : -1, highest = step > 0 ? n : n - 1;
         const auto clamp = [&](std::int64_t at) { return std::clamp(at < 0 ? at + n : at, lowest, highest); };
-        const std::int64_t from = clamp(starts[k]), to = clamp(ends[k]);
+        const std::int64_t from = n == 0 ? clamp(starts[k]) : std::max<std::int64_t>(clamp(starts[k]), 0), to = clamp(ends[k]);
         const std::int64_t distance = step > 0 ? to - from : from - to;
         const std::uint64_t stride_length = step > 0 ? static_cast<std::uint64_t>(step) : -static_cast<std::uint64_t>(step);
         shape[a] = distance <= 0 ? 0 : static_cast<std::int64_t>((static_cast<std::uint64_t>(distance) - 1) / stride_length + 1);
