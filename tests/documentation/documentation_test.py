@@ -48,7 +48,7 @@ def prepare(folder, qk, source):
     (folder / "requests.json").write_text('{"default": {"activation": "int8", "weight": "int8"}}')
     run(qk, folder, "qk convert x.npy device.npy --format mxfp8_e4m3")
     run(qk, folder, "qk quantize model.onnx -o quantized.onnx --activation int8 --weight int8 --calibration x.npy")
-    run(qk, folder, "qk convert x.npy device.npz --format mxfp4 --packed device.npz")
+    run(qk, folder, "qk convert x.npy codes.npy --format mxfp4 --packed device.npz")
     planes = np.load(folder / "device.npz")
     (folder / "device.bin").write_bytes(b"".join(planes[k].tobytes() for k in planes.files if planes[k].dtype == np.uint8 and k != "format"))
 

@@ -94,8 +94,10 @@ inline void run_qlinear_add(op_context& call) {
 inline void run_qlinear_mul(op_context& call) {
     detail::qlinear_binary(call, [](float sa, float za, float sb, float zb, float sy, float zy) {
         const float ratio = sa * sb / sy;
-        // Two roundings; the product is exact in double, so that no compiler makes one of them.
-        return [=](float a, float b) { return static_cast<float>(static_cast<double>((a - za) * (b - zb)) * static_cast<double>(ratio)) + zy; };
+        return [=](float a, float b) {
+            const volatile float product = (a - za) * (b - zb) * ratio;  // two roundings, of which no compiler makes one
+            return product + zy;
+        };
     });
 }
 inline void run_qlinear_sigmoid(op_context& call) {
