@@ -116,6 +116,8 @@ def main():
 
     two_bits = model([node("MatMul", ["x", "w"], ["y"], "matmul")], {"w": w(8, 6)}, ["N", 5, 8])
     check("weights of 2 bits", two_bits, x8, ["--activation", "fp8_e4m3fn", "--weight", "int2"], limit=1e-3)
+    convs = model([node("Conv", ["x", "w"], ["t"], "one"), node("Conv", ["t", "v"], ["y"], "two")], {"w": w(6, 8, 1), "v": w(4, 6, 1)}, ["N", 8, 5])
+    check("convolutions of 2 bits", convs, w(4, 8, 5), ["--activation", "uint8", "--weight", "int2"])
 
     # Integers narrower than their type, behind operators that only move data.
     for opset in (17, 21):

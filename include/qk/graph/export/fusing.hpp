@@ -69,7 +69,7 @@ class fusing_rules {
             if (q == nullptr || !writer_.dequantizes(*q)) return true;
             if (k > 1) continue;
             const integer* f = std::get_if<integer>(&q->format);
-            if (f == nullptr || f->bits > 16) return true;
+            if (f == nullptr || f->bits > 16 || f->bits <= 2) return true;
             // Scales by row, by block, or of several matrices: integer products have them by column.
             if (q->scale.size() > 1 && (k == 0 || q->block_size > 0 || (n.op_type() == "MatMul" && model_.constant_shape(n.input(k)).size() > 2))) return true;
         }
