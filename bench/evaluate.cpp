@@ -10,7 +10,7 @@
 #include <random>
 #include <string>
 
-#include "qk/graph/evaluate.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
 
 namespace {
 

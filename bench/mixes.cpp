@@ -9,8 +9,9 @@
 #include <random>
 #include <sstream>
 
-#include "qk/graph/calibrate.hpp"
-#include "qk/graph/npy.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/evaluate/fold.hpp"
+#include "qk/graph/files/npy.hpp"
 #include "qk/graph/search/moves.hpp"
 #include "qk/graph/search/search.hpp"
 

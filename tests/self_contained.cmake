@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles each header of a part by itself; the first that needs another one before it is named.
 file(GLOB_RECURSE headers ${include}/qk/*.hpp)
-list(FILTER headers EXCLUDE REGEX "-inl\\.hpp$")
 if(part STREQUAL "core")
   list(FILTER headers EXCLUDE REGEX "/graph/")
 elseif(part STREQUAL "graph")
@@ -16,7 +15,7 @@ if(count EQUAL 0)
 endif()
 set(failed "")
 foreach(header ${headers})
-  execute_process(COMMAND ${compiler} -std=c++20 -fsyntax-only -DQK_GRAPH_COMPILED -DONNX_ML=1 -DONNX_NAMESPACE=onnx -I${include}
+  execute_process(COMMAND ${compiler} -std=c++20 -fsyntax-only -DONNX_ML=1 -DONNX_NAMESPACE=onnx -I${include}
                           -isystem /usr/include/eigen3 -x c++ ${header}
                   RESULT_VARIABLE status ERROR_VARIABLE text)
   if(NOT status EQUAL 0)

@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "console.hpp"
+#include "support/console.hpp"
 #include "qk/dispatch.hpp"
-#include "qk/graph/error.hpp"
-#include "processes.hpp"
+#include "qk/graph/base/error.hpp"
+#include "support/processes.hpp"
 #include "verbs.hpp"
 
 namespace {

@@ -14,7 +14,7 @@
 
 #include "qk/backward.hpp"
 #include "qk/fake_quantize.hpp"
-#include "qk/graph/npy.hpp"
+#include "qk/graph/files/npy.hpp"
 
 namespace {
 

@@ -67,7 +67,7 @@ def main():
             includes = "\n".join(line for line in text.splitlines() if line.startswith("#include"))
             body = "\n".join(line for line in text.splitlines() if not line.startswith("#include"))
             program = CPP.format(includes=includes, body=body)
-            r = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-DQK_GRAPH_COMPILED", "-DONNX_ML=1", "-DONNX_NAMESPACE=onnx", f"-I{source}/include",
+            r = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-DONNX_ML=1", "-DONNX_NAMESPACE=onnx", f"-I{source}/include",
                                 "-isystem", "/usr/include/eigen3", "-x", "c++", "-"], input=program, capture_output=True, text=True)
             if r.returncode:
                 failures.append(f"{page.name}: C++ does not compile\n{text}\n{r.stderr[:2000]}")

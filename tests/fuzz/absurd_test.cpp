@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "../graph/build_model.hpp"
-#include "qk/graph/evaluate.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
 
 using namespace qk::graph;
 using qk_test::builder;

@@ -10,16 +10,16 @@
 #include <fstream>
 #include <string>
 
-#include "packed_file.hpp"
-#include "qk/graph/calibrate.hpp"
-#include "qk/graph/encodings.hpp"
-#include "qk/graph/evaluate.hpp"
-#include "qk/graph/export.hpp"
-#include "qk/graph/inputs.hpp"
-#include "qk/graph/npy.hpp"
-#include "qk/graph/plan_json.hpp"
-#include "qk/graph/preprocess.hpp"
-#include "qk/graph/quantize.hpp"
+#include "support/packed_file.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/export/export.hpp"
+#include "qk/graph/evaluate/inputs.hpp"
+#include "qk/graph/files/npy.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/evaluate/preprocess.hpp"
+#include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/search/cache.hpp"
 #include "qk/graph/search/latency.hpp"
 

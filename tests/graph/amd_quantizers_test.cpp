@@ -9,8 +9,8 @@
 #include <iostream>
 
 #include "call_op.hpp"
-#include "qk/graph/evaluate.hpp"
-#include "qk/graph/npy.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/files/npy.hpp"
 
 namespace fs = std::filesystem;
 using namespace qk::graph;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/model.hpp"
+#include "qk/graph/model/model.hpp"
 
 namespace qk_test {
 

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 
 namespace qk_test {
 

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <random>
 
-#include "qk/graph/calibrate.hpp"
-#include "qk/graph/compensate.hpp"
-#include "qk/graph/evaluate.hpp"
-#include "qk/graph/format_text.hpp"
-#include "qk/graph/quantize.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/quantize/compensate.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <iostream>
 
-#include "qk/graph/evaluate.hpp"
-#include "qk/graph/npy.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/files/npy.hpp"
 #include "call_op.hpp"
 #include "small_graph.hpp"
 

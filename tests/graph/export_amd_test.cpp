@@ -9,11 +9,11 @@
 #include <iostream>
 #include <map>
 
-#include "qk/graph/evaluate.hpp"
-#include "qk/graph/export.hpp"
-#include "qk/graph/npy.hpp"
-#include "qk/graph/format_text.hpp"
-#include "qk/graph/quantize.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/export/export.hpp"
+#include "qk/graph/files/npy.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"
 
 namespace fs = std::filesystem;

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <map>
 
-#include "qk/graph/calibrate.hpp"
-#include "qk/graph/drop_activations.hpp"
-#include "qk/graph/evaluate.hpp"
-#include "qk/graph/export.hpp"
-#include "qk/graph/format_text.hpp"
-#include "qk/graph/quantize.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/export/drop_activations.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/export/export.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <set>
 
-#include "qk/graph/calibrate.hpp"
-#include "qk/graph/export.hpp"
-#include "qk/graph/format_text.hpp"
-#include "qk/graph/quantize.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/export/export.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "qk/graph/html.hpp"
+#include "qk/graph/report/html.hpp"
 
 using namespace qk::graph;
 

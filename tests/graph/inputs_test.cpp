@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which file feeds which input.
-#include "qk/graph/inputs.hpp"
+#include "qk/graph/evaluate/inputs.hpp"
 
 #include <doctest/doctest.h>
 
 #include "build_model.hpp"
-#include "qk/graph/pending_file.hpp"
+#include "qk/graph/files/atomic_file.hpp"
 
 using namespace qk::graph;
 namespace fs = std::filesystem;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading: order, names, checks, external data, every element type; what is malformed ends in a sentence.
-#include "qk/graph/model.hpp"
+#include "qk/graph/model/model.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,9 +8,9 @@
 #include <random>
 
 #include "build_model.hpp"
-#include "qk/graph/file.hpp"
-#include "qk/graph/model_check.hpp"
-#include "qk/graph/pending_file.hpp"
+#include "qk/graph/files/file.hpp"
+#include "qk/graph/model/check.hpp"
+#include "qk/graph/files/atomic_file.hpp"
 
 using namespace qk::graph;
 using qk_test::builder;

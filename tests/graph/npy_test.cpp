@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // .npy and .npz: what NumPy writes is read, what is written is what NumPy would write, and every malformed file ends in a sentence.
-#include "qk/graph/npy.hpp"
+#include "qk/graph/files/npy.hpp"
 
 #include <doctest/doctest.h>
 
 #include <random>
 
-#include "qk/graph/file.hpp"
-#include "qk/graph/zip.hpp"
+#include "qk/graph/files/file.hpp"
+#include "qk/graph/files/zip.hpp"
 
 using namespace qk::graph;
 namespace fs = std::filesystem;

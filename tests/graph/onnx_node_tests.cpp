@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/evaluate.hpp"
-#include "qk/graph/model.hpp"
-#include "qk/graph/op.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/half.hpp"
 
 namespace fs = std::filesystem;

@@ -7,12 +7,12 @@
 #include <limits>
 #include <random>
 
-#include "qk/graph/calibrate.hpp"
-#include "qk/graph/drop_activations.hpp"
-#include "qk/graph/encodings.hpp"
-#include "qk/graph/format_text.hpp"
-#include "qk/graph/plan_json.hpp"
-#include "qk/graph/report.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/export/drop_activations.hpp"
+#include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/report/report.hpp"
 #include "build_model.hpp"
 #include "small_graph.hpp"
 

@@ -4,8 +4,9 @@
 
 #include <cmath>
 
-#include "qk/graph/format_text.hpp"
-#include "qk/graph/quantize.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/base/names.hpp"
+#include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preprocessing against its formula, and every part that may be wrong.
-#include "qk/graph/preprocess.hpp"
+#include "qk/graph/evaluate/preprocess.hpp"
 
 #include <doctest/doctest.h>
 

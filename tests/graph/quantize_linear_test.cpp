@@ -11,7 +11,7 @@
 
 #include "call_op.hpp"
 #include "qk/fake_quantize.hpp"
-#include "qk/graph/npy.hpp"
+#include "qk/graph/files/npy.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/qk.hpp"
 

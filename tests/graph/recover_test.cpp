@@ -8,15 +8,15 @@
 #include <filesystem>
 #include <iostream>
 
-#include "qk/graph/calibrate.hpp"
-#include "qk/graph/drop_activations.hpp"
-#include "qk/graph/evaluate.hpp"
-#include "qk/graph/export.hpp"
-#include "qk/graph/format_text.hpp"
-#include "qk/graph/npy.hpp"
-#include "qk/graph/plan_json.hpp"
-#include "qk/graph/quantize.hpp"
-#include "qk/graph/recover.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/export/drop_activations.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/export/export.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/files/npy.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/recover/recover.hpp"
 #include "small_graph.hpp"
 
 namespace fs = std::filesystem;

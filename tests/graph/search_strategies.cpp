@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
-#include "qk/graph/search/pareto-inl.hpp"
-#include "qk/graph/search/run.hpp"
+#include "qk/graph/search/pareto.hpp"
+#include "qk/graph/search/trials.hpp"
 
 using namespace qk::graph;
 

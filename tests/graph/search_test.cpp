@@ -8,8 +8,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "qk/graph/calibrate.hpp"
-#include "qk/graph/npy.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/evaluate/fold.hpp"
+#include "qk/graph/files/npy.hpp"
 #include "qk/graph/search/choose_method.hpp"
 #include "qk/graph/search/report.hpp"
 

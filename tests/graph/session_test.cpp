@@ -8,9 +8,9 @@
 
 #include <onnx/onnx_pb.h>
 
-#include "qk/graph/evaluate.hpp"
-#include "qk/graph/npy.hpp"
-#include "qk/graph/session.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/files/npy.hpp"
+#include "qk/graph/evaluate/session.hpp"
 
 namespace fs = std::filesystem;
 using namespace qk::graph;

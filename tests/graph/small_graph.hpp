@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/model.hpp"
+#include "qk/graph/model/model.hpp"
 
 /// Builds a model: inputs, constants with deterministic values, nodes, outputs.
 class small_graph {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "qk/graph/npy.hpp"
+#include "qk/graph/files/npy.hpp"
 #include "run_tool.hpp"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../core/test_inputs.hpp"
-#include "qk/graph/npy.hpp"
+#include "qk/graph/files/npy.hpp"
 #include "qk/qk.hpp"
 #include "run_tool.hpp"
 

@@ -4,7 +4,7 @@
 
 #include "../core/compare_bits.hpp"
 #include "../core/golden_case.hpp"
-#include "qk/graph/npy.hpp"
+#include "qk/graph/files/npy.hpp"
 #include "run_tool.hpp"
 
 using qk_test::run_tool;

@@ -1,35 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over data that fills a calibration: streaming, with threads, bounded memory, the same result for any number of threads.
+// Ranges of activations: one streaming pass over data, and the scales that follow.
 #pragma once
 
-#include <set>
-#include <string>
-
-#include "qk/graph/calibration.hpp"
-#include "qk/graph/config.hpp"
-#include "qk/graph/evaluate.hpp"
-
-namespace qk::graph {
-
-struct calibrate_options {
-    int threads = 0;
-    bool histograms = true;          ///< false: ranges only (min_max needs no more), about twice as fast
-    bool moving_average = false;     ///< also average = (1 - weight) * average + weight * range, sample after sample
-    double average_weight = 0.01;
-    std::set<std::string> tensors{}; ///< only these; empty: every float32 activation
-    run_limits limits{};
-};
-
-/// Runs the model in float32 and remembers each activation's range and histogram; activations themselves are not kept. `outputs`, if not
-/// null, gets the outputs of a model that does not mix samples: what a search measures against, without another run.
-calibration calibrate(const model& m, const named_tensors& inputs, const calibrate_options& options = {}, const progress& report = {},
-                      named_tensors* outputs = nullptr);
-
-/// Which statistics a method needs, so that no more is gathered.
-calibrate_options options_for(range_method method);
-
-}  // namespace qk::graph
-
-#ifndef QK_GRAPH_COMPILED
-#include "qk/graph/calibrate-inl.hpp"
-#endif
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/calibrate/scales.hpp"
+#include "qk/graph/calibrate/statistics.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A deployment program against the installed package: an unreadable model is an error in a sentence.
 #include <cstdio>
-#include <qk/graph/evaluate.hpp>
+#include <qk/graph/evaluate/evaluator.hpp>
 #include <string>
 
 int main() {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/plan_json.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph::detail {
 

@@ -5,11 +5,11 @@
 
 #include <onnx/onnx_pb.h>
 
-#include "qk/graph/attribute.hpp"
+#include "qk/graph/model/attribute.hpp"
 #include "qk/graph/export/qdq.hpp"
 #include "qk/graph/export/writer.hpp"
-#include "qk/graph/model.hpp"
-#include "qk/graph/plan.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/plan/plan.hpp"
 
 namespace qk::graph::detail {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/attribute.hpp"
-#include "qk/graph/model.hpp"
-#include "qk/graph/model_check.hpp"
+#include "qk/graph/model/attribute.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/model/check.hpp"
 
 namespace qk::graph::detail {
 

@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "qk/graph/edit.hpp"
+#include "qk/graph/model/edit.hpp"
 #include "qk/graph/export/graph_writer.hpp"
-#include "qk/graph/subgraphs.hpp"
-#include "qk/graph/tensor_proto.hpp"
+#include "qk/graph/model/subgraphs.hpp"
+#include "qk/graph/model/tensor_proto.hpp"
 
 namespace qk::graph::detail {
 

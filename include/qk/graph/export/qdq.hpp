@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "qk/graph/code_types.hpp"
+#include "qk/graph/model/code_types.hpp"
 #include "qk/graph/export/codes.hpp"
 #include "qk/graph/export/description.hpp"
 

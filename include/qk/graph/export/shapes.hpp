@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/attribute.hpp"
-#include "qk/graph/model.hpp"
+#include "qk/graph/model/attribute.hpp"
+#include "qk/graph/model/model.hpp"
 
 namespace qk::graph::detail {
 

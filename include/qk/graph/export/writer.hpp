@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "qk/formats/parse.hpp"
-#include "qk/graph/export.hpp"
+#include "qk/graph/export/export.hpp"
 #include "qk/graph/export/graph_writer.hpp"
-#include "qk/graph/tensor_proto.hpp"
+#include "qk/graph/model/tensor_proto.hpp"
 #include "qk/parameters.hpp"
 
 namespace qk::graph::detail {

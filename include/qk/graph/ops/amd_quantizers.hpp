@@ -5,9 +5,9 @@
 #include <cmath>
 #include <string>
 
-#include "qk/graph/block_rows.hpp"
-#include "qk/graph/kernel_calls.hpp"
-#include "qk/graph/op.hpp"
+#include "qk/graph/base/block_rows.hpp"
+#include "qk/graph/base/kernel_calls.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/quantize_linear.hpp"
 
 namespace qk::graph::ops {

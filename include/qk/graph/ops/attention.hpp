@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/matrix.hpp"
 #include "qk/graph/ops/sums.hpp"
 #include "qk/graph/ops/working_type.hpp"

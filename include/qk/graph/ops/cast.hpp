@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/elements.hpp"
 
 namespace qk::graph::ops {

@@ -2,7 +2,7 @@
 // ConvInteger, QLinearConv: convolutions of int8/uint8 codes with exact int32 sums, any number of spatial axes.
 #pragma once
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/conv.hpp"
 #include "qk/graph/ops/integer_product.hpp"
 #include "qk/graph/ops/window.hpp"

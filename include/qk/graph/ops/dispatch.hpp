@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/ops/half.hpp"
 

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "qk/formats/floating.hpp"
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/half.hpp"
 
 namespace qk::graph::ops {

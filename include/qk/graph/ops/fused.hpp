@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/activation.hpp"
 #include "qk/graph/ops/conv.hpp"
 #include "qk/graph/ops/gemm.hpp"

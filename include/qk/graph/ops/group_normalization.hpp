@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/sums.hpp"
 #include "qk/graph/ops/working_type.hpp"
 

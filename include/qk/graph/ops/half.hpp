@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "qk/graph/tensor.hpp"
+#include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph::ops {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/ops/matrix.hpp"
 #include "qk/graph/ops/working_type.hpp"

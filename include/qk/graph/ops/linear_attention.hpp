@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {

@@ -2,7 +2,7 @@
 // MatMulInteger, QLinearMatMul: int8/uint8 products with zero points per tensor, row or column; sums are exact.
 #pragma once
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/broadcast.hpp"
 #include "qk/graph/ops/integer_product.hpp"
 

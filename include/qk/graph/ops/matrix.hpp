@@ -5,7 +5,7 @@
 #include <Eigen/Core>
 #include <type_traits>
 
-#include "qk/graph/tensor.hpp"
+#include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph::ops {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/conv_integer.hpp"
 #include "qk/graph/ops/matmul_integer.hpp"
 #include "qk/graph/ops/quantize_linear.hpp"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/broadcast.hpp"
 #include "qk/graph/ops/integer_product.hpp"
 #include "qk/graph/ops/quantize_linear.hpp"

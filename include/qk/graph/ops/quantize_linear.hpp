@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "qk/graph/kernel_calls.hpp"
-#include "qk/graph/op.hpp"
+#include "qk/graph/base/kernel_calls.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/cast.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/ops/scale_grid.hpp"

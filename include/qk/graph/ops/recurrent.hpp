@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/matrix.hpp"
 #include "qk/graph/ops/vector_math.hpp"
 #include "qk/graph/ops/working_type.hpp"

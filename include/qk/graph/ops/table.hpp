@@ -4,8 +4,7 @@
 
 #include <vector>
 
-#include "qk/graph/config.hpp"
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 
 namespace qk::graph::ops {
 
@@ -37,7 +36,3 @@ op_group microsoft_group();      // com.microsoft
 op_group amd_group();            // com.amd.quark, com.vai.quantize
 
 }  // namespace qk::graph::ops
-
-#ifndef QK_GRAPH_COMPILED
-#include "qk/graph/ops/table-inl.hpp"
-#endif

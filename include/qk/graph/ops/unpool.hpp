@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/window.hpp"
 #include "qk/graph/ops/working_type.hpp"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 
 namespace qk::graph::ops {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "qk/graph/op.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/elements.hpp"
 

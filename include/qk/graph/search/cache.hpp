@@ -10,8 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "qk/graph/config.hpp"
-#include "qk/graph/search/run.hpp"
+#include "qk/graph/search/trials.hpp"
 
 namespace qk::graph {
 
@@ -51,7 +50,3 @@ class search_cache {
 };
 
 }  // namespace qk::graph
-
-#ifndef QK_GRAPH_COMPILED
-#include "qk/graph/search/cache-inl.hpp"
-#endif

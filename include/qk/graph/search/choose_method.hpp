@@ -4,9 +4,8 @@
 
 #include <vector>
 
-#include "qk/graph/config.hpp"
-#include "qk/graph/evaluate.hpp"
-#include "qk/graph/quantize.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/search/scorer.hpp"
 
 namespace qk::graph {
@@ -18,7 +17,3 @@ method_choice choose_method(const model& m, const std::vector<request>& requests
                             score_options scoring, const progress& report = {});
 
 }  // namespace qk::graph
-
-#ifndef QK_GRAPH_COMPILED
-#include "qk/graph/search/choose_method-inl.hpp"
-#endif

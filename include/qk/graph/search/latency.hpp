@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "qk/graph/config.hpp"
-
 namespace qk::graph {
 
 /// {"unit": "ms", "layers": {NAME_OR_GLOB: {"int8/int8": 0.3, ...}}, "op_types": {"Conv": {"int8/int8": 0.01, ...}}}
@@ -28,7 +26,3 @@ class latency_table {
 };
 
 }  // namespace qk::graph
-
-#ifndef QK_GRAPH_COMPILED
-#include "qk/graph/search/latency-inl.hpp"
-#endif

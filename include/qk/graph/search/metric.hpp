@@ -9,8 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "qk/graph/config.hpp"
-#include "qk/graph/tensor.hpp"
+#include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph {
 
@@ -39,8 +38,15 @@ const metric& find_metric(std::string_view name);
 /// One value is better than another under the metric; NaN is worse than everything.
 bool better(const metric& m, double a, double b);
 
-}  // namespace qk::graph
+namespace detail {
+inline double squared_distance(std::span<const float> y, std::span<const float> r) {
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        const double d = double(y[i]) - double(r[i]);
+        sum += d * d;
+    }
+    return sum;
+}
+}  // namespace detail
 
-#ifndef QK_GRAPH_COMPILED
-#include "qk/graph/search/metric-inl.hpp"
-#endif
+}  // namespace qk::graph

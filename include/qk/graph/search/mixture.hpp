@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/config.hpp"
-#include "qk/graph/layers.hpp"
-#include "qk/graph/plan.hpp"
-#include "qk/graph/search/run.hpp"
+#include "qk/graph/plan/layers.hpp"
+#include "qk/graph/plan/plan.hpp"
+#include "qk/graph/search/trials.hpp"
 
 namespace qk::graph {
 
@@ -47,7 +46,3 @@ class mixture {
 };
 
 }  // namespace qk::graph
-
-#ifndef QK_GRAPH_COMPILED
-#include "qk/graph/search/mixture-inl.hpp"
-#endif

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "qk/graph/search/run.hpp"
+#include "qk/graph/search/trials.hpp"
 
 namespace qk::graph::detail {
 

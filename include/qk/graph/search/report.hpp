@@ -5,8 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "qk/graph/config.hpp"
-#include "qk/graph/html.hpp"
+#include "qk/graph/report/html.hpp"
 #include "qk/graph/search/search.hpp"
 
 namespace qk::graph {
@@ -25,7 +24,3 @@ std::string sensitivity_html(const search_subject& subject, const sensitivity_re
 std::string search_html(const search_subject& subject, const search_result& r);
 
 }  // namespace qk::graph
-
-#ifndef QK_GRAPH_COMPILED
-#include "qk/graph/search/report-inl.hpp"
-#endif

@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/config.hpp"
 #include "qk/graph/search/metric.hpp"
-#include "qk/graph/search/run.hpp"
-#include "qk/graph/session.hpp"
+#include "qk/graph/search/trials.hpp"
+#include "qk/graph/evaluate/session.hpp"
 
 namespace qk::graph {
 
@@ -71,7 +70,3 @@ class scorer {
 };
 
 }  // namespace qk::graph
-
-#ifndef QK_GRAPH_COMPILED
-#include "qk/graph/search/scorer-inl.hpp"
-#endif

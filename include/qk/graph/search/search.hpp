@@ -10,12 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/config.hpp"
-#include "qk/graph/evaluate.hpp"
-#include "qk/graph/quantize.hpp"
-#include "qk/graph/requests.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/plan/requests.hpp"
 #include "qk/graph/search/mixture.hpp"
-#include "qk/graph/search/run.hpp"
+#include "qk/graph/search/trials.hpp"
 #include "qk/graph/search/scorer.hpp"
 
 namespace qk::graph {
@@ -137,7 +136,3 @@ sensitivity_result measure_sensitivity(const model& m, const named_tensors& inpu
 search_result search(const model& m, const named_tensors& inputs, const calibration& seen, const search_options& options);
 
 }  // namespace qk::graph
-
-#ifndef QK_GRAPH_COMPILED
-#include "qk/graph/search/search-inl.hpp"
-#endif

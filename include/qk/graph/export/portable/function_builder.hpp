@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "qk/graph/export/graph_writer.hpp"
-#include "qk/graph/tensor_proto.hpp"
+#include "qk/graph/model/tensor_proto.hpp"
 
 namespace qk::graph::detail {
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names that people type: shell patterns, and the nearest names when one matches nothing.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qk::graph {
+
+/// Shell patterns: * any run, ? any character, [abc] one of. The whole text must match.
+bool glob_match(std::string_view pattern, std::string_view text);
+bool is_glob(std::string_view text);
+/// Up to `count` candidates closest to `name` (edit distance, case ignored), the closest first; far-off ones are left out.
+std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& candidates, std::size_t count = 3);
+/// " Did you mean 'a', 'b'?" or "".
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace qk::graph

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What calibration remembers of a tensor, and the ranges that its methods choose from it. docs/numerics.md, section 5.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "qk/graph/plan/requests.hpp"
+#include "qk/graph/calibrate/scales.hpp"
+#include "qk/graph/base/tensor.hpp"
+
+namespace qk::graph {
+
+/// Counts of magnitudes, negative and positive values apart, in bins of width 2^exponent. The width doubles when a larger magnitude
+/// comes; halving is exact, so the histogram of a set of values is the same in whatever order and pieces they came.
+class magnitude_histogram {
+  public:
+    static constexpr std::size_t bins = 4096;  ///< at least 2048 of them in use once the largest magnitude is known
+
+    void add(std::span<const float> values);  ///< finite ones
+    void add(const magnitude_histogram& other);
+
+    bool empty() const { return positive_.empty(); }
+    double width() const;  ///< of a bin
+    int exponent() const { return exponent_; }
+    const std::vector<std::uint64_t>& positive() const { return positive_; }
+    const std::vector<std::uint64_t>& negative() const { return negative_; }
+    std::uint64_t count() const;
+
+    static magnitude_histogram restore(int exponent, std::vector<std::uint64_t> positive, std::vector<std::uint64_t> negative);
+    friend bool operator==(const magnitude_histogram&, const magnitude_histogram&) = default;
+
+  private:
+    void widen(int exponent);
+    int exponent_ = 0;
+    std::vector<std::uint64_t> positive_, negative_;  ///< empty until the first value
+};
+
+struct tensor_statistics {
+    dims shape;                ///< of the first observation
+    value_range range;         ///< of finite values
+    value_range average;       ///< moving average of each sample's range, if asked for
+    bool averaged = false;
+    std::uint64_t count = 0;   ///< values seen
+    std::uint64_t not_finite = 0;
+    magnitude_histogram histogram;  ///< empty when only ranges were asked for
+    friend bool operator==(const tensor_statistics&, const tensor_statistics&) = default;
+};
+
+/// Ranges and histograms by tensor: reusable for any requests, formats and methods.
+struct calibration {
+    std::map<std::string, tensor_statistics> tensors;
+    std::size_t samples = 0;
+    bool empty() const { return tensors.empty(); }
+    friend bool operator==(const calibration&, const calibration&) = default;
+};
+
+struct range_options {
+    range_method method = range_method::min_max;
+    double percentile = 99.999;
+    qk::format format = int8;  ///< what the range is for: mse and entropy depend on it
+    bool symmetric = false;
+};
+/// Whether the statistics hold what a method needs.
+bool can_choose(const tensor_statistics& seen, range_method method);
+/// The range that a method chooses; never larger than what was seen. Error naming `tensor` when the statistics lack what the method needs.
+value_range choose_range(const tensor_statistics& seen, const range_options& options, const std::string& tensor);
+
+/// Bin centres, signed, and their counts: a stand-in for the values themselves.
+struct histogram_points {
+    std::vector<float> values;
+    std::vector<double> weights;
+};
+histogram_points points_of(const tensor_statistics& seen);
+
+/// Mean squared error that a quantizer makes on what was seen, from the histogram.
+double estimated_error(const tensor_statistics& seen, const quantizer& q);
+
+/// JSON: {"qk": "calibration", "version": 1, "samples", "tensors": {NAME: {"shape", "range", "count", "histogram"}}}.
+void save_calibration(const calibration& c, const std::filesystem::path& file);
+calibration load_calibration(const std::filesystem::path& file);
+/// Whether a file's beginning looks like JSON: what tells a calibration file from data.
+bool is_calibration_file(const std::filesystem::path& file);
+
+}  // namespace qk::graph

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Working memory of one thread: buffers come back to a free list when their last tensor goes, so a run holds what is alive at once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "qk/graph/base/limits.hpp"
+#include "qk/graph/ops/op.hpp"
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define QK_POISONED_ARENA 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define QK_POISONED_ARENA 1
+#endif
+#ifdef QK_POISONED_ARENA
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace qk::graph::execute {
+
+/// Under AddressSanitizer: of a buffer of `size` bytes the first `used` may be touched, no others.
+inline void set_usable([[maybe_unused]] std::byte* p, [[maybe_unused]] std::size_t used, [[maybe_unused]] std::size_t size) {
+#ifdef QK_POISONED_ARENA
+    ASAN_UNPOISON_MEMORY_REGION(p, used);
+    ASAN_POISON_MEMORY_REGION(p + used, size - used);
+#endif
+}
+#undef QK_POISONED_ARENA
+
+/// Buffers are rounded up to a quarter of a power of two (at most 25 % waste) and reused within their class. A buffer may be
+/// released on any thread, and may outlive the arena.
+class arena : public allocator {
+  public:
+    explicit arena(std::shared_ptr<memory_budget> budget) : core_(std::make_shared<core>()) { core_->budget = std::move(budget); }
+
+    /// Throws error beyond the budget, before the memory is taken.
+    std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+        const int c = class_of(bytes);
+        std::byte* p = nullptr;
+        {
+            const std::lock_guard lock(core_->mutex);
+            auto& list = core_->free[static_cast<std::size_t>(c)];
+            if (!list.empty()) {
+                p = list.back();
+                list.pop_back();
+            } else {
+                core_->budget->take(size_of_class(c));
+                core_->held += size_of_class(c);
+            }
+        }
+        if (p == nullptr) p = static_cast<std::byte*>(::operator new(size_of_class(c), std::align_val_t{64}));
+        set_usable(p, bytes + 64, size_of_class(c));
+        return {p, [k = core_, c](std::byte* q) {
+                    set_usable(q, 0, size_of_class(c));
+                    const std::lock_guard lock(k->mutex);
+                    k->free[static_cast<std::size_t>(c)].push_back(q);
+                }};
+    }
+
+    /// Bytes taken from the system so far: the most that was alive at once, in each size class.
+    std::size_t held() const {
+        const std::lock_guard lock(core_->mutex);
+        return core_->held;
+    }
+
+  private:
+    // Classes 0, 1, 2, 3 of octave k: 2^k * (4, 5, 6, 7) / 4, starting at 256 bytes. 64 bytes on top for vector reads past the end.
+    static int class_of(std::size_t bytes) {
+        const std::size_t n = std::max<std::size_t>(bytes + 64, 256);
+        const int octave = static_cast<int>(std::bit_width(n)) - 1;
+        const std::size_t quarter = (n - 1) >> (octave - 2);  // 3 (exactly a power of two) to 7
+        return (octave - 8) * 4 + static_cast<int>(quarter) - 3;
+    }
+    static std::size_t size_of_class(int c) { return static_cast<std::size_t>(4 + c % 4) << (c / 4 + 6); }
+
+    struct core {
+        std::mutex mutex;
+        std::array<std::vector<std::byte*>, 160> free;
+        std::size_t held = 0;
+        std::shared_ptr<memory_budget> budget;
+        ~core() {
+            budget->give(held);
+            for (std::size_t c = 0; c < free.size(); ++c)
+                for (std::byte* p : free[c]) {
+                    const std::size_t size = size_of_class(static_cast<int>(c));
+                    set_usable(p, size, size);
+                    ::operator delete(p, std::align_val_t{64});
+                }
+        }
+    };
+    std::shared_ptr<core> core_;
+};
+
+}  // namespace qk::graph::execute

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// A product with constant weights, and the bias Add behind it, as one step. Before: MatMul [-> Add] or Gemm. After: one call of oneDNN,
+// with the weights packed: a 1 x 1 convolution over as many places as there are rows. Conditions: float32, constant matrix and bias.
+#pragma once
+
+#include "qk/graph/evaluate/execute/layout.hpp"
+#include "qk/graph/evaluate/execute/prepared_convolution.hpp"
+
+namespace qk::graph::execute {
+
+#ifdef QK_HAVE_ONEDNN
+
+class dense_unit {
+  public:
+    /// `weights` is [k,n], or [n,k] if transposed; `bias` has n elements or is empty. `x` and `w` are the quantizers of the two operands, null
+    /// where they have none; `weights` are under theirs.
+    dense_unit(const tensor& weights, bool transposed, tensor bias, const quantizer* x, const quantizer* w)
+        : k_(weights.dim(transposed ? 1 : 0)), n_(weights.dim(transposed ? 0 : 1)), convolution_(by_rows(weights, transposed), std::move(bias), x, w, transposed ? 0 : 1, 2) {}
+
+    /// The form in which this x is wanted, or null: as floats.
+    const narrow_form* form_for(const tensor& x) const { return fits(x) ? convolution_.form_of(prepared(x)) : nullptr; }
+
+    /// `narrow`: x in form_for(x). An empty tensor: not possible for this x, do the nodes one by one.
+    tensor run(const tensor& x, const tensor& narrow, allocator& memory) const {
+        if (!fits(x)) return {};
+        const auto& prepared_for_x = prepared(x);
+        if (prepared_for_x.passes.empty()) return {};
+        dims shape = x.shape();
+        shape.back() = n_;
+        tensor y(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));
+        prepared_convolution::run(prepared_for_x, x, narrow, y, memory);
+        return y;
+    }
+
+  private:
+    /// [n,k,1,1]
+    static tensor by_rows(const tensor& weights, bool transposed) {
+        const std::int64_t k = weights.dim(transposed ? 1 : 0), n = weights.dim(transposed ? 0 : 1);
+        if (transposed) return weights.reshaped({n, k, 1, 1});
+        tensor rows(data_type::float32, {n, k, 1, 1});
+        transpose(weights.as<float>().data(), static_cast<std::size_t>(k), static_cast<std::size_t>(n), rows.as<float>().data());
+        return rows;
+    }
+    bool fits(const tensor& x) const {
+        return x.type() == data_type::float32 && x.rank() >= 2 && x.size() != 0 && x.shape().back() == k_ && n_ != 0 && convolution_.bias().rank() <= x.rank();
+    }
+    const prepared_convolution::at_shape& prepared(const tensor& x) const {
+        const std::int64_t rows = static_cast<std::int64_t>(x.size()) / k_;
+        return convolution_.at({rows}, [&] {
+            prepared_convolution::request r;
+            dnn_convolution::shape& s = r.shape;
+            s.x = {1, k_, 1, rows}, s.weights = {n_, k_, 1, 1}, s.y = {1, n_, 1, rows};
+            s.stride = {1, 1}, s.dilation = {0, 0}, s.pad_begin = {0, 0}, s.pad_end = {0, 0};
+            s.bias = !convolution_.bias().empty();
+            return r;
+        });
+    }
+
+    std::int64_t k_, n_;
+    prepared_convolution convolution_;
+};
+
+#else
+
+class dense_unit {
+  public:
+    dense_unit(const tensor&, bool, const tensor&, const quantizer*, const quantizer*) {}
+    const narrow_form* form_for(const tensor&) const { return nullptr; }
+    tensor run(const tensor&, const tensor&, allocator&) const { return {}; }
+};
+
+#endif
+
+}  // namespace qk::graph::execute

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Channels-last buffers of N,C,H,W values: conversion, pools and concatenation along channels.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "qk/graph/ops/op.hpp"
+#include "qk/graph/ops/window.hpp"
+#include "qk/graph/base/tensor.hpp"
+
+namespace qk::graph::execute {
+
+/// A value of a run. `channels_last`: the shape reads N,C,H,W, the buffer holds N,H,W,C.
+struct run_value {
+    tensor t;
+    bool channels_last = false;
+};
+
+/// y[c][r] = x[r][c]
+template <class T> void transpose(const T* x, std::size_t rows, std::size_t columns, T* y) {
+    constexpr std::size_t tile = 16;
+    for (std::size_t r0 = 0; r0 < rows; r0 += tile)
+        for (std::size_t c0 = 0; c0 < columns; c0 += tile) {
+            const std::size_t r1 = std::min(r0 + tile, rows), c1 = std::min(c0 + tile, columns);
+            for (std::size_t c = c0; c < c1; ++c)
+                for (std::size_t r = r0; r < r1; ++r) y[c * rows + r] = x[r * columns + c];
+        }
+}
+
+/// N,C,D1,D2,... to channels last or back; elements of 1, 2, 4 or 8 bytes.
+inline tensor converted(const tensor& t, bool to_last, allocator& memory) {
+    tensor y(t.type(), t.shape(), memory.allocate(t.size_bytes()));
+    if (t.size() == 0) return y;
+    const auto n = static_cast<std::size_t>(t.dim(0)), c = static_cast<std::size_t>(t.dim(1)), plane = t.size() / (n * c);
+    const auto move = [&]<class T>(T) {
+        const auto* from = reinterpret_cast<const T*>(t.bytes());
+        auto* to = reinterpret_cast<T*>(y.bytes());
+        for (std::size_t i = 0; i < n; ++i) transpose(from + i * c * plane, to_last ? c : plane, to_last ? plane : c, to + i * c * plane);
+    };
+    switch (size_of(t.type())) {
+        case 1: move(std::uint8_t{}); break;
+        case 2: move(std::uint16_t{}); break;
+        case 4: move(std::uint32_t{}); break;
+        default: move(std::uint64_t{}); break;
+    }
+    return y;
+}
+
+/// N,C,D1,D2,... as N,D1,D2,...,C, and back.
+inline dims last_shape(dims s) {
+    std::rotate(s.begin() + 1, s.begin() + 2, s.end());
+    return s;
+}
+inline dims plain_shape(dims s) {
+    std::rotate(s.begin() + 1, s.end() - 1, s.end());
+    return s;
+}
+
+/// What a Slice or Pad of a channels-last value is told: x as its buffer lies, axes (input 3) by their place there. Empty where the axes are
+/// none: the plain way says what is wrong.
+inline std::vector<tensor> with_last_axes(std::vector<tensor> in, std::size_t axis_count) {
+    const auto rank = static_cast<std::int64_t>(in[0].rank());
+    std::vector<std::int64_t> axes;
+    if (in.size() > 3 && !in[3].empty()) {
+        if (in[3].type() == data_type::int64) axes.assign(in[3].as<std::int64_t>().begin(), in[3].as<std::int64_t>().end());
+        else if (in[3].type() == data_type::int32) axes.assign(in[3].as<std::int32_t>().begin(), in[3].as<std::int32_t>().end());
+        else return {};
+    } else {
+        for (std::size_t i = 0; i < axis_count; ++i) axes.push_back(static_cast<std::int64_t>(i));
+    }
+    for (std::int64_t& a : axes) {
+        if (a < -rank || a >= rank) return {};
+        if (a < 0) a += rank;
+        a = a == 0 ? 0 : a == 1 ? rank - 1 : a - 1;
+    }
+    if (in.size() < 4) in.resize(4);
+    in[0] = in[0].reshaped(last_shape(in[0].shape()));
+    in[3] = make_tensor<std::int64_t>({static_cast<std::int64_t>(axes.size())}, axes);
+    return in;
+}
+
+/// Largest or mean value of each window; channels last; padding does not count (or counts, for the mean, as zeros).
+inline void pool_channels_last(const float* x, std::size_t n, std::size_t c, const ops::window& w, bool mean, bool count_padding, float* y) {
+    const std::int64_t h = w.input[0], width = w.input[1];
+    for (std::size_t b = 0; b < n; ++b)
+        for (std::int64_t i = 0; i < w.output[0]; ++i) {
+            const ops::tap_range down = ops::taps_of(w, 0, i);
+            for (std::int64_t j = 0; j < w.output[1]; ++j, y += c) {
+                const ops::tap_range across = ops::taps_of(w, 1, j);
+                std::fill(y, y + c, mean ? 0.0f : -std::numeric_limits<float>::infinity());
+                for (std::int64_t p = down.begin; p < down.end; ++p)
+                    for (std::int64_t q = across.begin; q < across.end; ++q) {
+                        const std::int64_t r = i * w.stride[0] - w.pad_begin[0] + p * w.dilation[0], s = j * w.stride[1] - w.pad_begin[1] + q * w.dilation[1];
+                        const float* in = x + (b * static_cast<std::size_t>(h * width) + static_cast<std::size_t>(r * width + s)) * c;
+                        if (mean)
+                            for (std::size_t k = 0; k < c; ++k) y[k] += in[k];
+                        else
+                            for (std::size_t k = 0; k < c; ++k) y[k] = y[k] < in[k] ? in[k] : y[k];
+                    }
+                if (mean) {
+                    const auto count = static_cast<float>(std::max<std::int64_t>(count_padding ? down.padded * across.padded : down.size() * across.size(), 1));
+                    for (std::size_t k = 0; k < c; ++k) y[k] /= count;
+                }
+            }
+        }
+}
+
+/// Mean over all places; sums in double.
+inline void global_mean_channels_last(const float* x, std::size_t n, std::size_t c, std::size_t plane, float* y) {
+    std::vector<double> sum(c);
+    for (std::size_t b = 0; b < n; ++b) {
+        std::fill(sum.begin(), sum.end(), 0.0);
+        for (std::size_t p = 0; p < plane; ++p, x += c)
+            for (std::size_t k = 0; k < c; ++k) sum[k] += static_cast<double>(x[k]);
+        for (std::size_t k = 0; k < c; ++k) *y++ = static_cast<float>(sum[k] / static_cast<double>(plane));
+    }
+}
+
+}  // namespace qk::graph::execute

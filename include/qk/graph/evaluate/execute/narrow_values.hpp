@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quantized values as what processors multiply faster than floats: whole numbers of one byte, or of two bytes one after the other, whose
+// products are summed exactly; or bfloat16, whose products are exact in float32. Which of them holds a format's values without a loss.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "qk/formats/format.hpp"
+#include "qk/graph/ops/op.hpp"
+#include "qk/graph/plan/plan.hpp"
+#include "qk/graph/base/tensor.hpp"
+
+namespace qk::graph::execute {
+
+/// How the values under one quantizer lie: as bfloat16, or as whole numbers of which each is the value over `scale`.
+struct narrow_form {
+    bool whole = false;
+    bool is_signed = false;  ///< whole numbers; of two planes the upper one, the lower one never is
+    int planes = 1;          ///< bytes of a whole number: two are a plane of upper bytes and, behind it, one of lower bytes
+    float scale = 1.0f;
+    friend bool operator==(const narrow_form&, const narrow_form&) = default;
+};
+
+namespace detail {
+
+/// Significant bits of the values that a format gives, float32's exponents enough for them; 0: not said here.
+inline int significant_bits(const format& f) {
+    struct {
+        int operator()(integer) const { return 0; }
+        int operator()(floating g) const { return g.exponent_bits <= 8 ? g.mantissa_bits + 1 : 0; }
+        int operator()(const block_float& g) const { return g.mantissa_bits; }
+        int operator()(const microexponent& g) const { return g.mantissa_bits; }
+        int operator()(const microscaling& g) const { return has_integer_elements(g) ? g.integer_bits - 1 : g.element.mantissa_bits + 1; }
+        int operator()(const nvfloat&) const { return 0; }  // a product of three
+    } bits;
+    return std::visit(bits, f);
+}
+
+inline bool is_power_of_two(float v) { return v > 0 && (std::bit_cast<std::uint32_t>(v) & 0x7fffffu) == 0 && std::isnormal(v); }
+
+}  // namespace detail
+
+/// Nothing: float32 it is.
+inline std::optional<narrow_form> narrow_form_of(const quantizer& q) {
+    if (const auto* g = std::get_if<integer>(&q.format)) {
+        if (q.dynamic || q.scale.size() != 1 || q.block_size != 0 || !std::isnormal(q.scale[0]) || q.scale[0] > 0x1p100f) return std::nullopt;
+        const std::int64_t zero = q.zero_point.empty() ? 0 : q.zero_point[0], low = qmin(*g) - zero, high = qmax(*g) - zero;
+        const auto within = [&](std::int64_t least, std::int64_t most) { return low >= least && high <= most; };
+        if (within(-128, 127) || within(0, 255)) return narrow_form{true, low < 0, 1, q.scale[0]};
+        if (within(-32768, 32767) || within(0, 65535)) return narrow_form{true, low < 0, 2, q.scale[0]};
+        return std::nullopt;
+    }
+    const int bits = detail::significant_bits(q.format);
+    if (bits == 0 || bits > 8) return std::nullopt;
+    const bool own_steps = is_block_format(q.format) || (q.scale.empty() && !q.dynamic);  // powers of two
+    if (!own_steps && (q.dynamic || q.scale.size() != 1 || !detail::is_power_of_two(q.scale[0]))) return std::nullopt;
+    return narrow_form{};
+}
+
+/// What x, which holds values of `form`, is in it: `planes` times as many elements, uint8 or int8, or bfloat16.
+inline tensor narrowed(const narrow_form& form, std::span<const float> x, allocator& memory) {
+    const auto n = static_cast<std::int64_t>(x.size());
+    const auto make = [&](data_type type, std::int64_t planes) {
+        return tensor(type, {planes, n}, memory.allocate(static_cast<std::size_t>(planes * n) * size_of(type)));
+    };
+    if (!form.whole) {
+        tensor y = make(data_type::bfloat16, 1);
+        std::uint16_t* to = reinterpret_cast<std::uint16_t*>(y.bytes());
+        for (std::size_t i = 0; i < x.size(); ++i) to[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x[i]) >> 16);
+        return y;
+    }
+    // A value is the rounded product of scale and number, so the product by the reciprocal is within a hundredth of the number, and
+    // adding 1.5 * 2^23 leaves the number in the sum's last bits.
+    const float per_step = 1.0f / form.scale;
+    const auto number = [&](float v) { return std::bit_cast<std::uint32_t>(v * per_step + 0x1.8p23f); };
+    tensor y = make(form.is_signed && form.planes == 1 ? data_type::int8 : data_type::uint8, form.planes);
+    std::uint8_t* to = reinterpret_cast<std::uint8_t*>(y.bytes());
+    if (form.planes == 1) {
+        for (std::size_t i = 0; i < x.size(); ++i) to[i] = static_cast<std::uint8_t>(number(x[i]));
+    } else {
+        std::uint8_t* lower = to + x.size();
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            const std::uint32_t v = number(x[i]);
+            to[i] = static_cast<std::uint8_t>(v >> 8);
+            lower[i] = static_cast<std::uint8_t>(v);
+        }
+    }
+    return y;
+}
+
+/// Weights [channels, ...] beside inputs of a form: bytes and a scale for each channel, or bfloat16.
+struct narrow_weights {
+    tensor values;             ///< int8 or bfloat16, of the weights' shape
+    std::vector<float> scale;  ///< of whole numbers: of the products, for each channel
+};
+
+/// `w` [channels, ...] are the values under `q`, or as they are where that is null; `channel_axis` is where the channels lay among `rank`
+/// axes when they were quantized. Nothing: they do not fit, or a sum could pass 2^31.
+inline std::optional<narrow_weights> narrow_weights_of(const narrow_form& x, const tensor& w, const quantizer* q, int channel_axis, int rank) {
+    const auto values = w.as<float>();
+    const auto channels = static_cast<std::size_t>(w.dim(0)), each = values.size() / std::max<std::size_t>(channels, 1);
+    narrow_weights result;
+    if (!x.whole) {
+        result.values = tensor(data_type::bfloat16, w.shape());
+        const auto to = result.values.as<brain>();
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            const auto bits = std::bit_cast<std::uint32_t>(values[i]);
+            if ((bits & 0xffffu) != 0) return std::nullopt;
+            to[i] = {static_cast<std::uint16_t>(bits >> 16)};
+        }
+        return result;
+    }
+    if (q == nullptr || !is_integer_format(q->format) || q->dynamic || q->block_size != 0 || each > 65000) return std::nullopt;
+    const bool by_channel = q->scale.size() != 1;
+    if (by_channel && (q->scale.size() != channels || (q->axis != channel_axis && q->axis + rank != channel_axis))) return std::nullopt;
+    result.values = tensor(data_type::int8, w.shape());
+    const auto to = result.values.as<std::int8_t>();
+    for (std::size_t c = 0; c < channels; ++c) {
+        const float scale = q->scale[by_channel ? c : 0];
+        result.scale.push_back(scale * x.scale);
+        if (!std::isnormal(scale) || !std::isnormal(result.scale.back()) || !std::isnormal(result.scale.back() * 256)) return std::nullopt;
+        for (std::size_t i = c * each; i < (c + 1) * each; ++i) {
+            const float number = std::nearbyint(values[i] / scale);
+            if (!(number >= -128 && number <= 127)) return std::nullopt;
+            to[i] = static_cast<std::int8_t>(number);
+        }
+    }
+    return result;
+}
+
+}  // namespace qk::graph::execute

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thin adapter to oneDNN 2.6 and 3.x: one convolution for one input shape, channels last, on one thread.
+#pragma once
+
+#ifdef QK_HAVE_ONEDNN
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <dnnl.hpp>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "qk/graph/ops/op.hpp"
+#include "qk/graph/base/tensor.hpp"
+
+namespace qk::graph::execute {
+
+/// oneDNN's OpenMP works on one thread while this lives: samples run side by side, and a sum's order must not depend on threads.
+/// The runtime that libdnnl brought is asked by name, so that qk links none itself.
+class one_thread {
+  public:
+    one_thread() : before_(get() != nullptr ? get()() : 0) {
+        if (set() != nullptr) set()(1);
+    }
+    ~one_thread() {
+        if (set() != nullptr && before_ > 0) set()(before_);
+    }
+    one_thread(const one_thread&) = delete;
+    one_thread& operator=(const one_thread&) = delete;
+
+  private:
+    using getter = int (*)();
+    using setter = void (*)(int);
+    static getter get() {
+        static const auto f = reinterpret_cast<getter>(::dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+        return f;
+    }
+    static setter set() {
+        static const auto f = reinterpret_cast<setter>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+        return f;
+    }
+    int before_;
+};
+
+inline const dnnl::engine& cpu_engine() {
+    static const dnnl::engine e(dnnl::engine::kind::cpu, 0);
+    return e;
+}
+
+/// y = relu(scale * conv(x, w) + bias + y) with what is asked of it; x and y channels last, y and all that is added float32.
+class dnn_convolution {
+  public:
+    using operand = dnnl::memory::data_type;  ///< of x: f32, bf16, u8 or s8; weights alike, s8 for the two of bytes
+    struct shape {
+        dnnl::memory::dims x, weights, y, stride, dilation, pad_begin, pad_end;  ///< weights with a leading group if there are groups
+        operand type = operand::f32;
+        std::vector<float> scale;  ///< of bytes: for each of y's channels
+        bool grouped = false, bias = false, add = false, relu = false;
+    };
+
+    /// nullopt when oneDNN has only slow code for this shape and these operands, or sums that saturate.
+    static std::optional<dnn_convolution> make(const shape& s, const void* weights, const float* bias) {
+        using namespace dnnl;
+        using tag = memory::format_tag;
+        constexpr auto f32 = memory::data_type::f32;
+        const bool bytes = !s.scale.empty();
+        const operand weight_type = bytes ? operand::s8 : s.type;
+        const memory::desc x(s.x, s.type, tag::nhwc), y(s.y, f32, tag::nhwc), w(s.weights, weight_type, tag::any), b({s.y[1]}, f32, tag::x);
+        primitive_attr attributes;
+        attributes.set_scratchpad_mode(scratchpad_mode::user);
+        post_ops after;
+        // Given with each call, so that layers of one shape share the code that is made for it.
+        if (bytes) after.append_binary(algorithm::binary_mul, memory::desc({1, s.y[1], 1, 1}, f32, tag::nhwc));
+        if (s.add) after.append_sum(1.0f);
+#if DNNL_VERSION_MAJOR >= 3
+        if (s.relu) after.append_eltwise(algorithm::eltwise_relu, 0.0f, 0.0f);
+        attributes.set_post_ops(after);
+        const convolution_forward::primitive_desc made(cpu_engine(), prop_kind::forward_inference, algorithm::convolution_direct, x, w, s.bias ? b : memory::desc(), y, s.stride,
+                                                       s.dilation, s.pad_begin, s.pad_end, attributes, true);
+#else
+        if (s.relu) after.append_eltwise(1.0f, algorithm::eltwise_relu, 0.0f, 0.0f);
+        attributes.set_post_ops(after);
+        const auto description = s.bias ? convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, b, y, s.stride, s.dilation, s.pad_begin, s.pad_end)
+                                        : convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, y, s.stride, s.dilation, s.pad_begin, s.pad_end);
+        const convolution_forward::primitive_desc made(description, attributes, cpu_engine(), true);
+#endif
+        if (!made || !is_quick(made.impl_info_str(), s.type)) return std::nullopt;
+        dnn_convolution c;
+        c.primitive_ = convolution_forward(made);
+        c.x_ = made.src_desc(), c.y_ = made.dst_desc(), c.w_ = made.weights_desc(), c.b_ = b, c.scratch_ = made.scratchpad_desc();
+        c.has_bias_ = s.bias;
+        memory given(memory::desc(s.weights, weight_type, s.grouped ? tag::goihw : tag::oihw), cpu_engine(), const_cast<void*>(weights));
+        c.weights_ = memory(c.w_, cpu_engine());
+        stream order(cpu_engine());
+        reorder(given, c.weights_).execute(order, given, c.weights_);
+        order.wait();
+        if (s.bias) {
+            c.bias_ = memory(c.b_, cpu_engine());
+            auto* to = static_cast<float*>(c.bias_.get_data_handle());
+            std::copy_n(bias, s.y[1], to);
+            for (std::size_t i = 0; i < s.scale.size(); ++i) to[i] /= s.scale[i];  // it is added before the scale
+        }
+        if (bytes) {
+            c.scale_ = memory({{1, s.y[1], 1, 1}, f32, tag::nhwc}, cpu_engine());
+            std::copy_n(s.scale.data(), s.scale.size(), static_cast<float*>(c.scale_.get_data_handle()));
+        }
+        return c;
+    }
+
+    void run(const void* x, float* y, allocator& memory) const {
+        thread_local dnnl::stream order(cpu_engine());
+        const auto scratch = memory.allocate(scratch_.get_size());
+        std::unique_ptr<call> c = calls_->take();
+        if (!c) c = std::make_unique<call>(*this);
+        c->x.set_data_handle(const_cast<void*>(x));
+        c->y.set_data_handle(y);
+        c->scratch.set_data_handle(scratch.get());
+        primitive_.execute(order, c->arguments);
+        calls_->give(std::move(c));
+    }
+
+  private:
+    /// Sums of bytes are exact where the processor has an instruction for them; in place of it, pairs are added in 16 bits that saturate.
+    static bool is_quick(std::string_view implementation, operand type) {
+        const auto has = [&](const char* part) { return implementation.find(part) != std::string_view::npos; };
+        if (has("ref")) return false;
+        if (type == operand::bf16) return has("amx");  // others take longer than for floats
+        return type == operand::f32 || has("amx") || has("vnni");
+    }
+
+    /// The arguments of one call: making them takes a third of a small convolution's time, so they are kept for the next.
+    struct call {
+        explicit call(const dnn_convolution& d)
+            : x(d.x_, cpu_engine(), nullptr), y(d.y_, cpu_engine(), nullptr), scratch(d.scratch_, cpu_engine(), nullptr),
+              arguments{{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, d.weights_}, {DNNL_ARG_DST, y}, {DNNL_ARG_SCRATCHPAD, scratch}} {
+            if (d.has_bias_) arguments.emplace(DNNL_ARG_BIAS, d.bias_);
+            if (d.scale_) arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, d.scale_);
+        }
+        dnnl::memory x, y, scratch;  ///< shared with `arguments`
+        std::unordered_map<int, dnnl::memory> arguments;
+    };
+    class calls {
+      public:
+        std::unique_ptr<call> take() {
+            const std::scoped_lock lock(mutex_);
+            if (free_.empty()) return nullptr;
+            std::unique_ptr<call> c = std::move(free_.back());
+            free_.pop_back();
+            return c;
+        }
+        void give(std::unique_ptr<call> c) {
+            const std::scoped_lock lock(mutex_);
+            free_.push_back(std::move(c));
+        }
+
+      private:
+        std::mutex mutex_;
+        std::vector<std::unique_ptr<call>> free_;  ///< as many as threads ran at once
+    };
+
+    dnnl::primitive primitive_;
+    dnnl::memory::desc x_, y_, w_, b_, scratch_;
+    dnnl::memory weights_, bias_, scale_;
+    bool has_bias_ = false;
+    std::unique_ptr<calls> calls_ = std::make_unique<calls>();
+};
+
+}  // namespace qk::graph::execute
+
+#else
+
+namespace qk::graph::execute {
+class one_thread {};
+}  // namespace qk::graph::execute
+
+#endif

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What evaluator and session share: a prepared model, its cache, and the decision whether samples may run alone.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "qk/graph/evaluate/execute/program.hpp"
+#include "qk/graph/evaluate/execute/samples.hpp"
+#include "qk/graph/evaluate/execute/workers.hpp"
+
+namespace qk::graph::execute {
+
+/// The outputs of the first candidate.
+inline std::vector<tensor> run_once(const program& p, std::span<const tensor> inputs, arena& memory) {
+    std::vector<tensor> result;
+    run_program(p, inputs, memory, [&](std::size_t candidate, std::span<const tensor> o) {
+        if (candidate == 0) result.assign(o.begin(), o.end());
+    });
+    return result;
+}
+
+class runner {
+  public:
+    runner(const model& m, int threads, run_limits limits = {}) : source(m), net(make_network(source)), shared(limits), pool(threads, shared.budget) {}
+
+    /// One run for each of these: samples alone, or batches of several where the model mixes samples.
+    struct cut {
+        std::size_t runs = 1;
+        std::size_t samples_per_run = 1;
+        std::size_t samples = 1;
+        bool join = false;  ///< outputs of runs are joined on axis 0
+        bool one_by_one = false;  ///< samples do not mix
+    };
+    /// Runs a sample alone once, so that what is built on first use is there; tries two samples together against each alone.
+    cut decide(const sample_set& data, const program& p, int batch);
+    /// The same for samples that are known not to mix, without a trial.
+    static cut alone(const sample_set& data);
+
+    std::vector<tensor> inputs_of(const sample_set& data, const cut& c, std::size_t run) const {
+        const std::size_t first = run * c.samples_per_run;
+        return data.slice(first, std::min(c.samples_per_run, c.samples - first));
+    }
+
+    model source;
+    std::unique_ptr<network> net;
+    cache shared;
+    workers pool;
+
+  private:
+    bool mixes_samples(const sample_set& data, const program& p);
+    std::optional<bool> mixes_;
+};
+
+/// Outputs of many runs, joined on axis 0 into one tensor each. Each run has a place of its own: the order of calls does not matter.
+class joined_outputs {
+  public:
+    /// `first`: the outputs of run 0 with its number of samples; they fix the shapes.
+    joined_outputs(const model& m, const runner::cut& c, std::span<const tensor> first);
+    void place(std::size_t run, std::span<const tensor> outputs);
+    named_tensors take();
+
+  private:
+    const model* model_;
+    runner::cut cut_;
+    std::vector<tensor> all_;
+    std::vector<std::int64_t> rows_;  ///< axis-0 rows of one sample
+};
+
+}  // namespace qk::graph::execute

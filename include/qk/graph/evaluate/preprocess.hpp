@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// From pictures as they are stored to what a network expects: layout, channel order, scale, mean, deviation.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/base/tensor.hpp"
+
+namespace qk::graph {
+
+/// y = (x * scale - mean) / std for each channel, channels in the model's order. Text form:
+/// "layout=nhwc,channels=bgr,scale=1,mean=104:117:123,std=1:1:1"; every part may be left out.
+struct preprocessing {
+    bool channels_last = false;  ///< layout=nhwc: the data is N,H,W,C (or N,H,W with one channel) and becomes N,C,H,W
+    bool swap_channels = false;  ///< channels=bgr: the data is RGB and the model takes BGR
+    float scale = 1;
+    std::vector<float> mean, deviation;  ///< one value for all channels, or one a channel; empty: 0 and 1
+
+    /// Error naming the part and what it may be.
+    static preprocessing parse(const std::string& text);
+
+    /// Any numeric type to float32. Data of another rank than the model's input takes its shape where the elements of a sample are as many
+    /// (N,28,28 or N,784 for N,1,28,28). Error naming the input if channels or sizes do not fit.
+    tensor apply(const tensor& data, const value_info& input) const;
+};
+
+}  // namespace qk::graph

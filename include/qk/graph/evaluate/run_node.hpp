@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a Constant node holds, and the result of one node of constants, for passes over a model.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <memory>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/model/check.hpp"
+#include "qk/graph/ops/op.hpp"
+
+namespace qk::graph::detail {
+
+/// What a Constant node holds; nothing for strings.
+inline std::optional<tensor> constant_value(const onnx::NodeProto& n) {
+    for (const auto& a : n.attribute()) {
+        if (a.name() == "value" && a.t().data_type() != onnx::TensorProto::STRING) return to_tensor(a.t());
+        if (a.name() == "sparse_value") return to_tensor(a.sparse_tensor());
+        if (a.name() == "value_float") return make_tensor<float>({}, std::vector<float>{a.f()});
+        if (a.name() == "value_int") return make_tensor<std::int64_t>({}, std::vector<std::int64_t>{a.i()});
+        if (a.name() == "value_floats") return make_tensor<float>({a.floats_size()}, std::vector<float>(a.floats().begin(), a.floats().end()));
+        if (a.name() == "value_ints") return make_tensor<std::int64_t>({a.ints_size()}, std::vector<std::int64_t>(a.ints().begin(), a.ints().end()));
+    }
+    return std::nullopt;
+}
+
+/// Stops a node whose result would be larger than is wanted, before the memory is taken.
+class bounded_heap : public allocator {
+  public:
+    explicit bounded_heap(std::size_t limit) : limit_(limit) {}
+    std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+        if (bytes > limit_) throw error("too large to fold");
+        return tensor::allocate(bytes);
+    }
+
+  private:
+    std::size_t limit_;
+};
+
+/// The outputs of a node of constants; empty when it cannot be computed now (unknown operator, an error that belongs to the run, too large).
+inline std::vector<tensor> try_run(const model& m, const onnx::NodeProto& n, const std::vector<tensor>& inputs, std::size_t limit) {
+    const op_entry* op = find_op(n.domain(), n.op_type(), m.opset(n.domain()));
+    if (op == nullptr || op->run == nullptr || find_function(m.proto(), n) != nullptr) return {};
+    try {
+        const node_view view(n, m.opset(n.domain()));
+        bounded_heap heap(limit);
+        const op_context::subgraph_runner none = [](const onnx::GraphProto&, std::span<const tensor>) -> std::vector<tensor> { throw error("subgraph"); };
+        std::vector<tensor> outputs(static_cast<std::size_t>(n.output_size()));
+        op_context call(view, inputs, outputs, heap, none);
+        op->run(call);
+        for (const tensor& t : outputs)
+            if (t.empty() || t.size_bytes() > limit) return {};
+        return outputs;
+    } catch (const error&) {
+        return {};
+    } catch (const std::bad_alloc&) {
+        return {};
+    } catch (const std::length_error&) {
+        return {};
+    }
+}
+
+}  // namespace qk::graph::detail

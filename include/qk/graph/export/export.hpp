@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model and a precision plan become a model that other runtimes run. docs/export.md says which operators each style writes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/plan/plan.hpp"
+
+namespace qk::graph {
+
+enum class export_style : std::uint8_t {
+    qdq,        ///< QuantizeLinear / DequantizeLinear; Cast pairs for fp16 and bf16
+    portable,   ///< qdq where that holds the format, else model-local functions of standard operators
+    amd,        ///< com.amd.quark operators
+    qoperator,  ///< QLinearConv, QLinearMatMul and their like where a whole layer is integers, else qdq
+    qinteger,   ///< ConvInteger, MatMulInteger with DynamicQuantizeLinear, else qdq
+};
+
+enum class weight_storage : std::uint8_t {
+    packed,  ///< codes and scales: the file shrinks as the format promises
+    floats,  ///< float32, already rounded where the runtime leaves them alone
+};
+
+struct export_options {
+    export_style style = export_style::qdq;
+    weight_storage weights = weight_storage::packed;
+};
+
+struct export_result {
+    model exported;
+    std::vector<std::string> notes;  ///< what was done beyond placing quantizers, a sentence each: opset raised, inputs dropped, ...
+    int opset_before = 0;
+    int opset_after = 0;
+};
+
+/// The plan written into a copy of the model: whoever runs it computes what the evaluator computes under the plan.
+/// Throws error naming the tensor when a style cannot hold a format, or when the plan names what the model does not have.
+export_result export_model(const model& m, const precision_plan& plan, const export_options& options = {});
+
+/// Rewrites the standard operators of the main graph for a newer opset, and the import with it. Throws error naming the node that
+/// changed its meaning in a way that cannot be rewritten here. Does nothing when the model is there already.
+void raise_opset(model& m, int version);
+
+/// "qdq", ... and back; error listing them for anything else.
+export_style export_style_from(const std::string& name);
+weight_storage weight_storage_from(const std::string& name);
+
+}  // namespace qk::graph

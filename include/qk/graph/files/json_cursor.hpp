@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON that remembers where it stood: values are read through a cursor whose errors say file, line and path.
+#pragma once
+
+#include <filesystem>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "qk/graph/base/error.hpp"
+
+namespace qk::graph {
+
+/// A parsed file: the values, and the line of each object, key and string.
+struct json_document {
+    nlohmann::json root;
+    std::string label;
+    std::map<std::string, int> lines;  ///< by JSON pointer; numbers and literals inside arrays have their array's line
+};
+
+/// One value of a document. Copies share the document. Every getter throws "FILE:LINE: PATH: sentence".
+class json_cursor {
+  public:
+    /// Error with line and column for malformed text and for a key that stands twice in one object.
+    static json_cursor parse(std::string_view text, const std::string& label);
+    static json_cursor load(const std::filesystem::path& file);
+
+    const nlohmann::json& value() const { return *value_; }
+    /// "plan.json:12"
+    std::string where() const;
+    [[noreturn]] void fail(const std::string& what) const;
+
+    bool is_object() const { return value_->is_object(); }
+    bool is_array() const { return value_->is_array(); }
+    bool is_string() const { return value_->is_string(); }
+    bool is_null() const { return value_->is_null(); }
+    bool has(std::string_view key) const { return value_->is_object() && value_->contains(key); }
+
+    /// An object with no other keys than these; an unknown one is an error that names the nearest.
+    void only(std::initializer_list<std::string_view> keys) const;
+    json_cursor at(const std::string& key) const;  ///< error if missing
+    std::optional<json_cursor> find(const std::string& key) const;
+    json_cursor at(std::size_t index) const;
+    std::size_t size() const { return value_->size(); }
+    std::vector<std::string> keys() const;
+
+    std::string text() const;
+    bool boolean() const;
+    std::int64_t integer(std::int64_t lowest, std::int64_t highest) const;
+    double number() const;
+    std::vector<float> floats() const;          ///< a number, or an array of numbers
+    std::vector<std::int64_t> integers() const; ///< likewise
+    /// A string, or an array of strings.
+    std::vector<std::string> texts() const;
+
+  private:
+    json_cursor(std::shared_ptr<const json_document> d, const nlohmann::json* v, std::string pointer)
+        : document_(std::move(d)), value_(v), pointer_(std::move(pointer)) {}
+    std::shared_ptr<const json_document> document_;
+    const nlohmann::json* value_;
+    std::string pointer_;
+};
+
+namespace detail {
+
+/// Runs f, and gives its error the place in the file.
+template <class Function>
+auto at_place(const json_cursor& c, const Function& f) {
+    try {
+        return f();
+    } catch (const error& e) {
+        c.fail(e.what());
+    }
+}
+
+}  // namespace detail
+}  // namespace qk::graph

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every model goes through when it is loaded: names resolve, tensors fit their shapes, nodes stand in an order that can run.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "qk/graph/model/model.hpp"
+
+namespace onnx {
+class FunctionProto;
+class AttributeProto;
+}  // namespace onnx
+
+namespace qk::graph {
+
+/// Look-ups in maps of strings without making a string.
+struct string_hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
+};
+template <class T> using string_map = std::unordered_map<std::string, T, string_hash, std::equal_to<>>;
+using string_set = std::unordered_set<std::string, string_hash, std::equal_to<>>;
+
+/// Oldest and newest version of the standard operators that qk reads.
+inline constexpr int oldest_opset = 1, newest_opset = 28;
+
+/// Sorts the nodes of the graph, its subgraphs and the model's functions, names them, and writes the domain "ai.onnx" as "".
+/// Throws error (without the file's name) for: no graph, opsets out of range, duplicate or missing tensors, cycles, data that does not
+/// fit its shape, functions that call themselves or would grow beyond a million nodes.
+void check_and_sort(onnx::ModelProto& m);
+
+/// Names that a graph reads from outside itself, subgraphs included.
+std::vector<std::string> outer_names(const onnx::GraphProto& g);
+
+/// Fields that ONNX has added since the oldest library that qk builds with: read from the unknown fields where they are not known.
+std::string overload_of(const onnx::NodeProto& n);
+std::string overload_of(const onnx::FunctionProto& f);
+/// Attributes of a function that have defaults (`attribute_proto`).
+std::vector<onnx::AttributeProto> default_attributes(const onnx::FunctionProto& f);
+
+/// The model's own function that a node calls, or nullptr.
+const onnx::FunctionProto* find_function(const onnx::ModelProto& m, const onnx::NodeProto& n);
+
+}  // namespace qk::graph

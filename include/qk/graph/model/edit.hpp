@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What passes over a model share: removing nodes and the constants that only they read.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <string>
+#include <vector>
+
+#include "qk/graph/model/model.hpp"
+
+namespace qk::graph::detail {
+
+/// Removes initializers that nobody reads, and graph inputs that only named them.
+inline void drop_unused_initializers(model& m) {
+    auto& g = m.graph();
+    const auto unused = [&](const std::string& name) { return m.uses(name).empty() && m.is_constant(name); };
+    auto& inputs = *g.mutable_input();
+    for (int i = inputs.size(); i-- > 0;)
+        if (unused(inputs.Get(i).name())) inputs.DeleteSubrange(i, 1);
+    google::protobuf::RepeatedPtrField<onnx::TensorProto> kept;
+    for (auto& t : *g.mutable_initializer())
+        if (!unused(t.name())) kept.Add()->Swap(&t);
+    g.mutable_initializer()->Swap(&kept);
+    m.reindex();
+}
+
+inline void remove_nodes(onnx::GraphProto& g, const std::vector<bool>& gone) {
+    google::protobuf::RepeatedPtrField<onnx::NodeProto> kept;
+    for (int i = 0; i < g.node_size(); ++i)
+        if (!gone[static_cast<std::size_t>(i)]) kept.Add()->Swap(g.mutable_node(i));
+    g.mutable_node()->Swap(&kept);
+}
+
+/// Before IR version 4 every initializer had to be a graph input as well.
+inline void allow_free_initializers(onnx::ModelProto& m) {
+    if (m.ir_version() < 4) m.set_ir_version(4);
+}
+
+}  // namespace qk::graph::detail

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// An ONNX model in memory: loaded, checked, sorted; its protobuf stays the truth, so unknown fields survive a save.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "qk/graph/base/tensor.hpp"
+
+namespace onnx {
+class ModelProto;
+class GraphProto;
+class NodeProto;
+class TensorProto;
+class SparseTensorProto;
+}  // namespace onnx
+
+namespace qk::graph {
+
+/// A dimension is a number, or a symbol (dim_param; "" is unknown) with value -1.
+struct dimension {
+    std::int64_t value = -1;
+    std::string symbol;
+};
+
+/// A graph input or output as the model declares it.
+struct value_info {
+    std::string name;
+    data_type type = data_type::undefined;
+    bool has_shape = false;
+    std::vector<dimension> shape;
+};
+
+class model {
+  public:
+    /// Reads, checks and sorts. External data is read (only from inside the model's folder). Nodes get unique, non-empty names.
+    /// Throws error naming file, node or tensor: unreadable file, malformed protobuf, cycle, missing tensor, duplicate output, ...
+    static model load(const std::filesystem::path& file);
+    static model parse(std::string_view bytes, const std::filesystem::path& folder = {}, const std::string& label = "model");
+
+    /// Writes beside `file`, then renames. Above 2 GB weights go to FILE.data as external data.
+    void save(const std::filesystem::path& file) const;
+
+    model(const model&);
+    model(model&&) noexcept;
+    model& operator=(model&&) noexcept;
+    ~model();
+
+    const onnx::ModelProto& proto() const;
+    onnx::ModelProto& proto();  ///< after an edit call reindex()
+    const onnx::GraphProto& graph() const;
+    onnx::GraphProto& graph();
+
+    /// Checks again, sorts again, rebuilds the look-ups below.
+    void reindex();
+
+    const std::vector<value_info>& inputs() const;   ///< without those that only name an initializer
+    const std::vector<value_info>& outputs() const;
+    int opset(std::string_view domain) const;        ///< 0: not imported
+    int node_index(std::string_view name) const;     ///< index into graph().node(), or -1
+    int producer(std::string_view tensor) const;     ///< index of the node that makes it, or -1
+    struct use { int node; int input; };             ///< node -1: graph output number `input`; input -1: read inside a subgraph of the node
+    const std::vector<use>& uses(std::string_view tensor) const;  ///< by every graph node, in order, then by graph outputs
+    bool is_constant(std::string_view tensor) const; ///< an initializer (Constant nodes become initializers in fold_constants)
+    /// The initializer's value. Error if there is none or its data does not fit its shape.
+    tensor constant(std::string_view name) const;
+    dims constant_shape(std::string_view name) const;  ///< without reading its values
+
+    const std::string& label() const;                ///< the file's name, for messages
+    const std::filesystem::path& folder() const;     ///< where it came from; empty: memory
+
+  private:
+    model();
+    struct index;
+    std::unique_ptr<onnx::ModelProto> proto_;
+    std::unique_ptr<index> index_;
+};
+
+/// TensorProto of any type but strings (raw data, typed fields, packed 2 and 4 bits, external data in `folder`) to a tensor and back.
+/// Throws error naming the tensor: data that does not fit the shape, absurd shapes, external data outside the folder.
+tensor to_tensor(const onnx::TensorProto& proto, const std::filesystem::path& folder = {});
+tensor to_tensor(const onnx::SparseTensorProto& proto);  ///< dense
+void to_proto(const tensor& value, const std::string& name, onnx::TensorProto& out);
+
+}  // namespace qk::graph

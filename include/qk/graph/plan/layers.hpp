@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What precision has to know of a node: which inputs are activations, weights and bias, where blocks and channels run, what only moves data.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/plan/plan.hpp"
+
+namespace qk::graph {
+
+/// How a node takes part in precision.
+enum class layer_kind : std::uint8_t {
+    compute,     ///< multiplies weights or activations: Conv, ConvTranspose, Gemm, MatMul. A default request means these
+    neighbour,   ///< has an integer kernel in runtimes: Add, AveragePool, GlobalAveragePool, Concat of activations
+    mover,       ///< output elements are input elements: Reshape, Transpose, MaxPool, ... Formats propagate through it
+    activation,  ///< Relu, Clip: fused into the node before it, so nothing is quantized between the two
+    other,       ///< everything else; quantized only when a request names it
+};
+layer_kind kind_of(const onnx::NodeProto& node);
+
+/// Axes of one operand, as plan.hpp's quantizer means them.
+struct operand_axes {
+    int block = -1;        ///< blocks run along it (the reduction axis)
+    bool flatten = false;  ///< grouped Conv weights: blocks over all axes but the first
+    int channel = 0;       ///< output channels; per-channel scales stand along it
+};
+/// Axes of input `index` of a node. `shape` is empty when it is not known (activations); negative axes count from the end.
+/// One-dimensional tensors run along axis 0 (resolved by whoever knows the rank: see resolve_axis).
+operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape);
+
+/// An axis counted from 0; tensors of rank 0 and 1 have axis 0.
+inline std::size_t resolve_axis(int axis, std::size_t rank) {
+    if (rank <= 1) return 0;
+    const int r = static_cast<int>(rank);
+    const int a = axis < 0 ? axis + r : axis;
+    return static_cast<std::size_t>(a < 0 ? 0 : a >= r ? r - 1 : a);
+}
+
+namespace detail {
+std::int64_t int_attribute(const onnx::NodeProto& node, std::string_view name, std::int64_t otherwise);
+}
+
+/// A model read once for planning: roles of every input, element types, which tensor a moved tensor comes from.
+class layer_view {
+  public:
+    explicit layer_view(const model& m);
+
+    enum class part : std::uint8_t { none, input, weight, bias };  ///< none: shapes, indices, omitted inputs, non-float data
+    struct node_info {
+        layer_kind kind = layer_kind::other;
+        std::vector<part> parts;  ///< for each input
+        bool biased = false;      ///< compute node with a constant bias input
+    };
+
+    const model& source() const { return *model_; }
+    const std::vector<node_info>& nodes() const { return nodes_; }
+    bool is_float(const std::string& tensor) const { return float_.contains(tensor); }
+    /// The node that alone reads `tensor` and is a Relu or Clip, or -1: nothing is quantized between it and the producer.
+    int fused_activation(const std::string& tensor) const;
+    /// Where a moved tensor's values come from: back through data-moving operators.
+    const std::string& root(const std::string& tensor) const;
+    /// Made by a Conv, a pooling or a picture-shaped input, with shape-keeping operators between: channels stand on axis 1.
+    bool has_channels_second(const std::string& tensor) const { return pictures_.contains(tensor); }
+    /// Compute nodes in graph order: what "layer" means to a search and to tables.
+    std::vector<int> compute_layers() const;
+
+  private:
+    const model* model_;
+    std::vector<node_info> nodes_;
+    std::unordered_set<std::string> float_, pictures_;
+    std::map<std::string, std::string, std::less<>> root_;
+};
+
+}  // namespace qk::graph

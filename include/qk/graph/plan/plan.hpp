@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// PrecisionPlan: which format every edge of a model carries. The only thing that travels between requests, evaluator, search and export.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "qk/formats/format.hpp"
+#include "qk/semantics.hpp"
+
+namespace qk::graph {
+
+/// A use of a tensor: input `index` of node `consumer`. consumer == "" is the model's own output number `index`.
+struct edge {
+    std::string tensor;
+    std::string consumer;
+    int index = 0;
+    friend auto operator<=>(const edge&, const edge&) = default;
+};
+
+/// How one value is quantized: everything that fake_quantize needs, nothing that it can derive.
+struct quantizer {
+    qk::format format = fp32;             ///< fp32: left alone
+    int axis = -1;                        ///< block formats, per_block: the axis blocks run along; per channel: the channel axis (counted from 0, or negative)
+    bool flatten = false;                 ///< grouped Conv weights: blocks over all axes but the first, flattened
+    std::vector<float> scale;             ///< integer, scaled floats: 1 value per tensor, or one a channel, or a grid (block_size > 0); nvfp4: the tensor scale, or empty
+    std::vector<std::int64_t> zero_point; ///< empty: all 0
+    int block_size = 0;                   ///< integer and scaled floats with a scale for each run along `axis`; 0: per tensor or per channel
+    qk::semantics semantics = qk::semantics::ocp;
+    bool dynamic = false;                 ///< scale and zero point computed from each run's own value, where the format has such
+    friend bool operator==(const quantizer&, const quantizer&) = default;
+};
+
+/// Whether scales are chosen for a format: not for those of 16 bits and more, whose exponents reach far enough, nor for e8m0.
+constexpr bool is_scaled(floating f) { return bits(f) < 16 && f.specials != specials::e8m0; }
+
+/// What was asked of a tensor and of single edges; an edge's own entry wins over its tensor's.
+struct precision_plan {
+    std::map<std::string, quantizer> tensors;
+    std::map<edge, quantizer> edges;
+
+    /// The quantizer on an edge, or nullptr: float32.
+    const quantizer* find(const edge& e) const {
+        if (const auto i = edges.find(e); i != edges.end()) return is_identity(i->second.format) ? nullptr : &i->second;
+        if (const auto i = tensors.find(e.tensor); i != tensors.end()) return is_identity(i->second.format) ? nullptr : &i->second;
+        return nullptr;
+    }
+    friend bool operator==(const precision_plan&, const precision_plan&) = default;
+};
+
+}  // namespace qk::graph

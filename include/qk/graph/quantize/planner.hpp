@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests and calibration become a precision plan, with a report of what every edge got and why. docs/plan.md.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "qk/graph/calibrate/statistics.hpp"
+#include "qk/graph/plan/layers.hpp"
+#include "qk/graph/plan/plan.hpp"
+#include "qk/graph/plan/requests.hpp"
+#include "qk/graph/quantize/resolve.hpp"
+
+namespace qk::graph {
+
+/// Formats that a runtime has, for each operator type ("*": those not listed). An empty list allows everything.
+struct target_profile {
+    struct formats {
+        std::vector<qk::format> activation, weight;
+        friend bool operator==(const formats&, const formats&) = default;
+    };
+    std::string name;
+    std::map<std::string, formats> operators;
+    /// Whether a layer of that type may have these; integers compare by width and sign alone.
+    bool allows(const std::string& op_type, const qk::format* activation, const qk::format* weight) const;
+};
+
+/// How weights become codes: each the nearest, or so that what the layer computes stays (compensate.hpp).
+enum class weight_rounding : std::uint8_t { nearest, compensated };
+
+struct quantize_options {
+    placement where = placement::layers;
+    approach how = approach::static_ranges;
+    bool dual = false;                              ///< a tensor may have two formats, one for each of its readers
+    bool strict = false;                            ///< every violation (resolve.hpp) is an error
+    range_method method = range_method::min_max;    ///< of activations whose request names none
+    bool best_method = false;                       ///< a planner takes `method`; search/choose_method.hpp chooses it by measuring
+    double percentile = 99.999;
+    bool per_channel = false;                       ///< of weights whose request does not say
+    std::optional<target_profile> target{};
+    weight_rounding rounding = weight_rounding::nearest;  ///< does not change the plan: compensate_rounding does it to the model
+};
+
+/// One quantized edge in the report.
+struct edge_report {
+    graph::edge edge;
+    std::string op_type;      ///< of the consumer; "" for a model output
+    layer_view::part part = layer_view::part::input;
+    quantizer how;
+    value_range range;        ///< calibrated or of the weights; {0, 0} where none was needed
+    std::size_t elements = 0; ///< of a weight or bias; of one observation of an activation; 0: unknown
+    double sqnr = 0;          ///< decibels; weights exactly, activations as estimated from the histogram; NaN: unknown
+    std::string why;
+    std::string origin;
+};
+
+/// How the methods for ranges compared, where one was chosen by measuring (search/choose_method.hpp).
+struct method_choice {
+    struct trial {
+        range_method method = range_method::min_max;
+        double metric = 0;
+        double error = 0;  ///< mean squared error of the output against float32's
+    };
+    std::string metric;  ///< name
+    std::size_t samples = 0;
+    std::vector<trial> tried;
+    std::size_t best = 0;
+    range_method method() const { return tried[best].method; }
+};
+
+struct quantize_report {
+    std::vector<plan_note> notes;
+    std::vector<edge_report> edges;
+    std::optional<method_choice> method{};
+    /// Weights and biases of compute layers, in bits, scales counted with them.
+    double float_bits = 0, quantized_bits = 0;
+    /// Text for a log: one line a note, then a table of edges.
+    std::string text() const;
+};
+
+struct quantize_result {
+    precision_plan plan;
+    quantize_report report;
+};
+
+/// Plans for one model: what is the same for every set of requests (the model's layers, quantized constants, chosen ranges) is kept.
+/// Weights are always quantized from the model's own float values. Not for two threads at once.
+class planner {
+  public:
+    /// Both must outlive the planner. `m` should have its constants folded. Without `seen` only formats that need no ranges,
+    /// dynamic activations and weights can be planned.
+    explicit planner(const model& m, const calibration* seen = nullptr);
+
+    /// Without `detailed` the report has notes only: for search loops.
+    quantize_result plan(const std::vector<request>& requests, const quantize_options& options = {}, bool detailed = true);
+
+    const layer_view& layers() const { return layers_; }
+    const calibration* seen() const { return seen_; }
+    /// The calibrated range that a precision asks for on a tensor. Error if calibration has not seen it.
+    value_range range_for(const std::string& tensor, const precision& what, const quantize_options& options);
+
+  private:
+    const tensor_statistics* statistics_of(const std::string& tensor) const;  ///< nullptr: not seen
+    struct constant_entry {
+        precision what;
+        operand_axes axes;
+        quantizer how;
+    };
+    quantizer& constant_quantizer(const std::string& name, const precision& what, const operand_axes& axes);
+    const tensor& constant(const std::string& name);
+
+    const model* model_;
+    const calibration* seen_;
+    layer_view layers_;
+    std::map<std::string, tensor> values_;
+    std::map<std::string, std::vector<constant_entry>> constants_;
+    std::map<std::string, std::vector<std::pair<range_options, value_range>>> ranges_;
+};
+
+/// One call: requests and calibration to plan and report.
+inline quantize_result quantize(const model& m, const precision_requests& requests, const calibration& seen, const quantize_options& options = {}) {
+    return planner(m, &seen).plan(requests.list(), options);
+}
+
+/// A plan of single edges: where all readers of a tensor agree, the entry is the tensor's.
+precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m);
+
+/// Weights and biases of all layers under a plan, in bits, each constant once: elements and the scales that are stored with them.
+struct plan_cost {
+    double weight_bits = 0;        ///< weights and biases under the plan
+    double float_weight_bits = 0;  ///< the same at 32 bits
+    double bit_operations = 0;     ///< multiply-accumulates of one sample times activation bits times weight bits; needs shapes (calibration)
+    double float_bit_operations = 0;
+};
+plan_cost cost_of(const layer_view& layers, const precision_plan& plan, const calibration* seen);
+/// Bits that a quantizer stores for so many elements, scales and zero points included.
+double stored_bits(const quantizer& q, std::size_t elements);
+/// Multiply-accumulates of a compute node for one sample; 0 when shapes are not known.
+double multiply_accumulates(const layer_view& layers, int node, const calibration* seen);
+
+}  // namespace qk::graph

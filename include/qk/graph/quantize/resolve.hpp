@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests against a model: which precision every edge gets, from whom, and what became of each request.
+//
+// Rules, in the order in which they decide:
+//   1. The default (scope::everything) lies under everything else. Among other requests the latest wins, whatever its scope.
+//   2. By default compute layers (Conv, ConvTranspose, Gemm, MatMul) get their inputs and weights quantized. With integer formats so do
+//      Add, AveragePool, GlobalAveragePool and Concat of activations whose result a quantized layer reads, so that integer kernels can
+//      follow one another. Nothing stands between a node and the Relu or Clip behind it. The model's outputs stay float32.
+//   3. A layer's activation format governs what it reads. `output` governs what it makes; `activation` does too where no reader has a
+//      format of its own.
+//   4. Elementwise formats propagate through operators that only move data, which then share one scale.
+//   5. A tensor whose readers ask for different formats gets the widest of them, or each its own with `dual`. A reader in float32
+//      reads the tensor itself.
+//   6. What a Conv of 8-bit integers makes is quantized for all its readers, unless one was asked for something of its own or is the
+//      model's output: integer kernels write integers.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "qk/graph/plan/layers.hpp"
+#include "qk/graph/plan/plan.hpp"
+#include "qk/graph/plan/requests.hpp"
+
+namespace qk::graph {
+
+/// Which edges a default request means.
+enum class placement : std::uint8_t {
+    layers,  ///< rule 2
+    all,     ///< every float activation that a node reads, and the model's outputs; none between a node and its Relu or Clip
+    every,   ///< those too
+};
+
+enum class approach : std::uint8_t {
+    static_ranges,  ///< activations calibrated
+    dynamic,        ///< activations' scales from each run's own values
+    weight_only,    ///< activations float32 unless a request names them
+};
+
+struct resolve_options {
+    placement where = placement::layers;
+    approach how = approach::static_ranges;
+    bool dual = false;
+};
+
+/// What became of a request, or what happened that nobody asked for.
+struct plan_note {
+    enum class kind : std::uint8_t {
+        unmatched,      ///< names nothing
+        overridden,     ///< a later request of another scope won
+        contradictory,  ///< the same thing was asked twice, differently; the later one won
+        boundary,       ///< a shared tensor took a wider format
+        propagated,     ///< reached a tensor through data movement
+        moved,          ///< stands behind a Relu or Clip instead of before it
+        unrealised,     ///< could not be done
+        adjusted,       ///< a scale was changed (bias overflow, tiny scale)
+        left_out,       ///< outside the target profile
+    };
+    kind what = kind::unmatched;
+    std::string subject;  ///< tensor, layer or request
+    std::string text;     ///< one sentence
+    std::string origin;   ///< of the request
+    friend bool operator==(const plan_note&, const plan_note&) = default;
+};
+const char* name_of(plan_note::kind k);
+/// Notes that `strict` turns into errors: everything that was asked and did not happen as asked.
+bool is_violation(const plan_note& n);
+
+/// The precision of one edge and why it has it.
+struct edge_precision {
+    const precision* what = nullptr;
+    layer_view::part part = layer_view::part::input;
+    int node = -1;        ///< the consumer; -1: the model's output
+    int sequence = -1;    ///< of the request; -1: the default
+    bool automatic_bias = false;  ///< a bias that nobody asked for: follows its layer
+    std::string why;
+    std::string origin;
+};
+
+struct resolution {
+    std::map<edge, edge_precision> edges;  ///< only those that are not float32, and automatic biases
+    std::vector<plan_note> notes;
+};
+
+/// Pure. The precisions point into `requests`.
+resolution resolve(const layer_view& layers, const std::vector<request>& requests, const resolve_options& options);
+
+}  // namespace qk::graph

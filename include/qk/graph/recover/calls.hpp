@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls that style portable writes, read back: which quantizer a call carries out, and what a call of constants gives.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/export/description.hpp"
+#include "qk/graph/export/portable/function_builder.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/model/check.hpp"
+
+namespace qk::graph::detail {
+
+/// The function that a node calls, if it is one that qk wrote.
+inline const onnx::FunctionProto* called_quantizer(const model& m, const onnx::NodeProto& n) {
+    return n.domain() == function_domain && n.output_size() == 1 ? find_function(m.proto(), n) : nullptr;
+}
+
+/// The quantizer of a call, by its description and its inputs `scale` and `zero_point`; nullopt when they do not say one.
+inline std::optional<quantizer> quantizer_of_call(const model& m, const onnx::NodeProto& n) {
+    const onnx::FunctionProto* f = called_quantizer(m, n);
+    if (f == nullptr) return std::nullopt;
+    const auto argument = [&](const std::string& name) -> std::optional<tensor> {
+        for (int k = 0; k < std::min(f->input_size(), n.input_size()); ++k)
+            if (f->input(k) == name) return m.is_constant(n.input(k)) ? std::optional(m.constant(n.input(k))) : std::nullopt;
+        return tensor();
+    };
+    const std::optional<tensor> scale = argument("scale"), zero_point = argument("zero_point");
+    if (!scale || !zero_point) return std::nullopt;
+    std::vector<float> scales;
+    std::vector<std::int64_t> zeros;
+    if (scale->type() == data_type::float32) scales.assign(scale->as<float>().begin(), scale->as<float>().end());
+    for (std::size_t i = 0; i < zero_point->size(); ++i)
+        zeros.push_back(static_cast<std::int64_t>(zero_point->type() == data_type::float64 ? zero_point->as<double>()[i] : static_cast<double>(zero_point->as<float>()[i])));
+    return described(n.doc_string(), scales, zeros);
+}
+
+/// Results of the calls whose inputs are all constants, by their names: computed as the model computes them.
+inline std::map<std::string, tensor> called_constants(const model& m) {
+    onnx::ModelProto calls;
+    calls.set_ir_version(std::max<std::int64_t>(m.proto().ir_version(), 8));
+    *calls.mutable_opset_import() = m.proto().opset_import();
+    *calls.mutable_functions() = m.proto().functions();
+    onnx::GraphProto& g = *calls.mutable_graph();
+    g.set_name("calls");
+    const auto declare = [](onnx::ValueInfoProto& v, const std::string& name) {
+        v.set_name(name);
+        v.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
+    };
+    std::map<std::string, tensor> results;
+    std::set<std::string> held;
+    for (const auto& n : m.graph().node()) {
+        if (called_quantizer(m, n) == nullptr || !std::all_of(n.input().begin(), n.input().end(), [&](const std::string& i) { return m.is_constant(i); })) continue;
+        *g.add_node() = n;
+        declare(*g.add_output(), n.output(0));
+        for (const std::string& i : n.input())
+            if (held.insert(i).second) to_proto(m.constant(i), i, *g.add_initializer());
+    }
+    if (g.node_size() == 0) return results;
+    // A run has an input.
+    const std::string none = "qk/none";
+    onnx::NodeProto& idle = *g.add_node();
+    idle.set_op_type("Identity");
+    idle.add_input(none), idle.add_output(none + "/y");
+    declare(*g.add_input(), none);
+    g.mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_value(1);
+    declare(*g.add_output(), idle.output(0));
+    const model small = model::parse(calls.SerializeAsString(), {}, m.label());
+    for (auto& [name, value] : evaluator(small, {.threads = 1}).run({{none, make_tensor<float>({1}, std::vector<float>{0})}}).outputs)
+        if (name != idle.output(0)) results.emplace(name, std::move(value));
+    return results;
+}
+
+/// Drops what qk's functions leave behind where nobody calls them, and imports of their domain and of AMD's.
+inline void forget_functions(onnx::ModelProto& m) {
+    const auto called = [&](const std::string& domain, const std::string* name) {
+        return std::any_of(m.graph().node().begin(), m.graph().node().end(), [&](const onnx::NodeProto& n) { return n.domain() == domain && (name == nullptr || n.op_type() == *name); });
+    };
+    auto& functions = *m.mutable_functions();
+    for (int k = functions.size(); k-- > 0;)
+        if (functions.Get(k).domain() == function_domain && !called(function_domain, &functions.Get(k).name())) functions.DeleteSubrange(k, 1);
+    auto& imports = *m.mutable_opset_import();
+    for (int k = imports.size(); k-- > 0;) {
+        const std::string& domain = imports.Get(k).domain();
+        const bool known = domain == "com.amd.quark" || domain == "com.vai.quantize" || domain == function_domain;
+        if (known && !called(domain, nullptr)) imports.DeleteSubrange(k, 1);
+    }
+}
+
+}  // namespace qk::graph::detail

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quantizers that were recovered into a plan leave the model, and what only they needed with them.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "qk/graph/model/edit.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/recover/calls.hpp"
+#include "qk/graph/model/subgraphs.hpp"
+
+namespace qk::graph::detail {
+
+inline constexpr const char* int8_property = "qk.int8_as_uint8";  ///< of a model: names of int8 tensors that are stored as uint8, a line each
+
+/// `owned`: nodes that are part of a quantizer; those that nobody reads any more go, and constants that only they read.
+inline void drop_quantizers(model& m, const std::vector<bool>& owned) {
+    onnx::GraphProto& g = m.graph();
+    std::vector<bool> gone(static_cast<std::size_t>(g.node_size()), false);
+    for (bool again = true; again;) {
+        again = false;
+        std::unordered_set<std::string_view> read;
+        for (int i = 0; i < g.node_size(); ++i) {
+            if (gone[static_cast<std::size_t>(i)]) continue;
+            read.insert(g.node(i).input().begin(), g.node(i).input().end());
+            for_each_subgraph(std::as_const(g.node(i)), [&](const onnx::GraphProto& body) { collect_outer(body, read); });
+        }
+        for (const auto& o : g.output()) read.insert(o.name());
+        for (int i = 0; i < g.node_size(); ++i) {
+            const auto& outputs = g.node(i).output();
+            const bool constant = g.node(i).op_type() == "Constant" && g.node(i).domain().empty();
+            if (gone[static_cast<std::size_t>(i)] || !(owned[static_cast<std::size_t>(i)] || constant)) continue;
+            if (std::any_of(outputs.begin(), outputs.end(), [&](const std::string& o) { return read.count(o) > 0; })) continue;
+            gone[static_cast<std::size_t>(i)] = again = true;
+        }
+    }
+    remove_nodes(g, gone);
+    allow_free_initializers(m.proto());
+    forget_functions(m.proto());
+    auto& properties = *m.proto().mutable_metadata_props();
+    for (int k = properties.size(); k-- > 0;)
+        if (properties.Get(k).key() == int8_property) properties.DeleteSubrange(k, 1);
+    m.reindex();
+    drop_unused_initializers(m);
+    // Shapes of tensors that are no more.
+    auto& infos = *g.mutable_value_info();
+    for (int k = infos.size(); k-- > 0;)
+        if (m.producer(infos.Get(k).name()) < 0) infos.DeleteSubrange(k, 1);
+    m.reindex();
+}
+
+}  // namespace qk::graph::detail

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// From options to a problem: which layers are searched, the plan of each option, what each choice costs.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "qk/graph/base/names.hpp"
+#include "qk/graph/search/cache.hpp"
+#include "qk/graph/search/latency.hpp"
+#include "qk/graph/search/search.hpp"
+#include "qk/option_names.hpp"
+
+namespace qk::graph {
+namespace detail {
+
+/// One side of "A/W": a format, or FORMAT@RULE with an MX scale rule.
+inline precision parse_side(const std::string& text) {
+    const std::size_t at = text.find('@');
+    precision p = parse_precision(text.substr(0, at));
+    if (at == std::string::npos) return p;
+    const auto rule = parse_scale_rule(text.substr(at + 1));
+    if (!rule) throw error("'" + text + "': " + std::string(std::string_view(rule.error)));
+    p.semantics.scale_rule = *rule;
+    return p;
+}
+
+/// Names of the layers that are searched, in graph order. What matches nothing is an error with the nearest names.
+inline std::vector<std::string> searched_layers(const layer_view& layers, const mix_options& options) {
+    const auto& graph = layers.source().graph();
+    std::vector<std::string> all, types;
+    for (const int n : layers.compute_layers()) {
+        all.push_back(graph.node(n).name());
+        types.push_back(graph.node(n).op_type());
+    }
+    const auto matches = [](const std::vector<std::string>& patterns, const std::string& name) {
+        return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return glob_match(p, name); });
+    };
+    const auto check = [](const std::vector<std::string>& patterns, const std::vector<std::string>& names, const char* option) {
+        for (const std::string& p : patterns) {
+            if (std::none_of(names.begin(), names.end(), [&](const std::string& n) { return glob_match(p, n); })) {
+                throw error(std::string(option) + " '" + p + "' matches no layer of the model." + did_you_mean(p, names));
+            }
+        }
+    };
+    check(options.op_types, types, "--op-types");
+    check(options.layers, all, "--layers");
+    check(options.exclude, all, "--exclude");
+    std::vector<std::string> chosen;
+    for (std::size_t l = 0; l < all.size(); ++l) {
+        const bool in = (options.op_types.empty() || matches(options.op_types, types[l])) && (options.layers.empty() || matches(options.layers, all[l]));
+        if (in && !matches(options.exclude, all[l])) chosen.push_back(all[l]);
+    }
+    if (chosen.empty()) throw error("no layer is left to search: the model has " + std::to_string(all.size()) + " of Conv, ConvTranspose, Gemm, MatMul");
+    return chosen;
+}
+
+/// Every searched layer at `at`, the others at `wide`, fixed requests over all.
+inline std::vector<request> uniform_requests(const layer_view& layers, const std::vector<std::string>& searched, const format_pair& at,
+                                             const format_pair& wide, const mix_options& options) {
+    precision_requests requests;
+    requests.set_default(at.activation, at.weight);
+    const std::set<std::string> in(searched.begin(), searched.end());
+    for (const int n : layers.compute_layers()) {
+        const std::string& name = layers.source().graph().node(n).name();
+        if (in.contains(name)) continue;
+        for (const auto& [r, what] : {std::pair{role::input, wide.activation}, std::pair{role::weight, wide.weight}}) {
+            requests.add({.scope = scope::layer, .role = r, .name = name, .what = what, .origin = "not searched"});
+        }
+    }
+    for (const request& r : options.fixed) requests.add(r);
+    return requests.list();
+}
+
+}  // namespace detail
+
+inline format_pair parse_format_pair(const std::string& text) {
+    const std::size_t slash = text.find('/');
+    if (slash == std::string::npos) throw error("'" + text + "' must be ACTIVATION/WEIGHT, as in int8/int8");
+    return {detail::parse_side(text.substr(0, slash)), detail::parse_side(text.substr(slash + 1))};
+}
+
+inline const char* name_of(cost_kind k) {
+    constexpr const char* names[] = {"auto", "size", "bit_operations", "latency"};
+    return names[static_cast<int>(k)];
+}
+
+inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options) : model_(&m) {
+    planner plans(m, &seen);
+    const layer_view& layers = plans.layers();
+    const std::vector<std::string> searched = detail::searched_layers(layers, options);
+    std::vector<std::string> texts{options.wide};
+    texts.insert(texts.end(), options.narrow.begin(), options.narrow.end());
+    if (texts.size() < 2) throw error("--narrow needs at least one ACTIVATION/WEIGHT");
+    if (texts.size() > 36) throw error("--narrow takes at most 35 choices of formats");
+
+    quantize_options how = options.quantize;
+    how.per_channel = options.per_channel;
+    how.dual = true;  // each layer reads its own format
+    const format_pair wide = parse_format_pair(options.wide);
+    std::vector<precision_plan> uniform;
+    for (const std::string& text : texts) {
+        uniform.push_back(plans.plan(detail::uniform_requests(layers, searched, parse_format_pair(text), wide, options), how, false).plan);
+        for (const auto& [name, q] : options.fixed_plan.tensors) uniform.back().tensors[name] = q;
+        for (const auto& [where, q] : options.fixed_plan.edges) uniform.back().edges[where] = q;
+    }
+    mix_.emplace(layers, std::move(uniform), searched);
+    if (mix_->layers().empty()) throw error("wide and narrow formats give every searched layer the same precision: nothing to search");
+    space_.layers = mix_->layers();
+    space_.options = texts;
+    measure_costs(layers, seen, options);
+
+    scorer_.emplace(m, inputs, options.scoring);
+    if (options.baseline_wide) scorer_->set_reference(mix_->plan(space_.all(0)));
+}
+
+inline void mix_problem::measure_costs(const layer_view& layers, const calibration& seen, const mix_options& options) {
+    const model& m = *model_;
+    const std::size_t n_options = space_.options.size();
+    std::vector<std::vector<double>> bits(space_.size(), std::vector<double>(n_options)), operations = bits;
+    std::vector<double> float_bits(space_.size()), macs(space_.size());
+    std::set<std::string> in_searched;
+    for (std::size_t l = 0; l < space_.size(); ++l) {
+        const int index = m.node_index(space_.layers[l]);
+        const onnx::NodeProto& node = m.graph().node(index);
+        op_types_.push_back(node.op_type());
+        macs[l] = multiply_accumulates(layers, index, &seen);
+        for (int i = 0; i < node.input_size(); ++i) {
+            if (!m.is_constant(node.input(i))) continue;
+            const bool first_use = in_searched.insert(node.input(i)).second;  // a shared weight is stored once
+            const std::size_t elements = m.constant(node.input(i)).size();
+            if (first_use) float_bits[l] += 32.0 * double(elements);
+            for (std::size_t o = 0; o < n_options && first_use; ++o) {
+                const quantizer* q = mix_->uniform(o).find({node.input(i), node.name(), i});
+                bits[l][o] += q ? qk::graph::stored_bits(*q, elements) : 32.0 * double(elements);
+            }
+        }
+        for (std::size_t o = 0; o < n_options; ++o) {
+            operations[l][o] = macs[l];
+            for (int i = 0; i < 2 && i < node.input_size(); ++i) {
+                const quantizer* q = mix_->uniform(o).find({node.input(i), node.name(), i});
+                operations[l][o] *= q ? bits_per_value(q->format) : 32.0;
+            }
+        }
+    }
+    cost_kind kind = options.cost;
+    if (!options.latency_table.empty()) kind = cost_kind::latency;
+    if (kind == cost_kind::automatic) {
+        bool differ = false;
+        for (const auto& row : bits) differ |= std::any_of(row.begin(), row.end(), [&](double b) { return b != row[0]; });
+        kind = differ ? cost_kind::size : cost_kind::bit_operations;
+    }
+    space_.cost.assign(space_.size(), std::vector<double>(n_options));
+    if (kind == cost_kind::size) {
+        cost_unit_ = "bytes";
+        for (const auto& init : m.graph().initializer()) {
+            if (!in_searched.contains(init.name())) space_.fixed_cost += double(m.constant(init.name()).size_bytes());
+        }
+        // Of what is not searched, planned weights count as planned.
+        for (const int n : layers.compute_layers()) {
+            const onnx::NodeProto& node = m.graph().node(n);
+            for (int i = 0; i < node.input_size(); ++i) {
+                const quantizer* q = m.is_constant(node.input(i)) ? mix_->uniform(0).find({node.input(i), node.name(), i}) : nullptr;
+                if (!q || in_searched.contains(node.input(i))) continue;
+                const double elements = double(m.constant(node.input(i)).size());
+                space_.fixed_cost += qk::graph::stored_bits(*q, static_cast<std::size_t>(elements)) / 8 - 4 * elements;
+            }
+        }
+    } else if (kind == cost_kind::bit_operations) {
+        cost_unit_ = "bit operations";
+    }
+    const latency_table table = kind == cost_kind::latency ? latency_table::load(options.latency_table) : latency_table{};
+    if (kind == cost_kind::latency) cost_unit_ = table.unit();
+    float_cost_ = kind == cost_kind::latency ? 0 : space_.fixed_cost;
+    for (std::size_t l = 0; l < space_.size(); ++l) {
+        for (std::size_t o = 0; o < n_options; ++o) {
+            space_.cost[l][o] = kind == cost_kind::size             ? bits[l][o] / 8
+                                : kind == cost_kind::bit_operations ? operations[l][o]
+                                                                    : table.cost(space_.layers[l], op_types_[l], macs[l], space_.options[o]);
+        }
+        if (kind == cost_kind::size) float_cost_ += float_bits[l] / 8;
+        if (kind == cost_kind::bit_operations) float_cost_ += macs[l] * 32 * 32;
+    }
+}
+
+namespace detail {
+
+/// The order in which candidates hold the fewest values for one another: those that part from the rest at an early layer first, so that
+/// what the rest have in common is computed when they come, and goes as they part. `layer`: all agree on those before.
+inline void order_by_branches(std::span<const assignment> candidates, std::span<std::size_t> which, std::size_t layer) {
+    if (which.size() < 3) return;
+    for (; layer < candidates[which[0]].size(); ++layer) {
+        std::map<std::uint8_t, std::vector<std::size_t>> by_option;
+        for (const std::size_t i : which) by_option[candidates[i][layer]].push_back(i);
+        if (by_option.size() == 1) continue;
+        std::vector<std::vector<std::size_t>> groups;
+        for (auto& [option, group] : by_option) groups.push_back(std::move(group));
+        std::stable_sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+        std::size_t begin = 0;
+        for (const auto& group : groups) {
+            const auto part = which.subspan(begin, group.size());
+            std::copy(group.begin(), group.end(), part.begin());
+            order_by_branches(candidates, part, layer + 1);
+            begin += group.size();
+        }
+        return;
+    }
+}
+
+}  // namespace detail
+
+inline std::vector<score> mix_problem::evaluate(std::span<const assignment> candidates) {
+    std::vector<std::size_t> order(candidates.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    detail::order_by_branches(candidates, order, 0);
+    std::vector<precision_plan> plans;
+    for (const std::size_t i : order) plans.push_back(mix_->plan(candidates[i]));
+    const auto scores = (*scorer_)(plans);
+    auto result = scores;
+    for (std::size_t i = 0; i < order.size(); ++i) result[order[i]] = scores[i];
+    return result;
+}
+
+}  // namespace qk::graph

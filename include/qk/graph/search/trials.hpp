@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// A search as its strategies see it: layers with a choice of formats each, a way to measure an assignment, a target, limits.
+// The run keeps every trial and the best so far, so a strategy that is stopped at any point leaves a result.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "qk/graph/base/ranks.hpp"
+#include "qk/graph/search/metric.hpp"
+
+namespace qk::graph {
+
+/// The option of every layer; 0 is wide.
+using assignment = std::vector<std::uint8_t>;
+
+/// What may be chosen: options[0] is wide, the others are narrower; cost[layer][option] adds up to the cost of an assignment.
+struct search_space {
+    std::vector<std::string> layers;
+    std::vector<std::string> options;
+    std::vector<std::vector<double>> cost;
+    double fixed_cost = 0;  ///< of what is not searched
+
+    std::size_t size() const { return layers.size(); }
+    assignment all(std::uint8_t option) const { return assignment(size(), option); }
+    double cost_of(const assignment& a) const;
+};
+
+/// A measured assignment. `error` is the mean squared error of the output, which adds up over layers better than accuracies do.
+struct score {
+    double metric = 0;
+    double error = 0;
+};
+struct trial {
+    assignment choice;
+    score result;
+    double cost = 0;
+};
+
+struct search_limits {
+    std::size_t trials = 0;  ///< 0: no limit
+    double seconds = 0;      ///< 0: no limit
+    const std::atomic<bool>* interrupted = nullptr;
+    ranks together{};  ///< a limit that one process has reached stops all
+};
+
+/// Thrown by evaluate() when a limit is reached; run_strategy catches it, strategies let it pass.
+struct search_stopped {
+    std::string why;  ///< "time limit", "trial limit", "interrupted"
+};
+
+class search_run {
+  public:
+    using evaluate_function = std::function<std::vector<score>(std::span<const assignment>)>;
+
+    search_run(search_space space, const metric& m, evaluate_function evaluate, search_limits limits = {}, std::uint64_t seed = 0);
+
+    const search_space& space() const { return space_; }
+    const metric& measure() const { return *metric_; }
+    std::mt19937_64& random() { return random_; }
+
+    /// The metric must reach this; unset: no target, every assignment will do.
+    std::optional<double> target;
+    /// The cost must not exceed this; unset: no budget.
+    std::optional<double> budget;
+    std::string strategy_option;  ///< greedy: "narrow" or "widen"
+
+    bool meets_target(double value) const;
+    bool fits_budget(double cost) const { return !budget || cost <= *budget * (1 + 1e-12); }
+    bool acceptable(const trial& t) const { return meets_target(t.result.metric) && fits_budget(t.cost); }
+
+    /// Measures assignments; those measured before cost nothing. Throws search_stopped at a limit, after the last whole evaluation.
+    std::vector<score> evaluate(std::span<const assignment> candidates);
+    score evaluate(const assignment& candidate) { return evaluate(std::span(&candidate, 1))[0]; }
+
+    /// The best so far: acceptable ones before others; of acceptable ones the cheapest (with a budget and no target: the most accurate);
+    /// of others the one nearest to being acceptable. Empty before the first evaluation.
+    std::optional<trial> best() const;
+    void settle_on(const trial& t) { best_ = t; }  ///< a strategy's own choice, where neither target nor budget makes one
+    const std::vector<trial>& history() const { return history_; }  ///< in the order measured
+    /// Trials that no other beats in both cost and metric, cheapest first.
+    std::vector<trial> front() const;
+
+    /// Called after every new trial (progress bars, caches).
+    std::function<void(const trial&)> on_trial;
+
+  private:
+    bool preferred(const trial& a, const trial& b) const;
+    search_space space_;
+    const metric* metric_;
+    evaluate_function evaluate_;
+    search_limits limits_;
+    std::mt19937_64 random_;
+    std::chrono::steady_clock::time_point start_;
+    std::map<assignment, score> known_;
+    std::vector<trial> history_;
+    std::optional<trial> best_;
+};
+
+/// How a strategy ended.
+struct search_outcome {
+    /// "target met" (a budget is one, too) | "target out of reach: best is ..." | "no target: the knee of the front is ..." | "time limit" |
+    /// "trial limit" | "interrupted"
+    std::string status;
+    trial best;
+    bool target_met = false;
+};
+
+/// A strategy narrows or widens through run.evaluate(); what it leaves in run.best() is the result.
+struct strategy {
+    std::string_view name;
+    void (*search)(search_run&);
+    std::string_view what;  ///< a line for --help
+};
+std::span<const strategy> all_strategies();
+const strategy& find_strategy(std::string_view name);
+
+/// Measures the wide model first, then lets the strategy work until it ends or a limit stops it.
+search_outcome run_strategy(const strategy& s, search_run& run);
+
+}  // namespace qk::graph

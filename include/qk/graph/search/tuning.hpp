@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// The accuracy-aware strategies of Intel Neural Compressor: basic, mse, bayesian, random, exhaustive.
+#pragma once
+
+#include <Eigen/Cholesky>
+#include <Eigen/Core>
+#include <set>
+
+#include "qk/graph/search/greedy.hpp"
+
+namespace qk::graph::detail {
+
+/// Falls back to wide one layer after the other, in the given order, until the target is met.
+inline void fall_back(search_run& run, const assignment& narrow, const std::vector<std::size_t>& order) {
+    assignment now = narrow;
+    for (const std::size_t l : order) {
+        now[l] = 0;
+        if (all_ok(run, now)) return;
+    }
+}
+
+/// basic: everything narrow; then single layers back to wide, and the best of these added up until the target is met.
+inline void basic(search_run& run) {
+    const assignment narrow = all_cheapest(run.space());
+    if (all_ok(run, narrow)) return;
+    std::vector<move> moves;
+    for (const move& m : measure_moves(run, narrow)) {
+        if (m.option == 0) moves.push_back(m);
+    }
+    if (run.acceptable(*run.best()) && run.best()->choice != run.space().all(0)) return;  // one layer was enough
+    order_by_harm(moves);
+    std::vector<std::size_t> order;
+    for (const move& m : moves) order.push_back(m.layer);
+    fall_back(run, narrow, order);
+}
+
+/// mse: falls back in the order of the output error that each layer causes when it alone is narrow.
+inline void mse(search_run& run) {
+    const assignment narrow = all_cheapest(run.space());
+    if (all_ok(run, narrow)) return;
+    std::vector<move> moves;
+    for (const move& m : measure_moves(run, run.space().all(0))) {
+        if (m.option == narrow[m.layer]) moves.push_back(m);
+    }
+    std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.error > b.error; });
+    std::vector<std::size_t> order;
+    for (const move& m : moves) order.push_back(m.layer);
+    fall_back(run, narrow, order);
+}
+
+inline assignment random_assignment(search_run& run) {
+    assignment a(run.space().size());
+    for (auto& option : a) option = static_cast<std::uint8_t>(run.random()() % run.space().options.size());
+    return a;
+}
+
+/// How many assignments there are, up to `limit`.
+inline std::size_t count_assignments(const search_space& space, std::size_t limit) {
+    std::size_t n = 1;
+    for (std::size_t l = 0; l < space.size() && n < limit; ++l) n *= space.options.size();
+    return std::min(n, limit);
+}
+
+inline constexpr std::size_t default_trials = 100;  ///< of the strategies that have no end of their own
+
+/// random: uniformly drawn assignments; ends after 100 trials where no limit is given.
+inline void random(search_run& run) {
+    const std::size_t all = count_assignments(run.space(), std::size_t{1} << 40);
+    std::set<assignment> seen{run.space().all(0)};
+    const auto draw = [&](assignment a) {
+        if (seen.insert(a).second) run.evaluate(a);
+    };
+    draw(all_cheapest(run.space()));
+    for (std::size_t tries = 0; seen.size() < std::min(all, default_trials) && tries < 100 * default_trials; ++tries) draw(random_assignment(run));
+}
+
+/// exhaustive: every assignment, fewest wide layers first, until one meets the target (no later one of equal rank is missed: the whole rank is measured).
+inline void exhaustive(search_run& run) {
+    const search_space& space = run.space();
+    constexpr std::size_t most = std::size_t{1} << 20;
+    if (count_assignments(space, most + 1) > most) {
+        throw error("strategy exhaustive: " + std::to_string(space.size()) + " layers with " + std::to_string(space.options.size()) +
+                    " options each are more than 2^20 assignments; restrict --layers or choose another strategy");
+    }
+    std::vector<assignment> all;
+    assignment a = space.all(0);
+    do {
+        all.push_back(a);
+        std::size_t l = 0;
+        while (l < a.size() && ++a[l] == space.options.size()) a[l++] = 0;
+        if (l == a.size()) break;
+    } while (true);
+    std::stable_sort(all.begin(), all.end(), [&](const assignment& x, const assignment& y) { return space.cost_of(x) < space.cost_of(y); });
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const bool met = all_ok(run, all[i]);
+        const bool last_of_rank = i + 1 == all.size() || space.cost_of(all[i + 1]) > space.cost_of(all[i]);
+        if (last_of_rank && (met || run.acceptable(*run.best())) && run.best()->cost <= space.cost_of(all[i])) return;
+    }
+}
+
+/// bayesian: a Gaussian process over assignments (kernel: exp(-share of layers that differ / 0.2)) models the objective; the next trial is
+/// the candidate of largest expected improvement. Objective: the cost, plus a penalty for missing the target.
+inline void bayesian(search_run& run) {
+    const search_space& space = run.space();
+    const std::size_t all = count_assignments(space, std::size_t{1} << 40), budget_trials = std::min(all, default_trials);
+    run.evaluate(all_cheapest(space));
+    for (int i = 0; i < 6; ++i) run.evaluate(random_assignment(run));
+    const auto kernel = [&](const assignment& a, const assignment& b) {
+        std::size_t differ = 0;
+        for (std::size_t l = 0; l < a.size(); ++l) differ += a[l] != b[l];
+        return std::exp(-double(differ) / (0.2 * double(a.size())));
+    };
+    const double least_cost = space.cost_of(all_cheapest(space)), cost_span = std::max(space.cost_of(space.all(0)) - least_cost, 1e-300);
+    const auto objective = [&](const trial& t) {
+        double miss = run.fits_budget(t.cost) ? 0.0 : 1.0;
+        if (!run.meets_target(t.result.metric)) miss += 1.0 + std::min(std::abs(t.result.metric - *run.target) / (std::abs(*run.target) + 1e-12), 1.0);
+        return (t.cost - least_cost) / cost_span + miss;
+    };
+    for (std::size_t stalled = 0; run.history().size() < budget_trials && stalled < 20;) {
+        const std::vector<trial>& h = run.history();
+        const auto n = static_cast<Eigen::Index>(h.size());
+        Eigen::MatrixXd gram(n, n);
+        Eigen::VectorXd y(n);
+        for (Eigen::Index i = 0; i < n; ++i) {
+            y[i] = objective(h[static_cast<std::size_t>(i)]);
+            for (Eigen::Index j = 0; j <= i; ++j) {
+                gram(i, j) = gram(j, i) = kernel(h[static_cast<std::size_t>(i)].choice, h[static_cast<std::size_t>(j)].choice) + (i == j ? 1e-6 : 0.0);
+            }
+        }
+        const double mean = y.mean(), spread = std::sqrt((y.array() - mean).square().mean()) + 1e-12;
+        const Eigen::LLT<Eigen::MatrixXd> solver(gram);
+        const Eigen::VectorXd weights = solver.solve(((y.array() - mean) / spread).matrix());
+        const double lowest = (y.minCoeff() - mean) / spread;
+        assignment chosen;
+        double most = -1;
+        for (int c = 0; c < 200; ++c) {  // half of the candidates near the best, half anywhere
+            assignment a = random_assignment(run);
+            if (c % 2 == 0) {
+                const assignment near = run.best()->choice;
+                for (std::size_t l = 0; l < a.size(); ++l) {
+                    if (run.random()() % 8 != 0) a[l] = near[l];
+                }
+            }
+            Eigen::VectorXd k(n);
+            for (Eigen::Index i = 0; i < n; ++i) k[i] = kernel(a, h[static_cast<std::size_t>(i)].choice);
+            if (k.maxCoeff() >= 1.0) continue;  // measured already
+            const double mu = k.dot(weights), sigma = std::sqrt(std::max(1.0 - k.dot(solver.solve(k)), 1e-12));
+            const double z = (lowest - mu) / sigma;
+            const double gain = sigma * (z * 0.5 * std::erfc(-z / std::sqrt(2.0)) + std::exp(-0.5 * z * z) / std::sqrt(2.0 * 3.14159265358979323846));
+            if (gain > most) {
+                most = gain;
+                chosen = a;
+            }
+        }
+        if (chosen.empty()) {
+            ++stalled;
+            continue;
+        }
+        run.evaluate(chosen);
+    }
+}
+
+}  // namespace qk::graph::detail

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of names.hpp.
+#include "qk/graph/base/names.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+namespace qk::graph {
+namespace {
+
+/// Levenshtein distance without regard to case.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+    const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
+    std::vector<std::size_t> row(b.size() + 1);
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::size_t diagonal = row[0];
+        row[0] = i;
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t changed = diagonal + (lower(a[i - 1]) == lower(b[j - 1]) ? 0 : 1);
+            diagonal = row[j];
+            row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
+        }
+    }
+    return row[b.size()];
+}
+
+}  // namespace
+
+bool is_glob(std::string_view text) { return text.find_first_of("*?[") != std::string_view::npos; }
+
+bool glob_match(std::string_view pattern, std::string_view text) {
+    std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
+    // One [set] at pattern[p]: its end and whether c is in it. An unclosed bracket stands for itself.
+    const auto in_set = [&](std::size_t at, char c, std::size_t& end) {
+        end = pattern.find(']', at + 2);
+        if (end == std::string_view::npos) return false;
+        bool found = false;
+        std::size_t i = at + 1;
+        const bool negated = pattern[i] == '!' || pattern[i] == '^';
+        for (i += negated ? 1 : 0; i < end; ++i) {
+            if (i + 2 < end && pattern[i + 1] == '-') {
+                found = found || (pattern[i] <= c && c <= pattern[i + 2]);
+                i += 2;
+            } else {
+                found = found || pattern[i] == c;
+            }
+        }
+        return found != negated;
+    };
+    while (t < text.size()) {
+        std::size_t end = p;
+        if (p < pattern.size() && pattern[p] == '*') {
+            star = p++;
+            resume = t;
+        } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+            ++p, ++t;
+        } else if (p < pattern.size() && pattern[p] == '[' && in_set(p, text[t], end)) {
+            p = end + 1, ++t;
+        } else if (star != std::string_view::npos) {
+            p = star + 1;
+            t = ++resume;
+        } else {
+            return false;
+        }
+    }
+    while (p < pattern.size() && pattern[p] == '*') ++p;
+    return p == pattern.size();
+}
+
+std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& candidates, std::size_t count) {
+    std::vector<std::pair<std::size_t, std::string_view>> ranked;
+    for (const std::string& c : candidates) {
+        std::size_t d = edit_distance(name, c);
+        // A name that is part of the other is near however long the rest is.
+        if (!name.empty() && (c.find(name) != std::string::npos || name.find(c) != std::string_view::npos)) d = std::min<std::size_t>(d, 2);
+        if (d <= std::max<std::size_t>(2, std::max(name.size(), c.size()) / 2)) ranked.emplace_back(d, c);
+    }
+    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<std::string> found;
+    for (const auto& [d, c] : ranked) {
+        if (found.size() == count) break;
+        if (std::find(found.begin(), found.end(), c) == found.end()) found.emplace_back(c);
+    }
+    return found;
+}
+
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
+    const std::vector<std::string> near = nearest_names(name, candidates);
+    if (near.empty()) return {};
+    std::string text = " Did you mean ";
+    for (std::size_t i = 0; i < near.size(); ++i) text += (i == 0 ? "'" : i + 1 == near.size() ? " or '" : ", '") + near[i] + "'";
+    return text + "?";
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of scales.hpp. Everything is computed in double and rounded once to float32.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "qk/graph/plan/axis_view.hpp"
+#include "qk/graph/base/kernel_calls.hpp"
+#include "qk/graph/calibrate/scales.hpp"
+
+namespace qk::graph {
+
+namespace detail {
+inline double absmax(value_range r) { return std::max(std::fabs(static_cast<double>(r.lo)), std::fabs(static_cast<double>(r.hi))); }
+
+/// Smallest k with 2^k >= s, for s > 0.
+inline int ceil_exponent(double s) {
+    int e = 0;
+    const double mantissa = std::frexp(s, &e);  // s = mantissa * 2^e, mantissa in [0.5, 1)
+    return mantissa == 0.5 ? e - 1 : e;
+}
+
+/// The pair for a scale that is already chosen: rules (3) and (4).
+inline scale_pair finish_scale(integer f, value_range r, bool symmetric, double scale) {
+    const std::int64_t middle = f.is_signed ? 0 : std::int64_t{1} << (used_bits(f) - 1);
+    const auto rounded = static_cast<float>(scale);
+    if (!(rounded >= std::numeric_limits<float>::min() && std::isfinite(rounded))) return {1.0f, 0};
+    if (symmetric) return {rounded, middle};
+    const double zero = std::nearbyint(static_cast<double>(qmin(f)) - static_cast<double>(std::min(r.lo, 0.0f)) / static_cast<double>(rounded));
+    const double held = std::clamp(zero, static_cast<double>(qmin(f)), static_cast<double>(qmax(f)));
+    return {rounded, static_cast<std::int64_t>(held)};
+}
+
+/// Rules (2) and (3) before any power of two.
+inline double raw_scale(integer f, value_range r, bool symmetric) {
+    if (symmetric) {
+        if (f.is_signed) return absmax(r) / static_cast<double>(std::max<std::int64_t>(qmax(f), 1));
+        return 2 * absmax(r) / static_cast<double>(qmax(f));
+    }
+    const double lo = std::min(0.0, static_cast<double>(r.lo));
+    const double hi = std::max(0.0, static_cast<double>(r.hi));
+    return (hi - lo) / static_cast<double>(qmax(f) - qmin(f));
+}
+
+/// Calls f(values) for the values that share a scale, in the order in which scales are laid out.
+template <class Function>
+void for_each_group(const tensor& value, bool per_channel, std::size_t block, along_axis a, const Function& f) {
+    const std::span<const float> x = value.as<float>();
+    std::vector<float> group;
+    if (block == 0 && !per_channel) return f(x);
+    if (block == 0) {
+        for (std::size_t c = 0; c < a.length; ++c) {
+            group.clear();
+            for (std::size_t o = 0; o < a.outer; ++o)
+                for (std::size_t i = 0; i < a.inner; ++i) group.push_back(x[(o * a.length + c) * a.inner + i]);
+            f(std::span<const float>(group));
+        }
+        return;
+    }
+    for (std::size_t o = 0; o < a.outer; ++o)
+        for (std::size_t b = 0; b < a.length; b += block)
+            for (std::size_t i = 0; i < a.inner; ++i) {
+                group.clear();
+                for (std::size_t k = b; k < std::min(b + block, a.length); ++k) group.push_back(x[(o * a.length + k) * a.inner + i]);
+                f(std::span<const float>(group));
+            }
+}
+
+/// Least squared error among ranges shrunk by 1 %, 2 %, ... 80 %, the whole range first.
+inline scale_pair best_shrunk(integer f, value_range r, bool symmetric, pow2_rule rule, std::span<const float> values) {
+    scale_pair best = scale_of(f, r, symmetric, rule);
+    double least = squared_error(f, best, values);
+    for (int step = 1; step <= 80; ++step) {
+        const float keep = 1.0f - 0.01f * static_cast<float>(step);
+        const scale_pair s = scale_of(f, {r.lo * keep, r.hi * keep}, symmetric, rule);
+        const double e = squared_error(f, s, values);
+        if (e < least) least = e, best = s;
+    }
+    return best;
+}
+}  // namespace detail
+
+double pow2_at_least(double s) { return std::ldexp(1.0, detail::ceil_exponent(s)); }
+
+bool is_symmetric(const precision& what, bool weight) {
+    const integer* f = std::get_if<integer>(&what.format);
+    if (what.symmetric) return *what.symmetric;
+    return f != nullptr && (f->symmetric || (weight && f->is_signed));
+}
+
+scale_pair scale_of(integer f, value_range r, bool symmetric, pow2_rule rule) {
+    double scale = detail::raw_scale(f, r, symmetric);
+    if (f.pow2 && scale > 0 && std::isfinite(scale)) {
+        const int e = rule == pow2_rule::nearest ? static_cast<int>(std::nearbyint(std::log2(scale))) : detail::ceil_exponent(scale);
+        scale = std::ldexp(1.0, e);
+    }
+    return detail::finish_scale(f, r, symmetric, scale);
+}
+
+float scale_of(floating f, value_range r) {
+    if (!is_scaled(f)) return 1.0f;
+    const auto scale = static_cast<float>(detail::absmax(r) / max_value(f));
+    return scale >= std::numeric_limits<float>::min() ? scale : 1.0f;
+}
+float scale_of(nvfloat f, value_range r) {
+    const auto scale = static_cast<float>(detail::absmax(r) / (max_value(f.element) * max_value(f.scale)));
+    return scale >= std::numeric_limits<float>::min() ? scale : 1.0f;
+}
+
+value_range range_of(std::span<const float> values) {
+    value_range r{0, 0};
+    bool any = false;
+    for (const float v : values) {
+        if (!std::isfinite(v)) continue;
+        r = any ? value_range{std::min(r.lo, v), std::max(r.hi, v)} : value_range{v, v};
+        any = true;
+    }
+    return r;
+}
+
+double squared_error(integer f, scale_pair s, std::span<const float> values, std::span<const double> weights) {
+    const double lowest = static_cast<double>(qmin(f) - s.zero_point), highest = static_cast<double>(qmax(f) - s.zero_point);
+    const double scale = static_cast<double>(s.scale), inverse = 1.0 / scale;
+    double sum = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const auto x = static_cast<double>(values[i]);
+        const double e = x - std::clamp(std::nearbyint(x * inverse), lowest, highest) * scale;
+        sum += e * e * (weights.empty() ? 1.0 : weights[i]);
+    }
+    return sum;
+}
+
+scale_pair best_pow2(integer f, value_range r, bool symmetric, std::span<const float> values, std::span<const double> weights) {
+    const double scale = detail::raw_scale(f, r, symmetric);
+    scale_pair best = scale_of(f, r, symmetric, pow2_rule::non_overflow);
+    if (!(scale > 0)) return best;
+    const int center = detail::ceil_exponent(scale);
+    double least = squared_error(f, best, values, weights);
+    for (int e = center + 1; e >= center - 3; --e) {
+        const scale_pair s = detail::finish_scale(f, r, symmetric, std::ldexp(1.0, e));
+        const double error = squared_error(f, s, values, weights);
+        if (error < least) least = error, best = s;
+    }
+    return best;
+}
+
+quantizer weight_quantizer(const tensor& value, const precision& what, const operand_axes& axes) {
+    quantizer q{.format = what.format, .axis = axes.block, .flatten = axes.flatten, .scale = what.scale, .zero_point = what.zero_point};
+    q.semantics = what.semantics;
+    const integer* whole = std::get_if<integer>(&what.format);
+    const floating* split = std::get_if<floating>(&what.format);
+    const int block = what.block_size.value_or(0);
+    const bool per_channel = what.per_channel.value_or(false) && block == 0 && value.rank() > 1;
+    const auto positive = [&](int axis) { return static_cast<int>(resolve_axis(axis, value.rank())); };
+    if (is_block_format(what.format)) {
+        q.axis = q.flatten ? 0 : positive(axes.block);
+        if (const nvfloat* nv = std::get_if<nvfloat>(&what.format); nv != nullptr && q.scale.empty())
+            q.scale = {scale_of(*nv, range_of(value.as<float>()))};
+        return q;
+    }
+    // Runs of a grouped Conv's filter follow the flattened filter as blocks do; other scales have an axis.
+    q.flatten = axes.flatten && block > 0;
+    q.block_size = block;
+    q.axis = positive(block > 0 && !q.flatten ? axes.block : axes.channel);
+    if (!q.scale.empty() || (split != nullptr && !is_scaled(*split))) {
+        if (q.scale.empty()) q.block_size = 0;
+        return q;
+    }
+    const along_axis a = detail::seen_by_blocks(value.shape(), q.axis, q.flatten);
+    const bool symmetric = is_symmetric(what, true);
+    const pow2_rule rule = what.pow2.value_or(pow2_rule::non_overflow);
+    const bool mse = what.method == range_method::mse;
+    detail::for_each_group(value, per_channel, static_cast<std::size_t>(block), a, [&](std::span<const float> group) {
+        const value_range r = range_of(group);
+        if (whole == nullptr) {
+            q.scale.push_back(split != nullptr ? scale_of(*split, r) : 1.0f);
+            return;
+        }
+        const scale_pair s = whole->pow2 && rule == pow2_rule::min_mse ? best_pow2(*whole, r, symmetric, group)
+                             : mse                                     ? detail::best_shrunk(*whole, r, symmetric, rule, group)
+                                                                       : scale_of(*whole, r, symmetric, rule);
+        q.scale.push_back(s.scale);
+        q.zero_point.push_back(s.zero_point);
+    });
+    if (std::all_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z == 0; })) q.zero_point.clear();
+    return q;
+}
+
+quantizer activation_quantizer(const precision& what, value_range range, const operand_axes& axes) {
+    quantizer q{.format = what.format, .axis = axes.block, .flatten = false, .scale = what.scale, .zero_point = what.zero_point};
+    q.semantics = what.semantics;
+    if (what.range) range = {what.range->first, what.range->second};
+    if (const integer* f = std::get_if<integer>(&what.format)) {
+        q.axis = axes.channel;
+        q.dynamic = what.dynamic;
+        if (q.dynamic || !q.scale.empty()) return q;
+        const scale_pair s = scale_of(*f, range, is_symmetric(what, false), what.pow2.value_or(pow2_rule::non_overflow));
+        q.scale = {s.scale};
+        if (s.zero_point != 0) q.zero_point = {s.zero_point};
+    } else if (const floating* g = std::get_if<floating>(&what.format)) {
+        q.axis = axes.channel;
+        q.dynamic = what.dynamic && is_scaled(*g);
+        if (!q.dynamic && q.scale.empty() && is_scaled(*g)) q.scale = {scale_of(*g, range)};
+    } else if (const nvfloat* nv = std::get_if<nvfloat>(&what.format)) {
+        if (q.scale.empty() && !what.dynamic && detail::absmax(range) > 0) q.scale = {scale_of(*nv, range)};
+    }
+    return q;
+}
+
+void apply(const quantizer& q, const tensor& value, std::span<float> y) {
+    const std::span<const float> x = value.as<float>();
+    if (x.empty()) return;
+    const along_axis a = detail::seen_by_blocks(value.shape(), q.axis, q.flatten);
+    if (is_block_format(q.format)) {
+        if (std::holds_alternative<nvfloat>(q.format)) {
+            // A tensor scale of 0 is computed from the data.
+            return kernel_calls::fake_quantize(q.format, x, y, a, affine{q.scale.empty() ? 0.0f : q.scale[0], 0}, q.semantics);
+        }
+        return kernel_calls::fake_quantize(q.format, x, y, a, q.semantics);
+    }
+    if (q.dynamic) {
+        const quantizer now = activation_quantizer({.format = q.format, .semantics = q.semantics}, range_of(x), {});
+        return kernel_calls::fake_quantize(q.format, x, y, affine{now.scale.empty() ? 1.0f : now.scale[0], now.zero_point.empty() ? 0 : now.zero_point[0]},
+                             q.semantics);
+    }
+    if (q.scale.size() <= 1)
+        return kernel_calls::fake_quantize(q.format, x, y, affine{q.scale.empty() ? 1.0f : q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}, q.semantics);
+    const std::span<const std::int64_t> zero_point = q.zero_point;
+    if (q.block_size > 0) return kernel_calls::fake_quantize(q.format, x, y, per_block{q.scale, zero_point, a, static_cast<std::size_t>(q.block_size)}, q.semantics);
+    if (q.scale.size() != a.length)
+        throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for axis " + std::to_string(q.axis) + " of a tensor " +
+                    to_string(value.shape()));
+    kernel_calls::fake_quantize(q.format, x, y, per_channel{q.scale, zero_point, a}, q.semantics);
+}
+
+double sqnr(std::span<const float> reference, std::span<const float> value) {
+    double signal = 0, noise = 0;
+    for (std::size_t i = 0; i < reference.size(); ++i) {
+        const double r = static_cast<double>(reference[i]), e = r - static_cast<double>(value[i]);
+        signal += r * r;
+        noise += e * e;
+    }
+    return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
+}
+
+}  // namespace qk::graph

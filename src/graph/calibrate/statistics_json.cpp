@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calibration files: definitions of calibration.hpp that read and write JSON.
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "qk/graph/calibrate/statistics.hpp"
+#include "qk/graph/files/json_cursor.hpp"
+#include "qk/graph/files/atomic_file.hpp"
+
+namespace qk::graph {
+
+namespace detail {
+/// Counts without the zeros at their end.
+inline nlohmann::ordered_json trimmed(const std::vector<std::uint64_t>& counts) {
+    std::size_t n = counts.size();
+    while (n > 0 && counts[n - 1] == 0) --n;
+    return std::vector<std::uint64_t>(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(n));
+}
+inline std::vector<std::uint64_t> read_counts(const json_cursor& c) {
+    if (!c.is_array()) c.fail("an array of counts is expected");
+    std::vector<std::uint64_t> counts;
+    counts.reserve(c.size());
+    for (const auto& v : c.value()) {
+        if (!v.is_number_unsigned()) c.fail("counts are whole numbers from 0");
+        counts.push_back(v.get<std::uint64_t>());
+    }
+    return counts;
+}
+inline value_range read_range(const json_cursor& c) {
+    const std::vector<float> r = c.floats();
+    if (r.size() != 2) c.fail("a range is [lowest, highest]");
+    return {r[0], r[1]};
+}
+}  // namespace detail
+
+void save_calibration(const calibration& c, const std::filesystem::path& file) {
+    using json = nlohmann::ordered_json;
+    json tensors = json::object();
+    for (const auto& [name, s] : c.tensors) {
+        json t{{"shape", s.shape}, {"range", {s.range.lo, s.range.hi}}, {"count", s.count}};
+        if (s.not_finite > 0) t["not_finite"] = s.not_finite;
+        if (s.averaged) t["average"] = {s.average.lo, s.average.hi};
+        if (!s.histogram.empty())
+            t["histogram"] = {{"exponent", s.histogram.exponent()}, {"positive", detail::trimmed(s.histogram.positive())}, {"negative", detail::trimmed(s.histogram.negative())}};
+        tensors[name] = std::move(t);
+    }
+    write_file(file, json{{"qk", "calibration"}, {"version", 1}, {"samples", c.samples}, {"tensors", std::move(tensors)}}.dump() + "\n");
+}
+
+calibration load_calibration(const std::filesystem::path& file) {
+    constexpr std::int64_t many = std::int64_t{1} << 53;
+    const json_cursor c = json_cursor::load(file);
+    if (!c.is_object() || !c.has("qk") || c.at("qk").value() != "calibration") c.fail("this is no calibration file of `qk calibrate -o`");
+    c.only({"qk", "version", "samples", "tensors"});
+    c.at("version").integer(1, 1);
+    calibration result;
+    result.samples = static_cast<std::size_t>(c.at("samples").integer(0, many));
+    const json_cursor tensors = c.at("tensors");
+    for (const std::string& name : tensors.keys()) {
+        const json_cursor t = tensors.at(name);
+        t.only({"shape", "range", "count", "not_finite", "average", "histogram"});
+        tensor_statistics& s = result.tensors[name];
+        s.shape = t.at("shape").integers();
+        s.range = detail::read_range(t.at("range"));
+        s.count = static_cast<std::uint64_t>(t.at("count").integer(0, many));
+        if (const auto v = t.find("not_finite")) s.not_finite = static_cast<std::uint64_t>(v->integer(0, many));
+        if (const auto v = t.find("average")) s.average = detail::read_range(*v), s.averaged = true;
+        if (const auto h = t.find("histogram")) {
+            h->only({"exponent", "positive", "negative"});
+            const int exponent = static_cast<int>(h->at("exponent").integer(-149, 128));
+            std::vector<std::uint64_t> positive = detail::read_counts(h->at("positive")), negative = detail::read_counts(h->at("negative"));
+            if (positive.size() > magnitude_histogram::bins || negative.size() > magnitude_histogram::bins)
+                h->fail("a histogram has at most " + std::to_string(magnitude_histogram::bins) + " bins");
+            s.histogram = magnitude_histogram::restore(exponent, std::move(positive), std::move(negative));
+        }
+    }
+    return result;
+}
+
+bool is_calibration_file(const std::filesystem::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    char c = 0;
+    while (in.get(c))
+        if (c != ' ' && c != '\n' && c != '\t' && c != '\r') return c == '{';
+    return false;
+}
+
+}  // namespace qk::graph

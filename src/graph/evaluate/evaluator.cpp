@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The evaluator: cuts data into samples, runs each through the plan's program on one thread, joins the outputs.
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <optional>
+
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/evaluate/execute/runner.hpp"
+
+namespace qk::graph {
+
+struct evaluator::state {
+    state(const model& m, evaluate_options o) : run(m, o.threads, o.limits), options(o) { run.shared.plain_kernels = o.plain_kernels; }
+    execute::runner run;
+    evaluate_options options;
+};
+
+evaluator::evaluator(const model& m, evaluate_options options) : state_(std::make_unique<state>(m, options)) {
+    if (options.threads < 0 || options.threads > 1024) throw error("the number of threads must be 0 (one per core) to 1024");
+    if (options.batch < 0) throw error("the batch size must be 0 (chosen here) or more");
+}
+evaluator::~evaluator() = default;
+evaluator::evaluator(evaluator&&) noexcept = default;
+evaluator& evaluator::operator=(evaluator&&) noexcept = default;
+const model& evaluator::source() const { return state_->run.source; }
+
+evaluate_result evaluator::run(const named_tensors& inputs, const precision_plan& plan, const tensor_observer& observe,
+                                               const progress& report) const {
+    execute::runner& r = state_->run;
+    const execute::sample_set data = execute::make_samples(r.source, inputs);
+    const precision_plan* p = &plan;
+    const auto program = execute::make_program(*r.net, r.shared, {&p, 1}, static_cast<bool>(observe));
+    const auto cut = r.decide(data, *program, state_->options.batch);
+    std::optional<execute::joined_outputs> outputs;
+    if (state_->options.keep_outputs) outputs.emplace(r.source, cut, execute::run_once(*program, r.inputs_of(data, cut, 0), r.pool.memory(0)));
+
+    std::atomic<std::size_t> done = 0;
+    std::mutex reporting;
+    const auto start = std::chrono::steady_clock::now();
+    r.pool.for_each(cut.runs, [&](std::size_t i, execute::arena& memory) {
+        const auto in = r.inputs_of(data, cut, i);
+        execute::observe_value seen{{}, state_->options.any_order};
+        if (observe) seen.see = [&](const std::string& name, const tensor& value) { observe(name, value, i * cut.samples_per_run); };
+        execute::run_program(*program, in, memory, [&](std::size_t, std::span<const tensor> o) {
+            if (outputs) outputs->place(i, o);
+        }, seen);
+        const std::size_t all = done += std::min(cut.samples_per_run, cut.samples - i * cut.samples_per_run);
+        if (report) {
+            const std::lock_guard lock(reporting);
+            report(all, cut.samples);
+        }
+    });
+    evaluate_result result;
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (outputs) result.outputs = outputs->take();
+    result.samples = cut.samples;
+    result.one_by_one = cut.one_by_one;
+    result.peak_bytes = r.pool.held();
+    return result;
+}
+
+}  // namespace qk::graph

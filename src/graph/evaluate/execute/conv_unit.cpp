@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// conv_unit: from a node and a shape to what is asked of oneDNN.
+#include "qk/graph/evaluate/execute/conv_unit.hpp"
+#include "qk/graph/ops/conv.hpp"
+
+#ifdef QK_HAVE_ONEDNN
+
+namespace qk::graph::execute {
+
+const prepared_convolution::at_shape& conv_unit::prepared(const dims& x) const {
+    return convolution_.at(x, [&] {
+        const tensor &weights = convolution_.weights(), &bias = convolution_.bias();
+        const std::int64_t group = conv_->view.get_int("group", 1);
+        const ops::window w = ops::check_conv(conv_->view, x, weights.shape(), bias.empty() ? nullptr : &bias, group);
+        prepared_convolution::request r;
+        r.y = {x[0], weights.dim(0), w.output[0], w.output[1]};
+        dnn_convolution::shape& s = r.shape;
+        s.x = x, s.y = r.y, s.grouped = group > 1, s.bias = !bias.empty(), s.add = add_, s.relu = relu_;
+        s.weights = weights.shape();
+        if (s.grouped) {
+            s.weights[0] /= group;
+            s.weights.insert(s.weights.begin(), group);
+        }
+        s.stride = w.stride, s.pad_begin = w.pad_begin, s.pad_end = w.pad_end;
+        for (const std::int64_t d : w.dilation) s.dilation.push_back(d - 1);
+        // A column of pixels is a row of pixels in memory, and only rows are fast.
+        if (x[3] == 1 && w.kernel[1] == 1 && w.pad_begin[1] == 0 && w.pad_end[1] == 0) {
+            for (auto* v : {&s.x, &s.y}) std::swap((*v)[2], (*v)[3]);
+            std::swap(s.weights[s.weights.size() - 2], s.weights[s.weights.size() - 1]);
+            for (auto* v : {&s.stride, &s.dilation, &s.pad_begin, &s.pad_end}) std::swap((*v)[0], (*v)[1]);
+        }
+        for (std::size_t i = 0; i < 2; ++i) r.possible = r.possible && w.pad_begin[i] >= 0 && w.pad_end[i] >= 0 && x[i + 2] > 0;
+        r.possible = r.possible && x[0] > 0;
+        return r;
+    });
+}
+
+tensor conv_unit::run(const tensor& x, const tensor& narrow, const tensor& residual, allocator& memory) const {
+    const auto& prepared_for_x = prepared(x.shape());
+    if (prepared_for_x.passes.empty() || (add_ && residual.shape() != prepared_for_x.y)) return {};
+    tensor y(data_type::float32, prepared_for_x.y, memory.allocate(element_count(prepared_for_x.y) * sizeof(float)));
+    if (add_) std::memcpy(y.bytes(), residual.bytes(), y.size_bytes());
+    prepared_convolution::run(prepared_for_x, x, narrow, y, memory);
+    return y;
+}
+
+}  // namespace qk::graph::execute
+
+#endif

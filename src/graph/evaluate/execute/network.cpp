@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds a network from a model: names are resolved once, functions are expanded in place.
+#include <map>
+#include <unordered_map>
+
+#include "qk/graph/evaluate/execute/network.hpp"
+#include "qk/graph/model/check.hpp"
+#include "qk/graph/ops/table.hpp"
+
+namespace qk::graph::execute {
+namespace detail {
+
+using opset_versions = std::map<std::string, int>;
+
+/// Names visible in a graph or in a function's body.
+struct scope {
+    network* net = nullptr;
+    scope* outer = nullptr;              ///< of a subgraph
+    std::vector<int>* captured = nullptr;  ///< where a subgraph notes what it takes from `outer`
+    std::string prefix;                  ///< of names inside a function call: "call/"
+    std::unordered_map<std::string, net_input> names;
+    const opset_versions* versions = nullptr;
+    int depth = 0;
+};
+
+class builder {
+  public:
+    explicit builder(const model& m) {
+        for (const auto& f : m.proto().functions()) functions_[function_key(domain_of(f.domain()), f.name(), overload_of(f))] = &f;
+        for (const auto& o : m.proto().opset_import()) {
+            auto& v = model_versions_[domain_of(o.domain())];
+            v = std::max(v, static_cast<int>(o.version()));
+        }
+    }
+
+    std::unique_ptr<network> build(const onnx::GraphProto& graph) {
+        auto net = std::make_unique<network>();
+        scope s;
+        s.net = net.get();
+        s.versions = &model_versions_;
+        add_graph(graph, s);
+        return net;
+    }
+
+  private:
+    static std::string domain_of(const std::string& d) { return d == "ai.onnx" ? "" : d; }
+    static std::string function_key(const std::string& domain, const std::string& name, const std::string& overload) { return domain + ":" + name + ":" + overload; }
+
+    static int new_value(network& net, std::string name) {
+        net.values.push_back({std::move(name), {}, 0});
+        return static_cast<int>(net.values.size()) - 1;
+    }
+
+    /// Inputs that are not initializers, constants, nodes, outputs.
+    void add_graph(const onnx::GraphProto& graph, scope& s) {
+        if (s.depth > 64) throw error("subgraphs or functions nested more than 64 deep around '" + graph.name() + "'");
+        for (const auto& t : graph.initializer()) {
+            const int id = new_value(*s.net, t.name());
+            s.net->values.back().constant = to_tensor(t);
+            s.names[t.name()] = {id, {}};
+        }
+        for (const auto& t : graph.sparse_initializer()) {
+            const int id = new_value(*s.net, t.values().name());
+            s.net->values.back().constant = to_tensor(t);
+            s.names[t.values().name()] = {id, {}};
+        }
+        for (const auto& i : graph.input()) {
+            if (s.names.contains(i.name()) && s.outer == nullptr) continue;  // only gives an initializer's type
+            const int id = new_value(*s.net, i.name());
+            s.names[i.name()] = {id, {}};
+            s.net->inputs.push_back(id);
+        }
+        for (const auto& n : graph.node()) add_node(n, s);
+        int number = 0;
+        for (const auto& o : graph.output()) {
+            net_input use = resolve(o.name(), s);
+            if (use.value < 0) throw error("output '" + o.name() + "' of graph '" + graph.name() + "' is made by no node");
+            use.edges.push_back({o.name(), "", number++});
+            ++s.net->values[static_cast<std::size_t>(use.value)].uses;
+            s.net->outputs.push_back(std::move(use));
+        }
+    }
+
+    /// The value that `name` means here; captured from outer graphs if need be. Value -1: unknown.
+    static net_input resolve(const std::string& name, scope& s) {
+        if (const auto found = s.names.find(name); found != s.names.end()) return found->second;
+        if (s.outer == nullptr) return {};
+        const net_input outside = resolve(name, *s.outer);
+        if (outside.value < 0) return {};
+        net_value& there = s.outer->net->values[static_cast<std::size_t>(outside.value)];
+        const int id = new_value(*s.net, there.name);
+        if (!there.constant.empty()) {
+            s.net->values.back().constant = there.constant;
+        } else {
+            ++there.uses;
+            s.net->inputs.push_back(id);
+            s.captured->push_back(outside.value);
+        }
+        s.names[name] = {id, outside.edges};
+        return s.names[name];
+    }
+
+    void add_node(const onnx::NodeProto& proto, scope& s) {
+        const std::string domain = domain_of(proto.domain());
+        if (!functions_.empty())
+            if (const auto f = functions_.find(function_key(domain, proto.op_type(), overload_of(proto))); f != functions_.end()) return add_call(proto, *f->second, s);
+        const auto v = s.versions->find(domain);
+        const int version = v == s.versions->end() ? 1 : v->second;
+        net_node node{node_view(proto, version), find_op(domain, proto.op_type(), version), {}, {}, {}};
+        if (node.op == nullptr)
+            node.view.fail("operator " + (domain.empty() ? std::string() : domain + ".") + proto.op_type() + " of opset " + std::to_string(version) +
+                           " is not supported by the evaluator");
+        int index = 0;
+        for (const std::string& name : proto.input()) {
+            net_input use;
+            if (!name.empty()) {
+                use = resolve(name, s);
+                if (use.value < 0) node.view.fail("input '" + name + "' is made by no earlier node and is no input or initializer");
+                use.edges.push_back({s.prefix + name, proto.name(), index});
+                ++s.net->values[static_cast<std::size_t>(use.value)].uses;
+            }
+            node.inputs.push_back(std::move(use));
+            ++index;
+        }
+        for (const auto& a : proto.attribute()) {
+            if (a.has_g()) add_body(a.g(), node, s);
+            for (const auto& g : a.graphs()) add_body(g, node, s);
+        }
+        for (const std::string& name : proto.output()) {
+            int id = -1;
+            if (!name.empty()) {
+                // A function's formal output already stands for the call's value.
+                if (const auto formal = formal_outputs_.find(s.prefix + name); formal != formal_outputs_.end()) id = formal->second;
+                else id = new_value(*s.net, s.prefix + name);
+                s.names[name] = {id, {}};
+            }
+            node.outputs.push_back(id);
+        }
+        s.net->nodes.push_back(std::move(node));
+    }
+
+    void add_body(const onnx::GraphProto& graph, net_node& node, scope& s) {
+        subnetwork sub;
+        sub.graph = &graph;
+        sub.body = std::make_unique<network>();
+        scope inner;
+        inner.net = sub.body.get();
+        inner.outer = &s;
+        inner.captured = &sub.captured;
+        inner.prefix = s.prefix;
+        inner.versions = s.versions;
+        inner.depth = s.depth + 1;
+        // Inputs first: captures found on the way are added behind them.
+        add_graph(graph, inner);
+        node.bodies.push_back(std::move(sub));
+    }
+
+    /// Expands a call of a model-local function; its tensors and nodes are called "CALL/NAME".
+    void add_call(const onnx::NodeProto& call, const onnx::FunctionProto& f, scope& s) {
+        if (s.depth > 64) throw error("node '" + call.name() + "' (" + call.op_type() + "): functions nested more than 64 deep");
+        scope inner;
+        inner.net = s.net;
+        inner.outer = nullptr;
+        inner.prefix = s.prefix + call.name() + "/";
+        inner.depth = s.depth + 1;
+        auto& versions = owned_versions_.emplace_back();
+        for (const auto& o : f.opset_import()) versions[domain_of(o.domain())] = static_cast<int>(o.version());
+        inner.versions = &versions;
+        for (int i = 0; i < f.input_size() && i < call.input_size(); ++i) {
+            if (call.input(i).empty()) continue;
+            net_input use = resolve(call.input(i), s);
+            if (use.value < 0) throw error("node '" + call.name() + "' (" + call.op_type() + "): input '" + call.input(i) + "' is made by no earlier node");
+            use.edges.push_back({s.prefix + call.input(i), call.name(), i});
+            inner.names[f.input(i)] = std::move(use);
+        }
+        for (int i = 0; i < f.output_size() && i < call.output_size(); ++i) {
+            if (call.output(i).empty()) continue;
+            const auto formal = formal_outputs_.find(s.prefix + call.output(i));
+            const int id = formal != formal_outputs_.end() ? formal->second : new_value(*s.net, s.prefix + call.output(i));
+            formal_outputs_[inner.prefix + f.output(i)] = id;
+            s.names[call.output(i)] = {id, {}};
+        }
+        int number = 0;
+        for (const auto& n : f.node()) {
+            copied_ += n.ByteSizeLong();
+            if (copied_ > most_copied) throw error("node '" + call.name() + "' (" + call.op_type() + "): the bodies of all function calls together hold more than 2 GB; make their constants inputs");
+            onnx::NodeProto& body = s.net->owned.emplace_back(n);
+            body.set_name(inner.prefix + (n.name().empty() ? n.op_type() + "_" + std::to_string(number) : n.name()));
+            ++number;
+            bind(body, call, f);
+            for (std::string& name : *body.mutable_input())  // an optional input that the call leaves out
+                if (!name.empty() && is_formal(f, name) && !inner.names.contains(name)) name.clear();
+            add_node(body, inner);
+        }
+    }
+
+    static bool is_formal(const onnx::FunctionProto& f, const std::string& name) {
+        for (const auto& i : f.input())
+            if (i == name) return true;
+        return false;
+    }
+
+    /// Replaces references to the function's attributes by the call's values, or by the function's defaults; drops the others.
+    static void bind(onnx::NodeProto& body, const onnx::NodeProto& call, const onnx::FunctionProto& f) {
+        for (int i = body.attribute_size(); i-- > 0;) {
+            onnx::AttributeProto& a = *body.mutable_attribute(i);
+            if (a.has_g()) bind(*a.mutable_g(), call, f);
+            for (auto& g : *a.mutable_graphs()) bind(g, call, f);
+            if (a.ref_attr_name().empty()) continue;
+            const std::string name = a.name();
+            onnx::AttributeProto value;
+            if (find_attribute(call, a.ref_attr_name(), value) || find_default(f, a.ref_attr_name(), value)) {
+                a = value;
+                a.set_name(name);
+            } else {
+                body.mutable_attribute()->DeleteSubrange(i, 1);
+            }
+        }
+    }
+    static void bind(onnx::GraphProto& graph, const onnx::NodeProto& call, const onnx::FunctionProto& f) {
+        for (auto& n : *graph.mutable_node()) bind(n, call, f);
+    }
+    static bool find_attribute(const onnx::NodeProto& call, const std::string& name, onnx::AttributeProto& value) {
+        for (const auto& a : call.attribute())
+            if (a.name() == name) return value = a, true;
+        return false;
+    }
+    /// FunctionProto.attribute_proto (field 11) is newer than the oldest onnx library served: read from the unknown fields.
+    static bool find_default(const onnx::FunctionProto& f, const std::string& name, onnx::AttributeProto& value) {
+        const auto& unknown = f.GetReflection()->GetUnknownFields(f);
+        for (int i = 0; i < unknown.field_count(); ++i)
+            if (unknown.field(i).number() == 11 && unknown.field(i).type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED &&
+                value.ParseFromString(unknown.field(i).length_delimited()) && value.name() == name)
+                return true;
+        const auto* known = f.GetDescriptor()->FindFieldByNumber(11);
+        if (known == nullptr) return false;
+        for (int i = 0; i < f.GetReflection()->FieldSize(f, known); ++i) {
+            const auto& a = f.GetReflection()->GetRepeatedMessage(f, known, i);
+            if (value.ParseFromString(a.SerializeAsString()) && value.name() == name) return true;
+        }
+        return false;
+    }
+
+    std::unordered_map<std::string, const onnx::FunctionProto*> functions_;
+    static constexpr std::size_t most_copied = std::size_t{1} << 31;
+    std::size_t copied_ = 0;  ///< bytes of function bodies
+    std::unordered_map<std::string, int> formal_outputs_;  ///< "call/formal" to the value it stands for
+    opset_versions model_versions_;
+    std::deque<opset_versions> owned_versions_;
+};
+
+}  // namespace detail
+
+std::unique_ptr<network> make_network(const model& m) { return detail::builder(m).build(m.graph()); }
+
+}  // namespace qk::graph::execute

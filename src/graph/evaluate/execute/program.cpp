@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+// Building and running programs.
+#include <algorithm>
+#include <string_view>
+
+#include "qk/graph/evaluate/execute/dequantized.hpp"
+#include "qk/graph/evaluate/execute/node_call.hpp"
+#include "qk/graph/evaluate/execute/program.hpp"
+#include "qk/graph/evaluate/execute/quantize_value.hpp"
+
+namespace qk::graph::execute {
+namespace detail {
+
+inline std::size_t hash_quantizer(const quantizer& q) {
+    std::size_t h = q.format.index() * 131 + static_cast<std::size_t>(q.axis + 7) * 17 + q.scale.size() + (q.dynamic ? 3 : 0);
+    h = h * 31 + static_cast<std::size_t>(bits_per_value(q.format) * 16);
+    for (const float s : q.scale) h = (h ^ std::bit_cast<std::uint32_t>(s)) * 0x9e3779b97f4a7c15u;
+    return h;
+}
+
+inline bool is_layer(const net_node& n) {
+    const std::string_view op = n.view.op_type();
+    return op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul";
+}
+
+/// A plan has something to say about a graph that hangs below a node.
+inline bool touches(const precision_plan& plan, const network& net) {
+    for (const net_node& n : net.nodes) {
+        for (const net_input& i : n.inputs)
+            for (const edge& e : i.edges)
+                if (plan.find(e) != nullptr) return true;
+        for (const subnetwork& s : n.bodies)
+            if (touches(plan, *s.body)) return true;
+    }
+    return false;
+}
+
+class program_builder {
+  public:
+    program_builder(const network& net, cache& shared, bool whole) : net_(net), cache_(shared), whole_(whole), program_(std::make_unique<program>()) {
+        for (const net_node& n : net.nodes)
+            for (const net_input& i : n.inputs)
+                if (i.value >= 0 && net.values[static_cast<std::size_t>(i.value)].uses == 1) readers_[i.value] = {&n, &i};
+        program_->net = &net;
+        program_->shared = &shared;
+        for (std::size_t i = 0; i < net.inputs.size(); ++i) program_->input_slots.push_back(program_->slot_count++);
+    }
+
+    void add(const precision_plan& plan) {
+        slots_.assign(net_.values.size(), no_slot);
+        pending_.clear();
+        pending_dense_.clear();
+        for (std::size_t i = 0; i < net_.inputs.size(); ++i) slots_[static_cast<std::size_t>(net_.inputs[i])] = program_->input_slots[i];
+        program::candidate c;
+        for (const net_node& n : net_.nodes) add_node(n, plan, c);
+        for (const net_input& o : net_.outputs) c.outputs.push_back(use(o, plan));
+        c.after = static_cast<int>(program_->steps.size()) - 1;
+        program_->candidates.push_back(std::move(c));
+    }
+
+    std::unique_ptr<program> finish() {
+        auto& steps = program_->steps;
+        std::vector<int> last(static_cast<std::size_t>(program_->slot_count), -1);
+        for (std::size_t i = 0; i < steps.size(); ++i)
+            for (const slot s : steps[i].in)
+                if (s >= 0) last[static_cast<std::size_t>(s)] = static_cast<int>(i);
+        for (const auto& c : program_->candidates)
+            for (const slot s : c.outputs)
+                if (s >= 0) last[static_cast<std::size_t>(s)] = std::max(last[static_cast<std::size_t>(s)], c.after);
+        for (std::size_t i = 0; i < steps.size(); ++i)  // results that nobody reads go at once
+            for (const slot s : steps[i].out)
+                if (s >= 0 && last[static_cast<std::size_t>(s)] < 0) last[static_cast<std::size_t>(s)] = static_cast<int>(i);
+        for (std::size_t s = 0; s < last.size(); ++s)
+            if (last[s] >= 0) steps[static_cast<std::size_t>(last[s])].release.push_back(static_cast<slot>(s));
+        return std::move(program_);
+    }
+
+  private:
+    slot value_slot(int value) {
+        const net_value& v = net_.values[static_cast<std::size_t>(value)];
+        return v.constant.empty() ? slots_[static_cast<std::size_t>(value)] : cache_.value_constant(v);
+    }
+
+    /// The slot that a use reads: the value's, behind the quantizers of its edges.
+    slot use(const net_input& i, const precision_plan& plan) {
+        if (i.value < 0) return no_slot;
+        slot s = value_slot(i.value);
+        for (const edge& e : i.edges)
+            if (const quantizer* q = plan.find(e); q != nullptr && s != no_slot) s = quantized(s, cache_.intern(*q));
+        return s;
+    }
+
+    slot quantized(slot s, int q) {
+        if (s < no_slot) return cache_.quantized_constant(s, q);
+        const auto [at, is_new] = known_.try_emplace({-1, q, s});
+        if (is_new) {
+            step& t = program_->steps.emplace_back();
+            t.quantizer = q;
+            t.in = {s};
+            t.out = {program_->slot_count++};
+            at->second = t.out;
+            quantizer_of_[t.out[0]] = q;
+        }
+        return at->second[0];
+    }
+
+    /// The quantizer that makes a slot's value; -1 or null: none.
+    int quantizer_number(slot s) const {
+        const auto found = quantizer_of_.find(s);
+        return found == quantizer_of_.end() ? -1 : found->second;
+    }
+    const quantizer* quantizer_of(slot s) const { return quantizer_number(s) < 0 ? nullptr : &cache_.quantizer_at(quantizer_number(s)); }
+
+    void add_node(const net_node& n, const precision_plan& plan, program::candidate& c) {
+        if (have_conv_units && !cache_.plain_kernels && (add_to_unit(n, plan, c) || add_to_dense(n, plan, c))) return;
+        std::vector<int> key{cache_.node_number(n)};
+        bool constant = n.bodies.empty() && !is_random(n);
+        for (const net_input& i : n.inputs) {
+            const slot s = use(i, plan);
+            key.push_back(s);
+            constant = constant && s <= no_slot;
+        }
+        const std::vector<slot> in(key.begin() + 1, key.end());
+        bool own = false;  // the plan reaches into a subgraph: not shared with other plans
+        for (const subnetwork& b : n.bodies) {
+            for (const int v : b.captured) key.push_back(value_slot(v));
+            own = own || touches(plan, *b.body);
+        }
+        if (own) key.push_back(-1000 - static_cast<int>(program_->candidates.size()));
+        std::vector<slot> outputs;
+        if (constant) {
+            outputs = fold(n, key, in);
+        } else {
+            c.layers += is_layer(n);
+            const auto [at, is_new] = known_.try_emplace(key);
+            if (is_new) at->second = add_step(n, key, in, plan);
+            outputs = at->second;
+        }
+        for (std::size_t i = 0; i < outputs.size(); ++i)
+            if (n.outputs[i] >= 0) slots_[static_cast<std::size_t>(n.outputs[i])] = outputs[i];
+    }
+
+    std::vector<slot> add_step(const net_node& n, const std::vector<int>& key, const std::vector<slot>& in, const precision_plan& plan) {
+        step t;
+        t.node = &n;
+        t.in.assign(key.begin() + 1, key.begin() + 1 + static_cast<std::ptrdiff_t>(in.size()));
+        for (const subnetwork& b : n.bodies) {
+            for (const int v : b.captured) t.in.push_back(value_slot(v));
+            const precision_plan* p = &plan;
+            t.bodies.push_back(make_program(*b.body, cache_, {&p, 1}));
+        }
+        t.is_layer = is_layer(n);
+        t.layout = layout_rule_of(n.view);
+        program_->layers += t.is_layer;
+        t.prepared = prepare(n, in);
+        for (const int o : n.outputs) t.out.push_back(o < 0 ? no_slot : program_->slot_count++);
+        if (const auto q = dequantized_by(n, in)) quantizer_of_[t.out[0]] = *q;
+        program_->steps.push_back(std::move(t));
+        return program_->steps.back().out;
+    }
+
+    /// A convolution whose value only the next node of the unit may read: not computed yet.
+    struct unit_plan {
+        const net_node *conv = nullptr, *add = nullptr, *relu = nullptr;
+        std::vector<slot> in;
+    };
+
+    static bool is_op(const net_node& n, std::string_view name) { return n.view.op_type() == name && (n.view.proto().domain().empty() || n.view.proto().domain() == "ai.onnx"); }
+
+    /// The unit could go on with the only reader of `value`, through an edge without a quantizer.
+    bool goes_on(int value, const precision_plan& plan, bool add_allowed) const {
+        if (whole_) return false;
+        const auto r = readers_.find(value);
+        if (r == readers_.end()) return false;
+        for (const edge& e : r->second.input->edges)
+            if (plan.find(e) != nullptr) return false;
+        const net_node& next = *r->second.node;
+        if (next.outputs[0] < 0) return false;  // without a name: nobody reads it
+        if (is_op(next, "Relu")) return true;
+        return add_allowed && is_op(next, "Add") && next.view.version() >= 7 && next.inputs.size() == 2;
+    }
+
+    void emit(const unit_plan& u, int value, program::candidate& c) {
+        std::vector<int> key{-2, cache_.node_number(*u.conv), u.add ? cache_.node_number(*u.add) : -1, u.relu ? cache_.node_number(*u.relu) : -1};
+        std::vector<int> constants = key;
+        constants.push_back(u.in[1]), constants.push_back(u.in[2]);
+        key.insert(key.end(), u.in.begin(), u.in.end());
+        ++c.layers;
+        const auto [at, is_new] = known_.try_emplace(key);
+        if (is_new) {
+            step t;
+            t.node = u.conv, t.add = u.add, t.relu = u.relu;
+            t.in = u.in;
+            t.out = {program_->slot_count++};
+            t.is_layer = true;
+            ++program_->layers;
+            constants.push_back(quantizer_number(u.in[0]));
+            auto& unit = cache_.units[constants];
+            if (!unit)
+                unit = std::make_shared<conv_unit>(*u.conv, u.add != nullptr, u.relu != nullptr, cache_.constant(u.in[1]), u.in[2] < no_slot ? cache_.constant(u.in[2]) : tensor(),
+                                                   quantizer_of(u.in[0]), cache_.quantizer_of_constant(u.in[1]));
+            t.unit = unit;
+            at->second = t.out;
+            program_->steps.push_back(std::move(t));
+        }
+        slots_[static_cast<std::size_t>(value)] = at->second[0];
+    }
+
+    void emit_dense(const net_node& n, const net_node* add, const std::vector<slot>& in, bool transposed, int value, program::candidate& c) {
+        std::vector<int> key{-3, cache_.node_number(n), add != nullptr ? cache_.node_number(*add) : -1, in[1], in[2], quantizer_number(in[0])};
+        auto& unit = cache_.dense[key];
+        if (!unit)
+            unit = std::make_shared<dense_unit>(cache_.constant(in[1]), transposed, in[2] < no_slot ? cache_.constant(in[2]) : tensor(), quantizer_of(in[0]),
+                                                cache_.quantizer_of_constant(in[1]));
+        key.push_back(in[0]);
+        ++c.layers;
+        const auto [at, is_new] = known_.try_emplace(key);
+        if (is_new) {
+            step t;
+            t.node = &n, t.add = add, t.in = in, t.dense = unit;
+            t.out = {program_->slot_count++};
+            t.is_layer = true;
+            ++program_->layers;
+            at->second = t.out;
+            program_->steps.push_back(std::move(t));
+        }
+        slots_[static_cast<std::size_t>(value)] = at->second[0];
+    }
+
+    bool is_matrix(slot s) const { return s < no_slot && cache_.constant(s).type() == data_type::float32 && cache_.constant(s).rank() == 2 && cache_.constant(s).size() != 0; }
+    /// A constant that is added to every row of n values.
+    bool is_bias(slot s, std::int64_t n) const {
+        if (s >= no_slot) return false;
+        const tensor& b = cache_.constant(s);
+        return b.type() == data_type::float32 && b.rank() > 0 && b.shape().back() == n && static_cast<std::int64_t>(b.size()) == n;
+    }
+
+    /// MatMul with constant weights, its bias, Gemm; false: an ordinary node.
+    bool add_to_dense(const net_node& n, const precision_plan& plan, program::candidate& c) {
+        if (is_op(n, "MatMul") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
+            const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan), no_slot};
+            if (in[0] < 0 || !is_matrix(in[1])) return false;
+            const auto r = whole_ ? readers_.end() : readers_.find(n.outputs[0]);
+            bool wait = r != readers_.end() && is_op(*r->second.node, "Add") && r->second.node->view.version() >= 7 && r->second.node->outputs[0] >= 0;
+            if (wait) {
+                for (const edge& e : r->second.input->edges) wait = wait && plan.find(e) == nullptr;
+                const net_node& add = *r->second.node;
+                if (add.inputs.size() != 2) return false;
+                const net_input& other = add.inputs[&add.inputs[0] == r->second.input ? 1 : 0];
+                wait = wait && other.value >= 0 && is_bias(value_slot(other.value), cache_.constant(in[1]).dim(1));
+            }
+            if (wait) pending_dense_[n.outputs[0]] = {&n, in};
+            else emit_dense(n, nullptr, in, false, n.outputs[0], c);
+            return true;
+        }
+        if (is_op(n, "Gemm") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
+            const node_view& v = n.view;
+            const bool transposed = v.get_int("transB", 0) != 0;
+            if (v.get_int("transA", 0) != 0 || v.get_float("alpha", 1) != 1.0f || v.get_float("beta", 1) != 1.0f) return false;
+            const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan), n.inputs.size() > 2 ? use(n.inputs[2], plan) : no_slot};
+            if (in[0] < 0 || !is_matrix(in[1]) || (in[2] != no_slot && !is_bias(in[2], cache_.constant(in[1]).dim(transposed ? 0 : 1)))) return false;
+            emit_dense(n, nullptr, in, transposed, n.outputs[0], c);
+            return true;
+        }
+        if (!is_op(n, "Add") || n.inputs.size() != 2) return false;
+        for (std::size_t k = 0; k < 2; ++k)
+            if (const auto p = pending_dense_.find(n.inputs[k].value); p != pending_dense_.end()) {
+                std::vector<slot> in = p->second.second;
+                in[2] = use(n.inputs[1 - k], plan);
+                emit_dense(*p->second.first, &n, in, false, n.outputs[0], c);
+                return true;
+            }
+        return false;
+    }
+
+    /// Starts, continues or ends a unit with this node; false: an ordinary node.
+    bool add_to_unit(const net_node& n, const precision_plan& plan, program::candidate& c) {
+        if (is_op(n, "Conv") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
+            unit_plan u{&n, nullptr, nullptr, {use(n.inputs[0], plan), use(n.inputs[1], plan), n.inputs.size() > 2 ? use(n.inputs[2], plan) : no_slot}};
+            if (u.in[0] < 0 || u.in[1] >= no_slot || u.in[2] >= 0) return false;
+            const tensor& w = cache_.constant(u.in[1]);
+            if (w.type() != data_type::float32 || w.rank() != 4 || w.size() == 0) return false;
+            if (u.in[2] < no_slot && cache_.constant(u.in[2]).type() != data_type::float32) return false;
+            if (goes_on(n.outputs[0], plan, true)) pending_[n.outputs[0]] = std::move(u);
+            else emit(u, n.outputs[0], c);
+            return true;
+        }
+        if (is_op(n, "Relu")) {
+            const auto p = pending_.find(n.inputs[0].value);
+            if (p == pending_.end()) return false;
+            p->second.relu = &n;
+            emit(p->second, n.outputs[0], c);
+            return true;
+        }
+        if (!is_op(n, "Add") || n.inputs.size() != 2) return false;
+        auto a = pending_.find(n.inputs[0].value), b = pending_.find(n.inputs[1].value);
+        if (a == pending_.end() && b == pending_.end()) return false;
+        const bool first = a != pending_.end();
+        if (first && b != pending_.end()) emit(b->second, b->first, c);
+        const int own = first ? a->first : b->first;
+        unit_plan u = first ? a->second : b->second;
+        const slot residual = use(n.inputs[first ? 1 : 0], plan);
+        if (residual < 0 || u.add != nullptr) {  // a constant: an ordinary Add
+            emit(u, own, c);
+            return false;
+        }
+        u.add = &n;
+        u.in.push_back(residual);
+        if (goes_on(n.outputs[0], plan, false)) pending_[n.outputs[0]] = std::move(u);
+        else emit(u, n.outputs[0], c);
+        return true;
+    }
+
+    std::shared_ptr<const prepared_op> prepare(const net_node& n, const std::vector<slot>& in) {
+        if (n.op->prepare == nullptr) return nullptr;
+        std::vector<int> key{cache_.node_number(n)};
+        for (const slot s : in) key.push_back(std::min(s, 0));  // all runtime slots alike
+        const auto [at, is_new] = cache_.prepared.try_emplace(key);
+        if (is_new) {
+            std::vector<tensor> constants;
+            for (const slot s : in) constants.push_back(s < no_slot ? cache_.constant(s) : tensor());
+            at->second = n.op->prepare({n.view, constants});
+        }
+        return at->second;
+    }
+
+    /// A node of constants is computed now, once for all programs.
+    const std::vector<slot>& fold(const net_node& n, const std::vector<int>& key, const std::vector<slot>& in) {
+        const auto [at, is_new] = cache_.folded.try_emplace(key);
+        if (!is_new) return at->second;
+        arena memory(cache_.budget);
+        std::vector<tensor> inputs, outputs(n.outputs.size());
+        for (const slot s : in) inputs.push_back(s < no_slot ? cache_.constant(s) : tensor());
+        call_node(n, prepare(n, in).get(), inputs, outputs, memory, no_subgraphs());
+        std::vector<slot> made;
+        for (std::size_t i = 0; i < outputs.size(); ++i)
+            made.push_back(n.outputs[i] < 0 || outputs[i].empty() ? no_slot : cache_.add_constant(std::move(outputs[i])));
+        if (const auto q = dequantized_by(n, in)) cache_.set_quantizer_of_constant(made[0], *q);
+        return at->second = made;
+    }
+
+    /// The number of the quantizer that a DequantizeLinear node stands for, if it is one.
+    std::optional<int> dequantized_by(const net_node& n, const std::vector<slot>& in) {
+        const auto constant = [&](std::size_t i) { return i < in.size() && in[i] < no_slot ? cache_.constant(in[i]) : tensor(); };
+        if (n.outputs[0] < 0 || (in.size() > 2 && in[2] >= 0)) return std::nullopt;
+        const auto q = quantizer_of_dequantize(n, constant(0), constant(1), constant(2));
+        return q ? std::optional(cache_.intern(*q)) : std::nullopt;
+    }
+
+    struct reader {
+        const net_node* node;
+        const net_input* input;
+    };
+
+    const network& net_;
+    cache& cache_;
+    bool whole_;
+    std::unordered_map<int, reader> readers_;    ///< of values with one reader
+    std::unordered_map<int, std::pair<const net_node*, std::vector<slot>>> pending_dense_;
+    std::unordered_map<int, unit_plan> pending_;  ///< by the value that is not computed yet
+    std::unique_ptr<program> program_;
+    std::vector<slot> slots_;  ///< of the network's values, under the plan being added
+    std::unordered_map<std::vector<int>, std::vector<slot>, slots_hash> known_;
+    std::unordered_map<slot, int> quantizer_of_;  ///< slots that a quantizer made
+};
+
+}  // namespace detail
+
+slot cache::add_constant(tensor t) {
+    bytes_ += t.size_bytes();
+    constants_.push_back(std::move(t));
+    return -1 - static_cast<slot>(constants_.size());
+}
+
+slot cache::value_constant(const net_value& v) {
+    const auto [at, is_new] = value_slots_.try_emplace(&v, no_slot);
+    if (is_new) at->second = add_constant(v.constant);
+    return at->second;
+}
+
+int cache::intern(const quantizer& q) {
+    const std::size_t h = detail::hash_quantizer(q);
+    const auto [first, last] = quantizer_ids_.equal_range(h);
+    for (auto i = first; i != last; ++i)
+        if (quantizer_at(i->second) == q) return i->second;
+    quantizers_.push_back(q);
+    const int id = static_cast<int>(quantizers_.size()) - 1;
+    quantizer_ids_.emplace(h, id);
+    return id;
+}
+
+slot cache::quantized_constant(slot s, int quantizer_id) {
+    const auto [at, is_new] = quantized_.try_emplace({s, quantizer_id}, no_slot);
+    if (is_new) {
+        arena memory(budget);
+        at->second = add_constant(quantized(quantizer_at(quantizer_id), constant(s), false, memory));
+        quantizer_of_constant_[at->second] = quantizer_id;
+    }
+    return at->second;
+}
+
+const quantizer* cache::quantizer_of_constant(slot s) const {
+    const auto found = quantizer_of_constant_.find(s);
+    return found == quantizer_of_constant_.end() ? nullptr : &quantizer_at(found->second);
+}
+
+std::unique_ptr<program> make_program(const network& net, cache& shared, std::span<const precision_plan* const> plans, bool whole) {
+    detail::program_builder b(net, shared, whole);
+    for (const precision_plan* p : plans) b.add(*p);
+    return b.finish();
+}
+
+}  // namespace qk::graph::execute

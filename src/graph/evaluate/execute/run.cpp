@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// Running a program: steps in order, values in whatever layout their maker gave them, converted where a reader needs the other.
+#include <algorithm>
+
+#include "qk/graph/evaluate/execute/layout.hpp"
+#include "qk/graph/evaluate/execute/node_call.hpp"
+#include "qk/graph/evaluate/execute/program.hpp"
+#include "qk/graph/evaluate/execute/quantize_value.hpp"
+
+namespace qk::graph::execute {
+namespace detail {
+
+class program_run {
+  public:
+    program_run(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe, std::uint64_t* body_steps)
+        : p_(p), memory_(memory), out_(out), observe_(observe), slots_(static_cast<std::size_t>(p.slot_count)), inside_(body_steps != nullptr),
+          body_steps_(inside_ ? body_steps : &own_steps_) {
+        for (std::size_t i = 0; i < inputs.size(); ++i) slots_[i].main = {inputs[i], false};
+    }
+
+    void run() {
+        if (observe_.see)
+            for (std::size_t i = 0; i < p_.net->inputs.size(); ++i) observe_.see(name_of_value(p_.net->inputs[i]), slots_[i].main.t);
+        deliver_until(-1);
+        for (std::size_t i = 0; i < p_.steps.size(); ++i) {
+            const step& t = p_.steps[i];
+            if (inside_) count_step();
+            if (t.node == nullptr) run_quantizer(t);
+            else if (t.unit) run_unit(t);
+            else if (t.dense) run_dense(t);
+            else if (t.layout == layout_rule::plain || !run_channels_last(t)) run_node(t);
+            if (observe_.see && t.node != nullptr) observe_outputs(t);
+            deliver_until(static_cast<int>(i));
+            for (const slot s : t.release) slots_[static_cast<std::size_t>(s)] = {};
+        }
+    }
+
+  private:
+    /// A value in the layout that it was made in, and in the other one once somebody asked.
+    struct held {
+        run_value main;
+        tensor other;
+        tensor narrow;  ///< in the form that its quantizer allows, once somebody asked
+        bool narrow_last = false;  ///< channels last
+    };
+
+    void count_step() {
+        if (++*body_steps_ > p_.shared->body_steps) throw error("more than " + std::to_string(p_.shared->body_steps) + " steps inside subgraphs: a loop that does not end");
+    }
+    const std::string& name_of_value(int value) const { return p_.net->values[static_cast<std::size_t>(value)].name; }
+    void put(slot s, tensor t, bool channels_last) {
+        if (s >= 0) slots_[static_cast<std::size_t>(s)].main = {std::move(t), channels_last};
+    }
+    bool is_last(slot s) const { return s >= 0 && slots_[static_cast<std::size_t>(s)].main.channels_last; }
+    const tensor& raw(slot s) const {
+        static const tensor left_out;
+        return s >= 0 ? slots_[static_cast<std::size_t>(s)].main.t : s == no_slot ? left_out : p_.shared->constant(s);
+    }
+    const tensor& in_layout(slot s, bool last) {
+        if (s < 0 || is_last(s) == last) return raw(s);
+        held& h = slots_[static_cast<std::size_t>(s)];
+        if (h.other.empty()) h.other = converted(h.main.t, last, memory_);
+        return h.other;
+    }
+    const tensor& plain(slot s) { return in_layout(s, false); }
+    /// What a unit multiplies in place of floats: `form` is the same for every reader of a slot.
+    tensor in_form(slot s, bool last, const narrow_form* form) {
+        if (form == nullptr) return {};
+        held& h = slots_[static_cast<std::size_t>(s)];
+        if (h.narrow.empty() || h.narrow_last != last) h.narrow = narrowed(*form, in_layout(s, last).as<float>(), memory_), h.narrow_last = last;
+        return h.narrow;
+    }
+    /// A constant of the same shape, too.
+    tensor last(slot s) { return s < no_slot ? converted(raw(s), true, memory_) : in_layout(s, true); }
+
+    void deliver_until(int done) {
+        for (; next_ < p_.candidates.size() && p_.candidates[next_].after <= done; ++next_) {
+            std::vector<tensor> results;
+            for (const slot s : p_.candidates[next_].outputs) results.push_back(plain(s));
+            out_(next_, results);
+        }
+    }
+
+    void observe_outputs(const step& t) {
+        for (std::size_t k = 0; k < t.out.size(); ++k)
+            if (t.out[k] >= 0 && !raw(t.out[k]).empty()) observe_.see(name_of_value(t.node->outputs[k]), observe_.any_order ? raw(t.out[k]) : plain(t.out[k]));
+    }
+
+    void run_quantizer(const step& t) {
+        const quantizer& q = p_.shared->quantizer_at(t.quantizer);
+        const bool as_is = is_last(t.in[0]) && works_channels_last(q, raw(t.in[0]).shape());
+        put(t.out[0], quantized(q, as_is ? raw(t.in[0]) : plain(t.in[0]), as_is, memory_), as_is);
+    }
+
+    void run_unit(const step& t) {
+        const tensor& x = raw(t.in[0]);
+        if (x.rank() == 4 && x.type() == data_type::float32 && x.size() != 0) {
+            const bool residual_fits = t.add == nullptr || (raw(t.in[3]).rank() == 4 && raw(t.in[3]).type() == data_type::float32);
+            if (residual_fits) {
+                tensor y = t.unit->run(in_layout(t.in[0], true), in_form(t.in[0], true, t.unit->form_at(x.shape())), t.add == nullptr ? tensor() : in_layout(t.in[3], true), memory_);
+                if (!y.empty()) return put(t.out[0], std::move(y), true);
+            }
+        }
+        // One node after the other.
+        std::vector<tensor> out(1);
+        call_node(*t.node, nullptr, std::vector<tensor>{plain(t.in[0]), raw(t.in[1]), raw(t.in[2])}, out, memory_, no_subgraphs());
+        if (t.add != nullptr) {
+            const std::vector<tensor> both{out[0], plain(t.in[3])};
+            call_node(*t.add, nullptr, both, out, memory_, no_subgraphs());
+        }
+        if (t.relu != nullptr) {
+            const std::vector<tensor> one{out[0]};
+            call_node(*t.relu, nullptr, one, out, memory_, no_subgraphs());
+        }
+        put(t.out[0], std::move(out[0]), false);
+    }
+
+    void run_dense(const step& t) {
+        const tensor& x = plain(t.in[0]);
+        tensor y = t.dense->run(x, in_form(t.in[0], false, t.dense->form_for(x)), memory_);
+        if (y.empty()) {
+            std::vector<tensor> in{x, raw(t.in[1])}, out(1);
+            if (t.add == nullptr && t.node->inputs.size() > 2) in.push_back(raw(t.in[2]));
+            call_node(*t.node, nullptr, in, out, memory_, no_subgraphs());
+            if (t.add != nullptr) {
+                const std::vector<tensor> both{out[0], raw(t.in[2])};
+                call_node(*t.add, nullptr, both, out, memory_, no_subgraphs());
+            }
+            y = std::move(out[0]);
+        }
+        put(t.out[0], std::move(y), false);
+    }
+
+    /// A node that can work on channels-last values, if one is there; false: do it the ordinary way.
+    bool run_channels_last(const step& t) {
+        const auto four = [&](slot s) { return raw(s).rank() == 4 && raw(s).type() == data_type::float32 && raw(s).size() != 0; };
+        bool any = false;
+        for (const slot s : t.in) any = any || is_last(s);
+        if (!any || t.out.empty() || t.out[0] < 0) return false;
+        const node_view& node = t.node->view;
+        const tensor& x = raw(t.in[0]);
+        switch (t.layout) {
+            case layout_rule::scaled:
+                if (t.in.size() < 2 || raw(t.in[1]).size() != 1) return false;
+                [[fallthrough]];
+            case layout_rule::unary: {
+                if (!is_last(t.in[0])) return false;
+                std::vector<tensor> in;
+                for (const slot s : t.in) in.push_back(raw(s));
+                return call(t, in);
+            }
+            case layout_rule::block_axis: {
+                const std::int64_t block = node.get_int("block_size", 0);
+                if (!is_last(t.in[0]) || t.in.size() != 1 || block < 1 || (x.dim(1) % block != 0 && (x.dim(1) > block || x.dim(1) % 8 != 0))) return false;
+                const dims shape = x.shape();
+                std::vector<tensor> out(1);
+                call_node(*t.node, t.prepared.get(), std::vector<tensor>{x.reshaped({shape[0] * shape[2] * shape[3], shape[1]})}, out, memory_, no_subgraphs());
+                put(t.out[0], out[0].reshaped(shape), true);
+                return true;
+            }
+            case layout_rule::by_channel: {
+                if (!is_last(t.in[0])) return false;
+                const dims shape = x.shape();
+                std::vector<tensor> in{x.reshaped({shape[0] * shape[2] * shape[3], shape[1]})}, out(1);
+                for (std::size_t k = 1; k < t.in.size(); ++k) in.push_back(plain(t.in[k]));
+                call_node(*t.node, t.prepared.get(), in, out, memory_, no_subgraphs());
+                put(t.out[0], out[0].reshaped(shape), true);
+                return true;
+            }
+            case layout_rule::binary: {
+                const tensor& y = raw(t.in[1]);
+                if (x.shape() == y.shape() && four(t.in[0]) && four(t.in[1])) return call(t, {last(t.in[0]), last(t.in[1])});
+                if ((is_last(t.in[0]) && y.size() == 1 && y.rank() <= 4) || (is_last(t.in[1]) && x.size() == 1 && x.rank() <= 4)) return call(t, {x, y});
+                return false;
+            }
+            case layout_rule::concat: {
+                std::int64_t channels = 0;
+                for (const slot s : t.in) {
+                    if (!four(s) || raw(s).dim(0) != x.dim(0) || raw(s).dim(2) != x.dim(2) || raw(s).dim(3) != x.dim(3)) return false;
+                    channels += raw(s).dim(1);
+                }
+                tensor y = make({x.dim(0), channels, x.dim(2), x.dim(3)});
+                const auto places = static_cast<std::size_t>(x.dim(0) * x.dim(2) * x.dim(3)), row = static_cast<std::size_t>(channels);
+                std::size_t at = 0;
+                for (const slot s : t.in) {
+                    const tensor part = last(s);
+                    const auto own = static_cast<std::size_t>(part.dim(1));
+                    const float* from = part.as<float>().data();
+                    float* to = y.as<float>().data() + at;
+                    for (std::size_t p = 0; p < places; ++p) std::memcpy(to + p * row, from + p * own, own * sizeof(float));
+                    at += own;
+                }
+                put(t.out[0], std::move(y), true);
+                return true;
+            }
+            case layout_rule::max_pool:
+            case layout_rule::average_pool: {
+                if (!four(t.in[0])) return false;
+                const ops::window w = ops::make_window(node, x.shape(), node.get_ints("kernel_shape"), node.get_int("ceil_mode", 0) != 0);
+                tensor y = make({x.dim(0), x.dim(1), w.output[0], w.output[1]});
+                pool_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)), w, t.layout == layout_rule::average_pool,
+                                   node.get_int("count_include_pad", 0) != 0, y.as<float>().data());
+                put(t.out[0], std::move(y), true);
+                return true;
+            }
+            case layout_rule::global_average: {
+                if (!four(t.in[0])) return false;
+                tensor y = make({x.dim(0), x.dim(1), 1, 1});
+                global_mean_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)),
+                                          static_cast<std::size_t>(x.dim(2) * x.dim(3)), y.as<float>().data());
+                put(t.out[0], std::move(y), false);  // one place: both layouts are the same
+                return true;
+            }
+            case layout_rule::slice:
+            case layout_rule::pad: {
+                if (!is_last(t.in[0]) || t.in.size() < 2) return false;
+                std::vector<tensor> in;
+                for (const slot s : t.in) in.push_back(s == t.in[0] ? raw(s) : plain(s));
+                in = with_last_axes(std::move(in), t.layout == layout_rule::pad ? x.rank() : raw(t.in[1]).size());
+                if (in.empty()) return false;
+                std::vector<tensor> out(1);
+                call_node(*t.node, nullptr, in, out, memory_, no_subgraphs());
+                const dims shape = plain_shape(out[0].shape());
+                put(t.out[0], out[0].reshaped(shape), true);
+                return true;
+            }
+            default: return false;
+        }
+    }
+
+    tensor make(dims shape) {
+        const std::size_t bytes = element_count(shape) * sizeof(float);
+        return tensor(data_type::float32, std::move(shape), memory_.allocate(bytes));
+    }
+
+    bool call(const step& t, const std::vector<tensor>& in) {
+        std::vector<tensor> out(t.out.size());
+        call_node(*t.node, t.prepared.get(), in, out, memory_, no_subgraphs());
+        put(t.out[0], std::move(out[0]), true);
+        return true;
+    }
+
+    void run_node(const step& t) {
+        const std::size_t arguments = t.node->inputs.size();
+        in_.clear();
+        for (std::size_t k = 0; k < arguments; ++k) in_.push_back(plain(t.in[k]));
+        made_.assign(t.out.size(), tensor());
+        if (t.bodies.empty()) {
+            call_node(*t.node, t.prepared.get(), in_, made_, memory_, no_subgraphs());
+        } else {
+            const op_context::subgraph_runner subgraphs = [&](const onnx::GraphProto& graph, std::span<const tensor> given) { return run_body(t, graph, given); };
+            call_node(*t.node, t.prepared.get(), in_, made_, memory_, subgraphs);
+        }
+        for (std::size_t k = 0; k < made_.size(); ++k) put(t.out[k], std::move(made_[k]), false);
+        in_.clear();
+    }
+
+    std::vector<tensor> run_body(const step& t, const onnx::GraphProto& graph, std::span<const tensor> given) {
+        count_step();  // a body without nodes, too
+        std::size_t captured_at = t.node->inputs.size();
+        for (std::size_t b = 0; b < t.bodies.size(); ++b) {
+            const subnetwork& sub = t.node->bodies[b];
+            if (sub.graph == &graph) {
+                const std::size_t own = sub.body->inputs.size() - sub.captured.size();
+                if (given.size() != own) t.node->view.fail("its subgraph takes " + std::to_string(own) + " inputs and is given " + std::to_string(given.size()));
+                std::vector<tensor> all(given.begin(), given.end()), outputs;
+                for (std::size_t k = 0; k < sub.captured.size(); ++k) all.push_back(plain(t.in[captured_at + k]));
+                run_program(*t.bodies[b], all, memory_, [&](std::size_t, std::span<const tensor> o) { outputs.assign(o.begin(), o.end()); }, observe_, body_steps_);
+                return outputs;
+            }
+            captured_at += sub.captured.size();
+        }
+        t.node->view.fail("it has no such subgraph");
+    }
+
+    const program& p_;
+    allocator& memory_;
+    const deliver& out_;
+    const observe_value& observe_;
+    std::vector<held> slots_;
+    std::vector<tensor> in_, made_;
+    std::size_t next_ = 0;
+    bool inside_;  ///< a subgraph's run
+    std::uint64_t own_steps_ = 0;
+    std::uint64_t* body_steps_;
+};
+
+}  // namespace detail
+
+void run_program(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe,
+                                 std::uint64_t* body_steps) {
+    [[maybe_unused]] const one_thread alone;
+    detail::program_run(p, inputs, memory, out, observe, body_steps).run();
+}
+
+}  // namespace qk::graph::execute

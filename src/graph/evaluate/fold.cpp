@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of fold.hpp.
+#include <onnx/onnx_pb.h>
+
+#include <cmath>
+#include <optional>
+#include <unordered_map>
+
+#include "qk/graph/evaluate/fold.hpp"
+#include "qk/graph/model/edit.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/model/check.hpp"
+#include "qk/graph/ops/op.hpp"
+#include "qk/graph/evaluate/run_node.hpp"
+
+namespace qk::graph {
+namespace detail {
+
+inline bool is_random(std::string_view op) {
+    for (const std::string_view r : {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"})
+        if (op == r) return true;
+    return false;
+}
+
+}  // namespace detail
+
+void fold_constants(model& m, std::size_t limit) {
+    onnx::GraphProto& g = m.graph();
+    std::unordered_map<std::string, tensor> known;  // results of this pass
+    std::vector<bool> gone(static_cast<std::size_t>(g.node_size()), false);
+    const auto is_output = [&](const std::string& name) {
+        for (const auto& u : m.uses(name))
+            if (u.node == -1) return true;
+        return false;
+    };
+    std::size_t total = 0;  // the model may grow by a few times the limit, not by the limit for each node
+    for (int i = 0; i < g.node_size(); ++i) {
+        const onnx::NodeProto& n = g.node(i);
+        bool foldable = n.output_size() > 0 && !detail::is_random(n.op_type());
+        for (const std::string& o : n.output()) foldable = foldable && !is_output(o);
+        for (const auto& a : n.attribute()) foldable = foldable && !a.has_g() && a.graphs_size() == 0;
+        for (const std::string& in : n.input()) foldable = foldable && (in.empty() || m.is_constant(in) || known.count(in) > 0);
+        if (!foldable) continue;
+        std::vector<tensor> results;
+        if (n.op_type() == "Constant" && n.domain().empty()) {
+            try {
+                if (auto value = detail::constant_value(n)) results.push_back(std::move(*value));
+            } catch (const error& e) {
+                throw error(m.label() + ": node '" + n.name() + "' (Constant): " + e.what());
+            }
+        } else if (total < 4 * limit) {
+            std::vector<tensor> inputs;
+            for (const std::string& in : n.input())
+                inputs.push_back(in.empty() ? tensor() : known.count(in) ? known.at(in) : m.constant(in));
+            results = detail::try_run(m, n, inputs, limit);
+            for (const tensor& t : results) total += t.size_bytes();
+        }
+        if (results.size() != static_cast<std::size_t>(n.output_size())) continue;
+        for (int k = 0; k < n.output_size(); ++k)
+            if (!n.output(k).empty()) known[n.output(k)] = results[static_cast<std::size_t>(k)];
+        gone[static_cast<std::size_t>(i)] = true;
+    }
+    if (known.empty()) return;
+    for (int i = 0; i < g.node_size(); ++i)  // in the order of the nodes, so that the file is the same on every run
+        for (const std::string& o : g.node(i).output())
+            if (gone[static_cast<std::size_t>(i)] && known.count(o)) to_proto(known.at(o), o, *g.add_initializer());
+    detail::remove_nodes(g, gone);
+    detail::allow_free_initializers(m.proto());
+    m.reindex();
+    detail::drop_unused_initializers(m);
+}
+
+namespace detail {
+
+/// y = a * x + b per channel, as doubles: what an inference BatchNormalization computes.
+struct channel_line {
+    std::vector<double> a, b;
+};
+
+inline std::optional<channel_line> batch_normalization_line(const model& m, const onnx::NodeProto& n) {
+    if (n.op_type() != "BatchNormalization" || !n.domain().empty() || n.input_size() < 5) return std::nullopt;
+    const node_view view(n, m.opset(""));
+    if (view.get_int("training_mode", 0) != 0 || view.get_int("spatial", 1) == 0) return std::nullopt;
+    if (view.version() < 7 && view.get_int("is_test", 0) == 0) return std::nullopt;
+    for (int k = 1; k < n.output_size(); ++k)
+        if (!n.output(k).empty()) return std::nullopt;
+    std::vector<tensor> p;
+    for (int k = 1; k < 5; ++k) {
+        if (!m.is_constant(n.input(k))) return std::nullopt;
+        p.push_back(m.constant(n.input(k)));
+        if (p.back().type() != data_type::float32 || p.back().size() != p.front().size()) return std::nullopt;
+    }
+    const double epsilon = static_cast<double>(view.get_float("epsilon", 1e-5f));
+    channel_line line;
+    for (std::size_t c = 0; c < p[0].size(); ++c) {
+        const auto at = [&](std::size_t k) { return static_cast<double>(p[k].as<float>()[c]); };
+        line.a.push_back(at(0) / std::sqrt(at(3) + epsilon));
+        line.b.push_back(at(1) - at(2) * line.a.back());
+    }
+    return line;
+}
+
+/// The weights of `n` with output channel c times a[c]; nothing if their shape does not have the channels.
+inline std::optional<tensor> scaled_weights(const onnx::NodeProto& n, const tensor& w, const std::vector<double>& a, int version) {
+    const node_view view(n, version);
+    const auto channels = static_cast<std::int64_t>(a.size());
+    tensor r(data_type::float32, w.shape());
+    const auto scale = [&](auto channel_of) {
+        for (std::size_t i = 0; i < w.size(); ++i)
+            r.as<float>()[i] = static_cast<float>(static_cast<double>(w.as<float>()[i]) * a[static_cast<std::size_t>(channel_of(static_cast<std::int64_t>(i)))]);
+        return r;
+    };
+    if (n.op_type() == "Conv") {
+        if (w.rank() < 3 || w.dim(0) != channels || w.size() == 0) return std::nullopt;
+        const std::int64_t inner = static_cast<std::int64_t>(w.size()) / channels;
+        return scale([=](std::int64_t i) { return i / inner; });
+    }
+    if (n.op_type() == "ConvTranspose") {  // weights [in, out / group, ...]
+        const std::int64_t group = view.get_int("group", 1);
+        if (w.rank() < 3 || w.size() == 0 || group < 1 || w.dim(0) % group != 0 || w.dim(1) * group != channels) return std::nullopt;
+        const std::int64_t per_group = w.dim(1), in_group = w.dim(0) / group, inner = static_cast<std::int64_t>(w.size()) / (w.dim(0) * per_group);
+        return scale([=](std::int64_t i) { return i / inner / per_group / in_group * per_group + i / inner % per_group; });
+    }
+    const bool transposed = view.get_int("transB", 0) != 0;
+    if (w.rank() != 2 || w.dim(transposed ? 0 : 1) != channels) return std::nullopt;
+    const std::int64_t columns = w.dim(1);
+    return scale([=](std::int64_t i) { return transposed ? i / columns : i % columns; });
+}
+
+}  // namespace detail
+
+void fold_batch_normalization(model& m) {
+    onnx::GraphProto& g = m.graph();
+    std::vector<bool> gone(static_cast<std::size_t>(g.node_size()), false);
+    bool changed = false;
+    for (int i = 0; i < g.node_size(); ++i) {
+        const auto line = detail::batch_normalization_line(m, g.node(i));
+        if (!line) continue;
+        const std::string x = g.node(i).input(0), y = g.node(i).output(0);
+        const int p = m.producer(x);
+        if (p < 0 || m.uses(x).size() != 1 || gone[static_cast<std::size_t>(p)]) continue;
+        onnx::NodeProto& n = *g.mutable_node(p);
+        const bool gemm = n.op_type() == "Gemm";
+        if (!n.domain().empty() || (n.op_type() != "Conv" && n.op_type() != "ConvTranspose" && !gemm) || n.input_size() < 2) continue;
+        if (!m.is_constant(n.input(1))) continue;
+        const tensor w = m.constant(n.input(1));
+        if (w.type() != data_type::float32) continue;
+        const auto weights = detail::scaled_weights(n, w, line->a, m.opset(""));
+        if (!weights) continue;
+
+        tensor bias(data_type::float32, {static_cast<std::int64_t>(line->b.size())});
+        std::vector<double> old(line->b.size(), 0.0);
+        if (n.input_size() > 2 && !n.input(2).empty()) {
+            if (!m.is_constant(n.input(2))) continue;
+            const tensor b = m.constant(n.input(2));
+            if (b.type() != data_type::float32 || (b.size() != old.size() && b.size() != 1) || b.rank() > 2) continue;
+            if (b.rank() == 2 && b.dim(0) != 1) continue;  // Gemm's C down the rows: not a channel's
+            const double beta = gemm ? static_cast<double>(node_view(n, m.opset("")).get_float("beta", 1.0f)) : 1.0;
+            for (std::size_t c = 0; c < old.size(); ++c) old[c] = beta * static_cast<double>(b.as<float>()[b.size() == 1 ? 0 : c]);
+        }
+        for (std::size_t c = 0; c < old.size(); ++c) bias.as<float>()[c] = static_cast<float>(old[c] * line->a[c] + line->b[c]);
+
+        // Names of their own: the old tensors may be shared with other nodes.
+        const std::string stem = n.name() + "_folded";
+        to_proto(*weights, stem + "_weight", *g.add_initializer());
+        to_proto(bias, stem + "_bias", *g.add_initializer());
+        n.set_input(1, stem + "_weight");
+        if (n.input_size() < 3) n.add_input();
+        n.set_input(2, stem + "_bias");
+        if (gemm)
+            for (auto& a : *n.mutable_attribute())
+                if (a.name() == "beta") a.set_f(1.0f);
+        n.set_output(0, y);
+        gone[static_cast<std::size_t>(i)] = true;
+        changed = true;
+    }
+    if (!changed) return;
+    detail::remove_nodes(g, gone);
+    detail::allow_free_initializers(m.proto());
+    m.reindex();
+    detail::drop_unused_initializers(m);
+}
+
+}  // namespace qk::graph

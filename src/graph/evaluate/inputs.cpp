@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of inputs.hpp.
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+#include "qk/graph/files/file.hpp"
+#include "qk/graph/evaluate/inputs.hpp"
+
+namespace qk::graph {
+namespace detail {
+
+/// Numbers inside names compare as numbers.
+inline bool natural_less(const std::string& a, const std::string& b) {
+    std::size_t i = 0, j = 0;
+    const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+    while (i < a.size() && j < b.size()) {
+        if (digit(a[i]) && digit(b[j])) {
+            const auto number = [&](const std::string& s, std::size_t& at) {
+                while (at < s.size() && s[at] == '0') ++at;
+                const std::size_t start = at;
+                while (at < s.size() && digit(s[at])) ++at;
+                return s.substr(start, at - start);
+            };
+            const std::string m = number(a, i), n = number(b, j);
+            if (m != n) return m.size() != n.size() ? m.size() < n.size() : m < n;
+        } else if (a[i] != b[j]) {
+            return a[i] < b[j];
+        } else {
+            ++i, ++j;
+        }
+    }
+    return a.size() - i < b.size() - j;
+}
+
+inline std::string describe(const value_info& v) {
+    std::string s = "'" + v.name + "' (" + name_of(v.type);
+    for (std::size_t i = 0; i < v.shape.size(); ++i) {
+        const dimension& d = v.shape[i];
+        s += (i ? "," : " ") + (d.value >= 0 ? std::to_string(d.value) : d.symbol.empty() ? "?" : d.symbol);
+    }
+    return s + ")";
+}
+
+inline std::string list_inputs(const model& m) {
+    std::string s;
+    for (const value_info& v : m.inputs()) s += (s.empty() ? "" : ", ") + describe(v);
+    return s.empty() ? "none" : s;
+}
+
+}  // namespace detail
+
+named_tensor read_tensor_proto(const std::filesystem::path& file) {
+    onnx::TensorProto p;
+    if (!p.ParseFromString(read_file(file))) throw error(file.string() + ": not an ONNX tensor");
+    try {
+        return {p.name(), to_tensor(p, file.has_parent_path() ? file.parent_path() : ".")};
+    } catch (const error& e) {
+        throw error(file.string() + ": " + e.what());
+    }
+}
+
+std::vector<named_tensor> read_tensors(const std::filesystem::path& path) {
+    namespace fs = std::filesystem;
+    std::error_code failed;
+    if (!fs::is_directory(path, failed)) {
+        if (path.extension() == ".pb") return {read_tensor_proto(path)};
+        if (path.extension() == ".npz") return read_npz(path);
+        return {{path.stem().string(), read_npy(path)}};
+    }
+    std::vector<fs::path> files;
+    bool test_data = false;
+    for (const auto& e : fs::directory_iterator(path, failed)) {
+        const fs::path kind = e.path().extension();
+        if (kind != ".npy" && kind != ".npz" && kind != ".pb") continue;
+        files.push_back(e.path());
+        test_data = test_data || (kind == ".pb" && e.path().filename().string().starts_with("input_"));
+    }
+    if (test_data) std::erase_if(files, [](const fs::path& f) { return !f.filename().string().starts_with("input_"); });
+    if (files.empty()) throw error("folder '" + path.string() + "' holds no .npy, .npz or .pb file");
+    std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return detail::natural_less(a.filename(), b.filename()); });
+    std::vector<named_tensor> all;
+    for (const fs::path& f : files)
+        for (named_tensor& t : read_tensors(f)) all.push_back(std::move(t));
+    return all;
+}
+
+std::string as_file_name(std::string name) {
+    for (char& c : name)
+        if (c == '/' || c == ':') c = '_';
+    return name;
+}
+
+tensor join(const std::vector<tensor>& parts, const std::string& what) {
+    if (parts.size() == 1) return parts.front();
+    dims shape = parts.front().shape();
+    if (shape.empty()) throw error(what + ": values without dimensions cannot be joined on axis 0");
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+        const tensor& t = parts[i];
+        if (t.type() != parts[0].type() || t.rank() != shape.size() || !std::equal(shape.begin() + 1, shape.end(), t.shape().begin() + 1)) {
+            throw error(what + ": " + name_of(t.type()) + " " + to_string(t.shape()) + " cannot be joined to " + name_of(parts[0].type()) + " " +
+                        to_string(parts[0].shape()) + " on axis 0");
+        }
+        shape[0] += t.dim(0);
+    }
+    tensor all(parts[0].type(), shape);
+    std::size_t at = 0;
+    for (const tensor& t : parts) {
+        if (t.size_bytes() > 0) std::memcpy(all.bytes() + at, t.bytes(), t.size_bytes());
+        at += t.size_bytes();
+    }
+    return all;
+}
+
+named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option) {
+    const auto& inputs = m.inputs();
+    const auto named = [&](const std::string& name) -> const value_info* {
+        for (const value_info& v : inputs)
+            if (v.name == name) return &v;
+        for (const value_info& v : inputs)
+            if (as_file_name(v.name) == name) return &v;
+        return nullptr;
+    };
+    named_tensors all;
+    const auto give = [&](const std::string& name, const std::vector<tensor>& parts, const std::string& source) {
+        if (!all.emplace(name, join(parts, source)).second) throw error(option + " " + source + ": input '" + name + "' is given twice");
+    };
+    for (const std::string& argument : arguments) {
+        const std::size_t equals = argument.find('=');
+        if (equals != std::string::npos) {
+            const std::string name = argument.substr(0, equals);
+            const bool is_input = std::any_of(inputs.begin(), inputs.end(), [&](const value_info& v) { return v.name == name; });
+            std::error_code failed;
+            if (!is_input && !std::filesystem::exists(argument, failed))
+                throw error(option + " " + argument + ": the model has no input '" + name + "'; it has " + detail::list_inputs(m));
+            if (is_input) {
+                std::vector<tensor> parts;
+                for (named_tensor& t : read_tensors(argument.substr(equals + 1))) parts.push_back(std::move(t.value));
+                give(name, parts, argument);
+                continue;
+            }
+        }
+        std::vector<named_tensor> found = read_tensors(argument);
+        const bool by_name = std::all_of(found.begin(), found.end(), [&](const named_tensor& t) { return named(t.name) != nullptr; });
+        std::vector<const value_info*> missing;
+        for (const value_info& v : inputs)
+            if (all.find(v.name) == all.end()) missing.push_back(&v);
+        if (by_name) {
+            std::map<std::string, std::vector<tensor>> parts;
+            for (named_tensor& t : found) parts[named(t.name)->name].push_back(std::move(t.value));
+            for (auto& [name, list] : parts) give(name, list, argument);
+        } else if (missing.size() == 1 || (found.size() == 1 && !missing.empty())) {
+            std::vector<tensor> parts;
+            for (named_tensor& t : found) parts.push_back(std::move(t.value));
+            give(missing.front()->name, parts, argument);
+        } else if (found.size() == missing.size()) {
+            for (std::size_t i = 0; i < found.size(); ++i) give(missing[i]->name, {found[i].value}, argument);
+        } else {
+            throw error(option + " " + argument + ": holds " + std::to_string(found.size()) + " tensors, beginning with '" + found.front().name +
+                        "', that do not match the model's inputs: " + detail::list_inputs(m));
+        }
+    }
+    for (const value_info& v : inputs)
+        if (all.find(v.name) == all.end())
+            throw error("no data for the model's input " + detail::describe(v) + "; give it with " + option + " " + v.name + "=FILE.npy");
+    return all;
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parsing and doing of preprocessing.
+#include <charconv>
+#include <cmath>
+
+#include "qk/graph/ops/elements.hpp"
+#include "qk/graph/evaluate/preprocess.hpp"
+
+namespace qk::graph {
+namespace detail {
+
+inline float preprocess_number(std::string_view text, const std::string& part) {
+    float value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) {
+        throw error("--preprocess: '" + part + "' needs numbers, not '" + std::string(text) + "'");
+    }
+    return value;
+}
+
+inline std::vector<float> preprocess_numbers(std::string_view text, const std::string& part) {
+    std::vector<float> values;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(':', begin), text.size());
+        values.push_back(preprocess_number(text.substr(begin, end - begin), part));
+        begin = end + 1;
+    }
+    return values;
+}
+
+/// Shape of the data as N,C,rest: ranks are made equal to the input's first.
+inline dims fitted_shape(const tensor& data, const value_info& input, bool channels_last) {
+    dims shape = data.shape();
+    if (!input.has_shape || shape.size() == input.shape.size() || shape.empty()) return shape;
+    if (channels_last && shape.size() + 1 == input.shape.size()) {
+        shape.push_back(1);
+        return shape;
+    }
+    dims wanted{shape[0]};
+    for (std::size_t i = 1; i < input.shape.size(); ++i) {
+        if (input.shape[i].value < 0) throw error("--preprocess: data " + to_string(shape) + " has another rank than input '" + input.name + "'");
+        wanted.push_back(input.shape[i].value);
+    }
+    if (element_count(wanted) != data.size()) {
+        throw error("--preprocess: data " + to_string(shape) + " cannot take the shape of input '" + input.name + "', " + to_string(wanted));
+    }
+    return wanted;
+}
+
+}  // namespace detail
+
+preprocessing preprocessing::parse(const std::string& text) {
+    preprocessing p;
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find(',', begin), text.size());
+        const std::string part = text.substr(begin, end - begin);
+        const std::size_t equals = part.find('=');
+        const std::string key = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
+        if (key == "layout" && (value == "nhwc" || value == "nchw")) {
+            p.channels_last = value == "nhwc";
+        } else if (key == "channels" && (value == "bgr" || value == "rgb")) {
+            p.swap_channels = value == "bgr";
+        } else if (key == "scale") {
+            p.scale = detail::preprocess_number(value, part);
+        } else if (key == "mean") {
+            p.mean = detail::preprocess_numbers(value, part);
+        } else if (key == "std") {
+            p.deviation = detail::preprocess_numbers(value, part);
+            for (const float d : p.deviation) {
+                if (d == 0) throw error("--preprocess: std must not be 0");
+            }
+        } else {
+            throw error("--preprocess: '" + part + "' is not understood; parts are layout=nhwc|nchw, channels=bgr|rgb, scale=S, mean=M[:M...], std=D[:D...]");
+        }
+        begin = end + 1;
+    }
+    return p;
+}
+
+tensor preprocessing::apply(const tensor& data, const value_info& input) const {
+    const dims shape = detail::fitted_shape(data, input, channels_last);
+    if (shape.size() < 2) throw error("--preprocess: input '" + input.name + "' has no channels: its data is " + to_string(shape));
+    const auto n = static_cast<std::size_t>(shape[0]);
+    const auto channels = static_cast<std::size_t>(channels_last ? shape.back() : shape[1]);
+    const std::size_t sample = n == 0 ? 0 : data.size() / n, plane = channels == 0 ? 0 : sample / channels;
+    dims out_shape = shape;
+    if (channels_last) {
+        out_shape.insert(out_shape.begin() + 1, shape.back());
+        out_shape.pop_back();
+    }
+    for (const auto* values : {&mean, &deviation}) {
+        if (values->size() > 1 && values->size() != channels) {
+            throw error("--preprocess: " + std::to_string(values->size()) + " values of " + (values == &mean ? "mean" : "std") + " for " +
+                        std::to_string(channels) + " channels of input '" + input.name + "'");
+        }
+    }
+    if (swap_channels && channels != 3) throw error("--preprocess: channels=bgr needs 3 channels; input '" + input.name + "' has " + std::to_string(channels));
+
+    std::vector<float> x(data.size());
+    if (!ops::read_elements(data.type(), data.bytes(), std::span<float>(x))) {
+        throw error(std::string("--preprocess: cannot convert ") + name_of(data.type()) + " data of input '" + input.name + "'");
+    }
+    tensor result(data_type::float32, out_shape);
+    const std::span<float> y = result.as<float>();
+    const auto pick = [](const std::vector<float>& v, std::size_t c, float otherwise) { return v.empty() ? otherwise : v.size() == 1 ? v[0] : v[c]; };
+    for (std::size_t s = 0; s < n; ++s) {
+        for (std::size_t c = 0; c < channels; ++c) {
+            const std::size_t from = swap_channels ? channels - 1 - c : c;
+            const float m = pick(mean, c, 0), d = pick(deviation, c, 1);
+            for (std::size_t i = 0; i < plane; ++i) {
+                const float v = x[s * sample + (channels_last ? i * channels + from : from * plane + i)];
+                y[s * sample + c * plane + i] = (v * scale - m) / d;
+            }
+        }
+    }
+    return result;
+}
+
+}  // namespace qk::graph

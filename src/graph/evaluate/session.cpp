@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The session: candidates merged into one program, samples spread over threads, scores kept by (candidate, sample).
+#include <atomic>
+#include <chrono>
+
+#include "qk/graph/evaluate/execute/runner.hpp"
+#include "qk/graph/evaluate/session.hpp"
+
+namespace qk::graph {
+
+struct session::state {
+    state(const model& m, named_tensors given, session_options o)
+        : run(m, o.threads), options(std::move(o)), data(execute::make_samples(run.source, given)) {
+        if (options.one_by_one) {
+            cut = execute::runner::alone(data);
+            return;
+        }
+        const precision_plan none;
+        const precision_plan* p = &none;
+        cut = run.decide(data, *execute::make_program(*run.net, run.shared, {&p, 1}), 0);
+    }
+    execute::runner run;
+    session_options options;
+    execute::sample_set data;
+    execute::runner::cut cut;
+    session_statistics statistics;
+};
+
+session::session(const model& m, named_tensors inputs, session_options options)
+    : state_(std::make_unique<state>(m, std::move(inputs), std::move(options))) {}
+session::~session() = default;
+session::session(session&&) noexcept = default;
+session& session::operator=(session&&) noexcept = default;
+std::size_t session::samples() const { return state_->cut.samples; }
+const session_statistics& session::statistics() const { return state_->statistics; }
+
+std::vector<std::vector<double>> session::evaluate(std::span<const precision_plan> candidates, const sample_metric& metric) {
+    state& s = *state_;
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<const precision_plan*> plans;
+    for (const precision_plan& p : candidates) plans.push_back(&p);
+    const auto program = execute::make_program(*s.run.net, s.run.shared, plans);
+    std::vector<std::vector<double>> scores(candidates.size(), std::vector<double>(s.cut.samples));  // of this process; added up below
+    std::atomic<bool> stopped = false;
+    const ranks& together = s.options.together;
+    s.run.pool.for_each(s.cut.runs, [&](std::size_t run, execute::arena& memory) {
+        if (!together.own(run)) return;
+        if (stopped || (s.options.stop && s.options.stop())) {
+            stopped = true;
+            return;
+        }
+        execute::run_program(*program, s.run.inputs_of(s.data, s.cut, run), memory, [&](std::size_t candidate, std::span<const tensor> outputs) {
+            const std::size_t first = run * s.cut.samples_per_run, n = std::min(s.cut.samples_per_run, s.cut.samples - first);
+            for (std::size_t i = 0; i < n; ++i) {
+                if (n == 1) {
+                    scores[candidate][first] = metric(candidate, first, outputs);
+                    continue;
+                }
+                std::vector<tensor> own;  // a model that mixes samples: its batch is cut after the run
+                for (const tensor& t : outputs) {
+                    const bool by_sample = t.rank() > 0 && t.dim(0) % static_cast<std::int64_t>(n) == 0;
+                    const std::size_t rows = by_sample ? static_cast<std::size_t>(t.dim(0)) / n : 0;
+                    own.push_back(by_sample ? execute::rows(t, i * rows, rows) : t);
+                }
+                scores[candidate][first + i] = metric(candidate, first + i, own);
+            }
+        });
+    });
+    session_statistics& all = s.statistics;
+    all.evaluations += candidates.size();
+    all.layer_evaluations += program->layers;
+    for (const auto& c : program->candidates) all.naive_layer_evaluations += c.layers;
+    all.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    all.peak_bytes = s.run.pool.held();
+    if (together.any(stopped)) {
+        scores.clear();
+    } else if (!together.alone()) {
+        for (std::vector<double>& each : scores) together.sum(each);
+    }
+    return scores;
+}
+
+named_tensors session::outputs(const precision_plan& plan) {
+    state& s = *state_;
+    const precision_plan* p = &plan;
+    const auto program = execute::make_program(*s.run.net, s.run.shared, {&p, 1});
+    execute::joined_outputs joined(s.run.source, s.cut, execute::run_once(*program, s.run.inputs_of(s.data, s.cut, 0), s.run.pool.memory(0)));
+    s.run.pool.for_each(s.cut.runs, [&](std::size_t run, execute::arena& memory) {
+        execute::run_program(*program, s.run.inputs_of(s.data, s.cut, run), memory, [&](std::size_t, std::span<const tensor> o) { joined.place(run, o); });
+    });
+    return joined.take();
+}
+
+}  // namespace qk::graph

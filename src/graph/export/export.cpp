@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of export.hpp: edges with equal quantizers share one set of operators; readers are rewired to what those make.
+#include <onnx/onnx_pb.h>
+
+#include <memory>
+#include <optional>
+
+#include "qk/graph/model/edit.hpp"
+#include "qk/graph/export/export.hpp"
+#include "qk/graph/export/amd.hpp"
+#include "qk/graph/export/fusing.hpp"
+#include "qk/graph/export/portable.hpp"
+#include "qk/graph/export/qdq.hpp"
+#include "qk/graph/export/qinteger.hpp"
+#include "qk/graph/export/qoperator.hpp"
+#include "qk/graph/export/shapes.hpp"
+#include "qk/graph/model/subgraphs.hpp"
+
+namespace qk::graph {
+namespace detail {
+
+class exporter {
+  public:
+    exporter(const model& m, const precision_plan& plan, const export_options& options)
+        : source_(m), plan_(plan), result_{m, {}, m.opset(""), m.opset("")}, g_(result_.exported), shapes_(m) {
+        writer_ = make_writer(options);
+        fusing_.emplace(m, plan, *writer_);
+    }
+
+    export_result run() {
+        check_plan();
+        drop_initializer_inputs();
+        for (const std::string& name : tensors()) quantize(name);
+        guard_own_pairs();
+        writer_->finish();
+        result_.exported.reindex();
+        drop_unused_initializers(result_.exported);
+        raise();
+        return std::move(result_);
+    }
+
+  private:
+    using use = model::use;
+
+    std::unique_ptr<quantizer_writer> make_writer(const export_options& options) {
+        switch (options.style) {
+            case export_style::qdq: return std::make_unique<qdq_writer>(g_, options, result_.notes);
+            case export_style::portable: return std::make_unique<portable_writer>(g_, options, result_.notes);
+            case export_style::amd: return std::make_unique<amd_writer>(g_, options, result_.notes);
+            case export_style::qoperator: return std::make_unique<qoperator_writer>(g_, options, result_.notes);
+            case export_style::qinteger: return std::make_unique<qinteger_writer>(g_, options, result_.notes);
+        }
+        throw error("this is no export style");
+    }
+
+    edge edge_of(const std::string& tensor, use u) const {
+        return {tensor, u.node < 0 ? "" : source_.graph().node(u.node).name(), u.input};
+    }
+
+    /// Every entry of the plan means something in this model.
+    void check_plan() const {
+        for (const auto& [name, how] : plan_.tensors)
+            if (source_.uses(name).empty()) throw error("the plan names tensor '" + name + "', which nothing in " + source_.label() + " reads");
+        for (const auto& [e, how] : plan_.edges) {
+            bool found = false;
+            for (const use u : source_.uses(e.tensor)) found = found || edge_of(e.tensor, u) == e;
+            if (!found)
+                throw error("the plan names input " + std::to_string(e.index) + " of '" + e.consumer + "' for tensor '" + e.tensor + "', which " +
+                            source_.label() + " does not have");
+        }
+    }
+
+    /// Graph inputs that only name initializers (IR version 3 and before) keep runtimes from folding and fusing.
+    void drop_initializer_inputs() {
+        auto& inputs = *g_.graph().mutable_input();
+        int dropped = 0;
+        for (int i = inputs.size(); i-- > 0;)
+            if (source_.is_constant(inputs.Get(i).name())) inputs.DeleteSubrange(i, 1), ++dropped;
+        if (dropped > 0) result_.notes.push_back(std::to_string(dropped) + " graph inputs that only named initializers are no inputs any more");
+    }
+
+    /// In the model's order: inputs, initializers, results of nodes.
+    std::vector<std::string> tensors() const {
+        std::vector<std::string> all;
+        const auto add = [&](const std::string& name) {
+            if (!name.empty()) all.push_back(name);
+        };
+        for (const value_info& v : source_.inputs()) add(v.name);
+        for (const auto& t : source_.graph().initializer()) add(t.name());
+        for (const auto& n : source_.graph().node())
+            for (const std::string& o : n.output()) add(o);
+        return all;
+    }
+
+    void quantize(const std::string& name) {
+        std::vector<std::pair<const quantizer*, std::vector<use>>> groups;
+        for (const use u : source_.uses(name)) {
+            const quantizer* q = u.input < 0 ? nullptr : plan_.find(edge_of(name, u));
+            if (q == nullptr) continue;
+            auto at = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return *g.first == *q; });
+            if (at == groups.end()) at = groups.insert(groups.end(), {q, {}});
+            at->second.push_back(u);
+        }
+        if (groups.empty()) return;
+        // The group that is a graph output goes last: it takes the tensor's name.
+        std::stable_partition(groups.begin(), groups.end(), [](const auto& g) { return g.second.back().node >= 0; });
+        const bool constant = source_.is_constant(name);
+        const tensor value = constant ? source_.constant(name) : tensor();
+        if (constant && value.type() != data_type::float32)
+            throw error("tensor '" + name + "' is " + name_of(value.type()) + "; only float32 tensors are quantized");
+        for (const auto& [q, uses] : groups) {
+            const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
+            quantized_value v{.name = name, .how = *q, .rank = facts.rank, .length = facts.length};
+            if (!constant && q->block_size == 0 && q->scale.size() > 1 && facts.length > 0 && static_cast<std::size_t>(facts.length) != q->scale.size())
+                throw error(source_.label() + ": tensor '" + name + "' has " + std::to_string(facts.length) + " channels along axis " + std::to_string(q->axis) + ", its quantizer " +
+                            std::to_string(q->scale.size()) + " scales");
+            for (const use u : uses) v.guard = v.guard || (u.node >= 0 && fusing_->needs_guard(u.node));
+            for (const use u : uses) v.nbits = v.nbits || fusing_->becomes_nbits(*q, u);
+            std::string result;
+            try {
+                result = constant ? writer_->weight(v, value) : writer_->activation(v);
+            } catch (const error& e) {
+                const std::string text = e.what();
+                throw error(source_.label() + ": " + (text.starts_with("tensor '") ? text : "tensor '" + name + "': " + text));
+            }
+            for (const use u : uses) {
+                if (u.node >= 0) g_.graph().mutable_node(u.node)->set_input(u.input, result);
+                else replace_output(name, result, constant);
+            }
+        }
+    }
+
+    /// A DequantizeLinear that the model itself has feeds a layer whose weights the plan changes.
+    void guard_own_pairs() {
+        for (int i = 0; i < source_.graph().node_size(); ++i) {
+            const onnx::NodeProto& n = source_.graph().node(i);
+            if (!fusing_->changes_weights(n) || fusing_->planned(n, 0) != nullptr || !fusing_->needs_guard(i)) continue;
+            const int producer = source_.producer(n.input(0));
+            if (producer >= 0 && source_.graph().node(producer).op_type() == "DequantizeLinear") g_.graph().mutable_node(i)->set_input(0, g_.kept_apart(n.input(0)));
+        }
+    }
+
+    /// A graph output keeps its name: the float tensor that had it gets another.
+    void replace_output(const std::string& name, const std::string& result, bool constant) {
+        if (constant || source_.producer(name) < 0) {
+            result_.notes.push_back("output '" + name + "' is an input or initializer of the model: left in float32");
+            return;
+        }
+        const std::string original = g_.fresh(name + "_float");
+        for (auto& n : *g_.graph().mutable_node()) {
+            for (auto& o : *n.mutable_output()) {
+                if (o == name) o = original;
+                else if (o == result) o = name;
+            }
+            for (auto& i : *n.mutable_input()) {
+                if (i == name) i = original;
+                else if (i == result) i = name;
+            }
+            for_each_subgraph(n, [&](onnx::GraphProto& inner) { rename_outer(inner, name, original); });
+        }
+    }
+    static void rename_outer(onnx::GraphProto& g, const std::string& from, const std::string& to) {
+        for (auto& n : *g.mutable_node()) {
+            for (auto& i : *n.mutable_input())
+                if (i == from) i = to;
+            for_each_subgraph(n, [&](onnx::GraphProto& inner) { rename_outer(inner, from, to); });
+        }
+    }
+
+    void raise() {
+        onnx::ModelProto& p = result_.exported.proto();
+        const int needed = g_.required_opset();
+        if (result_.exported.opset("") < needed) {
+            result_.notes.push_back("opset raised from " + std::to_string(result_.opset_before) + " to " + std::to_string(needed) + ": " + g_.opset_reason());
+            raise_opset(result_.exported, needed);
+        }
+        result_.opset_after = result_.exported.opset("");
+        // The oldest IR version that has what was used: https://github.com/onnx/onnx/blob/main/docs/Versioning.md
+        const int o = result_.opset_after;
+        const int ir = o >= 25 ? 13 : o >= 24 ? 12 : o >= 23 ? 11 : o >= 21 ? 10 : o >= 19 ? 9 : p.functions_size() > 0 ? 8 : 4;
+        if (p.ir_version() < ir) p.set_ir_version(ir);
+        result_.exported.reindex();
+    }
+
+    const model& source_;
+    const precision_plan& plan_;
+    export_result result_;
+    graph_writer g_;
+    known_shapes shapes_;
+    std::unique_ptr<quantizer_writer> writer_;
+    std::optional<fusing_rules> fusing_;
+};
+
+}  // namespace detail
+
+export_result export_model(const model& m, const precision_plan& plan, const export_options& options) {
+    return detail::exporter(m, plan, options).run();
+}
+
+export_style export_style_from(const std::string& name) {
+    constexpr const char* names[] = {"qdq", "portable", "amd", "qoperator", "qinteger"};
+    for (std::size_t i = 0; i < std::size(names); ++i)
+        if (name == names[i]) return static_cast<export_style>(i);
+    throw error("unknown export style '" + name + "'; the styles are qdq, portable, amd, qoperator, qinteger");
+}
+
+weight_storage weight_storage_from(const std::string& name) {
+    if (name == "packed") return weight_storage::packed;
+    if (name == "float") return weight_storage::floats;
+    throw error("unknown weight storage '" + name + "'; it is packed or float");
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of json_source.hpp: nlohmann's SAX parser over an iterator that counts.
+#include <algorithm>
+#include <cmath>
+
+#include "qk/graph/base/names.hpp"
+#include "qk/graph/files/file.hpp"
+#include "qk/graph/files/json_cursor.hpp"
+
+namespace qk::graph {
+
+namespace detail {
+
+/// Iterator over text that tells the outside how far the parser has read.
+struct counting_iterator {
+    using iterator_category = std::input_iterator_tag;
+    using value_type = char;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const char*;
+    using reference = const char&;
+    const char* at;
+    const char** progress;
+    reference operator*() const { return *at; }
+    counting_iterator& operator++() {
+        *progress = ++at;
+        return *this;
+    }
+    counting_iterator operator++(int) {
+        const counting_iterator before = *this;
+        ++*this;
+        return before;
+    }
+    friend bool operator==(const counting_iterator& a, const counting_iterator& b) { return a.at == b.at; }
+    friend bool operator!=(const counting_iterator& a, const counting_iterator& b) { return a.at != b.at; }
+};
+
+/// "a/b~c" inside a JSON pointer (RFC 6901).
+inline std::string escape_pointer(std::string_view key) {
+    std::string out;
+    for (const char c : key) c == '~' ? out += "~0" : c == '/' ? out += "~1" : out += c;
+    return out;
+}
+
+/// Builds the values and notes the line of each.
+class line_parser {
+  public:
+    using json = nlohmann::json;
+    using number_integer_t = json::number_integer_t;
+    using number_unsigned_t = json::number_unsigned_t;
+    using number_float_t = json::number_float_t;
+    using string_t = json::string_t;
+    using binary_t = json::binary_t;
+
+    line_parser(json_document& d, const char* text, const char*& progress) : document_(d), counted_(text), progress_(progress) {}
+
+    bool null() { return put(nullptr, false); }
+    bool boolean(bool v) { return put(v, false); }
+    bool number_integer(number_integer_t v) { return put(v, false); }
+    bool number_unsigned(number_unsigned_t v) { return put(v, false); }
+    bool number_float(number_float_t v, const string_t&) { return put(v, false); }
+    bool string(string_t& v) { return put(std::move(v), true); }
+    bool binary(binary_t&) { return false; }
+    bool start_object(std::size_t) { return open(json::object()); }
+    bool start_array(std::size_t) { return open(json::array()); }
+    bool end_object() { return close(); }
+    bool end_array() { return close(); }
+    bool key(string_t& k) {
+        frame& f = stack_.back();
+        if (f.value->contains(k)) throw error(document_.label + ":" + std::to_string(line()) + ": the key '" + k + "' stands twice in one object");
+        f.key = k;
+        document_.lines[f.pointer + "/" + escape_pointer(k)] = line();
+        return true;
+    }
+    bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& e) {
+        std::string what = e.what();
+        if (const std::size_t from = what.find("parse error"); from != std::string::npos) what = what.substr(from);
+        throw error(document_.label + ":" + std::to_string(line()) + ": not JSON: " + what);
+    }
+
+  private:
+    struct frame {
+        json* value;
+        std::string pointer, key;
+    };
+    int line() {
+        line_ += static_cast<int>(std::count(counted_, progress_, '\n'));
+        counted_ = std::max(counted_, progress_);
+        return line_;
+    }
+    std::string next_pointer() const {
+        if (stack_.empty()) return {};
+        const frame& f = stack_.back();
+        return f.pointer + "/" + (f.value->is_array() ? std::to_string(f.value->size()) : escape_pointer(f.key));
+    }
+    json* place(json v) {
+        if (stack_.empty()) return &(document_.root = std::move(v));
+        frame& f = stack_.back();
+        if (f.value->is_array()) {
+            f.value->push_back(std::move(v));
+            return &f.value->back();
+        }
+        return &((*f.value)[f.key] = std::move(v));
+    }
+    bool put(json v, bool note) {
+        if (note && !stack_.empty() && stack_.back().value->is_array()) document_.lines[next_pointer()] = line();
+        place(std::move(v));
+        return true;
+    }
+    bool open(json v) {
+        std::string pointer = next_pointer();
+        document_.lines.emplace(pointer, line());
+        // An array's elements are opened one at a time, so the address of the one that is open stays.
+        json* at = place(std::move(v));
+        stack_.push_back({at, std::move(pointer), {}});
+        return true;
+    }
+    bool close() {
+        stack_.pop_back();
+        return true;
+    }
+
+    json_document& document_;
+    std::vector<frame> stack_;
+    const char* counted_;
+    const char*& progress_;
+    int line_ = 1;
+};
+}  // namespace detail
+
+json_cursor json_cursor::parse(std::string_view text, const std::string& label) {
+    auto document = std::make_shared<json_document>();
+    document->label = label;
+    const char* reached = text.data();
+    detail::line_parser events(*document, text.data(), reached);
+    using iterator = detail::counting_iterator;
+    nlohmann::json::sax_parse(iterator{text.data(), &reached}, iterator{text.data() + text.size(), &reached}, &events);
+    const nlohmann::json* root = &document->root;
+    return {std::move(document), root, {}};
+}
+
+json_cursor json_cursor::load(const std::filesystem::path& file) { return parse(read_file(file), file.string()); }
+
+std::string json_cursor::where() const {
+    std::string pointer = pointer_;
+    for (;;) {
+        if (const auto found = document_->lines.find(pointer); found != document_->lines.end())
+            return document_->label + ":" + std::to_string(found->second);
+        if (pointer.empty()) return document_->label + ":1";
+        pointer.resize(pointer.rfind('/'));
+    }
+}
+void json_cursor::fail(const std::string& what) const {
+    throw error(where() + ": " + (pointer_.empty() ? "" : pointer_ + ": ") + what);
+}
+
+void json_cursor::only(std::initializer_list<std::string_view> known) const {
+    if (!is_object()) fail("an object is expected, not " + std::string(value_->type_name()));
+    for (const auto& [key, v] : value_->items()) {
+        if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+        const std::vector<std::string> names(known.begin(), known.end());
+        std::string list;
+        for (const std::string& n : names) list += (list.empty() ? "" : ", ") + n;
+        at(key).fail("unknown key '" + key + "'." + did_you_mean(key, names) + " The keys here are " + list);
+    }
+}
+json_cursor json_cursor::at(const std::string& key) const {
+    if (!is_object()) fail("an object is expected, not " + std::string(value_->type_name()));
+    if (!value_->contains(key)) fail("the key '" + key + "' is missing");
+    return {document_, &(*value_)[key], pointer_ + "/" + detail::escape_pointer(key)};
+}
+std::optional<json_cursor> json_cursor::find(const std::string& key) const {
+    return has(key) ? std::optional(at(key)) : std::nullopt;
+}
+json_cursor json_cursor::at(std::size_t index) const {
+    if (!is_array()) fail("an array is expected, not " + std::string(value_->type_name()));
+    return {document_, &(*value_)[index], pointer_ + "/" + std::to_string(index)};
+}
+std::vector<std::string> json_cursor::keys() const {
+    if (!is_object()) fail("an object is expected, not " + std::string(value_->type_name()));
+    std::vector<std::string> all;
+    for (const auto& [key, v] : value_->items()) all.push_back(key);
+    return all;
+}
+std::string json_cursor::text() const {
+    if (!is_string()) fail("a string is expected, not " + std::string(value_->type_name()));
+    return value_->get<std::string>();
+}
+bool json_cursor::boolean() const {
+    if (!value_->is_boolean()) fail("true or false is expected, not " + std::string(value_->type_name()));
+    return value_->get<bool>();
+}
+std::int64_t json_cursor::integer(std::int64_t lowest, std::int64_t highest) const {
+    if (!value_->is_number_integer()) fail("a whole number is expected, not " + std::string(value_->type_name()));
+    const auto v = value_->get<std::int64_t>();
+    if (v < lowest || v > highest) fail(std::to_string(v) + " is not between " + std::to_string(lowest) + " and " + std::to_string(highest));
+    return v;
+}
+double json_cursor::number() const {
+    if (!value_->is_number()) fail("a number is expected, not " + std::string(value_->type_name()));
+    const double v = value_->get<double>();
+    if (!std::isfinite(v)) fail("the number is not finite");
+    return v;
+}
+std::vector<float> json_cursor::floats() const {
+    if (!is_array()) return {static_cast<float>(number())};
+    std::vector<float> all;
+    for (std::size_t i = 0; i < size(); ++i) all.push_back(static_cast<float>(at(i).number()));
+    return all;
+}
+std::vector<std::int64_t> json_cursor::integers() const {
+    constexpr std::int64_t limit = std::int64_t{1} << 53;
+    if (!is_array()) return {integer(-limit, limit)};
+    std::vector<std::int64_t> all;
+    for (std::size_t i = 0; i < size(); ++i) all.push_back(at(i).integer(-limit, limit));
+    return all;
+}
+std::vector<std::string> json_cursor::texts() const {
+    if (!is_array()) return {text()};
+    std::vector<std::string> all;
+    for (std::size_t i = 0; i < size(); ++i) all.push_back(at(i).text());
+    return all;
+}
+
+}  // namespace qk::graph

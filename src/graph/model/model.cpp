@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of model.hpp: loading, saving, look-ups.
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+
+#include "qk/graph/files/file.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/model/check.hpp"
+#include "qk/graph/files/atomic_file.hpp"
+#include "qk/graph/model/subgraphs.hpp"
+#include "qk/graph/model/tensor_proto.hpp"
+
+namespace qk::graph {
+
+struct model::index {
+    std::string label;
+    std::filesystem::path folder;
+    std::vector<value_info> inputs, outputs;
+    string_map<int> opsets, nodes, producers, initializers, sparse;
+    string_map<std::vector<use>> uses;
+};
+
+namespace detail {
+
+inline value_info to_value_info(const onnx::ValueInfoProto& v) {
+    value_info info{.name = v.name(), .type = data_type::undefined, .has_shape = false, .shape = {}};
+    if (!v.type().has_tensor_type()) return info;  // sequences, maps, optionals
+    const auto& t = v.type().tensor_type();
+    info.type = static_cast<data_type>(t.elem_type());
+    info.has_shape = t.has_shape();
+    for (const auto& d : t.shape().dim()) {
+        dimension n{.value = -1, .symbol = d.dim_param() == "?" ? "" : d.dim_param()};  // "?": some exporters' name of every unknown size
+        if (d.has_dim_value() && d.dim_value() >= 0) n.value = d.dim_value();  // some exporters write -1 for "any"
+        info.shape.push_back(std::move(n));
+    }
+    return info;
+}
+
+template <class Visit> void for_each_tensor(onnx::GraphProto& g, const Visit& visit) {
+    for (auto& t : *g.mutable_initializer()) visit(t);
+    for (auto& n : *g.mutable_node())
+        for (auto& a : *n.mutable_attribute()) {
+            if (a.has_t()) visit(*a.mutable_t());
+            for (auto& t : *a.mutable_tensors()) visit(t);
+            if (a.has_g()) for_each_tensor(*a.mutable_g(), visit);
+            for (auto& inner : *a.mutable_graphs()) for_each_tensor(inner, visit);
+        }
+}
+
+/// All external data into the model. Many tensors may name one region of one file, so the sum is bounded by what the folder holds.
+inline void load_external(onnx::ModelProto& m, const std::filesystem::path& folder) {
+    std::uint64_t sum = 0, most = std::uint64_t{1} << 24;
+    string_set counted;
+    for_each_tensor(*m.mutable_graph(), [&](onnx::TensorProto& t) {
+        if (t.data_location() != onnx::TensorProto::EXTERNAL) return;
+        for (const auto& e : t.external_data()) {
+            std::error_code failed;
+            if (e.key() != "location" || !counted.insert(e.value()).second) continue;
+            const auto size = std::filesystem::file_size(folder / e.value(), failed);
+            if (!failed) most += 16 * size;
+        }
+        const std::size_t bytes = raw_size(t);
+        sum += bytes;
+        if (sum > most) throw error(quoted_name(t) + ": external data adds up to many times the files that hold it");
+        t.set_raw_data(read_external(t, folder, bytes));
+        t.clear_external_data();
+        t.clear_data_location();
+    });
+}
+
+}  // namespace detail
+
+model::model() : proto_(std::make_unique<onnx::ModelProto>()), index_(std::make_unique<index>()) {}
+model::model(const model& m)
+    : proto_(std::make_unique<onnx::ModelProto>(*m.proto_)), index_(std::make_unique<index>(*m.index_)) {}
+model::model(model&&) noexcept = default;
+model& model::operator=(model&&) noexcept = default;
+model::~model() = default;
+
+model model::load(const std::filesystem::path& file) {
+    const std::string bytes = read_file(file);
+    const std::filesystem::path folder = file.parent_path();
+    return parse(bytes, folder.empty() ? "." : folder, file.string());
+}
+
+model model::parse(std::string_view bytes, const std::filesystem::path& folder, const std::string& label) {
+    model m;
+    m.index_->label = label;
+    m.index_->folder = folder;
+    if (bytes.size() >= std::numeric_limits<int>::max()) throw error(label + ": larger than 2 GB; save it with external data");
+    google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+    google::protobuf::io::CodedInputStream coded(&stream);
+    coded.SetRecursionLimit(100);  // graphs inside graphs: about 30 deep
+    if (!m.proto_->ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage())
+        throw error(label + ": not an ONNX model, damaged, cut short or nested too deeply");
+    try {
+        if (m.proto_->has_graph()) detail::load_external(*m.proto_, folder);
+    } catch (const error& e) {
+        throw error(label + ": " + e.what());
+    }
+    m.reindex();
+    return m;
+}
+
+void model::save(const std::filesystem::path& file) const {
+    constexpr std::size_t largest = (std::size_t{1} << 31) - (std::size_t{1} << 20), smallest_outside = 1024;
+    pending_file pending(file);
+    std::ofstream out(pending.temporary(), std::ios::binary);
+    const auto finish = [&](std::ofstream& stream, const std::filesystem::path& name) {
+        stream.close();
+        if (!stream) throw error("cannot write '" + name.string() + "': the disk may be full");
+    };
+    if (proto_->ByteSizeLong() < largest) {
+        if (!proto_->SerializeToOstream(&out)) throw error("cannot write '" + file.string() + "'");
+        finish(out, file);
+        pending.commit();
+        return;
+    }
+    // Elements move to FILE.data, page-aligned so that they can be mapped; the copy keeps everything else.
+    onnx::ModelProto small = *proto_;
+    std::filesystem::path data = file;
+    data += ".data";
+    pending_file pending_data(data);
+    std::ofstream elements(pending_data.temporary(), std::ios::binary);
+    std::uint64_t offset = 0;
+    for (auto& t : *small.mutable_graph()->mutable_initializer()) {
+        if (t.raw_data().size() < smallest_outside) continue;
+        const std::uint64_t padding = (4096 - offset % 4096) % 4096;
+        elements << std::string(padding, '\0') << t.raw_data();
+        offset += padding;
+        const auto add = [&](const char* key, const std::string& value) {
+            auto* e = t.add_external_data();
+            e->set_key(key);
+            e->set_value(value);
+        };
+        add("location", data.filename().string());
+        add("offset", std::to_string(offset));
+        add("length", std::to_string(t.raw_data().size()));
+        offset += t.raw_data().size();
+        t.clear_raw_data();
+        t.set_data_location(onnx::TensorProto::EXTERNAL);
+    }
+    if (!small.SerializeToOstream(&out)) throw error("cannot write '" + file.string() + "': more than 2 GB besides its initializers");
+    finish(out, file);
+    finish(elements, data);
+    pending_data.commit();
+    pending.commit();
+}
+
+void model::reindex() {
+    index& x = *index_;
+    try {
+        check_and_sort(*proto_);
+    } catch (const error& e) {
+        throw error(x.label + ": " + e.what());
+    }
+    x.inputs.clear(), x.outputs.clear();
+    x.opsets.clear(), x.nodes.clear(), x.producers.clear(), x.initializers.clear(), x.sparse.clear(), x.uses.clear();
+    const onnx::GraphProto& g = proto_->graph();
+    for (const auto& o : proto_->opset_import()) {
+        int& version = x.opsets[o.domain() == "ai.onnx" ? "" : o.domain()];
+        version = std::max(version, static_cast<int>(std::clamp<std::int64_t>(o.version(), 0, 1 << 20)));
+    }
+    if (proto_->opset_import_size() == 0) x.opsets[""] = 1;  // IR versions 1 and 2 had no imports
+    for (int i = 0; i < g.initializer_size(); ++i) x.initializers[g.initializer(i).name()] = i;
+    for (int i = 0; i < g.sparse_initializer_size(); ++i) x.sparse[g.sparse_initializer(i).values().name()] = i;
+    for (const auto& i : g.input())
+        if (!is_constant(i.name())) x.inputs.push_back(detail::to_value_info(i));
+    for (const auto& o : g.output()) x.outputs.push_back(detail::to_value_info(o));
+    for (int i = 0; i < g.node_size(); ++i) {
+        const onnx::NodeProto& n = g.node(i);
+        x.nodes[n.name()] = i;
+        for (const std::string& o : n.output())
+            if (!o.empty()) x.producers[o] = i;
+        for (int k = 0; k < n.input_size(); ++k)
+            if (!n.input(k).empty()) x.uses[n.input(k)].push_back({i, k});
+        std::unordered_set<std::string_view> inner;
+        detail::for_each_subgraph(n, [&](const onnx::GraphProto& s) { detail::collect_outer(s, inner); });
+        for (const std::string_view name : inner) x.uses[std::string(name)].push_back({i, -1});
+    }
+    for (int i = 0; i < g.output_size(); ++i) x.uses[g.output(i).name()].push_back({-1, i});
+}
+
+const onnx::ModelProto& model::proto() const { return *proto_; }
+onnx::ModelProto& model::proto() { return *proto_; }
+const onnx::GraphProto& model::graph() const { return proto_->graph(); }
+onnx::GraphProto& model::graph() { return *proto_->mutable_graph(); }
+const std::vector<value_info>& model::inputs() const { return index_->inputs; }
+const std::vector<value_info>& model::outputs() const { return index_->outputs; }
+const std::string& model::label() const { return index_->label; }
+const std::filesystem::path& model::folder() const { return index_->folder; }
+
+int model::opset(std::string_view domain) const {
+    const auto i = index_->opsets.find(domain == "ai.onnx" ? "" : domain);
+    return i == index_->opsets.end() ? 0 : i->second;
+}
+int model::node_index(std::string_view name) const {
+    const auto i = index_->nodes.find(name);
+    return i == index_->nodes.end() ? -1 : i->second;
+}
+int model::producer(std::string_view tensor) const {
+    const auto i = index_->producers.find(tensor);
+    return i == index_->producers.end() ? -1 : i->second;
+}
+const std::vector<model::use>& model::uses(std::string_view tensor) const {
+    static const std::vector<use> none;
+    const auto i = index_->uses.find(tensor);
+    return i == index_->uses.end() ? none : i->second;
+}
+bool model::is_constant(std::string_view tensor) const {
+    return index_->initializers.find(tensor) != index_->initializers.end() || index_->sparse.find(tensor) != index_->sparse.end();
+}
+tensor model::constant(std::string_view name) const {
+    try {
+        if (const auto i = index_->initializers.find(name); i != index_->initializers.end()) return to_tensor(graph().initializer(i->second), folder());
+        if (const auto i = index_->sparse.find(name); i != index_->sparse.end()) return to_tensor(graph().sparse_initializer(i->second));
+    } catch (const error& e) {
+        throw error(label() + ": " + e.what());
+    }
+    throw error(label() + ": tensor '" + std::string(name) + "' is no initializer");
+}
+
+dims model::constant_shape(std::string_view name) const {
+    const auto of = [](const auto& t) { return dims(t.dims().begin(), t.dims().end()); };
+    if (const auto i = index_->initializers.find(name); i != index_->initializers.end()) return of(graph().initializer(i->second));
+    if (const auto i = index_->sparse.find(name); i != index_->sparse.end()) return of(graph().sparse_initializer(i->second));
+    throw error(label() + ": tensor '" + std::string(name) + "' is no initializer");
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators of AMD's domains com.amd.quark and com.vai.quantize.
+#include "qk/graph/ops/amd_quantizers.hpp"
+#include "qk/graph/ops/table.hpp"
+
+namespace qk::graph::ops {
+
+op_group amd_group() { return join(amd_quantizer_ops); }
+
+}  // namespace qk::graph::ops

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention and its relatives.
+#include "qk/graph/ops/attention.hpp"
+#include "qk/graph/ops/linear_attention.hpp"
+#include "qk/graph/ops/table.hpp"
+
+namespace qk::graph::ops {
+
+op_group attention_group() { return join(attention_ops, linear_attention_ops); }
+
+}  // namespace qk::graph::ops

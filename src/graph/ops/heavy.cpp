@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolution, matrix products, pooling, batch normalization: where the time goes.
+#include "qk/graph/ops/batch_normalization.hpp"
+#include "qk/graph/ops/conv.hpp"
+#include "qk/graph/ops/conv_transpose.hpp"
+#include "qk/graph/ops/gemm.hpp"
+#include "qk/graph/ops/matmul.hpp"
+#include "qk/graph/ops/pool.hpp"
+#include "qk/graph/ops/table.hpp"
+
+namespace qk::graph::ops {
+
+op_group heavy_group() {
+    return join(conv_ops, conv_transpose_ops, gemm_ops, matmul_ops, pool_ops, batch_normalization_ops);
+}
+
+}  // namespace qk::graph::ops

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators that work element by element.
+#include "qk/graph/ops/activation.hpp"
+#include "qk/graph/ops/binary.hpp"
+#include "qk/graph/ops/comparison.hpp"
+#include "qk/graph/ops/determinant.hpp"
+#include "qk/graph/ops/einsum.hpp"
+#include "qk/graph/ops/loss.hpp"
+#include "qk/graph/ops/signal.hpp"
+#include "qk/graph/ops/unary.hpp"
+#include "qk/graph/ops/variadic.hpp"
+#include "qk/graph/ops/table.hpp"
+
+namespace qk::graph::ops {
+
+op_group math_group() {
+    return join(activation_ops, binary_ops, comparison_ops, determinant_ops, einsum_ops, loss_ops, signal_ops, unary_ops, variadic_ops);
+}
+
+}  // namespace qk::graph::ops

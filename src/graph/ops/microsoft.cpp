@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators of the domain com.microsoft.
+#include "qk/graph/ops/dynamic_quantize_lstm.hpp"
+#include "qk/graph/ops/fused.hpp"
+#include "qk/graph/ops/qgemm.hpp"
+#include "qk/graph/ops/qlinear.hpp"
+#include "qk/graph/ops/table.hpp"
+
+namespace qk::graph::ops {
+
+op_group microsoft_group() { return join(qlinear_ops, qgemm_ops, fused_ops, dynamic_quantize_lstm_ops); }
+
+}  // namespace qk::graph::ops

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalizations.
+#include "qk/graph/ops/group_normalization.hpp"
+#include "qk/graph/ops/layer_normalization.hpp"
+#include "qk/graph/ops/lp_normalization.hpp"
+#include "qk/graph/ops/table.hpp"
+
+namespace qk::graph::ops {
+
+op_group normalization_group() { return join(layer_normalization_ops, group_normalization_ops, lp_normalization_ops); }
+
+}  // namespace qk::graph::ops

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// LSTM, GRU, RNN.
+#include "qk/graph/ops/gru.hpp"
+#include "qk/graph/ops/lstm.hpp"
+#include "qk/graph/ops/table.hpp"
+
+namespace qk::graph::ops {
+
+op_group recurrent_group() { return join(lstm_ops, gru_ops); }
+
+}  // namespace qk::graph::ops

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// find_op: look-up in the table of all groups, built on first use.
+#include <string>
+#include <unordered_map>
+
+#include "qk/graph/ops/table.hpp"
+
+namespace qk::graph {
+namespace ops {
+
+/// Entries by "domain:name".
+const std::unordered_map<std::string, op_group>& table() {
+    static const auto all = [] {
+        std::unordered_map<std::string, op_group> map;
+        for (const auto group : {heavy_group, math_group, tensor_group, reduce_group, control_group, quantization_group, normalization_group,
+                                 attention_group, recurrent_group, vision_group, microsoft_group, amd_group})
+            for (const op_entry& e : group()) {
+                auto& list = map[std::string(e.domain) + ":" + std::string(e.name)];
+                bool taken = false;
+                for (const op_entry& other : list) taken = taken || other.since == e.since;
+                if (!taken) list.push_back(e);
+            }
+        return map;
+    }();
+    return all;
+}
+
+}  // namespace ops
+
+const op_entry* find_op(std::string_view domain, std::string_view name, int version) {
+    if (domain == "ai.onnx") domain = "";
+    const auto found = ops::table().find(std::string(domain) + ":" + std::string(name));
+    if (found == ops::table().end()) return nullptr;
+    const op_entry* best = nullptr;
+    for (const op_entry& e : found->second)
+        if (e.since <= version && (best == nullptr || e.since > best->since)) best = &e;
+    return best;
+}
+
+}  // namespace qk::graph

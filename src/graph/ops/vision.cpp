@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Resize, NonMaxSuppression and other operators of vision models.
+#include "qk/graph/ops/deform_conv.hpp"
+#include "qk/graph/ops/grid_sample.hpp"
+#include "qk/graph/ops/regions.hpp"
+#include "qk/graph/ops/resize.hpp"
+#include "qk/graph/ops/table.hpp"
+#include "qk/graph/ops/unpool.hpp"
+
+namespace qk::graph::ops {
+
+op_group vision_group() { return join(resize_ops, grid_sample_ops, regions_ops, deform_conv_ops, unpool_ops); }
+
+}  // namespace qk::graph::ops

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of layers.hpp. Block axes: docs/numerics.md, section 6.
+#include <algorithm>
+#include <array>
+#include <set>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include <onnx/onnx_pb.h>
+#pragma GCC diagnostic pop
+
+#include "qk/graph/model/attribute.hpp"
+#include "qk/graph/plan/layers.hpp"
+
+namespace qk::graph {
+
+namespace detail {
+std::int64_t int_attribute(const onnx::NodeProto& node, std::string_view name, std::int64_t otherwise) {
+    const onnx::AttributeProto* a = find_attribute(node, name);
+    return a ? a->i() : otherwise;
+}
+inline bool one_of(std::string_view text, std::initializer_list<std::string_view> list) {
+    return std::find(list.begin(), list.end(), text) != list.end();
+}
+inline bool is_onnx_domain(const onnx::NodeProto& node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
+
+/// ONNX code of a node's output element type, by operator; 0 stands for "that of the first input". `type_of_input(i)` is 0 where it is not known.
+template <class TypeOfInput>
+int output_type(const onnx::NodeProto& node, int output, const TypeOfInput& type_of_input) {
+    constexpr int float32 = static_cast<int>(data_type::float32), int64 = static_cast<int>(data_type::int64), boolean = static_cast<int>(data_type::boolean);
+    const std::string& op = node.op_type();
+    const auto said = [&](const char* attribute, int otherwise) { return static_cast<int>(int_attribute(node, attribute, otherwise)); };
+    const auto of_body = [&](const char* body, int o) {
+        const onnx::AttributeProto* a = find_attribute(node, body);
+        const int type = a != nullptr && o < a->g().output_size() ? a->g().output(o).type().tensor_type().elem_type() : 0;
+        return type == 0 ? -1 : type;
+    };
+    if (op == "If") return of_body("then_branch", output);
+    if (op == "Loop") return of_body("body", output + 1);
+    if (op == "Scan") return of_body("body", output);
+    if (op == "Cast") return said("to", 1);
+    if (op == "CastLike" || op == "Where") return type_of_input(1);
+    if (op == "OneHot") return type_of_input(2);
+    if (op == "DequantizeLinear") return said("output_dtype", node.domain().empty() && type_of_input(1) != 0 ? type_of_input(1) : float32);
+    if (op == "Dropout" && output > 0) return boolean;
+    if (one_of(op, {"Shape", "Size", "NonZero", "ArgMax", "ArgMin"})) return int64;
+    if (one_of(op, {"TopK", "Unique", "MaxPool"}) && output > 0) return int64;
+    if (one_of(op, {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"})) return boolean;
+    if (one_of(op, {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "NonMaxSuppression"})) return -1;
+    if (one_of(op, {"ConvInteger", "MatMulInteger"})) return static_cast<int>(data_type::int32);
+    if (one_of(op, {"RandomNormal", "RandomUniform"})) return said("dtype", float32);
+    if (one_of(op, {"RandomNormalLike", "RandomUniformLike", "EyeLike", "Bernoulli"})) return said("dtype", 0);
+    if (op == "Multinomial") return said("dtype", static_cast<int>(data_type::int32));
+    if (one_of(op, {"HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix"})) return said("output_datatype", float32);
+    if (op == "ConstantOfShape") {
+        const onnx::AttributeProto* value = find_attribute(node, "value");
+        return value ? value->t().data_type() : float32;
+    }
+    if (op == "Constant") {
+        if (const onnx::AttributeProto* value = find_attribute(node, "value")) return value->t().data_type();
+        return find_attribute(node, "value_float") || find_attribute(node, "value_floats") ? float32 : int64;
+    }
+    return 0;
+}
+}  // namespace detail
+
+layer_kind kind_of(const onnx::NodeProto& node) {
+    using detail::one_of;
+    if (!detail::is_onnx_domain(node)) return layer_kind::other;
+    const std::string& op = node.op_type();
+    if (one_of(op, {"Conv", "ConvTranspose", "Gemm", "MatMul"})) return layer_kind::compute;
+    if (one_of(op, {"Add", "AveragePool", "GlobalAveragePool", "Concat"})) return layer_kind::neighbour;
+    if (one_of(op, {"Relu", "Clip"})) return layer_kind::activation;
+    if (one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Identity",
+                    "DepthToSpace", "SpaceToDepth", "Expand", "Tile", "Dropout"}))
+        return layer_kind::mover;
+    if (op == "Pad") {  // a padding of 0 is inside every range; other constants are not
+        const onnx::AttributeProto* mode = detail::find_attribute(node, "mode");
+        const bool constant = mode == nullptr || mode->s() == "constant";
+        const onnx::AttributeProto* value = detail::find_attribute(node, "value");
+        const bool zero = (node.input_size() < 3 || node.input(2).empty()) && (value == nullptr || value->f() == 0.0f);
+        return !constant || zero ? layer_kind::mover : layer_kind::other;
+    }
+    if (op == "Resize" || op == "Upsample") {
+        const onnx::AttributeProto* mode = detail::find_attribute(node, "mode");
+        return mode == nullptr || mode->s() == "nearest" ? layer_kind::mover : layer_kind::other;
+    }
+    return layer_kind::other;
+}
+
+operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) {
+    const std::string& op = node.op_type();
+    if (shape.size() == 1) return {.block = 0, .flatten = false, .channel = 0};
+    if (op == "Conv") {
+        if (index != 1) return {.block = 1, .flatten = false, .channel = 1};
+        // A depthwise filter has one channel on axis 1: blocks of one would be no blocks, so they run over the flattened filter.
+        return {.block = 1, .flatten = detail::int_attribute(node, "group", 1) > 1, .channel = 0};
+    }
+    if (op == "ConvTranspose") return index == 1 ? operand_axes{0, false, 1} : operand_axes{1, false, 1};
+    if (op == "Gemm") {
+        if (index == 0) return detail::int_attribute(node, "transA", 0) != 0 ? operand_axes{0, false, 1} : operand_axes{1, false, 0};
+        if (index == 1) return detail::int_attribute(node, "transB", 0) != 0 ? operand_axes{1, false, 0} : operand_axes{0, false, 1};
+        return {-1, false, -1};
+    }
+    if (op == "MatMul") return index == 0 ? operand_axes{-1, false, -2} : operand_axes{-2, false, -1};
+    if (detail::one_of(op, {"LSTM", "GRU", "RNN"})) return {-1, false, -2};
+    // Image-shaped tensors keep their channels on axis 1; everything else is read along its rows.
+    if (detail::one_of(op, {"AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "Resize", "Upsample", "Pad", "BatchNormalization"}))
+        return {1, false, 1};
+    return shape.size() == 4 || shape.size() == 5 ? operand_axes{1, false, 1} : operand_axes{-1, false, -1};
+}
+
+layer_view::layer_view(const model& m) : model_(&m) {
+    constexpr int float32 = static_cast<int>(data_type::float32);
+    std::map<std::string, int, std::less<>> types;
+    for (const auto& i : m.graph().initializer()) types[i.name()] = i.data_type();
+    for (const auto& i : m.graph().sparse_initializer()) types[i.values().name()] = i.values().data_type();
+    for (const value_info& i : m.inputs()) {
+        types[i.name] = static_cast<int>(i.type);
+        if (i.shape.size() == 4 || i.shape.size() == 5) pictures_.insert(i.name);
+    }
+
+    nodes_.reserve(static_cast<std::size_t>(m.graph().node_size()));
+    for (const onnx::NodeProto& node : m.graph().node()) {
+        node_info info{.kind = kind_of(node), .parts = {}};
+        const auto type_of_input = [&](int i) {
+            const auto t = i < node.input_size() ? types.find(node.input(i)) : types.end();
+            return t == types.end() ? 0 : t->second;
+        };
+        for (int o = 0; o < node.output_size(); ++o) {
+            const int t = detail::output_type(node, o, type_of_input);
+            types[node.output(o)] = t == 0 ? type_of_input(0) : t;
+        }
+
+        const std::string& op = node.op_type();
+        const bool reshapes = detail::one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MatMul", "Gemm", "Gather", "Shape", "Expand"});
+        bool picture = detail::one_of(op, {"Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "BatchNormalization"});
+        for (const std::string& i : node.input()) picture = picture || (!reshapes && pictures_.contains(i));
+        if (picture) pictures_.insert(node.output().begin(), node.output().end());
+        for (int i = 0; i < node.input_size(); ++i) {
+            const std::string& name = node.input(i);
+            part p = part::none;
+            if (!name.empty() && type_of_input(i) == float32) {
+                const bool constant = m.is_constant(name);
+                p = constant ? part::weight : part::input;
+                const bool convolution = op == "Conv" || op == "ConvTranspose";
+                if (constant && i == 2 && (convolution || op == "Gemm")) p = part::bias;
+                if (constant && i == 3 && detail::one_of(op, {"LSTM", "GRU", "RNN"})) p = part::bias;
+                // Bounds, sizes and paddings are not data, and a mover has one data input.
+                if (i > 0 && (info.kind == layer_kind::activation || info.kind == layer_kind::mover)) p = part::none;
+            }
+            info.biased = info.biased || (p == part::bias && info.kind == layer_kind::compute);
+            info.parts.push_back(p);
+        }
+        // A node of integers (shape arithmetic) or of constants only is nobody's layer.
+        const bool data = std::find(info.parts.begin(), info.parts.end(), part::input) != info.parts.end();
+        const bool constants = std::find(info.parts.begin(), info.parts.end(), part::weight) != info.parts.end();
+        if (!data || (info.kind == layer_kind::neighbour && constants)) info.kind = layer_kind::other;  // Add of a constant is a bias
+        if (info.kind == layer_kind::mover && node.output_size() > 0 && info.parts[0] == part::input)
+            for (const std::string& o : node.output()) root_[o] = root(node.input(0));
+        nodes_.push_back(std::move(info));
+    }
+    for (const auto& [name, type] : types)
+        if (type == float32) float_.insert(name);
+}
+
+int layer_view::fused_activation(const std::string& tensor) const {
+    const auto& uses = model_->uses(tensor);
+    if (uses.size() != 1 || uses[0].node < 0) return -1;
+    return nodes_[static_cast<std::size_t>(uses[0].node)].kind == layer_kind::activation ? uses[0].node : -1;
+}
+
+const std::string& layer_view::root(const std::string& tensor) const {
+    const auto found = root_.find(tensor);
+    return found == root_.end() ? tensor : found->second;
+}
+
+std::vector<int> layer_view::compute_layers() const {
+    std::vector<int> found;
+    for (std::size_t n = 0; n < nodes_.size(); ++n)
+        if (nodes_[n].kind == layer_kind::compute) found.push_back(static_cast<int>(n));
+    return found;
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of compensate.hpp: sums over samples, layer after layer, then rounding.
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "qk/graph/quantize/compensate.hpp"
+#include "qk/graph/evaluate/execute/samples.hpp"
+#include "qk/graph/evaluate/execute/workers.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/ops/conv.hpp"
+#include "qk/graph/quantize/round_rows.hpp"
+#include "qk/graph/quantize/weight_rows.hpp"
+
+namespace qk::graph {
+
+namespace detail {
+
+/// A layer on its way: its product, and equation (1) for each group and run of columns.
+struct compensation {
+    const onnx::NodeProto* node = nullptr;
+    const quantizer* how = nullptr;
+    tensor weight;
+    weight_rows rows;
+    std::vector<std::vector<std::vector<std::size_t>>> runs;  ///< runs of blocks of columns
+    using sums = Eigen::MatrixXf;
+    std::vector<sums> h;  ///< [group][run], lower triangles
+    std::string problem;
+    compensated_weight result;
+
+    std::size_t bytes() const {
+        std::size_t all = 0;
+        for (const auto& run : runs) all += width(run) * width(run) * sizeof(float);
+        return all * rows.groups;
+    }
+    static std::size_t width(const std::vector<std::vector<std::size_t>>& run) {
+        std::size_t n = 0;
+        for (const auto& block : run) n += block.size();
+        return n;
+    }
+
+    void begin() {
+        for (std::size_t g = 0; g < rows.groups; ++g)
+            for (const auto& run : runs) h.emplace_back(sums::Zero(static_cast<Eigen::Index>(width(run)), static_cast<Eigen::Index>(width(run))));
+    }
+
+    /// inputs[column * places + p]: adds up x x^T over places.
+    void add_columns(std::size_t g, const float* inputs, std::size_t places) {
+        ops::row_matrix<float> part;
+        for (std::size_t r = 0; r < runs.size(); ++r) {
+            part.resize(static_cast<Eigen::Index>(width(runs[r])), static_cast<Eigen::Index>(places));
+            float* to = part.data();
+            for (const auto& block : runs[r])
+                for (const std::size_t c : block) to = std::copy_n(inputs + c * places, places, to);
+            h[g * runs.size() + r].template selfadjointView<Eigen::Lower>().rankUpdate(part);
+        }
+    }
+
+    void add(const tensor& x, int opset) {
+        if (x.type() != data_type::float32 || x.size() == 0) return;
+        const float* from = x.as<float>().data();
+        if (node->op_type() == "Conv") {
+            const ops::window w = ops::check_conv(node_view(*node, opset), x.shape(), weight.shape(), nullptr, static_cast<std::int64_t>(rows.groups));
+            const std::size_t places = static_cast<std::size_t>(ops::product(w.output)), channels = rows.columns / rows.taps;
+            const std::size_t in_size = static_cast<std::size_t>(ops::product(w.input)), pictures = static_cast<std::size_t>(x.dim(0)) * rows.groups;
+            std::vector<float> columns(rows.columns * places);
+            for (std::size_t i = 0; i < pictures; ++i) {
+                ops::gather_columns(from + i * channels * in_size, static_cast<std::int64_t>(channels), w, 0.0f, columns.data());
+                add_columns(i % rows.groups, columns.data(), places);
+            }
+            return;
+        }
+        const std::size_t places = x.size() / rows.columns;
+        if (places * rows.columns != x.size()) return;
+        const ops::row_matrix<float> columns = Eigen::Map<const ops::row_matrix<float>>(from, static_cast<Eigen::Index>(places), static_cast<Eigen::Index>(rows.columns)).transpose();
+        add_columns(0, columns.data(), places);
+    }
+
+    /// Equations (2) and (3). The sums are given back.
+    void round() {
+        const column_rounder rounder(*how, rows, weight);
+        const std::span<float> w = weight.as<float>();
+        const std::vector<float> before(w.begin(), w.end());
+        double signal = 0, nearest = 0, compensated = 0;
+        for (std::size_t g = 0; g < rows.groups; ++g)
+            for (std::size_t r = 0; r < runs.size(); ++r) {
+                const auto& run = runs[r];
+                const auto n = static_cast<Eigen::Index>(width(run));
+                sums& sum = h[g * runs.size() + r];
+                const matrix full = matrix(sum.template cast<double>().template selfadjointView<Eigen::Lower>());
+                sum.resize(0, 0);
+                matrix part(static_cast<Eigen::Index>(rows.rows), n);
+                std::vector<std::size_t> lengths, columns;
+                for (const auto& block : run) lengths.push_back(block.size()), columns.insert(columns.end(), block.begin(), block.end());
+                for (Eigen::Index c = 0; c < n; ++c)
+                    for (std::size_t o = 0; o < rows.rows; ++o)
+                        part(static_cast<Eigen::Index>(o), c) = static_cast<double>(w[rows.at(g, o, columns[static_cast<std::size_t>(c)])]);
+                signal += output_error(part, full);
+                double plain = 0, done = 0;
+                const bool changed = round_rows(part, full, lengths, [&](std::size_t b, std::span<float> values) { rounder.round(g, run[b], values); }, plain, done);
+                nearest += plain, compensated += done;
+                if (!changed) continue;
+                for (Eigen::Index c = 0; c < n; ++c)
+                    for (std::size_t o = 0; o < rows.rows; ++o)
+                        w[rows.at(g, o, columns[static_cast<std::size_t>(c)])] = static_cast<float>(part(static_cast<Eigen::Index>(o), c));
+            }
+        result.nearest = 10 * std::log10(signal / nearest);
+        result.compensated = 10 * std::log10(signal / compensated);
+        tensor rounded(weight.type(), weight.shape());
+        apply(*how, weight, rounded.as<float>());
+        result.weight_sqnr = sqnr(before, rounded.as<float>());
+    }
+};
+
+/// A weight of fewer than 16 bits that could be compensated, or why not; nothing for what is not concerned.
+inline std::optional<compensation> compensation_of(const model& m, int index, const precision_plan& plan, std::size_t longest) {
+    const onnx::NodeProto& n = m.graph().node(index);
+    if (kind_of(n) != layer_kind::compute || n.input_size() < 2 || m.is_constant(n.input(0)) == m.is_constant(n.input(1))) return std::nullopt;
+    const int operand = m.is_constant(n.input(1)) ? 1 : 0;
+    const std::string& weight = n.input(operand);
+    const quantizer* q = plan.find({weight, n.name(), operand});
+    if (q == nullptr || bits_per_value(q->format) >= 16) return std::nullopt;
+    compensation c;
+    c.node = &n, c.how = q;
+    c.result.layer = n.name(), c.result.weight = weight;
+    c.weight = m.constant(weight);
+    if (c.weight.type() != data_type::float32) return std::nullopt;
+    c.rows = rows_of(n, c.weight);
+    c.problem = operand == 1 ? c.rows.refusal : "they are the first factor";
+    if (m.uses(weight).size() != 1) c.problem = "other nodes read the same weights";
+    if (!c.problem.empty()) return c;
+    const auto blocks = blocks_of(c.rows, n, *q, c.weight.rank());
+    if (blocks.empty()) c.problem = "its blocks do not run along the reduction axis";
+    std::size_t width = 0;
+    for (const auto& block : blocks) {
+        if (c.runs.empty() || width + block.size() > longest) c.runs.emplace_back(), width = 0;
+        c.runs.back().push_back(block);
+        width += block.size();
+    }
+    return c;
+}
+
+/// Runs the samples, as many at once as `memory` holds of what the layers read, and adds each layer's inputs up in the order of the samples.
+inline void add_up(const evaluator& run, const model& m, std::span<compensation*> layers, const execute::sample_set& data, execute::workers& pool, std::size_t memory,
+                   const std::function<void(std::size_t)>& done) {
+    std::map<std::string, std::vector<tensor>> kept;
+    for (const compensation* c : layers) kept[c->node->input(0)];
+    std::mutex lock;
+    std::size_t at_once = 1;
+    for (std::size_t first = 0; first < data.count;) {
+        const std::size_t n = std::min(at_once, data.count - first);
+        for (auto& [name, values] : kept) values.assign(n, {});
+        named_tensors part;
+        const std::vector<tensor> slice = data.slice(first, n);
+        for (std::size_t i = 0; i < slice.size(); ++i) part[m.inputs()[i].name] = slice[i];
+        std::size_t bytes = 0;
+        run.run(part, {}, [&](const std::string& name, const tensor& value, std::size_t sample) {
+            const auto found = kept.find(name);
+            if (found == kept.end() || sample >= n) return;
+            tensor own(value.type(), value.shape());
+            std::memcpy(own.bytes(), value.bytes(), value.size_bytes());
+            const std::lock_guard guard(lock);
+            bytes += value.size_bytes();
+            found->second[sample] = std::move(own);
+        });
+        pool.for_each(layers.size(), [&](std::size_t i, execute::arena&) {
+            for (const tensor& x : kept.at(layers[i]->node->input(0))) layers[i]->add(x, m.opset(""));
+        });
+        at_once = std::clamp<std::size_t>(memory / std::max<std::size_t>(bytes / n, 1), 1, 64);
+        first += n;
+        done(first);
+    }
+}
+
+}  // namespace detail
+
+std::vector<compensated_weight> compensate_rounding(model& m, const precision_plan& plan, const named_tensors& samples, const compensate_options& options,
+                                                                    const progress& report) {
+    std::vector<detail::compensation> all;
+    for (int i = 0; i < m.graph().node_size(); ++i)
+        if (auto c = detail::compensation_of(m, i, plan, options.columns)) all.push_back(std::move(*c));
+    std::vector<detail::compensation*> able;
+    for (detail::compensation& c : all)
+        if (c.problem.empty()) able.push_back(&c);
+
+    const execute::sample_set data = execute::make_samples(m, samples);
+    const evaluator run(m, {.threads = options.threads, .batch = 1, .keep_outputs = false, .limits = options.limits});
+    execute::workers pool(options.threads, std::make_shared<memory_budget>(options.limits.memory));
+    for (std::size_t from = 0; from < able.size();) {
+        std::size_t to = from, held = 0;
+        while (to < able.size() && (to == from || held + able[to]->bytes() <= options.memory)) held += able[to++]->bytes();
+        const std::span<detail::compensation*> now(able.data() + from, to - from);
+        for (detail::compensation* c : now) c->begin();
+        detail::add_up(run, m, now, data, pool, options.memory / 2, [&](std::size_t done) {
+            if (report) report((from * data.count + done * now.size()) / able.size(), data.count);
+        });
+        pool.for_each(now.size(), [&](std::size_t i, execute::arena&) { now[i]->round(); });
+        from = to;
+    }
+
+    std::map<std::string, const tensor*> changed;
+    std::vector<compensated_weight> results;
+    for (detail::compensation& c : all) {
+        c.result.left = c.problem;
+        if (c.problem.empty()) changed[c.result.weight] = &c.weight;
+        results.push_back(c.result);
+    }
+    for (auto& initializer : *m.graph().mutable_initializer())
+        if (const auto found = changed.find(initializer.name()); found != changed.end()) {
+            initializer.Clear();
+            to_proto(*found->second, found->first, initializer);
+        }
+    m.reindex();
+    return results;
+}
+
+void add_to(quantize_report& report, const std::vector<compensated_weight>& done) {
+    const auto decibels = [](double v) {
+        char text[32];
+        std::snprintf(text, sizeof text, "%.1f dB", v);
+        return std::string(text);
+    };
+    for (const compensated_weight& c : done) {
+        if (!c.left.empty()) {
+            report.notes.push_back({plan_note::kind::unrealised, "layer '" + c.layer + "'", "its weights are rounded to nearest: " + c.left, "weight rounding"});
+            continue;
+        }
+        for (edge_report& e : report.edges)
+            if (e.edge.tensor == c.weight && e.edge.consumer == c.layer) {
+                e.sqnr = c.weight_sqnr;
+                e.why += "; rounded with compensation: the layer's output at " + decibels(c.compensated) + ", to nearest " + decibels(c.nearest);
+            }
+    }
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of plan_json.hpp: requests files and saved plans, in and out.
+#include <array>
+#include <cmath>
+
+#include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/files/file.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/files/atomic_file.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+
+namespace qk::graph {
+
+namespace detail {
+inline constexpr std::array<std::pair<placement, const char*>, 3> placement_names{
+    {{placement::layers, "layers"}, {placement::all, "all"}, {placement::every, "every"}}};
+inline constexpr std::array<std::pair<weight_rounding, const char*>, 2> rounding_names{{{weight_rounding::nearest, "nearest"}, {weight_rounding::compensated, "compensated"}}};
+inline constexpr std::array<std::pair<approach, const char*>, 3> approach_names{
+    {{approach::static_ranges, "static"}, {approach::dynamic, "dynamic"}, {approach::weight_only, "weight_only"}}};
+
+template <class Value, class Table>
+Value named(const Table& table, std::string_view text, const char* what) {
+    std::string list;
+    for (const auto& [value, name] : table) {
+        if (text == name) return value;
+        list += (list.empty() ? "" : ", ") + std::string(name);
+    }
+    throw error("unknown " + std::string(what) + " '" + std::string(text) + "': it is one of " + list);
+}
+
+/// "activation", "weight", ... of one scope, each a precision.
+inline void read_roles(const json_cursor& c, const request& base, std::vector<request>& out) {
+    std::size_t found = 0;
+    for (const role r : {role::activation, role::input, role::output, role::weight, role::bias}) {
+        const std::optional<json_cursor> what = c.find(name_of(r));
+        if (!what || what->is_null()) {
+            found += what.has_value();
+            continue;
+        }
+        request one = base;
+        one.role = r;
+        one.what = read_precision(*what);
+        one.origin = what->where();
+        out.push_back(std::move(one));
+        ++found;
+    }
+    if (const auto e = c.find("exclude")) {
+        if (found > 0) e->fail("an exclusion goes alone: float32 is all it says");
+        if (e->boolean()) {
+            request one = base;
+            one.role = role::all;
+            one.origin = e->where();
+            out.push_back(std::move(one));
+        }
+        ++found;
+    }
+    if (found == 0) c.fail("nothing is asked: give activation, input, output, weight, bias or exclude");
+}
+
+inline void read_request(const json_cursor& c, std::vector<request>& out) {
+    c.only({"op_type", "layer", "group", "subgraph", "tensor", "model_input", "model_output", "format", "activation", "input", "output", "weight", "bias", "exclude"});
+    std::vector<std::string> scopes;
+    for (const char* s : {"op_type", "layer", "group", "subgraph", "tensor", "model_input", "model_output"})
+        if (c.has(s)) scopes.emplace_back(s);
+    if (scopes.size() != 1) c.fail("a request has exactly one of op_type, layer, group, subgraph, tensor, model_input, model_output");
+    const json_cursor target = c.at(scopes[0]);
+    const bool whole = scopes[0] == "tensor" || scopes[0].starts_with("model_");
+    if (whole) {  // one value: "format" is the precision, or an object of it
+        for (const char* r : {"activation", "input", "output", "weight", "bias"})
+            if (c.has(r)) c.at(r).fail("a " + scopes[0] + " has no roles: say \"format\"");
+        request base{.role = role::all, .origin = c.where()};
+        if (const auto e = c.find("exclude"); e && c.has("format")) e->fail("an exclusion goes alone: float32 is all it says");
+        if (!c.has("exclude")) base.what = read_precision(c.at("format"));
+        else if (!c.at("exclude").boolean()) return;
+        if (scopes[0] == "tensor") {
+            base.scope = scope::tensor;
+            for (const std::string& name : target.texts()) base.name = name, out.push_back(base);
+        } else {
+            base.scope = scopes[0] == "model_input" ? scope::model_input : scope::model_output;
+            base.index = static_cast<int>(target.integer(0, 1 << 20));
+            out.push_back(base);
+        }
+        return;
+    }
+    if (const auto f = c.find("format")) f->fail("a layer has several values: say \"activation\" and \"weight\" instead of \"format\"");
+    if (scopes[0] == "subgraph") {
+        const std::vector<std::string> ends = target.texts();
+        if (ends.size() != 2) target.fail("a sub-graph is [first layer, last layer]");
+        return read_roles(c, {.scope = scope::subgraph, .name = ends[0], .end = ends[1]}, out);
+    }
+    const scope s = scopes[0] == "op_type" ? scope::op_type : scopes[0] == "layer" ? scope::layer : scope::group;
+    for (const std::string& name : target.texts()) read_roles(c, {.scope = s, .name = name}, out);
+}
+
+inline precision_plan read_saved_plan(const json_cursor& c) {
+    c.only({"qk", "version", "tensors", "edges"});
+    precision_plan plan;
+    if (const auto tensors = c.find("tensors"))
+        for (const std::string& name : tensors->keys()) plan.tensors[name] = read_quantizer(tensors->at(name));
+    if (const auto edges = c.find("edges"))
+        for (std::size_t i = 0; i < edges->size(); ++i) {
+            const json_cursor e = edges->at(i);
+            e.only({"tensor", "consumer", "index", "quantizer"});
+            edge key{e.at("tensor").text(), e.at("consumer").text(), static_cast<int>(e.at("index").integer(0, 1 << 20))};
+            if (!plan.edges.emplace(std::move(key), read_quantizer(e.at("quantizer"))).second) e.fail("the same edge stands twice");
+        }
+    return plan;
+}
+
+inline void read_model_values(const json_cursor& list, scope s, std::vector<request>& out) {
+    if (!list.is_array()) list.fail("an array is expected: a format for each position, null to skip one");
+    for (std::size_t i = 0; i < list.size(); ++i)
+        if (!list.at(i).is_null())
+            out.push_back({.scope = s, .role = role::all, .index = static_cast<int>(i), .what = read_precision(list.at(i)), .origin = list.at(i).where()});
+}
+}  // namespace detail
+
+const char* name_of(placement p) { return detail::placement_names[static_cast<std::size_t>(p)].second; }
+const char* name_of(approach a) { return detail::approach_names[static_cast<std::size_t>(a)].second; }
+placement parse_placement(std::string_view n) { return detail::named<placement>(detail::placement_names, n, "placement"); }
+approach parse_approach(std::string_view n) { return detail::named<approach>(detail::approach_names, n, "approach"); }
+weight_rounding parse_weight_rounding(std::string_view n) { return detail::named<weight_rounding>(detail::rounding_names, n, "weight rounding"); }
+
+void plan_file::fill(quantize_options& o) const {
+    if (where) o.where = *where;
+    if (how) o.how = *how;
+    if (dual) o.dual = *dual;
+    if (strict) o.strict = *strict;
+    if (per_channel) o.per_channel = *per_channel;
+    if (method) o.method = *method;
+    o.best_method = best_method;
+    if (percentile) o.percentile = *percentile;
+    if (target) o.target = target;
+    if (rounding) o.rounding = *rounding;
+}
+
+plan_file parse_plan_file(std::string_view text, const std::string& label) {
+    const json_cursor c = json_cursor::parse(text, label);
+    if (!c.is_object()) c.fail("a requests file or a saved plan is one JSON object");
+    plan_file f;
+    if (c.has("activation_encodings") || c.has("param_encodings")) {
+        f.plan = read_encodings(c);
+        return f;
+    }
+    if (const auto kind = c.find("qk")) {
+        if (const auto v = c.find("version")) v->integer(1, 1);
+        if (kind->text() == "plan") {
+            f.plan = detail::read_saved_plan(c);
+            return f;
+        }
+        if (kind->text() != "requests") kind->fail("\"qk\" is \"plan\" or \"requests\", not '" + kind->text() + "'");
+    }
+    c.only({"qk", "version", "default", "requests", "model_inputs", "model_outputs", "placement", "approach", "boundary", "strict", "per_channel", "calibration", "target", "weight_rounding"});
+    if (const auto d = c.find("default")) {
+        d->only({"activation", "input", "output", "weight", "bias"});
+        detail::read_roles(*d, {.scope = scope::everything}, f.requests);
+    }
+    if (const auto v = c.find("model_inputs")) detail::read_model_values(*v, scope::model_input, f.requests);
+    if (const auto v = c.find("model_outputs")) detail::read_model_values(*v, scope::model_output, f.requests);
+    if (const auto v = c.find("requests"))
+        for (std::size_t i = 0; i < (v->is_array() ? v->size() : (v->fail("an array of requests is expected"), 0)); ++i) detail::read_request(v->at(i), f.requests);
+    if (const auto v = c.find("placement")) f.where = detail::at_place(*v, [&] { return parse_placement(v->text()); });
+    if (const auto v = c.find("approach")) f.how = detail::at_place(*v, [&] { return parse_approach(v->text()); });
+    if (const auto v = c.find("weight_rounding")) f.rounding = detail::at_place(*v, [&] { return parse_weight_rounding(v->text()); });
+    if (const auto v = c.find("boundary")) {
+        const std::string rule = v->text();
+        if (rule != "wider" && rule != "dual") v->fail("\"boundary\" is \"wider\" or \"dual\", not '" + rule + "'");
+        f.dual = rule == "dual";
+    }
+    if (const auto v = c.find("strict")) f.strict = v->boolean();
+    if (const auto v = c.find("per_channel")) f.per_channel = v->boolean();
+    if (const auto v = c.find("calibration")) {
+        v->only({"method", "percentile"});
+        if (const auto m = v->find("method")) {
+            f.method = parse_range_method(m->text());
+            f.best_method = m->text() == "best";
+            if (!f.method && !f.best_method) m->fail("unknown calibration method '" + m->text() + "': min_max, moving_average, percentile, layerwise_percentile, entropy, mse or best");
+        }
+        if (const auto p = v->find("percentile")) f.percentile = p->number();
+    }
+    if (const auto v = c.find("target")) {
+        if (v->is_string()) {
+            f.target = builtin_target(v->text());
+            if (!f.target) v->fail("unknown target '" + v->text() + "': \"onnxruntime\", or an object with \"name\" and \"operators\"");
+        } else {
+            f.target = read_target(*v);
+        }
+    }
+    return f;
+}
+
+plan_file load_plan_file(const std::filesystem::path& file) { return parse_plan_file(read_file(file), file.string()); }
+
+nlohmann::ordered_json to_json(const precision_plan& plan) {
+    nlohmann::ordered_json j{{"qk", "plan"}, {"version", 1}, {"tensors", nlohmann::ordered_json::object()}, {"edges", nlohmann::ordered_json::array()}};
+    for (const auto& [name, q] : plan.tensors) j["tensors"][name] = to_json(q);
+    for (const auto& [e, q] : plan.edges) j["edges"].push_back({{"tensor", e.tensor}, {"consumer", e.consumer}, {"index", e.index}, {"quantizer", to_json(q)}});
+    return j;
+}
+nlohmann::ordered_json to_json(const quantize_report& r) {
+    using json = nlohmann::ordered_json;
+    const auto number = [](double v) { return std::isfinite(v) ? json(v) : json(); };
+    constexpr const char* parts[] = {"none", "input", "weight", "bias"};
+    json notes = json::array(), edges = json::array();
+    for (const plan_note& n : r.notes) notes.push_back({{"kind", name_of(n.what)}, {"subject", n.subject}, {"text", n.text}, {"origin", n.origin}});
+    for (const edge_report& e : r.edges)
+        edges.push_back({{"tensor", e.edge.tensor}, {"consumer", e.edge.consumer}, {"index", e.edge.index}, {"op_type", e.op_type},
+                         {"role", e.edge.consumer.empty() ? "model_output" : parts[static_cast<int>(e.part)]}, {"quantizer", to_json(e.how)},
+                         {"range", {number(static_cast<double>(e.range.lo)), number(static_cast<double>(e.range.hi))}}, {"elements", e.elements},
+                         {"sqnr", number(e.sqnr)}, {"why", e.why}, {"origin", e.origin}});
+    json all = {{"notes", notes}, {"edges", edges}, {"weight_bytes", r.quantized_bits / 8}, {"float_weight_bytes", r.float_bits / 8}};
+    if (r.method) {
+        json tried = json::array();
+        for (const method_choice::trial& t : r.method->tried) tried.push_back({{"method", name_of(t.method)}, {"metric", number(t.metric)}, {"error", number(t.error)}});
+        all["calibration_method"] = {{"chosen", name_of(r.method->method())}, {"metric", r.method->metric}, {"samples", r.method->samples}, {"tried", tried}};
+    }
+    return all;
+}
+
+void save_plan(const precision_plan& plan, const std::filesystem::path& file) { write_file(file, to_json(plan).dump(1) + "\n"); }
+
+}  // namespace qk::graph

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// plan_file.hpp: a single precision, quantizer, semantics or target profile as JSON.
+#include <algorithm>
+
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/option_names.hpp"
+
+namespace qk::graph {
+
+namespace detail {
+
+template <class T>
+T read_option(const json_cursor& c, parsed<T> (*parse)(std::string_view)) {
+    const std::string word = c.text();
+    const parsed<T> p = parse(word);
+    if (!p) c.fail(std::string(p.error.view()));
+    return *p;
+}
+
+inline qk::format read_format(const json_cursor& c) {
+    return at_place(c, [&] { return format_from(c.text()); });
+}
+
+}  // namespace detail
+
+qk::semantics read_semantics(const json_cursor& c) {
+    if (c.is_string()) return detail::read_option(c, +[](std::string_view w) { return parse_semantics(w); });
+    c.only({"base", "rounding", "scale_rule", "overflow", "integer_mode", "zero_point_before", "mxint_lowest", "flush_inputs", "flush_outputs", "seed"});
+    qk::semantics s = qk::semantics::ocp;
+    if (const auto v = c.find("base")) s = detail::read_option(*v, +[](std::string_view w) { return parse_semantics(w); });
+    if (const auto v = c.find("rounding")) s.rounding = detail::read_option(*v, +[](std::string_view w) { return parse_rounding(w); });
+    if (const auto v = c.find("scale_rule")) s.scale_rule = detail::read_option(*v, +[](std::string_view w) { return parse_scale_rule(w); });
+    if (const auto v = c.find("overflow")) s.overflow = detail::read_option(*v, +[](std::string_view w) { return parse_overflow(w); });
+    if (const auto v = c.find("integer_mode")) s.integer_mode = detail::read_option(*v, +[](std::string_view w) { return parse_integer_mode(w); });
+    if (const auto v = c.find("zero_point_before")) s.zero_point_before = v->boolean();
+    if (const auto v = c.find("mxint_lowest")) s.mxint_uses_lowest = v->boolean();
+    if (const auto v = c.find("flush_inputs")) s.flush_inputs = v->boolean();
+    if (const auto v = c.find("flush_outputs")) s.flush_outputs = v->boolean();
+    if (const auto v = c.find("seed")) s.seed = static_cast<std::uint64_t>(v->integer(0, std::int64_t{1} << 53));
+    return s;
+}
+
+nlohmann::ordered_json to_json(const qk::semantics& s) {
+    for (const auto& entry : semantics_names)
+        if (entry.value == s) return std::string(entry.name);
+    // A base that differs in nothing but what this file form can say.
+    for (const auto& entry : semantics_names) {
+        qk::semantics b = entry.value;
+        nlohmann::ordered_json j{{"base", std::string(entry.name)}};
+        const auto set = [&](const char* key, auto& mine, const auto& wanted, auto text) {
+            if (mine == wanted) return;
+            mine = wanted;
+            j[key] = text;
+        };
+        set("rounding", b.rounding, s.rounding, std::string(to_text(s.rounding)));
+        set("scale_rule", b.scale_rule, s.scale_rule, std::string(to_text(s.scale_rule)));
+        if (s.overflow != overflow_rule::by_width) set("overflow", b.overflow, s.overflow, std::string(to_text(s.overflow)));
+        set("integer_mode", b.integer_mode, s.integer_mode, std::string(to_text(s.integer_mode)));
+        set("zero_point_before", b.zero_point_before, s.zero_point_before, s.zero_point_before);
+        set("mxint_lowest", b.mxint_uses_lowest, s.mxint_uses_lowest, s.mxint_uses_lowest);
+        set("flush_inputs", b.flush_inputs, s.flush_inputs, s.flush_inputs);
+        set("flush_outputs", b.flush_outputs, s.flush_outputs, s.flush_outputs);
+        set("seed", b.seed, s.seed, s.seed);
+        if (b == s) return j;
+    }
+    throw error("these semantics have no textual form: they are none of the named ones with a change of rounding, scale rule, overflow, integer mode or flushing");
+}
+
+precision read_precision(const json_cursor& c) {
+    if (c.is_string()) return precision{.format = detail::read_format(c)};
+    c.only({"format", "symmetric", "per_channel", "block_size", "method", "percentile", "pow2", "range", "scale", "zero_point", "semantics", "dynamic"});
+    precision p{.format = detail::read_format(c.at("format"))};
+    if (const auto v = c.find("symmetric")) p.symmetric = v->boolean();
+    if (const auto v = c.find("per_channel")) p.per_channel = v->boolean();
+    if (const auto v = c.find("block_size")) {
+        p.block_size = static_cast<int>(v->integer(1, 1 << 24));
+        if (is_block_format(p.format)) v->fail("the block size of " + to_string(p.format) + " is part of the format");
+    }
+    if (const auto v = c.find("method")) {
+        p.method = parse_range_method(v->text());
+        if (!p.method) v->fail("unknown calibration method '" + v->text() + "': min_max, moving_average, percentile, layerwise_percentile, entropy or mse");
+    }
+    if (const auto v = c.find("percentile")) {
+        p.percentile = v->number();
+        if (!(*p.percentile > 50 && *p.percentile <= 100)) v->fail("a percentile above 50 and at most 100 is expected");
+    }
+    if (const auto v = c.find("pow2")) {
+        if (v->value().is_boolean()) {
+            if (v->boolean()) p.pow2 = pow2_rule::non_overflow;
+        } else {
+            p.pow2 = parse_pow2_rule(v->text());
+            if (!p.pow2) v->fail("unknown rule for power-of-two scales '" + v->text() + "': non_overflow, nearest or min_mse");
+        }
+        integer* f = std::get_if<integer>(&p.format);
+        if (p.pow2 && f == nullptr) v->fail("only integers have power-of-two scales to choose; " + to_string(p.format) + " is none");
+        if (p.pow2) f->pow2 = true;
+    }
+    if (const auto v = c.find("range")) {
+        const std::vector<float> r = v->floats();
+        if (r.size() != 2 || r[0] > r[1]) v->fail("a range is [lowest, highest]");
+        p.range = {r[0], r[1]};
+    }
+    if (const auto v = c.find("scale")) {
+        p.scale = v->floats();
+        for (const float s : p.scale)
+            if (!(s > 0)) v->fail("scales are above 0");
+        if (is_block_format(p.format)) v->fail(to_string(p.format) + " makes its own scales");
+    }
+    if (const auto v = c.find("zero_point")) {
+        p.zero_point = v->integers();
+        const integer* f = std::get_if<integer>(&p.format);
+        if (f == nullptr || p.scale.empty()) v->fail("a zero point needs an integer format and a scale");
+        for (const std::int64_t z : p.zero_point)
+            if (z < qmin(*f) || z > qmax(*f)) v->fail("zero point " + std::to_string(z) + " is no code of " + to_string(p.format));
+    }
+    if (const auto v = c.find("semantics")) p.semantics = read_semantics(*v);
+    if (const auto v = c.find("dynamic")) p.dynamic = v->boolean();
+    return p;
+}
+
+quantizer read_quantizer(const json_cursor& c) {
+    c.only({"format", "axis", "flatten", "scale", "zero_point", "block_size", "semantics", "dynamic"});
+    quantizer q{.format = detail::read_format(c.at("format")), .scale = {}, .zero_point = {}};
+    if (const auto v = c.find("axis")) q.axis = static_cast<int>(v->integer(-16, 15));
+    if (const auto v = c.find("flatten")) q.flatten = v->boolean();
+    if (const auto v = c.find("scale")) {
+        q.scale = v->floats();
+        for (const float s : q.scale)
+            if (!(s > 0)) v->fail("scales are above 0");
+    }
+    if (const auto v = c.find("zero_point")) {
+        q.zero_point = v->integers();
+        const integer* f = std::get_if<integer>(&q.format);
+        if (f == nullptr) v->fail("only integers have zero points");
+        for (const std::int64_t z : q.zero_point)
+            if (z < qmin(*f) || z > qmax(*f)) v->fail("zero point " + std::to_string(z) + " is no code of " + to_string(q.format));
+        if (q.zero_point.size() != q.scale.size()) v->fail("there are " + std::to_string(q.scale.size()) + " scales and " + std::to_string(q.zero_point.size()) + " zero points");
+    }
+    if (const auto v = c.find("block_size")) q.block_size = static_cast<int>(v->integer(0, 1 << 24));
+    if (const auto v = c.find("semantics")) q.semantics = read_semantics(*v);
+    if (const auto v = c.find("dynamic")) q.dynamic = v->boolean();
+    if (is_integer_format(q.format) && q.scale.empty() && !q.dynamic) c.fail("an integer needs a scale, or \"dynamic\": true");
+    return q;
+}
+
+nlohmann::ordered_json to_json(const quantizer& q) {
+    nlohmann::ordered_json j{{"format", to_string(q.format)}, {"axis", q.axis}};
+    if (q.flatten) j["flatten"] = true;
+    if (!q.scale.empty()) j["scale"] = q.scale;
+    if (!q.zero_point.empty()) j["zero_point"] = q.zero_point;
+    if (q.block_size != 0) j["block_size"] = q.block_size;
+    if (!(q.semantics == qk::semantics::ocp)) j["semantics"] = to_json(q.semantics);
+    if (q.dynamic) j["dynamic"] = true;
+    return j;
+}
+
+target_profile read_target(const json_cursor& c) {
+    c.only({"name", "operators"});
+    target_profile t{.name = c.at("name").text(), .operators = {}};
+    const json_cursor operators = c.at("operators");
+    const auto formats = [](const json_cursor& list) {
+        std::vector<qk::format> all;
+        if (!list.is_array()) list.fail("an array of formats is expected");
+        for (std::size_t i = 0; i < list.size(); ++i) all.push_back(detail::read_format(list.at(i)));
+        return all;
+    };
+    for (const std::string& op : operators.keys()) {
+        const json_cursor o = operators.at(op);
+        o.only({"activation", "weight"});
+        if (const auto v = o.find("activation")) t.operators[op].activation = formats(*v);
+        if (const auto v = o.find("weight")) t.operators[op].weight = formats(*v);
+    }
+    return t;
+}
+target_profile load_target(const std::filesystem::path& file) {
+    if (auto known = builtin_target(file.string())) return *known;
+    return read_target(json_cursor::load(file));
+}
+
+std::optional<target_profile> builtin_target(std::string_view name) {
+    if (name != "onnxruntime") return std::nullopt;
+    // Pairs that its QDQ fusion has integer kernels for (qdq_selectors.cc), and the float conversions that it runs.
+    const std::vector<qk::format> eight{int8, uint8}, data{int8, uint8, int16, uint16, fp16, bf16, fp8_e4m3fn, fp8_e5m2};
+    const std::vector<qk::format> product{int8, uint8, fp16}, weights{int8, uint8, fp16}, packed{int8, uint8, int4, uint4, fp16};
+    return target_profile{"onnxruntime", {{"Conv", {product, weights}}, {"ConvTranspose", {{fp16}, {int8, uint8, fp16}}}, {"Gemm", {product, weights}},
+                                          {"MatMul", {product, packed}}, {"Add", {eight, {}}}, {"Mul", {eight, {}}}, {"AveragePool", {eight, {}}},
+                                          {"GlobalAveragePool", {eight, {}}}, {"Concat", {eight, {}}}, {"*", {data, {}}}}};
+}
+
+}  // namespace qk::graph

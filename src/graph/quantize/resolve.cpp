@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of resolve.hpp.
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/quantize/resolve.hpp"
+#include "qk/graph/quantize/collect_requests.hpp"
+
+namespace qk::graph {
+
+const char* name_of(plan_note::kind k) {
+    constexpr const char* names[] = {"unmatched", "overridden", "contradictory", "boundary", "propagated", "moved", "unrealised", "adjusted", "left_out"};
+    return names[static_cast<int>(k)];
+}
+bool is_violation(const plan_note& n) {
+    using enum plan_note::kind;
+    return n.what == unmatched || n.what == overridden || n.what == contradictory || n.what == unrealised || n.what == left_out ||
+           (n.what == boundary && !n.origin.empty());
+}
+
+namespace detail {
+
+/// Second half: wishes on places become precisions of edges.
+class resolver {
+  public:
+    resolver(const layer_view& layers, wishes asked, const resolve_options& options)
+        : layers_(layers), model_(layers.source()), options_(options), asked_(std::move(asked)) {
+        result_.notes = std::move(asked_.notes);
+    }
+
+    resolution run() {
+        propagate_forward();
+        const int count = model_.graph().node_size();
+        for (int n = count - 1; n >= 0; --n) {
+            for (const std::string& o : model_.graph().node(n).output())
+                if (!o.empty()) finish_tensor(o);
+            choose_inputs(n);
+        }
+        for (const value_info& i : model_.inputs()) finish_tensor(i.name);
+        report_unrealised();
+        return std::move(result_);
+    }
+
+  private:
+    using kind = plan_note::kind;
+    using part = layer_view::part;
+    const onnx::NodeProto& node(int n) const { return model_.graph().node(n); }
+    const layer_view::node_info& info(int n) const { return layers_.nodes()[static_cast<std::size_t>(n)]; }
+    void note(kind what, std::string subject, std::string text, std::string origin = {}) {
+        result_.notes.push_back({what, std::move(subject), std::move(text), std::move(origin)});
+    }
+
+    static bool moves(const precision& p) { return !is_block_format(p.format) && !p.dynamic && p.scale.size() <= 1; }
+
+    /// Rule 4 for what was asked of a tensor: the tensors that its values move into follow, unless they were asked something later.
+    void propagate_forward() {
+        for (int n = 0; n < model_.graph().node_size(); ++n) {
+            if (info(n).kind != layer_kind::mover || node(n).input_size() == 0) continue;
+            wish from;
+            if (const auto t = asked_.tensors.find(node(n).input(0)); t != asked_.tensors.end()) from = t->second;
+            if (asked_.inputs[static_cast<std::size_t>(n)].sequence > from.sequence) from = asked_.inputs[static_cast<std::size_t>(n)];
+            if (!from.asked() || !moves(*from.what)) continue;
+            for (const std::string& o : node(n).output()) {
+                if (o.empty() || !layers_.is_float(o)) continue;
+                wish& to = asked_.tensors[o];
+                if (to.sequence > from.sequence) continue;
+                to = from;
+                to.why = from.why + ", through " + node(n).op_type() + " '" + node(n).name() + "'";
+                note(kind::propagated, "tensor '" + o + "'", "takes " + to_string(from.what->format) + " from '" + node(n).input(0) + "' through " +
+                     node(n).op_type() + " '" + node(n).name() + "'");
+            }
+        }
+    }
+
+    /// Some reader of the tensor, past a Relu or Clip, is quantized to an integer.
+    bool read_as_integer(const std::string& tensor) const {
+        for (const auto& u : model_.uses(tensor)) {
+            if (u.node < 0) continue;
+            const auto e = result_.edges.find({tensor, node(u.node).name(), u.input});
+            if (e != result_.edges.end() && e->second.what && is_integer_format(e->second.what->format)) return true;
+            if (info(u.node).kind == layer_kind::activation && u.input == 0 && node(u.node).output_size() > 0 && read_as_integer(node(u.node).output(0)))
+                return true;
+        }
+        return false;
+    }
+
+    /// What the default says of a node's inputs; nullptr: nothing.
+    const precision* default_of(int n) const {
+        if (asked_.default_input == nullptr || options_.how == approach::weight_only || is_identity(asked_.default_input->format)) return nullptr;
+        const layer_kind k = info(n).kind;
+        if (options_.where == placement::every) return asked_.default_input;
+        if (options_.where == placement::all) {
+            const bool fused = k == layer_kind::activation && model_.producer(node(n).input(0)) >= 0 && layers_.fused_activation(node(n).input(0)) == n;
+            return fused ? nullptr : asked_.default_input;
+        }
+        if (k == layer_kind::compute) return asked_.default_input;
+        if (k != layer_kind::neighbour || !is_integer_format(asked_.default_input->format) || options_.how == approach::dynamic) return nullptr;
+        for (const std::string& o : node(n).output())
+            if (!read_as_integer(o)) return nullptr;
+        return asked_.default_input;
+    }
+
+    /// The precision of every input of a node, before shared tensors are settled.
+    void choose_inputs(int n) {
+        const std::size_t at = static_cast<std::size_t>(n);
+        const auto& parts = info(n).parts;
+        wish input = asked_.inputs[at];
+        if (!input.asked())
+            if (const precision* p = default_of(n)) input = {p, -1, nullptr, "default"};
+        wish weight = asked_.weights[at];
+        const bool excluded = input.asked() && is_identity(input.what->format);
+        if (!weight.asked() && info(n).kind == layer_kind::compute && asked_.default_weight != nullptr) weight = {asked_.default_weight, -1, nullptr, "default"};
+        // A mover follows what it makes (rule 4), so that integer kernels meet the same scale on both sides.
+        if (info(n).kind == layer_kind::mover && !input.asked())
+            if (const precision* p = widest_made(n)) input = {p, -1, nullptr, "moves its values on to readers of that format"};
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            const std::string& name = node(n).input(static_cast<int>(i));
+            if (parts[i] == part::none) continue;
+            wish w = parts[i] == part::weight ? weight : parts[i] == part::bias ? asked_.biases[at] : input;
+            const auto t = asked_.tensors.find(name);
+            const bool fused_here = info(n).kind == layer_kind::activation;
+            if (t != asked_.tensors.end() && t->second.asked() && !(fused_here && layers_.fused_activation(name) == n && model_.producer(name) >= 0)) {
+                if (w.asked() && !(*w.what == *t->second.what)) {
+                    const bool later = t->second.sequence > w.sequence;
+                    const wish &loser = later ? w : t->second, &winner = later ? t->second : w;
+                    note(kind::overridden, "tensor '" + name + "' in layer '" + node(n).name() + "'",
+                         to_string(loser.what->format) + " (" + loser.why + ") gives way to " + to_string(winner.what->format) + " (" + winner.why + "), asked later",
+                         loser.who ? loser.who->origin : "");
+                }
+                if (t->second.sequence > w.sequence) w = t->second;
+            }
+            const edge e{name, node(n).name(), static_cast<int>(i)};
+            if (parts[i] == part::bias && !w.asked()) {
+                if (asked_.default_bias != nullptr) w = {asked_.default_bias, -1, nullptr, "default"};
+                else if (!excluded) {
+                    result_.edges[e] = {nullptr, part::bias, n, -1, true, "follows its layer", {}};
+                    continue;
+                }
+            }
+            if (w.what == nullptr || is_identity(w.what->format)) continue;
+            result_.edges[e] = {w.what, parts[i], n, w.sequence, false, w.why, w.who ? w.who->origin : ""};
+        }
+    }
+
+    const precision* widest_made(int n) const {
+        const precision* best = nullptr;
+        for (const std::string& o : node(n).output())
+            for (const auto& u : model_.uses(o)) {
+                if (u.node < 0) continue;
+                const auto e = result_.edges.find({o, node(u.node).name(), u.input});
+                if (e == result_.edges.end() || !e->second.what || !is_integer_format(e->second.what->format) || !moves(*e->second.what)) continue;
+                if (!best || bits_per_value(e->second.what->format) > bits_per_value(best->format)) best = e->second.what;
+            }
+        return best;
+    }
+
+    /// Rules 3 and 5: all readers of the tensor are known now.
+    void finish_tensor(const std::string& tensor) {
+        if (!layers_.is_float(tensor)) return;
+        std::vector<std::pair<edge, edge_precision*>> readers;
+        for (const auto& u : model_.uses(tensor)) {
+            const edge e{tensor, u.node < 0 ? std::string() : node(u.node).name(), u.input};
+            if (u.node < 0) {
+                wish w;
+                if (const auto o = asked_.outputs.find(u.input); o != asked_.outputs.end()) w = o->second;
+                if (const auto t = asked_.tensors.find(tensor); t != asked_.tensors.end() && t->second.sequence > w.sequence) w = t->second;
+                if (!w.what && options_.where != placement::layers && options_.how == approach::static_ranges && asked_.default_input)
+                    w = {asked_.default_input, -1, nullptr, "default"};
+                if (w.what && !is_identity(w.what->format))
+                    result_.edges[e] = {w.what, part::input, -1, w.sequence, false, w.why, w.who ? w.who->origin : ""};
+                continue;
+            }
+            if (const auto found = result_.edges.find(e); found != result_.edges.end()) readers.emplace_back(e, &found->second);
+        }
+        if (readers.empty()) {
+            give_weak(tensor);
+            return follow_integer_conv(tensor, nullptr);
+        }
+        const auto widest = std::max_element(readers.begin(), readers.end(), [](const auto& a, const auto& b) {
+            return bits_per_value(a.second->what->format) < bits_per_value(b.second->what->format);
+        });
+        const edge_precision chosen = *widest->second;
+        if (options_.dual) return;
+        follow_integer_conv(tensor, chosen.what);
+        for (auto& [e, p] : readers) {
+            if (*p->what == *chosen.what) continue;
+            note(kind::boundary, "tensor '" + tensor + "'",
+                 "layer '" + e.consumer + "' asks for " + to_string(p->what->format) + " and layer '" + widest->first.consumer + "' for " +
+                     to_string(chosen.what->format) + ": the wider format serves both (`dual` keeps the two)", p->origin);
+            p->what = chosen.what;
+            p->why = "shared with layer '" + widest->first.consumer + "', which needs the wider format";
+        }
+    }
+
+    /// Rule 6: what an 8-bit Conv makes (past its Relu or Clip) is quantized for every reader, because integer kernels write integers;
+    /// a reader that was asked to be float32 keeps the tensor out of it. `shared`: what readers have already agreed on.
+    void follow_integer_conv(const std::string& tensor, const precision* shared) {
+        if (options_.where != placement::layers || options_.how != approach::static_ranges || layers_.fused_activation(tensor) >= 0) return;
+        int p = model_.producer(tensor);
+        if (p >= 0 && info(p).kind == layer_kind::activation) {
+            if (layers_.fused_activation(node(p).input(0)) != p) return;
+            p = model_.producer(node(p).input(0));
+        }
+        if (p < 0 || node(p).op_type() != "Conv" || info(p).kind != layer_kind::compute || asked_.tensors.contains(tensor)) return;
+        const wish& own = asked_.inputs[static_cast<std::size_t>(p)];
+        const wish& weight = asked_.weights[static_cast<std::size_t>(p)];
+        const auto small = [](const precision* f) {
+            const integer* i = f == nullptr ? nullptr : std::get_if<integer>(&f->format);
+            return i != nullptr && i->bits <= 8 && !f->dynamic;
+        };
+        const precision* in = own.asked() ? own.what : default_of(p);
+        if (!small(in) || !small(weight.asked() ? weight.what : asked_.default_weight)) return;
+        if (shared == nullptr) shared = in;
+        if (!small(shared)) return;
+        std::vector<std::pair<edge, int>> missing;
+        for (const auto& u : model_.uses(tensor)) {
+            if (u.node < 0 || asked_.inputs[static_cast<std::size_t>(u.node)].asked()) return;  // asked for something of its own
+            const auto& parts = info(u.node).parts;
+            const auto i = static_cast<std::size_t>(u.input);
+            if (i >= parts.size() || parts[i] != part::input) continue;
+            const edge e{tensor, node(u.node).name(), u.input};
+            if (!result_.edges.contains(e)) missing.emplace_back(e, u.node);
+        }
+        for (const auto& [e, n] : missing)
+            result_.edges[e] = {shared, part::input, n, -1, false, "written by the integer Conv '" + node(p).name() + "'", {}};
+    }
+
+    void give_weak(const std::string& tensor) {
+        const auto w = asked_.weak.find(tensor);
+        if (w == asked_.weak.end() || is_identity(w->second.what->format)) return;
+        for (const auto& u : model_.uses(tensor)) {
+            const edge e{tensor, u.node < 0 ? std::string() : node(u.node).name(), u.input};
+            if (result_.edges.contains(e)) continue;
+            if (u.node >= 0) {  // only what holds data
+                const auto& parts = info(u.node).parts;
+                const auto i = static_cast<std::size_t>(u.input);
+                if (i >= parts.size() || parts[i] != part::input) continue;
+                if (asked_.inputs[static_cast<std::size_t>(u.node)].asked()) continue;  // its reader was asked to be float32
+            }
+            result_.edges[e] = {w->second.what, part::input, u.node, w->second.sequence, false, w->second.why, w->second.who->origin};
+        }
+    }
+
+    /// Tensor requests that no edge took: the tensor has no reader that could be quantized.
+    void report_unrealised() {
+        for (const auto& [name, w] : asked_.tensors) {
+            if (!w.asked() || is_identity(w.what->format)) continue;
+            const bool used = std::any_of(result_.edges.lower_bound({name, "", 0}), result_.edges.end(),
+                                          [&name = name](const auto& e) { return e.first.tensor == name; });
+            if (!used) note(kind::unrealised, "tensor '" + name + "'", "no reader of it takes " + to_string(w.what->format), w.who->origin);
+        }
+    }
+
+    const layer_view& layers_;
+    const model& model_;
+    resolve_options options_;
+    wishes asked_;
+    resolution result_;
+};
+
+}  // namespace detail
+
+resolution resolve(const layer_view& layers, const std::vector<request>& requests, const resolve_options& options) {
+    return detail::resolver(layers, detail::wish_collector(layers).collect(requests), options).run();
+}
+
+}  // namespace qk::graph

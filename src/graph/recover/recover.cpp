@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of recover.hpp: quantizers are found from their last node back, readers are rewired to what went in, dead nodes dropped.
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "qk/graph/model/attribute.hpp"
+#include "qk/graph/model/code_types.hpp"
+#include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/recover/recover.hpp"
+#include "qk/graph/recover/amd.hpp"
+#include "qk/graph/recover/calls.hpp"
+#include "qk/graph/recover/drop.hpp"
+#include "qk/graph/evaluate/run_node.hpp"
+
+namespace qk::graph {
+namespace detail {
+
+class plan_recovery {
+  public:
+    explicit plan_recovery(const model& m) : source_(m), result_{m, {}, {}}, owned_(static_cast<std::size_t>(m.graph().node_size()), false) {
+        for (const auto& n : m.graph().node())
+            if (n.op_type() == "Constant" && n.domain().empty())
+                if (auto v = constant_value(n)) constants_.emplace(n.output(0), std::move(*v));
+        for (const auto& p : m.proto().metadata_props())
+            if (p.key() == int8_property) {
+                std::size_t at = 0;
+                for (std::size_t end; (end = p.value().find('\n', at)) != std::string::npos; at = end + 1) int8_.insert(p.value().substr(at, end - at));
+            }
+    }
+
+    recovered_plan run() {
+        called_ = called_constants(source_);
+        look_at_rounded_constants();
+        for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i);
+        int calls = 0;
+        for (int i = 0; i < source_.graph().node_size(); ++i) calls += source_.graph().node(i).domain() == function_domain && !owned_[static_cast<std::size_t>(i)];
+        if (links_.empty())
+            throw error(source_.label() + " has no quantizers to recover a plan from: no QuantizeLinear and DequantizeLinear pairs, Cast pairs, calls of functions of style portable or com.amd.quark operators" +
+                        (has_integer_operators() ? "; its layers are integer operators, export it as qdq instead" : "") +
+                        (calls > 0 ? "; its calls of functions do not say what they quantize" : ""));
+        if (calls > 0) result_.notes.push_back(std::to_string(calls) + " calls of functions stay in the model: they do not say what they quantize");
+        rewire();
+        drop_quantizers(result_.plain, owned_);
+        result_.plan = gather(edges_, result_.plain);
+        return std::move(result_);
+    }
+
+  private:
+    /// What a quantizer made: from which tensor, how; for a constant its float value.
+    struct link {
+        std::string source;
+        quantizer how;
+        std::optional<tensor> value;
+    };
+
+    static bool is_amd(const onnx::NodeProto& n) { return n.domain() == "com.amd.quark" || n.domain() == "com.vai.quantize"; }
+    static bool quantizes(const onnx::NodeProto& n) {
+        const std::string& op = n.op_type();
+        return is_amd(n) ? op == "ExtendedQuantizeLinear" || op == "VitisQuantizeLinear" : op == "QuantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
+    }
+    static bool dequantizes(const onnx::NodeProto& n) {
+        const std::string& op = n.op_type();
+        return is_amd(n) ? op == "ExtendedDequantizeLinear" || op == "VitisDequantizeLinear" : op == "DequantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
+    }
+    bool has_integer_operators() const {
+        return std::any_of(source_.graph().node().begin(), source_.graph().node().end(),
+                           [](const onnx::NodeProto& n) { return n.op_type().starts_with("QLinear") || n.op_type().ends_with("Integer"); });
+    }
+
+    const onnx::NodeProto* maker(const std::string& name) const {
+        const int i = source_.producer(name);
+        return i < 0 ? nullptr : &source_.graph().node(i);
+    }
+    std::optional<tensor> constant(const std::string& name) const {
+        if (const auto i = constants_.find(name); i != constants_.end()) return i->second;
+        if (name.empty() || !source_.is_constant(name)) return std::nullopt;
+        return source_.constant(name);
+    }
+    static bool same(const tensor& a, const tensor& b) {
+        return a.type() == b.type() && a.shape() == b.shape() && std::equal(a.bytes(), a.bytes() + a.size_bytes(), b.bytes());
+    }
+    bool same_constant(const std::string& a, const std::string& b) const {
+        if (a == b) return true;
+        const auto x = constant(a), y = constant(b);
+        return x && y && same(*x, *y);
+    }
+    static std::string without(const std::string& name, std::initializer_list<const char*> endings) {
+        for (const std::string e : endings)
+            if (name.size() > e.size() && name.ends_with(e)) return name.substr(0, name.size() - e.size());
+        return name;
+    }
+    static quantizer of(const qk::format& f, bool dynamic = false) {
+        quantizer q;
+        q.format = f, q.dynamic = dynamic;
+        return q;
+    }
+    void own(const std::string& tensor) {
+        if (const int i = source_.producer(tensor); i >= 0) owned_[static_cast<std::size_t>(i)] = true;
+    }
+
+    /// Values of a constant are rounded already: a code divided by its scale again may fall an ulp short of itself, and is then nearest to it.
+    void remember(const std::string& result, link found) {
+        if (found.value && found.how.semantics.rounding >= rounding::toward_zero) found.how.semantics.rounding = rounding::half_even;
+        if (found.value && !gives_itself(found.how, *found.value)) {
+            result_.notes.push_back("tensor '" + result + "' stays as its rounded values: NVFP4's scales are chosen by values before a rounding, and these come from another");
+            found.how = of(fp32);
+        }
+        links_.emplace(result, std::move(found));
+    }
+    /// Whether rounding changes nothing; of other formats than NVFP4 it never does.
+    static bool gives_itself(const quantizer& how, const tensor& value) {
+        const auto rank = static_cast<int>(value.rank());
+        if (!std::holds_alternative<nvfloat>(how.format) || (rank > 1 && (how.axis < -rank || how.axis >= rank))) return true;
+        std::vector<float> y(value.size());
+        apply(how, value, y);
+        return std::ranges::equal(y, value.as<float>(), [](float a, float b) { return a == b || (a != a && b != b); });
+    }
+
+    void look_at(int i) {
+        const onnx::NodeProto& n = source_.graph().node(i);
+        if (n.output_size() == 0 || n.input_size() == 0) return;
+        std::optional<link> found;
+        if (dequantizes(n)) found = dequantized(n);
+        else if (n.op_type() == "Cast" && n.domain().empty() && number(n, "to", 0) == 1) found = widened(n);
+        else if (is_amd(n) && !quantizes(n)) {
+            if (const auto q = amd_block_quantizer(n)) found = link{n.input(0), *q, std::nullopt};
+        }
+        else if (n.domain() == function_domain) found = called(n);
+        else if (n.op_type() == "Reshape" && n.domain().empty() && links_.contains(n.input(0))) found = rows_of_filter(n);
+        else if (n.op_type() == "Max" && n.domain().empty() && n.input_size() == 1 && links_.contains(n.input(0))) found = links_.at(n.input(0));
+        if (!found) return;
+        if (const auto told = described(n.doc_string(), found->how.scale, found->how.zero_point); told && n.domain().empty()) {
+            found->how.semantics = told->semantics;
+            if (holds_codes(found->how.format, told->format)) found->how.format = told->format;
+        }
+        if (const auto value = constant(found->source); value && !found->value) {
+            found->value = *value;
+            found->source = free_name(without(found->source, {"_rounded"}), found->source, *value);
+        }
+        remember(n.output(0), std::move(*found));
+        owned_[static_cast<std::size_t>(i)] = true;
+    }
+
+    /// `wanted` if no other tensor has it (or `own`, the quantizer's result, which goes away), else `otherwise`, else something like it.
+    std::string free_name(const std::string& wanted, const std::string& otherwise, const tensor& value, const std::string& own = {}) {
+        for (std::string name = wanted, next = otherwise;; next += "_float") {
+            const auto made = made_.find(name);
+            const bool used = !source_.uses(name).empty() || source_.producer(name) >= 0;  // a constant that nobody reads may be written over
+            const bool free = made != made_.end() ? same(made->second, value)
+                              : source_.is_constant(name) && used ? same(source_.constant(name), value)
+                                                                  : !used || name == otherwise || name == own;
+            if (free) {
+                made_.emplace(name, value);
+                return name;
+            }
+            name = next;
+        }
+    }
+
+    /// Format, scales, zero points and axis that a DequantizeLinear says; nullopt when they are not constants.
+    std::optional<quantizer> parameters(const onnx::NodeProto& n, data_type codes) const {
+        quantizer q;
+        const auto scale = constant(n.input(1));
+        const auto f = format_of_codes(codes);
+        if (!scale || !f || scale->type() != data_type::float32) return std::nullopt;
+        q.format = *f;
+        q.block_size = number(n, "block_size", 0);
+        if (scale->size() > 1 || q.block_size > 0) q.axis = number(n, "axis", 1);
+        const bool scaled = is_integer_format(*f) || (std::holds_alternative<floating>(*f) && bits(std::get<floating>(*f)) <= 8);
+        if (scaled) q.scale.assign(scale->as<float>().begin(), scale->as<float>().end());
+        if (q.scale.size() == 1 && q.scale[0] == 1.0f && !is_integer_format(*f)) q.scale.clear();
+        if (is_amd(n)) q.semantics = semantics::quark;
+        if (n.input_size() > 2 && !n.input(2).empty() && is_integer_format(*f)) {
+            const auto zero = constant(n.input(2));
+            if (!zero || zero->type() != codes) return std::nullopt;
+            for (std::size_t i = 0; i < zero->size(); ++i) q.zero_point.push_back(code_at(*zero, i));
+            if (std::all_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z == 0; })) q.zero_point.clear();
+        }
+        return q;
+    }
+    std::optional<link> dequantized(const onnx::NodeProto& n) {
+        if (n.input_size() < 2) return std::nullopt;
+        if (const auto codes = constant(n.input(0))) {
+            const auto q = parameters(n, codes->type());
+            if (!q) return std::nullopt;
+            std::vector<tensor> inputs;
+            for (const std::string& in : n.input()) {
+                const auto c = constant(in);
+                inputs.push_back(c ? *c : tensor());
+            }
+            const std::vector<tensor> values = try_run(source_, n, inputs, std::size_t{1} << 34);
+            if (values.size() != 1 || values[0].type() != data_type::float32) return std::nullopt;
+            return link{free_name(without(n.input(0), {"_quantized"}), n.input(0) + "_float", values[0], n.output(0)), *q, values[0]};
+        }
+        const onnx::NodeProto* q = maker(n.input(0));
+        if (q == nullptr) return std::nullopt;
+        if (q->op_type() == "DynamicQuantizeLinear" && q->domain().empty() && n.input_size() > 2 && n.input(1) == q->output(1) && n.input(2) == q->output(2)) {
+            own(n.input(0));
+            return link{q->input(0), of(uint8, true), std::nullopt};
+        }
+        if (!quantizes(*q) || !same_constant(q->input(1), n.input(1)) || n.input_size() < 3 || q->input_size() < 3 || !same_constant(q->input(2), n.input(2))) return std::nullopt;
+        if (number(*q, "axis", 1) != number(n, "axis", 1)) return std::nullopt;
+        const auto zero = constant(n.input(2));
+        auto how = zero ? parameters(n, zero->type()) : std::nullopt;
+        if (!how) return std::nullopt;
+        if (number(*q, "saturate", 1) == 0) how->semantics.overflow = overflow_rule::ieee;
+        own(n.input(0));
+        link found{q->input(0), *how, std::nullopt};
+        skip_guard(found);
+        narrow_by_clip(found);
+        if ((int8_.contains(found.source) || int8_.contains(without(found.source, {"_float"}))) && found.how.format == qk::format(uint8)) {
+            const std::int64_t z = (found.how.zero_point.empty() ? 0 : found.how.zero_point[0]) - 128;
+            found.how.format = int8;
+            found.how.zero_point = z == 0 ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{z};
+        }
+        return found;
+    }
+
+    /// The exporter's own Max of one input before a QuantizeLinear of FP8.
+    void skip_guard(link& found) {
+        const onnx::NodeProto* n = maker(found.source);
+        if (n == nullptr || n->op_type() != "Max" || n->input_size() != 1 || !found.source.ends_with("_guarded")) return;
+        own(found.source);
+        found.source = n->input(0);
+    }
+
+    /// The exporter's own Clip before a QuantizeLinear whose type has more codes than the format.
+    void narrow_by_clip(link& found) {
+        const onnx::NodeProto* n = maker(found.source);
+        if (n == nullptr || n->op_type() != "Clip" || !found.source.ends_with("_clipped") || n->input_size() < 3 || !is_integer_format(found.how.format)) return;
+        const auto low = constant(n->input(1)), high = constant(n->input(2));
+        if (!low || !high || found.how.scale.size() != 1 || low->type() != data_type::float32 || high->type() != data_type::float32 || low->size() != 1 || high->size() != 1) return;
+        const std::int64_t zero = found.how.zero_point.empty() ? 0 : found.how.zero_point[0];
+        for (const tensor* t : {&*low, &*high})
+            if (!(std::fabs(t->as<float>()[0] / found.how.scale[0]) < 0x1p40f)) return;
+        const auto code = [&](const tensor& t) { return static_cast<std::int64_t>(std::nearbyint(t.as<float>()[0] / found.how.scale[0])) + zero; };
+        for (int width = 1; width <= 16; ++width)
+            for (const bool narrow : {false, true}) {
+                const integer f{.bits = width, .is_signed = std::get<integer>(found.how.format).is_signed, .narrow = narrow};
+                if (qmin(f) != code(*low) || qmax(f) != code(*high)) continue;
+                found.how.format = f;
+                own(found.source);
+                found.source = n->input(0);
+                return;
+            }
+    }
+
+    /// Cast to float32: of a Cast to 16 bits, or of a constant of 16 bits.
+    std::optional<link> widened(const onnx::NodeProto& n) {
+        if (const auto codes = constant(n.input(0))) {
+            if (codes->type() != data_type::float16 && codes->type() != data_type::bfloat16) return std::nullopt;
+            const std::vector<tensor> values = try_run(source_, n, {*codes}, std::size_t{1} << 34);
+            if (values.size() != 1) return std::nullopt;
+            return link{free_name(without(n.input(0), {"_narrow"}), n.input(0) + "_float", values[0], n.output(0)), of(*format_of_codes(codes->type())), values[0]};
+        }
+        const onnx::NodeProto* narrow = maker(n.input(0));
+        if (narrow == nullptr || narrow->op_type() != "Cast" || !narrow->domain().empty()) return std::nullopt;
+        const auto type = static_cast<data_type>(number(*narrow, "to", 0));
+        if (type != data_type::float16 && type != data_type::bfloat16) return std::nullopt;
+        own(n.input(0));
+        return link{narrow->input(0), of(*format_of_codes(type)), std::nullopt};
+    }
+
+    /// A call of a function that style portable wrote: of an activation, or of the codes of a constant.
+    std::optional<link> called(const onnx::NodeProto& n) {
+        const std::optional<quantizer> q = quantizer_of_call(source_, n);
+        if (!q) return std::nullopt;
+        const auto value = called_.find(n.output(0));
+        if (value == called_.end()) return link{n.input(0), *q, std::nullopt};
+        return link{free_name(without(n.output(0), {"_rounded"}), n.output(0) + "_float", value->second, n.output(0)), *q, value->second};
+    }
+
+    /// Behind a call that sees a tensor as rows of all axes but the first.
+    std::optional<link> rows_of_filter(const onnx::NodeProto& n) {
+        const link& rows = links_.at(n.input(0));
+        const onnx::NodeProto* flatten = maker(rows.source);
+        if (!rows.how.flatten || rows.value || flatten == nullptr || flatten->op_type() != "Flatten" || called_quantizer(source_, *maker(n.input(0))) == nullptr) return std::nullopt;
+        own(rows.source), own(n.input(0)), own(n.input(1));
+        return link{flatten->input(0), rows.how, std::nullopt};
+    }
+
+    /// Constants that were stored rounded and say how.
+    void look_at_rounded_constants() {
+        for (const auto& t : source_.graph().initializer()) {
+            const std::optional<quantizer> q = described(t.doc_string());
+            if (!q) continue;
+            const tensor value = source_.constant(t.name());
+            remember(t.name(), {free_name(without(t.name(), {"_rounded"}), t.name(), value), *q, value});
+        }
+    }
+
+    void rewire() {
+        onnx::GraphProto& g = result_.plain.graph();
+        std::set<std::string> twice;
+        for (int i = 0; i < g.node_size(); ++i) {
+            if (owned_[static_cast<std::size_t>(i)]) continue;
+            onnx::NodeProto& n = *g.mutable_node(i);
+            for (int k = 0; k < n.input_size(); ++k) {
+                const auto found = links_.find(n.input(k));
+                if (found == links_.end()) continue;
+                const link& l = found->second;
+                if (l.source != n.input(k) && links_.contains(l.source)) twice.insert(l.source);
+                edges_[{l.source, n.name(), k}] = l.how;
+                n.set_input(k, l.source);
+            }
+        }
+        for (const std::string& t : twice) result_.notes.push_back("tensor '" + t + "' is quantized a second time; its first quantizer stays in the model");
+        for (int o = 0; o < g.output_size(); ++o) output(g.output(o).name(), o);
+        for (const auto& [name, value] : made_) {
+            const int producer = source_.producer(name);
+            if (producer >= 0 && links_.contains(name)) g.mutable_node(producer)->set_output(0, g.node(producer).output(0) + "_quantizer");
+            else if (producer >= 0 || (source_.is_constant(name) && !source_.uses(name).empty())) continue;
+            for (int i = g.initializer_size(); i-- > 0;)
+                if (g.initializer(i).name() == name) g.mutable_initializer()->DeleteSubrange(i, 1);
+            to_proto(value, name, *g.add_initializer());
+        }
+    }
+
+    /// The float tensor behind a quantized model output takes the output's name.
+    void output(const std::string& name, int index) {
+        const auto found = links_.find(name);
+        if (found == links_.end()) return;
+        const std::string from = found->second.source;
+        onnx::GraphProto& g = result_.plain.graph();
+        bool is_output = false;
+        for (const auto& o : g.output()) is_output = is_output || o.name() == from;
+        if (found->second.value || source_.producer(from) < 0 || is_output || links_.contains(from)) {
+            result_.notes.push_back("the quantizer of output '" + name + "' stays in the model: what it quantizes is an input, a constant or an output itself");
+            return;
+        }
+        // Consistently under the new name: plan, readers and the node that makes it; the quantizer's own nodes are cut off.
+        for (int i = 0; i < g.node_size(); ++i) {
+            onnx::NodeProto& n = *g.mutable_node(i);
+            for (auto& s : *n.mutable_output()) s = s == name ? name + "_quantizer" : s == from ? name : s;
+            for (auto& s : *n.mutable_input())
+                if (s == from) s = name;
+        }
+        std::map<edge, quantizer> renamed;
+        for (auto& [e, q] : edges_) renamed.emplace(e.tensor == from ? edge{name, e.consumer, e.index} : e, std::move(q));
+        edges_ = std::move(renamed);
+        edges_[{name, "", index}] = found->second.how;
+    }
+
+    const model& source_;
+    recovered_plan result_;
+    std::vector<bool> owned_;  ///< nodes that are part of a quantizer
+    std::map<std::string, tensor> constants_;
+    std::map<std::string, tensor> called_;  ///< results of calls of constants
+    std::map<std::string, tensor> made_;  ///< float constants by their new names
+    std::map<std::string, link> links_;   ///< by the quantized tensor
+    std::map<edge, quantizer> edges_;
+    std::set<std::string> int8_;
+};
+
+}  // namespace detail
+
+recovered_plan recover_plan(const model& quantized) { return detail::plan_recovery(quantized).run(); }
+
+void remember_int8(model& exported, const precision_plan& asked, const precision_plan& written) {
+    std::set<std::string> names;
+    for (const auto& [name, q] : asked.tensors)
+        if (!(written.tensors.at(name).format == q.format)) names.insert(name);
+    for (const auto& [e, q] : asked.edges)
+        if (!(written.edges.at(e).format == q.format)) names.insert(e.tensor);
+    if (names.empty()) return;
+    std::string lines;
+    for (const std::string& n : names) lines += n + "\n";
+    auto* p = exported.proto().add_metadata_props();
+    p->set_key(detail::int8_property);
+    p->set_value(lines);
+}
+
+}  // namespace qk::graph

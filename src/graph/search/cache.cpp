@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading and appending the cache of a search.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "qk/graph/search/cache.hpp"
+
+namespace qk::graph {
+namespace detail {
+
+/// Exact both ways, NaN and infinities included.
+inline std::string exact_text(double v) {
+    char text[48];
+    std::snprintf(text, sizeof text, "%a", v);
+    return text;
+}
+
+inline std::string digits_of(const assignment& a) {
+    constexpr const char* digits = "0123456789abcdefghijklmnopqrstuvwxyz";
+    std::string s;
+    for (const std::uint8_t o : a) s += digits[o];
+    return s;
+}
+
+inline assignment assignment_of(const std::string& s) {
+    assignment a;
+    for (const char c : s) a.push_back(static_cast<std::uint8_t>(c <= '9' ? c - '0' : c - 'a' + 10));
+    return a;
+}
+
+}  // namespace detail
+
+void content_hash::add(std::string_view bytes) {
+    for (const char c : bytes) state_ = (state_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    state_ = (state_ ^ bytes.size()) * 0x100000001b3u;
+}
+
+std::string content_hash::text() const {
+    char text[24];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(state_));
+    return text;
+}
+
+search_cache::search_cache(std::filesystem::path file, std::string key, const ranks& together) : file_(std::move(file)), key_(std::move(key)) {
+    if (file_.empty()) return;
+    if (together.first()) read();
+    else file_.clear();
+    if (together.alone()) return;
+    std::string lines;
+    for (const auto& [a, s] : known_) lines += line_of(a, s);
+    std::istringstream shared(together.from_first(lines));
+    for (std::string line; std::getline(shared, line);) add_line(line);
+}
+
+void search_cache::read() {
+    std::ifstream in(file_);
+    std::string line;
+    bool torn = false;
+    for (std::size_t number = 1; std::getline(in, line); ++number) {
+        torn = in.eof();  // no line end behind it
+        if (add_line(line)) continue;
+        // What a crash left of a line; but a file that begins with anything else is somebody's own.
+        if (number == 1 && !torn && !line.starts_with("{\"key\":")) throw error("'" + file_.string() + "' is not a search cache; name another file with --cache");
+    }
+    in.close();
+    std::ofstream out(file_, std::ios::app);
+    if (torn) out << '\n';
+    if (!out.flush()) throw error("cannot write the search cache '" + file_.string() + "'");
+}
+
+bool search_cache::add_line(const std::string& line) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object()) return false;
+    for (const char* name : {"key", "choice", "metric", "error"})
+        if (!json.contains(name) || !json[name].is_string()) return false;
+    if (json["key"] == key_)
+        known_[detail::assignment_of(json["choice"])] = {std::strtod(json["metric"].get<std::string>().c_str(), nullptr),
+                                                         std::strtod(json["error"].get<std::string>().c_str(), nullptr)};
+    return true;
+}
+
+std::string search_cache::line_of(const assignment& a, const score& s) const {
+    const nlohmann::ordered_json line{
+        {"key", key_}, {"choice", detail::digits_of(a)}, {"metric", detail::exact_text(s.metric)}, {"error", detail::exact_text(s.error)}};
+    return line.dump() + "\n";
+}
+
+std::optional<score> search_cache::find(const assignment& a) const {
+    const auto i = known_.find(a);
+    return i == known_.end() ? std::nullopt : std::optional(i->second);
+}
+
+void search_cache::add(const assignment& a, const score& s) {
+    known_[a] = s;
+    if (file_.empty()) return;
+    std::ofstream out(file_, std::ios::app);
+    out << line_of(a, s);
+    if (!out.flush()) throw error("cannot write the search cache '" + file_.string() + "'");
+}
+
+search_run::evaluate_function search_cache::around(search_run::evaluate_function measure) {
+    return [this, measure = std::move(measure)](std::span<const assignment> candidates) {
+        std::vector<assignment> missing;
+        for (const assignment& a : candidates) {
+            if (!find(a)) missing.push_back(a);
+        }
+        if (!missing.empty()) {
+            const std::vector<score> scores = measure(missing);
+            for (std::size_t i = 0; i < missing.size(); ++i) add(missing[i], scores[i]);
+        }
+        std::vector<score> result;
+        for (const assignment& a : candidates) result.push_back(*find(a));
+        return result;
+    };
+}
+
+}  // namespace qk::graph

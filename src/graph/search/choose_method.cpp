@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of choose_method.hpp.
+#include <algorithm>
+
+#include "qk/graph/search/choose_method.hpp"
+
+namespace qk::graph {
+
+method_choice choose_method(const model& m, const std::vector<request>& requests, quantize_options options, const calibration& seen,
+                                            named_tensors inputs, score_options scoring, const progress& report) {
+    planner plans(m, &seen);
+    std::vector<precision_plan> distinct;
+    std::vector<std::pair<range_method, std::size_t>> methods;  // and the place of their plan
+    for (const range_method method : all_range_methods()) {
+        if (!std::ranges::all_of(seen.tensors, [&](const auto& t) { return can_choose(t.second, method); })) continue;
+        options.method = method;
+        precision_plan plan = plans.plan(requests, options, false).plan;
+        const auto place = static_cast<std::size_t>(std::ranges::find(distinct, plan) - distinct.begin());
+        if (place == distinct.size()) distinct.push_back(std::move(plan));
+        methods.emplace_back(method, place);
+    }
+
+    scorer measured(m, std::move(inputs), std::move(scoring));
+    std::vector<score> scores;
+    for (const precision_plan& plan : distinct) {
+        if (report) report(scores.size(), distinct.size());
+        scores.push_back(measured(std::span(&plan, 1)).front());
+    }
+    method_choice choice{.metric = std::string(measured.measure().name), .samples = measured.samples(), .tried = {}};
+    for (const auto& [method, place] : methods) {
+        choice.tried.push_back({method, scores[place].metric, scores[place].error});
+        const method_choice::trial &now = choice.tried.back(), &best = choice.tried[choice.best];
+        const bool equal = now.metric == best.metric;
+        if (equal ? now.error < best.error : better(measured.measure(), now.metric, best.metric)) choice.best = choice.tried.size() - 1;
+    }
+    return choice;
+}
+
+}  // namespace qk::graph

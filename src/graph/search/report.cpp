@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages and JSON of sensitivity and search.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/report/report.hpp"
+#include "qk/graph/search/report.hpp"
+
+namespace qk::graph {
+namespace detail {
+
+/// JSON has no NaN and no infinity.
+inline nlohmann::ordered_json finite_number(double v) { return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr); }
+
+inline const char* name_of(mixture::part p) {
+    return p == mixture::part::both ? "layer" : p == mixture::part::weights ? "weights alone" : "activations alone";
+}
+
+inline nlohmann::ordered_json trial_json(const search_space& space, const trial& t) {
+    nlohmann::ordered_json layers = nlohmann::ordered_json::object();
+    for (std::size_t l = 0; l < space.size(); ++l) layers[space.layers[l]] = space.options[t.choice[l]];
+    return {{"metric", finite_number(t.result.metric)}, {"error", finite_number(t.result.error)}, {"cost", t.cost}, {"layers", layers}};
+}
+
+/// How many layers each option has.
+inline std::string share_text(const search_space& space, const assignment& a) {
+    std::string s;
+    for (std::size_t o = 0; o < space.options.size(); ++o) {
+        const auto n = std::count(a.begin(), a.end(), static_cast<std::uint8_t>(o));
+        s += (s.empty() ? "" : ", ") + std::to_string(n) + " x " + space.options[o];
+    }
+    return s;
+}
+
+inline void draw_tensors(html_page& page, const search_subject& subject) {
+    if (!subject.seen || subject.seen->empty()) return;
+    page.heading("Activations").open_details("Histograms of " + std::to_string(subject.seen->tensors.size()) + " tensors").open_grid();
+    for (const auto& [name, s] : subject.seen->tensors) {
+        if (!s.histogram.empty()) draw_histogram(page, name, s, {{"lowest", s.range.lo}, {"highest", s.range.hi}}, 60);
+    }
+    page.close_grid().close_details();
+}
+
+}  // namespace detail
+
+nlohmann::ordered_json to_json(const sensitivity_result& r) {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const sensitivity_row& row : r.rows) {
+        rows.push_back({{"layer", row.layer}, {"op_type", row.op_type}, {"option", row.option}, {"part", detail::name_of(row.part)},
+                        {"metric", detail::finite_number(row.metric)}, {"harm", detail::finite_number(row.harm)},
+                        {"error", detail::finite_number(row.error)}, {"saving", row.saving}});
+    }
+    return {{"metric_name", r.metric_name}, {"direction", r.widened ? "widen" : "narrow"}, {"base_metric", detail::finite_number(r.base_metric)},
+            {"cost_unit", r.cost_unit}, {"seconds", r.seconds}, {"evaluations", r.statistics.evaluations},
+            {"layer_evaluations", r.statistics.layer_evaluations}, {"naive_layer_evaluations", r.statistics.naive_layer_evaluations},
+            {"peak_bytes", r.statistics.peak_bytes}, {"sensitivity", rows}};
+}
+
+nlohmann::ordered_json to_json(const search_result& r) {
+    nlohmann::ordered_json front = nlohmann::ordered_json::array(), layers = nlohmann::ordered_json::object();
+    for (const trial& t : r.front) front.push_back(detail::trial_json(r.space, t));
+    for (std::size_t l = 0; l < r.space.size(); ++l) layers[r.space.layers[l]] = r.space.options[r.choice[l]];
+    nlohmann::ordered_json json{
+        {"status", r.status}, {"metric", detail::finite_number(r.metric)}, {"baseline_metric", detail::finite_number(r.baseline_metric)},
+        {"seconds", r.seconds}, {"evaluations", r.evaluations}, {"layer_evaluations", r.layer_evaluations}, {"plan", to_json(r.plan)},
+        {"strategy", r.strategy}, {"metric_name", r.metric_name}, {"float_metric", detail::finite_number(r.float_metric)},
+        {"target", r.target ? detail::finite_number(*r.target) : nlohmann::ordered_json(nullptr)}, {"target_met", r.target_met},
+        {"cost", r.cost}, {"wide_cost", r.wide_cost}, {"float_cost", r.float_cost}, {"cost_unit", r.cost_unit},
+        {"naive_layer_evaluations", r.naive_layer_evaluations}, {"cached", r.cached}, {"samples", r.samples}, {"peak_bytes", r.peak_bytes},
+        {"layers", layers}, {"front", front}};
+    if (r.sampling_error > 0) json["sampling_error"] = r.sampling_error;
+    return json;
+}
+
+std::string sensitivity_html(const search_subject& subject, const sensitivity_result& r) {
+    html_page page("Sensitivity of " + subject.model);
+    const std::string harm = r.widened ? "gain" : "harm";
+    page.facts(std::vector<std::pair<std::string, std::string>>{{"metric", r.metric_name}, {r.widened ? "all narrow" : "all wide", html_number(r.base_metric)},
+               {"layer evaluations", std::to_string(r.statistics.layer_evaluations) + " of " + std::to_string(r.statistics.naive_layer_evaluations)},
+               {"seconds", html_number(r.seconds)}});
+    page.code(subject.command);
+    std::map<std::string, int> series;
+    for (const mixture::part part : {mixture::part::both, mixture::part::weights, mixture::part::activations}) {
+        std::vector<html_bar> bars;
+        for (const sensitivity_row& row : r.rows) {
+            if (row.part != part) continue;
+            const int colour = series.emplace(row.option, static_cast<int>(series.size())).first->second;
+            bars.push_back({row.layer + "  " + row.option, r.widened ? -row.harm : row.harm, r.metric_name + " " + html_number(row.metric), colour});
+        }
+        if (!bars.empty()) page.bar_chart(std::string(r.widened ? "Widened alone: " : "Narrowed alone: ") + detail::name_of(part) + ", " + harm + " in " + r.metric_name, bars);
+    }
+    std::vector<std::vector<std::string>> rows;
+    for (const sensitivity_row& row : r.rows) {
+        rows.push_back({row.layer, row.op_type, row.option, detail::name_of(row.part), html_number(row.metric), html_number(row.harm),
+                        html_number(row.error), html_number(row.saving)});
+    }
+    page.heading("All").table(std::vector<std::string>{"layer", "operator", "format", "what", r.metric_name, "harm", "output MSE", "saves (" + r.cost_unit + ")"}, rows);
+    detail::draw_tensors(page, subject);
+    return page.text();
+}
+
+std::string search_html(const search_subject& subject, const search_result& r) {
+    html_page page("Mixed precision of " + subject.model);
+    page.facts(std::vector<std::pair<std::string, std::string>>{
+        {"status", r.status}, {r.metric_name, html_number(r.metric)}, {"target", r.target ? html_number(*r.target) : "none"},
+        {"all wide", html_number(r.baseline_metric)}, {"cost, " + r.cost_unit, html_number(r.cost) + " of " + html_number(r.wide_cost)},
+        {"evaluations", std::to_string(r.evaluations)},
+        {"layer evaluations", std::to_string(r.layer_evaluations) + " of " + std::to_string(r.naive_layer_evaluations)}, {"seconds", html_number(r.seconds)}});
+    page.paragraph("Chosen: " + detail::share_text(r.space, r.choice) + ".");
+    if (r.sampling_error > 0) page.paragraph("One standard error of this accuracy over " + std::to_string(r.samples) + " samples is " + html_number(r.sampling_error) + ".");
+    page.code(subject.command);
+
+    html_series all{"trials", {}, false, {}}, front{"front", {}, true, {}}, chosen{"chosen", {{r.cost, r.metric}}, false, {detail::share_text(r.space, r.choice)}};
+    for (const trial& t : r.history) {
+        if (!std::isfinite(t.result.metric)) continue;
+        all.points.emplace_back(t.cost, t.result.metric);
+        all.notes.push_back(detail::share_text(r.space, t.choice));
+    }
+    for (const trial& t : r.front) {
+        if (std::isfinite(t.result.metric)) front.points.emplace_back(t.cost, t.result.metric);
+    }
+    page.heading("Accuracy against cost").line_chart(r.metric_name + " against " + r.cost_unit, std::vector<html_series>{all, front, chosen}, {r.cost_unit, r.metric_name});
+
+    // What each layer does alone, where the search measured it.
+    std::vector<html_bar> alone;
+    for (const trial& t : r.history) {
+        const auto narrowed = std::count_if(t.choice.begin(), t.choice.end(), [](std::uint8_t o) { return o != 0; });
+        if (narrowed != 1) continue;
+        const auto l = static_cast<std::size_t>(std::find_if(t.choice.begin(), t.choice.end(), [](std::uint8_t o) { return o != 0; }) - t.choice.begin());
+        alone.push_back({r.space.layers[l] + "  " + r.space.options[t.choice[l]], t.result.error, r.metric_name + " " + html_number(t.result.metric), t.choice[l]});
+    }
+    if (!alone.empty()) page.heading("Sensitivity").bar_chart("Output MSE with one layer narrowed alone, in network order", alone);
+
+    page.heading("The mix along the network");
+    std::vector<html_bar> along;
+    std::vector<std::vector<std::string>> rows;
+    for (std::size_t l = 0; l < r.space.size(); ++l) {
+        const std::uint8_t o = r.choice[l];
+        along.push_back({r.space.layers[l], r.space.cost[l][o], r.space.options[o], o});
+        rows.push_back({r.space.layers[l], r.space.options[0], r.space.options[o], html_number(r.space.cost[l][0]), html_number(r.space.cost[l][o])});
+    }
+    page.bar_chart("Cost of each layer (" + r.cost_unit + "), coloured by its formats", along);
+    page.table(std::vector<std::string>{"layer", "before", "after", "cost before", "cost after"}, rows);
+    page.table(std::vector<std::string>{"model", r.metric_name, r.cost_unit},
+               std::vector<std::vector<std::string>>{{"float32", html_number(r.float_metric), html_number(r.float_cost)},
+                                                     {"all " + r.space.options[0], html_number(r.baseline_metric), html_number(r.wide_cost)},
+                                                     {"chosen mix", html_number(r.metric), html_number(r.cost)}});
+    page.heading("Plan").open_details("The plan as JSON").code(to_json(r.plan).dump(1)).close_details();
+    detail::draw_tensors(page, subject);
+    return page.text();
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// From outputs to scores: terms for each (candidate, sample), summed in sample order.
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+#include "qk/graph/evaluate/execute/samples.hpp"
+#include "qk/graph/files/npy.hpp"
+#include "qk/graph/ops/elements.hpp"
+#include "qk/graph/search/scorer.hpp"
+
+namespace qk::graph {
+namespace detail {
+
+/// A folder that goes away with its content.
+class temporary_folder {
+  public:
+    temporary_folder() {
+        std::string path = (std::filesystem::temp_directory_path() / "qk-metric-XXXXXX").string();
+        if (::mkdtemp(path.data()) == nullptr) throw error("cannot make a folder for --metric-command in " + path);
+        path_ = path;
+    }
+    ~temporary_folder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    temporary_folder(const temporary_folder&) = delete;
+    temporary_folder& operator=(const temporary_folder&) = delete;
+    std::filesystem::path operator/(const char* name) const { return path_ / name; }
+
+  private:
+    std::filesystem::path path_;
+};
+
+/// Outputs that calibration gave are those of a model that does not mix samples.
+inline session_options with_known_samples(const score_options& o) {
+    session_options session = o.session;
+    session.one_by_one = session.one_by_one || !o.float_outputs.empty();
+    return session;
+}
+
+inline std::string quoted(const std::filesystem::path& p) { return "'" + p.string() + "'"; }
+
+}  // namespace detail
+
+user_metric metric_from_command(const std::string& command) {
+    return [command](const tensor& outputs, const tensor& reference, std::span<const std::int64_t> labels) {
+        const detail::temporary_folder folder;
+        write_npy(folder / "output.npy", outputs);
+        write_npy(folder / "reference.npy", reference);
+        std::string line = command + " " + detail::quoted(folder / "output.npy") + " " + detail::quoted(folder / "reference.npy");
+        if (!labels.empty()) {
+            write_npy(folder / "labels.npy", make_tensor<std::int64_t>({static_cast<std::int64_t>(labels.size())}, labels));
+            line += " " + detail::quoted(folder / "labels.npy");
+        }
+        std::FILE* pipe = ::popen(line.c_str(), "r");
+        if (!pipe) throw error("--metric-command: cannot run '" + command + "'");
+        std::string text;
+        std::array<char, 256> part{};
+        while (std::fgets(part.data(), part.size(), pipe)) text += part.data();
+        const int status = ::pclose(pipe);
+        if (status != 0) throw error("--metric-command '" + command + "' ended with status " + std::to_string(status >> 8));
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        if (end == text.c_str()) throw error("--metric-command '" + command + "' printed no number first, but: " + text.substr(0, 80));
+        return value;
+    };
+}
+
+scorer::scorer(const model& m, named_tensors inputs, score_options options)
+    : options_(std::move(options)),
+      metric_(options_.user ? qk::graph::metric{"user", options_.user_higher_is_better, false, false, nullptr, nullptr, ""}
+                            : find_metric(options_.metric)),
+      session_(m, std::move(inputs), detail::with_known_samples(options_)) {
+    const auto& outputs = m.outputs();
+    if (options_.output_index < 0 || static_cast<std::size_t>(options_.output_index) >= outputs.size()) {
+        throw error("--output-index " + std::to_string(options_.output_index) + " is out of range: the model has " +
+                    std::to_string(outputs.size()) + " outputs, counted from 0");
+    }
+    output_name_ = outputs[static_cast<std::size_t>(options_.output_index)].name;
+    if (metric_.needs_labels && options_.labels.empty()) {
+        throw error("metric " + std::string(metric_.name) + " needs --labels");
+    }
+    if (!options_.labels.empty() && options_.labels.size() != session_.samples()) {
+        throw error("there are " + std::to_string(options_.labels.size()) + " labels for " + std::to_string(session_.samples()) + " samples");
+    }
+    const auto known = options_.float_outputs.find(output_name_);
+    const bool fits = known != options_.float_outputs.end() && known->second.rank() > 0 &&
+                      known->second.dim(0) % static_cast<std::int64_t>(session_.samples()) == 0;
+    if (fits) take_reference(known->second);
+    else set_reference({});
+    options_.float_outputs.clear();
+}
+
+void scorer::take_reference(const tensor& all) {
+    reference_.resize(session_.samples());
+    const std::size_t rows = static_cast<std::size_t>(all.dim(0)) / reference_.size();
+    for (std::size_t s = 0; s < reference_.size(); ++s)
+        if (options_.session.together.own(s)) reference_[s] = sample_of(execute::rows(all, s * rows, rows));
+    if (options_.user) reference_tensor_ = all;
+}
+
+std::vector<float> scorer::sample_of(const tensor& output) const {
+    std::vector<float> values(output.size());
+    if (!ops::read_elements(output.type(), output.bytes(), std::span<float>(values))) {
+        throw error("output '" + output_name_ + "' has type " + name_of(output.type()) + ", which no metric can compare");
+    }
+    return values;
+}
+
+void scorer::set_reference(const precision_plan& plan) {
+    std::vector<std::vector<float>> reference(session_.samples());
+    session_.evaluate(std::span(&plan, 1), [&](std::size_t, std::size_t sample, std::span<const tensor> outputs) {
+        reference[sample] = sample_of(outputs[static_cast<std::size_t>(options_.output_index)]);
+        return 0.0;
+    });
+    reference_ = std::move(reference);
+    if (options_.user && options_.session.together.first()) reference_tensor_ = session_.outputs(plan).at(output_name_);
+}
+
+score scorer::finish(std::span<const metric_terms> terms, std::span<const double> errors) const {
+    metric_terms sums{};
+    for (const metric_terms& t : terms) {
+        for (std::size_t i = 0; i < t.size(); ++i) sums[i] += t[i];
+    }
+    double error_sum = 0;
+    for (const double e : errors) error_sum += e;
+    return {metric_.finish(sums, terms.size()), error_sum / double(std::max<std::size_t>(errors.size(), 1))};
+}
+
+std::vector<score> scorer::operator()(std::span<const precision_plan> candidates) {
+    if (options_.user) return score_whole(candidates);
+    const std::size_t n = session_.samples();
+    std::vector<metric_terms> terms(candidates.size() * n);
+    std::vector<double> errors(candidates.size() * n);
+    const auto done = session_.evaluate(candidates, [&](std::size_t c, std::size_t s, std::span<const tensor> outputs) {
+        const std::vector<float> y = sample_of(outputs[static_cast<std::size_t>(options_.output_index)]);
+        const std::vector<float>& r = reference_[s];
+        if (y.size() != r.size()) {  // outputs whose number depends on values, as of NonMaxSuppression
+            throw error("output '" + output_name_ + "' of sample " + std::to_string(s) + " has " + std::to_string(y.size()) + " values, its reference " +
+                        std::to_string(r.size()) + "; choose another --output-index or a --metric-command");
+        }
+        terms[c * n + s] = metric_.sample(y, r, options_.labels.empty() ? -1 : options_.labels[s]);
+        errors[c * n + s] = y.empty() ? 0 : detail::squared_distance(y, r) / double(y.size());
+        return 0.0;
+    });
+    if (done.size() != candidates.size()) throw search_stopped{"interrupted"};
+    share(terms);
+    share(errors);
+    std::vector<score> scores;
+    for (std::size_t c = 0; c < candidates.size(); ++c) {
+        scores.push_back(finish(std::span(terms).subspan(c * n, n), std::span(errors).subspan(c * n, n)));
+    }
+    return scores;
+}
+
+void scorer::share(std::vector<double>& values) const {
+    if (!options_.session.together.alone()) options_.session.together.sum(values);
+}
+
+void scorer::share(std::vector<metric_terms>& terms) const {
+    if (options_.session.together.alone()) return;
+    std::vector<double> values;
+    for (const metric_terms& t : terms) values.insert(values.end(), t.begin(), t.end());
+    options_.session.together.sum(values);
+    for (std::size_t i = 0; i < terms.size(); ++i) std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * terms[i].size()), terms[i].size(), terms[i].begin());
+}
+
+/// A user's own measure sees all samples at once: the first process measures, the others hear of it.
+std::vector<score> scorer::score_whole(std::span<const precision_plan> candidates) {
+    std::vector<double> values(2 * candidates.size());
+    if (options_.session.together.first()) {
+        const std::vector<score> scores = measure_whole(candidates);
+        for (std::size_t i = 0; i < scores.size(); ++i) values[2 * i] = scores[i].metric, values[2 * i + 1] = scores[i].error;
+    }
+    share(values);
+    std::vector<score> scores;
+    for (std::size_t i = 0; i < candidates.size(); ++i) scores.push_back({values[2 * i], values[2 * i + 1]});
+    return scores;
+}
+
+std::vector<score> scorer::measure_whole(std::span<const precision_plan> candidates) {
+    std::vector<score> scores;
+    for (const precision_plan& plan : candidates) {
+        const tensor y = session_.outputs(plan).at(output_name_);
+        const std::vector<float> values = sample_of(y), reference = sample_of(reference_tensor_);
+        const double distance = values.size() == reference.size() && !values.empty()
+                                    ? detail::squared_distance(values, reference) / double(values.size())
+                                    : std::numeric_limits<double>::quiet_NaN();
+        scores.push_back({options_.user(y, reference_tensor_, options_.labels), distance});
+    }
+    return scores;
+}
+
+std::string scorer::description() const {
+    std::string text = std::string(metric_.name) + " of " + output_name_ + " " + options_.user_name;
+    for (const std::int64_t label : options_.labels) text += " " + std::to_string(label);
+    return text;
+}
+
+score scorer::reference_score() {
+    if (options_.user) {
+        std::vector<double> value(1);
+        if (options_.session.together.first()) value[0] = options_.user(reference_tensor_, reference_tensor_, options_.labels);
+        share(value);
+        return {value[0], 0};
+    }
+    std::vector<metric_terms> terms;
+    for (std::size_t s = 0; s < reference_.size(); ++s) {
+        terms.emplace_back();
+        if (!reference_[s].empty()) terms.back() = metric_.sample(reference_[s], reference_[s], options_.labels.empty() ? -1 : options_.labels[s]);
+    }
+    share(terms);
+    return finish(terms, {});
+}
+
+}  // namespace qk::graph

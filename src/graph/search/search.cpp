@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sensitivity sweeps and the search itself.
+#include <atomic>
+#include <chrono>
+#include <cmath>
+
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/search/moves.hpp"
+#include "qk/graph/search/problem.hpp"
+
+namespace qk::graph {
+namespace detail {
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+inline void add_to(content_hash& h, const quantizer& q) {
+    h.add(to_string(q.format));
+    h.add(q.scale.data(), q.scale.size() * sizeof(float));
+    h.add(q.zero_point.data(), q.zero_point.size() * sizeof(std::int64_t));
+    const qk::semantics& s = q.semantics;
+    const int plain[] = {q.axis, int{q.flatten}, q.block_size, int{q.dynamic}, static_cast<int>(s.rounding), static_cast<int>(s.overflow),
+                         static_cast<int>(s.scale_rule), static_cast<int>(s.integer_mode), static_cast<int>(s.mx_specials), int{s.clamp_mx_scale}};
+    h.add(plain, sizeof plain);
+}
+
+inline void add_to(content_hash& h, const precision_plan& p) {
+    for (const auto& [name, q] : p.tensors) {
+        h.add(name);
+        add_to(h, q);
+    }
+    for (const auto& [where, q] : p.edges) {
+        h.add(where.tensor + '\n' + where.consumer + '\n' + std::to_string(where.index));
+        add_to(h, q);
+    }
+}
+
+}  // namespace detail
+
+std::string mix_problem::key(const named_tensors& inputs) const {
+    content_hash h;
+    h.add(model_->proto().SerializeAsString());
+    for (const auto& [name, value] : inputs) {
+        h.add(name + to_string(value.shape()) + name_of(value.type()));
+        h.add(value.bytes(), value.size_bytes());
+    }
+    for (std::size_t o = 0; o < mix_->options(); ++o) detail::add_to(h, mix_->uniform(o));
+    for (const std::string& layer : space_.layers) h.add(layer);
+    h.add(scorer_->description());
+    return h.text();
+}
+
+sensitivity_result measure_sensitivity(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options,
+                                                       bool widen) {
+    const auto start = std::chrono::steady_clock::now();
+    mix_problem problem(m, inputs, seen, options);
+    const search_space& space = problem.space();
+    const assignment base = space.all(widen ? 1 : 0);
+    std::vector<sensitivity_row> rows;
+    std::vector<precision_plan> plans{problem.mix().plan(base)};
+    for (std::size_t l = 0; l < space.size(); ++l) {
+        for (std::size_t o = 0; o < space.options.size(); ++o) {
+            if (o == base[l] || (widen && o != 0)) continue;
+            for (const auto part : {mixture::part::both, mixture::part::weights, mixture::part::activations}) {
+                precision_plan plan = problem.mix().plan(base, l, static_cast<std::uint8_t>(o), part);
+                if (plan == plans[0]) continue;  // this part is the same in both
+                plans.push_back(std::move(plan));
+                rows.push_back({space.layers[l], problem.op_type(l), space.options[o], part, 0, 0, 0,
+                                part == mixture::part::both ? space.cost[l][base[l]] - space.cost[l][o] : 0});
+            }
+        }
+    }
+    const std::vector<score> scores = problem.score()(plans);
+    sensitivity_result result;
+    const metric& measure = problem.score().measure();
+    result.metric_name = measure.name;
+    result.cost_unit = problem.cost_unit();
+    result.base_metric = scores[0].metric;
+    result.widened = widen;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        rows[i].metric = scores[i + 1].metric;
+        rows[i].harm = detail::harm_of(measure, scores[0].metric, scores[i + 1].metric);
+        rows[i].error = scores[i + 1].error;
+    }
+    std::stable_sort(rows.begin(), rows.end(), [](const sensitivity_row& a, const sensitivity_row& b) { return a.harm != b.harm ? a.harm < b.harm : a.error < b.error; });
+    result.rows = std::move(rows);
+    result.statistics = problem.score().statistics();
+    result.seconds = detail::seconds_since(start);
+    return result;
+}
+
+search_result search(const model& m, const named_tensors& inputs, const calibration& seen, const search_options& options) {
+    const auto start = std::chrono::steady_clock::now();
+    // Whatever stops a search, the all-wide model is measured to the end.
+    std::atomic<bool> may_stop = false;
+    mix_options stoppable = options;
+    if (const auto stop = options.scoring.session.stop) stoppable.scoring.session.stop = [&may_stop, stop] { return may_stop && stop(); };
+    mix_problem problem(m, inputs, seen, stoppable);
+    const metric& measure = problem.score().measure();
+    search_space space = problem.space();
+    search_result result;
+    result.cost_unit = problem.cost_unit();
+    std::optional<double> budget = options.budget;
+    std::string strategy_name = options.strategy;
+    if (options.wide_share) {  // the share itself is the cost: one for each wide layer
+        if (*options.wide_share < 0 || *options.wide_share > 1) throw error("--wide-share must be between 0 and 1");
+        for (auto& row : space.cost) {
+            std::fill(row.begin(), row.end(), 0.0);
+            row[0] = 1;
+        }
+        space.fixed_cost = 0;
+        result.cost_unit = "wide layers";
+        budget = std::round(*options.wide_share * double(space.size()));
+        strategy_name = "budget";
+    } else if (options.budget_ratio) {
+        budget = *options.budget_ratio * space.cost_of(space.all(0));
+    }
+    if (strategy_name != "pareto" && !options.target && !options.target_drop && !budget) {
+        throw error("a search with strategy " + strategy_name + " needs a target (--target-" + std::string(measure.name) +
+                    (measure.is_accuracy ? "-drop" : "") + ") or a budget (--budget, --budget-ratio, --wide-share)");
+    }
+
+    search_cache cache(options.cache, options.cache.empty() ? "" : problem.key(inputs), options.scoring.session.together);
+    result.cached = cache.size();
+    const auto measure_plans = [&](std::span<const assignment> candidates) {
+        may_stop = candidates.size() > 1 || candidates[0] != space.all(0);
+        return problem.evaluate(candidates);
+    };
+    search_limits limits = options.limits;
+    limits.together = options.scoring.session.together;
+    search_run run(space, measure, cache.around(measure_plans), limits, options.seed);
+    run.strategy_option = options.direction;
+    run.budget = budget;
+    result.float_metric = problem.score().reference_score().metric;
+    run.target = options.target;
+    if (options.target_drop) run.target = result.float_metric - *options.target_drop - 1e-12;  // a drop of just so much is met
+    if (options.on_trial) run.on_trial = [&](const trial&) { options.on_trial(run.history().size(), *run.best()); };
+
+    const search_outcome outcome = run_strategy(find_strategy(strategy_name), run);
+    result.status = outcome.status;
+    result.strategy = strategy_name;
+    result.target_met = outcome.target_met;
+    result.metric_name = measure.name;
+    result.metric = outcome.best.result.metric;
+    result.baseline_metric = run.history().front().result.metric;
+    result.target = run.target;
+    result.choice = outcome.best.choice;
+    result.plan = problem.mix().plan(result.choice);
+    result.cost = outcome.best.cost;
+    result.wide_cost = space.cost_of(space.all(0));
+    result.float_cost = options.wide_share ? double(space.size()) : problem.float_cost();
+    result.history = run.history();
+    result.front = run.front();
+    result.space = std::move(space);
+    result.samples = problem.score().samples();
+    if (measure.is_accuracy) result.sampling_error = std::sqrt(std::max(result.metric * (1 - result.metric), 0.0) / double(result.samples));
+    const session_statistics& statistics = problem.score().statistics();
+    result.evaluations = result.history.size();
+    result.layer_evaluations = statistics.layer_evaluations;
+    result.naive_layer_evaluations = statistics.naive_layer_evaluations;
+    result.peak_bytes = statistics.peak_bytes;
+    result.seconds = detail::seconds_since(start);
+    return result;
+}
+
+}  // namespace qk::graph

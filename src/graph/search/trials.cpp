@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bookkeeping of a search: trials, limits, the best so far, the front.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "qk/graph/search/trials.hpp"
+
+namespace qk::graph {
+
+double search_space::cost_of(const assignment& a) const {
+    double sum = fixed_cost;
+    for (std::size_t l = 0; l < size(); ++l) sum += cost[l][a[l]];
+    return sum;
+}
+
+search_run::search_run(search_space space, const metric& m, evaluate_function evaluate, search_limits limits,
+                                       std::uint64_t seed)
+    : space_(std::move(space)),
+      metric_(&m),
+      evaluate_(std::move(evaluate)),
+      limits_(limits),
+      random_(seed),
+      start_(std::chrono::steady_clock::now()) {}
+
+bool search_run::meets_target(double value) const {
+    if (std::isnan(value)) return false;
+    if (!target) return true;
+    return metric_->higher_is_better ? value >= *target : value <= *target;
+}
+
+/// Strict: a replaces b only if it is better, so the first of equals stays and the result does not depend on threads.
+bool search_run::preferred(const trial& a, const trial& b) const {
+    const bool a_fits = acceptable(a), b_fits = acceptable(b);
+    if (a_fits != b_fits) return a_fits;
+    const bool a_finer = better(*metric_, a.result.metric, b.result.metric), b_finer = better(*metric_, b.result.metric, a.result.metric);
+    if (a_fits && !(budget && !target)) {  // cheapest first
+        if (a.cost != b.cost) return a.cost < b.cost;
+        return a_finer;
+    }
+    if (!a_fits && budget) {  // over the budget: nearer to it first, unless one of them is within
+        const bool a_within = fits_budget(a.cost), b_within = fits_budget(b.cost);
+        if (a_within != b_within) return a_within;
+        if (!a_within && a.cost != b.cost) return a.cost < b.cost;
+    }
+    if (a_finer != b_finer) return a_finer;
+    return a.cost < b.cost;
+}
+
+std::vector<score> search_run::evaluate(std::span<const assignment> candidates) {
+    std::vector<assignment> fresh;
+    if (history_.empty()) fresh.push_back(space_.all(0));  // measured first, in one call with what shares most of the network with it
+    for (const assignment& a : candidates) {
+        if (!known_.contains(a) && std::find(fresh.begin(), fresh.end(), a) == fresh.end()) fresh.push_back(a);
+    }
+    const auto interrupted = [&] { return limits_.together.any(limits_.interrupted && limits_.interrupted->load()); };
+    const auto stop_if = [&] {
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+        if (interrupted()) throw search_stopped{"interrupted"};
+        if (limits_.seconds > 0 && limits_.together.any(seconds >= limits_.seconds)) throw search_stopped{"time limit"};
+        if (limits_.trials > 0 && history_.size() >= limits_.trials) throw search_stopped{"trial limit"};
+    };
+    for (std::size_t begin = 0; begin < fresh.size();) {
+        if (!history_.empty()) stop_if();
+        // Groups keep a limit from being overrun by much, and give candidates that share a prefix of the network to run together.
+        std::size_t count = std::min<std::size_t>(fresh.size() - begin, 64);
+        if (history_.empty() && (limits_.seconds > 0 || interrupted())) count = 1;
+        if (limits_.trials > 0) count = std::min(count, std::max<std::size_t>(limits_.trials - history_.size(), 1));
+        const std::span group = std::span(fresh).subspan(begin, count);
+        const std::vector<score> scores = evaluate_(group);
+        for (std::size_t i = 0; i < count; ++i) {
+            known_[group[i]] = scores[i];
+            history_.push_back({group[i], scores[i], space_.cost_of(group[i])});
+            if (!best_ || preferred(history_.back(), *best_)) best_ = history_.back();
+            if (on_trial) on_trial(history_.back());
+        }
+        begin += count;
+    }
+    std::vector<score> result;
+    for (const assignment& a : candidates) result.push_back(known_.at(a));
+    return result;
+}
+
+std::optional<trial> search_run::best() const { return best_; }
+
+std::vector<trial> search_run::front() const {
+    std::vector<trial> sorted = history_;
+    std::stable_sort(sorted.begin(), sorted.end(), [&](const trial& a, const trial& b) {
+        return a.cost != b.cost ? a.cost < b.cost : better(*metric_, a.result.metric, b.result.metric);
+    });
+    std::vector<trial> front;
+    for (const trial& t : sorted) {
+        if (front.empty() ? !std::isnan(t.result.metric) : better(*metric_, t.result.metric, front.back().result.metric)) front.push_back(t);
+    }
+    return front;
+}
+
+search_outcome run_strategy(const strategy& s, search_run& run) {
+    std::string stopped;
+    try {
+        s.search(run);
+    } catch (const search_stopped& stop) {
+        stopped = stop.why;
+    }
+    if (!run.best()) run.evaluate(run.space().all(0));  // always measured
+    search_outcome outcome;
+    outcome.best = *run.best();
+    outcome.target_met = run.acceptable(outcome.best);
+    const auto with_best = [&](const char* what) {
+        char text[128];
+        std::snprintf(text, sizeof text, "%s %.*s %.6g", what, static_cast<int>(run.measure().name.size()), run.measure().name.data(), outcome.best.result.metric);
+        return std::string(text);
+    };
+    if (!stopped.empty()) outcome.status = stopped;
+    else if (!outcome.target_met) outcome.status = with_best("target out of reach: best is");
+    else if (run.target || run.budget) outcome.status = "target met";
+    else outcome.status = with_best("no target: the knee of the front is");
+    return outcome;
+}
+
+}  // namespace qk::graph

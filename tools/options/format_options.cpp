@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options/format_options.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+
+#include "qk/formats/parse.hpp"
+#include "qk/graph/files/npy.hpp"
+#include "qk/option_names.hpp"
+#include "qk/qk.hpp"
+#include "qk/reference.hpp"
+#ifdef QK_TOOL_DISPATCH
+#include "qk/dispatch.hpp"
+#endif
+#include "qk/storage.hpp"
+
+namespace qk::tool {
+#ifdef QK_TOOL_DISPATCH
+namespace kernels_of_tool = qk::dispatch;
+#else
+namespace kernels_of_tool = qk;
+#endif
+namespace {
+
+using graph::error;
+
+template <class T>
+const T& checked(const parsed<T>& p) {
+    if (!p) throw error(std::string(p.error.view()));
+    return p.value;
+}
+
+float parse_float(const std::string& text, const char* option) {
+    char* end = nullptr;
+    const float v = std::strtof(text.c_str(), &end);
+    if (text.empty() || *end != '\0') throw error(fmt::format("{} needs a number, not '{}'", option, text));
+    return v;
+}
+
+std::int64_t parse_integer(const std::string& text, const char* option) {
+    char* end = nullptr;
+    errno = 0;
+    const long long v = std::strtoll(text.c_str(), &end, 10);
+    if (text.empty() || *end != '\0' || errno == ERANGE) throw error(fmt::format("{} needs a whole number, not '{}'", option, text));
+    return v;
+}
+
+void check_scale_of(const qk::format& f, float scale, const std::string& what) {
+    if (const message m = check_scale(scale); !m.empty()) throw error(fmt::format("{}: {}", what, m.view()));
+    int exponent = 0;
+    if (const integer* g = std::get_if<integer>(&f); g != nullptr && g->pow2 && std::frexp(scale, &exponent) != 0.5f) {
+        throw error(fmt::format("{}: {} is not a power of two, and format {} has power-of-two scales; give 2^k or drop pow2", what, scale,
+                                to_text(f).view()));
+    }
+}
+
+void check_zero_point_of(const integer& f, std::int64_t zero, const std::string& what) {
+    if (const message m = check_zero_point(f, zero); !m.empty()) throw error(fmt::format("{}: {}", what, m.view()));
+    const std::int64_t middle = f.is_signed ? 0 : std::int64_t{1} << (f.bits - 1);
+    if (f.symmetric && zero != middle)
+        throw error(fmt::format("{}: format {} is symmetric, its zero point is {}", what, to_text(f).view(), middle));
+}
+
+int axis_within(int axis, const graph::dims& shape, const std::string& name, const char* option) {
+    const int rank = static_cast<int>(shape.size());
+    if (axis < -rank || axis >= rank) {
+        if (rank == 0) throw error(fmt::format("{} {}: {} is a scalar and has no axis; leave {} out", option, axis, name, option));
+        throw error(fmt::format("{} {} is out of range: {} has shape {}, so it must be {} to {}", option, axis, name,
+                                graph::to_string(shape), -rank, rank - 1));
+    }
+    return axis < 0 ? axis + rank : axis;
+}
+
+std::vector<float> float_values(const graph::tensor& t, const std::string& file) {
+    if (t.type() == graph::data_type::float32) return {t.as<float>().begin(), t.as<float>().end()};
+    if (t.type() == graph::data_type::float64) {
+        std::vector<float> v;
+        for (const double d : t.as<double>()) v.push_back(static_cast<float>(d));
+        return v;
+    }
+    throw error(fmt::format("{} holds {}; scales must be float32", file, graph::name_of(t.type())));
+}
+
+std::vector<std::int64_t> integer_values(const graph::tensor& t, const std::string& file) {
+    const auto copy = [](const auto& values) { return std::vector<std::int64_t>(values.begin(), values.end()); };
+    switch (t.type()) {
+        case graph::data_type::int8: return copy(t.as<std::int8_t>());
+        case graph::data_type::uint8: return copy(t.as<std::uint8_t>());
+        case graph::data_type::int16: return copy(t.as<std::int16_t>());
+        case graph::data_type::uint16: return copy(t.as<std::uint16_t>());
+        case graph::data_type::int32: return copy(t.as<std::int32_t>());
+        case graph::data_type::uint32: return copy(t.as<std::uint32_t>());
+        case graph::data_type::int64: return copy(t.as<std::int64_t>());
+        default: throw error(fmt::format("{} holds {}; zero points must be integers", file, graph::name_of(t.type())));
+    }
+}
+
+/// One scale (and zero point) for the tensor.
+void resolve_tensor_scale(const quantize_options& given, conversion& c) {
+    const bool nvfp = std::holds_alternative<nvfloat>(c.format);
+    if (is_block_format(c.format) && !nvfp) {
+        throw error(fmt::format("format {} takes its scales from the data; leave --scale and --zero-point out", to_text(c.format).view()));
+    }
+    c.given = conversion::granularity::tensor;
+    const float scale = given.scale.empty() ? 1.0f : parse_float(given.scale, "--scale");
+    check_scale_of(c.format, scale, "--scale " + given.scale);
+    c.scale = {scale};
+    if (given.zero_point.empty()) return;
+    const integer* f = std::get_if<integer>(&c.format);
+    if (f == nullptr) throw error(fmt::format("--zero-point is for integer formats; {} has none", to_text(c.format).view()));
+    const std::int64_t zero = parse_integer(given.zero_point, "--zero-point");
+    check_zero_point_of(*f, zero, "--zero-point " + given.zero_point);
+    c.zero_point = {zero};
+}
+
+/// A scale for each channel or block, from a file.
+void resolve_scale_file(const quantize_options& given, conversion& c, const graph::dims& shape, const std::string& name) {
+    if (!given.scale.empty() || !given.zero_point.empty())
+        throw error("--scales comes with --zero-points, not with --scale or --zero-point");
+    if (is_block_format(c.format))
+        throw error(fmt::format("format {} takes its scales from the data; leave --scales out", to_text(c.format).view()));
+    if (!given.scale_axis) throw error("--scales needs --scale-axis N, the axis that the scales run along");
+    const int axis = axis_within(*given.scale_axis, shape, name, "--scale-axis");
+    const graph::tensor file = graph::read_npy(given.scales);
+    c.scale = float_values(file, given.scales);
+    c.scale_axis = axis;
+    c.scale_blocks = seen_along(shape, axis);
+    const auto at = static_cast<std::size_t>(axis);
+    graph::dims expected = shape;
+    if (given.scale_block) {
+        if (*given.scale_block < 1) throw error(fmt::format("--scale-block is {}; it must be 1 or more", *given.scale_block));
+        c.given = conversion::granularity::block;
+        c.scale_block = static_cast<std::size_t>(*given.scale_block);
+        expected[at] = (shape[at] + *given.scale_block - 1) / *given.scale_block;
+        if (file.shape() != expected) {
+            throw error(fmt::format("{} has shape {}; blocks of {} along axis {} of {} {} need {}", given.scales,
+                                    graph::to_string(file.shape()), *given.scale_block, axis, name, graph::to_string(shape),
+                                    graph::to_string(expected)));
+        }
+    } else {
+        c.given = conversion::granularity::channel;
+        if (file.size() != static_cast<std::size_t>(shape[at])) {
+            throw error(
+                fmt::format("{} holds {} scales, and axis {} of {} {} has {} channels; give one each (or --scale-block N for blocks)",
+                            given.scales, file.size(), axis, name, graph::to_string(shape), shape[at]));
+        }
+    }
+    for (std::size_t i = 0; i < c.scale.size(); ++i) check_scale_of(c.format, c.scale[i], fmt::format("{}, entry {}", given.scales, i));
+    if (given.zero_points.empty()) return;
+    const integer* f = std::get_if<integer>(&c.format);
+    if (f == nullptr) throw error(fmt::format("--zero-points is for integer formats; {} has none", to_text(c.format).view()));
+    c.zero_point = integer_values(graph::read_npy(given.zero_points), given.zero_points);
+    if (c.zero_point.size() != c.scale.size()) {
+        throw error(fmt::format("{} holds {} zero points for the {} scales of {}", given.zero_points, c.zero_point.size(), c.scale.size(),
+                                given.scales));
+    }
+    for (std::size_t i = 0; i < c.zero_point.size(); ++i)
+        check_zero_point_of(*f, c.zero_point[i], fmt::format("{}, entry {}", given.zero_points, i));
+}
+
+}  // namespace
+
+void add_format_options(CLI::App& verb, quantize_options& given) {
+    verb.add_option("--format,-f", given.format, "name or textual form (`qk formats` lists them)");
+    verb.add_option("--semantics", given.semantics,
+                    "ocp, nvidia, quark, microxcaling, torchao, ml_dtypes, torch or onnx: what that system does (default ocp)");
+    verb.add_option("--rounding", given.rounding, "half-even, half-away, half-up, toward-zero, up, down or stochastic");
+    verb.add_option("--scale-rule", given.scale_rule, "MX scales: floor, ceil, rceil or even");
+    verb.add_option("--integer-mode", given.integer_mode, "division: round(x / scale); reciprocal: round(x * (1 / scale))");
+    verb.add_option("--overflow", given.overflow, "saturate or ieee");
+    verb.add_option("--seed", given.seed, "of stochastic rounding (default 0)")->check([](const std::string& text) {
+        errno = 0;
+        char* end = nullptr;
+        std::strtoull(text.c_str(), &end, 10);
+        const bool whole = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos && errno == 0;
+        return whole ? std::string() : "'" + text + "' is not a whole number from 0 to 2^64 - 1";
+    });
+    verb.add_flag("--zero-point-before", given.zero_point_before, "add the zero point before rounding");
+    verb.add_flag("--mxint-lowest", given.mxint_lowest, "integer MX elements may use their lowest code");
+    verb.add_flag("--flush-inputs", given.flush_inputs, "subnormal float32 inputs count as zero");
+    verb.add_flag("--flush-outputs", given.flush_outputs, "subnormal results become zero");
+}
+
+void add_scale_options(CLI::App& verb, quantize_options& given) {
+    verb.add_option("--axis", given.axis, "axis that blocks run along (default: the last)");
+    verb.add_option("--scale", given.scale, "one scale for the tensor (default 1; nvfp4: from the data)");
+    verb.add_option("--zero-point", given.zero_point, "one zero point for the tensor (default 0)");
+    verb.add_option("--scales", given.scales, "FILE.npy with a scale for each channel, or each block with --scale-block");
+    verb.add_option("--zero-points", given.zero_points, "FILE.npy, a zero point for each of --scales");
+    verb.add_option("--scale-axis", given.scale_axis, "axis that --scales runs along");
+    verb.add_option("--scale-block", given.scale_block, "values along --scale-axis that share a scale (ONNX's blocked quantization)");
+}
+
+qk::format format_of(const quantize_options& given) {
+    if (given.format.empty()) throw error("say which format with --format F; `qk formats` lists them");
+    return checked(parse_format(given.format));
+}
+
+qk::semantics semantics_of(const quantize_options& given) {
+    qk::semantics how = checked(parse_semantics(given.semantics));
+    if (!given.rounding.empty()) how.rounding = checked(parse_rounding(given.rounding));
+    if (!given.scale_rule.empty()) how.scale_rule = checked(parse_scale_rule(given.scale_rule));
+    if (!given.integer_mode.empty()) how.integer_mode = checked(parse_integer_mode(given.integer_mode));
+    if (!given.overflow.empty()) how.overflow = checked(parse_overflow(given.overflow));
+    if (given.seed) how.seed = *given.seed;
+    how.zero_point_before |= given.zero_point_before;
+    how.mxint_uses_lowest |= given.mxint_lowest;
+    how.flush_inputs |= given.flush_inputs;
+    how.flush_outputs |= given.flush_outputs;
+    return how;
+}
+
+along_axis seen_along(const graph::dims& shape, int axis) {
+    along_axis a{1, 1, 1};
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        const auto d = static_cast<std::size_t>(shape[i]);
+        if (static_cast<int>(i) < axis)
+            a.outer *= d;
+        else if (static_cast<int>(i) == axis)
+            a.length = d;
+        else
+            a.inner *= d;
+    }
+    return a;
+}
+
+affine conversion::one() const {
+    if (given != granularity::tensor) return {.scale = std::holds_alternative<nvfloat>(format) ? 0.0f : 1.0f};
+    return {.scale = scale[0], .zero_point = zero_point.empty() ? 0 : zero_point[0]};
+}
+
+conversion resolve(const quantize_options& given, const graph::dims& shape, const std::string& name) {
+    conversion c;
+    c.format = format_of(given);
+    c.how = semantics_of(given);
+    if (given.axis || !shape.empty()) c.axis = axis_within(given.axis.value_or(-1), shape, name, "--axis");
+    c.blocks = seen_along(shape, c.axis);
+    if (!given.scales.empty()) {
+        resolve_scale_file(given, c, shape, name);
+        return c;
+    }
+    if (given.scale_axis) throw error("--scale-axis needs --scales FILE.npy");
+    if (given.scale_block) throw error("--scale-block needs --scales FILE.npy");
+    if (!given.zero_points.empty()) throw error("--zero-points needs --scales FILE.npy");
+    if (!given.scale.empty() || !given.zero_point.empty()) resolve_tensor_scale(given, c);
+    if (const integer* f = std::get_if<integer>(&c.format); f != nullptr && f->symmetric && !f->is_signed && c.zero_point.empty()) {
+        c.given = conversion::granularity::tensor;
+        if (c.scale.empty()) c.scale = {1.0f};
+        c.zero_point = {std::int64_t{1} << (f->bits - 1)};
+    }
+    return c;
+}
+
+graph::tensor float_tensor(graph::tensor t, const std::string& file) {
+    if (t.type() == graph::data_type::float32) return t;
+    if (t.type() != graph::data_type::float16) {
+        throw error(fmt::format("{} holds {}; give float32 or float16 (numpy: x.astype('float32'))", file, graph::name_of(t.type())));
+    }
+    graph::tensor wide(graph::data_type::float32, t.shape());
+    const std::uint16_t* from = reinterpret_cast<const std::uint16_t*>(t.bytes());
+    for (float& v : wide.as<float>()) v = widen(float16{*from++});
+    return wide;
+}
+
+void fake_quantize(const conversion& c, std::span<const float> x, std::span<float> y) {
+    if (x.empty()) return;
+    switch (c.given) {
+        case conversion::granularity::none:
+        case conversion::granularity::tensor:
+            if (is_block_format(c.format)) return kernels_of_tool::fake_quantize(c.format, x, y, c.blocks, c.one(), c.how);
+            return kernels_of_tool::fake_quantize(c.format, x, y, c.one(), c.how);
+        case conversion::granularity::channel: return kernels_of_tool::fake_quantize(c.format, x, y, c.channels(), c.how);
+        case conversion::granularity::block: return kernels_of_tool::fake_quantize(c.format, x, y, c.grid(), c.how);
+    }
+}
+
+void expected_values(const conversion& c, std::span<const float> x, std::span<float> y) {
+    switch (c.given) {
+        case conversion::granularity::none:
+        case conversion::granularity::tensor: return reference::fake_quantize(c.format, x, y, c.blocks, c.one(), c.how);
+        case conversion::granularity::channel: return reference::fake_quantize(c.format, x, y, c.channels(), c.how);
+        case conversion::granularity::block: return reference::fake_quantize(c.format, x, y, c.grid(), c.how);
+    }
+}
+
+}  // namespace qk::tool

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options/mix_options.hpp"
+
+#include <fmt/format.h>
+
+#include <csignal>
+
+#include "support/processes.hpp"
+#include "qk/graph/search/scorer.hpp"
+
+namespace qk::tool {
+namespace {
+
+std::string metric_help() {
+    std::string s = "what is measured:";
+    for (const graph::metric& m : graph::all_metrics()) s += fmt::format("{} {}", &m == graph::all_metrics().data() ? "" : ",", m.name);
+    return s;
+}
+
+extern "C" void on_interrupt(int) {
+    interrupted().store(true);
+    std::signal(SIGINT, SIG_DFL);
+}
+
+}  // namespace
+
+std::atomic<bool>& interrupted() {
+    static std::atomic<bool> flag{false};
+    return flag;
+}
+
+void watch_interrupts() {
+    interrupted();  // made before a handler may ask for it
+    std::signal(SIGINT, on_interrupt);
+}
+
+void mix_arguments::add(CLI::App& verb) {
+    verb.add_option("MODEL", model, "ONNX model")->required()->type_name("MODEL");
+    data.add(verb);
+    verb.add_option("--wide", wide, "formats that every layer can bear, ACTIVATION/WEIGHT")->expected(1)->type_name("A/W");
+    verb.add_option("--narrow", narrow, "formats to get to, one or several ACTIVATION/WEIGHT; FORMAT@RULE names an MX scale rule")
+        ->delimiter(',')->type_name("A/W[,A/W...]");
+    verb.add_option("--metric", metric, metric_help())->type_name("M");
+    verb.add_option("--metric-command", metric_command, "measure with a command of your own: it gets OUTPUT.npy REFERENCE.npy [LABELS.npy] and prints a number")->type_name("CMD");
+    verb.add_flag("--higher-is-better", higher_is_better, "of --metric-command");
+    verb.add_option("--baseline", baseline, "whose outputs errors and drops count from")->check(CLI::IsMember({"float", "wide"}));
+    verb.add_option("--output-index", output_index, "which model output is measured, from 0")->type_name("I");
+    verb.add_option("--op-types", op_types, "only layers of these operator types")->delimiter(',')->type_name("TYPE[,TYPE...]");
+    verb.add_option("--layers", layers, "only these layers, by name or pattern")->delimiter(',')->type_name("NAME[,NAME...]");
+    verb.add_option("--exclude", exclude, "these layers stay wide")->delimiter(',')->type_name("NAME[,NAME...]");
+    verb.add_option("--cost", cost, "what is saved: size of the weights, bit_operations, or auto (size where the weights differ)")
+        ->check(CLI::IsMember({"auto", "size", "bit_operations"}));
+    verb.add_option("--latency-table", latency_table, "costs from a table of yours (docs/search.md)")->type_name("FILE.json");
+    precision.add(verb, false);
+    verb.add_option("--report", report, "HTML page with plots; JSON beside it")->type_name("R.html");
+    verb.add_flag("--json", json, "one JSON object on standard output");
+}
+
+void mix_arguments::fill(graph::mix_options& options, const graph::model& m, const std::string& default_metric) const {
+    options.wide = wide.front();
+    options.narrow = narrow;
+    options.op_types = op_types;
+    options.layers = layers;
+    options.exclude = exclude;
+    const precision_options::asked asked = precision.read(m);
+    if (asked.options.rounding == graph::weight_rounding::compensated)
+        throw graph::error("a search rounds weights to nearest: leave \"weight_rounding\" out, and give --weight-rounding compensated to `qk quantize --plan` of what was found");
+    if (asked.options.best_method) throw graph::error("a search measures mixes under one calibration method: ask `qk quantize --calibration-method best` first, and give its answer here");
+    options.fixed = asked.requests;
+    if (asked.saved) options.fixed_plan = *asked.saved;
+    options.quantize = asked.options;
+    options.per_channel = asked.options.per_channel;
+    options.baseline_wide = baseline == "wide";
+    options.cost = cost == "size" ? graph::cost_kind::size : cost == "bit_operations" ? graph::cost_kind::bit_operations : graph::cost_kind::automatic;
+    options.latency_table = latency_table;
+    options.scoring.metric = metric.empty() ? default_metric : metric;
+    if (!metric_command.empty()) {
+        if (!metric.empty()) throw graph::error("give --metric or --metric-command, not both");
+        options.scoring.user = graph::metric_from_command(metric_command);
+        options.scoring.user_name = metric_command;
+        options.scoring.user_higher_is_better = higher_is_better;
+    }
+    options.scoring.output_index = output_index;
+    options.scoring.labels = data.load_labels();
+    options.scoring.session.threads = data.threads;
+    options.scoring.session.together = processes::together();
+}
+
+graph::calibration calibrate_mix(const graph::model& m, const data_options& data, const graph::named_tensors& inputs, graph::mix_options& options, bool histograms) {
+    precision_options::asked asked{options.fixed, options.quantize, std::nullopt};
+    const auto ask = [&](const std::string& pair) {
+        graph::request r{.scope = graph::scope::everything, .role = graph::role::activation, .what = graph::parse_format_pair(pair).activation};
+        asked.requests.push_back(std::move(r));
+    };
+    ask(options.wide);
+    for (const std::string& pair : options.narrow) ask(pair);
+    return calibrate_for(m, data, asked, histograms, &inputs, &options.scoring.float_outputs);
+}
+
+}  // namespace qk::tool

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options that sensitivity and search share: formats to choose from, layers, metric, data.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "options/data_options.hpp"
+#include "options/precision_options.hpp"
+#include "qk/graph/calibrate/statistics.hpp"
+#include "qk/graph/search/search.hpp"
+
+namespace qk::tool {
+
+struct mix_arguments {
+    std::string model, metric, baseline = "float", cost = "auto", latency_table, metric_command, report;
+    std::vector<std::string> wide{"int16/int8"}, narrow{"int8/int8"}, op_types, layers, exclude;
+    int output_index = 0;
+    bool higher_is_better = false, json = false;
+    data_options data;
+    precision_options precision;
+
+    void add(CLI::App& verb);
+    /// Everything of mix_options but what only a search has. `default_metric` where --metric was not given.
+    void fill(graph::mix_options& options, const graph::model& m, const std::string& default_metric) const;
+};
+
+/// Calibration for every format that may be chosen, with histograms if a report wants to draw them. Where it runs the model on `inputs`,
+/// `options` gets the float outputs.
+graph::calibration calibrate_mix(const graph::model& m, const data_options& data, const graph::named_tensors& inputs, graph::mix_options& options, bool histograms);
+
+/// Set by the first Ctrl-C after watch_interrupts(); a second one ends the process as usual.
+std::atomic<bool>& interrupted();
+void watch_interrupts();
+
+}  // namespace qk::tool

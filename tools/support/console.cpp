@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/console.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+
+#include "qk/graph/base/error.hpp"
+#include "qk/graph/files/atomic_file.hpp"
+
+namespace qk::tool {
+namespace {
+std::string& remembered() {
+    static std::string line;
+    return line;
+}
+}  // namespace
+
+std::string command_line() { return remembered(); }
+
+void remember_command_line(int argc, char** argv) {
+    std::string line = "qk";
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        const bool plain = word.find_first_of(" '\"*?$;|&<>()") == std::string::npos && !word.empty();
+        line += plain ? " " + word : " '" + word + "'";
+    }
+    remembered() = line;
+}
+
+void print_json(const nlohmann::ordered_json& object) {
+    // Names in models need not be UTF-8; a replacement character beats an exception at the very end.
+    fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void check_outputs(const std::vector<std::filesystem::path>& files) {
+    namespace fs = std::filesystem;
+    std::set<fs::path> seen;
+    for (const fs::path& file : files) {
+        if (file.empty()) continue;
+        const graph::pending_file place(file);
+        std::error_code failed;
+        if (fs::exists(file, failed) && !fs::is_regular_file(file, failed)) continue;  // a device
+        if (!seen.insert(fs::weakly_canonical(file, failed)).second) throw graph::error("two outputs have the name '" + file.string() + "': give each its own");
+        if (!std::ofstream(place.temporary())) throw graph::error("cannot write " + file.string() + ": " + std::strerror(errno));
+    }
+}
+
+std::filesystem::path beside_report(const std::string& report) { return report.empty() ? std::filesystem::path() : std::filesystem::path(report).replace_extension(".json"); }
+
+progress::progress(std::string label, std::size_t total)
+    : label_(std::move(label)), total_(total), on_(::isatty(STDERR_FILENO) != 0), start_(std::chrono::steady_clock::now()), last_(start_) {}
+
+progress::~progress() {
+    if (drawn_) fmt::print(stderr, "\r\033[K");
+}
+
+void progress::show(std::size_t done) { show(done, total_); }
+
+void progress::show(std::size_t done, std::size_t total) {
+    total_ = total;
+    const auto now = std::chrono::steady_clock::now();
+    if (!on_ || (drawn_ && done < total && now - last_ < std::chrono::milliseconds(100))) return;
+    last_ = now;
+    drawn_ = true;
+    constexpr std::size_t width = 30;
+    const std::size_t filled = total == 0 ? 0 : std::min(width, done * width / total);
+    fmt::print(stderr, "\r\033[K[{}{}] {}/{} {}  {:.1f} s", std::string(filled, '#'), std::string(width - filled, '.'), done, total, label_,
+               std::chrono::duration<double>(now - start_).count());
+    std::fflush(stderr);
+}
+
+}  // namespace qk::tool

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A packed tensor as a file: an .npz archive with a member for each plane of docs/layouts.md and what decoding needs beside them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "options/format_options.hpp"
+
+namespace qk::tool {
+
+struct packed_tensor {
+    conversion how;
+    graph::dims shape;
+    std::vector<std::byte> bytes;  ///< all planes, as layout_of cuts them
+};
+
+/// The codec's view of the scales and the axis.
+codec_parameters parameters_of(const conversion& c);
+
+/// Throws graph::error when the semantics gives results without a code.
+packed_tensor pack(const conversion& c, const graph::tensor& x);
+graph::tensor unpack(const packed_tensor& p);
+
+/// The archive: elements, scales, shifts, tensor_scale (uint8 planes, absent when empty); format (text as uint8), layout, shape, axis;
+/// scale, zero_point, scale_axis, scale_block when the caller supplied scales.
+std::string to_archive(const packed_tensor& p);
+packed_tensor from_archive(const std::string& bytes, const std::string& file);
+
+/// Is this the beginning of an archive?
+bool is_archive(const std::string& bytes);
+
+}  // namespace qk::tool

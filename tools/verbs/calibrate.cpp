@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk calibrate`: what range each activation has, by every method, and what each costs.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "support/console.hpp"
+#include "options/precision_options.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/files/atomic_file.hpp"
+#include "qk/graph/report/report.hpp"
+#include "verbs.hpp"
+
+namespace qk::tool {
+namespace {
+
+struct arguments {
+    std::string model, method = "min_max", format = "int8", output, report;
+    double percentile = 99.999;
+    bool symmetric = false, json = false;
+    data_options data;
+};
+
+void calibrate(const arguments& given) {
+    graph::precision what = graph::parse_precision(given.format);
+    if (!is_integer_format(what.format)) throw graph::error(fmt::format("--format {}: methods are compared for integer formats; other formats need no more than min_max", given.format));
+    if (given.symmetric) what.symmetric = true;
+    std::vector<graph::range_method> methods;
+    if (given.method == "all") methods = graph::all_range_methods();
+    else if (const auto m = graph::parse_range_method(given.method)) methods = {*m};
+    else throw graph::error(fmt::format("--method '{}' is none of all, min_max, moving_average, percentile, layerwise_percentile, entropy, mse", given.method));
+
+    check_outputs({given.output, given.report});
+    const graph::model m = load_for_planning(given.model);
+    const graph::named_tensors inputs = given.data.calibration.empty() ? given.data.load_inputs(m) : given.data.load_calibration(m);
+    graph::calibrate_options options{.threads = given.data.threads, .histograms = true};
+    for (const graph::range_method r : methods) options.moving_average |= r == graph::range_method::moving_average;
+    graph::calibration seen;
+    {
+        progress bar("calibrating", 0);
+        seen = graph::calibrate(m, inputs, options, [&](std::size_t done, std::size_t all) { bar.show(done, all); });
+    }
+    const std::vector<graph::method_comparison> all = graph::compare_methods(seen, methods, what, given.percentile);
+    if (!given.report.empty()) {
+        graph::write_file(given.report, graph::calibration_html(std::filesystem::path(given.model).filename().string(), command_line(), seen, what, all));
+    }
+    if (!given.output.empty()) graph::save_calibration(seen, given.output);
+    if (given.json) {
+        print_json({{"model", given.model}, {"samples", seen.samples}, {"format", given.format}, {"tensors", graph::to_json(all)}});
+        return;
+    }
+    fmt::print("{} samples, {} tensors, {}\n{:<48} {:<21} {:>12} {:>12} {:>9}\n", seen.samples, all.size(), given.format, "tensor", "method", "lowest", "highest", "dB");
+    for (const graph::method_comparison& c : all)
+        for (std::size_t i = 0; i < c.methods.size(); ++i) {
+            const graph::method_range& r = c.methods[i];
+            fmt::print("{:<48} {:<21} {:>12.6g} {:>12.6g} {:>9.2f}{}\n", c.tensor, graph::name_of(r.method), r.range.lo, r.range.hi, r.sqnr, i == c.best && c.methods.size() > 1 ? " best" : "");
+        }
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, verb_result&) {
+    auto given = std::make_shared<arguments>();
+    CLI::App* verb = app.add_subcommand("calibrate", "Choose activation ranges from data, compare methods, and keep the statistics for later");
+    verb->add_option("MODEL", given->model, "ONNX model")->required();
+    given->data.add(*verb);
+    verb->add_option("--method", given->method, "all, min_max (default), moving_average, percentile, layerwise_percentile, entropy or mse");
+    verb->add_option("--percentile", given->percentile, "per cent of values inside the range")->check(CLI::Range(50.0, 100.0));
+    verb->add_option("--format", given->format, "integer format that the ranges are for (int8)");
+    verb->add_flag("--symmetric", given->symmetric, "zero point in the middle");
+    verb->add_option("-o,--output", given->output, "calibration file: give it to --calibration of other verbs, with any method and format");
+    verb->add_option("--report", given->report, "HTML page with every tensor's histogram and ranges");
+    verb->add_flag("--json", given->json, "one JSON object on standard output");
+    verb->footer("Examples:\n  qk calibrate model.onnx --inputs x.npy --method all --report ranges.html\n  qk calibrate model.onnx --inputs x.npy -o calibration.json");
+    verb->callback([given] { calibrate(*given); });
+}
+
+}  // namespace qk::tool

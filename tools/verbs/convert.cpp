@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk convert`: a .npy file through a format.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "support/console.hpp"
+#include "support/packed_file.hpp"
+#include "qk/formats/parse.hpp"
+#include "qk/graph/files/file.hpp"
+#include "qk/graph/files/npy.hpp"
+#include "qk/graph/files/atomic_file.hpp"
+#include "options/format_options.hpp"
+#include "verbs.hpp"
+
+namespace qk::tool {
+namespace {
+
+struct arguments {
+    std::string input, output, packed;
+    quantize_options how;
+};
+
+/// A packed tensor back into numbers.
+void convert_back(const arguments& given, const std::string& bytes) {
+    if (!given.packed.empty()) throw graph::error(given.input + " is packed already; leave --packed out");
+    const packed_tensor p = from_archive(bytes, given.input);
+    if (!given.how.format.empty() && format_of(given.how) != p.how.format) {
+        throw graph::error(
+            fmt::format("{} holds {}, not {}; leave --format out", given.input, to_text(p.how.format).view(), given.how.format));
+    }
+    graph::write_npy(given.output, unpack(p));
+}
+
+void convert(const arguments& given) {
+    const std::string bytes = graph::read_file(given.input);
+    if (is_archive(bytes)) return convert_back(given, bytes);
+    format_of(given.how);  // the cheap mistakes first
+    semantics_of(given.how);
+    check_outputs({given.output, given.packed});
+    std::error_code failed;
+    if (!given.packed.empty() && std::filesystem::equivalent(given.packed, given.input, failed)) throw graph::error("--packed " + given.packed + " would replace the input: give another name");
+    const graph::tensor x = float_tensor(graph::parse_npy(bytes, given.input), given.input);
+    const conversion c = resolve(given.how, x.shape(), given.input);
+    graph::tensor y(graph::data_type::float32, x.shape());
+    fake_quantize(c, x.as<float>(), y.as<float>());
+    if (given.packed.empty()) return graph::write_npy(given.output, y);
+    // Both or none: each is complete beside its place before either is renamed.
+    graph::pending_file numbers(given.output), packed(given.packed);
+    graph::write_file(packed.temporary(), to_archive(pack(c, x)));
+    graph::write_file(numbers.temporary(), graph::to_npy(y));
+    numbers.commit();
+    packed.commit();
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, verb_result&) {
+    auto given = std::make_shared<arguments>();
+    CLI::App* verb =
+        app.add_subcommand("convert", "Convert a .npy file through a format: every value becomes the nearest that the format has");
+    verb->add_option("INPUT", given->input, "float32 or float16 .npy, or a packed .npz (then back into numbers)")->required();
+    verb->add_option("OUTPUT", given->output, "float32 .npy of the same shape")->required();
+    verb->add_option("--packed", given->packed, "also write the codes, at their true width: an .npz with the planes of docs/layouts.md");
+    add_format_options(*verb, given->how);
+    add_scale_options(*verb, given->how);
+    verb->footer(
+        "An option overrides the choice of --semantics.\n\nExamples:\n"
+        "  qk convert x.npy y.npy --format mxfp4\n"
+        "  qk convert x.npy y.npy --format bfp:block=16,exponent=8,mantissa=5 --axis 1 --semantics quark --rounding half-away\n"
+        "  qk convert x.npy y.npy --format int8 --scale 0.05 --zero-point 3\n"
+        "  qk convert x.npy y.npy --format mx6 --packed y.npz\n"
+        "  qk convert y.npz y.npy\n"
+        "  qk convert x.npy y.npy --format int8 --scales s.npy --scale-axis 0");
+    verb->callback([given] { convert(*given); });
+}
+
+}  // namespace qk::tool

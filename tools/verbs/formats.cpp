@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk formats`: the catalogue as a table, or one textual form explained.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+
+#include "support/console.hpp"
+#include "qk/formats/facts.hpp"
+#include "qk/formats/parse.hpp"
+#include "qk/graph/base/error.hpp"
+#include "verbs.hpp"
+
+namespace qk::tool {
+namespace {
+
+struct row {
+    std::string name;
+    qk::format format;
+    std::string source;
+};
+
+std::string number(double v) {
+    int exponent = 0;
+    if (v > 0 && std::frexp(v, &exponent) == 0.5) {
+        if (v < 0.01 || v >= 65536) return fmt::format("2^{}", exponent - 1);
+    }
+    if (v == std::floor(v) && std::abs(v) < 1e10) return fmt::format("{:.0f}", v);
+    return std::abs(v) < 1e7 ? fmt::format("{:.8g}", v) : fmt::format("{:.4g}", v);
+}
+
+std::string range(const qk::format& f, const format_facts& k) {
+    if (is_integer_format(f)) return fmt::format("{} to {}", number(k.lowest), number(k.largest));
+    if (k.lowest > 0) return fmt::format("{} to {}", number(k.lowest), number(k.largest));
+    return "+-" + number(k.largest);
+}
+
+std::string special_values(const format_facts& k) {
+    std::string s;
+    const auto add = [&s](bool there, const char* what) {
+        if (there) s += (s.empty() ? "" : " ") + std::string(what);
+    };
+    add(k.infinity, "Inf");
+    add(k.nan, "NaN");
+    add(k.negative_zero, "-0");
+    return s.empty() ? "-" : s;
+}
+
+std::string block(const qk::format& f) {
+    if (const auto* m = std::get_if<microexponent>(&f)) return fmt::format("{} ({})", m->block_size, m->sub_block_size);
+    return is_block_format(f) ? fmt::format("{}", block_size(f)) : "-";
+}
+
+std::string bits_text(double bits) { return fmt::format("{:.6g}", bits); }
+
+void print_table(const std::vector<row>& rows) {
+    constexpr auto line = "{:<16} {:>8}  {:<25} {:<14} {:<11} {:<7} {}\n";
+    fmt::print(line, "format", "bits", "range", "smallest > 0", "specials", "block", "source");
+    for (const row& r : rows) {
+        const format_facts k = facts(r.format);
+        fmt::print(line, r.name, bits_text(bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_values(k),
+                   block(r.format), r.source);
+    }
+    fmt::print(
+        "\nbits: storage per value, shared scales and exponents spread over their blocks. Integers: range in units of the scale\n"
+        "(y = (q - zero_point) * scale); nvfp4: in units of its tensor scale. Block formats: scale or exponent at its extremes;\n"
+        "their NaN is a code for the whole block. block: values that share a scale (sub-block in brackets).\n"
+        "More: int8:symmetric,pow2,narrow,reduce_range  int:bits=6  float:exponent=E,mantissa=M[,bias=B][,special=ieee|fn|fnuz|none]\n"
+        "      bfp:block=N,exponent=E,mantissa=M[,bump]  mx:element=F,block=N  microexponent:block=N,sub_block=N,mantissa=M  "
+        "nvfp:block=N\n");
+}
+
+nlohmann::ordered_json as_json(const row& r) {
+    const format_facts k = facts(r.format);
+    return {{"name", r.name},
+            {"family", family_name(r.format)},
+            {"bits_per_value", bits_per_value(r.format)},
+            {"largest", k.largest},
+            {"lowest", k.lowest},
+            {"smallest_normal", k.smallest_normal},
+            {"smallest_subnormal", k.smallest},
+            {"infinity", k.infinity},
+            {"nan", k.nan},
+            {"negative_zero", k.negative_zero},
+            {"block_size", block_size(r.format)},
+            {"source", r.source}};
+}
+
+}  // namespace
+
+void add_formats(CLI::App& app, verb_result&) {
+    struct arguments {
+        std::vector<std::string> names;
+        bool json = false;
+    };
+    auto given = std::make_shared<arguments>();
+    CLI::App* verb = app.add_subcommand("formats", "List the number formats: bits per value, range, special values, block, source");
+    verb->add_option("FORMAT", given->names, "only these: names or textual forms (default: the whole catalogue)");
+    verb->add_flag("--json", given->json, "one JSON object on standard output");
+    verb->footer("Examples:\n  qk formats\n  qk formats mxfp4 bfp:block=16,exponent=8,mantissa=5\n  qk formats --json");
+    verb->callback([given] {
+        std::vector<row> rows;
+        for (const std::string& name : given->names) {
+            const auto f = parse_format(name);
+            if (!f) throw graph::error(std::string(f.error.view()));
+            const named_format* entry = find_format(*f);
+            rows.push_back({std::string(to_text(*f).view()), *f, entry != nullptr ? std::string(entry->source) : "by its textual form"});
+        }
+        if (rows.empty()) {
+            for (const named_format& entry : catalogue) rows.push_back({std::string(entry.name), entry.format, std::string(entry.source)});
+        }
+        if (!given->json) return print_table(rows);
+        nlohmann::ordered_json list = nlohmann::ordered_json::array();
+        for (const row& r : rows) list.push_back(as_json(r));
+        print_json({{"formats", list}});
+    });
+}
+
+}  // namespace qk::tool

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk inspect`: what a model takes and gives, its operators, its layers and what their weights weigh.
+#include <fmt/format.h>
+#include <onnx/onnx_pb.h>
+
+#include <map>
+#include <memory>
+
+#include "support/console.hpp"
+#include "qk/graph/plan/layers.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/op.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/recover/recover.hpp"
+#include "verbs.hpp"
+
+namespace qk::tool {
+namespace {
+
+struct arguments {
+    std::string model, save_plan, save_float;
+    bool json = false;
+};
+
+std::string shape_text(const graph::value_info& v) {
+    if (!v.has_shape) return "unknown shape";
+    std::string s = "[";
+    for (std::size_t i = 0; i < v.shape.size(); ++i) {
+        const graph::dimension& d = v.shape[i];
+        s += (i ? "," : "") + (d.value >= 0 ? std::to_string(d.value) : d.symbol.empty() ? "?" : d.symbol);
+    }
+    return s + "]";
+}
+
+struct layer_row {
+    std::string name, op_type, weight, shape;
+    double values = 0, lowest = 0, highest = 0;
+};
+
+std::vector<layer_row> layers_of(const graph::model& m) {
+    std::vector<layer_row> rows;
+    for (const int n : graph::layer_view(m).compute_layers()) {
+        const onnx::NodeProto& node = m.graph().node(n);
+        layer_row row{node.name(), node.op_type(), "", "", 0, 0, 0};
+        if (node.input_size() > 1 && m.is_constant(node.input(1))) {
+            const graph::tensor w = m.constant(node.input(1));
+            row.weight = node.input(1);
+            row.shape = graph::to_string(w.shape());
+            row.values = static_cast<double>(w.size());
+            if (w.type() == graph::data_type::float32) {
+                for (const float v : w.as<float>()) {
+                    row.lowest = std::min(row.lowest, static_cast<double>(v));
+                    row.highest = std::max(row.highest, static_cast<double>(v));
+                }
+            }
+        }
+        rows.push_back(std::move(row));
+    }
+    return rows;
+}
+
+nlohmann::ordered_json values_json(const std::vector<graph::value_info>& values) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const graph::value_info& v : values) {
+        nlohmann::ordered_json shape = nlohmann::ordered_json::array();
+        for (const graph::dimension& d : v.shape) shape.push_back(d.value >= 0 ? nlohmann::ordered_json(d.value) : nlohmann::ordered_json(d.symbol));
+        all.push_back({{"name", v.name}, {"type", name_of(v.type)}, {"shape", v.has_shape ? shape : nlohmann::ordered_json(nullptr)}});
+    }
+    return all;
+}
+
+/// The plan of a quantized model, and the float model that it is a plan of, to files.
+void recover(const arguments& given, const graph::model& m) {
+    check_outputs({given.save_float, given.save_plan});
+    const graph::recovered_plan found = graph::recover_plan(m);
+    for (const std::string& n : found.notes) fmt::print(stderr, "{}\n", n);
+    if (!given.save_float.empty()) found.plain.save(given.save_float);
+    if (!given.save_plan.empty()) graph::save_plan(found.plan, given.save_plan);
+    if (given.json) print_json({{"model", given.model}, {"tensors", found.plan.tensors.size()}, {"edges", found.plan.edges.size()}, {"notes", found.notes}});
+    else fmt::print("{} quantized tensors and {} single edges recovered\n", found.plan.tensors.size(), found.plan.edges.size());
+}
+
+void inspect(const arguments& given) {
+    const graph::model m = graph::model::load(given.model);
+    if (!given.save_plan.empty() || !given.save_float.empty()) return recover(given, m);
+    std::map<std::string, int> operators;
+    std::vector<std::string> unknown;
+    for (const onnx::NodeProto& node : m.graph().node()) {
+        const std::string name = node.domain().empty() ? node.op_type() : node.domain() + ":" + node.op_type();
+        bool known = graph::find_op(node.domain(), node.op_type(), m.opset(node.domain())) != nullptr;
+        for (const auto& function : m.proto().functions()) known |= function.domain() == node.domain() && function.name() == node.op_type();
+        if (++operators[name] == 1 && !known) unknown.push_back(name);
+    }
+    double weight_bytes = 0, weight_values = 0;
+    for (const auto& init : m.graph().initializer()) {
+        const graph::tensor t = m.constant(init.name());
+        weight_bytes += static_cast<double>(t.size_bytes());
+        weight_values += static_cast<double>(t.size());
+    }
+    const std::vector<layer_row> layers = layers_of(m);
+    if (given.json) {
+        nlohmann::ordered_json opsets = nlohmann::ordered_json::object(), rows = nlohmann::ordered_json::array();
+        for (const auto& o : m.proto().opset_import()) opsets[o.domain()] = o.version();
+        for (const layer_row& l : layers) {
+            rows.push_back({{"name", l.name}, {"op_type", l.op_type}, {"weight", l.weight}, {"shape", l.shape}, {"values", l.values}, {"lowest", l.lowest}, {"highest", l.highest}});
+        }
+        return print_json({{"model", given.model}, {"ir_version", m.proto().ir_version()}, {"producer", m.proto().producer_name()}, {"opsets", opsets},
+                           {"inputs", values_json(m.inputs())}, {"outputs", values_json(m.outputs())}, {"nodes", m.graph().node_size()}, {"operators", operators},
+                           {"unsupported", unknown}, {"initializer_values", weight_values}, {"initializer_bytes", weight_bytes}, {"layers", rows}});
+    }
+    fmt::print("{}: {} nodes, IR {}", given.model, m.graph().node_size(), m.proto().ir_version());
+    for (const auto& o : m.proto().opset_import()) fmt::print(", opset {}{}", o.domain().empty() ? "" : o.domain() + " ", o.version());
+    fmt::print("{}\n", m.proto().producer_name().empty() ? "" : ", by " + m.proto().producer_name());
+    for (const graph::value_info& v : m.inputs()) fmt::print("input   {}  {} {}\n", v.name, name_of(v.type), shape_text(v));
+    for (const graph::value_info& v : m.outputs()) fmt::print("output  {}  {} {}\n", v.name, name_of(v.type), shape_text(v));
+    fmt::print("weights {:.0f} values in {:.0f} bytes\noperators", weight_values, weight_bytes);
+    for (const auto& [name, count] : operators) fmt::print("  {} x {}", count, name);
+    fmt::print("\n");
+    for (const std::string& name : unknown) fmt::print("not supported by qk evaluate: {}\n", name);
+    if (layers.empty()) return;
+    fmt::print("\n{:<40} {:<14} {:<20} {:>12} {:>12} {:>12}\n", "layer", "operator", "weight", "values", "lowest", "highest");
+    for (const layer_row& l : layers) {
+        fmt::print("{:<40} {:<14} {:<20} {:>12.0f} {:>12.5g} {:>12.5g}\n", l.name, l.op_type, l.weight.empty() ? "(not constant)" : l.shape, l.values, l.lowest, l.highest);
+    }
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, verb_result&) {
+    auto given = std::make_shared<arguments>();
+    CLI::App* verb = app.add_subcommand("inspect", "Show a model's inputs, outputs, operators, layers and weights");
+    verb->add_option("MODEL", given->model, "ONNX model")->required();
+    verb->add_option("--save-plan", given->save_plan, "a quantized model's plan, recovered from its Q/DQ pairs, Cast pairs, portable functions or AMD operators")->type_name("P.json");
+    verb->add_option("--save-float", given->save_float, "the float model underneath, which the recovered plan belongs to")->type_name("F.onnx");
+    verb->add_flag("--json", given->json, "one JSON object on standard output");
+    verb->footer("Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect quantized.onnx --save-plan plan.json --save-float float.onnx");
+    verb->callback([given] { inspect(*given); });
+}
+
+}  // namespace qk::tool

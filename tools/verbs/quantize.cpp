@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk quantize`: requests and calibration become a plan, the plan becomes a model; and `qk explain`: why a tensor is what it is.
+#include <fmt/format.h>
+#include <onnx/onnx_pb.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "support/console.hpp"
+#include "options/precision_options.hpp"
+#include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/export/export.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/base/names.hpp"
+#include "qk/graph/files/atomic_file.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/report/report.hpp"
+#include "verbs.hpp"
+#include "support/written.hpp"
+
+namespace qk::tool {
+namespace {
+
+struct arguments {
+    std::string model, output, style = "portable", weights = "packed", save_plan, encodings, report, log;
+    bool json = false, keep_int8 = false;
+    data_options data;
+    precision_options precision;
+};
+
+double file_bytes(const std::filesystem::path& file) {
+    std::error_code none;
+    const auto n = std::filesystem::file_size(file, none);
+    return none ? 0 : static_cast<double>(n);
+}
+
+void quantize(const arguments& given) {
+    if (!given.precision.any()) throw graph::error("say what to quantize: --activation F --weight F, or --plan P.json");
+    if (given.output.empty() && given.save_plan.empty() && given.encodings.empty() && given.report.empty() && !given.json)
+        throw graph::error("nothing would be written: give -o OUT.onnx, --save-plan P.json, --encodings E.json or --report R.html");
+    const graph::export_options style{.style = graph::export_style_from(given.style), .weights = graph::weight_storage_from(given.weights)};
+    const std::filesystem::path beside = beside_report(given.report);
+    check_outputs({given.output, given.save_plan, given.encodings, given.log, given.report, beside});
+    graph::model m = load_for_planning(given.model);
+    graph::calibration seen;
+    const precision_options::asked asked = given.precision.read(m);
+    const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, !given.report.empty() || !given.log.empty() || given.json);
+    // Whatever can fail does so before the first remark is made and the first file written.
+    std::optional<graph::export_result> exported;
+    if (!given.output.empty()) exported = write_plan(m, result.plan, style, given.keep_int8);
+    const std::string encodings = given.encodings.empty() ? "" : graph::write_encodings(result.plan, m).dump(1) + "\n";
+    const graph::layer_view layers(m);
+    const graph::plan_cost cost = graph::cost_of(layers, result.plan, &seen);
+
+    for (const graph::plan_note& n : result.report.notes)
+        fmt::print(stderr, "{}: {}{}: {}\n", graph::name_of(n.what), n.origin.empty() ? "" : n.origin + ": ", n.subject, n.text);
+    if (exported) {
+        for (const std::string& n : exported->notes) fmt::print(stderr, "export: {}\n", n);
+        exported->exported.save(given.output);
+    }
+    if (!given.save_plan.empty()) graph::save_plan(result.plan, given.save_plan);
+    if (!given.encodings.empty()) graph::write_file(given.encodings, encodings);
+    if (!given.log.empty()) graph::write_file(given.log, result.report.text());
+    nlohmann::ordered_json summary = graph::to_json(result.report);
+    summary["model"] = given.model;
+    if (exported) summary["output"] = given.output, summary["opset"] = exported->opset_after, summary["export_notes"] = exported->notes;
+    const double before = file_bytes(given.model), after = given.output.empty() ? 0 : file_bytes(given.output);
+    summary["file_bytes"] = after;
+    summary["original_file_bytes"] = before;
+    summary["weight_bytes"] = cost.weight_bits / 8;
+    summary["float_weight_bytes"] = cost.float_weight_bits / 8;
+    if (cost.float_bit_operations > 0) summary["bit_operations"] = cost.bit_operations, summary["float_bit_operations"] = cost.float_bit_operations;
+    if (!given.report.empty()) {
+        const graph::report_subject subject{.model = std::filesystem::path(given.model).filename().string(), .command = command_line(), .requests = asked.requests,
+                                            .export_notes = exported ? exported->notes : std::vector<std::string>{}, .input_bytes = before, .output_bytes = after};
+        graph::write_file(given.report, graph::quantize_html(subject, result, cost, seen.empty() ? nullptr : &seen));
+        graph::write_file(beside, summary.dump(1) + "\n");
+    }
+    if (given.json) {
+        print_json(summary);
+        return;
+    }
+    if (const auto& method = result.report.method; method) {
+        fmt::print("calibration method {}, by {} of {} samples:", graph::name_of(method->method()), method->metric, method->samples);
+        for (const graph::method_choice::trial& t : method->tried) fmt::print("{} {} {:.6g}", &t == method->tried.data() ? "" : ",", graph::name_of(t.method), t.metric);
+        fmt::print("\n");
+    }
+    fmt::print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", result.plan.tensors.size() + result.plan.edges.size(), result.report.notes.size(),
+               static_cast<std::uint64_t>(cost.weight_bits / 8), static_cast<std::uint64_t>(cost.float_weight_bits / 8),
+               exported ? fmt::format("; {} ({} bytes, was {})", given.output, static_cast<std::uint64_t>(after), static_cast<std::uint64_t>(before)) : "");
+}
+
+void explain(const arguments& given, const std::string& tensor) {
+    if (!given.precision.any()) throw graph::error("say what to explain: --activation F --weight F, or --plan P.json, as for `qk quantize`");
+    graph::model m = load_for_planning(given.model);
+    std::vector<std::string> names;
+    for (const graph::value_info& i : m.inputs()) names.push_back(i.name);
+    for (const auto& i : m.graph().initializer()) names.push_back(i.name());
+    for (const auto& n : m.graph().node())
+        for (const std::string& o : n.output()) names.push_back(o);
+    if (std::find(names.begin(), names.end(), tensor) == names.end())
+        throw graph::error("the model has no tensor '" + tensor + "'." + graph::did_you_mean(tensor, names));
+    graph::calibration seen;
+    const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, true);
+    const auto about = [&](const graph::plan_note& n) { return (n.subject + " " + n.text).find("'" + tensor + "'") != std::string::npos; };
+    graph::quantize_report own;
+    for (const graph::plan_note& n : result.report.notes)
+        if (about(n)) own.notes.push_back(n);
+    for (const graph::edge_report& e : result.report.edges)
+        if (e.edge.tensor == tensor) own.edges.push_back(e);
+    const int producer = m.producer(tensor);
+    const std::string made = m.is_constant(tensor) ? "a constant" : producer < 0 ? "a model input" : fmt::format("made by '{}' ({})", m.graph().node(producer).name(), m.graph().node(producer).op_type());
+    if (given.json) {
+        nlohmann::ordered_json j = graph::to_json(own);
+        j.erase("weight_bytes");
+        j.erase("float_weight_bytes");
+        j["tensor"] = tensor;
+        j["made_by"] = made;
+        print_json(j);
+        return;
+    }
+    fmt::print("tensor '{}' is {}\n{}", tensor, made, own.text());
+    std::size_t plain = 0;
+    for (const auto& u : m.uses(tensor)) {
+        const std::string consumer = u.node < 0 ? "" : m.graph().node(u.node).name();
+        if (result.plan.find({tensor, consumer, u.input}) != nullptr) continue;
+        fmt::print("tensor '{}' -> {}: fp32; {}\n", tensor, u.node < 0 ? "model output" : fmt::format("'{}' ({})", consumer, m.graph().node(u.node).op_type()),
+                   u.node >= 0 && graph::kind_of(m.graph().node(u.node)) == graph::layer_kind::activation ? "nothing stands between a node and the Relu or Clip behind it" : "no request asks for it");
+        ++plain;
+    }
+    if (own.edges.empty() && plain == 0) fmt::print("nothing reads it\n");
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, verb_result&) {
+    auto given = std::make_shared<arguments>();
+    CLI::App* verb = app.add_subcommand("quantize", "Choose a precision for every tensor and write a model that other runtimes run");
+    verb->add_option("MODEL", given->model, "ONNX model in float32")->required();
+    verb->add_option("-o,--output", given->output, "the quantized model")->type_name("OUT.onnx");
+    given->precision.add(*verb);
+    given->data.add(*verb, false);
+    verb->add_option("--export", given->style, "portable (default): every format, in standard operators or functions of them; qdq: standard pairs alone; qoperator, qinteger: integer operators for whole layers; amd: com.amd.quark operators; docs/export.md")->type_name("STYLE");
+    verb->add_option("--weights", given->weights, "packed (default): codes and scales; float: float32, already rounded")->type_name("STORAGE");
+    verb->add_flag("--keep-int8", given->keep_int8, "all styles but amd and qinteger: write int8 activations as int8 codes, not as the same values in uint8");
+    verb->add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later")->type_name("P.json");
+    verb->add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file, version 1.0.0")->type_name("E.json");
+    verb->add_option("--report", given->report, "HTML page: what was asked, what every tensor got and why; the same as JSON beside it")->type_name("R.html");
+    verb->add_option("--log", given->log, "the report as text")->type_name("L.txt");
+    verb->add_flag("--json", given->json, "one JSON object on standard output");
+    verb->footer("Examples:\n"
+                 "  qk quantize model.onnx -o int8.onnx --activation int8 --weight int8 --per-channel --calibration x.npy\n"
+                 "  qk quantize model.onnx -o mx.onnx --activation mxfp8_e4m3 --weight mxfp4\n"
+                 "  qk quantize model.onnx -o int4.onnx --approach weight_only --weight int4 --weight-block 32 --weight-rounding compensated --calibration x.npy\n"
+                 "  qk quantize model.onnx -o mixed.onnx --plan requests.json --calibration x.npy --strict --report mixed.html");
+    verb->callback([given] { quantize(*given); });
+}
+
+void add_explain(CLI::App& app, verb_result&) {
+    auto given = std::make_shared<arguments>();
+    auto tensor = std::make_shared<std::string>();
+    CLI::App* verb = app.add_subcommand("explain", "Why a tensor has its precision: request, range, scale, error");
+    verb->add_option("MODEL", given->model, "ONNX model in float32")->required();
+    verb->add_option("TENSOR", *tensor, "its name in the model")->required();
+    given->precision.add(*verb);
+    given->data.add(*verb, false);
+    verb->add_flag("--json", given->json, "one JSON object on standard output");
+    verb->footer("Example:\n  qk explain model.onnx head.weight --activation int8 --weight int8 --calibration x.npy");
+    verb->callback([given, tensor] { explain(*given, *tensor); });
+}
+
+}  // namespace qk::tool

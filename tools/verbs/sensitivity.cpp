@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk sensitivity`: what narrowing each layer alone does to the output.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "support/console.hpp"
+#include "options/mix_options.hpp"
+#include "support/processes.hpp"
+#include "qk/graph/files/atomic_file.hpp"
+#include "qk/graph/search/report.hpp"
+#include "verbs.hpp"
+
+namespace qk::tool {
+namespace {
+
+struct arguments : mix_arguments {
+    std::string direction = "narrow";
+};
+
+void sensitivity(const arguments& given) {
+    check_outputs({given.report, beside_report(given.report)});
+    const graph::model m = load_for_planning(given.model);
+    const graph::named_tensors inputs = given.data.load_inputs(m);
+    graph::mix_options options;
+    given.fill(options, m, "l2");
+    const graph::calibration seen = calibrate_mix(m, given.data, inputs, options, !given.report.empty());
+    const graph::sensitivity_result result = graph::measure_sensitivity(m, inputs, seen, options, given.direction == "widen");
+    if (!processes::together().first()) return;
+    const nlohmann::ordered_json json = graph::to_json(result);
+    if (!given.report.empty()) {
+        graph::write_file(given.report, graph::sensitivity_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));
+        graph::write_file(beside_report(given.report), json.dump(1) + "\n");
+    }
+    if (given.json) return print_json(json);
+    fmt::print("{} of the model all {}: {:.6g}\n{:<40} {:<10} {:<24} {:<18} {:>13} {:>13}\n", result.metric_name, result.widened ? "narrow" : "wide",
+               result.base_metric, "layer", "operator", "formats", result.widened ? "widened" : "narrowed", result.metric_name, "harm");
+    for (const graph::sensitivity_row& row : result.rows) {
+        const char* part = row.part == graph::mixture::part::both ? "layer" : row.part == graph::mixture::part::weights ? "weights alone" : "activations alone";
+        fmt::print("{:<40} {:<10} {:<24} {:<18} {:>13.6g} {:>13.6g}\n", row.layer, row.op_type, row.option, part, row.metric, row.harm);
+    }
+    fmt::print("{} layer evaluations instead of {}, {:.2f} s\n", result.statistics.layer_evaluations, result.statistics.naive_layer_evaluations, result.seconds);
+}
+
+}  // namespace
+
+void add_sensitivity(CLI::App& app, verb_result&) {
+    auto given = std::make_shared<arguments>();
+    CLI::App* verb = app.add_subcommand("sensitivity", "Narrow each layer alone (and its weights alone, its activations alone) and rank the harm");
+    given->add(*verb);
+    verb->add_option("--direction", given->direction, "narrow each alone from all wide, or widen each alone from all narrow")->check(CLI::IsMember({"narrow", "widen"}));
+    verb->footer(
+        "Examples:\n"
+        "  qk sensitivity model.onnx --inputs x.npy --wide int16/int8 --narrow int8/int8\n"
+        "  qk sensitivity model.onnx --inputs x.npy --labels y.npy --metric loss --wide bf16/bf16 --narrow bfp16/bfp16,mxfp4/mxfp4 --report s.html");
+    verb->callback([given] { sensitivity(*given); });
+}
+
+}  // namespace qk::tool

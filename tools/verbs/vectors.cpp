@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk vectors`: test vectors for a converter in hardware, with what the format says of each.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "support/console.hpp"
+#include "support/packed_file.hpp"
+#include "qk/formats/parse.hpp"
+#include "qk/graph/files/npy.hpp"
+#include "qk/graph/files/atomic_file.hpp"
+#include "qk/option_names.hpp"
+#include "support/test_vectors.hpp"
+#include "verbs.hpp"
+
+namespace qk::tool {
+namespace {
+
+/// FNV-1a, 64 bits: enough to tell two sets of vectors apart.
+std::string hash_of(std::span<const std::byte> bytes) {
+    std::uint64_t h = 0xcbf29ce484222325u;
+    for (const std::byte b : bytes) h = (h ^ std::to_integer<std::uint64_t>(b)) * 0x100000001b3u;
+    return fmt::format("{:016x}", h);
+}
+
+/// A word a line, for $readmemh.
+std::string hex_lines(std::span<const float> values) {
+    std::string s;
+    for (const float v : values) fmt::format_to(std::back_inserter(s), "{:08x}\n", std::bit_cast<std::uint32_t>(v));
+    return s;
+}
+std::string hex_codes(std::span<const std::byte> plane, std::size_t count, int width) {
+    std::string s;
+    for (std::size_t i = 0; i < count; ++i) fmt::format_to(std::back_inserter(s), "{:0{}x}\n", qk::detail::get_code(plane, i, width), (width + 3) / 4);
+    return s;
+}
+
+struct arguments {
+    std::string folder;
+    quantize_options how;
+    bool json = false;
+};
+
+void write_vectors(const arguments& given) {
+    if (!given.how.scales.empty()) throw graph::error("vectors are made for one scale; give --scale instead of --scales");
+    const qk::format format = format_of(given.how);
+    const auto seed = given.how.seed.value_or(0);
+    // The scales first: they say where the ties are. Then the shape is known.
+    const std::vector<float> x = make_vectors(resolve(given.how, {1}, "the vectors"), seed);
+    const auto block = static_cast<std::int64_t>(block_size(format));
+    const auto count = static_cast<std::int64_t>(x.size());
+    const graph::dims shape = block > 0 ? graph::dims{count / block, block} : graph::dims{count};
+    const conversion c = resolve(given.how, shape, "the vectors");
+    const graph::tensor input = graph::make_tensor<float>(shape, x);
+    graph::tensor expected(graph::data_type::float32, shape);
+    expected_values(c, x, expected.as<float>());
+
+    std::vector<std::pair<std::string, std::string>> files{{"input.npy", graph::to_npy(input)}, {"expected.npy", graph::to_npy(expected)},
+                                                           {"input.hex", hex_lines(x)}, {"expected.hex", hex_lines(expected.as<float>())}};
+    nlohmann::ordered_json layout = nullptr;
+    std::string csv = "index,input,expected,input_bits,expected_bits,code\n";
+    const packed_layout l = layout_of(c.format, is_block_format(c.format) ? c.blocks : along_axis{1, x.size(), 1});
+    packed_tensor packed;
+    const bool has_codes = encodable(c.format, c.how);
+    if (has_codes) {
+        packed = pack(c, input);
+        const const_planes planes = planes_of(l, std::span<const std::byte>(packed.bytes));
+        files.emplace_back("elements.hex", hex_codes(planes.elements, l.elements.count, l.elements.bits));
+        if (l.scales.count != 0) files.emplace_back("scales.hex", hex_codes(planes.scales, l.scales.count, l.scales.bits));
+        if (l.shifts.count != 0) files.emplace_back("shifts.hex", hex_codes(planes.shifts, l.shifts.count, l.shifts.bits));
+        if (l.tensor.count != 0) files.emplace_back("tensor_scale.hex", hex_codes(planes.tensor, 1, 32));
+        files.emplace_back("packed.npz", to_archive(packed));
+        layout = {{"version", layout_version}, {"element_bits", l.elements.bits}, {"scale_bits", l.scales.bits}, {"shift_bits", l.shifts.bits}};
+    }
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        const float y = expected.as<float>()[i];
+        fmt::format_to(std::back_inserter(csv), "{},{:a},{:a},{:08x},{:08x},", i, x[i], y, std::bit_cast<std::uint32_t>(x[i]), std::bit_cast<std::uint32_t>(y));
+        if (has_codes) fmt::format_to(std::back_inserter(csv), "{:x}", qk::detail::get_code(planes_of(l, std::span<const std::byte>(packed.bytes)).elements, i, l.elements.bits));
+        csv += '\n';
+    }
+    files.emplace_back("vectors.csv", csv);
+    nlohmann::ordered_json names = nlohmann::ordered_json::array();
+    for (const auto& f : files) names.push_back(f.first);
+    const affine one = c.one();
+    const nlohmann::ordered_json manifest{{"format", std::string(to_text(format).view())},
+                                          {"semantics", given.how.semantics},
+                                          {"rounding", std::string(to_text(c.how.rounding))},
+                                          {"scale_rule", std::string(to_text(c.how.scale_rule))},
+                                          {"overflow", given.how.overflow.empty() ? "as the semantics" : given.how.overflow},
+                                          {"integer_mode", std::string(to_text(c.how.integer_mode))},
+                                          {"scale", one.scale},
+                                          {"zero_point", one.zero_point},
+                                          {"flush_inputs", c.how.flush_inputs},
+                                          {"flush_outputs", c.how.flush_outputs},
+                                          {"seed", seed},
+                                          {"count", x.size()},
+                                          {"shape", shape},
+                                          {"block_size", block},
+                                          {"layout", layout},
+                                          {"hash", {{"algorithm", "fnv1a64"}, {"input", hash_of(std::as_bytes(std::span(x)))}, {"expected", hash_of(std::as_bytes(expected.as<float>()))}}},
+                                          {"files", names}};
+    files.emplace_back("manifest.json", manifest.dump(2) + "\n");
+    std::error_code failed;
+    std::filesystem::create_directories(given.folder, failed);
+    if (!std::filesystem::is_directory(given.folder)) throw graph::error(fmt::format("cannot make the folder {}: {}", given.folder, failed.message()));
+    std::vector<graph::pending_file> pending;
+    pending.reserve(files.size());
+    for (const auto& [name, content] : files) {
+        pending.emplace_back(std::filesystem::path(given.folder) / name);
+        graph::write_file(pending.back().temporary(), content);
+    }
+    for (graph::pending_file& f : pending) f.commit();
+    if (given.json) return print_json(manifest);
+    fmt::print(stderr, "{} vectors for {} in {}\n", x.size(), to_text(format).view(), given.folder);
+}
+
+}  // namespace
+
+void add_vectors(CLI::App& app, verb_result&) {
+    auto given = std::make_shared<arguments>();
+    CLI::App* verb = app.add_subcommand("vectors", "Write test vectors for a converter: inputs and what the format makes of them");
+    verb->add_option("--out", given->folder, "folder for input and expected (.npy, .hex for $readmemh), codes, vectors.csv, manifest.json")->required();
+    add_format_options(*verb, given->how);
+    verb->add_option("--scale", given->how.scale, "one scale for the tensor (default 1; nvfp4: from the data)");
+    verb->add_option("--zero-point", given->how.zero_point, "one zero point for the tensor (default 0)");
+    verb->add_flag("--json", given->json, "print the manifest");
+    verb->footer("Every code, every tie and its two neighbours, every boundary of every binade, special values, random blocks.\n\nExamples:\n"
+                 "  qk vectors --format fp8_e4m3fn --out vectors\n"
+                 "  qk vectors --format bfp16 --rounding half-away --out vectors --seed 7");
+    verb->callback([given] { write_vectors(*given); });
+}
+
+}  // namespace qk::tool
