@@ -17,19 +17,26 @@ struct candidate {
     bool (*runs)() noexcept;
 };
 
-// Best first. (g++ and clang check the operating system's support for wide registers too.)
+// Best first, those that this build has. (g++ and clang check the operating system's support for wide registers too.)
 constexpr candidate candidates[] = {
-#if defined(__x86_64__) || defined(_M_X64)
+#ifdef QK_DISPATCH_AVX512
     {"avx512", kernels_avx512,
      []() noexcept {
          return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
                 __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("bmi2") != 0;
      }},
+#endif
+#ifdef QK_DISPATCH_AVX2
     // Every processor with AVX2 and FMA has F16C, which older compilers cannot ask for.
     {"avx2", kernels_avx2, []() noexcept { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("bmi2") != 0; }},
+#endif
+#ifdef QK_DISPATCH_SSE42
     {"sse4.2", kernels_sse42, []() noexcept { return __builtin_cpu_supports("sse4.2") != 0; }},
+#endif
+#ifdef QK_DISPATCH_SSE2
     {"sse2", kernels_sse2, []() noexcept { return true; }},
-#else
+#endif
+#ifdef QK_DISPATCH_NEON
     {"neon", kernels_neon, []() noexcept { return true; }},
 #endif
 };

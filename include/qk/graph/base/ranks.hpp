@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several processes on one search. Every process runs the whole search and decides the same; the samples are divided among them, and what
 // each measured on its own is added up. So a search gives the same result, bit for bit, for any number of processes.
-// The tool fills this with MPI (tools/processes.cpp); any transport that can add and copy will do.
+// The tool fills this with MPI (tools/support/processes.cpp); any transport that can add and copy will do.
 #pragma once
 
 #include <functional>

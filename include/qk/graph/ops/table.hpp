@@ -21,7 +21,7 @@ template <class... Tables> op_group join(const Tables&... tables) {
     return all;
 }
 
-// Each is defined in groups/NAME-inl.hpp. Where two entries serve the same operator and version, the earlier group wins.
+// Each is defined in src/graph/ops/NAME.cpp. Where two entries serve the same operator and version, the earlier group wins.
 op_group heavy_group();          // convolution, matrix products, pooling, batch normalization
 op_group math_group();           // element by element
 op_group tensor_group();         // shapes, indices, movement of data
