@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What building costs: processor seconds (user and system) of a target from nothing, in a folder of its own, without a compiler cache.
+
+    python3 bench/build_time.py                                 # what `./dev demo` builds, and what `./dev test` builds
+    python3 bench/build_time.py --target demo --source ../other # one of them, of another checkout
+    python3 bench/build_time.py --includers                     # what one kernel costs whoever includes it
+
+Prints the sum, the twenty costliest files and, measured in the same run, the seconds of one fixed reference file as the unit, so that
+machines compare. Every compiler and linker is timed by itself, so a busy machine changes the sum little.
+"""
+import argparse
+import json
+import os
+import pathlib
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent.parent
+# Name: what is configured beside the preset, and what is built. A checkout from before QK_DISPATCH_ISAS built everything for both.
+TARGETS = {
+    "demo": (["-DQK_DISPATCH_ISAS=native"], ["qk_tool", "demo"]),
+    "test": (["-DQK_DISPATCH_ISAS=all"], ["all"]),
+}
+REFERENCE = """#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <regex>
+#include <string>
+#include <vector>
+int main(int argc, char** argv) {
+    std::map<std::string, std::vector<int>> words;
+    const std::regex word("[a-z]+");
+    for (int i = 1; i < argc; ++i)
+        if (std::regex_match(argv[i], word)) words[argv[i]].push_back(i);
+    for (auto& [name, places] : words) std::sort(places.begin(), places.end(), std::greater<>()), std::cout << name << places.size();
+}
+"""
+CASES = {
+    "the bare include": "",
+    "run-time fake_quantize(format, ...)": "void f(const qk::format& g, std::span<const float> x, std::span<float> y) { qk::fake_quantize(g, x, y); }",
+    "run-time encode and decode": "void f(const qk::format& g, std::span<const float> x, std::span<std::byte> c, std::span<float> y) {"
+                                  " qk::encode(g, x, c); qk::decode(g, c, y); }",
+}
+FORMATS = ["fp16", "fp8_e4m3fn", "fp4_e2m1", "int4", "int8", "bfp16", "mx9", "mxfp8_e4m3", "mxfp4", "mxint8", "nvfp4"]
+for name in FORMATS:
+    CASES[f"fake_quantize<{name}>"] = f"void f(std::span<const float> x, std::span<float> y) {{ qk::fake_quantize<qk::{name}>(x, y); }}"
+    CASES[f"encode<{name}>"] = f"void f(std::span<const float> x, std::span<std::byte> y) {{ qk::encode<qk::{name}>(x, y); }}"
+    CASES[f"decode<{name}>"] = f"void f(std::span<const std::byte> x, std::span<float> y) {{ qk::decode<qk::{name}>(x, y); }}"
+
+LAUNCHER = """#!/usr/bin/env python3
+import json, os, resource, subprocess, sys
+status = subprocess.run(sys.argv[1:]).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+words = sys.argv[1:]
+made = words[words.index("-o") + 1] if "-o" in words else words[-1]
+with open(os.environ["QK_BUILD_TIME_LOG"], "a") as log:
+    log.write(json.dumps([made, used.ru_utime + used.ru_stime]) + "\\n")
+sys.exit(status)
+"""
+
+
+def seconds_of(command, **options):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, **options)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def reference(compiler, folder):
+    source = folder / "reference.cpp"
+    source.write_text(REFERENCE)
+    return min(seconds_of([compiler, "-std=c++20", "-O2", "-c", str(source), "-o", str(folder / "reference.o")]) for _ in range(3))
+
+
+def build(source, target, jobs, folder):
+    """Seconds of the whole (compilers, linkers, generators), and of each file that a compiler made."""
+    settings, names = TARGETS[target]
+    if "QK_DISPATCH_ISAS" not in (source / "src/dispatch/CMakeLists.txt").read_text():
+        settings, names = [], ["all"]
+    log = folder / f"{target}.log"
+    launcher = folder / "timed"
+    launcher.write_text(LAUNCHER)
+    launcher.chmod(0o755)
+    environment = {**os.environ, "QK_BUILD_TIME_LOG": str(log), "CCACHE_DISABLE": "1"}
+    environment.pop("CMAKE_CXX_COMPILER_LAUNCHER", None)
+    tree = folder / target
+    subprocess.run(["cmake", "--preset", "release", "-B", str(tree), f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}", *settings], cwd=source, env=environment, check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    total = seconds_of(["cmake", "--build", str(tree), "-j", str(jobs), "--target", *names], env=environment, stdout=subprocess.DEVNULL)
+    files = [json.loads(line) for line in log.read_text().splitlines()]
+    shutil.rmtree(tree)
+    return total, files
+
+
+def includers(compiler, source, folder, flags):
+    print(f"| one translation unit with (`{' '.join(flags)}`) | seconds | object, KiB |\n|---|---|---|")
+    for name, text in CASES.items():
+        file, made = folder / "one.cpp", folder / "one.o"
+        file.write_text("#include <qk/qk.hpp>\n" + text + "\n")
+        command = [compiler, "-std=c++20", *flags, f"-I{source}/include", "-c", str(file), "-o", str(made)]
+        least = min(seconds_of(command) for _ in range(2))
+        size = int(subprocess.run(["size", str(made)], check=True, capture_output=True, text=True).stdout.splitlines()[1].split()[0])
+        print(f"| {name} | {least:.2f} | {size / 1024:.0f} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", action="append", choices=sorted(TARGETS), help="may be repeated; both if not given")
+    parser.add_argument("--source", action="append", type=pathlib.Path, help="a checkout; may be repeated; this one if not given")
+    parser.add_argument("--compiler", default=shutil.which("g++") or "c++")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--includers", action="store_true", help="what one kernel costs whoever includes it, in place of a build")
+    parser.add_argument("--flags", default="-O2", help="with --includers")
+    parser.add_argument("--json", action="store_true", help="one object on standard output")
+    given = parser.parse_args()
+    sources = [s.resolve() for s in given.source or [HERE]]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        if given.includers:
+            for source in sources:
+                includers(given.compiler, source, folder, given.flags.split())
+            return
+        unit = reference(given.compiler, folder)
+        result = {"unit_seconds": unit, "builds": []}
+        for source in sources:
+            for target in given.target or sorted(TARGETS):
+                print(f"building {target} of {source}", file=sys.stderr)
+                total, files = build(source, target, given.jobs, folder)
+                files.sort(key=lambda f: -f[1])
+                result["builds"].append({"source": str(source), "target": target, "seconds": total, "units": total / unit, "files": len(files), "costliest": files[:20]})
+    if given.json:
+        print(json.dumps(result, indent=1))
+        return
+    print(f"the reference file: {unit:.2f} s (the unit)")
+    for b in result["builds"]:
+        print(f"\n{b['target']} of {b['source']}: {b['seconds']:.0f} processor seconds, {b['units']:.0f} units, {b['files']} files; the costliest:")
+        for made, seconds in b["costliest"]:
+            print(f"  {seconds:7.1f} s  {made}")
+
+
+if __name__ == "__main__":
+    main()
