@@ -7,7 +7,8 @@
 //
 //   y = (q - z) s    dy/ds = round(x / s) - x / s  inside, q_limit - z  outside        dy/dz = 0  inside, -s  outside
 //
-// Contract: spans of equal length, grad_in may be grad_out; nothing is allocated or thrown. Sums are taken in double, in order.
+// Contract: spans of equal length, grad_in may be grad_out; nothing is allocated or thrown. Sums are taken in double, in order. Preconditions as in
+// fake_quantize.hpp, asserted likewise; no_format lets no gradient through.
 #pragma once
 
 #include <algorithm>
@@ -39,6 +40,21 @@ template <class Arch = native>
 scale_gradient fake_quantize_backward(const format& f, std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in,
                                       affine scale = {}, const semantics& how = semantics::ocp) noexcept;
 
+/// Every other call does not compile, and says why (wrong_use.hpp).
+template <auto Format, class Arch = native, class X, class G, class Y, class... P>
+requires(!detail::readable_floats<X> || !detail::readable_floats<G> || !detail::writable_floats<Y>)
+void fake_quantize_backward(X&&, G&&, Y&&, P&&...) {
+    if constexpr (!detail::readable_floats<X>) detail::refuse_input<X>();
+    else detail::refuse_call<G, Y>();
+}
+template <class Arch = native, class F, class X, class G, class Y, class... P>
+requires(!detail::format_value<F> || !detail::readable_floats<X> || !detail::readable_floats<G> || !detail::writable_floats<Y>)
+void fake_quantize_backward(F&&, X&&, G&&, Y&&, P&&...) {
+    if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
+    else if constexpr (!detail::readable_floats<X>) detail::refuse_input<X>();
+    else detail::refuse_call<G, Y>();
+}
+
 // ---- implementation
 
 namespace detail {
@@ -46,11 +62,21 @@ namespace detail {
 template <class Arch, class Format>
 scale_gradient backward(const Format& f, std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine a,
                         const semantics& how) noexcept {
+    expect_format(f);
+    expect_arrays(grad_out, grad_in);
+    assert(x.size() == grad_out.size() && "qk: x must have as many values as its gradients");
+    assert(is_there(x.data(), x.size()) && "qk: x is a null pointer");
+    assert((x.data() == grad_in.data() || are_apart(x.data(), x.size_bytes(), grad_in.data(), grad_in.size_bytes())) && "qk: grad_in must be x itself or not overlap it");
     scale_gradient total;
     if constexpr (kernels::is_block_family<Format>) {
         for (std::size_t i = 0; i < x.size(); ++i) grad_in[i] = std::isfinite(x[i]) ? grad_out[i] : 0.0f;
         return total;
     } else {
+        expect_scale(f, a);
+        if (is_answered_by_nan(f, grad_in)) {
+            std::fill(grad_in.begin(), grad_in.end(), 0.0f);
+            return total;
+        }
         const format_facts k = facts(f);
         double zero = 0;
         if constexpr (std::is_same_v<Format, integer>) zero = static_cast<double>(a.zero_point);
@@ -80,20 +106,19 @@ scale_gradient backward(const Format& f, std::span<const float> x, std::span<con
 
 template <auto Format, class Arch>
 void fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in) noexcept {
-    detail::backward<Arch>(Format, x, grad_out, grad_in, affine{}, semantics::ocp);
+    if constexpr (detail::is_valid<Format>()) detail::backward<Arch>(Format, x, grad_out, grad_in, affine{}, semantics::ocp);
 }
 template <auto Format, class Arch>
 scale_gradient fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine scale,
                                       const semantics& how) noexcept {
     static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>, "block formats take their scales from the data: call without a scale");
-    return detail::backward<Arch>(Format, x, grad_out, grad_in, scale, how);
+    if constexpr (detail::is_valid<Format>()) return detail::backward<Arch>(Format, x, grad_out, grad_in, scale, how);
+    return {};
 }
 template <class Arch>
 scale_gradient fake_quantize_backward(const format& f, std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine scale,
                                       const semantics& how) noexcept {
-    scale_gradient total;
-    detail::with_family(f, [&](const auto& g) { total = detail::backward<Arch>(g, x, grad_out, grad_in, scale, how); });
-    return total;
+    return detail::with_family(f, [&](const auto& g) { return detail::backward<Arch>(g, x, grad_out, grad_in, scale, how); });
 }
 
 }  // namespace qk

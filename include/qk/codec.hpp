@@ -7,7 +7,8 @@
 //   - `packed` has at least packed_bytes(format, shape) bytes, or the planes have what layout_of says; every bit of them is written,
 //     unused ones as 0. x and y are float, float16 or bfloat16, of any length and alignment; what does not overlap `packed`.
 //   - Parameters: along_axis (where blocks run), affine (one scale; NVFP4's tensor scale), per_channel, per_block: codec_parameters.
-//   - Nothing is allocated or thrown; one thread; re-entrant. Preconditions as in fake_quantize.hpp.
+//   - Nothing is allocated or thrown; one thread; re-entrant. Preconditions as in fake_quantize.hpp, asserted likewise, the lengths of
+//     `packed` among them (the run-time encode answers encode_status::too_small instead). Of no_format: no_code, and NaN.
 //   - A semantics that gives results without a code (NaN or Inf passed through, -0 in an integer, an MX scale beyond E8M0) cannot
 //     be encoded: it does not compile, or at run time gives encode_status::no_code, and nothing is written.
 #pragma once
@@ -16,6 +17,8 @@
 #include "qk/codec/encodable.hpp"
 #include "qk/codec/encode_large.hpp"
 #include "qk/fake_quantize.hpp"
+#include "qk/preconditions.hpp"
+#include "qk/wrong_use.hpp"
 
 namespace qk {
 
@@ -38,6 +41,27 @@ template <class Arch = kernels::native>
                                    const semantics& how = semantics::ocp) noexcept;
 template <class Arch = kernels::native>
 void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p = {}) noexcept;
+
+/// Every other call does not compile, and says why (wrong_use.hpp; values_in and values_out answer for the numbers).
+template <auto Format, semantics How = semantics::ocp, class Arch = kernels::native, class X, class B, class... P>
+requires(!detail::writable_bytes<B>)
+void encode(X&&, B&&, P&&...) { detail::refuse_packed<B>(); }
+template <auto Format, class Arch = kernels::native, class B, class Y, class... P>
+requires(!detail::readable_bytes<B>)
+void decode(B&&, Y&&, P&&...) { detail::refuse_packed<B>(); }
+template <class Arch = kernels::native, class F, class X, class B, class... P>
+requires(!detail::format_value<F> || !(detail::writable_bytes<B> || std::is_convertible_v<B, planes>))
+encode_status encode(F&&, X&&, B&&, P&&...) {
+    if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
+    else detail::refuse_packed<B>();
+    return encode_status::too_small;
+}
+template <class Arch = kernels::native, class F, class B, class Y, class... P>
+requires(!detail::format_value<F> || !(detail::readable_bytes<B> || std::is_convertible_v<B, const_planes>))
+void decode(F&&, B&&, Y&&, P&&...) {
+    if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
+    else detail::refuse_packed<B>();
+}
 
 // ---- implementation
 
@@ -93,24 +117,49 @@ void encode_family(const Format& f, values_in x, planes out, const codec_paramet
 
 template <class Arch, known_codes Known = known_codes{}, class Format>
 void decode_family(const Format& f, const_planes packed, values_out y, const codec_parameters& p) noexcept {
+    if constexpr (std::same_as<Format, floating>) {
+        if (f == no_format) {
+            constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+            for (std::size_t i = 0; i < y.size(); ++i) y.template copy<Arch>(&nan, i, 1);
+            return;
+        }
+    }
     if constexpr (is_block_struct<Format>)
         decode_blocks<Arch, Known>(f, packed, y, resolved(p.axis, y.size()));
     else
         decode_elements<Arch, Known>(f, packed, y, p);
 }
 
+/// Has every result of this format and semantics a code? If not, this says so.
+template <auto Format, semantics How>
+constexpr bool has_codes() {
+    if constexpr (is_valid<Format>()) {
+        static_assert(encodable(Format, How),
+                      "this semantics gives NaN, Inf or scales for which the format has no code; use fake_quantize, or encode with semantics::ocp");
+        return encodable(Format, How);
+    }
+    return false;
+}
+
 }  // namespace detail
 
 template <auto Format, semantics How, class Arch>
 void encode(values_in x, std::span<std::byte> packed, const codec_parameters& p) noexcept {
-    static_assert(
-        encodable(Format, How),
-        "this semantics gives NaN, Inf or scales for which the format has no code; use fake_quantize, or encode with semantics::ocp");
-    detail::encode_family<Arch, detail::known_of(Format)>(Format, x, planes_of(layout_of(Format, resolved(p.axis, x.size())), packed), p, How);
+    if constexpr (detail::has_codes<Format, How>()) {
+        const packed_layout l = layout_of(Format, resolved(p.axis, x.size()));
+        detail::expect_packed(l, packed);
+        detail::expect_numbers(Format, x, packed, p);
+        detail::encode_family<Arch, detail::known_of(Format)>(Format, x, planes_of(l, packed), p, How);
+    }
 }
 template <auto Format, class Arch>
 void decode(std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
-    detail::decode_family<Arch, detail::known_of(Format)>(Format, planes_of(layout_of(Format, resolved(p.axis, y.size())), packed), y, p);
+    if constexpr (detail::is_valid<Format>()) {
+        const packed_layout l = layout_of(Format, resolved(p.axis, y.size()));
+        detail::expect_packed(l, packed);
+        detail::expect_numbers(Format, y, packed, p);
+        detail::decode_family<Arch, detail::known_of(Format)>(Format, planes_of(l, packed), y, p);
+    }
 }
 
 template <class Arch>
@@ -121,7 +170,11 @@ encode_status encode(const format& f, values_in x, planes packed, const codec_pa
         packed.tensor.size() < l.tensor.bytes()) {
         return encode_status::too_small;
     }
-    detail::with_family(f, [&](const auto& g) { detail::encode_family<Arch>(g, x, packed, p, how); });
+    detail::with_family(f, [&](const auto& g) {
+        detail::expect_format(g);
+        detail::expect_numbers(g, x, packed.elements, p);
+        detail::encode_family<Arch>(g, x, packed, p, how);
+    });
     return encode_status::done;
 }
 template <class Arch>
@@ -132,11 +185,18 @@ encode_status encode(const format& f, values_in x, std::span<std::byte> packed, 
 }
 template <class Arch>
 void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p) noexcept {
-    detail::with_family(f, [&](const auto& g) { detail::decode_family<Arch>(g, packed, y, p); });
+    detail::with_family(f, [&](const auto& g) {
+        detail::expect_format(g);
+        detail::expect_planes(layout_of(g, resolved(p.axis, y.size())), packed);
+        detail::expect_numbers(g, y, packed.elements, p);
+        detail::decode_family<Arch>(g, packed, y, p);
+    });
 }
 template <class Arch>
 void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
-    decode<Arch>(f, planes_of(layout_of(f, resolved(p.axis, y.size())), packed), y, p);
+    const packed_layout l = layout_of(f, resolved(p.axis, y.size()));
+    detail::expect_packed(l, packed);
+    decode<Arch>(f, planes_of(l, packed), y, p);
 }
 
 }  // namespace qk

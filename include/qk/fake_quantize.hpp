@@ -6,16 +6,21 @@
 //   - Nothing is allocated or thrown; one thread; re-entrant. Block formats treat a short last block as if padded with zeros.
 //   - `semantics` defaults to OCP's. The same bits for every instruction set, and for the compile-time and the run-time form.
 //   - Preconditions: scale is finite and above 0; zero_point is a code of the format; the format is valid (see `check` in
-//     formats/parse.hpp, which turns run-time values from outside into a sentence).
+//     formats/check.hpp, which turns run-time values from outside into a sentence); sizes as parameters.hpp says. They are asserted where
+//     NDEBUG is not defined (preconditions.hpp). One invalid format has an answer: no_format, of a failed parse, gives NaN everywhere.
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <span>
 
 #include "qk/formats/check.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/kernels/run.hpp"
 #include "qk/parameters.hpp"
+#include "qk/preconditions.hpp"
 #include "qk/semantics.hpp"
+#include "qk/wrong_use.hpp"
 
 namespace qk {
 
@@ -60,20 +65,51 @@ template <class Arch = native>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales,
                    const semantics& how = semantics::ocp) noexcept;
 
+/// Every other call does not compile, and says why (wrong_use.hpp).
+template <auto Format, class Arch = native, class X, class Y, class... P>
+requires(!detail::readable_floats<X> || !detail::writable_floats<Y> || !(detail::kernel_parameter<P> && ...))
+void fake_quantize(X&&, Y&&, P&&...) { detail::refuse_call<X, Y, P...>(); }
+template <class Arch = native, class F, class X, class Y, class... P>
+requires(!detail::format_value<F> || !detail::readable_floats<X> || !detail::writable_floats<Y> || !(detail::kernel_parameter<P> && ...))
+void fake_quantize(F&&, X&&, Y&&, P&&...) {
+    if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
+    else detail::refuse_call<X, Y, P...>();
+}
+
 // ---- implementation
 
 namespace detail {
 
+/// Is the template argument a format that can exist? If not, this says so, and the caller leaves the rest of its body out.
 template <auto Format>
-constexpr void require_valid() {
+constexpr bool is_valid() {
     constexpr bool is_format = std::is_constructible_v<format, decltype(Format)> && std::is_class_v<std::remove_const_t<decltype(Format)>>;
     static_assert(is_format, "the template argument is a format, for instance qk::mxfp4 or qk::block_float{.block_size = 16}");
-    if constexpr (is_format) static_assert(check(Format).empty(), "this format cannot exist: qk::check in qk/formats/check.hpp says why");
+    if constexpr (is_format) {
+        static_assert(check(Format).empty(), "this format cannot exist: qk::check in qk/formats/check.hpp says why");
+        return check(Format).empty();
+    }
+    return false;
+}
+
+/// no_format has no number: every value is NaN.
+template <class Format>
+QK_INLINE bool is_answered_by_nan(const Format& f, std::span<float> y) {
+    if constexpr (std::is_same_v<Format, floating>) {
+        if (f == no_format) {
+            std::fill(y.begin(), y.end(), std::numeric_limits<float>::quiet_NaN());
+            return true;
+        }
+    }
+    return false;
 }
 
 /// Elementwise with one scale, or blocks along an axis under the scale of the tensor. `OneRow`: the axis is that of the whole span.
 template <auto Format, class Arch, bool OneRow>
 void run(std::span<const float> x, std::span<float> y, along_axis axis, affine a, const semantics& how) noexcept {
+    expect_arrays(x, y);
+    expect_axis(axis, x.size());
+    expect_scale(Format, a);
     if constexpr (kernels::is_block_family<std::remove_const_t<decltype(Format)>>) {
         constexpr kernels::block_shape shape = kernels::shape_of(Format);
         kernels::run_block_format<Arch, kernels::block_shape{shape.size, shape.step, OneRow}>(Format, x.data(), y.data(), kernels::resolve(axis, x.size()), a.scale, how);
@@ -83,6 +119,11 @@ void run(std::span<const float> x, std::span<float> y, along_axis axis, affine a
 }
 template <class Arch, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine a, const semantics& how) noexcept {
+    expect_format(f);
+    expect_arrays(x, y);
+    expect_axis(axis, x.size());
+    expect_scale(f, a);
+    if (is_answered_by_nan(f, y)) return;
     if constexpr (kernels::is_block_family<Format>)
         kernels::run_block_format<Arch>(f, x.data(), y.data(), kernels::resolve(axis, x.size()), a.scale, how);
     else
@@ -91,10 +132,18 @@ void run(const Format& f, std::span<const float> x, std::span<float> y, along_ax
 
 template <class Arch, kernels::floating_kind Known = kernels::floating_kind::any, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, const per_channel& p, const semantics& how) noexcept {
+    expect_format(f);
+    expect_arrays(x, y);
+    expect_scales(f, p, x.size());
+    if (is_answered_by_nan(f, y)) return;
     kernels::run_per_channel<Arch, Known>(f, x.data(), y.data(), p, kernels::resolve(p.axis, x.size()), how);
 }
 template <class Arch, kernels::floating_kind Known = kernels::floating_kind::any, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, const per_block& p, const semantics& how) noexcept {
+    expect_format(f);
+    expect_arrays(x, y);
+    expect_scales(f, p, x.size());
+    if (is_answered_by_nan(f, y)) return;
     kernels::run_scaled<Arch, Known>(f, x.data(), y.data(), kernels::resolve(p.axis, x.size()), p.block_size, p.scale, p.zero_point, true, how);
 }
 
@@ -104,50 +153,34 @@ constexpr affine no_scale(const Format&) {
     return {.scale = std::is_same_v<Format, nvfloat> ? 0.0f : 1.0f};
 }
 
-/// Calls `call` with the family's struct in `f`. (std::visit would go through a table, and can throw.)
-template <class Call>
-void with_family(const format& f, const Call& call) noexcept {
-    if (const auto* g = std::get_if<floating>(&f)) return call(*g);
-    if (const auto* g = std::get_if<integer>(&f)) return call(*g);
-    if (const auto* g = std::get_if<block_float>(&f)) return call(*g);
-    if (const auto* g = std::get_if<microexponent>(&f)) return call(*g);
-    if (const auto* g = std::get_if<microscaling>(&f)) return call(*g);
-    if (const auto* g = std::get_if<nvfloat>(&f)) return call(*g);
-}
-
 }  // namespace detail
 
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
-    detail::require_valid<Format>();
-    detail::run<Format, Arch, true>(x, y, along_axis{}, detail::no_scale(Format), how);
+    if constexpr (detail::is_valid<Format>()) detail::run<Format, Arch, true>(x, y, along_axis{}, detail::no_scale(Format), how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
-    detail::require_valid<Format>();
     using F = std::remove_const_t<decltype(Format)>;
     static_assert(!kernels::is_block_family<F> || std::is_same_v<F, nvfloat>,
                   "a scale is given to integer and floating formats and to NVFP4; the other block formats take theirs from the data");
-    detail::run<Format, Arch, true>(x, y, along_axis{}, scale, how);
+    if constexpr (detail::is_valid<Format>()) detail::run<Format, Arch, true>(x, y, along_axis{}, scale, how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how) noexcept {
-    detail::require_valid<Format>();
-    detail::run<Format, Arch, false>(x, y, axis, detail::no_scale(Format), how);
+    if constexpr (detail::is_valid<Format>()) detail::run<Format, Arch, false>(x, y, axis, detail::no_scale(Format), how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
-    detail::require_valid<Format>();
-    static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
-                  "a scale per channel is given to integer and floating formats; block formats take theirs from the data");
-    detail::run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
+    constexpr bool has_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
+    static_assert(!has_blocks, "a scale per channel is given to integer and floating formats; block formats take theirs from the data");
+    if constexpr (detail::is_valid<Format>() && !has_blocks) detail::run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
-    detail::require_valid<Format>();
-    static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
-                  "a scale per block is given to integer and floating formats; block formats take theirs from the data");
-    detail::run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
+    constexpr bool has_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
+    static_assert(!has_blocks, "a scale per block is given to integer and floating formats; block formats take theirs from the data");
+    if constexpr (detail::is_valid<Format>() && !has_blocks) detail::run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
 }
 
 template <class Arch>
@@ -170,12 +203,14 @@ template <class Arch>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
     detail::with_family(f, [&](const auto& g) {
         if constexpr (!kernels::is_block_family<std::remove_cvref_t<decltype(g)>>) detail::run<Arch>(g, x, y, scales, how);
+        else detail::expect_scales(g, scales, x.size());
     });
 }
 template <class Arch>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
     detail::with_family(f, [&](const auto& g) {
         if constexpr (!kernels::is_block_family<std::remove_cvref_t<decltype(g)>>) detail::run<Arch>(g, x, y, scales, how);
+        else detail::expect_scales(g, scales, x.size());
     });
 }
 

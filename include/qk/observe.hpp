@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,7 @@ struct observed_range {
     float absmax() const noexcept { return std::max(std::fabs(min), std::fabs(max)); }
 
     void observe(std::span<const float> x) noexcept {
+        assert((x.data() != nullptr || x.empty()) && "qk: x is a null pointer");
         // As integers whose order is that of the floats, so that the loop vectorises and NaN has a place.
         std::int32_t low = INT32_MAX, high = INT32_MIN;
         std::size_t finite = 0;
@@ -55,6 +57,9 @@ struct observed_range {
 
 /// Adds the finite values of x to bins of equal width over [low, high]; values outside go into the end bins. high > low.
 inline void observe_histogram(std::span<const float> x, float low, float high, std::span<std::uint64_t> bins) noexcept {
+    assert((x.data() != nullptr || x.empty()) && "qk: x is a null pointer");
+    assert(bins.data() != nullptr && !bins.empty() && "qk: a histogram needs at least one bin");
+    assert(high > low && std::isfinite(low) && std::isfinite(high) && "qk: a histogram's range must be finite, high above low");
     const double per_width = static_cast<double>(bins.size()) / (static_cast<double>(high) - static_cast<double>(low));
     const auto last = static_cast<std::int64_t>(bins.size()) - 1;
     for (const float v : x) {

@@ -6,6 +6,7 @@
 #include "qk/codec.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/formats/format.hpp"
+#include "qk/formats/parse.hpp"
 #include "qk/observe.hpp"
 #include "qk/parameters.hpp"
 #include "qk/rounding.hpp"

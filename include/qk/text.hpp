@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -49,14 +50,18 @@ class fixed_text {
 /// An error in one sentence; empty when there is none.
 using message = fixed_text<383>;
 
-/// A value, or the sentence that says why there is none.
+/// A value, or the sentence that says why there is none. Look at `error` (or at the bool) first: `*p` of a failure is asserted against, and
+/// where assertions are off it is a value that says nothing (of parse_format: no_format, which gives NaN everywhere).
 template <class T>
 struct parsed {
     T value{};
     message error;
     constexpr explicit operator bool() const { return error.empty(); }
-    constexpr const T& operator*() const { return value; }
-    constexpr const T* operator->() const { return &value; }
+    constexpr const T& operator*() const {
+        assert(error.empty() && "qk: what could not be parsed has no value; look at its error first");
+        return value;
+    }
+    constexpr const T* operator->() const { return &**this; }
 };
 
 /// Insertions, deletions and replacements that turn one word into the other (words beyond 63 characters count as unlike).

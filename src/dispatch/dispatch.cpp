@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "qk/preconditions.hpp"
 #include "table.hpp"
 
 namespace qk::dispatch {
@@ -79,27 +80,49 @@ const kernel_table& kernels() noexcept {
     return table;
 }
 
+/// The kernels behind the table assert nothing: their files are compiled for one instruction set each. So it is done here.
+template <class Parameters>
+void expect_call([[maybe_unused]] const format& f, [[maybe_unused]] std::span<const float> x, [[maybe_unused]] std::span<float> y,
+                 [[maybe_unused]] const Parameters& p) noexcept {
+#if !defined(NDEBUG)
+    detail::expect_arrays(x, y);
+    detail::with_family(f, [&](const auto& g) {
+        detail::expect_format(g);
+        if constexpr (std::is_same_v<Parameters, affine>) detail::expect_scale(g, p);
+        else if constexpr (std::is_same_v<Parameters, along_axis>) detail::expect_axis(p, x.size());
+        else detail::expect_scales(g, p, x.size());
+    });
+#endif
+}
+
 }  // namespace
 
 const char* architecture() noexcept { return choose().chosen->name; }
 const char* problem() noexcept { return choose().problem[0] != '\0' ? choose().problem : nullptr; }
 
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
+    expect_call(f, x, y, along_axis{});
     kernels().whole(f, {x.data(), y.data(), x.size()}, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
+    expect_call(f, x, y, scale);
     kernels().scaled(f, {x.data(), y.data(), x.size()}, scale, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how) noexcept {
+    expect_call(f, x, y, axis);
     kernels().along(f, {x.data(), y.data(), x.size()}, axis, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale, const semantics& how) noexcept {
+    expect_call(f, x, y, axis);
+    expect_call(f, x, y, scale);
     kernels().along_scaled(f, {x.data(), y.data(), x.size()}, axis, scale, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
+    expect_call(f, x, y, scales);
     kernels().by_channel(f, {x.data(), y.data(), x.size()}, scales, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
+    expect_call(f, x, y, scales);
     kernels().by_block(f, {x.data(), y.data(), x.size()}, scales, how);
 }
 
@@ -107,11 +130,21 @@ encode_status encode(const format& f, values_in x, std::span<std::byte> packed, 
     if (!encodable(f, how)) return encode_status::no_code;
     const packed_layout l = layout_of(f, resolved(p.axis, x.size()));
     if (packed.size() < l.bytes()) return encode_status::too_small;
+    detail::with_family(f, [&](const auto& g) {
+        detail::expect_format(g);
+        detail::expect_numbers(g, x, packed, p);
+    });
     kernels().encode(f, x, planes_of(l, packed), p, how);
     return encode_status::done;
 }
 void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
-    kernels().decode(f, planes_of(layout_of(f, resolved(p.axis, y.size())), packed), y, p);
+    const packed_layout l = layout_of(f, resolved(p.axis, y.size()));
+    detail::with_family(f, [&](const auto& g) {
+        detail::expect_format(g);
+        detail::expect_packed(l, packed);
+        detail::expect_numbers(g, y, packed, p);
+    });
+    kernels().decode(f, planes_of(l, packed), y, p);
 }
 
 }  // namespace qk::dispatch

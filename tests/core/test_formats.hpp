@@ -31,7 +31,7 @@ inline std::vector<test_format> unnamed_formats() {
         "float:exponent=1,mantissa=0,special=none", "float:exponent=2,mantissa=0,special=fn", "float:exponent=1,mantissa=1,special=fnuz",
         "float:exponent=6,mantissa=9,special=fnuz", "float:exponent=4,mantissa=3,bias=-2,special=none", "float:exponent=5,mantissa=2,bias=30,special=fn",
         "float:exponent=8,mantissa=7,special=fnuz", "float:exponent=8,mantissa=2,bias=140,special=ieee", "float:exponent=4,mantissa=11",
-        "int:bits=1", "int:bits=3", "int:bits=5,signed=0", "int:bits=24", "int:bits=31", "int8:narrow", "uint8:reduce_range", "int8:symmetric,narrow",
+        "int:bits=1,signed=0", "int:bits=3", "int:bits=5,signed=0", "int:bits=24", "int:bits=31", "int8:narrow", "uint8:reduce_range", "int8:symmetric,narrow",
         "int8:reduce_range", "uint4:symmetric", "int16:pow2",
         "bfp:block=16,exponent=8,mantissa=5", "bfp:block=16,exponent=8,mantissa=4", "bfp:block=32,exponent=5,mantissa=3", "bfp:block=7,exponent=4,mantissa=10",
         "bfp:block=1,exponent=8,mantissa=7", "bfp:block=64,exponent=2,mantissa=23", "bfp:block=8,exponent=8,mantissa=23", "bfp:block=5,exponent=6,mantissa=1",

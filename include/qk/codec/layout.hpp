@@ -104,7 +104,7 @@ requires(!std::is_same_v<Format, format>) constexpr packed_layout layout_of(cons
     return l;
 }
 constexpr packed_layout layout_of(const format& f, along_axis a) {
-    return std::visit([a](const auto& g) { return layout_of(g, a); }, f);
+    return detail::with_family(f, [a](const auto& g) { return layout_of(g, a); });
 }
 
 /// Bytes of a packed tensor: the size of the buffer that `encode` fills.

@@ -41,6 +41,10 @@ namespace detail {
 
 template <class Range, class T>
 concept span_of = std::convertible_to<Range&&, std::span<T>>;
+template <class R>
+concept readable_numbers = span_of<R, const float> || span_of<R, const float16> || span_of<R, const bfloat16>;
+template <class R>
+concept writable_numbers = span_of<R, float> || span_of<R, float16> || span_of<R, bfloat16>;
 
 }  // namespace detail
 
@@ -54,7 +58,18 @@ class values_in {
     template <detail::span_of<const bfloat16> R>
     constexpr values_in(R&& r) : brains_(std::span<const bfloat16>(r)), size_(brains_.size()) {}
 
+    template <class R>
+    requires(!detail::readable_numbers<R> && !std::same_as<std::remove_cvref_t<R>, values_in>)
+    constexpr values_in(R&&) {
+        static_assert(detail::readable_numbers<R>, "numbers to read are a span, vector or array of float, qk::float16 or qk::bfloat16: convert other types first");
+    }
+
     constexpr std::size_t size() const { return size_; }
+    constexpr std::size_t bytes() const { return size_ * (floats_.data() != nullptr ? sizeof(float) : sizeof(float16)); }
+    constexpr const void* memory() const {
+        if (floats_.data() != nullptr) return floats_.data();
+        return halves_.data() != nullptr ? static_cast<const void*>(halves_.data()) : brains_.data();
+    }
     /// Null unless the memory is of float.
     constexpr const float* floats() const { return floats_.data(); }
     constexpr float operator[](std::size_t i) const {
@@ -89,7 +104,18 @@ class values_out {
     template <detail::span_of<bfloat16> R>
     constexpr values_out(R&& r) : brains_(std::span<bfloat16>(r)), size_(brains_.size()) {}
 
+    template <class R>
+    requires(!detail::writable_numbers<R> && !std::same_as<std::remove_cvref_t<R>, values_out>)
+    constexpr values_out(R&&) {
+        static_assert(detail::writable_numbers<R>, "numbers to write are a span, vector or array of float, qk::float16 or qk::bfloat16, neither const nor temporary");
+    }
+
     constexpr std::size_t size() const { return size_; }
+    constexpr std::size_t bytes() const { return size_ * (floats_.data() != nullptr ? sizeof(float) : sizeof(float16)); }
+    constexpr const void* memory() const {
+        if (floats_.data() != nullptr) return floats_.data();
+        return halves_.data() != nullptr ? static_cast<const void*>(halves_.data()) : brains_.data();
+    }
     constexpr float* floats() const { return floats_.data(); }
     template <class Arch>
     QK_INLINE void copy(const float* in, std::size_t first, std::size_t n) const {

@@ -32,6 +32,7 @@ inline constexpr int largest_block = 1 << 20;
 /// 2 to 16 bits, every code exact in float32, and at least one finite number above 0. fp32 itself is fine.
 constexpr message check(floating f) {
     if (f == fp32) return {};
+    if (f == no_format) return "this is no format: parse_format failed, and its error says why";
     if (f.specials == specials::e8m0) {
         return f == e8m0 ? message{} : message("special e8m0 means exponent 8, mantissa 0 and bias 127");
     }
@@ -91,7 +92,7 @@ constexpr message check(const nvfloat& f) {
 }
 
 constexpr message check(const format& f) {
-    return std::visit([](const auto& g) { return check(g); }, f);
+    return detail::with_family(f, [](const auto& g) { return check(g); });
 }
 
 /// A scale: finite and above 0.

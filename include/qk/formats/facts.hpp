@@ -59,7 +59,7 @@ constexpr format_facts facts(const nvfloat& f) {
             e.negative_zero};
 }
 constexpr format_facts facts(const format& f) {
-    return std::visit([](const auto& g) { return facts(g); }, f);
+    return detail::with_family(f, [](const auto& g) { return facts(g); });
 }
 
 /// "floating", "integer", "block float", "microexponent", "microscaling"

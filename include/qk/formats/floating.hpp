@@ -40,6 +40,10 @@ inline constexpr floating fp6_e2m3{2, 3, 1, specials::none};
 inline constexpr floating fp4_e2m1{2, 1, 1, specials::none};
 inline constexpr floating e8m0{8, 0, 127, specials::e8m0};
 
+/// No format: what a parse_format that failed leaves in place of one. `check` refuses it; fake_quantize and decode give NaN everywhere,
+/// encode gives encode_status::no_code, and a tensor of it packs into no byte.
+inline constexpr floating no_format{.exponent_bits = 0, .mantissa_bits = 0, .bias = 0, .specials = specials::e8m0};
+
 constexpr bool is_signed(floating f) { return f.specials != specials::e8m0; }
 constexpr int bits(floating f) { return int{is_signed(f)} + f.exponent_bits + f.mantissa_bits; }
 constexpr bool has_infinity(floating f) { return f.specials == specials::ieee; }

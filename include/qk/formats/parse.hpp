@@ -11,7 +11,8 @@
 //   nvfp:block=N[,element=F][,scale=F]
 //
 // parse_format never throws or allocates: `if (auto f = parse_format(text)) use(*f); else show(f.error.view());`.
-// A format that it returns has passed `check`. to_text gives the catalogue's name, or the form above with no default spelled out;
+// A format that it returns has passed `check`; `*f` of a failure is asserted against in debug builds, and no_format where assertions are off.
+// to_text gives the catalogue's name, or the form above with no default spelled out;
 // parse_format(to_text(f)) == f for every valid f.
 #pragma once
 
@@ -186,7 +187,7 @@ inline parsed<format> parse_microscaling(std::string_view keys_text) {
         f.integer_bits = width;
     } else if (error.empty()) {
         const parsed<floating> e = parse_element(element);
-        f.element = *e;
+        f.element = e.value;
         error = e.error;
     }
     if (error.empty()) error = check(f);
@@ -202,8 +203,8 @@ inline parsed<format> parse_nvfloat(std::string_view keys_text) {
     if (error.empty()) {
         const parsed<floating> e = parse_element(element);
         const parsed<floating> s = parse_element(scale);
-        f.element = *e;
-        f.scale = *s;
+        f.element = e.value;
+        f.scale = s.value;
         error = first_of({e.error, s.error, check(f)});
     }
     return {f, error};
@@ -277,20 +278,19 @@ inline format_text text_of(const nvfloat& f) {
 }  // namespace detail
 
 inline parsed<format> parse_format(std::string_view text) {
-    if (text.empty()) return {{}, "the format is empty; `qk formats` lists the names"};
-    if (text.size() > 191) return {{}, message("the format '").append(text.substr(0, 60)).append("...' is too long")};
+    if (text.empty()) return {no_format, "the format is empty; `qk formats` lists the names"};
+    if (text.size() > 191) return {no_format, message("the format '").append(text.substr(0, 60)).append("...' is too long")};
     if (const named_format* entry = find_format(text)) return {entry->format, {}};
     std::string_view keys = text;
     const std::string_view head = detail::take_until(keys, ':');
     const named_format* entry = find_format(head);
     parsed<format> result;
     if (head.size() == text.size()) {
-        result.error = detail::unknown_format(head);
-        return result;
+        return {no_format, detail::unknown_format(head)};
     }
     if (entry != nullptr && std::holds_alternative<integer>(entry->format)) result = detail::parse_integer(std::get<integer>(entry->format), head, keys, true);
     else if (head == "int") result = detail::parse_integer({}, head, keys, false);
-    else if (head == "float") { const parsed<floating> f = detail::parse_split(keys); result = {*f, f.error}; }
+    else if (head == "float") { const parsed<floating> f = detail::parse_split(keys); result = {f.value, f.error}; }
     else if (head == "bfp") result = detail::parse_block_float(keys);
     else if (head == "microexponent") result = detail::parse_microexponent(keys);
     else if (head == "mx") result = detail::parse_microscaling(keys);
@@ -301,12 +301,14 @@ inline parsed<format> parse_format(std::string_view text) {
         const message why = result.error;
         result.error = message("format '").append(text).append("': ").append(why);
     }
+    if (!result.error.empty()) result.value = no_format;
     return result;
 }
 
 inline format_text to_text(const format& f) {
     if (const named_format* entry = find_format(f)) return format_text(entry->name);
-    return std::visit([](const auto& g) { return detail::text_of(g); }, f);
+    if (f == format(no_format)) return "no format";
+    return detail::with_family(f, [](const auto& g) { return detail::text_of(g); });
 }
 
 }  // namespace qk

@@ -62,6 +62,7 @@ inline float to_grid(floating f, double x, const semantics& how, std::uint32_t r
 inline float quantize(floating f, float x, const semantics& how, std::uint32_t random) {
     x = flush_input(x, how);
     if (f == fp32) return flush_output(x, 0x1p-126, how);
+    if (f == no_format) return quiet_nan;
     if (f.specials == specials::e8m0) return to_power_of_two(x, how, random);
     const float y = flush_output(flush_output(to_grid(f, x, how, random), min_normal(f), how), 0x1p-126, how);
     return y == 0 && !has_negative_zero(f) ? 0.0f : y;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: no matching function
+// expect: numbers to read are a span, vector or array of float: convert other types (double, int) to float first
 #include <qk/fake_quantize.hpp>
 #include <vector>
 void use(std::vector<double>& x) { qk::fake_quantize<qk::mxfp4>(x, x); }
