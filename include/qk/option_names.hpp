@@ -30,7 +30,7 @@ inline constexpr named_option<semantics> semantics_names[] = {
     {"torchao", semantics::torchao}, {"ml_dtypes", semantics::ml_dtypes}, {"torch", semantics::torch}, {"onnx", semantics::onnx},
 };
 
-/// The value of that name; the error names the option (`what`, for instance "rounding") and the words there are.
+/// The value of that name; the error names the option (`what`, for instance "rounding"), the words there are, and the nearest of them.
 template <class T, std::size_t N>
 constexpr parsed<T> parse_option(std::string_view what, std::string_view word, const named_option<T> (&names)[N]) {
     for (const auto& entry : names) {
@@ -39,6 +39,7 @@ constexpr parsed<T> parse_option(std::string_view what, std::string_view word, c
     parsed<T> result;
     result.error.append("unknown ").append(what).append(" '").append(word.substr(0, 60)).append("'; say ");
     for (std::size_t i = 0; i < N; ++i) result.error.append(i == 0 ? "" : i + 1 == N ? " or " : ", ").append(names[i].name);
+    if (const named_option<T>* near = nearest_name(names, word)) result.error.append(". Did you mean ").append(near->name).append("?");
     return result;
 }
 

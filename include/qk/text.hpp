@@ -64,21 +64,23 @@ struct parsed {
     constexpr const T* operator->() const { return &**this; }
 };
 
-/// Insertions, deletions and replacements that turn one word into the other (words beyond 63 characters count as unlike).
+/// Insertions, deletions, replacements and swaps of two neighbours that turn one word into the other, so that "mxpf4" is 1 from "mxfp4".
+/// Words beyond 63 characters count as unlike.
 constexpr std::size_t edit_distance(std::string_view a, std::string_view b) {
     constexpr std::size_t longest = 63;
     if (a.size() > longest || b.size() > longest) return a.size() + b.size();
-    std::array<std::size_t, longest + 1> row{};
+    std::array<std::size_t, longest + 1> before{}, above{}, row{};  // of a's prefixes of i - 2, i - 1 and i characters
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = row[0];
+        before = above;
+        above = row;
         row[0] = i;
         for (std::size_t j = 1; j <= b.size(); ++j) {
-            const std::size_t above = row[j];
-            const std::size_t change = diagonal + std::size_t{a[i - 1] != b[j - 1]};
-            const std::size_t skip = (above < row[j - 1] ? above : row[j - 1]) + 1;
+            const std::size_t skip = (above[j] < row[j - 1] ? above[j] : row[j - 1]) + 1;
+            const std::size_t change = above[j - 1] + std::size_t{a[i - 1] != b[j - 1]};
             row[j] = change < skip ? change : skip;
-            diagonal = above;
+            const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && before[j - 2] + 1 < row[j]) row[j] = before[j - 2] + 1;
         }
     }
     return row[b.size()];

@@ -153,3 +153,15 @@ TEST_CASE("options") {
     CHECK(mentions(std::string(parse_rounding("nearest").error.view()), "half-even, half-away"));
     CHECK(mentions(std::string(parse_semantics("amd").error.view()), "unknown semantics 'amd'"));
 }
+
+TEST_CASE("the nearest name: two letters in the wrong order are one mistake") {
+    CHECK(qk::edit_distance("mxpf4", "mxfp4") == 1);
+    CHECK(qk::edit_distance("ca", "abc") == 3);
+    CHECK(qk::edit_distance("kitten", "sitting") == 3);
+    CHECK(qk::edit_distance("", "abc") == 3);
+    const auto says = [](std::string_view word) { return std::string(qk::parse_format(word).error.view()); };
+    CHECK(says("mxpf4").find("did you mean mxfp4?") != std::string::npos);
+    CHECK(says("bf61").find("did you mean bf16?") != std::string::npos);
+    CHECK(says("nothing_like_it") == "unknown format 'nothing_like_it'; `qk formats` lists the names");
+    CHECK(qk::parse_semantics("qaurk").error.view().ends_with("Did you mean quark?"));
+}

@@ -217,8 +217,9 @@ inline message unknown_format(std::string_view name) {
     for (std::string_view family : families) {
         if (family == name) return m.append("; ").append(name).append(" is a family, say its keys as in bfp:block=16,exponent=8,mantissa=5");
     }
-    if (const named_format* near = nearest_name(catalogue, name)) m.append("; did you mean ").append(near->name).append("?");
-    return m.append(" `qk formats` lists the names");
+    const named_format* near = nearest_name(catalogue, name);
+    if (near != nullptr) m.append("; did you mean ").append(near->name).append("?");
+    return m.append(near != nullptr ? " " : "; ").append("`qk formats` lists the names");
 }
 
 // to_text, by family: the form that parse_format reads, without what is default.
