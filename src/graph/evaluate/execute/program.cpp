@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Building and running programs.
+// Building programs.
 #include <algorithm>
 #include <string_view>
 
@@ -10,13 +10,6 @@
 
 namespace qk::graph::execute {
 namespace detail {
-
-inline std::size_t hash_quantizer(const quantizer& q) {
-    std::size_t h = q.format.index() * 131 + static_cast<std::size_t>(q.axis + 7) * 17 + q.scale.size() + (q.dynamic ? 3 : 0);
-    h = h * 31 + static_cast<std::size_t>(bits_per_value(q.format) * 16);
-    for (const float s : q.scale) h = (h ^ std::bit_cast<std::uint32_t>(s)) * 0x9e3779b97f4a7c15u;
-    return h;
-}
 
 inline bool is_layer(const net_node& n) {
     const std::string_view op = n.view.op_type();
@@ -34,6 +27,17 @@ inline bool touches(const precision_plan& plan, const network& net) {
     }
     return false;
 }
+
+/// What makes a step: two plans that ask for the same one share it.
+struct step_key {
+    enum class kind : std::uint8_t { node, quantizer, convolution, dense } what = kind::node;
+    std::vector<int> parts;  ///< numbers of nodes and quantizers, and the slots that are read
+    int own_plan = -1;       ///< the candidate whose plan reaches into a subgraph of the node: not shared with others
+    friend bool operator==(const step_key&, const step_key&) = default;
+};
+struct step_key_hash {
+    std::size_t operator()(const step_key& k) const noexcept { return slots_hash()(k.parts) * 31 + static_cast<std::size_t>(k.what) * 7 + static_cast<std::size_t>(k.own_plan + 1); }
+};
 
 class program_builder {
   public:
@@ -92,7 +96,7 @@ class program_builder {
 
     slot quantized(slot s, int q) {
         if (s < no_slot) return cache_.quantized_constant(s, q);
-        const auto [at, is_new] = known_.try_emplace({-1, q, s});
+        const auto [at, is_new] = known_.try_emplace({step_key::kind::quantizer, {q, s}});
         if (is_new) {
             step& t = program_->steps.emplace_back();
             t.quantizer = q;
@@ -126,13 +130,12 @@ class program_builder {
             for (const int v : b.captured) key.push_back(value_slot(v));
             own = own || touches(plan, *b.body);
         }
-        if (own) key.push_back(-1000 - static_cast<int>(program_->candidates.size()));
         std::vector<slot> outputs;
         if (constant) {
             outputs = fold(n, key, in);
         } else {
             c.layers += is_layer(n);
-            const auto [at, is_new] = known_.try_emplace(key);
+            const auto [at, is_new] = known_.try_emplace({step_key::kind::node, key, own ? static_cast<int>(program_->candidates.size()) : -1});
             if (is_new) at->second = add_step(n, key, in, plan);
             outputs = at->second;
         }
@@ -181,12 +184,12 @@ class program_builder {
     }
 
     void emit(const unit_plan& u, int value, program::candidate& c) {
-        std::vector<int> key{-2, cache_.node_number(*u.conv), u.add ? cache_.node_number(*u.add) : -1, u.relu ? cache_.node_number(*u.relu) : -1};
+        std::vector<int> key{cache_.node_number(*u.conv), u.add ? cache_.node_number(*u.add) : -1, u.relu ? cache_.node_number(*u.relu) : -1};
         std::vector<int> constants = key;
         constants.push_back(u.in[1]), constants.push_back(u.in[2]);
         key.insert(key.end(), u.in.begin(), u.in.end());
         ++c.layers;
-        const auto [at, is_new] = known_.try_emplace(key);
+        const auto [at, is_new] = known_.try_emplace({step_key::kind::convolution, key});
         if (is_new) {
             step t;
             t.node = u.conv, t.add = u.add, t.relu = u.relu;
@@ -207,14 +210,14 @@ class program_builder {
     }
 
     void emit_dense(const net_node& n, const net_node* add, const std::vector<slot>& in, bool transposed, int value, program::candidate& c) {
-        std::vector<int> key{-3, cache_.node_number(n), add != nullptr ? cache_.node_number(*add) : -1, in[1], in[2], quantizer_number(in[0])};
+        std::vector<int> key{cache_.node_number(n), add != nullptr ? cache_.node_number(*add) : -1, in[1], in[2], quantizer_number(in[0])};
         auto& unit = cache_.dense[key];
         if (!unit)
             unit = std::make_shared<dense_unit>(cache_.constant(in[1]), transposed, in[2] < no_slot ? cache_.constant(in[2]) : tensor(), quantizer_of(in[0]),
                                                 cache_.quantizer_of_constant(in[1]));
         key.push_back(in[0]);
         ++c.layers;
-        const auto [at, is_new] = known_.try_emplace(key);
+        const auto [at, is_new] = known_.try_emplace({step_key::kind::dense, key});
         if (is_new) {
             step t;
             t.node = &n, t.add = add, t.in = in, t.dense = unit;
@@ -360,49 +363,11 @@ class program_builder {
     std::unordered_map<int, unit_plan> pending_;  ///< by the value that is not computed yet
     std::unique_ptr<program> program_;
     std::vector<slot> slots_;  ///< of the network's values, under the plan being added
-    std::unordered_map<std::vector<int>, std::vector<slot>, slots_hash> known_;
+    std::unordered_map<step_key, std::vector<slot>, step_key_hash> known_;
     std::unordered_map<slot, int> quantizer_of_;  ///< slots that a quantizer made
 };
 
 }  // namespace detail
-
-slot cache::add_constant(tensor t) {
-    bytes_ += t.size_bytes();
-    constants_.push_back(std::move(t));
-    return -1 - static_cast<slot>(constants_.size());
-}
-
-slot cache::value_constant(const net_value& v) {
-    const auto [at, is_new] = value_slots_.try_emplace(&v, no_slot);
-    if (is_new) at->second = add_constant(v.constant);
-    return at->second;
-}
-
-int cache::intern(const quantizer& q) {
-    const std::size_t h = detail::hash_quantizer(q);
-    const auto [first, last] = quantizer_ids_.equal_range(h);
-    for (auto i = first; i != last; ++i)
-        if (quantizer_at(i->second) == q) return i->second;
-    quantizers_.push_back(q);
-    const int id = static_cast<int>(quantizers_.size()) - 1;
-    quantizer_ids_.emplace(h, id);
-    return id;
-}
-
-slot cache::quantized_constant(slot s, int quantizer_id) {
-    const auto [at, is_new] = quantized_.try_emplace({s, quantizer_id}, no_slot);
-    if (is_new) {
-        arena memory(budget);
-        at->second = add_constant(quantized(quantizer_at(quantizer_id), constant(s), false, memory));
-        quantizer_of_constant_[at->second] = quantizer_id;
-    }
-    return at->second;
-}
-
-const quantizer* cache::quantizer_of_constant(slot s) const {
-    const auto found = quantizer_of_constant_.find(s);
-    return found == quantizer_of_constant_.end() ? nullptr : &quantizer_at(found->second);
-}
 
 std::unique_ptr<program> make_program(const network& net, cache& shared, std::span<const precision_plan* const> plans, bool whole) {
     detail::program_builder b(net, shared, whole);

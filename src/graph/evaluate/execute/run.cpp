@@ -133,100 +133,123 @@ class program_run {
 
     /// A node that can work on channels-last values, if one is there; false: do it the ordinary way.
     bool run_channels_last(const step& t) {
-        const auto four = [&](slot s) { return raw(s).rank() == 4 && raw(s).type() == data_type::float32 && raw(s).size() != 0; };
         bool any = false;
         for (const slot s : t.in) any = any || is_last(s);
         if (!any || t.out.empty() || t.out[0] < 0) return false;
-        const node_view& node = t.node->view;
-        const tensor& x = raw(t.in[0]);
-        switch (t.layout) {
-            case layout_rule::scaled:
-                if (t.in.size() < 2 || raw(t.in[1]).size() != 1) return false;
-                [[fallthrough]];
-            case layout_rule::unary: {
-                if (!is_last(t.in[0])) return false;
-                std::vector<tensor> in;
-                for (const slot s : t.in) in.push_back(raw(s));
-                return call(t, in);
-            }
-            case layout_rule::block_axis: {
-                const std::int64_t block = node.get_int("block_size", 0);
-                if (!is_last(t.in[0]) || t.in.size() != 1 || block < 1 || (x.dim(1) % block != 0 && (x.dim(1) > block || x.dim(1) % 8 != 0))) return false;
-                const dims shape = x.shape();
-                std::vector<tensor> out(1);
-                call_node(*t.node, t.prepared.get(), std::vector<tensor>{x.reshaped({shape[0] * shape[2] * shape[3], shape[1]})}, out, memory_, no_subgraphs());
-                put(t.out[0], out[0].reshaped(shape), true);
-                return true;
-            }
-            case layout_rule::by_channel: {
-                if (!is_last(t.in[0])) return false;
-                const dims shape = x.shape();
-                std::vector<tensor> in{x.reshaped({shape[0] * shape[2] * shape[3], shape[1]})}, out(1);
-                for (std::size_t k = 1; k < t.in.size(); ++k) in.push_back(plain(t.in[k]));
-                call_node(*t.node, t.prepared.get(), in, out, memory_, no_subgraphs());
-                put(t.out[0], out[0].reshaped(shape), true);
-                return true;
-            }
-            case layout_rule::binary: {
-                const tensor& y = raw(t.in[1]);
-                if (x.shape() == y.shape() && four(t.in[0]) && four(t.in[1])) return call(t, {last(t.in[0]), last(t.in[1])});
-                if ((is_last(t.in[0]) && y.size() == 1 && y.rank() <= 4) || (is_last(t.in[1]) && x.size() == 1 && x.rank() <= 4)) return call(t, {x, y});
-                return false;
-            }
-            case layout_rule::concat: {
-                std::int64_t channels = 0;
-                for (const slot s : t.in) {
-                    if (!four(s) || raw(s).dim(0) != x.dim(0) || raw(s).dim(2) != x.dim(2) || raw(s).dim(3) != x.dim(3)) return false;
-                    channels += raw(s).dim(1);
-                }
-                tensor y = make({x.dim(0), channels, x.dim(2), x.dim(3)});
-                const auto places = static_cast<std::size_t>(x.dim(0) * x.dim(2) * x.dim(3)), row = static_cast<std::size_t>(channels);
-                std::size_t at = 0;
-                for (const slot s : t.in) {
-                    const tensor part = last(s);
-                    const auto own = static_cast<std::size_t>(part.dim(1));
-                    const float* from = part.as<float>().data();
-                    float* to = y.as<float>().data() + at;
-                    for (std::size_t p = 0; p < places; ++p) std::memcpy(to + p * row, from + p * own, own * sizeof(float));
-                    at += own;
-                }
-                put(t.out[0], std::move(y), true);
-                return true;
-            }
-            case layout_rule::max_pool:
-            case layout_rule::average_pool: {
-                if (!four(t.in[0])) return false;
-                const ops::window w = ops::make_window(node, x.shape(), node.get_ints("kernel_shape"), node.get_int("ceil_mode", 0) != 0);
-                tensor y = make({x.dim(0), x.dim(1), w.output[0], w.output[1]});
-                pool_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)), w, t.layout == layout_rule::average_pool,
-                                   node.get_int("count_include_pad", 0) != 0, y.as<float>().data());
-                put(t.out[0], std::move(y), true);
-                return true;
-            }
-            case layout_rule::global_average: {
-                if (!four(t.in[0])) return false;
-                tensor y = make({x.dim(0), x.dim(1), 1, 1});
-                global_mean_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)),
-                                          static_cast<std::size_t>(x.dim(2) * x.dim(3)), y.as<float>().data());
-                put(t.out[0], std::move(y), false);  // one place: both layouts are the same
-                return true;
-            }
-            case layout_rule::slice:
-            case layout_rule::pad: {
-                if (!is_last(t.in[0]) || t.in.size() < 2) return false;
-                std::vector<tensor> in;
-                for (const slot s : t.in) in.push_back(s == t.in[0] ? raw(s) : plain(s));
-                in = with_last_axes(std::move(in), t.layout == layout_rule::pad ? x.rank() : raw(t.in[1]).size());
-                if (in.empty()) return false;
-                std::vector<tensor> out(1);
-                call_node(*t.node, nullptr, in, out, memory_, no_subgraphs());
-                const dims shape = plain_shape(out[0].shape());
-                put(t.out[0], out[0].reshaped(shape), true);
-                return true;
-            }
-            default: return false;
-        }
+        for (const auto& [rule, handler] : channels_last_handlers)
+            if (rule == t.layout) return (this->*handler)(t);
+        return false;
     }
+
+    bool is_picture(slot s) const { return raw(s).rank() == 4 && raw(s).type() == data_type::float32 && raw(s).size() != 0; }
+
+    bool run_scaled(const step& t) { return t.in.size() >= 2 && raw(t.in[1]).size() == 1 && run_unary(t); }
+
+    bool run_unary(const step& t) {
+        if (!is_last(t.in[0])) return false;
+        std::vector<tensor> in;
+        for (const slot s : t.in) in.push_back(raw(s));
+        return call(t, in);
+    }
+
+    bool run_blocks(const step& t) {
+        const tensor& x = raw(t.in[0]);
+        const std::int64_t block = t.node->view.get_int("block_size", 0);
+        if (!is_last(t.in[0]) || t.in.size() != 1 || block < 1 || (x.dim(1) % block != 0 && (x.dim(1) > block || x.dim(1) % 8 != 0))) return false;
+        return call_on_rows(t, x);
+    }
+
+    bool run_by_channel(const step& t) { return is_last(t.in[0]) && call_on_rows(t, raw(t.in[0])); }
+
+    /// Calls the node with x as a matrix that has a row for each place and a column for each channel.
+    bool call_on_rows(const step& t, const tensor& x) {
+        const dims shape = x.shape();
+        std::vector<tensor> in{x.reshaped({shape[0] * shape[2] * shape[3], shape[1]})}, out(1);
+        for (std::size_t k = 1; k < t.in.size(); ++k) in.push_back(plain(t.in[k]));
+        call_node(*t.node, t.prepared.get(), in, out, memory_, no_subgraphs());
+        put(t.out[0], out[0].reshaped(shape), true);
+        return true;
+    }
+
+    bool run_binary(const step& t) {
+        const tensor &x = raw(t.in[0]), &y = raw(t.in[1]);
+        if (x.shape() == y.shape() && is_picture(t.in[0]) && is_picture(t.in[1])) return call(t, {last(t.in[0]), last(t.in[1])});
+        const bool beside_scalar = (is_last(t.in[0]) && y.size() == 1 && y.rank() <= 4) || (is_last(t.in[1]) && x.size() == 1 && x.rank() <= 4);
+        return beside_scalar && call(t, {x, y});
+    }
+
+    bool run_concat(const step& t) {
+        const tensor& x = raw(t.in[0]);
+        std::int64_t channels = 0;
+        for (const slot s : t.in) {
+            if (!is_picture(s) || raw(s).dim(0) != x.dim(0) || raw(s).dim(2) != x.dim(2) || raw(s).dim(3) != x.dim(3)) return false;
+            channels += raw(s).dim(1);
+        }
+        tensor y = make({x.dim(0), channels, x.dim(2), x.dim(3)});
+        const auto places = static_cast<std::size_t>(x.dim(0) * x.dim(2) * x.dim(3)), row = static_cast<std::size_t>(channels);
+        std::size_t at = 0;
+        for (const slot s : t.in) {
+            const tensor part = last(s);
+            const auto own = static_cast<std::size_t>(part.dim(1));
+            const float* from = part.as<float>().data();
+            float* to = y.as<float>().data() + at;
+            for (std::size_t p = 0; p < places; ++p) std::memcpy(to + p * row, from + p * own, own * sizeof(float));
+            at += own;
+        }
+        put(t.out[0], std::move(y), true);
+        return true;
+    }
+
+    bool run_pool(const step& t) {
+        if (!is_picture(t.in[0])) return false;
+        const tensor& x = raw(t.in[0]);
+        const node_view& node = t.node->view;
+        const ops::window w = ops::make_window(node, x.shape(), node.get_ints("kernel_shape"), node.get_int("ceil_mode", 0) != 0);
+        tensor y = make({x.dim(0), x.dim(1), w.output[0], w.output[1]});
+        pool_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)), w, t.layout == layout_rule::average_pool,
+                           node.get_int("count_include_pad", 0) != 0, y.as<float>().data());
+        put(t.out[0], std::move(y), true);
+        return true;
+    }
+
+    bool run_global_average(const step& t) {
+        if (!is_picture(t.in[0])) return false;
+        const tensor& x = raw(t.in[0]);
+        tensor y = make({x.dim(0), x.dim(1), 1, 1});
+        global_mean_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)), static_cast<std::size_t>(x.dim(2) * x.dim(3)),
+                                  y.as<float>().data());
+        put(t.out[0], std::move(y), false);  // one place: both layouts are the same
+        return true;
+    }
+
+    /// Slice and Pad: the same with their axes renumbered.
+    bool run_with_axes(const step& t) {
+        if (!is_last(t.in[0]) || t.in.size() < 2) return false;
+        std::vector<tensor> in;
+        for (const slot s : t.in) in.push_back(s == t.in[0] ? raw(s) : plain(s));
+        in = with_last_axes(std::move(in), t.layout == layout_rule::pad ? raw(t.in[0]).rank() : raw(t.in[1]).size());
+        if (in.empty()) return false;
+        std::vector<tensor> out(1);
+        call_node(*t.node, nullptr, in, out, memory_, no_subgraphs());
+        const dims shape = plain_shape(out[0].shape());
+        put(t.out[0], out[0].reshaped(shape), true);
+        return true;
+    }
+
+    using handler = bool (program_run::*)(const step&);
+    static constexpr std::pair<layout_rule, handler> channels_last_handlers[] = {
+        {layout_rule::unary, &program_run::run_unary},
+        {layout_rule::scaled, &program_run::run_scaled},
+        {layout_rule::block_axis, &program_run::run_blocks},
+        {layout_rule::by_channel, &program_run::run_by_channel},
+        {layout_rule::binary, &program_run::run_binary},
+        {layout_rule::concat, &program_run::run_concat},
+        {layout_rule::max_pool, &program_run::run_pool},
+        {layout_rule::average_pool, &program_run::run_pool},
+        {layout_rule::global_average, &program_run::run_global_average},
+        {layout_rule::slice, &program_run::run_with_axes},
+        {layout_rule::pad, &program_run::run_with_axes},
+    };
 
     tensor make(dims shape) {
         const std::size_t bytes = element_count(shape) * sizeof(float);

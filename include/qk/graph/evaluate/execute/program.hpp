@@ -14,64 +14,13 @@
 #include <unordered_map>
 #include <vector>
 
-#include "qk/graph/evaluate/execute/arena.hpp"
+#include "qk/graph/evaluate/execute/cache.hpp"
 #include "qk/graph/evaluate/execute/conv_unit.hpp"
 #include "qk/graph/evaluate/execute/dense_unit.hpp"
 #include "qk/graph/evaluate/execute/layout_rules.hpp"
 #include "qk/graph/evaluate/execute/network.hpp"
 
 namespace qk::graph::execute {
-
-/// Slot numbers: 0 and up are computed when running; -1 is "left out"; -2 and below are constants of the cache.
-using slot = int;
-inline constexpr slot no_slot = -1;
-
-struct slots_hash {
-    std::size_t operator()(const std::vector<int>& v) const noexcept {
-        std::size_t h = v.size();
-        for (const int x : v) h = (h ^ static_cast<std::size_t>(static_cast<unsigned>(x))) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
-        return h;
-    }
-};
-
-/// What programs of one network share: constants, quantizers by number, quantized weights, prepared operators.
-class cache {
-  public:
-    explicit cache(run_limits limits = {}) : body_steps(limits.body_steps), budget(std::make_shared<memory_budget>(limits.memory)) {}
-
-    const tensor& constant(slot s) const { return constants_[static_cast<std::size_t>(-2 - s)]; }
-    slot add_constant(tensor t);
-    slot value_constant(const net_value& v);               ///< the slot of a constant value of a network
-    int intern(const quantizer& q);
-    const quantizer& quantizer_at(int id) const { return quantizers_[static_cast<std::size_t>(id)]; }
-    slot quantized_constant(slot s, int quantizer_id);
-    const quantizer* quantizer_of_constant(slot s) const;  ///< under which it lies, or null
-    void set_quantizer_of_constant(slot s, int quantizer_id) { quantizer_of_constant_[s] = quantizer_id; }
-    std::size_t bytes() const { return bytes_; }
-
-    std::unordered_map<std::vector<int>, std::vector<slot>, slots_hash> folded;                   ///< outputs of nodes of constants
-    std::unordered_map<std::vector<int>, std::shared_ptr<const prepared_op>, slots_hash> prepared;  ///< by node and constant inputs
-
-    std::unordered_map<std::vector<int>, std::shared_ptr<const conv_unit>, slots_hash> units;      ///< by nodes and constant inputs
-    std::unordered_map<std::vector<int>, std::shared_ptr<const dense_unit>, slots_hash> dense;
-
-    bool plain_kernels = false;  ///< no units: every node by its own operator
-    std::uint64_t body_steps;    ///< most steps inside subgraphs in one run
-    std::shared_ptr<memory_budget> budget;
-
-    /// A number for a node that is the same in every program.
-    int node_number(const net_node& n) { return node_numbers_.try_emplace(&n, static_cast<int>(node_numbers_.size())).first->second; }
-
-  private:
-    std::deque<tensor> constants_;
-    std::deque<quantizer> quantizers_;
-    std::unordered_multimap<std::size_t, int> quantizer_ids_;
-    std::unordered_map<const net_value*, slot> value_slots_;
-    std::map<std::pair<slot, int>, slot> quantized_;
-    std::unordered_map<slot, int> quantizer_of_constant_;
-    std::unordered_map<const net_node*, int> node_numbers_;
-    std::size_t bytes_ = 0;
-};
 
 struct program;
 

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of cache.hpp.
+#include "qk/graph/evaluate/execute/cache.hpp"
+
+#include <bit>
+
+#include "qk/graph/evaluate/execute/quantize_value.hpp"
+
+namespace qk::graph::execute {
+namespace {
+
+std::size_t hash_quantizer(const quantizer& q) {
+    std::size_t h = q.format.index() * 131 + static_cast<std::size_t>(q.axis + 7) * 17 + q.scale.size() + (q.dynamic ? 3 : 0);
+    h = h * 31 + static_cast<std::size_t>(bits_per_value(q.format) * 16);
+    for (const float s : q.scale) h = (h ^ std::bit_cast<std::uint32_t>(s)) * 0x9e3779b97f4a7c15u;
+    return h;
+}
+
+}  // namespace
+
+slot cache::add_constant(tensor t) {
+    bytes_ += t.size_bytes();
+    constants_.push_back(std::move(t));
+    return -1 - static_cast<slot>(constants_.size());
+}
+
+slot cache::value_constant(const net_value& v) {
+    const auto [at, is_new] = value_slots_.try_emplace(&v, no_slot);
+    if (is_new) at->second = add_constant(v.constant);
+    return at->second;
+}
+
+int cache::intern(const quantizer& q) {
+    const std::size_t h = hash_quantizer(q);
+    const auto [first, last] = quantizer_ids_.equal_range(h);
+    for (auto i = first; i != last; ++i)
+        if (quantizer_at(i->second) == q) return i->second;
+    quantizers_.push_back(q);
+    const int id = static_cast<int>(quantizers_.size()) - 1;
+    quantizer_ids_.emplace(h, id);
+    return id;
+}
+
+slot cache::quantized_constant(slot s, int quantizer_id) {
+    const auto [at, is_new] = quantized_.try_emplace({s, quantizer_id}, no_slot);
+    if (is_new) {
+        arena memory(budget);
+        at->second = add_constant(quantized(quantizer_at(quantizer_id), constant(s), false, memory));
+        quantizer_of_constant_[at->second] = quantizer_id;
+    }
+    return at->second;
+}
+
+const quantizer* cache::quantizer_of_constant(slot s) const {
+    const auto found = quantizer_of_constant_.find(s);
+    return found == quantizer_of_constant_.end() ? nullptr : &quantizer_at(found->second);
+}
+
+}  // namespace qk::graph::execute

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The house rules that a compiler does not check: includes point down, folders and files stay small, functions stay short.
+
+    python3 tests/house/house_test.py SOURCE_FOLDER
+
+Prints each place that breaks a rule, and exits with 1 if there is one.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# Lowest first (docs/design/architecture.md): a room includes itself and those before it.
+ROOMS = ["base", "files", "model", "ops", "plan", "evaluate", "calibrate", "quantize", "export", "report", "recover", "search", "pipeline"]
+FILES_IN_A_FOLDER = 25
+LINES_OF_A_FILE = 400
+LINES_OF_A_FUNCTION = 80
+MANY_FILES = {"include/qk/graph/ops"}  # one header an operator
+
+
+def sources(root):
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "include", "src", "tools", "tests", "bench", "examples"], cwd=root, capture_output=True, text=True)
+    names = listed.stdout.split("\n") if listed.returncode == 0 else [str(p.relative_to(root)) for d in ("include", "src", "tools", "tests", "bench", "examples") for p in (root / d).rglob("*")]
+    return [name for name in names if name.endswith((".hpp", ".cpp", ".h")) and (root / name).is_file()]
+
+
+def arrows_up(name, text):
+    room = re.match(r"(?:include/qk/graph|src/graph)/(\w+)/", name)
+    if name.startswith("include/qk/") and not name.startswith("include/qk/graph"):
+        return [f"{name}: the core includes {m}" for m in re.findall(r'#include "(qk/graph/[^"]+)"', text)]
+    if not room:
+        return []
+    level = ROOMS.index(room[1])
+    return [f"{name}: {room[1]} includes {m}, a room above it" for m in re.findall(r'#include "qk/graph/(\w+)/', text) if ROOMS.index(m) > level]
+
+
+def long_functions(name, text):
+    """Braces whose opening line looks like a function's; tables (`= {`) are no functions."""
+    found, stack = [], []
+    for number, line in enumerate(text.split("\n"), 1):
+        code = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])\'|//.*', "", line)
+        for c in code:
+            if c == "{":
+                stack.append((number, code.strip()))
+            elif c == "}" and stack:
+                first, head = stack.pop()
+                body = number - first + 1
+                is_function = "(" in head and not re.match(r"(namespace|class|struct|enum|extern|union)\b", head) and "=" not in head.split("(")[0]
+                if is_function and body > LINES_OF_A_FUNCTION:
+                    found.append(f"{name}:{first}: a function of {body} lines ({LINES_OF_A_FUNCTION} at most)")
+    return found
+
+
+def main():
+    root = Path(sys.argv[1]).resolve()
+    names = sources(root)
+    if not names:
+        sys.exit("no sources found: nothing was checked")
+    broken, folders = [], {}
+    for name in names:
+        text = (root / name).read_text()
+        folders.setdefault(str(Path(name).parent), []).append(name)
+        broken += arrows_up(name, text) + long_functions(name, text)
+        lines = text.count("\n")
+        if lines > LINES_OF_A_FILE:
+            broken.append(f"{name}: {lines} lines ({LINES_OF_A_FILE} at most)")
+    for folder, files in folders.items():
+        if len(files) > FILES_IN_A_FOLDER and folder not in MANY_FILES and not folder.startswith("tests/"):
+            broken.append(f"{folder}: {len(files)} files beside each other ({FILES_IN_A_FOLDER} at most)")
+    print("\n".join(broken))
+    print(f"{len(names)} sources, {len(folders)} folders, {len(broken)} broken rules")
+    sys.exit(1 if broken else 0)
+
+
+if __name__ == "__main__":
+    main()
