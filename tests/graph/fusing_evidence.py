@@ -12,6 +12,7 @@ try:
     import numpy as np
     import onnx
     import onnxruntime as ort
+    import onnxruntime_runs
     from onnx import TensorProto, helper, numpy_helper
 except ImportError as missing:
     print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
@@ -68,6 +69,8 @@ def check(what, m, x, options, styles=("portable", "qdq"), limit=2e-2, edges=1):
                         if ran.returncode != 0:
                             raise RuntimeError(ran.stderr)
                         got[name] = np.load(f"{folder}/y.npy")
+                    kept, said = onnxruntime_runs.keeps(got["optimized"], reference, run(plain, x, False))
+                    problem += "" if kept else said + "; "
                     for name, y in got.items():
                         error = np.abs(y.reshape(reference.shape) - reference).max(initial=0) / max(np.abs(reference).max(initial=0), 1e-30)
                         if not error <= limit:

@@ -15,6 +15,7 @@ try:
     import numpy as np
     import onnx
     import onnxruntime as ort
+    import onnxruntime_runs
     from onnx import TensorProto, helper, numpy_helper
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 except ImportError as missing:
@@ -101,6 +102,14 @@ def agree(got, expected, plain, what):
     check(bool(ok), f"{what}: median {np.median(error):.2g}, worst {error.max():.2g}, quantization {d:.2g}, same top-1 {same:.3f}")
 
 
+def optimized_too(path, x, plain, batch, ours, what):
+    """As qk evaluates it, with the optimizer and without, and no worse against float32 with it."""
+    off, on = (run_ort(path, x, optimize, batch) for optimize in (False, True))
+    agree(off, ours, plain, what + " as written")
+    agree(on, ours, plain, what + " optimized")
+    check(*onnxruntime_runs.keeps(on, off, plain))
+
+
 def operators(path):
     m = onnx.load(path)
     onnx.checker.check_model(m)
@@ -115,16 +124,14 @@ def styles(path, x, calibration, folder, name, integer_ops, dynamic_ops):
         missing = integer_ops - operators(out)
         check(not missing, f"{name} qoperator {' '.join(flags)} has its operators {missing or ''}")
         ours = run_qk(out, x, folder)
-        for optimize in (False, True):
-            agree(run_ort(out, x, optimize, 8), ours, plain, f"{name} qoperator {' '.join(flags)} {'optimized' if optimize else 'as written'}")
+        optimized_too(out, x, plain, 8, ours, f"{name} qoperator {' '.join(flags)}")
     for flags in ([], ["--per-channel"]):
         out = f"{folder}/q.onnx"
         qk("quantize", path, "-o", out, "--activation", "uint8", "--weight", "int8", "--approach", "dynamic", "--export", "qinteger", *flags)
         missing = dynamic_ops - operators(out)
         check(not missing, f"{name} qinteger {' '.join(flags)} has its operators {missing or ''}")
         ours = run_qk(out, x, folder, "--batch", "1")
-        for optimize in (False, True):  # one sample at a time: a dynamic scale belongs to what is run at once
-            agree(run_ort(out, x, optimize, 1), ours, plain, f"{name} qinteger {' '.join(flags)} {'optimized' if optimize else 'as written'}")
+        optimized_too(out, x, plain, 1, ours, f"{name} qinteger {' '.join(flags)}")  # one sample at a time: a dynamic scale belongs to what is run at once
 
 
 class Samples(CalibrationDataReader):

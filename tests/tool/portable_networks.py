@@ -14,9 +14,11 @@ import tempfile
 
 import numpy as np
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
 try:
     import onnx
     import onnxruntime
+    import onnxruntime_runs
     from onnx import TensorProto, helper, numpy_helper
 except ImportError as missing:
     print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
@@ -118,6 +120,10 @@ class Comparison:
             if not (np.median(error) <= median and error.max() <= max(largest, spread if largest > median else 0)):
                 self.failures += 1
                 print(f"{label}, {how}: median {np.median(error):.1e}, largest {error.max():.1e}; quantizing moves the output by {spread:.1e}")
+        kept, said = onnxruntime_runs.keeps(results["optimizer on"], results["optimizer off"], self.plain[self.opset])
+        if not kept:
+            self.failures += 1
+            print(f"{label}: {said}")
         if spread == 0:
             self.failures += 1
             print(f"{label}: nothing was quantized")

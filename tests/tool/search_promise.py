@@ -12,8 +12,10 @@ import tempfile
 
 import numpy as np
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
 try:
     import onnxruntime
+    import onnxruntime_runs
 except ImportError as missing:
     print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
     sys.exit(0)
@@ -62,6 +64,10 @@ def main():
             for how in (("--target-l2", repr(middle)), ("--target-l2", repr(middle), "--strategy", "budget"), ("--target-top1-drop", "0.02", "--strategy", "pareto")):
                 r, model = search(folder, *formats, *how)
                 chosen = set(r["layers"].values())
+                good, said = onnxruntime_runs.keeps(outputs(model, True), outputs(model, False), reference)
+                if not good:
+                    print(f"{pair[0]} to {pair[1]}, {' '.join(how)}: {said}  BROKEN")
+                failures += not good
                 for optimizer in (False, True):
                     y = outputs(model, optimizer)
                     if "--target-l2" in how:

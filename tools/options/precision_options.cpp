@@ -67,7 +67,7 @@ void precision_options::add(CLI::App& verb, bool formats) {
         verb.add_option("--bias", bias, "format of biases; int32 for integers, float32 otherwise, if not given")->type_name("F");
     }
     verb.add_option("--plan", plan, "a requests file (docs/plan.md), a saved plan, or AIMET encodings 1.0.0")->type_name("P.json");
-    verb.add_option("--target", target, "profile of a runtime, or onnxruntime: layers that it has no kernel for stay float32")->type_name("PROFILE.json");
+    verb.add_option("--target", target, "profile of a runtime, or onnxruntime: layers that it has no kernel for stay float32, and whether it has int8 weights signed (docs/plan.md)")->type_name("PROFILE.json");
     verb.add_flag("--per-channel", per_channel, "a weight scale for each output channel");
     verb.add_option("--weight-block", weight_block, "a weight scale for each run of N along the reduction axis")->type_name("N")->check(CLI::PositiveNumber);
     verb.add_flag("--symmetric", symmetric, "activations: zero point in the middle");

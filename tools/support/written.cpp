@@ -10,8 +10,9 @@
 
 namespace qk::tool {
 
-graph::export_result write_plan(const graph::model& m, const graph::precision_plan& plan, const graph::export_options& options, bool keep_int8) {
+graph::export_result write_plan(const graph::model& m, const graph::precision_plan& plan, graph::export_options options, bool keep_int8) {
     using style = graph::export_style;
+    if (keep_int8) options.int8_weights = graph::int8_codes::as_signed;
     graph::model bare = m;
     std::vector<std::string> gone;
     if (options.style != style::amd) gone = graph::drop_needless_activations(bare, plan);

@@ -38,12 +38,13 @@ void quantize(const arguments& given) {
     if (!given.precision.any()) throw graph::error("say what to quantize: --activation F --weight F, or --plan P.json");
     if (given.output.empty() && given.save_plan.empty() && given.encodings.empty() && given.report.empty() && !given.json)
         throw graph::error("nothing would be written: give -o OUT.onnx, --save-plan P.json, --encodings E.json or --report R.html");
-    const graph::export_options style{.style = graph::export_style_from(given.style), .weights = graph::weight_storage_from(given.weights)};
+    graph::export_options style{.style = graph::export_style_from(given.style), .weights = graph::weight_storage_from(given.weights)};
     const std::filesystem::path beside = beside_report(given.report);
     check_outputs({given.output, given.save_plan, given.encodings, given.log, given.report, beside});
     graph::model m = load_for_planning(given.model);
     graph::calibration seen;
     const precision_options::asked asked = given.precision.read(m);
+    if (asked.options.target && asked.options.target->signed_int8) style.int8_weights = graph::int8_codes::as_signed;
     const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, !given.report.empty() || !given.log.empty() || given.json);
     // Whatever can fail does so before the first remark is made and the first file written.
     std::optional<graph::export_result> exported;
@@ -142,7 +143,7 @@ void add_quantize(CLI::App& app, verb_result&) {
     given->data.add(*verb, false);
     verb->add_option("--export", given->style, "portable (default): every format, in standard operators or functions of them; qdq: standard pairs alone; qoperator, qinteger: integer operators for whole layers; amd: com.amd.quark operators; docs/export.md")->type_name("STYLE");
     verb->add_option("--weights", given->weights, "packed (default): codes and scales; float: float32, already rounded")->type_name("STORAGE");
-    verb->add_flag("--keep-int8", given->keep_int8, "all styles but amd and qinteger: write int8 activations as int8 codes, not as the same values in uint8");
+    verb->add_flag("--keep-int8", given->keep_int8, "write int8 activations (styles amd and qinteger: as ever) and int8 weights as int8 codes, not as the same values in uint8; onnxruntime's products of such weights saturate on x86-64 without VNNI");
     verb->add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later")->type_name("P.json");
     verb->add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file, version 1.0.0")->type_name("E.json");
     verb->add_option("--report", given->report, "HTML page: what was asked, what every tensor got and why; the same as JSON beside it")->type_name("R.html");

@@ -60,11 +60,12 @@ void check_export(const arguments& given, const graph::model& m, const graph::ca
     }
 }
 
-void write_results(const arguments& given, const graph::model& m, const graph::search_result& result, const graph::calibration& seen) {
+void write_results(const arguments& given, const graph::model& m, const graph::search_options& options, const graph::search_result& result, const graph::calibration& seen) {
     // Everything is made before anything appears.
     std::optional<graph::export_result> exported;
     if (!given.output.empty()) {
-        exported = write_plan(m, result.plan, {graph::export_style_from(given.export_style), graph::weight_storage_from(given.weights)});
+        const bool keeps_signed = options.quantize.target && options.quantize.target->signed_int8;
+        exported = write_plan(m, result.plan, {graph::export_style_from(given.export_style), graph::weight_storage_from(given.weights), keeps_signed ? graph::int8_codes::as_signed : graph::int8_codes::as_unsigned});
         for (const std::string& note : exported->notes) fmt::print(stderr, "{}\n", note);
     }
     if (!given.report.empty()) {
@@ -112,7 +113,7 @@ void search(const arguments& given, verb_result& verdict) {
     result.seconds += calibration_seconds;
     if (!result.target_met) verdict.status = status::failed;
     if (!processes::together().first()) return;
-    write_results(given, m, result, seen);
+    write_results(given, m, options, result, seen);
     if (given.json) return print_json(graph::to_json(result));
 
     fmt::print("status            {}\n{:<17} {:.6g}", result.status, result.metric_name, result.metric);

@@ -22,7 +22,7 @@ namespace detail {
 class exporter {
   public:
     exporter(const model& m, const precision_plan& plan, const export_options& options)
-        : source_(m), plan_(plan), result_{m, {}, m.opset(""), m.opset("")}, g_(result_.exported), shapes_(m) {
+        : source_(m), plan_(plan), options_(options), result_{m, {}, m.opset(""), m.opset("")}, g_(result_.exported), shapes_(m) {
         writer_ = make_writer(options);
         fusing_.emplace(m, plan, *writer_);
     }
@@ -33,6 +33,7 @@ class exporter {
         for (const std::string& name : tensors()) quantize(name);
         guard_own_pairs();
         writer_->finish();
+        note_int8_weights();
         result_.exported.reindex();
         drop_unused_initializers(result_.exported);
         raise();
@@ -116,6 +117,11 @@ class exporter {
                             std::to_string(q->scale.size()) + " scales");
             for (const use u : uses) v.guard = v.guard || (u.node >= 0 && fusing_->needs_guard(u.node));
             for (const use u : uses) v.nbits = v.nbits || fusing_->becomes_nbits(*q, u);
+            const bool called = v.nbits && options_.style == export_style::portable;  // a function decodes them
+            if (constant && !called && options_.style != export_style::amd && fusing_->may_saturate(*q, uses)) {
+                v.as_unsigned = options_.int8_weights == int8_codes::as_unsigned;
+                ++int8_weights_;
+            }
             std::string result;
             try {
                 result = constant ? writer_->weight(v, value) : writer_->activation(v);
@@ -128,6 +134,18 @@ class exporter {
                 else replace_output(name, result, constant);
             }
         }
+    }
+
+    void note_int8_weights() {
+        if (int8_weights_ == 0) return;
+        const bool moved = options_.int8_weights == int8_codes::as_unsigned;
+        result_.notes.push_back(std::to_string(int8_weights_) + (moved
+            ? " int8 weights written as uint8 with zero point + 128: the same values; onnxruntime's kernels of uint8 by int8 saturate on x86-64 without VNNI, "
+              "those of uint8 by uint8 are right everywhere (where VNNI is sure to be, int8 takes down to half the time: \"int8_weights\": \"signed\" in a "
+              "--target profile)"
+            : " int8 weights written as int8, as asked: their products with uint8 activations saturate in onnxruntime on x86-64 without VNNI; so do those "
+              "with int8 activations in Q/DQ pairs, which its optimizer makes uint8; integer operators of style qoperator with int8 activations are right "
+              "everywhere"));
     }
 
     /// A DequantizeLinear that the model itself has feeds a layer whose weights the plan changes.
@@ -184,11 +202,13 @@ class exporter {
 
     const model& source_;
     const precision_plan& plan_;
+    const export_options& options_;
     export_result result_;
     graph_writer g_;
     known_shapes shapes_;
     std::unique_ptr<quantizer_writer> writer_;
     std::optional<fusing_rules> fusing_;
+    std::size_t int8_weights_ = 0;  ///< of layers, whose products may saturate
 };
 
 }  // namespace detail

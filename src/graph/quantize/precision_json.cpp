@@ -156,9 +156,20 @@ nlohmann::ordered_json to_json(const quantizer& q) {
 }
 
 target_profile read_target(const json_cursor& c) {
-    c.only({"name", "operators"});
+    c.only({"name", "operators", "int8_weights"});
     target_profile t{.name = c.at("name").text(), .operators = {}};
-    const json_cursor operators = c.at("operators");
+    if (const auto v = c.find("int8_weights")) {
+        const std::string codes = v->text();
+        if (codes != "signed" && codes != "unsigned")
+            v->fail("\"int8_weights\" is \"unsigned\" (stored as uint8, right on every processor) or \"signed\", not \"" + codes + "\"");
+        t.signed_int8 = codes == "signed";
+    }
+    const auto listed = c.find("operators");
+    if (!listed) {  // no limits, as where an operator has no lists
+        t.operators["*"] = {};
+        return t;
+    }
+    const json_cursor operators = *listed;
     const auto formats = [](const json_cursor& list) {
         std::vector<qk::format> all;
         if (!list.is_array()) list.fail("an array of formats is expected");
@@ -168,8 +179,9 @@ target_profile read_target(const json_cursor& c) {
     for (const std::string& op : operators.keys()) {
         const json_cursor o = operators.at(op);
         o.only({"activation", "weight"});
-        if (const auto v = o.find("activation")) t.operators[op].activation = formats(*v);
-        if (const auto v = o.find("weight")) t.operators[op].weight = formats(*v);
+        target_profile::formats& has = t.operators[op];
+        if (const auto v = o.find("activation")) has.activation = formats(*v);
+        if (const auto v = o.find("weight")) has.weight = formats(*v);
     }
     return t;
 }

@@ -133,16 +133,32 @@ class plan_recovery {
         else if (n.op_type() == "Reshape" && n.domain().empty() && links_.contains(n.input(0))) found = rows_of_filter(n);
         else if (n.op_type() == "Max" && n.domain().empty() && n.input_size() == 1 && links_.contains(n.input(0))) found = links_.at(n.input(0));
         if (!found) return;
-        if (const auto told = described(n.doc_string(), found->how.scale, found->how.zero_point); told && n.domain().empty()) {
-            found->how.semantics = told->semantics;
-            if (holds_codes(found->how.format, told->format)) found->how.format = told->format;
-        }
+        if (n.domain().empty()) refine(found->how, n.doc_string());
         if (const auto value = constant(found->source); value && !found->value) {
             found->value = *value;
             found->source = free_name(without(found->source, {"_rounded"}), found->source, *value);
         }
         remember(n.output(0), std::move(*found));
         owned_[static_cast<std::size_t>(i)] = true;
+    }
+
+    /// What a node's doc_string says beyond its inputs: semantics, and a format whose codes are fewer than the type's, or signed and stored unsigned.
+    static void refine(quantizer& how, const std::string& text) {
+        const auto told = described(text, how.scale);
+        if (!told) return;
+        quantizer refined = how;
+        refined.semantics = told->semantics;
+        if (holds_codes(how.format, told->format)) refined.format = told->format;
+        else if (holds_moved_codes(how.format, told->format)) make_signed(refined, std::get<integer>(told->format));
+        const integer* f = std::get_if<integer>(&refined.format);
+        if (f == nullptr || std::ranges::all_of(refined.zero_point, [&](std::int64_t z) { return qmin(*f) <= z && z <= qmax(*f); })) how = refined;
+    }
+    /// Codes of 8 bits that were stored half their range higher.
+    static void make_signed(quantizer& how, integer f) {
+        if (how.zero_point.empty()) how.zero_point = {0};
+        for (std::int64_t& z : how.zero_point) z -= 128;
+        if (std::all_of(how.zero_point.begin(), how.zero_point.end(), [](std::int64_t z) { return z == 0; })) how.zero_point.clear();
+        how.format = f;
     }
 
     /// `wanted` if no other tensor has it (or `own`, the quantizer's result, which goes away), else `otherwise`, else something like it.
@@ -212,11 +228,7 @@ class plan_recovery {
         link found{q->input(0), *how, std::nullopt};
         skip_guard(found);
         narrow_by_clip(found);
-        if ((int8_.contains(found.source) || int8_.contains(without(found.source, {"_float"}))) && found.how.format == qk::format(uint8)) {
-            const std::int64_t z = (found.how.zero_point.empty() ? 0 : found.how.zero_point[0]) - 128;
-            found.how.format = int8;
-            found.how.zero_point = z == 0 ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{z};
-        }
+        if ((int8_.contains(found.source) || int8_.contains(without(found.source, {"_float"}))) && found.how.format == qk::format(uint8)) make_signed(found.how, int8);
         return found;
     }
 

@@ -40,13 +40,13 @@ inline tensor rounded(const quantizer& q, const tensor& x) {
     return y;
 }
 
-/// Integer codes of x in a container type.
-inline tensor integer_codes(const quantizer& q, const tensor& x, data_type container) {
+/// Integer codes of x, moved up by `shift`, in a container type.
+inline tensor integer_codes(const quantizer& q, const tensor& x, data_type container, std::int64_t shift = 0) {
     const integer f = std::get<integer>(q.format);
     tensor y(container, x.shape());
     for_each_scale(q, x.shape(), x.size(), [&](std::size_t i, float scale, std::int64_t zero_point, bool one) {
         const std::int64_t code =
-            reference::code_of(f, x.as<float>()[i], scale, zero_point, one, q.semantics, reference::random_word(q.semantics, i));
+            shift + reference::code_of(f, x.as<float>()[i], scale, zero_point, one, q.semantics, reference::random_word(q.semantics, i));
         std::memcpy(y.bytes() + i * size_of(container), &code, size_of(container));  // two's complement, little endian
     });
     return y;

@@ -23,9 +23,16 @@ enum class weight_storage : std::uint8_t {
     floats,  ///< float32, already rounded where the runtime leaves them alone
 };
 
+/// Codes of int8 weights of layers, beside activations of 8 bits. The values are the same; style amd has signed codes always.
+enum class int8_codes : std::uint8_t {
+    as_unsigned,  ///< uint8, zero point + 128: right on every processor
+    as_signed,    ///< int8: onnxruntime's kernels of uint8 by int8 saturate on x86-64 without VNNI, and are the fastest with it
+};
+
 struct export_options {
     export_style style = export_style::qdq;
     weight_storage weights = weight_storage::packed;
+    int8_codes int8_weights = int8_codes::as_unsigned;
 };
 
 struct export_result {

@@ -5,6 +5,9 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/export/qdq.hpp"
 #include "qk/graph/export/writer.hpp"
@@ -16,7 +19,7 @@ namespace qk::graph::detail {
 class fusing_rules {
   public:
     /// All must outlive the rules.
-    fusing_rules(const model& m, const precision_plan& plan, const quantizer_writer& writer) : model_(m), plan_(plan), writer_(writer) {}
+    fusing_rules(const model& m, const precision_plan& plan, const quantizer_writer& writer) : model_(m), plan_(plan), writer_(writer), has_bytes_(has_byte_activations()) {}
 
     /// Whether onnxruntime would change what this node computes if a DequantizeLinear fed it: it requantizes float constants (of a MatMul,
     /// too, which it joins with an Add behind it to a Gemm), and makes integer operators of types, scales and attributes that those do not have,
@@ -45,6 +48,14 @@ class fusing_rules {
         const integer* g = pair ? std::get_if<integer>(&beside->format) : nullptr;
         if (f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8) return true;
         return !model_.is_constant(n.input(other)) && !fills(*g, container_of(*g).type);  // what is clipped is kept apart (qdq.hpp)
+    }
+
+    /// Whether products of a layer's int8 weights may saturate on x86-64 with AVX2 and no VNNI: onnxruntime's kernels of uint8 by int8 add two of
+    /// them in 16 bits there. Codes of up to 64 leave room, and where no activation has 8 bits there is no such kernel. bench/int8_hazards.py.
+    bool may_saturate(const quantizer& q, const std::vector<model::use>& readers) const {
+        const integer* f = std::get_if<integer>(&q.format);
+        if (f == nullptr || container_of(*f).type != data_type::int8 || qmin(*f) >= -64 || !has_bytes_) return false;
+        return std::ranges::any_of(readers, [&](model::use u) { return u.node >= 0 && u.input <= 1 && is_layer(model_.graph().node(u.node)); });
     }
 
     const quantizer* planned(const onnx::NodeProto& n, int input) const { return plan_.find({n.input(input), n.name(), input}); }
@@ -76,9 +87,22 @@ class fusing_rules {
         return false;
     }
 
+    /// Of the plan, or behind quantizers that the model itself has.
+    bool has_byte_activations() const {
+        const auto bytes = [&](const std::string& tensor, const quantizer& q) {
+            const integer* f = std::get_if<integer>(&q.format);
+            return f != nullptr && f->bits > 4 && f->bits <= 8 && !model_.is_constant(tensor);
+        };
+        const auto own = [](const onnx::NodeProto& n) { return n.op_type().ends_with("QuantizeLinear"); };
+        return std::ranges::any_of(plan_.tensors, [&](const auto& t) { return bytes(t.first, t.second); }) ||
+               std::ranges::any_of(plan_.edges, [&](const auto& e) { return bytes(e.first.tensor, e.second); }) ||
+               std::ranges::any_of(model_.graph().node(), own);
+    }
+
     const model& model_;
     const precision_plan& plan_;
     const quantizer_writer& writer_;
+    bool has_bytes_;
 };
 
 }  // namespace qk::graph::detail

@@ -151,6 +151,25 @@ class layer_rewriter {
         return true;
     }
 
+    /// The zero point as one number where every channel has the same.
+    std::string scalar_zero_point(const coded& c) {
+        const auto t = constant(c.zero_point);
+        if (!t || t->rank() == 0 || t->size() == 0 || !one_zero_point(c)) return c.zero_point;
+        tensor one(t->type(), {});
+        std::memcpy(one.bytes(), t->bytes(), size_of(t->type()));
+        return g_.constant(c.zero_point + "_of_all", one);
+    }
+
+    /// A constant of uint8 as int8, 128 lower: codes and zero point together, so that values stay.
+    std::string moved_down(const std::string& name) {
+        const auto made = moved_down_.find(name);
+        if (made != moved_down_.end()) return made->second;
+        const tensor from = *constant(name);
+        tensor to(data_type::int8, from.shape());
+        for (std::size_t i = 0; i < from.size(); ++i) to.as<std::int8_t>()[i] = static_cast<std::int8_t>(from.as<std::uint8_t>()[i] - 128);
+        return moved_down_[name] = g_.constant(name + "_signed", to);
+    }
+
     bool zero_everywhere(const coded& c) const {
         if (c.zero_point.empty()) return true;
         const auto t = constant(c.zero_point);
@@ -241,6 +260,7 @@ class layer_rewriter {
     graph_writer& g_;
     std::vector<bool> gone_;
     std::unordered_map<std::string, const onnx::TensorProto*> constants_;
+    std::unordered_map<std::string, std::string> moved_down_;
     std::unordered_map<std::string, int> makers_;
     std::unordered_map<std::string, std::vector<int>> readers_;
 };

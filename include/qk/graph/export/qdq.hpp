@@ -117,7 +117,7 @@ class qdq_writer : public quantizer_writer {
         std::string codes;
         // A bias has no QuantizeLinear of 32 bits; its codes are stored in either case.
         if (options_.weights == weight_storage::packed || t.codes.type == data_type::int32) {
-            codes = g_.constant(v.name + "_quantized", t.is_float ? floating_codes(v.how, value, t.codes.type) : integer_codes(v.how, value, t.codes.type));
+            codes = g_.constant(v.name + "_quantized", t.is_float ? floating_codes(v.how, value, t.codes.type) : integer_codes(v.how, value, t.codes.type, t.shift));
         } else {
             codes = g_.fresh(v.name + "_quantized");
             set_axis(g_.node("QuantizeLinear", {g_.constant(v.name + "_rounded", rounded(v.how, value)), p.scale, p.zero_point}, {codes}), v, p);
@@ -135,6 +135,7 @@ class qdq_writer : public quantizer_writer {
     struct quantize_type {
         container codes;
         bool is_float;
+        std::int64_t shift = 0;  ///< of codes and zero points
     };
     struct parameters {
         std::string scale, zero_point;
@@ -162,7 +163,8 @@ class qdq_writer : public quantizer_writer {
 
     quantize_type type_of_codes(const quantized_value& v) {
         const integer* i = std::get_if<integer>(&v.how.format);
-        const quantize_type t = i ? quantize_type{container_of(*i), false} : quantize_type{{*onnx_float8(std::get<floating>(v.how.format)), 19}, true};
+        quantize_type t = i ? quantize_type{container_of(*i), false} : quantize_type{{*onnx_float8(std::get<floating>(v.how.format)), 19}, true};
+        if (v.as_unsigned) t.codes.type = data_type::uint8, t.shift = 128;
         g_.require_opset(t.codes.opset, std::string("QuantizeLinear of ") + graph::name_of(t.codes.type));
         return t;
     }
@@ -185,9 +187,8 @@ class qdq_writer : public quantizer_writer {
         p.scale = g_.constant(v.name + "_scale", make_tensor<float>(scale_shape, values));
         if (t.codes.type == data_type::int32) return p;  // its zero point is 0 and left out
         tensor zero(t.codes.type, scale_shape);
-        std::memset(zero.bytes(), 0, zero.size_bytes());
-        for (std::size_t i = 0; i < zero.size() && !q.zero_point.empty(); ++i) {
-            const std::int64_t z = q.zero_point[q.zero_point.size() == 1 ? 0 : i];
+        for (std::size_t i = 0; i < zero.size(); ++i) {
+            const std::int64_t z = t.shift + (q.zero_point.empty() ? 0 : q.zero_point[q.zero_point.size() == 1 ? 0 : i]);
             std::memcpy(zero.bytes() + i * size_of(zero.type()), &z, size_of(zero.type()));
         }
         p.zero_point = g_.constant(v.name + "_zero_point", zero);

@@ -9,7 +9,7 @@ namespace qk::graph::detail {
 
 /// Before:  DynamicQuantizeLinear -> DequantizeLinear -> MatMul | Gemm | Conv, of weights in int8 or uint8.
 /// After:   MatMulInteger | ConvInteger -> Cast -> Mul of both scales -> Add of the bias.
-/// Conditions: scales per tensor or per output channel, those of a Conv then with zero point 0; Gemm with alpha = beta = 1 and transA = 0.
+/// Conditions: scales per tensor or per output channel, those of a Conv then with one zero point; Gemm with alpha = beta = 1 and transA = 0.
 class integer_product_rewriter {
   public:
     explicit integer_product_rewriter(graph_writer& g) : g_(g), layers_(g) {}
@@ -86,9 +86,9 @@ class integer_product_rewriter {
         }();
         std::string scale = w->scale;
         if (!w->single()) {
-            if (w->axis != 0 || !layers_.zero_everywhere(*w)) return;
+            if (w->axis != 0 || !layers_.one_zero_point(*w)) return;
             scale = g_.constant(w->scale + "_channels", layers_.constant(w->scale)->reshaped(along_channels));
-            w->zero_point.clear();
+            if (layers_.zero_everywhere(*w)) w->zero_point.clear();
         }
         std::string bias;
         if (n.input_size() > 2 && !n.input(2).empty()) {
@@ -106,7 +106,7 @@ class integer_product_rewriter {
     void product(int i, const std::string& op, const coded& a, const coded& b, const std::string& scale, const std::string& bias) {
         const std::string y = layers_.node(i).output(0), sums = g_.fresh(y + "_sums"), wide = g_.fresh(y + "_float"), scales = g_.fresh(y + "_scales");
         std::vector<std::string> in{a.codes, b.codes, a.zero_point};
-        if (!b.zero_point.empty()) in.push_back(b.zero_point);
+        if (!b.zero_point.empty()) in.push_back(layers_.scalar_zero_point(b));
         layers_.rewrite(i, op, "", in);
         layers_.node(i).set_output(0, sums);
         set_attribute(g_.node("Cast", {sums}, {wide}), "to", std::int64_t{1});

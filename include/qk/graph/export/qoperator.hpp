@@ -41,9 +41,14 @@ class qlinear_rewriter {
         if (!c || !is_byte(c->type) || !c->single() || c->zero_point.empty()) return std::nullopt;
         return c;
     }
-    std::optional<coded> weight(const std::string& name) {
+    /// Codes beside those of x: uint8 constants as int8 where x is int8, for which onnxruntime has kernels.
+    std::optional<coded> weight(const std::string& name, const std::optional<coded>& x) {
         auto c = layers_.dequantized(name);
         if (!c || !is_byte(c->type) || c->zero_point.empty()) return std::nullopt;
+        if (x && x->type == data_type::int8 && c->type == data_type::uint8 && c->constant) {
+            c->codes = layers_.moved_down(c->codes), c->zero_point = layers_.moved_down(c->zero_point);
+            c->type = data_type::int8;
+        }
         return c;
     }
     /// What onnxruntime's kernels multiply: uint8 by either, int8 by int8.
@@ -75,7 +80,7 @@ class qlinear_rewriter {
 
     void conv(int i) {
         const onnx::NodeProto& n = layers_.node(i);
-        const auto x = activation(n.input(0)), w = weight(n.input(1));
+        const auto x = activation(n.input(0)), w = weight(n.input(1), x);
         if (!x || !w || !multiply(*x, *w) || (!w->single() && (w->axis != 0 || !layers_.one_zero_point(*w)))) return;
         const auto b = bias(n, 2, *x, *w);
         const auto y = output(i, x->type);
@@ -87,7 +92,7 @@ class qlinear_rewriter {
 
     void matmul(int i) {
         const onnx::NodeProto& n = layers_.node(i);
-        const auto a = activation(n.input(0)), b = weight(n.input(1));
+        const auto a = activation(n.input(0)), b = weight(n.input(1), a);
         if (!a || !b || !multiply(*a, *b) || !per_column(*b)) return;
         const auto y = output(i, a->type);
         if (!y) return;
@@ -111,7 +116,7 @@ class qlinear_rewriter {
             const auto* a = find_attribute(n, name);
             return a != nullptr && a->i() != 0;
         };
-        const auto a = activation(n.input(0)), b = weight(n.input(1));
+        const auto a = activation(n.input(0)), b = weight(n.input(1), a);
         if (!a || !b || !multiply(*a, *b) || !(number("alpha", 1) > 0)) return;
         if (!b->single() && b->axis != (flag("transB") ? 0 : 1)) return;
         const bool biased = n.input_size() > 2 && !n.input(2).empty();

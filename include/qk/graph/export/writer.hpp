@@ -21,6 +21,7 @@ struct quantized_value {
     std::int64_t length = -1;  ///< of axis how.axis; -1: not known
     bool nbits = false;    ///< onnxruntime would make MatMulNBits of DequantizeLinear and the product: 8-bit activations that nobody asked for
     bool guard = false;    ///< a reader has constants that DequantizeLinear before it would endanger (exporter::needs_guard)
+    bool as_unsigned = false;  ///< codes of a signed format, stored in the unsigned type, half its range higher
 };
 
 /// The format's text, for messages.

@@ -40,6 +40,14 @@ inline bool holds_codes(const qk::format& wide, const qk::format& narrow) {
     return w && n && w->is_signed == n->is_signed && qmin(*w) <= qmin(*n) && qmax(*n) <= qmax(*w);
 }
 
+/// Whether every code of the signed `narrow`, moved up by half the range of the unsigned `wide`, is one of `wide`: int8 stored as uint8.
+inline bool holds_moved_codes(const qk::format& wide, const qk::format& narrow) {
+    const integer *w = std::get_if<integer>(&wide), *n = std::get_if<integer>(&narrow);
+    if (w == nullptr || n == nullptr || w->is_signed || !n->is_signed) return false;
+    const std::int64_t half = std::int64_t{1} << (w->bits - 1);
+    return qmin(*w) <= qmin(*n) + half && qmax(*n) + half <= qmax(*w);
+}
+
 /// One code of an integer tensor.
 inline std::int64_t code_at(const tensor& t, std::size_t i) {
     switch (t.type()) {

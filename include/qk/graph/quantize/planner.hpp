@@ -24,6 +24,7 @@ struct target_profile {
     };
     std::string name;
     std::map<std::string, formats> operators;
+    bool signed_int8 = false;  ///< "int8_weights": "signed": exports keep int8 weights in int8 (export.hpp, int8_codes)
     /// Whether a layer of that type may have these; integers compare by width and sign alone.
     bool allows(const std::string& op_type, const qk::format* activation, const qk::format* weight) const;
 };

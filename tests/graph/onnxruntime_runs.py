@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of models in onnxruntime for tests and benchmarks: by optimizer level, on this processor or on an emulated one that has AVX2 and no VNNI.
+
+usage: onnxruntime_runs.py JOBS.json    (what `run_all` starts under the emulator)
+
+onnxruntime's kernels for uint8 by int8 add pairs of products in 16 bits on such a processor, and saturate; processors with VNNI do not show it.
+"""
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnxruntime as ort
+
+ort.set_default_logger_severity(4)
+LEVELS = {"off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL, "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC, "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+          "on": ort.GraphOptimizationLevel.ORT_ENABLE_ALL}
+
+
+def run(model, x, level="on", batch=0, optimized=None):
+    """The first output for x (one array, for a model of one input), `batch` samples at a time (0: all). `optimized`: where to write what the optimizer made."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = LEVELS[level]
+    options.intra_op_num_threads = 1
+    if optimized:
+        options.optimized_model_filepath = optimized
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    step = batch or max(len(x), 1)
+    return np.concatenate([session.run(None, {name: x[i:i + step]})[0] for i in range(0, len(x), step)])
+
+
+def decibels(y, plain):
+    """Signal over noise of y as an approximation of plain; at most 200, so that equal values have a number."""
+    plain = np.asarray(plain, np.float64)
+    noise = ((np.asarray(y, np.float64).reshape(plain.shape) - plain) ** 2).sum()
+    signal = (plain ** 2).sum()
+    return float(min(200.0, 10 * np.log10(max(signal, 1e-300) / max(noise, 1e-20 * signal, 1e-300))))
+
+
+def keeps(on, off, plain, bound=1.0):
+    """(whether the optimizer costs no more than `bound` dB, a sentence): outputs with it, without it, and of the float model."""
+    a, b = decibels(on, plain), decibels(off, plain)
+    return a >= min(b, 100) - bound, f"{a:.1f} dB with the optimizer, {b:.1f} without"
+
+
+def emulator():
+    """(command that runs a program on a processor with AVX2 and no VNNI, "") or (None, why there is none)."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return None, "this is no x86-64"
+    found = shutil.which("qemu-x86_64")
+    return ([found, "-cpu", "Haswell"], "") if found else (None, "qemu-x86_64 is missing (package qemu-user)")
+
+
+def run_all(jobs, emulated=False):
+    """jobs: dicts of model (a file), x, and optionally level, batch, optimized. Returns an array or the text of an error for each."""
+    if not emulated:
+        return [attempt(job) for job in jobs]
+    command, why = emulator()
+    if command is None:
+        raise RuntimeError(why)
+    with tempfile.TemporaryDirectory() as folder:
+        listed, saved = [], {}
+        for i, job in enumerate(jobs):
+            if id(job["x"]) not in saved:
+                saved[id(job["x"])] = f"{folder}/x{i}.npy"
+                np.save(saved[id(job["x"])], job["x"])
+            listed.append({**job, "x": saved[id(job["x"])], "y": f"{folder}/y{i}.npy"})
+        with open(f"{folder}/jobs.json", "w") as f:
+            json.dump(listed, f)
+        done = subprocess.run([*command, sys.executable, os.path.abspath(__file__), f"{folder}/jobs.json"], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError("under " + " ".join(command) + ": " + "\n".join(line for line in done.stderr.splitlines() if "qemu-x86_64: warning" not in line)[-500:])
+        errors = json.loads(done.stdout)
+        return [error or np.load(job["y"]) for error, job in zip(errors, listed)]
+
+
+def attempt(job):
+    try:
+        return run(job["model"], job["x"], job.get("level", "on"), job.get("batch", 0), job.get("optimized"))
+    except Exception as failed:  # what a model that does not load or run says
+        return str(failed)[:300]
+
+
+def main():
+    with open(sys.argv[1]) as f:
+        jobs = json.load(f)
+    errors = []
+    for job in jobs:
+        y = attempt({**job, "x": np.load(job["x"])})
+        errors.append(y if isinstance(y, str) else "")
+        if not isinstance(y, str):
+            np.save(job["y"], y)
+    print(json.dumps(errors))
+
+
+if __name__ == "__main__":
+    main()
