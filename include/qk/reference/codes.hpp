@@ -179,9 +179,9 @@ inline void decode(const nvfloat& f, const block& b, std::size_t k, float tensor
 inline void encode(const format& f, std::span<const float> x, const coded& out, along_axis axis, affine scale, const semantics& how = semantics::ocp) {
     std::visit(
         [&](const auto& g) {
-            if constexpr (requires(block b) { encode(g, b, std::size_t{}, 0.0f, out); }) {
+            if constexpr (requires(block b) { reference::encode(g, b, std::size_t{}, 0.0f, out); }) {
                 for_each_block(x, {}, resolve(axis, x.size()), static_cast<std::size_t>(g.block_size), how,
-                               [&](const block& b, std::size_t k) { encode(g, b, k, scale.scale, out); });
+                               [&](const block& b, std::size_t k) { reference::encode(g, b, k, scale.scale, out); });
             } else if constexpr (std::is_same_v<decltype(g), const floating&>) {
                 for (std::size_t i = 0; i < x.size(); ++i) {
                     const float quotient = g == fp32 || scale.scale == 1 ? x[i] : divide(x[i], scale.scale);
@@ -199,9 +199,9 @@ inline void encode(const format& f, std::span<const float> x, const coded& out, 
 inline void decode(const format& f, const coded& in, std::span<float> y, along_axis axis, affine scale) {
     std::visit(
         [&](const auto& g) {
-            if constexpr (requires(block b) { decode(g, b, std::size_t{}, 0.0f, in); }) {
+            if constexpr (requires(block b) { reference::decode(g, b, std::size_t{}, 0.0f, in); }) {
                 for_each_block(y, y, resolve(axis, y.size()), static_cast<std::size_t>(g.block_size), semantics::ocp,
-                               [&](const block& b, std::size_t k) { decode(g, b, k, scale.scale, in); });
+                               [&](const block& b, std::size_t k) { reference::decode(g, b, k, scale.scale, in); });
             } else if constexpr (std::is_same_v<decltype(g), const floating&>) {
                 for (std::size_t i = 0; i < y.size(); ++i) {
                     const float value = reference::value_of(g, in.elements[i]);

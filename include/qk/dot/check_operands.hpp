@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which operands an accumulator takes, as a sentence: empty for yes.
+#pragma once
+
+#include "qk/dot/elements.hpp"
+
+namespace qk {
+
+/// Can products of a and b be summed by `acc`? The formats and the accumulator have passed their own checks.
+constexpr message check_operands(const format& a, const format& b, const accumulator& acc);
+
+namespace detail {
+
+constexpr bool is_fp64(const format& f) { return std::holds_alternative<floating>(f) && std::get<floating>(f) == fp64; }
+constexpr element_kind kind_of(const format& f) {
+    return with_family(f, [](const auto& g) { return kind_of(g); });
+}
+constexpr bool is_wide_unsigned(const format& f) { return is_integer_format(f) && !std::get<integer>(f).is_signed && std::get<integer>(f).bits > 31; }
+
+}  // namespace detail
+
+constexpr message check_operands(const format& a, const format& b, const accumulator& acc) {
+    const message own = check(acc);
+    if (!own.empty()) return own;
+    if (acc.sum == summation::integer) {
+        if (is_integer_format(a) && is_integer_format(b)) return {};
+        return "sum=integer multiplies integer formats; for others say exact, aligned, sequential or pairwise";
+    }
+    const bool doubles = acc.partial == fp64;
+    if (doubles != detail::is_fp64(a) || doubles != detail::is_fp64(b)) return "fp64 operands and an fp64 accumulator go together";
+    if (doubles) return {};
+    if (detail::is_wide_unsigned(a) || detail::is_wide_unsigned(b)) return "uint32 operands need sum=integer";
+    const detail::element_kind x = detail::kind_of(a), y = detail::kind_of(b);
+    const bool rounded = acc.sum == summation::sequential || acc.sum == summation::pairwise;
+    const int width = x.width + y.width, room = rounded ? 53 : 62;
+    if (width > room) return message("these products have up to ").append(width).append(" bits; this accumulator takes ").append(room);
+    if (acc.bundle > 1) {
+        const int range = width + x.highest - x.lowest + y.highest - y.lowest + 6, wide = rounded ? 53 : 96;
+        if (range > wide) return message("bundles of these products may have ").append(range).append(" bits; this accumulator takes ").append(wide);
+    }
+    return {};
+}
+
+}  // namespace qk

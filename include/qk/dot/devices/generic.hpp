@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// x86's dot product instructions and systolic arrays: an instruction a line.
+#pragma once
+
+#include "qk/dot/devices/device.hpp"
+
+namespace qk::devices {
+
+/// AVX512_BF16: pairs of products, the odd one first, each an fma without subnormals.
+inline constexpr accumulator pairs_of_bf16{.sum = summation::sequential, .groups = 2, .reverse = true, .flush_inputs = input_flush::kept_sign, .flush_partials = true};
+/// AMX bf16: even and odd products apart, the two chains added, then C.
+inline constexpr accumulator tiles_of_bf16{.sum = summation::sequential, .groups = 32, .lanes = 2, .place = place::after, .flush_inputs = input_flush::kept_sign, .flush_partials = true,
+                                           .zero = zero_rule::positive_products};
+constexpr accumulator whole_numbers(int groups, bool saturate = false) { return {.sum = summation::integer, .groups = groups, .saturate = saturate}; }
+/// Weights stay, partial sums move through a column: one product after the other, exact, each sum rounded without subnormals.
+inline constexpr accumulator column_of_fp32{.sum = summation::sequential, .flush_inputs = input_flush::kept_sign, .flush_partials = true};
+
+// clang-format off
+inline constexpr device x86_fma_vfmadd231ps{"x86.fma.vfmadd231ps", fp32, fp32, accumulators::sequential_fp32, 1, 8, 1, intel_sdm};
+inline constexpr device x86_fma_vfmadd231pd{"x86.fma.vfmadd231pd", fp64, fp64, accumulators::fma_fp64, 1, 4, 1, intel_sdm};
+inline constexpr device x86_avx512_bf16_vdpbf16ps{"x86.avx512_bf16.vdpbf16ps", bf16, bf16, pairs_of_bf16, 1, 16, 2, intel_sdm};
+inline constexpr device x86_avx512_vnni_vpdpbusd{"x86.avx512_vnni.vpdpbusd", uint8, int8, whole_numbers(4), 1, 16, 4, intel_sdm};
+inline constexpr device x86_avx512_vnni_vpdpbusds{"x86.avx512_vnni.vpdpbusds", uint8, int8, whole_numbers(4, true), 1, 16, 4, intel_sdm};
+inline constexpr device x86_avx512_vnni_vpdpwssd{"x86.avx512_vnni.vpdpwssd", int16, int16, whole_numbers(2), 1, 16, 2, intel_sdm};
+inline constexpr device x86_avx512_vnni_vpdpwssds{"x86.avx512_vnni.vpdpwssds", int16, int16, whole_numbers(2, true), 1, 16, 2, intel_sdm};
+inline constexpr device x86_amx_tdpbf16ps{"x86.amx.tdpbf16ps", bf16, bf16, tiles_of_bf16, 16, 16, 32, intel_amx};
+inline constexpr device x86_amx_tdpbssd{"x86.amx.tdpbssd", int8, int8, whole_numbers(4), 16, 16, 64, intel_amx};
+inline constexpr device x86_amx_tdpbsud{"x86.amx.tdpbsud", int8, uint8, whole_numbers(4), 16, 16, 64, intel_amx};
+inline constexpr device x86_amx_tdpbusd{"x86.amx.tdpbusd", uint8, int8, whole_numbers(4), 16, 16, 64, intel_amx};
+inline constexpr device x86_amx_tdpbuud{"x86.amx.tdpbuud", uint8, uint8, whole_numbers(4), 16, 16, 64, intel_amx};
+inline constexpr device systolic_s32_s8_s8{"systolic.s32.s8.s8", int8, int8, whole_numbers(1), 256, 256, 256, tpu};
+inline constexpr device systolic_s32_u8_s8{"systolic.s32.u8.s8", uint8, int8, whole_numbers(1), 256, 256, 256, tpu};
+inline constexpr device systolic_f32_bf16_bf16{"systolic.f32.bf16.bf16", bf16, bf16, column_of_fp32, 128, 128, 128, tpu};
+inline constexpr device systolic_f32_f16_f16{"systolic.f32.f16.f16", fp16, fp16, column_of_fp32, 128, 128, 128, tpu};
+// clang-format on
+
+inline constexpr const device* generic[] = {
+    &x86_fma_vfmadd231ps,       &x86_fma_vfmadd231pd,       &x86_avx512_bf16_vdpbf16ps, &x86_avx512_vnni_vpdpbusd,
+    &x86_avx512_vnni_vpdpbusds, &x86_avx512_vnni_vpdpwssd,  &x86_avx512_vnni_vpdpwssds, &x86_amx_tdpbf16ps,
+    &x86_amx_tdpbssd,           &x86_amx_tdpbsud,           &x86_amx_tdpbusd,           &x86_amx_tdpbuud,
+    &systolic_s32_s8_s8,        &systolic_s32_u8_s8,        &systolic_f32_bf16_bf16,    &systolic_f32_f16_f16,
+};
+
+}  // namespace qk::devices

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers inside a unit: whole numbers of 128 bits times powers of two, rounded into registers, and registers read back.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "qk/dot/accumulator.hpp"
+#include "qk/inline.hpp"
+
+namespace qk {
+
+/// What happened while a sum was formed, counted on request.
+struct dot_counts {
+    std::uint64_t overflow = 0;    ///< results beyond the largest finite number, from finite terms
+    std::uint64_t underflow = 0;   ///< inexact results below the smallest normal number, or flushed ones
+    std::uint64_t inexact = 0;     ///< dot products in which any bit was lost
+    std::uint64_t nan = 0;         ///< results that are NaN
+    std::uint64_t saturation = 0;  ///< integer registers and codes that met their limit, or wrapped
+    friend constexpr bool operator==(const dot_counts&, const dot_counts&) = default;
+};
+
+namespace detail {
+
+__extension__ typedef __int128 int128;
+__extension__ typedef unsigned __int128 uint128;
+
+/// What happened in one dot product: bits that are set once however often.
+struct events {
+    bool overflow = false, underflow = false, inexact = false, saturation = false;
+};
+
+QK_INLINE constexpr int width_of(std::uint64_t v) { return 64 - std::countl_zero(v); }
+QK_INLINE constexpr int width_of(uint128 v) {
+    const auto high = static_cast<std::uint64_t>(v >> 64);
+    return high != 0 ? 64 + width_of(high) : width_of(static_cast<std::uint64_t>(v));
+}
+
+QK_INLINE constexpr std::uint64_t sign_of(floating f) { return std::uint64_t{1} << (f.exponent_bits + f.mantissa_bits); }
+QK_INLINE constexpr std::uint64_t infinity_of(floating f) { return ((std::uint64_t{1} << f.exponent_bits) - 1) << f.mantissa_bits; }
+QK_INLINE constexpr std::uint64_t nan_of(floating f, nan_answer how) {
+    return how == nan_answer::all_ones ? sign_of(f) - 1 : infinity_of(f) | std::uint64_t{1} << (f.mantissa_bits - 1);
+}
+
+/// Does a magnitude between `kept` and kept + 1 go up? `rest` against a half: below, equal, above (-1, 0, 1).
+QK_INLINE constexpr bool goes_up(rounding r, bool negative, bool odd, int rest) {
+    switch (r) {
+        case rounding::half_even: return rest > 0 || (rest == 0 && odd);
+        case rounding::half_away: return rest >= 0;
+        case rounding::half_up: return rest > 0 || (rest == 0 && !negative);
+        case rounding::up: return !negative;
+        case rounding::down: return negative;
+        default: return false;
+    }
+}
+QK_INLINE constexpr bool overflows_to_infinity(too_large rule, rounding r, bool negative) {
+    if (rule != too_large::ieee) return rule == too_large::infinity;
+    return !(r == rounding::toward_zero || (r == rounding::up && negative) || (r == rounding::down && !negative));
+}
+
+/// The code of magnitude * 2^lsb, rounded. `more`: the number is a little larger than that (less than one unit of 2^lsb).
+QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumulator& a, bool negative, uint128 magnitude, int lsb, bool more, events& seen) {
+    const std::uint64_t sign = negative ? sign_of(f) : 0;
+    const int m = f.mantissa_bits, lowest = min_exponent(f), exponent = lsb + width_of(magnitude) - 1;
+    const int at = exponent > lowest ? exponent : lowest, drop = at - m - lsb;
+    std::uint64_t kept = 0;
+    bool inexact = more;
+    if (drop <= 0) {
+        kept = static_cast<std::uint64_t>(magnitude << -drop);
+        if (more && goes_up(r, negative, (kept & 1) != 0, -1)) ++kept;
+    } else {
+        int rest = -1;
+        if (drop <= 128) {
+            kept = drop == 128 ? 0 : static_cast<std::uint64_t>(magnitude >> drop);
+            const uint128 half = uint128{1} << (drop - 1), low = magnitude & ((half - 1) | half);
+            inexact |= low != 0;
+            rest = low > half || (low == half && more) ? 1 : low == half ? 0 : -1;
+        } else {
+            inexact = true;
+        }
+        if (inexact && goes_up(r, negative, (kept & 1) != 0, rest)) ++kept;
+    }
+    std::uint64_t code = (static_cast<std::uint64_t>(at - lowest) << m) + kept;  // the hidden bit of a normal number raises the field by one
+    seen.inexact |= inexact;
+    if (code >= infinity_of(f)) {
+        seen.overflow = seen.inexact = true;
+        code = infinity_of(f) - std::uint64_t{!overflows_to_infinity(a.overflow, r, negative)};
+    } else if (code >> m == 0) {
+        seen.underflow |= inexact;
+        if (a.flush_partials && code != 0) {
+            seen.underflow = seen.inexact = true;
+            code = 0;
+        }
+    }
+    return code == 0 && a.zero == zero_rule::positive ? 0 : sign | code;
+}
+
+/// A register's content as significand * 2^(exponent - mantissa bits); the exponent of a zero is -126 and a subnormal's is the smallest one.
+struct unpacked {
+    std::int64_t significand = 0;
+    int exponent = -126;
+    bool negative = false, infinite = false, nan = false;
+};
+QK_INLINE constexpr unpacked unpack(floating f, std::uint64_t code) {
+    const std::uint64_t magnitude = code & (sign_of(f) - 1), mantissa = magnitude & ((std::uint64_t{1} << f.mantissa_bits) - 1);
+    const auto field = static_cast<int>(magnitude >> f.mantissa_bits);
+    unpacked u{.negative = (code & sign_of(f)) != 0};
+    if (magnitude >= infinity_of(f)) {
+        u.nan = mantissa != 0;
+        u.infinite = !u.nan;
+    } else if (magnitude != 0) {
+        const auto significand = static_cast<std::int64_t>(field == 0 ? mantissa : mantissa | std::uint64_t{1} << f.mantissa_bits);
+        u.significand = u.negative ? -significand : significand;
+        u.exponent = field == 0 ? min_exponent(f) : field - f.bias;
+    }
+    return u;
+}
+
+QK_INLINE constexpr bool is_subnormal(floating f, std::uint64_t code) {
+    const std::uint64_t magnitude = code & (sign_of(f) - 1);
+    return magnitude != 0 && magnitude >> f.mantissa_bits == 0;
+}
+
+/// C as a device reads it.
+QK_INLINE constexpr std::uint64_t flushed(const accumulator& a, floating f, std::uint64_t code) {
+    if (a.flush_inputs == input_flush::none || !is_subnormal(f, code)) return code;
+    return a.flush_inputs == input_flush::kept_sign ? code & sign_of(f) : 0;
+}
+
+/// The value of a register's code, exact.
+QK_INLINE constexpr double value_of_register(floating f, std::uint64_t code) {
+    if (f == fp64) return std::bit_cast<double>(code);
+    const unpacked u = unpack(f, code);
+    if (u.nan) return std::numeric_limits<double>::quiet_NaN();
+    const double magnitude = u.infinite ? std::numeric_limits<double>::infinity() : static_cast<double>(u.negative ? -u.significand : u.significand) * power_of_two(u.exponent - f.mantissa_bits);
+    return u.negative ? -magnitude : magnitude;
+}
+
+/// A double that a rounding to odd made: enough to round again to 24 bits or fewer in any way.
+QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumulator& a, double v, events& seen) {
+    const auto bits = std::bit_cast<std::uint64_t>(v);
+    const bool negative = bits >> 63 != 0;
+    const std::uint64_t magnitude = bits & ~(std::uint64_t{1} << 63);
+    if (magnitude > 0x7ff0000000000000u) return nan_of(f, a.nan);
+    if (magnitude == 0x7ff0000000000000u) return infinity_of(f) | (negative ? sign_of(f) : 0);
+    if (magnitude == 0) return negative && a.zero != zero_rule::positive ? sign_of(f) : 0;
+    const auto field = static_cast<int>(magnitude >> 52);
+    const std::uint64_t mantissa = magnitude & ((std::uint64_t{1} << 52) - 1);
+    return round_to(f, r, a, negative, uint128{field == 0 ? mantissa : mantissa | std::uint64_t{1} << 52}, (field == 0 ? 1 : field) - 1075, false, seen);
+}
+
+/// x + y rounded to odd: where bits are lost the last one is 1. What it is rounded to afterwards is as if it were rounded once.
+QK_INLINE double add_to_odd(double x, double y) {
+    const double s = x + y;
+    const double part = s - x;
+    const double lost = (x - (s - part)) + (y - part);
+    auto bits = std::bit_cast<std::uint64_t>(s);
+    if (!(lost != 0) || !(std::fabs(s) <= std::numeric_limits<double>::max()) || (bits & 1) != 0) return s;
+    bits += (lost > 0) == (s > 0) ? std::uint64_t{1} : ~std::uint64_t{0};
+    return std::bit_cast<double>(bits);
+}
+
+/// Codes as they are stored: of formats up to 16 bits their own, of registers of 17 to 32 bits the float32 that has their value.
+QK_INLINE constexpr std::uint64_t stored_code(floating f, std::uint64_t code) {
+    if (f == fp64 || bits(f) <= 16 || f == fp32) return code;
+    if (f.exponent_bits == 8) return code << (23 - f.mantissa_bits);
+    const unpacked u = unpack(f, code);
+    if (u.nan) return 0x7fc00000u;
+    return std::bit_cast<std::uint32_t>(static_cast<float>(value_of_register(f, code)));
+}
+
+}  // namespace detail
+}  // namespace qk

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accumulators from text and back: keys and values with commas between.
+//
+//   sum=exact|aligned|sequential|pairwise|integer   groups=N (0: all)   lanes=N   bundle=N   place=inside|after
+//   align=F   cut=toward-zero|down   join=F   join-addend=F   join-drop=N   join-cut=...            (align alone says sum=aligned)
+//   fused=0|1   c=REGISTER   partial=REGISTER   result=REGISTER   round=ROUNDING   partial-round=ROUNDING
+//   reverse   operands=F   flush-inputs=none|positive|kept-sign   flush-partials   product-overflow   overflow=ieee|infinity|saturate
+//   zero=ieee|positive-products|exact-positive|positive   nan=quiet|all-ones
+//   width=N   saturate   requantize=scale|gemmlowp|multiplier   scale=S   multiplier=N   shift=N   zero-point=N   output=INTEGER
+//
+// REGISTER: fp32, tf32, fp16, bf16, e8m13, fp64, or eXmY. What is not said has accumulator's default, but `partial` that of result,
+// `partial-round` that of round, and `c` is fp64 where the result is. "groups=16,align=25,round=toward-zero" is a device of Hopper's kind.
+// parse_accumulator(to_text(a)) == a for every accumulator that passes check(a). A device's name stands for its accumulator.
+#pragma once
+
+#include <charconv>
+
+#include "qk/dot/devices.hpp"
+#include "qk/formats/parse.hpp"
+#include "qk/option_names.hpp"
+
+namespace qk {
+
+using accumulator_text = fixed_text<383>;
+
+/// Allocates and throws nothing; what it returns has passed check().
+parsed<accumulator> parse_accumulator(std::string_view text);
+accumulator_text to_text(const accumulator& a);
+
+inline constexpr named_option<summation> summation_names[] = {{"exact", summation::exact},
+                                                              {"aligned", summation::aligned},
+                                                              {"sequential", summation::sequential},
+                                                              {"pairwise", summation::pairwise},
+                                                              {"integer", summation::integer}};
+inline constexpr named_option<place> place_names[] = {{"inside", place::inside}, {"after", place::after}};
+inline constexpr named_option<too_large> too_large_names[] = {{"ieee", too_large::ieee}, {"infinity", too_large::infinity}, {"saturate", too_large::saturate}};
+inline constexpr named_option<zero_rule> zero_rule_names[] = {{"ieee", zero_rule::ieee},
+                                                              {"positive-products", zero_rule::positive_products},
+                                                              {"exact-positive", zero_rule::exact_positive},
+                                                              {"positive", zero_rule::positive}};
+inline constexpr named_option<input_flush> input_flush_names[] = {
+    {"none", input_flush::none}, {"positive", input_flush::positive}, {"kept-sign", input_flush::kept_sign}};
+inline constexpr named_option<nan_answer> nan_answer_names[] = {{"quiet", nan_answer::quiet}, {"all-ones", nan_answer::all_ones}};
+inline constexpr named_option<requantize_by> requantize_names[] = {{"nothing", requantize_by::nothing},
+                                                                   {"scale", requantize_by::scale},
+                                                                   {"gemmlowp", requantize_by::gemmlowp},
+                                                                   {"multiplier", requantize_by::multiplier}};
+inline constexpr named_option<floating> register_names[] = {{"fp32", fp32}, {"tf32", tf32}, {"fp16", fp16}, {"bf16", bf16}, {"e8m13", e8m13}, {"fp64", fp64}};
+
+namespace detail {
+
+inline fixed_text<15> register_text(floating f) {
+    if (const std::string_view name = option_name(f, register_names); !name.empty()) return name;
+    return fixed_text<15>("e").append(f.exponent_bits).append("m").append(f.mantissa_bits);
+}
+inline parsed<floating> parse_register(std::string_view key, std::string_view word) {
+    for (const auto& entry : register_names) {
+        if (entry.name == word) return {entry.value, {}};
+    }
+    std::string_view rest = word;
+    int e = 0, m = 0;
+    if (!rest.empty() && rest[0] == 'e') {
+        rest.remove_prefix(1);
+        const std::string_view exponent = take_until(rest, 'm');
+        if (parse_number(exponent, e) && parse_number(rest, m) && e >= 2 && e <= 8 && m >= 1 && m <= 23) return {{e, m, (1 << (e - 1)) - 1, specials::ieee}, {}};
+    }
+    return {{}, message("unknown register '").append(word.substr(0, 40)).append("' for ").append(key).append("; say fp32, tf32, fp16, bf16, e8m13, fp64 or eXmY, for instance e6m9")};
+}
+
+/// One key: what reads its value and what prints it; an empty text where the value is the default's.
+struct accumulator_key {
+    std::string_view name;
+    message (*read)(accumulator&, std::string_view name, std::string_view value);
+    fixed_text<47> (*print)(const accumulator&);
+};
+
+template <auto Member>
+message read_number(accumulator& a, std::string_view name, std::string_view value) {
+    if (parse_number(value, a.*Member)) return {};
+    return message("key '").append(name).append("' needs a whole number, not '").append(value.substr(0, 40)).append("'");
+}
+template <auto Member>
+fixed_text<47> print_number(const accumulator& a) {
+    return a.*Member == accumulator{}.*Member ? fixed_text<47>() : fixed_text<47>().append(a.*Member);
+}
+template <auto Member>
+message read_flag(accumulator& a, std::string_view name, std::string_view value) {
+    a.*Member = value.empty() || value == "1";
+    if (value.empty() || value == "0" || value == "1") return {};
+    return message("key '").append(name).append("' is 0 or 1, not '").append(value.substr(0, 40)).append("'");
+}
+template <auto Member>
+fixed_text<47> print_flag(const accumulator& a) {
+    return a.*Member == accumulator{}.*Member ? "" : a.*Member ? "1" : "0";
+}
+template <auto Member, const auto& Names>
+message read_word(accumulator& a, std::string_view name, std::string_view value) {
+    const auto p = parse_option(name, value, Names);
+    a.*Member = p.value;
+    return p.error;
+}
+template <auto Member, const auto& Names>
+fixed_text<47> print_word(const accumulator& a) {
+    return a.*Member == accumulator{}.*Member ? std::string_view() : option_name(a.*Member, Names);
+}
+template <auto Member>
+message read_register(accumulator& a, std::string_view name, std::string_view value) {
+    const auto p = parse_register(name, value);
+    a.*Member = p.value;
+    return p.error;
+}
+inline fixed_text<47> print_register(floating f, floating usual) { return f == usual ? fixed_text<47>() : fixed_text<47>(register_text(f).view()); }
+inline fixed_text<47> print_rounding(rounding r, rounding usual) { return r == usual ? std::string_view() : to_text(r); }
+
+// Keys of the requantization.
+template <auto Member>
+message read_requantized(accumulator& a, std::string_view name, std::string_view value) {
+    int n = 0;
+    if (value.size() <= 9 ? !parse_number(value, n) : std::from_chars(value.data(), value.data() + value.size(), n).ptr != value.data() + value.size())
+        return message("key '").append(name).append("' needs a whole number, not '").append(value.substr(0, 40)).append("'");
+    a.requantize.*Member = n;
+    return {};
+}
+template <auto Member>
+fixed_text<47> print_requantized(const accumulator& a) {
+    return a.requantize.*Member == requantization{}.*Member ? fixed_text<47>() : fixed_text<47>().append(a.requantize.*Member);
+}
+inline message read_scale(accumulator& a, std::string_view, std::string_view value) {
+    float scale = 0;
+    const auto r = std::from_chars(value.data(), value.data() + value.size(), scale);
+    if (r.ec != std::errc() || r.ptr != value.data() + value.size()) return message("key 'scale' needs a number, not '").append(value.substr(0, 40)).append("'");
+    a.requantize.scale_bits = std::bit_cast<std::uint32_t>(scale);
+    return check_scale(scale);
+}
+inline fixed_text<47> print_scale(const accumulator& a) {
+    if (a.requantize.scale_bits == requantization{}.scale_bits) return {};
+    char digits[32];
+    const auto r = std::to_chars(digits, digits + sizeof digits, std::bit_cast<float>(a.requantize.scale_bits));
+    return std::string_view(digits, static_cast<std::size_t>(r.ptr - digits));
+}
+inline message read_output(accumulator& a, std::string_view, std::string_view value) {
+    const named_format* entry = find_format(value);
+    if (entry == nullptr || !is_integer_format(entry->format)) return message("output is an integer format's name, for instance uint8, not '").append(value.substr(0, 40)).append("'");
+    a.requantize.output = std::get<integer>(entry->format);
+    return {};
+}
+inline fixed_text<47> print_output(const accumulator& a) {
+    return a.requantize.output == int8 ? fixed_text<47>() : fixed_text<47>(to_text(format(a.requantize.output)).view());
+}
+inline message read_by(accumulator& a, std::string_view name, std::string_view value) {
+    const auto p = parse_option(name, value, requantize_names);
+    a.requantize.by = p.value;
+    return p.error;
+}
+
+inline constexpr accumulator_key accumulator_keys[] = {
+    {"sum", read_word<&accumulator::sum, summation_names>, [](const accumulator& a) { return fixed_text<47>(option_name(a.sum, summation_names)); }},
+    {"groups", read_number<&accumulator::groups>, print_number<&accumulator::groups>},
+    {"lanes", read_number<&accumulator::lanes>, print_number<&accumulator::lanes>},
+    {"bundle", read_number<&accumulator::bundle>, print_number<&accumulator::bundle>},
+    {"place", read_word<&accumulator::place, place_names>, print_word<&accumulator::place, place_names>},
+    {"align", read_number<&accumulator::align>, print_number<&accumulator::align>},
+    {"cut", read_word<&accumulator::cut, rounding_names>, print_word<&accumulator::cut, rounding_names>},
+    {"join", read_number<&accumulator::join>, print_number<&accumulator::join>},
+    {"join-addend", read_number<&accumulator::join_addend>, print_number<&accumulator::join_addend>},
+    {"join-drop", read_number<&accumulator::join_drop>, print_number<&accumulator::join_drop>},
+    {"join-cut", read_word<&accumulator::join_cut, rounding_names>, print_word<&accumulator::join_cut, rounding_names>},
+    {"fused", read_flag<&accumulator::fused>, print_flag<&accumulator::fused>},
+    {"c", read_register<&accumulator::addend>, [](const accumulator& a) { return print_register(a.addend, a.result == fp64 ? fp64 : fp32); }},
+    {"partial", read_register<&accumulator::partial>, [](const accumulator& a) { return print_register(a.partial, a.result); }},
+    {"result", read_register<&accumulator::result>, [](const accumulator& a) { return print_register(a.result, fp32); }},
+    {"partial-round", read_word<&accumulator::partial_round, rounding_names>, [](const accumulator& a) { return print_rounding(a.partial_round, a.round); }},
+    {"round", read_word<&accumulator::round, rounding_names>, print_word<&accumulator::round, rounding_names>},
+    {"operands", read_number<&accumulator::operand_bits>, print_number<&accumulator::operand_bits>},
+    {"reverse", read_flag<&accumulator::reverse>, print_flag<&accumulator::reverse>},
+    {"flush-inputs", read_word<&accumulator::flush_inputs, input_flush_names>, print_word<&accumulator::flush_inputs, input_flush_names>},
+    {"flush-partials", read_flag<&accumulator::flush_partials>, print_flag<&accumulator::flush_partials>},
+    {"product-overflow", read_flag<&accumulator::product_overflow>, print_flag<&accumulator::product_overflow>},
+    {"overflow", read_word<&accumulator::overflow, too_large_names>, print_word<&accumulator::overflow, too_large_names>},
+    {"zero", read_word<&accumulator::zero, zero_rule_names>, print_word<&accumulator::zero, zero_rule_names>},
+    {"nan", read_word<&accumulator::nan, nan_answer_names>, print_word<&accumulator::nan, nan_answer_names>},
+    {"width", read_number<&accumulator::width>, print_number<&accumulator::width>},
+    {"saturate", read_flag<&accumulator::saturate>, print_flag<&accumulator::saturate>},
+    {"requantize", read_by,
+     [](const accumulator& a) { return a.requantize.by == requantize_by::nothing ? fixed_text<47>() : fixed_text<47>(option_name(a.requantize.by, requantize_names)); }},
+    {"scale", read_scale, print_scale},
+    {"multiplier", read_requantized<&requantization::multiplier>, print_requantized<&requantization::multiplier>},
+    {"shift", read_requantized<&requantization::shift>, print_requantized<&requantization::shift>},
+    {"zero-point", read_requantized<&requantization::zero_point>, print_requantized<&requantization::zero_point>},
+    {"output", read_output, print_output},
+};
+
+inline message unknown_key(std::string_view name) {
+    message m("unknown key '");
+    m.append(name.substr(0, 60)).append("' for an accumulator");
+    if (const auto* near = nearest_name(accumulator_keys, name)) return m.append("; did you mean ").append(near->name).append("?");
+    m.append("; the keys are");
+    const char* separator = " ";
+    for (const accumulator_key& k : accumulator_keys) {
+        m.append(separator).append(k.name);
+        separator = ", ";
+    }
+    return m;
+}
+
+}  // namespace detail
+
+inline parsed<accumulator> parse_accumulator(std::string_view text) {
+    if (text.empty()) return {{}, "the accumulator is empty; say for instance groups=16,align=25,round=toward-zero, or a device's name"};
+    if (const device* d = find_device(text)) return {d->accumulator, {}};
+    if (text.find('=') == std::string_view::npos && text.find('.') != std::string_view::npos) return {{}, unknown_device(text)};
+    bool seen[std::size(detail::accumulator_keys)] = {};
+    accumulator a;
+    const auto was_said = [&](std::string_view name) {
+        for (std::size_t i = 0; i < std::size(detail::accumulator_keys); ++i) {
+            if (detail::accumulator_keys[i].name == name) return seen[i];
+        }
+        return false;
+    };
+    while (!text.empty()) {
+        std::string_view value = detail::take_until(text, ',');
+        const std::string_view name = detail::take_until(value, '=');
+        std::size_t i = 0;
+        while (i < std::size(detail::accumulator_keys) && detail::accumulator_keys[i].name != name) ++i;
+        if (i == std::size(detail::accumulator_keys)) return {{}, detail::unknown_key(name)};
+        if (seen[i]) return {{}, message("key '").append(name).append("' stands twice")};
+        seen[i] = true;
+        if (const message error = detail::accumulator_keys[i].read(a, name, value); !error.empty()) return {{}, error};
+    }
+    if (!was_said("partial")) a.partial = a.result;
+    if (!was_said("partial-round")) a.partial_round = a.round;
+    if (!was_said("c") && a.result == fp64) a.addend = fp64;
+    if (!was_said("sum")) {
+        if (was_said("align")) a.sum = summation::aligned;
+        if (was_said("width") || was_said("saturate") || was_said("requantize")) a.sum = summation::integer;
+    }
+    return {a, check(a)};
+}
+
+inline accumulator_text to_text(const accumulator& a) {
+    accumulator_text t;
+    for (const detail::accumulator_key& k : detail::accumulator_keys) {
+        const auto value = k.print(a);
+        if (value.empty()) continue;
+        if (!t.empty()) t.append(",");
+        t.append(k.name);
+        if (value.view() != "1" || k.name == "groups" || k.name == "fused" || k.name == "lanes") t.append("=").append(value);
+    }
+    return t;
+}
+
+}  // namespace qk

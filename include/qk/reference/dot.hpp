@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// The oracle of dot products: every field of qk::accumulator, in long whole numbers, sharing no line with qk/dot/. docs/numerics.md, (D1) to (D14).
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "qk/dot/accumulator.hpp"
+#include "qk/reference/codes.hpp"
+#include "qk/reference/real.hpp"
+
+namespace qk::reference {
+
+/// The codes of one row: blocks begin at its first element.
+struct dot_row {
+    std::vector<std::uint64_t> elements;
+    std::vector<std::uint32_t> scales, shifts;  ///< of blocks and sub-blocks
+    float tensor = 1;
+    std::int64_t zero_point = 0;
+};
+
+/// A number of the oracle: finite, infinite or none.
+template <class Real>
+struct dot_number {
+    Real x{};
+    bool infinite = false, nan = false;
+    int exponent = -126;        ///< of the leading bit in its format, subnormals the smallest one, zeros -126
+    int scale_exponent = 0;     ///< the part of it that the block's scale is
+};
+
+template <class Real>
+class dot_oracle {
+  public:
+    using number = dot_number<Real>;
+    explicit dot_oracle(const accumulator& how) : how_(how) {}
+
+    /// The code of the result in how.result, as value (NaN in its canonical form); C as a value of how.addend.
+    double sum(const format& fa, const format& fb, const dot_row& a, const dot_row& b, double c) {
+        const std::vector<number> terms = products(fa, fb, a, b);
+        number acc = of_register(how_.addend, c, how_.flush_inputs);
+        const std::size_t group = how_.groups == 0 ? std::max<std::size_t>(terms.size(), 1) : static_cast<std::size_t>(how_.groups / how_.bundle);
+        const bool stepwise = how_.sum == summation::sequential || how_.sum == summation::pairwise;
+        for (std::size_t i = 0; i < std::max<std::size_t>(terms.size(), 1); i += group) {
+            const std::vector<number> part(terms.begin() + static_cast<std::ptrdiff_t>(std::min(i, terms.size())),
+                                           terms.begin() + static_cast<std::ptrdiff_t>(std::min(i + group, terms.size())));
+            const bool last = i + group >= terms.size();
+            acc = stepwise ? stepped(part, acc) : fused(part, acc, last ? how_.result : how_.partial, last ? how_.round : how_.partial_round);
+        }
+        return value(stepwise ? rounded(acc, how_.result, how_.round) : acc);
+    }
+
+  private:
+    static constexpr int lowest_exponent = -100000;
+
+    // ---- operands
+
+    number of_register(floating f, double v, input_flush flush) const {
+        number n;
+        n.nan = std::isnan(v);
+        n.infinite = std::isinf(v);
+        if (n.nan || n.infinite) {
+            n.x.negative = std::signbit(v);
+            return n;
+        }
+        v = read(f, v, flush);
+        n.x = Real::of(v);
+        if (v != 0) n.exponent = std::max(n.x.exponent(), min_exponent(f));
+        return n;
+    }
+    static double read(floating f, double v, input_flush flush) {
+        if (flush == input_flush::none || v == 0 || std::fabs(v) >= min_normal(f)) return v;
+        return flush == input_flush::kept_sign && v < 0 ? -0.0 : 0.0;
+    }
+    number element(floating f, std::uint64_t code) const {
+        if (f == fp64) return of_register(fp64, std::bit_cast<double>(code), input_flush::none);
+        const double v = reference::value_of(f, static_cast<std::uint32_t>(code));
+        number n = of_register(f, v, how_.flush_inputs);
+        if (n.nan || n.infinite || how_.operand_bits == 0) return n;
+        n.x = n.x.truncated(n.exponent - how_.operand_bits);
+        if (n.x.zero()) n.exponent = -126;
+        return n;
+    }
+    static number whole(double v, int exponent) { return {Real::of(v), false, false, exponent, 0}; }
+
+    number element_at(integer f, const dot_row& r, std::size_t i) const {
+        const auto code = static_cast<std::uint32_t>(r.elements[i]);
+        const std::int64_t q = f.is_signed ? sign_extend(code, f.bits) : std::int64_t{code};
+        return whole(static_cast<double>(q - r.zero_point), std::max(0, f.is_signed ? f.bits - 2 : f.bits - 1));
+    }
+    number element_at(floating f, const dot_row& r, std::size_t i) const { return element(f, r.elements[i]); }
+    number element_at(const block_float& f, const dot_row& r, std::size_t i) const {
+        const auto bits = static_cast<std::uint32_t>(r.elements[i]);
+        const double v = f.bump ? static_cast<double>(sign_extend(bits, f.mantissa_bits + 1)) : from_sign_magnitude(bits, f.mantissa_bits);
+        const auto code = static_cast<int>(r.scales[i / static_cast<std::size_t>(f.block_size)]);
+        const int bias = (1 << (f.exponent_bits - 1)) - 1;
+        return scaled(whole(v * power_of_two(1 - f.mantissa_bits), 0), code == (1 << f.exponent_bits) - 1, 1, code - bias, !f.bump && bits >> f.mantissa_bits != 0);
+    }
+    number element_at(const microexponent& f, const dot_row& r, std::size_t i) const {
+        const auto block = static_cast<std::size_t>(f.block_size);
+        const auto code = static_cast<int>(r.scales[i / block]);
+        const auto shift = static_cast<int>(r.shifts[i / block * sub_blocks(f) + i % block / static_cast<std::size_t>(f.sub_block_size)]);
+        const auto bits = static_cast<std::uint32_t>(r.elements[i]);
+        const double v = from_sign_magnitude(bits, f.mantissa_bits) * power_of_two(1 - f.mantissa_bits - shift);
+        return scaled(whole(v, -shift), code == 255, 1, code - 127, bits >> f.mantissa_bits != 0);
+    }
+    number element_at(const microscaling& f, const dot_row& r, std::size_t i) const {
+        const std::uint32_t s = r.scales[i / static_cast<std::size_t>(f.block_size)];
+        if (!has_integer_elements(f)) return scaled(element(f.element, r.elements[i]), s == 255, 1, static_cast<int>(s) - 127, false);
+        const std::int64_t q = sign_extend(static_cast<std::uint32_t>(r.elements[i]), f.integer_bits);
+        return scaled(whole(static_cast<double>(q) * power_of_two(2 - f.integer_bits), 0), s == 255, 1, static_cast<int>(s) - 127, false);
+    }
+    number element_at(const nvfloat& f, const dot_row& r, std::size_t i) const {
+        const double s = std::fabs(reference::value_of(f.scale, r.scales[i / static_cast<std::size_t>(f.block_size)]));
+        const bool nan = !std::isfinite(s) || (how_.sum == summation::exact && !std::isfinite(r.tensor));
+        const double t = how_.sum == summation::exact && !nan ? static_cast<double>(r.tensor) : 1.0;
+        const int e = nan ? 0 : s == 0 ? -126 : std::max(static_cast<int>(std::floor(std::log2(s))), min_exponent(f.scale));
+        return scaled(element(f.element, r.elements[i]), nan, nan ? 1 : s / power_of_two(e) * t, e, false);
+    }
+    /// n times significand times 2^e; `minus_zero`: n is the -0 that `whole` has no double for.
+    static number scaled(number n, bool nan, double significand, int e, bool minus_zero) {
+        if (minus_zero && n.x.zero()) n.x.negative = true;
+        n.nan = n.nan || nan;
+        n.exponent += e;
+        n.scale_exponent = e;
+        const bool zero = n.x.zero();
+        if (n.nan || n.infinite) return n;
+        const bool negative = n.x.negative != std::signbit(significand);
+        if (!zero && significand != 0) n.x = n.x * Real::of(std::ldexp(significand, e));
+        if (significand == 0) n.x = Real{};
+        n.x.negative = negative;
+        return n;
+    }
+
+    std::vector<number> products(const format& fa, const format& fb, const dot_row& a, const dot_row& b) const {
+        std::vector<number> terms;
+        std::visit(
+            [&](const auto& ga, const auto& gb) {
+                for (std::size_t i = 0; i < a.elements.size(); ++i) terms.push_back(product(element_at(ga, a, i), element_at(gb, b, i)));
+            },
+            fa, fb);
+        if (how_.bundle == 1) return terms;
+        const bool based = is_block_format(fa) || is_block_format(fb) || (is_integer_format(fa) && is_integer_format(fb));
+        std::vector<number> bundles;
+        for (std::size_t i = 0; i < terms.size(); i += static_cast<std::size_t>(how_.bundle)) {
+            number s = terms[i];
+            const std::size_t end = std::min(terms.size(), i + static_cast<std::size_t>(how_.bundle));
+            int largest = s.exponent;
+            for (std::size_t j = i + 1; j < end; ++j) {
+                largest = std::max(largest, terms[j].exponent);
+                s = plus(s, terms[j]);
+            }
+            s.exponent = based ? terms[i].scale_exponent : largest;
+            bundles.push_back(s);
+        }
+        return bundles;
+    }
+    static number product(const number& a, const number& b) {
+        number p;
+        p.x.negative = a.x.negative != b.x.negative;
+        p.exponent = a.exponent + b.exponent;
+        p.scale_exponent = a.scale_exponent + b.scale_exponent;
+        p.nan = a.nan || b.nan || (a.infinite && !b.infinite && b.x.zero()) || (b.infinite && !a.infinite && a.x.zero());
+        p.infinite = !p.nan && (a.infinite || b.infinite);
+        if (!p.nan && !p.infinite && !a.x.zero() && !b.x.zero()) p.x = a.x * b.x;
+        return p;
+    }
+
+    // ---- arithmetic
+
+    static number plus(const number& a, const number& b) {
+        number s;
+        s.nan = a.nan || b.nan || (a.infinite && b.infinite && a.x.negative != b.x.negative);
+        s.infinite = !s.nan && (a.infinite || b.infinite);
+        if (s.infinite) s.x.negative = a.infinite ? a.x.negative : b.x.negative;
+        if (!s.nan && !s.infinite) s.x = a.x + b.x;
+        return s;
+    }
+    static Real cut(const Real& x, int e, rounding r) { return r == rounding::down ? x.floored(e) : x.truncated(e); }
+
+    /// Rounded into a register; how_ says what overflow, underflow and zero are.
+    number rounded(const number& n, floating f, rounding r) const {
+        if (n.nan || n.infinite) return n;
+        number y;
+        y.x.negative = n.x.negative && how_.zero != zero_rule::positive;
+        if (n.x.zero()) return y;
+        const int at = std::max(n.x.exponent(), min_exponent(f)) - f.mantissa_bits;
+        Real kept = n.x.truncated(at), rest = n.x + kept.minus();
+        const Real half = Real::power(at - 1);
+        const int side = rest.zero() ? -2 : less_magnitude(rest, half) ? -1 : less_magnitude(half, rest) ? 1 : 0;
+        const bool odd = kept.bit(at - low());
+        const bool away = side != -2 && ((r == rounding::half_even && (side == 1 || (side == 0 && odd))) || (r == rounding::half_away && side >= 0) ||
+                                         (r == rounding::half_up && (side == 1 || (side == 0 && !n.x.negative))) || (r == rounding::up && !n.x.negative) ||
+                                         (r == rounding::down && n.x.negative));
+        if (away) {
+            Real step = Real::power(at);
+            step.negative = n.x.negative;
+            kept = kept + step;
+        }
+        if (kept.zero()) return y;
+        if (kept.exponent() > max_exponent(f)) {
+            const bool stops = r == rounding::toward_zero || (r == rounding::up && n.x.negative) || (r == rounding::down && !n.x.negative);
+            y.infinite = how_.overflow == too_large::infinity || (how_.overflow == too_large::ieee && !stops);
+            y.x.negative = n.x.negative;
+            if (!y.infinite) y.x = Real::of(n.x.negative ? -max_value(f) : max_value(f));
+            y.exponent = max_exponent(f);
+            return y;
+        }
+        if (how_.flush_partials && kept.exponent() < min_exponent(f)) return y;
+        y.x = kept;
+        y.exponent = std::max(kept.exponent(), min_exponent(f));
+        return y;
+    }
+    static int low() { return Real::power(0).exponent() == 0 ? low_of(Real{}) : 0; }
+    template <int D, int L>
+    static constexpr int low_of(const real<D, L>&) { return L; }
+
+    double value(const number& n) const {
+        if (n.nan) return std::numeric_limits<double>::quiet_NaN();
+        double v = n.infinite ? std::numeric_limits<double>::infinity() : 0;
+        if (!n.infinite && !n.x.zero()) {
+            for (int e = n.x.exponent(), i = 0; i < 53 && e - i >= low(); ++i) v += n.x.bit(e - i - low()) ? std::ldexp(1.0, e - i) : 0;
+        }
+        return n.x.negative ? -v : v;
+    }
+
+    // ---- sums
+
+    number zero_sum(const std::vector<number>& terms, rounding r) const {
+        number z;
+        bool negative = true, positive = true;
+        for (const number& t : terms) {
+            negative = negative && t.x.zero() && t.x.negative;
+            positive = positive && t.x.zero() && !t.x.negative;
+        }
+        z.x.negative = how_.zero == zero_rule::ieee && (negative || (r == rounding::down && !positive));
+        return z;
+    }
+    number finish(const std::vector<number>& terms, const number& s, floating f, rounding r) const { return s.x.zero() ? zero_sum(terms, r) : rounded(s, f, r); }
+
+    number fused(const std::vector<number>& terms, const number& acc, floating f, rounding r) const {
+        std::vector<number> all = terms;
+        all.push_back(acc);
+        number sum = whole(0, 0);
+        for (const number& t : all) sum = t.nan || t.infinite || sum.infinite || sum.nan ? plus(sum, t) : sum;
+        if (sum.nan || sum.infinite) return sum;
+        if (how_.product_overflow) {
+            for (const number& t : terms) {
+                if (t.x.zero() || t.x.exponent() < 128) continue;
+                number large;
+                large.infinite = true;
+                large.x.negative = t.x.negative;
+                sum = plus(sum, large);
+            }
+            if (sum.nan || sum.infinite) return sum;
+        }
+        const bool inside = how_.place == place::inside;
+        const std::vector<number>& joined = inside ? all : terms;
+        if (how_.sum == summation::exact) {
+            for (const number& t : joined) sum.x = sum.x + t.x;
+            return inside ? finish(all, sum, f, r) : added(acc, finish(terms, sum, how_.partial, how_.partial_round), f, r);
+        }
+        if (inside) {
+            const int unit = largest(all, 0, 1) - how_.align;
+            for (const number& t : all) sum.x = sum.x + cut(t.x, unit, how_.cut);
+            return finish(all, sum, f, r);
+        }
+        return aligned_after(terms, acc, f, r);
+    }
+    static int largest(const std::vector<number>& terms, std::size_t lane, std::size_t lanes) {
+        int e = lowest_exponent;
+        for (std::size_t i = lane; i < terms.size(); i += lanes) e = std::max(e, terms[i].exponent);
+        return e;
+    }
+    number aligned_after(const std::vector<number>& terms, const number& acc, floating f, rounding r) const {
+        const auto lanes = static_cast<std::size_t>(how_.lanes);
+        const int top = terms.empty() ? -(1 << 14) : largest(terms, 0, 1);
+        number sum;
+        for (std::size_t l = 0; l < std::min(lanes, terms.size()); ++l) {
+            Real lane;
+            const int e = largest(terms, l, lanes);
+            for (std::size_t i = l; i < terms.size(); i += lanes) lane = lane + cut(terms[i].x, e - how_.align, how_.cut);
+            sum.x = sum.x + cut(lane, top - how_.align, how_.join_cut);
+        }
+        if (how_.join == 0) return added(acc, finish(terms, sum, how_.partial, how_.partial_round), f, r);
+        const int both = std::max(top, acc.exponent);
+        sum.x = cut(sum.x, both - how_.join, how_.join_cut);
+        if (how_.join_drop == 0 || acc.exponent >= both - how_.join_drop) sum.x = sum.x + cut(acc.x, both - how_.join_addend, how_.join_cut);
+        return finish(terms, sum, f, r);
+    }
+    /// Two registers' sum, rounded.
+    number added(const number& a, const number& b, floating f, rounding r) const {
+        number s = plus(a, b);
+        if (s.nan || s.infinite || !s.x.zero()) return rounded(s, f, r);
+        const bool exact_zero_is_positive = how_.zero == zero_rule::exact_positive || how_.zero == zero_rule::positive;
+        const bool both_positive = a.x.zero() && b.x.zero() && !a.x.negative && !b.x.negative;
+        s.x.negative = !exact_zero_is_positive && (s.x.negative || (r == rounding::down && !both_positive));
+        return s;
+    }
+
+    number step(const number& a, const number& b) const { return added(a, b, how_.partial, how_.partial_round); }
+    number term(number p) const {
+        if (p.x.zero() && !p.nan && !p.infinite && (how_.zero == zero_rule::positive_products || how_.zero == zero_rule::positive)) p.x.negative = false;
+        return how_.fused ? p : rounded(p, how_.partial, how_.partial_round);
+    }
+    /// Neighbours first; what has no neighbour waits for the next round.
+    number in_pairs(std::vector<number> v) const {
+        while (v.size() > 1) {
+            std::vector<number> next;
+            for (std::size_t i = 0; i + 1 < v.size(); i += 2) next.push_back(step(v[i], v[i + 1]));
+            if (v.size() % 2 != 0) next.push_back(v.back());
+            v = next;
+        }
+        return v[0];
+    }
+    number stepped(std::vector<number> terms, const number& acc) const {
+        if (how_.reverse) std::reverse(terms.begin(), terms.end());
+        if (terms.empty()) return acc;
+        const bool inside = how_.place == place::inside, pairs = how_.sum == summation::pairwise;
+        const auto lanes = std::min(static_cast<std::size_t>(how_.lanes), terms.size());
+        std::vector<number> sums;
+        for (std::size_t l = 0; l < lanes; ++l) {
+            std::vector<number> v;
+            if (inside) v.push_back(acc);
+            for (std::size_t i = l; i < terms.size(); i += lanes) {
+                const bool first = v.empty();
+                v.push_back(pairs || first ? rounded(term(terms[i]), how_.partial, how_.partial_round) : term(terms[i]));
+            }
+            sums.push_back(pairs ? in_pairs(v) : one_by_one(v));
+        }
+        const number sum = pairs ? in_pairs(sums) : one_by_one(sums);
+        return inside ? sum : step(acc, sum);
+    }
+    number one_by_one(const std::vector<number>& v) const {
+        number s = v[0];
+        for (std::size_t i = 1; i < v.size(); ++i) s = step(s, v[i]);
+        return s;
+    }
+
+    const accumulator& how_;
+};
+
+/// D = a[0] b[0] + ... + c for floating sums, as a double (exact: registers have at most 53 bits).
+inline double dot(const format& fa, const format& fb, const accumulator& how, const dot_row& a, const dot_row& b, double c) {
+    if (how.partial == fp64) return dot_oracle<real<140, -2240>>(how).sum(fa, fb, a, b, c);
+    return dot_oracle<real<44, -704>>(how).sum(fa, fb, a, b, c);
+}
+
+}  // namespace qk::reference

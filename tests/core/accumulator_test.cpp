@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accumulators as text, devices by name, and what is refused.
+#include <doctest/doctest.h>
+
+#include <map>
+
+#include "dot_cases.hpp"
+#include "qk/dot/text.hpp"
+
+using namespace qk;
+
+TEST_CASE("an accumulator's text is read back as the same value") {
+    std::size_t texts = 0;
+    const auto there_and_back = [&](const accumulator& a) {
+        const auto text = to_text(a);
+        const auto back = parse_accumulator(text);
+        REQUIRE_MESSAGE(back, text.view(), ": ", back.error.view());
+        REQUIRE_MESSAGE(back.value == a, text.view());
+        ++texts;
+    };
+    devices::each([&](const device& d) {
+        there_and_back(d.accumulator);
+        CHECK(*parse_accumulator(d.name) == d.accumulator);
+    });
+    for (const dot_kind& k : dot_kinds()) there_and_back(k.how);
+    there_and_back({.sum = summation::integer, .groups = 4, .width = 20, .saturate = true,
+                    .requantize = {.by = requantize_by::scale, .scale_bits = std::bit_cast<std::uint32_t>(0.0371f), .zero_point = -3, .output = uint8}});
+    there_and_back({.sum = summation::integer, .requantize = {.by = requantize_by::gemmlowp, .multiplier = 2000000001, .shift = -7}});
+    there_and_back({.addend = {6, 9, 31, specials::ieee}, .partial = {6, 9, 31, specials::ieee}, .result = {6, 9, 31, specials::ieee}});
+    CHECK(texts > 190);
+
+    const auto issue = parse_accumulator("groups=16,align=25,round=toward-zero");
+    REQUIRE(issue);
+    CHECK(issue->sum == summation::aligned);
+    CHECK(issue->partial_round == rounding::toward_zero);
+    CHECK(to_text(*issue) == "sum=aligned,groups=16,align=25,round=toward-zero");
+
+    const auto error = [](std::string_view text) { return std::string(parse_accumulator(text).error.view()); };
+    CHECK(error("group=16") == "unknown key 'group' for an accumulator; did you mean groups?");
+    CHECK(error("sum=align").find("say exact, aligned, sequential, pairwise or integer") != std::string::npos);
+    CHECK(error("groups=x").find("needs a whole number") != std::string::npos);
+    CHECK(error("align=25,align=24").find("twice") != std::string::npos);
+    CHECK(error("align=99") == "align is 99; it must be 1 to 60");
+    CHECK(error("result=fp7").find("unknown register 'fp7'") != std::string::npos);
+    CHECK(error("nvidia.hoper.wgmma.f32.e4m3.e4m3").find("did you mean nvidia.hopper.wgmma.f32.e4m3.e4m3") != std::string::npos);
+}
+
+
+TEST_CASE("devices are found by name, with and without their shape") {
+    static_assert(find_device("nvidia.hopper.wgmma.f32.e4m3.e4m3") == &devices::nvidia_hopper_wgmma_m64n8k32_f32_e4m3_e4m3);
+    static_assert(&devices::nvidia_ampere_mma_f32_f16_f16_f32 == &devices::nvidia_ampere_mma_m16n8k16_f32_f16_f16_f32);
+    CHECK(find_device("amd.cdna3.mfma.f32_f16") == &devices::amd_cdna3_mfma_f32_16x16x16_f16);
+    CHECK(find_device("amd.cdna2.mfma.f32_bf16_1k") == &devices::amd_cdna2_mfma_f32_16x16x16bf16_1k);
+    CHECK(find_device("nvidia.none") == nullptr);
+    CHECK(unknown_device("amd.cdna3.mfma.f32_fp16").view().find("amd.cdna3.mfma.f32_f16") != std::string_view::npos);
+    std::map<std::string_view, int> names;
+    devices::each([&](const device& d) {
+        CHECK_MESSAGE(++names[d.name] == 1, d.name);
+        CHECK_MESSAGE(check_operands(d.a, d.b, d.accumulator).empty(), d.name);
+        CHECK(find_device(d.name) == &d);
+        CHECK(!d.source.empty());
+    });
+    CHECK(names.size() == 170);
+}
+
+
+TEST_CASE("what cannot be computed is refused in a sentence") {
+    CHECK(check(accumulator{.sum = summation::aligned}).view() == "align is 0; it must be 1 to 60");
+    CHECK(!check(accumulator{.lanes = 2}).empty());
+    CHECK(check_operands(fp32, fp32, accumulators::int32_wrapping).view().find("integer formats") != std::string_view::npos);
+    CHECK(check_operands(fp64, fp32, accumulators::fma_fp64).view().find("go together") != std::string_view::npos);
+    CHECK(!check_operands(uint32, int8, accumulators::exact).empty());
+    CHECK(!check_operands(int32, int32, accumulators::sequential_fp32).empty());
+}
