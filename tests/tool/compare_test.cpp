@@ -67,7 +67,13 @@ values every_kind() {
 struct verdict {
     int status;
     nlohmann::json report;
-    std::string cause() const { return report["cause"].is_null() ? "" : report["cause"].get<std::string>(); }
+    /// Of every cause, and of what explains as much.
+    std::string cause() const {
+        std::string all;
+        for (const auto& k : report["causes"]) all += k["sentence"].get<std::string>() + "; ";
+        for (const auto& k : report["alternatives"]) all += k.get<std::string>() + "; ";
+        return all;
+    }
 };
 
 verdict judge(const values& x, const values& device, std::vector<std::string> options, std::vector<std::int64_t> shape = {}) {
@@ -88,6 +94,10 @@ void expect(const std::string& bug, const verdict& v, const std::string& words, 
     CHECK(v.report["mismatches"].get<std::size_t>() > 0);
     CHECK_MESSAGE(v.cause().find(words) != std::string::npos, bug, " was taken for: ", v.cause());
     CHECK_MESSAGE(v.report["classes"].contains(expected_class), bug, " lacks class ", expected_class);
+    CHECK(v.report["unexplained"] == 0);
+    CHECK(v.report["cause"] == v.report["causes"][0]["sentence"]);
+    CHECK(!v.report["causes"][0]["where"].get<std::string>().empty());
+    CHECK(v.report["causes"][0]["explains"].get<std::size_t>() > 0);
 }
 
 }  // namespace
@@ -165,7 +175,7 @@ TEST_CASE("planted mistakes of block converters are named") {
            "factor of 2", "block_shifted");
     converter c = e2m1;
     c.round = [](double f, double) { return f; };
-    expect("truncated elements", judge(x, through_blocks(x, 32, 2, from_bits, c), {"mxfp4"}), "truncation", "block_scale");
+    expect("truncated elements", judge(x, through_blocks(x, 32, 2, from_bits, c), {"mxfp4"}), "truncation", "one_code");
     // Block float: 7 bits of magnitude; the largest of a block rounds past 127.
     const converter bfp{60, -6, 127.0 / 64, half_even};
     const auto fixed = [&](int extra) {
@@ -198,6 +208,63 @@ TEST_CASE("planted mistakes of block converters are named") {
     values across(x.size());
     qk::fake_quantize<qk::mxfp4>(x, across);
     expect("blocks along the wrong axis", judge(x, across, {"mxfp4", "--axis", "0"}, {32, 64}), "axis 1, not 0", "block_scale");
+}
+
+TEST_CASE("two mistakes at once: the listing opens with them, then where, then examples") {
+    const values x = every_kind();
+    converter c{3, -6, 448, [](double f, double rest) { return half_even(f, std::floor(rest * 2) / 2); }};
+    values y = through(x, c);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        if (std::abs(x[i]) < 0x1p-6f) y[i] = static_cast<float>(c(static_cast<double>(x[i]) / 2));
+    }
+    const verdict v = judge(x, y, {"fp8_e4m3fn"});
+    INFO(v.report.dump(1));
+    CHECK(v.status == 1);
+    REQUIRE(v.report["causes"].size() == 2);
+    CHECK(v.cause().find("binade too small") != std::string::npos);
+    CHECK(v.cause().find("sticky bits dropped: it rounds from 1 bit") != std::string::npos);
+    CHECK(v.report["unexplained"] == 0);
+    for (const auto& k : v.report["causes"]) {
+        const bool subnormal = k["sentence"].get<std::string>().find("binade") != std::string::npos;
+        CHECK(k["where"].get<std::string>().find(subnormal ? "subnormal" : "above a tie") != std::string::npos);
+    }
+    CHECK(v.report["flags"]["inexact"].get<int>() > 1000);
+
+    const qk_test::scratch place;
+    const std::vector<std::int64_t> shape{static_cast<std::int64_t>(x.size())};
+    qk::graph::write_npy(place("x.npy"), qk::graph::make_tensor<float>(shape, x));
+    qk::graph::write_npy(place("d.npy"), qk::graph::make_tensor<float>(shape, y));
+    const auto text = qk_test::run_tool({"compare", place("x.npy"), place("d.npy"), "--format", "fp8_e4m3fn"});
+    CHECK(text.status == 1);
+    CHECK(text.out.starts_with("likely causes, together (they explain every difference):\n"));
+    const auto at = [&](const char* words) { return text.out.find(words); };
+    CHECK(at("binade too small") < at("values differ"));
+    CHECK(at("values differ") < text.out.rfind("\n  where "));
+    CHECK(at("values differ") < at("one_code:"));
+    CHECK(at("one_code:") < at("the input exercised"));
+    // A converter whose only mistake is truncation is not said to have wrong scales.
+    c = {3, -6, 448, [](double f, double) { return f; }};
+    qk::graph::write_npy(place("d.npy"), qk::graph::make_tensor<float>(shape, through(x, c)));
+    const auto one = qk_test::run_tool({"compare", place("x.npy"), place("d.npy"), "--format", "fp8_e4m3fn"});
+    CHECK(one.out.starts_with("likely cause: truncation"));
+    CHECK(one.out.find("scale is wrong") == std::string::npos);
+}
+
+TEST_CASE("convert counts what happened on the way") {
+    const qk_test::scratch place;
+    const values x{0.0f, 1.0f, 1.03f, 500.0f, -1e9f, 0x1p-12f, std::numeric_limits<float>::quiet_NaN(), 2.0f};
+    qk::graph::write_npy(place("x.npy"), qk::graph::make_tensor<float>({8}, x));
+    const auto done = qk_test::run_tool({"convert", place("x.npy"), place("y.npy"), "--format", "fp8_e4m3fn", "--count"});
+    REQUIRE(done.status == 0);
+    const auto n = nlohmann::json::parse(done.out);
+    CHECK(n["values"] == 8);
+    CHECK(n["overflow"] == 2);
+    CHECK(n["saturation"] == 2);
+    CHECK(n["underflow"] == 1);
+    CHECK(n["inexact"] == 4);
+    CHECK(n["nan"] == 1);
+    CHECK(n["invalid"] == 0);
+    CHECK(qk_test::run_tool({"convert", place("x.npy"), place("y.npy"), "--format", "fp8_e4m3fn"}).out.empty());
 }
 
 TEST_CASE("packed device output") {

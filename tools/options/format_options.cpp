@@ -10,19 +10,9 @@
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/option_names.hpp"
-#include "qk/qk.hpp"
-#include "qk/reference.hpp"
-#ifdef QK_TOOL_DISPATCH
-#include "qk/dispatch.hpp"
-#endif
 #include "qk/storage.hpp"
 
 namespace qk::tool {
-#ifdef QK_TOOL_DISPATCH
-namespace kernels_of_tool = qk::dispatch;
-#else
-namespace kernels_of_tool = qk;
-#endif
 namespace {
 
 using graph::error;
@@ -213,25 +203,6 @@ qk::semantics semantics_of(const quantize_options& given) {
     return how;
 }
 
-along_axis seen_along(const graph::dims& shape, int axis) {
-    along_axis a{1, 1, 1};
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-        const auto d = static_cast<std::size_t>(shape[i]);
-        if (static_cast<int>(i) < axis)
-            a.outer *= d;
-        else if (static_cast<int>(i) == axis)
-            a.length = d;
-        else
-            a.inner *= d;
-    }
-    return a;
-}
-
-affine conversion::one() const {
-    if (given != granularity::tensor) return {.scale = std::holds_alternative<nvfloat>(format) ? 0.0f : 1.0f};
-    return {.scale = scale[0], .zero_point = zero_point.empty() ? 0 : zero_point[0]};
-}
-
 conversion resolve(const quantize_options& given, const graph::dims& shape, const std::string& name) {
     conversion c;
     c.format = format_of(given);
@@ -263,27 +234,6 @@ graph::tensor float_tensor(graph::tensor t, const std::string& file) {
     const std::uint16_t* from = reinterpret_cast<const std::uint16_t*>(t.bytes());
     for (float& v : wide.as<float>()) v = widen(float16{*from++});
     return wide;
-}
-
-void fake_quantize(const conversion& c, std::span<const float> x, std::span<float> y) {
-    if (x.empty()) return;
-    switch (c.given) {
-        case conversion::granularity::none:
-        case conversion::granularity::tensor:
-            if (is_block_format(c.format)) return kernels_of_tool::fake_quantize(c.format, x, y, c.blocks, c.one(), c.how);
-            return kernels_of_tool::fake_quantize(c.format, x, y, c.one(), c.how);
-        case conversion::granularity::channel: return kernels_of_tool::fake_quantize(c.format, x, y, c.channels(), c.how);
-        case conversion::granularity::block: return kernels_of_tool::fake_quantize(c.format, x, y, c.grid(), c.how);
-    }
-}
-
-void expected_values(const conversion& c, std::span<const float> x, std::span<float> y) {
-    switch (c.given) {
-        case conversion::granularity::none:
-        case conversion::granularity::tensor: return reference::fake_quantize(c.format, x, y, c.blocks, c.one(), c.how);
-        case conversion::granularity::channel: return reference::fake_quantize(c.format, x, y, c.channels(), c.how);
-        case conversion::granularity::block: return reference::fake_quantize(c.format, x, y, c.grid(), c.how);
-    }
 }
 
 }  // namespace qk::tool

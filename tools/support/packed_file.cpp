@@ -29,14 +29,6 @@ tensor integers(std::initializer_list<std::int64_t> values) { return integers(st
 
 }  // namespace
 
-codec_parameters parameters_of(const conversion& c) {
-    switch (c.given) {
-        case conversion::granularity::channel: return c.channels();
-        case conversion::granularity::block: return c.grid();
-        default: return is_block_format(c.format) ? codec_parameters(c.blocks, c.one()) : codec_parameters(c.one());
-    }
-}
-
 packed_tensor pack(const conversion& c, const tensor& x) {
     packed_tensor p{c, x.shape(),
                     std::vector<std::byte>(packed_bytes(c.format, is_block_format(c.format) ? c.blocks : along_axis{1, x.size(), 1}))};

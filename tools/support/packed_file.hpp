@@ -15,9 +15,6 @@ struct packed_tensor {
     std::vector<std::byte> bytes;  ///< all planes, as layout_of cuts them
 };
 
-/// The codec's view of the scales and the axis.
-codec_parameters parameters_of(const conversion& c);
-
 /// Throws graph::error when the semantics gives results without a code.
 packed_tensor pack(const conversion& c, const graph::tensor& x);
 graph::tensor unpack(const packed_tensor& p);

@@ -6,9 +6,10 @@
 #include <cstring>
 #include <memory>
 
-#include "support/comparison.hpp"
 #include "support/console.hpp"
+#include "support/flags_json.hpp"
 #include "support/packed_file.hpp"
+#include "qk/compare/compare.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/npy.hpp"
@@ -16,6 +17,12 @@
 
 namespace qk::tool {
 namespace {
+
+using compare::cause;
+using compare::difference;
+using compare::difference_class;
+using compare::example;
+using compare::location;
 
 struct arguments {
     std::string input, device;
@@ -63,10 +70,42 @@ std::string position(std::size_t index, const graph::dims& shape) {
     return "[" + s + "]";
 }
 
-void print(const comparison& r, const graph::dims& shape) {
-    fmt::print("{} values, {} differ", r.values, r.mismatches);
-    if (r.coverage.blocks != 0) fmt::print(" in {} of {} blocks", r.blocks_touched, r.coverage.blocks);
+/// "explains every difference", "explains 12 of 40 differences".
+std::string share(const cause& k, const compare::report& r) {
+    if (k.explains == r.mismatches) return "explains every difference";
+    return fmt::format("explains {} of {} differences", k.explains, r.mismatches);
+}
+/// Where a mistake is made, or else where its differences are.
+std::string place_of(const cause& k) { return (k.restricted ? "only " : "") + to_text(k.where); }
+
+/// What the device does wrong, before anything else.
+void print_causes(const compare::report& r) {
+    if (r.causes.empty()) {
+        fmt::print("likely cause: no known mistake explains it\n");
+        if (r.nearest) fmt::print("  the nearest: {}\n    {}; {}\n", r.nearest->sentence, place_of(*r.nearest), share(*r.nearest, r));
+    } else if (r.causes.size() == 1) {
+        const cause& k = r.causes.front();
+        fmt::print("likely cause: {}\n  {}; {}{}\n", k.sentence, place_of(k), share(k, r), r.unexplained == 0 ? "" : fmt::format(", leaves {}", r.unexplained));
+        for (std::size_t n = 0; n < std::min<std::size_t>(2, r.alternatives.size()); ++n) fmt::print("or: {} (explains every difference, too)\n", r.alternatives[n]);
+    } else {
+        fmt::print("likely causes, together ({}):\n", r.unexplained == 0 ? "they explain every difference" : fmt::format("they leave {} differences", r.unexplained));
+        for (std::size_t n = 0; n < r.causes.size(); ++n)
+            fmt::print("  {}. {}\n     {}; {}\n", n + 1, r.causes[n].sentence, place_of(r.causes[n]), share(r.causes[n], r));
+    }
+    fmt::print("\n{} of {} values differ", r.mismatches, r.values);
+    if (r.coverage.blocks != 0) fmt::print(", in {} of {} blocks", r.blocks_touched, r.coverage.blocks);
     fmt::print("\n");
+    for (const location& w : r.where) fmt::print("  {}\n", to_text(w));
+}
+
+void print(const compare::report& r, const graph::dims& shape) {
+    if (r.mismatches != 0) {
+        print_causes(r);
+    } else {
+        fmt::print("{} values, 0 differ", r.values);
+        if (r.coverage.blocks != 0) fmt::print(" in 0 of {} blocks", r.coverage.blocks);
+        fmt::print("\n");
+    }
     for (int k = 0; k < static_cast<int>(difference::count); ++k) {
         const difference_class& d = r.classes[static_cast<std::size_t>(k)];
         if (d.count == 0) continue;
@@ -77,23 +116,20 @@ void print(const comparison& r, const graph::dims& shape) {
                        code(e.expected_code), e.device, code(e.device_code));
         }
     }
-    const input_coverage& c = r.coverage;
+    const compare::input_coverage& c = r.coverage;
     fmt::print(
         "\nthe input exercised: {} binades, {} ties, {} exact values, {} negative, {} overflows, {} underflows,\n"
         "  {} subnormal, +0 {} times, -0 {} times, Inf {}, NaN {}",
         c.binades, c.ties, c.exact, c.negative, c.overflow, c.underflow, c.subnormal, c.positive_zero, c.negative_zero, c.infinite, c.nan);
     if (c.blocks != 0) fmt::print(", {} blocks with {} different scales", c.blocks, c.scales);
     fmt::print("\n");
-    if (r.mismatches == 0) return;
-    if (r.causes.empty()) fmt::print("\nlikely cause: none of the known mistakes explains it\n");
-    for (std::size_t k = 0; k < std::min<std::size_t>(3, r.causes.size()); ++k) {
-        fmt::print("{}{}{}\n", k == 0 ? "\nlikely cause: " : "or: ", r.causes[k].sentence,
-                   r.causes[k].unexplained == 0 ? " (explains every difference)"
-                                                : fmt::format(" (leaves {} unexplained)", r.causes[k].unexplained));
-    }
 }
 
-nlohmann::ordered_json as_json(const comparison& r) {
+nlohmann::ordered_json cause_json(const cause& k) {
+    return {{"sentence", k.sentence}, {"where", to_text(k.where)}, {"only_there", k.restricted}, {"explains", k.explains}};
+}
+
+nlohmann::ordered_json as_json(const compare::report& r) {
     nlohmann::ordered_json classes = nlohmann::ordered_json::object(), causes = nlohmann::ordered_json::array();
     for (int k = 0; k < static_cast<int>(difference::count); ++k) {
         const difference_class& d = r.classes[static_cast<std::size_t>(k)];
@@ -110,8 +146,10 @@ nlohmann::ordered_json as_json(const comparison& r) {
         classes[name_of(static_cast<difference>(k))] = {
             {"count", d.count}, {"meaning", meaning_of(static_cast<difference>(k))}, {"examples", examples}};
     }
-    for (const cause& k : r.causes) causes.push_back({{"cause", k.sentence}, {"unexplained", k.unexplained}});
-    const input_coverage& c = r.coverage;
+    for (const cause& k : r.causes) causes.push_back(cause_json(k));
+    nlohmann::ordered_json where = nlohmann::ordered_json::array();
+    for (const location& w : r.where) where.push_back({{"words", w.words.empty() ? "everywhere" : w.words}, {"values", w.values}, {"differences", w.differences}});
+    const compare::input_coverage& c = r.coverage;
     return {{"values", r.values},
             {"mismatches", r.mismatches},
             {"blocks_touched", r.blocks_touched},
@@ -131,7 +169,12 @@ nlohmann::ordered_json as_json(const comparison& r) {
               {"blocks", c.blocks},
               {"scales", c.scales}}},
             {"cause", r.causes.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(r.causes.front().sentence)},
-            {"causes", causes}};
+            {"causes", causes},
+            {"unexplained", r.unexplained},
+            {"alternatives", r.alternatives},
+            {"nearest", r.nearest ? cause_json(*r.nearest) : nlohmann::ordered_json(nullptr)},
+            {"where", where},
+            {"flags", json_of(r.flags)}};
 }
 
 }  // namespace
@@ -148,6 +191,9 @@ void add_compare(CLI::App& app, verb_result& result) {
     add_scale_options(*verb, given->how);
     verb->add_flag("--json", given->json, "one JSON object on standard output");
     verb->footer(
+        "The listing opens with the likely causes: mistakes of a converter which, alone or up to three together, give the device's\n"
+        "values; then where the differences are, then examples. --json: `causes` (each `sentence`, `where`, `explains`),\n"
+        "`unexplained` (differences that they leave), `nearest` where none is found, `where`, `flags`.\n"
         "Exit status 1 if any value differs; NaN equals NaN, zeros compare with their sign.\n\nExamples:\n"
         "  qk compare x.npy device.npy --format mxfp8_e4m3\n"
         "  qk compare x.npy device.npy --format bfp16 --axis 1 --rounding half-away\n"
@@ -162,7 +208,7 @@ void add_compare(CLI::App& app, verb_result& result) {
             throw graph::error(fmt::format("{} has shape {} and {} {}; they must be the same", given->input, graph::to_string(x.shape()),
                                            given->device, graph::to_string(device.shape())));
         }
-        const comparison r = compare(c, x.shape(), x.as<float>(), device.as<float>());
+        const compare::report r = compare::examine(c, x.shape(), x.as<float>(), device.as<float>());
         if (given->json)
             print_json(as_json(r));
         else

@@ -5,8 +5,10 @@
 #include <memory>
 
 #include "support/console.hpp"
+#include "support/flags_json.hpp"
 #include "support/packed_file.hpp"
 #include "qk/formats/parse.hpp"
+#include "qk/compare/flags.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/atomic_file.hpp"
@@ -19,11 +21,13 @@ namespace {
 struct arguments {
     std::string input, output, packed;
     quantize_options how;
+    bool count = false;
 };
 
 /// A packed tensor back into numbers.
 void convert_back(const arguments& given, const std::string& bytes) {
     if (!given.packed.empty()) throw graph::error(given.input + " is packed already; leave --packed out");
+    if (given.count) throw graph::error(given.input + " is packed: nothing is rounded on the way back; leave --count out");
     const packed_tensor p = from_archive(bytes, given.input);
     if (!given.how.format.empty() && format_of(given.how) != p.how.format) {
         throw graph::error(
@@ -44,13 +48,20 @@ void convert(const arguments& given) {
     const conversion c = resolve(given.how, x.shape(), given.input);
     graph::tensor y(graph::data_type::float32, x.shape());
     fake_quantize(c, x.as<float>(), y.as<float>());
-    if (given.packed.empty()) return graph::write_npy(given.output, y);
+    const auto count = [&] {
+        if (given.count) print_json(json_of(compare::count_flags(c, x.as<float>(), y.as<float>())));
+    };
+    if (given.packed.empty()) {
+        graph::write_npy(given.output, y);
+        return count();
+    }
     // Both or none: each is complete beside its place before either is renamed.
     graph::pending_file numbers(given.output), packed(given.packed);
     graph::write_file(packed.temporary(), to_archive(pack(c, x)));
     graph::write_file(numbers.temporary(), graph::to_npy(y));
     numbers.commit();
     packed.commit();
+    count();
 }
 
 }  // namespace
@@ -62,11 +73,13 @@ void add_convert(CLI::App& app, verb_result&) {
     verb->add_option("INPUT", given->input, "float32 or float16 .npy, or a packed .npz (then back into numbers)")->required();
     verb->add_option("OUTPUT", given->output, "float32 .npy of the same shape")->required();
     verb->add_option("--packed", given->packed, "also write the codes, at their true width: an .npz with the planes of docs/layouts.md");
+    verb->add_flag("--count", given->count, "print what happened on the way as one JSON object: overflow, saturation, underflow, inexact, nan, invalid");
     add_format_options(*verb, given->how);
     add_scale_options(*verb, given->how);
     verb->footer(
         "An option overrides the choice of --semantics.\n\nExamples:\n"
         "  qk convert x.npy y.npy --format mxfp4\n"
+        "  qk convert x.npy y.npy --format fp8_e4m3fn --count\n"
         "  qk convert x.npy y.npy --format bfp:block=16,exponent=8,mantissa=5 --axis 1 --semantics quark --rounding half-away\n"
         "  qk convert x.npy y.npy --format int8 --scale 0.05 --zero-point 3\n"
         "  qk convert x.npy y.npy --format mx6 --packed y.npz\n"

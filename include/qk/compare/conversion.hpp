@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// "This format, with these choices, on an array of this shape": what a device's converter is held against.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "qk/codec/parameters.hpp"
+#include "qk/formats/format.hpp"
+#include "qk/parameters.hpp"
+#include "qk/semantics.hpp"
+
+namespace qk::compare {
+
+/// Everything that a call of fake_quantize or encode needs.
+struct conversion {
+    qk::format format;
+    qk::semantics how;
+    int axis = -1;      ///< from 0; -1 for a scalar
+    along_axis blocks;  ///< the array seen along `axis`
+    enum class granularity { none, tensor, channel, block } given = granularity::none;
+    std::vector<float> scale;
+    std::vector<std::int64_t> zero_point;  ///< empty: all 0
+    int scale_axis = 0;
+    along_axis scale_blocks;               ///< the array seen along scale_axis
+    std::size_t scale_block = 0;
+
+    affine one() const;
+    per_channel channels() const { return {scale, zero_point, scale_blocks}; }
+    per_block grid() const { return {scale, zero_point, scale_blocks, scale_block}; }
+};
+
+/// The array of that shape seen along axis `axis` (0 <= axis < rank, or rank 0).
+along_axis seen_along(std::span<const std::int64_t> shape, int axis);
+
+codec_parameters parameters_of(const conversion& c);
+
+void fake_quantize(const conversion& c, std::span<const float> x, std::span<float> y);
+/// The same by the scalar oracle of qk/reference.hpp: what a device is held against.
+void expected_values(const conversion& c, std::span<const float> x, std::span<float> y);
+
+/// For each value the factor of its element: scale or step of its block, or the scale that the caller gave. NaN where the block is.
+std::vector<float> units_of(const conversion& c, std::span<const float> x);
+/// The zero point of each value: of integers.
+std::int64_t zero_point_of(const conversion& c, std::size_t i);
+
+/// NaN equals NaN; zeros compare with their sign.
+inline bool same_value(float a, float b) { return a != a ? b != b : std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); }
+
+/// Calls visit(first, stride, count) for each block of the format; positions are of the array.
+template <class Visit>
+void for_each_block(const conversion& c, Visit visit) {
+    const along_axis a = c.blocks;
+    const auto size = static_cast<std::size_t>(block_size(c.format));
+    for (std::size_t o = 0; o < a.outer && size != 0; ++o) {
+        for (std::size_t l = 0; l < a.length; l += size) {
+            for (std::size_t i = 0; i < a.inner; ++i) visit((o * a.length + l) * a.inner + i, a.inner, std::min(size, a.length - l));
+        }
+    }
+}
+
+}  // namespace qk::compare

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// The known mistakes of converters, one line each: a sentence, when it applies, and what it changes. compare's search composes them.
+#include <algorithm>
+#include <cmath>
+
+#include "model.hpp"
+#include "qk/formats/parse.hpp"
+#include "qk/option_names.hpp"
+#include "qk/storage.hpp"
+
+namespace qk::compare {
+namespace {
+
+// ---- when a mistake applies
+
+bool to_blocks(const problem& p) { return is_block_format(p.asked.format); }
+bool to_integers(const problem& p) { return is_integer_format(p.asked.format); }
+bool to_scaled_blocks(const problem& p) { return std::holds_alternative<microscaling>(p.asked.format); }
+bool to_other_blocks(const problem& p) { return to_blocks(p) && !to_scaled_blocks(p); }
+bool to_block_floats(const problem& p) { return std::holds_alternative<block_float>(p.asked.format); }
+bool to_nvfloats(const problem& p) { return std::holds_alternative<nvfloat>(p.asked.format); }
+bool to_grids(const problem& p) { return element_grid::of(p.asked).has_value(); }
+bool to_floats(const problem& p) {
+    const auto g = element_grid::of(p.asked);
+    return g && !g->fixed;
+}
+bool to_elements(const problem& p) { return !to_blocks(p) && p.asked.format != qk::format(fp32); }
+template <rounding R>
+bool unless_rounding(const problem& p) { return p.asked.how.rounding != R && p.asked.how.rounding != rounding::stochastic; }
+template <scale_rule R>
+bool unless_rule(const problem& p) { return to_scaled_blocks(p) && p.asked.how.scale_rule != R; }
+template <overflow_rule R>
+bool unless_overflow(const problem& p) { return to_elements(p) && !to_integers(p) && p.asked.how.overflow != R; }
+bool unless_reciprocal(const problem& p) { return to_integers(p) && p.asked.how.integer_mode != integer_mode::reciprocal; }
+bool unless_division(const problem& p) { return to_integers(p) && p.asked.how.integer_mode != integer_mode::division; }
+bool unless_flushing_inputs(const problem& p) { return !p.asked.how.flush_inputs; }
+bool unless_flushing_outputs(const problem& p) { return !p.asked.how.flush_outputs; }
+bool with_zero_points(const problem& p) { return to_integers(p) && !p.asked.zero_point.empty(); }
+bool unless_bumped(const problem& p) { return to_block_floats(p) && !std::get<block_float>(p.asked.format).bump; }
+bool if_bumped(const problem& p) { return to_block_floats(p) && std::get<block_float>(p.asked.format).bump; }
+template <int Axis>
+bool unless_axis(const problem& p) { return to_blocks(p) && Axis < static_cast<int>(p.shape.size()) && p.asked.axis != Axis; }
+template <int Size>
+bool unless_size(const problem& p) { return to_blocks(p) && block_size(p.asked.format) != Size; }
+
+// ---- changed settings
+
+template <rounding R>
+void with_rounding(conversion& c, const problem&) { c.how.rounding = R; }
+template <scale_rule R>
+void with_rule(conversion& c, const problem&) { c.how.scale_rule = R; }
+template <overflow_rule R>
+void with_overflow(conversion& c, const problem&) { c.how.overflow = R; }
+template <block_specials R>
+void with_specials(conversion& c, const problem&) { c.how.mx_specials = c.how.bfp_specials = R; }
+template <integer_mode M>
+void with_mode(conversion& c, const problem&) { c.how.integer_mode = M; }
+template <integer_special S>
+void with_nan(conversion& c, const problem&) { c.how.integer_nan = S; }
+/// Another system's answers; rounding stays as it was asked for.
+template <int K>
+void with_semantics(conversion& c, const problem&) {
+    const qk::semantics asked = c.how;
+    c.how = semantics_names[K].value;
+    c.how.rounding = asked.rounding;
+    c.how.seed = asked.seed;
+    c.how.first_index = asked.first_index;
+    c.how.random_words = asked.random_words;
+}
+template <int K>
+bool unless_semantics(const problem& p) {
+    conversion c = p.asked;
+    with_semantics<K>(c, p);
+    return c.how != p.asked.how;
+}
+template <int Axis>
+void with_axis(conversion& c, const problem& p) { c.blocks = seen_along(p.shape, Axis); }
+template <int Size>
+void with_size(conversion& c, const problem&) {
+    if (auto* f = std::get_if<block_float>(&c.format)) f->block_size = Size;
+    if (auto* f = std::get_if<microexponent>(&c.format)) f->block_size = Size;
+    if (auto* f = std::get_if<microscaling>(&c.format)) f->block_size = Size;
+    if (auto* f = std::get_if<nvfloat>(&c.format)) f->block_size = Size;
+}
+void with_bump(conversion& c, const problem&) { std::get<block_float>(c.format).bump = !std::get<block_float>(c.format).bump; }
+void with_unit_tensor_scale(conversion& c, const problem&) {
+    c.given = conversion::granularity::tensor;
+    c.scale = {1.0f};
+}
+
+// ---- changed scales. The factors that another input would have are taken from it.
+
+template <int Power>
+void scales_off(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
+    const bool limited = std::holds_alternative<microscaling>(c.format);
+    for (float& u : unit) {
+        u = std::ldexp(u, Power);
+        if (limited && u == u) u = std::clamp(u, 0x1p-127f, 0x1p127f);
+    }
+}
+/// change(first, stride, count, x) edits a copy of the input, from which the scales are then taken.
+template <class Change>
+void scales_from(const conversion& c, std::span<const float> x, std::span<float> unit, Change change) {
+    std::vector<float> other(x.begin(), x.end());
+    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) { change(first, stride, count, other); });
+    const std::vector<float> units = units_of(c, other);
+    for (std::size_t i = 0; i < unit.size(); ++i) {
+        if (unit[i] == unit[i]) unit[i] = units[i];
+    }
+}
+std::size_t largest_of(std::span<const float> x, std::size_t first, std::size_t stride, std::size_t count) {
+    std::size_t at = first;
+    for (std::size_t k = 0; k < count; ++k) {
+        if (std::abs(x[first + k * stride]) > std::abs(x[at])) at = first + k * stride;
+    }
+    return at;
+}
+void scales_rounded_up(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+        float& most = v[largest_of(v, first, stride, count)];
+        const float a = std::abs(most);
+        if (most != 0 && std::isfinite(a) && std::ldexp(1.0f, std::ilogb(a)) < a) most = std::ldexp(1.0f, std::ilogb(a) + 1);
+    });
+}
+void scales_of_positive(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+        for (std::size_t k = 0; k < count; ++k) v[first + k * stride] = v[first + k * stride] < 0 ? 0.0f : v[first + k * stride];
+    });
+}
+void scales_without_last(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) { v[first + (count - 1) * stride] = 0; });
+}
+void scales_without_first(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_from(c, x, unit, [](std::size_t first, std::size_t, std::size_t, std::span<float> v) { v[first] = 0; });
+}
+/// Every block has the scale of its neighbour in the order in which they are stored.
+template <bool Next>
+void scales_of_neighbour(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
+    const std::vector<float> right(unit.begin(), unit.end());
+    std::vector<std::array<std::size_t, 3>> blocks;
+    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) { blocks.push_back({first, stride, count}); });
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+        if (Next ? b + 1 == blocks.size() : b == 0) continue;
+        const auto [first, stride, count] = blocks[b];
+        const float other = right[blocks[Next ? b + 1 : b - 1][0]];
+        for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = other;
+    }
+}
+/// Every logarithm errs at other values, so that each block beside a power of two has the scale with which it comes nearest to the device.
+void scales_by_logarithm(const problem& p, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) {
+        const float most = std::abs(x[largest_of(x, first, stride, count)]);
+        if (!(most > 0) || !std::isfinite(most)) return;
+        const float part = most / std::ldexp(1.0f, std::ilogb(most));
+        const int power = part > 1.99999f ? 1 : part < 1.00001f ? -1 : 0;
+        std::size_t differ = 0, beyond = 0;
+        const auto grid = element_grid::of(c);
+        for (std::size_t k = 0; k < count && grid; ++k) {
+            const std::size_t i = first + k * stride;
+            differ += !same_value(p.expected[i], p.device[i]);
+            beyond += std::abs(static_cast<double>(p.device[i])) > grid->largest * static_cast<double>(unit[i]);
+        }
+        if (power == 0 || differ == 0 || (power < 0 && beyond != 0)) return;
+        for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = std::ldexp(unit[first + k * stride], power);
+    });
+}
+
+// ---- values before and after
+
+float as_bfloat16(float x) { return widen(narrow<bfloat16>(x)); }
+float as_float16(float x) { return widen(narrow<float16>(x)); }
+float truncated_bfloat16(float x) { return std::isnan(x) ? x : std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xffff0000u); }
+
+float without_zero_sign(float y, const element_facts&) { return y == 0 ? 0.0f : y; }
+float positive_underflow(float y, const element_facts& e) { return y == 0 && e.x != 0 ? 0.0f : y; }
+float unsigned_zero_becomes_negative(float y, const element_facts& e) { return y == 0 && e.x == 0 ? std::copysign(0.0f, e.x) : y; }
+template <int Power>
+float subnormal_times(float y, const element_facts& e) { return e.subnormal(y) ? std::ldexp(y, Power) : y; }
+float subnormal_shifted_out(float y, const element_facts& e) {
+    if (!e.subnormal(y)) return y;
+    const double step = e.grid->step_at(0) * static_cast<double>(e.unit);
+    return static_cast<float>(std::trunc(static_cast<double>(y) / step / 2) * step);
+}
+float flushed(float y, const element_facts& e) { return e.subnormal(y) ? std::copysign(0.0f, y) : y; }
+float flushed_to_positive(float y, const element_facts& e) { return e.subnormal(y) || (y == 0 && e.x != 0) ? 0.0f : y; }
+template <int Power>
+float times(float y, const element_facts&) { return std::ldexp(y, Power); }
+float nan_to_zero(float y, const element_facts&) { return y != y ? 0.0f : y; }
+float infinity_to_nan(float y, const element_facts&) { return std::isinf(y) ? std::numeric_limits<float>::quiet_NaN() : y; }
+float nan_to_infinity(float y, const element_facts& e) { return y != y ? std::copysign(std::numeric_limits<float>::infinity(), e.x) : y; }
+float nan_to_largest(float y, const element_facts& e) {
+    return y != y && e.grid != nullptr && e.unit == e.unit ? std::copysign(static_cast<float>(e.grid->largest * static_cast<double>(e.unit)), e.x) : y;
+}
+float infinity_to_largest(float y, const element_facts& e) {
+    return std::isinf(y) && e.grid != nullptr ? std::copysign(static_cast<float>(e.grid->largest * static_cast<double>(e.unit)), y) : y;
+}
+float unconverted(float, const element_facts& e) { return e.x; }
+float zero(float, const element_facts&) { return 0.0f; }
+float negated(float y, const element_facts&) { return -y; }
+float signless(float y, const element_facts&) { return std::abs(y); }
+
+// ---- what was asked for, in words
+
+std::string rounding_asked(const problem& p) { return std::string(to_text(p.asked.how.rounding)); }
+std::string axis_asked(const problem& p) { return std::to_string(p.asked.axis); }
+std::string size_asked(const problem& p) { return std::to_string(block_size(p.asked.format)); }
+
+using rules = element_rules;
+using enum topic;
+
+constexpr mistake table[] = {
+    {.about = topic::rounding, .sentence = "truncation: it drops the low bits instead of rounding", .applies = unless_rounding<qk::rounding::toward_zero>, .settings = with_rounding<qk::rounding::toward_zero>},
+    {.about = topic::rounding, .sentence = "it rounds half-away where # was asked for", .applies = unless_rounding<qk::rounding::half_away>, .settings = with_rounding<qk::rounding::half_away>, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds half-up where # was asked for", .applies = unless_rounding<qk::rounding::half_up>, .settings = with_rounding<qk::rounding::half_up>, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds half-even where # was asked for", .applies = unless_rounding<qk::rounding::half_even>, .settings = with_rounding<qk::rounding::half_even>, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "ties go toward zero: a tie above an odd mantissa is truncated instead of rounded up", .applies = to_grids, .element = [](rules& r) { r.ties = rules::toward_zero; }},
+    {.about = topic::rounding, .sentence = "it rounds down where # was asked for", .applies = unless_rounding<qk::rounding::down>, .settings = with_rounding<qk::rounding::down>, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "it rounds up where # was asked for", .applies = unless_rounding<qk::rounding::up>, .settings = with_rounding<qk::rounding::up>, .asked = rounding_asked},
+    {.about = topic::rounding, .sentence = "ties go to the odd mantissa", .applies = to_grids, .element = [](rules& r) { r.ties = rules::to_odd; }},
+    {.about = topic::rounding, .sentence = "odd mantissas truncated: it rounds only where the mantissa that is kept is even", .applies = to_grids, .element = [](rules& r) { r.odd_truncated = true; }},
+    {.about = sticky, .sentence = "sticky bits dropped: it rounds from 1 bit behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 1; }},
+    {.about = sticky, .sentence = "sticky bits dropped: it rounds from 2 bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 2; }},
+    {.about = sticky, .sentence = "sticky bits dropped: it rounds from 3 bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 3; }},
+    {.about = sticky, .sentence = "sticky bits dropped: it rounds from 4 bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 4; }},
+    {.about = sticky, .sentence = "sticky bits dropped on the way to a subnormal: what the shift takes out of a 24-bit significand does not count", .applies = to_floats, .element = [](rules& r) { r.denormalizing_loses = true; }},
+    {.about = carry, .sentence = "the carry is lost: a round-up past the mantissa leaves the exponent as it was, with the mantissa 0", .applies = to_floats, .element = [](rules& r) { r.carry = rules::lost; }},
+    {.about = carry, .sentence = "the carry is lost: a round-up past the mantissa leaves the mantissa at all ones", .applies = to_floats, .element = [](rules& r) { r.carry = rules::held; }},
+    {.about = low_bit, .sentence = "the lowest mantissa bit is lost: odd mantissas are truncated to even ones", .applies = to_grids, .element = [](rules& r) { r.lowest_bit_lost = true; }},
+    {.about = double_rounding, .sentence = "double rounding: values are rounded to bfloat16 first", .input = as_bfloat16},
+    {.about = double_rounding, .sentence = "double rounding: values are rounded to float16 first", .input = as_float16},
+    {.about = double_rounding, .sentence = "values are truncated to bfloat16 first", .input = truncated_bfloat16},
+
+    {.about = subnormal, .sentence = "a subnormal is encoded a binade too small", .applies = to_floats, .result = subnormal_times<-1>},
+    {.about = subnormal, .sentence = "a subnormal is a binade too small, before it is rounded: the shift that makes it is one place too far", .applies = to_floats, .element = [](rules& r) { r.subnormal_factor = 0.5; }},
+    {.about = subnormal, .sentence = "a subnormal is encoded a binade too small, and its last bit is lost", .applies = to_floats, .result = subnormal_shifted_out},
+    {.about = subnormal, .sentence = "a subnormal is encoded a binade too large", .applies = to_floats, .result = subnormal_times<1>},
+    {.about = subnormal, .sentence = "a subnormal is a binade too large, before it is rounded: the shift that makes it is one place too short", .applies = to_floats, .element = [](rules& r) { r.subnormal_factor = 2; }},
+    {.about = subnormal, .sentence = "the format's subnormals are flushed to zero", .applies = to_floats, .result = flushed},
+    {.about = subnormal, .sentence = "the format's subnormals are flushed to +0", .applies = to_floats, .result = flushed_to_positive},
+    {.about = input, .sentence = "subnormal float32 inputs are flushed to zero", .applies = unless_flushing_inputs, .settings = [](conversion& c, const problem&) { c.how.flush_inputs = true; }},
+    {.about = subnormal, .sentence = "results that are subnormal are flushed to zero", .applies = unless_flushing_outputs, .settings = [](conversion& c, const problem&) { c.how.flush_outputs = true; }},
+
+    {.about = zero_sign, .sentence = "the sign of zero is lost", .result = without_zero_sign},
+    {.about = zero_sign, .sentence = "what underflows becomes +0, whatever its sign", .result = positive_underflow},
+    {.about = zero_sign, .sentence = "a zero keeps its sign where +0 was asked for", .result = unsigned_zero_becomes_negative},
+    {.about = overflow, .sentence = "overflow is treated as by --overflow ieee", .applies = unless_overflow<overflow_rule::ieee>, .settings = with_overflow<overflow_rule::ieee>},
+    {.about = overflow, .sentence = "overflow is treated as by --overflow saturate", .applies = unless_overflow<overflow_rule::saturate>, .settings = with_overflow<overflow_rule::saturate>},
+    {.about = overflow, .sentence = "integers wrap around beyond the range instead of saturating", .applies = to_integers, .element = [](rules& r) { r.wraps = true; }},
+    {.about = specials, .sentence = "an Inf or NaN makes its whole block NaN", .applies = to_blocks, .settings = with_specials<block_specials::block_nan>},
+    {.about = specials, .sentence = "Inf and NaN pass through their block", .applies = to_blocks, .settings = with_specials<block_specials::pass_through>},
+    {.about = specials, .sentence = "an Inf is kept and zeroes its block", .applies = to_blocks, .settings = with_specials<block_specials::nan_only>},
+    {.about = specials, .sentence = "NaN becomes zero", .result = nan_to_zero},
+    {.about = specials, .sentence = "NaN becomes Inf", .result = nan_to_infinity},
+    {.about = specials, .sentence = "NaN becomes the largest number", .applies = to_grids, .result = nan_to_largest},
+    {.about = specials, .sentence = "Inf becomes NaN", .result = infinity_to_nan},
+    {.about = specials, .sentence = "Inf becomes the largest number", .applies = to_grids, .result = infinity_to_largest},
+    {.about = specials, .sentence = "NaN becomes the lowest code", .applies = to_integers, .settings = with_nan<integer_special::lowest>},
+    {.about = specials, .sentence = "NaN becomes the highest code", .applies = to_integers, .settings = with_nan<integer_special::highest>},
+    {.about = topic::semantics, .sentence = "it behaves as --semantics ocp", .applies = unless_semantics<0>, .settings = with_semantics<0>},
+    {.about = topic::semantics, .sentence = "it behaves as --semantics nvidia", .applies = unless_semantics<1>, .settings = with_semantics<1>},
+    {.about = topic::semantics, .sentence = "it behaves as --semantics quark", .applies = unless_semantics<2>, .settings = with_semantics<2>},
+    {.about = topic::semantics, .sentence = "it behaves as --semantics microxcaling", .applies = unless_semantics<3>, .settings = with_semantics<3>},
+    {.about = topic::semantics, .sentence = "it behaves as --semantics torchao", .applies = unless_semantics<4>, .settings = with_semantics<4>},
+    {.about = topic::semantics, .sentence = "it behaves as --semantics ml_dtypes", .applies = unless_semantics<5>, .settings = with_semantics<5>},
+    {.about = topic::semantics, .sentence = "it behaves as --semantics torch", .applies = unless_semantics<6>, .settings = with_semantics<6>},
+    {.about = topic::semantics, .sentence = "it behaves as --semantics onnx", .applies = unless_semantics<7>, .settings = with_semantics<7>},
+
+    {.about = integers, .sentence = "integer mode reciprocal: the quotient is taken the other way", .applies = unless_reciprocal, .settings = with_mode<integer_mode::reciprocal>},
+    {.about = integers, .sentence = "integer mode division: the quotient is taken the other way", .applies = unless_division, .settings = with_mode<integer_mode::division>},
+    {.about = integers, .sentence = "the zero point is added on the other side of the rounding", .applies = with_zero_points, .settings = [](conversion& c, const problem&) { c.how.zero_point_before = !c.how.zero_point_before; }},
+    {.about = integers, .sentence = "the zero point is ignored", .applies = with_zero_points, .settings = [](conversion& c, const problem&) { c.zero_point.clear(); }},
+    {.about = low_bit, .sentence = "the lowest code is not used", .applies = to_integers, .settings = [](conversion& c, const problem&) { std::get<integer>(c.format).narrow = true; }},
+
+    {.about = scale, .sentence = "its scales follow the rule 'ceil'", .applies = unless_rule<scale_rule::ceil>, .settings = with_rule<scale_rule::ceil>},
+    {.about = scale, .sentence = "its scales follow the rule 'floor'", .applies = unless_rule<scale_rule::floor>, .settings = with_rule<scale_rule::floor>},
+    {.about = scale, .sentence = "its scales follow the rule 'rceil'", .applies = unless_rule<scale_rule::rceil>, .settings = with_rule<scale_rule::rceil>},
+    {.about = scale, .sentence = "its scales follow the rule 'even'", .applies = unless_rule<scale_rule::even>, .settings = with_rule<scale_rule::even>},
+    {.about = scale, .sentence = "bumped exponent: it is raised when an element rounds past the range", .applies = unless_bumped, .settings = with_bump},
+    {.about = scale, .sentence = "the exponent is not bumped", .applies = if_bumped, .settings = with_bump},
+    {.about = scale, .sentence = "the scale comes from a float32 logarithm, which is a power of two off beside powers of two: take the exponent bits", .applies = to_blocks, .scales = scales_by_logarithm},
+    {.about = scale, .sentence = "every block's scale is a power of two too high", .applies = to_blocks, .scales = scales_off<1>},
+    {.about = scale, .sentence = "every block's scale is a power of two too low", .applies = to_blocks, .scales = scales_off<-1>},
+    {.about = scale, .sentence = "the block's scale is rounded up: a largest value that is no power of two takes the next one", .applies = to_other_blocks, .scales = scales_rounded_up},
+    {.about = scale, .sentence = "the block's largest value is looked for among the positive ones alone", .applies = to_blocks, .scales = scales_of_positive},
+    {.about = scale, .sentence = "the block's last value is left out when its largest is looked for", .applies = to_blocks, .scales = scales_without_last},
+    {.about = scale, .sentence = "the block's first value is left out when its largest is looked for", .applies = to_blocks, .scales = scales_without_first},
+    {.about = scale, .sentence = "each block has the scale of the block before it", .applies = to_blocks, .scales = scales_of_neighbour<false>},
+    {.about = scale, .sentence = "each block has the scale of the block behind it", .applies = to_blocks, .scales = scales_of_neighbour<true>},
+    {.about = scale, .sentence = "the tensor scale is left out", .applies = to_nvfloats, .settings = with_unit_tensor_scale},
+    {.about = bias, .sentence = "every value is off by a factor of 2: the bias of the scale is wrong", .result = times<1>},
+    {.about = bias, .sentence = "every value is off by a factor of 0.5: the bias of the scale is wrong", .result = times<-1>},
+    {.about = bias, .sentence = "every value is off by a factor of 4: the bias of the scale is wrong", .result = times<2>},
+    {.about = bias, .sentence = "every value is off by a factor of 0.25: the bias of the scale is wrong", .result = times<-2>},
+    {.about = blocks, .sentence = "its blocks run along axis 0, not #", .applies = unless_axis<0>, .settings = with_axis<0>, .asked = axis_asked},
+    {.about = blocks, .sentence = "its blocks run along axis 1, not #", .applies = unless_axis<1>, .settings = with_axis<1>, .asked = axis_asked},
+    {.about = blocks, .sentence = "its blocks run along axis 2, not #", .applies = unless_axis<2>, .settings = with_axis<2>, .asked = axis_asked},
+    {.about = blocks, .sentence = "its blocks run along axis 3, not #", .applies = unless_axis<3>, .settings = with_axis<3>, .asked = axis_asked},
+    {.about = blocks, .sentence = "its blocks have 8 values, not #", .applies = unless_size<8>, .settings = with_size<8>, .asked = size_asked},
+    {.about = blocks, .sentence = "its blocks have 16 values, not #", .applies = unless_size<16>, .settings = with_size<16>, .asked = size_asked},
+    {.about = blocks, .sentence = "its blocks have 32 values, not #", .applies = unless_size<32>, .settings = with_size<32>, .asked = size_asked},
+    {.about = blocks, .sentence = "its blocks have 64 values, not #", .applies = unless_size<64>, .settings = with_size<64>, .asked = size_asked},
+    {.about = blocks, .sentence = "its blocks have 128 values, not #", .applies = unless_size<128>, .settings = with_size<128>, .asked = size_asked},
+    {.about = result, .sentence = "values pass through unconverted", .result = unconverted},
+    {.about = result, .sentence = "the result is zero", .result = zero},
+    {.about = result, .sentence = "the sign is lost", .result = signless},
+    {.about = result, .sentence = "the sign is inverted", .result = negated},
+};
+
+}  // namespace
+
+std::span<const mistake> known_mistakes() { return table; }
+
+}  // namespace qk::compare

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "regions.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace qk::compare {
+namespace {
+
+/// Bits that one more property in a description costs: there are fewer than 64.
+constexpr double bits_of_property = 6;
+
+/// Bits that it takes to say which `k` of `n` values are meant.
+double bits_to_tell(std::size_t k, std::size_t n) {
+    if (k == 0 || k == n) return 0;
+    const double p = static_cast<double>(k) / static_cast<double>(n);
+    return -static_cast<double>(n) * (p * std::log2(p) + (1 - p) * std::log2(1 - p));
+}
+
+}  // namespace
+
+std::size_t value_set::count() const {
+    std::size_t n = 0;
+    for (const std::uint64_t w : words_) n += static_cast<std::size_t>(std::popcount(w));
+    return n;
+}
+std::size_t value_set::count_with(const value_set& other) const {
+    std::size_t n = 0;
+    for (std::size_t k = 0; k < words_.size(); ++k) n += static_cast<std::size_t>(std::popcount(words_[k] & other.words_[k]));
+    return n;
+}
+value_set operator&(value_set a, const value_set& b) {
+    for (std::size_t k = 0; k < a.words_.size(); ++k) a.words_[k] &= b.words_[k];
+    return a;
+}
+value_set value_set::without(const value_set& other) const {
+    value_set r = *this;
+    for (std::size_t k = 0; k < words_.size(); ++k) r.words_[k] &= ~other.words_[k];
+    return r;
+}
+
+void properties::add(std::string words, value_set v) {
+    const std::size_t n = v.count();
+    if (n == 0 || n == count_) return;  // says nothing
+    for (const property& known : all_) {
+        if (known.values.count() == n && known.values.count_with(v) == n) return;
+    }
+    all_.push_back({std::move(words), std::move(v)});
+}
+
+std::string properties::words(const region& r) const {
+    std::string s;
+    for (const int k : r.properties) s += (s.empty() ? "" : " and ") + (*this)[k].words;
+    return s;
+}
+value_set properties::values(const region& r) const {
+    value_set v(count_);
+    if (r.properties.empty()) {
+        for (std::size_t i = 0; i < count_; ++i) v.insert(i);
+        return v;
+    }
+    v = (*this)[r.properties.front()].values;
+    for (std::size_t k = 1; k < r.properties.size(); ++k) v = v & (*this)[r.properties[k]].values;
+    return v;
+}
+
+region properties::describe(const value_set& target, double least_share) const {
+    const std::size_t wanted = target.count();
+    const auto cost = [&](const value_set& v, std::size_t length) {
+        const std::size_t n = v.count(), hit = v.count_with(target);
+        return bits_of_property * static_cast<double>(length) + bits_to_tell(hit, n) + bits_to_tell(wanted - hit, count_ - n);
+    };
+    struct candidate {
+        region r;
+        value_set values;
+        double bits;
+    };
+    region best;
+    double least = bits_to_tell(wanted, count_);
+    std::vector<candidate> level;
+    for (int k = 0; k < static_cast<int>(all_.size()); ++k) level.push_back({region{{k}}, all_[static_cast<std::size_t>(k)].values, 0});
+    for (std::size_t length = 1; length <= 3; ++length) {
+        for (candidate& c : level) c.bits = cost(c.values, length);
+        std::stable_sort(level.begin(), level.end(), [](const candidate& a, const candidate& b) { return a.bits < b.bits; });
+        for (const candidate& c : level) {
+            if (c.bits >= least) break;
+            if (static_cast<double>(c.values.count_with(target)) < least_share * static_cast<double>(wanted)) continue;
+            least = c.bits;
+            best = c.r;
+        }
+        if (level.size() > 12) level.resize(12);
+        std::vector<candidate> next;
+        for (const candidate& c : level) {
+            for (int k = 0; k < static_cast<int>(all_.size()); ++k) {
+                if (std::find(c.r.properties.begin(), c.r.properties.end(), k) != c.r.properties.end()) continue;
+                region r = c.r;
+                r.properties.push_back(k);
+                next.push_back({std::move(r), c.values & all_[static_cast<std::size_t>(k)].values, 0});
+            }
+        }
+        level = std::move(next);
+    }
+    return best;
+}
+
+region properties::separate(const value_set& wanted, const value_set& not_wanted) const {
+    // A value that is lost costs as much as one that is wrongly taken in.
+    constexpr double bits_of_value = 12;
+    const std::size_t all_wanted = wanted.count();
+    const auto cost = [&](std::size_t length, std::size_t hit, std::size_t taken) {
+        return bits_of_property * static_cast<double>(length) + bits_of_value * static_cast<double>(all_wanted - hit + taken);
+    };
+    region best;
+    double least = cost(0, all_wanted, not_wanted.count());
+    struct candidate {
+        int k;
+        value_set in, out;
+        double bits;
+    };
+    std::vector<candidate> singles;
+    for (int k = 0; k < static_cast<int>(all_.size()); ++k) {
+        candidate c{k, wanted & all_[static_cast<std::size_t>(k)].values, not_wanted & all_[static_cast<std::size_t>(k)].values, 0};
+        c.bits = cost(1, c.in.count(), c.out.count());
+        singles.push_back(std::move(c));
+    }
+    std::stable_sort(singles.begin(), singles.end(), [](const candidate& a, const candidate& b) { return a.bits < b.bits; });
+    if (!singles.empty() && singles.front().bits < least) {
+        least = singles.front().bits;
+        best = {{singles.front().k}};
+    }
+    // Two that hold together: the second from those that keep most of what is wanted.
+    for (std::size_t a = 0; a < std::min<std::size_t>(10, singles.size()) && least > 2 * bits_of_property; ++a) {
+        for (const candidate& b : singles) {
+            if (b.k == singles[a].k) continue;
+            const double bits = cost(2, singles[a].in.count_with(b.in), singles[a].out.count_with(b.out));
+            if (bits < least) {
+                least = bits;
+                best = {{singles[a].k, b.k}};
+            }
+        }
+    }
+    return best;
+}
+
+namespace {
+
+/// Fills sets of values by position, one for each question.
+struct collector {
+    const problem& p;
+    std::vector<std::pair<const char*, value_set>> sets;
+    value_set& operator()(const char* words) {
+        for (auto& [w, s] : sets) {
+            if (w == words) return s;  // literals: the address says which
+        }
+        return sets.emplace_back(words, value_set(p.x.size())).second;
+    }
+    void when(bool holds, const char* words, std::size_t i) {
+        if (holds) (*this)(words).insert(i);
+    }
+};
+
+void ask_inputs(collector& set, std::size_t i) {
+    const float x = set.p.x[i];
+    set.when(std::signbit(x), "the input is negative", i);
+    set.when(!std::signbit(x), "the input is positive", i);
+    set.when(x == 0, "the input is zero", i);
+    set.when(x == 0 && std::signbit(x), "the input is -0", i);
+    set.when(x != 0 && std::abs(x) < 0x1p-126f, "the input is a subnormal float32", i);
+    set.when(std::isinf(x), "the input is Inf", i);
+    set.when(std::isnan(x), "the input is NaN", i);
+}
+
+/// What rounding meets: the part of a step behind the code below, and that code's last bit.
+void ask_rounding(collector& set, const element_grid& g, float x, float unit, float expected, std::size_t i) {
+    const double q = std::abs(static_cast<double>(x) / static_cast<double>(unit)), steps = q / g.step_at(q);
+    const double floor = std::floor(steps), rest = steps - floor;
+    const bool odd = std::fmod(floor, 2) != 0;
+    set.when(!g.fixed && q < g.least_normal() && x != 0, "the input lies in the format's subnormal range", i);
+    set.when(!g.fixed && expected != 0 && static_cast<double>(std::abs(expected)) < g.least_normal() * static_cast<double>(unit), "the result is subnormal", i);
+    set.when(x != 0 && expected == 0, "the result underflows to zero", i);
+    const double highest = std::signbit(x) ? -g.lowest : g.largest;
+    if (!set.p.asked.zero_point.empty() || q <= highest) {
+        set.when(rest == 0, "the input is a number of the format", i);
+        set.when(rest != 0, "the input lies between two numbers of the format", i);
+        set.when(rest == 0.5, "the input is a tie", i);
+        set.when(rest > 0.5 && rest <= 0.625, "the input lies just above a tie", i);
+        set.when(rest > 0.5, "the input lies above a tie", i);
+        set.when(rest != 0 && rest < 0.5, "the input lies below a tie", i);
+        set.when(odd, "the mantissa below the input is odd", i);
+        set.when(!odd, "the mantissa below the input is even", i);
+        set.when(!g.fixed && rest != 0 && std::fmod(floor + 1, std::ldexp(1.0, g.mantissa)) == 0, "rounding up changes the exponent", i);
+    } else {
+        set.when(true, "the input lies beyond the largest number", i);
+    }
+    set.when(static_cast<double>(std::abs(expected)) >= g.largest * static_cast<double>(unit), "the result is the largest number", i);
+}
+
+/// Codes of integers, whose range has a zero point.
+void ask_integers(collector& set, const integer& f, float expected, float unit, std::int64_t zero, std::size_t i) {
+    const double code = std::nearbyint(static_cast<double>(expected) / static_cast<double>(unit)) + static_cast<double>(zero);
+    set.when(code == static_cast<double>(qmin(f)), "the result is the lowest code", i);
+    set.when(code == static_cast<double>(qmax(f)), "the result is the highest code", i);
+}
+
+/// The least and the greatest exponent that a block's scale can have; units as they are multiplied with.
+std::pair<int, int> scale_exponents(const qk::format& f) {
+    if (const auto* b = std::get_if<block_float>(&f)) {
+        const int bias = (1 << (b->exponent_bits - 1)) - 1;
+        return {-bias - (b->mantissa_bits - 1), (1 << b->exponent_bits) - 2 - bias - (b->mantissa_bits - 1)};
+    }
+    return {-127, 127};
+}
+
+void ask_block(collector& set, const std::vector<float>& unit, std::size_t first, std::size_t stride, std::size_t count) {
+    const conversion& c = set.p.asked;
+    float most = 0, signed_most = 0;
+    std::size_t at = first;
+    bool special = false;
+    for (std::size_t k = 0; k < count; ++k) {
+        const float x = set.p.x[first + k * stride];
+        if (!std::isfinite(x)) special = true;
+        else if (std::abs(x) > most) most = std::abs(x), signed_most = x, at = first + k * stride;
+    }
+    const auto size = static_cast<std::size_t>(block_size(c.format));
+    const std::size_t l = first / c.blocks.inner % c.blocks.length;
+    const float power = most == 0 ? 0 : std::ldexp(1.0f, std::ilogb(most)), part = most == 0 ? 0 : most / power;
+    const bool exact_scale = std::holds_alternative<microscaling>(c.format) || std::holds_alternative<block_float>(c.format);
+    const auto [low, high] = scale_exponents(c.format);
+    const int e = unit[first] > 0 ? std::ilogb(unit[first]) : 0;
+    if (most != 0 && std::isfinite(most)) set("the value is the largest of its block").insert(at);
+    if (count != 0) {
+        set("the value is the first of its block").insert(first);
+        set("the value is the last of its block").insert(first + (count - 1) * stride);
+    }
+    for (std::size_t k = 0; k < count; ++k) {
+        const std::size_t i = first + k * stride;
+        set.when(special, "the block holds an Inf or NaN", i);
+        set.when(most == 0, "the block is all zeros", i);
+        set.when(exact_scale && most != 0 && e == low, "the block's scale is the least there is", i);
+        set.when(exact_scale && most != 0 && e == high, "the block's scale is the largest there is", i);
+        set.when(part == 1, "the block's largest magnitude is a power of two", i);
+        set.when(part > 1, "the block's largest magnitude is no power of two", i);
+        set.when(part > 1.99999f || (part > 0 && part < 1.00001f), "the block's largest magnitude lies at or beside a power of two", i);
+        set.when(signed_most < 0, "the block's largest magnitude is negative", i);
+        set.when(most > 0 && most < 0x1p-126f, "the block's largest magnitude is a subnormal float32", i);
+        set.when(l + size >= c.blocks.length, "the block is the last of its row", i);
+        set.when(l == 0, "the block is the first of its row", i);
+        set.when(count < size, "the block is shorter than the others", i);
+        set.when(k % 2 == 1, "the position in the block is odd", i);
+        set.when(k % 2 == 0, "the position in the block is even", i);
+        set.when(2 * k >= size, "the value is in the second half of its block", i);
+        set.when(k % 4 == 3, "the position in the block is 3, 7, 11, ...", i);
+    }
+}
+
+}  // namespace
+
+properties::properties(const problem& p, std::span<const float> unit) : count_(p.x.size()) {
+    collector set{p, {}};
+    const std::vector<float> units(unit.begin(), unit.end());
+    const auto grid = element_grid::of(p.asked);
+    const integer* codes = std::get_if<integer>(&p.asked.format);
+    for (std::size_t i = 0; i < count_; ++i) {
+        ask_inputs(set, i);
+        if (grid && std::isfinite(p.x[i]) && unit[i] > 0) ask_rounding(set, *grid, p.x[i], unit[i], p.expected[i], i);
+        if (codes != nullptr && std::isfinite(p.x[i])) ask_integers(set, *codes, p.expected[i], unit[i], zero_point_of(p.asked, i), i);
+    }
+    if (is_block_format(p.asked.format)) {
+        for_each_block(p.asked, [&](std::size_t first, std::size_t stride, std::size_t n) { ask_block(set, units, first, stride, n); });
+    } else if (p.asked.blocks.length != 0) {
+        for (std::size_t i = 0; i < count_; ++i) {
+            const std::size_t l = i / p.asked.blocks.inner % p.asked.blocks.length;
+            set.when(l % 2 == 1, "the position in the row is odd", i);
+            set.when(l + 1 == p.asked.blocks.length, "the value is the last of its row", i);
+            set.when(l == 0, "the value is the first of its row", i);
+        }
+    }
+    for (auto& [words, values] : set.sets) add(words, std::move(values));
+}
+
+}  // namespace qk::compare

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The counts of a conversion's flags as JSON: what compare --json and convert --count print.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "qk/compare/flags.hpp"
+
+namespace qk::tool {
+
+inline nlohmann::ordered_json json_of(const compare::flag_counts& n) {
+    return {{"values", n.values},       {"overflow", n.overflow}, {"saturation", n.saturation}, {"underflow", n.underflow},
+            {"inexact", n.inexact}, {"nan", n.nan},           {"invalid", n.invalid}};
+}
+
+}  // namespace qk::tool
