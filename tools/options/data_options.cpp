@@ -4,6 +4,7 @@
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/evaluate/preprocess.hpp"
+#include "support/in_words.hpp"
 
 namespace qk::tool {
 namespace {
@@ -30,8 +31,8 @@ void data_options::add(CLI::App& verb, bool inputs_required) {
     verb.add_option("--calibration", calibration, "data to choose ranges from, like --inputs; the inputs if not given")
         ->allow_extra_args(false)
         ->type_name("[INPUT=]FILE");
-    verb.add_option("--samples", samples, "use exactly the first N samples of the inputs; all if not given")->type_name("N")->check(CLI::PositiveNumber);
-    verb.add_option("--threads", threads, "one for each core if not given; results do not depend on it")->type_name("T")->check(CLI::Range(1, 1024));
+    verb.add_option("--samples", samples, "use exactly the first N samples of the inputs; all if not given")->type_name("N")->check(whole_number(1, "leave --samples out to use all of them"));
+    verb.add_option("--threads", threads, "one for each core if not given; results do not depend on it")->type_name("T")->check(whole_number(1, "leave --threads out for one for each core", 1024));
 }
 
 graph::named_tensors data_options::load(const graph::model& m, const std::vector<std::string>& arguments, const char* option, bool cut) const {

@@ -17,6 +17,17 @@ std::string metric_help() {
     return s;
 }
 
+}  // namespace
+
+std::string metric_definitions() {
+    std::string s = "Metrics (y: an output, r: the same output of the float model, or of the wide one with --baseline wide; a sample is what stands at one index\n"
+                    "of axis 0, all its values counted alike whatever the rank: docs/search.md):";
+    for (const graph::metric& m : graph::all_metrics()) s += fmt::format("\n  {:<11} {}", m.name, m.what);
+    return s;
+}
+
+namespace {
+
 extern "C" void on_interrupt(int) {
     interrupted().store(true);
     std::signal(SIGINT, SIG_DFL);
@@ -68,6 +79,7 @@ void mix_arguments::fill(graph::mix_options& options, const graph::model& m, con
     if (asked.options.best_method) throw graph::error("a search measures mixes under one calibration method: ask `qk quantize --calibration-method best` first, and give its answer here");
     options.fixed = asked.requests;
     if (asked.saved) options.fixed_plan = *asked.saved;
+    for (const graph::plan_note& n : asked.notes) options.remarks.push_back(n.origin + ": " + n.subject + ": " + n.text);
     options.quantize = asked.options;
     options.per_channel = asked.options.per_channel;
     options.baseline_wide = baseline == "wide";

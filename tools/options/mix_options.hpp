@@ -27,6 +27,9 @@ struct mix_arguments {
     void fill(graph::mix_options& options, const graph::model& m, const std::string& default_metric) const;
 };
 
+/// "Metrics:" and what each of them measures, for the end of --help.
+std::string metric_definitions();
+
 /// Calibration for every format that may be chosen, with histograms if a report wants to draw them. Where it runs the model on `inputs`,
 /// `options` gets the float outputs.
 graph::calibration calibrate_mix(const graph::model& m, const data_options& data, const graph::named_tensors& inputs, graph::mix_options& options, bool histograms);

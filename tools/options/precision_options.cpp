@@ -15,8 +15,10 @@
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/quantize/saved_names.hpp"
 #include "qk/graph/search/choose_method.hpp"
 #include "qk/option_names.hpp"
+#include "support/in_words.hpp"
 
 namespace qk::tool {
 namespace {
@@ -69,13 +71,13 @@ void precision_options::add(CLI::App& verb, bool formats) {
     verb.add_option("--plan", plan, "a requests file (docs/plan.md), a saved plan, or AIMET encodings 1.0.0")->type_name("P.json");
     verb.add_option("--target", target, "profile of a runtime, or onnxruntime: layers that it has no kernel for stay float32, and whether it has int8 weights signed (docs/plan.md)")->type_name("PROFILE.json");
     verb.add_flag("--per-channel", per_channel, "a weight scale for each output channel");
-    verb.add_option("--weight-block", weight_block, "a weight scale for each run of N along the reduction axis")->type_name("N")->check(CLI::PositiveNumber);
+    verb.add_option("--weight-block", weight_block, "a weight scale for each run of N along the reduction axis")->type_name("N")->check(whole_number(1, "it is how many weights share a scale; leave --weight-block out for one scale for the tensor, or give --per-channel"));
     verb.add_flag("--symmetric", symmetric, "activations: zero point in the middle");
     verb.add_flag("--asymmetric-weights", asymmetric_weights, "weights with a zero point");
     verb.add_flag("--reduce-range", reduce_range, "weights use one bit less");
     verb.add_option("--pow2", pow2, "power-of-two scales, chosen by non_overflow, nearest or min_mse")->type_name("RULE");
     verb.add_option("--calibration-method", method, std::string("how ranges are chosen: ") + method_names + " (of these the one that does best on the inputs, by top1 with --labels, else by sqnr)")->type_name("M");
-    verb.add_option("--percentile", percentile, "per cent of values inside the range (99.999)")->type_name("P")->check([](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "nan is no percentage" : ""; })->check(CLI::Range(50.0, 100.0));
+    verb.add_option("--percentile", percentile, "per cent of values inside the range (99.999)")->type_name("P")->check(number_within(50, 100, "it is the per cent of values that stay inside the range, as 99.99"));
     verb.add_option("--semantics", semantics, "ocp (default), nvidia, quark, microxcaling, torchao, ml_dtypes, torch or onnx")->type_name("S");
     verb.add_option("--rounding", rounding, "half-even (default), half-away, half-up, toward-zero, up, down, stochastic")->type_name("R");
     verb.add_option("--placement", placement, "layers (default), all or every: which activations a default format means (docs/plan.md)")->type_name("P");
@@ -98,6 +100,7 @@ precision_options::asked precision_options::read(const graph::model& m) const {
         file.fill(a.options);
         if (file.plan) {
             if (!a.requests.empty()) throw graph::error(fmt::format("'{}' is a saved plan, which leaves nothing to ask: drop --activation, --weight and --bias, or give a requests file", plan));
+            a.notes = graph::follow_names(*file.plan, m, plan);
             graph::place_encodings(*file.plan, m);
             graph::check_plan(*file.plan, m, plan);
             a.saved = std::move(file.plan);
@@ -178,6 +181,16 @@ void compensate(graph::model& m, const data_options& data, const precision_optio
     for (const graph::plan_note& n : result.report.notes)
         if (asked.options.strict && n.origin == "weight rounding") throw graph::error(n.subject + ": " + n.text + " (strict)");
 }
+
+/// A saved plan is not made, only described.
+graph::quantize_result take_saved(const graph::model& m, const precision_options::asked& asked, const graph::calibration& seen, const std::string& file) {
+    graph::quantize_result result{*asked.saved, graph::describe_plan(graph::layer_view(m), *asked.saved, seen.empty() ? nullptr : &seen, "saved plan " + file)};
+    result.report.notes = asked.notes;
+    if (result.report.edges.empty())
+        result.report.notes.push_back({graph::plan_note::kind::unchanged, m.label(), "the plan changes nothing: it has no quantizer for any value of the model", file});
+    graph::throw_violations(result.report, asked.options.strict);
+    return result;
+}
 }  // namespace
 
 graph::quantize_result make_plan(graph::model& m, const data_options& data, const precision_options& precision, graph::calibration* seen, bool full) {
@@ -189,7 +202,7 @@ graph::quantize_result make_plan(graph::model& m, const data_options& data, cons
         asked.options.method = method->method();
     }
     graph::quantize_result result;
-    if (asked.saved) result.plan = *asked.saved;
+    if (asked.saved) result = take_saved(m, asked, own, precision.plan);
     else result = graph::planner(m, own.empty() ? nullptr : &own).plan(asked.requests, asked.options);
     result.report.method = std::move(method);
     if (asked.options.rounding == graph::weight_rounding::compensated) compensate(m, data, asked, result);

@@ -35,6 +35,7 @@ struct precision_options {
         std::vector<graph::request> requests;
         graph::quantize_options options;
         std::optional<graph::precision_plan> saved;
+        std::vector<graph::plan_note> notes{};  ///< of a saved plan: names that led elsewhere
     };
     asked read(const graph::model& m) const;
 };

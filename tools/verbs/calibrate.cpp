@@ -2,6 +2,7 @@
 // `qk calibrate`: what range each activation has, by every method, and what each costs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -11,6 +12,7 @@
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/report/report.hpp"
+#include "support/in_words.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -42,7 +44,9 @@ void calibrate(const arguments& given) {
         progress bar("calibrating", 0);
         seen = graph::calibrate(m, inputs, options, [&](std::size_t done, std::size_t all) { bar.show(done, all); });
     }
-    const std::vector<graph::method_comparison> all = graph::compare_methods(seen, methods, what, given.percentile);
+    std::vector<graph::method_comparison> all = graph::compare_methods(seen, methods, what, given.percentile);
+    // In network order: a tensor stands where it is made, the model's inputs first.
+    std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return m.producer(a.tensor) < m.producer(b.tensor); });
     if (!given.report.empty()) {
         graph::write_file(given.report, graph::calibration_html(std::filesystem::path(given.model).filename().string(), command_line(), seen, what, all));
     }
@@ -67,7 +71,7 @@ void add_calibrate(CLI::App& app, verb_result&) {
     verb->add_option("MODEL", given->model, "ONNX model")->required();
     given->data.add(*verb);
     verb->add_option("--method", given->method, "all, min_max (default), moving_average, percentile, layerwise_percentile, entropy or mse");
-    verb->add_option("--percentile", given->percentile, "per cent of values inside the range")->check(CLI::Range(50.0, 100.0));
+    verb->add_option("--percentile", given->percentile, "per cent of values inside the range")->check(number_within(50, 100, "it is the per cent of values that stay inside the range, as 99.99"));
     verb->add_option("--format", given->format, "integer format that the ranges are for (int8)");
     verb->add_flag("--symmetric", given->symmetric, "zero point in the middle");
     verb->add_option("-o,--output", given->output, "calibration file: give it to --calibration of other verbs, with any method and format");

@@ -2,6 +2,7 @@
 // `qk evaluate`: run a model on data, in float32 or under a precision plan.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -13,6 +14,8 @@
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/quantize/planner.hpp"
+#include "support/in_words.hpp"
+#include "support/remarks.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -52,8 +55,7 @@ void evaluate(const arguments& given, verb_result& result) {
         graph::fold_constants(m);
         graph::fold_batch_normalization(m);
         const graph::quantize_result made = make_plan(m, given.data, given.precision);
-        for (const graph::plan_note& note : made.report.notes)
-            if (graph::is_violation(note)) fmt::print(stderr, "{}\n", note.text);
+        print_remarks(made.report, false);
         plan = made.plan;
     }
     const graph::evaluator evaluator(m, {.threads = given.data.threads, .batch = given.batch});
@@ -103,13 +105,13 @@ void add_evaluate(CLI::App& app, verb_result& result) {
     verb->add_option("MODEL", given->model, "ONNX model")->required();
     given->data.add(*verb);
     given->precision.add(*verb);
-    verb->add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone")->type_name("B")->check(CLI::PositiveNumber);
+    verb->add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone")->type_name("B")->check(whole_number(1, "leave --batch out and it is chosen here"));
     verb->add_option("--output-dir", given->output_dir, "write each output as NAME.npy ('/' and ':' become '_')")->type_name("DIR");
     verb->add_option("--compare", given->compare, "compare each output with DIR/NAME.npy")->type_name("DIR");
     verb->add_option("--tolerance", given->tolerance, "largest difference allowed, over the largest output; exit status 1 beyond")
         ->type_name("X")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(number_within(0, INFINITY, "it is a share of the largest output: 0.0001 allows one part in ten thousand"));
     verb->add_flag("--json", given->json, "one object on standard output");
     verb->footer(
         "Examples:\n"

@@ -12,6 +12,7 @@
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/recover/recover.hpp"
+#include "support/tensor_list.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -19,7 +20,7 @@ namespace {
 
 struct arguments {
     std::string model, save_plan, save_float;
-    bool json = false;
+    bool json = false, tensors = false;
 };
 
 std::string shape_text(const graph::value_info& v) {
@@ -83,6 +84,7 @@ void recover(const arguments& given, const graph::model& m) {
 void inspect(const arguments& given) {
     const graph::model m = graph::model::load(given.model);
     if (!given.save_plan.empty() || !given.save_float.empty()) return recover(given, m);
+    if (given.tensors && !given.json) return print_names(list_names(m));
     std::map<std::string, int> operators;
     std::vector<std::string> unknown;
     for (const onnx::NodeProto& node : m.graph().node()) {
@@ -104,9 +106,11 @@ void inspect(const arguments& given) {
         for (const layer_row& l : layers) {
             rows.push_back({{"name", l.name}, {"op_type", l.op_type}, {"weight", l.weight}, {"shape", l.shape}, {"values", l.values}, {"lowest", l.lowest}, {"highest", l.highest}});
         }
-        return print_json({{"model", given.model}, {"ir_version", m.proto().ir_version()}, {"producer", m.proto().producer_name()}, {"opsets", opsets},
+        nlohmann::ordered_json all = {{"model", given.model}, {"ir_version", m.proto().ir_version()}, {"producer", m.proto().producer_name()}, {"opsets", opsets},
                            {"inputs", values_json(m.inputs())}, {"outputs", values_json(m.outputs())}, {"nodes", m.graph().node_size()}, {"operators", operators},
-                           {"unsupported", unknown}, {"initializer_values", weight_values}, {"initializer_bytes", weight_bytes}, {"layers", rows}});
+                           {"unsupported", unknown}, {"initializer_values", weight_values}, {"initializer_bytes", weight_bytes}, {"layers", rows}};
+        if (given.tensors) add_names(all, list_names(m));
+        return print_json(all);
     }
     fmt::print("{}: {} nodes, IR {}", given.model, m.graph().node_size(), m.proto().ir_version());
     for (const auto& o : m.proto().opset_import()) fmt::print(", opset {}{}", o.domain().empty() ? "" : o.domain() + " ", o.version());
@@ -132,8 +136,9 @@ void add_inspect(CLI::App& app, verb_result&) {
     verb->add_option("MODEL", given->model, "ONNX model")->required();
     verb->add_option("--save-plan", given->save_plan, "a quantized model's plan, recovered from its Q/DQ pairs, Cast pairs, portable functions or AMD operators")->type_name("P.json");
     verb->add_option("--save-float", given->save_float, "the float model underneath, which the recovered plan belongs to")->type_name("F.onnx");
+    verb->add_flag("--tensors", given->tensors, "every name that a request may use, in network order: kind, type, shape (of one sample), and what folding makes of it");
     verb->add_flag("--json", given->json, "one JSON object on standard output");
-    verb->footer("Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect quantized.onnx --save-plan plan.json --save-float float.onnx");
+    verb->footer("Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect model.onnx --tensors\n  qk inspect quantized.onnx --save-plan plan.json --save-float float.onnx");
     verb->callback([given] { inspect(*given); });
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -15,6 +16,7 @@
 #include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/report/report.hpp"
+#include "support/remarks.hpp"
 #include "verbs.hpp"
 #include "support/written.hpp"
 
@@ -53,8 +55,9 @@ void quantize(const arguments& given) {
     const graph::layer_view layers(m);
     const graph::plan_cost cost = graph::cost_of(layers, result.plan, &seen);
 
-    for (const graph::plan_note& n : result.report.notes)
-        fmt::print(stderr, "{}: {}{}: {}\n", graph::name_of(n.what), n.origin.empty() ? "" : n.origin + ": ", n.subject, n.text);
+    print_remarks(result.report);
+    const std::size_t edges = graph::quantized_edges(result.plan, m).size();
+    const std::size_t remarks = result.report.notes.size() + (exported ? exported->notes.size() : 0);
     if (exported) {
         for (const std::string& n : exported->notes) fmt::print(stderr, "export: {}\n", n);
         exported->exported.save(given.output);
@@ -64,6 +67,8 @@ void quantize(const arguments& given) {
     if (!given.log.empty()) graph::write_file(given.log, result.report.text());
     nlohmann::ordered_json summary = graph::to_json(result.report);
     summary["model"] = given.model;
+    summary["quantized_edges"] = edges;
+    summary["remarks"] = remarks;
     if (exported) summary["output"] = given.output, summary["opset"] = exported->opset_after, summary["export_notes"] = exported->notes;
     const double before = file_bytes(given.model), after = given.output.empty() ? 0 : file_bytes(given.output);
     summary["file_bytes"] = after;
@@ -86,49 +91,79 @@ void quantize(const arguments& given) {
         for (const graph::method_choice::trial& t : method->tried) fmt::print("{} {} {:.6g}", &t == method->tried.data() ? "" : ",", graph::name_of(t.method), t.metric);
         fmt::print("\n");
     }
-    fmt::print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", result.plan.tensors.size() + result.plan.edges.size(), result.report.notes.size(),
+    fmt::print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", edges, remarks,
                static_cast<std::uint64_t>(cost.weight_bits / 8), static_cast<std::uint64_t>(cost.float_weight_bits / 8),
                exported ? fmt::format("; {} ({} bytes, was {})", given.output, static_cast<std::uint64_t>(after), static_cast<std::uint64_t>(before)) : "");
+}
+
+/// The tensors that a name of the file stands for now, at least one.
+std::vector<graph::successor> tensors_for(const graph::model& m, const std::string& name) {
+    std::vector<graph::successor> all = graph::successors_of_tensor(m, name);
+    if (graph::has_tensor(m, name)) all.insert(all.begin(), {.name = name});
+    if (!all.empty()) return all;
+    if (const int n = m.node_index(name); n >= 0) {
+        std::vector<std::string> own;
+        for (const std::string& t : m.graph().node(n).input()) own.push_back(t);
+        for (const std::string& t : m.graph().node(n).output()) own.push_back(t);
+        throw graph::error(fmt::format("'{}' is a layer; ask for one of its tensors: {}", name, graph::listed(own, 12)));
+    }
+    throw graph::error("the model has no tensor '" + name + "'." + graph::did_you_mean(name, graph::tensor_names(m)));
+}
+
+std::string made_by(const graph::model& m, const std::string& tensor) {
+    const int producer = m.producer(tensor);
+    if (m.is_constant(tensor)) return "a constant";
+    return producer < 0 ? "a model input" : fmt::format("made by '{}' ({})", m.graph().node(producer).name(), m.graph().node(producer).op_type());
+}
+
+/// A line for each reader that takes the tensor as float32; returns how many.
+std::size_t print_float_readers(const graph::model& m, const graph::precision_plan& plan, const std::string& tensor) {
+    std::size_t plain = 0;
+    for (const auto& u : m.uses(tensor)) {
+        const std::string consumer = u.node < 0 ? "" : m.graph().node(u.node).name();
+        if (plan.find({tensor, consumer, u.input}) != nullptr) continue;
+        fmt::print("tensor '{}' -> {}: fp32; {}\n", tensor, u.node < 0 ? "model output" : fmt::format("'{}' ({})", consumer, m.graph().node(u.node).op_type()),
+                   u.node >= 0 && graph::kind_of(m.graph().node(u.node)) == graph::layer_kind::activation ? "nothing stands between a node and the Relu or Clip behind it" : "no request asks for it");
+        ++plain;
+    }
+    return plain;
 }
 
 void explain(const arguments& given, const std::string& tensor) {
     if (!given.precision.any()) throw graph::error("say what to explain: --activation F --weight F, or --plan P.json, as for `qk quantize`");
     graph::model m = load_for_planning(given.model);
-    std::vector<std::string> names;
-    for (const graph::value_info& i : m.inputs()) names.push_back(i.name);
-    for (const auto& i : m.graph().initializer()) names.push_back(i.name());
-    for (const auto& n : m.graph().node())
-        for (const std::string& o : n.output()) names.push_back(o);
-    if (std::find(names.begin(), names.end(), tensor) == names.end())
-        throw graph::error("the model has no tensor '" + tensor + "'." + graph::did_you_mean(tensor, names));
+    const std::vector<graph::successor> became = tensors_for(m, tensor);
     graph::calibration seen;
     const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, true);
-    const auto about = [&](const graph::plan_note& n) { return (n.subject + " " + n.text).find("'" + tensor + "'") != std::string::npos; };
+    const auto meant = [&](const std::string& name) { return std::any_of(became.begin(), became.end(), [&](const graph::successor& t) { return t.name == name; }); };
+    const auto about = [&](const graph::plan_note& n) {
+        const std::string text = n.subject + " " + n.text;
+        return text.find("'" + tensor + "'") != std::string::npos ||
+               std::any_of(became.begin(), became.end(), [&](const graph::successor& t) { return text.find("'" + t.name + "'") != std::string::npos; });
+    };
     graph::quantize_report own;
     for (const graph::plan_note& n : result.report.notes)
         if (about(n)) own.notes.push_back(n);
     for (const graph::edge_report& e : result.report.edges)
-        if (e.edge.tensor == tensor) own.edges.push_back(e);
-    const int producer = m.producer(tensor);
-    const std::string made = m.is_constant(tensor) ? "a constant" : producer < 0 ? "a model input" : fmt::format("made by '{}' ({})", m.graph().node(producer).name(), m.graph().node(producer).op_type());
+        if (meant(e.edge.tensor)) own.edges.push_back(e);
+    const std::string made = made_by(m, became.front().name);
     if (given.json) {
         nlohmann::ordered_json j = graph::to_json(own);
         j.erase("weight_bytes");
         j.erase("float_weight_bytes");
         j["tensor"] = tensor;
+        j["became"] = nlohmann::ordered_json::array();
+        for (const graph::successor& t : became)
+            if (t.name != tensor) j["became"].push_back({{"tensor", t.name}, {"why", t.why}});
         j["made_by"] = made;
         print_json(j);
         return;
     }
-    fmt::print("tensor '{}' is {}\n{}", tensor, made, own.text());
+    for (const graph::successor& t : became)
+        if (t.name != tensor) fmt::print("tensor '{}' {} '{}' now: {}\n", tensor, t.how == graph::bond::part ? "went into" : "is", t.name, t.why);
+    fmt::print("tensor '{}' is {}\n{}", became.front().name, made, own.text());
     std::size_t plain = 0;
-    for (const auto& u : m.uses(tensor)) {
-        const std::string consumer = u.node < 0 ? "" : m.graph().node(u.node).name();
-        if (result.plan.find({tensor, consumer, u.input}) != nullptr) continue;
-        fmt::print("tensor '{}' -> {}: fp32; {}\n", tensor, u.node < 0 ? "model output" : fmt::format("'{}' ({})", consumer, m.graph().node(u.node).op_type()),
-                   u.node >= 0 && graph::kind_of(m.graph().node(u.node)) == graph::layer_kind::activation ? "nothing stands between a node and the Relu or Clip behind it" : "no request asks for it");
-        ++plain;
-    }
+    for (const graph::successor& t : became) plain += print_float_readers(m, result.plan, t.name);
     if (own.edges.empty() && plain == 0) fmt::print("nothing reads it\n");
 }
 
@@ -162,7 +197,7 @@ void add_explain(CLI::App& app, verb_result&) {
     auto tensor = std::make_shared<std::string>();
     CLI::App* verb = app.add_subcommand("explain", "Why a tensor has its precision: request, range, scale, error");
     verb->add_option("MODEL", given->model, "ONNX model in float32")->required();
-    verb->add_option("TENSOR", *tensor, "its name in the model")->required();
+    verb->add_option("TENSOR", *tensor, "its name in the model's file (`qk inspect MODEL --tensors` lists them)")->required();
     given->precision.add(*verb);
     given->data.add(*verb, false);
     verb->add_flag("--json", given->json, "one JSON object on standard output");

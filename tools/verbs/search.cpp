@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/search/report.hpp"
+#include "support/in_words.hpp"
 #include "verbs.hpp"
 #include "support/written.hpp"
 
@@ -113,9 +115,11 @@ void search(const arguments& given, verb_result& verdict) {
     result.seconds += calibration_seconds;
     if (!result.target_met) verdict.status = status::failed;
     if (!processes::together().first()) return;
+    for (const std::string& r : result.remarks) fmt::print(stderr, "{}\n", r);
     write_results(given, m, options, result, seen);
     if (given.json) return print_json(graph::to_json(result));
 
+    if (result.choice == result.space.all(0)) fmt::print(stderr, "the mix found changes nothing: every layer stays wide\n");
     fmt::print("status            {}\n{:<17} {:.6g}", result.status, result.metric_name, result.metric);
     if (result.target) fmt::print(" (target {:.6g})", *result.target);
     fmt::print("\nall wide          {:.6g}\ncost              {:.6g} {} of {:.6g} all wide\n", result.baseline_metric, result.cost, result.cost_unit, result.wide_cost);
@@ -144,21 +148,21 @@ void add_search(CLI::App& app, verb_result& result) {
                                           fmt::format("{} {} (and sets --metric)", m.higher_is_better ? "at least this" : "at most this", name))->type_name("X");
         if (!m.is_accuracy) continue;
         verb->add_option_function<double>("--target-" + name + "-drop", [given, name](double v) { given->drops[name] = v; },
-                                          fmt::format("{} at most this fraction below the baseline's", name))->type_name("X")->check(CLI::Range(0.0, 1.0));
+                                          fmt::format("{} at most this fraction below the baseline's", name))->type_name("X")->check(number_within(0, 1, "it is a fraction: 0.01 is one percentage point"));
     }
     verb->add_option("--target-metric", given->target_metric, "of --metric or --metric-command")->type_name("X");
-    verb->add_option("--budget", given->budget, "cost at most this, in the cost's unit")->type_name("C")->check(CLI::NonNegativeNumber);
-    verb->add_option("--budget-ratio", given->budget_ratio, "cost at most this share of all wide")->type_name("R")->check(CLI::Range(0.0, 1.0));
-    verb->add_option("--wide-share", given->wide_share, "this share of the layers stays wide, chosen for the best metric")->type_name("R")->check(CLI::Range(0.0, 1.0));
-    verb->add_option("--max-trials", given->trials, "stop after so many evaluations with the best so far")->type_name("N");
-    verb->add_option("--time-limit", given->time_limit, "stop after so many seconds with the best so far")->type_name("SECONDS")->check(CLI::NonNegativeNumber);
+    verb->add_option("--budget", given->budget, "cost at most this, in the cost's unit")->type_name("C")->check(number_within(0, INFINITY, "it is a cost; a search prints the unit"));
+    verb->add_option("--budget-ratio", given->budget_ratio, "cost at most this share of all wide")->type_name("R")->check(number_within(0, 1, "it is a share of what the model costs all wide: 0.5 is half"));
+    verb->add_option("--wide-share", given->wide_share, "this share of the layers stays wide, chosen for the best metric")->type_name("R")->check(number_within(0, 1, "it is a share of the searched layers: 0.25 keeps a quarter wide"));
+    verb->add_option("--max-trials", given->trials, "stop after so many evaluations with the best so far")->type_name("N")->check(whole_number(0, "0 sets no limit"));
+    verb->add_option("--time-limit", given->time_limit, "stop after so many seconds with the best so far")->type_name("SECONDS")->check(number_within(0, INFINITY, "leave --time-limit out for none"));
     verb->add_option("--seed", given->seed, "of bayesian and random")->type_name("N");
     verb->add_option("--cache", given->cache, "keep measurements here; the same search goes on where it was stopped")->type_name("FILE");
     verb->add_option("-o,--output", given->output, "write the quantized model")->type_name("OUT.onnx");
     verb->add_option("--export", given->export_style, "portable (default): every format, in standard operators or functions of them; qdq, qoperator, qinteger, amd: docs/export.md")->type_name("STYLE");
     verb->add_option("--weights", given->weights, "packed (default) or float")->type_name("W");
     verb->add_option("--save-plan", given->save_plan, "write the chosen plan")->type_name("P.json");
-    verb->footer("Strategies:" + strategies() +
+    verb->footer("Strategies:" + strategies() + "\n\n" + metric_definitions() +
                  "\n\nCtrl-C ends a search with the best so far. Exit status 1: the target was not met (results are written all the same).\n\n"
                  "Examples:\n"
                  "  qk search model.onnx --inputs x.npy --wide int16/int8 --narrow int8/int8 --target-l2 0.5 -o mixed.onnx --report mix.html\n"

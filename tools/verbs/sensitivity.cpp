@@ -33,12 +33,13 @@ void sensitivity(const arguments& given) {
         graph::write_file(given.report, graph::sensitivity_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));
         graph::write_file(beside_report(given.report), json.dump(1) + "\n");
     }
+    for (const std::string& r : result.remarks) fmt::print(stderr, "{}\n", r);
     if (given.json) return print_json(json);
-    fmt::print("{} of the model all {}: {:.6g}\n{:<40} {:<10} {:<24} {:<18} {:>13} {:>13}\n", result.metric_name, result.widened ? "narrow" : "wide",
-               result.base_metric, "layer", "operator", "formats", result.widened ? "widened" : "narrowed", result.metric_name, "harm");
+    fmt::print("{} of the model all {}: {:.6g} (output MSE {:.6g})\n{:<40} {:<10} {:<24} {:<18} {:>13} {:>13} {:>13}\n", result.metric_name, result.widened ? "narrow" : "wide",
+               result.base_metric, result.base_error, "layer", "operator", "formats", result.widened ? "widened" : "narrowed", result.metric_name, "harm", "adds to MSE");
     for (const graph::sensitivity_row& row : result.rows) {
         const char* part = row.part == graph::mixture::part::both ? "layer" : row.part == graph::mixture::part::weights ? "weights alone" : "activations alone";
-        fmt::print("{:<40} {:<10} {:<24} {:<18} {:>13.6g} {:>13.6g}\n", row.layer, row.op_type, row.option, part, row.metric, row.harm);
+        fmt::print("{:<40} {:<10} {:<24} {:<18} {:>13.6g} {:>13.6g} {:>13.6g}\n", row.layer, row.op_type, row.option, part, row.metric, row.harm, row.added);
     }
     fmt::print("{} layer evaluations instead of {}, {:.2f} s\n", result.statistics.layer_evaluations, result.statistics.naive_layer_evaluations, result.seconds);
 }
@@ -51,6 +52,7 @@ void add_sensitivity(CLI::App& app, verb_result&) {
     given->add(*verb);
     verb->add_option("--direction", given->direction, "narrow each alone from all wide, or widen each alone from all narrow")->check(CLI::IsMember({"narrow", "widen"}));
     verb->footer(
+        metric_definitions() + "\n\n"
         "Examples:\n"
         "  qk sensitivity model.onnx --inputs x.npy --wide int16/int8 --narrow int8/int8\n"
         "  qk sensitivity model.onnx --inputs x.npy --labels y.npy --metric loss --wide bf16/bf16 --narrow bfp16/bfp16,mxfp4/mxfp4 --report s.html");

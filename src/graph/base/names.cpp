@@ -87,11 +87,24 @@ std::vector<std::string> nearest_names(std::string_view name, const std::vector<
 }
 
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
-    const std::vector<std::string> near = nearest_names(name, candidates);
+    std::string plain;
+    for (std::size_t i = 0; i < name.size(); ++i) {
+        const std::size_t end = name[i] == '[' ? name.find(']', i) : std::string_view::npos;
+        if (end != std::string_view::npos) i = end;
+        else if (name[i] != '*' && name[i] != '?') plain += name[i];
+    }
+    const std::vector<std::string> near = nearest_names(plain, candidates);
     if (near.empty()) return {};
     std::string text = " Did you mean ";
     for (std::size_t i = 0; i < near.size(); ++i) text += (i == 0 ? "'" : i + 1 == near.size() ? " or '" : ", '") + near[i] + "'";
     return text + "?";
+}
+
+std::string listed(const std::vector<std::string>& names, std::size_t most) {
+    const std::size_t shown = names.size() <= most + 1 ? names.size() : most;  // "and 1 more" takes the room of the name
+    std::string text;
+    for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "'" : shown == names.size() && i + 1 == shown ? " and '" : ", '") + names[i] + "'";
+    return shown < names.size() ? text + " and " + std::to_string(names.size() - shown) + " more" : text;
 }
 
 }  // namespace qk::graph

@@ -22,6 +22,17 @@ inline bool is_random(std::string_view op) {
     return false;
 }
 
+/// A node of constants that was computed: its name, and the names of what it read, lead to what it made.
+inline void remember_constant(name_history& history, const onnx::NodeProto& n) {
+    const std::string why = n.op_type() + " '" + n.name() + "' was computed when the model was read";
+    for (const std::string& o : n.output()) {
+        if (o.empty()) continue;
+        history.add_node(n.name(), n.op_type(), {.name = o, .is_node = false, .how = bond::place, .why = why});
+        for (int k = 0; k < n.input_size(); ++k)
+            if (!n.input(k).empty()) history.add_tensor(n.input(k), {.name = o, .is_node = false, .how = k == 0 ? bond::place : bond::part, .why = why});
+    }
+}
+
 }  // namespace detail
 
 void fold_constants(model& m, std::size_t limit) {
@@ -61,9 +72,12 @@ void fold_constants(model& m, std::size_t limit) {
         gone[static_cast<std::size_t>(i)] = true;
     }
     if (known.empty()) return;
-    for (int i = 0; i < g.node_size(); ++i)  // in the order of the nodes, so that the file is the same on every run
+    for (int i = 0; i < g.node_size(); ++i) {  // in the order of the nodes, so that the file is the same on every run
+        if (!gone[static_cast<std::size_t>(i)]) continue;
         for (const std::string& o : g.node(i).output())
-            if (gone[static_cast<std::size_t>(i)] && known.count(o)) to_proto(known.at(o), o, *g.add_initializer());
+            if (known.count(o)) to_proto(known.at(o), o, *g.add_initializer());
+        detail::remember_constant(m.history(), g.node(i));
+    }
     detail::remove_nodes(g, gone);
     detail::allow_free_initializers(m.proto());
     m.reindex();
@@ -127,6 +141,19 @@ inline std::optional<tensor> scaled_weights(const onnx::NodeProto& n, const tens
     return scale([=](std::int64_t i) { return transposed ? i / columns : i % columns; });
 }
 
+/// The names of a BatchNormalization that went into the layer before it, and of that layer's tensors. Both as they were before.
+inline void remember_batch_normalization(name_history& history, const onnx::NodeProto& layer, const onnx::NodeProto& norm, const std::vector<double>& factor) {
+    const std::string why = "BatchNormalization '" + norm.name() + "' was folded into " + layer.op_type() + " '" + layer.name() + "'";
+    const std::string weight = layer.name() + "_folded_weight", bias = layer.name() + "_folded_bias";
+    history.add_node(norm.name(), norm.op_type(), {.name = layer.name(), .is_node = true, .how = bond::part, .why = why});
+    history.add_tensor(layer.output(0), {.name = norm.output(0), .is_node = false, .how = bond::place, .why = why});
+    history.add_tensor(layer.input(1), {.name = weight, .is_node = false, .how = bond::place, .why = why, .factor = factor});
+    if (layer.input_size() > 2 && !layer.input(2).empty())
+        history.add_tensor(layer.input(2), {.name = bias, .is_node = false, .how = bond::place, .why = why, .factor = layer.op_type() == "Gemm" ? std::vector<double>{} : factor});  // Gemm's beta
+    for (int k = 1; k < 5; ++k)  // scale and variance multiply, bias and mean are added
+        history.add_tensor(norm.input(k), {.name = k == 1 || k == 4 ? weight : bias, .is_node = false, .how = bond::part, .why = why});
+}
+
 }  // namespace detail
 
 void fold_batch_normalization(model& m) {
@@ -160,6 +187,7 @@ void fold_batch_normalization(model& m) {
         }
         for (std::size_t c = 0; c < old.size(); ++c) bias.as<float>()[c] = static_cast<float>(old[c] * line->a[c] + line->b[c]);
 
+        detail::remember_batch_normalization(m.history(), n, g.node(i), line->a);
         // Names of their own: the old tensors may be shared with other nodes.
         const std::string stem = n.name() + "_folded";
         to_proto(*weights, stem + "_weight", *g.add_initializer());

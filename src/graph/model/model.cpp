@@ -23,6 +23,7 @@ struct model::index {
     std::vector<value_info> inputs, outputs;
     string_map<int> opsets, nodes, producers, initializers, sparse;
     string_map<std::vector<use>> uses;
+    name_history history;
 };
 
 namespace detail {
@@ -194,6 +195,8 @@ const std::vector<value_info>& model::inputs() const { return index_->inputs; }
 const std::vector<value_info>& model::outputs() const { return index_->outputs; }
 const std::string& model::label() const { return index_->label; }
 const std::filesystem::path& model::folder() const { return index_->folder; }
+const name_history& model::history() const { return index_->history; }
+name_history& model::history() { return index_->history; }
 
 int model::opset(std::string_view domain) const {
     const auto i = index_->opsets.find(domain == "ai.onnx" ? "" : domain);

@@ -2,25 +2,14 @@
 // plan_json.hpp: check_plan.
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
-
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph {
 
 void check_plan(const precision_plan& plan, const model& m, const std::string& label) {
-    std::vector<std::string> tensors, nodes;
-    for (const value_info& i : m.inputs()) tensors.push_back(i.name);
-    for (const auto& i : m.graph().initializer()) tensors.push_back(i.name());
-    for (const auto& n : m.graph().node()) {
-        nodes.push_back(n.name());
-        for (const std::string& o : n.output()) tensors.push_back(o);
-    }
-    std::sort(tensors.begin(), tensors.end());
     const auto check = [&](const std::string& tensor, const quantizer& q) {
-        if (!std::binary_search(tensors.begin(), tensors.end(), tensor))
-            throw error(label + ": the model has no tensor '" + tensor + "'." + did_you_mean(tensor, tensors));
+        if (!has_tensor(m, tensor)) throw error(label + ": the model has no tensor '" + tensor + "'." + did_you_mean(tensor, tensor_names(m)));
         if (!m.is_constant(tensor) || q.scale.size() <= 1 || q.block_size > 0) return;
         const dims shape = m.constant(tensor).shape();
         const std::size_t axis = resolve_axis(q.axis, shape.size());
@@ -36,7 +25,7 @@ void check_plan(const precision_plan& plan, const model& m, const std::string& l
             continue;
         }
         const int n = m.node_index(e.consumer);
-        if (n < 0) throw error(label + ": the model has no layer '" + e.consumer + "'." + did_you_mean(e.consumer, nodes));
+        if (n < 0) throw error(label + ": the model has no layer '" + e.consumer + "'." + did_you_mean(e.consumer, node_names(m)));
         const auto& node = m.graph().node(n);
         if (e.index < 0 || e.index >= node.input_size() || node.input(e.index) != e.tensor)
             throw error(label + ": input " + std::to_string(e.index) + " of layer '" + e.consumer + "' is not tensor '" + e.tensor + "'");

@@ -89,7 +89,8 @@ inline void read_request(const json_cursor& c, std::vector<request>& out) {
         return read_roles(c, {.scope = scope::subgraph, .name = ends[0], .end = ends[1]}, out);
     }
     const scope s = scopes[0] == "op_type" ? scope::op_type : scopes[0] == "layer" ? scope::layer : scope::group;
-    for (const std::string& name : target.texts()) read_roles(c, {.scope = s, .name = name}, out);
+    const std::vector<std::string> names = target.texts();
+    for (const std::string& name : names) read_roles(c, {.scope = s, .name = name, .beside = s == scope::op_type ? names : std::vector<std::string>{}}, out);
 }
 
 inline precision_plan read_saved_plan(const json_cursor& c) {

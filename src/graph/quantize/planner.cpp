@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/quantize/collect_requests.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/model/subgraphs.hpp"
 
@@ -55,10 +56,18 @@ inline bool made_of_constants(const model& m, const std::string& tensor) {
     return i >= 0 && std::ranges::all_of(m.graph().node(i).input(), [&](const std::string& in) { return in.empty() || m.is_constant(in); });
 }
 
+inline std::string unchanged_sentence(const std::vector<request>& requests) {
+    const bool asked = std::ranges::any_of(requests, [](const request& r) { return !is_identity(r.what.format); });
+    return std::string("the plan changes nothing: every value stays float32") + (asked ? "" : ", because no request asks for another format");
+}
+
 /// Remarks where a request for everything met nothing: no layer, or only layers in the bodies of If, Loop and Scan, which are left alone.
 inline void note_what_stayed(const model& m, const std::vector<request>& requests, bool nothing, std::vector<plan_note>& notes) {
     const auto general = std::ranges::find_if(requests, [](const request& r) { return r.scope == scope::everything && !is_identity(r.what.format); });
-    if (general == requests.end()) return;
+    if (general == requests.end()) {
+        if (nothing) notes.push_back({plan_note::kind::unchanged, m.label(), unchanged_sentence(requests), {}});
+        return;
+    }
     std::size_t inner = 0;
     const auto count = [&](const auto& self, const onnx::NodeProto& n) -> void {
         for_each_subgraph(n, [&](const onnx::GraphProto& g) {
@@ -170,7 +179,7 @@ quantize_result planner::plan(const std::vector<request>& requests, const quanti
                 !options.target->allows(node->op_type(), a, w)) {
                 notes.push_back({plan_note::kind::left_out, "layer '" + node->name() + "'",
                                  options.target->name + " has no " + node->op_type() + " with activation " + (a ? to_string(*a) : "fp32") + " and weight " +
-                                     (w ? to_string(*w) : "fp32") + ": left in float32", edges.front().second->origin});
+                                     (w ? to_string(*w) : "fp32") + ": left in float32", edges.front().second->origin, n});
                 continue;
             }
         }
@@ -207,7 +216,7 @@ quantize_result planner::plan(const std::vector<request>& requests, const quanti
             const bool nv = std::holds_alternative<nvfloat>(what.format) && seen_ != nullptr && seen_->tensors.contains(layers_.root(e->tensor));
             const value_range r = detail::needs_range(what) || nv || constant_input ? range_for(ranged_as(e->tensor), what, options) : value_range{};
             if (const tensor_statistics* s = detail::needs_range(what) ? statistics_of(e->tensor) : nullptr; s != nullptr && s->count > 0 && s->count == s->not_finite && without_range.insert(e->tensor).second)
-                notes.push_back({plan_note::kind::unrealised, "tensor '" + e->tensor + "'", "calibration saw no finite value of it: it has scale 1", p->origin});
+                notes.push_back({plan_note::kind::unrealised, "tensor '" + e->tensor + "'", "calibration saw no finite value of it: it has scale 1", p->origin, detail::place_of(*model_, e->tensor)});
             quantizer q = activation_quantizer(what, r, axes);
             const integer* whole = std::get_if<integer>(&what.format);
             if (whole && whole->pow2 && what.pow2 == pow2_rule::min_mse && !what.dynamic && what.scale.empty() && seen_ != nullptr) {
@@ -239,7 +248,7 @@ quantize_result planner::plan(const std::vector<request>& requests, const quanti
         if (!integers) {
             if (!bias_precision->automatic_bias)
                 notes.push_back({plan_note::kind::unrealised, "bias '" + bias->tensor + "' of '" + node->name() + "'",
-                                 "int32 codes need calibrated activations, weights without blocks and a value for each of their scales: left in float32", bias_precision->origin});
+                                 "int32 codes need calibrated activations, weights without blocks and a value for each of their scales: left in float32", bias_precision->origin, n});
             // 16-bit floats convert the whole layer; `all` and `every` treat a bias as a weight. Otherwise biases stay float32.
             const floating* f = weight ? std::get_if<floating>(&weight->format) : nullptr;
             const bool half = f != nullptr && bits(*f) == 16;
@@ -268,7 +277,7 @@ quantize_result planner::plan(const std::vector<request>& requests, const quanti
         if (grown > 0)
             notes.push_back({plan_note::kind::adjusted, "layer '" + node->name() + "'",
                              "the int32 bias would overflow at scale s_x * s_w: " + std::to_string(std::min(grown, channels)) + " of " + std::to_string(channels) +
-                                 " weight scales enlarged", {}});
+                                 " weight scales enlarged", {}, n});
         quantizer q{.format = int32, .axis = 0, .scale = {}, .zero_point = {}};
         const bool single = channels == 1;
         for (std::size_t i = 0; i < (single ? 1 : b.size()); ++i)
@@ -282,39 +291,19 @@ quantize_result planner::plan(const std::vector<request>& requests, const quanti
         if (!is_block_format(q.format) && q.block_size == 0 && q.scale.size() <= 1) q.axis = quantizer{}.axis, q.flatten = false;
     result.plan = gather(chosen, *model_);
     detail::note_what_stayed(*model_, requests, chosen.empty(), notes);
+    std::stable_sort(notes.begin(), notes.end(), [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
+    result.report.widened = std::move(found.widened);
 
-    if (options.strict)
-        for (const plan_note& n : notes)
-            if (is_violation(n)) throw error((n.origin.empty() ? "" : n.origin + ": ") + n.subject + ": " + n.text + " (strict)");
+    throw_violations(result.report, options.strict);
 
     if (!detailed) return result;
-    for (const auto& [e, q] : chosen) {
+    for (const edge& e : quantized_edges(result.plan, *model_)) {
         const edge_precision& p = found.edges.at(e);
-        edge_report line{.edge = e, .op_type = p.node < 0 ? "" : model_->graph().node(p.node).op_type(), .part = p.part, .how = q, .range = {}, .why = p.why, .origin = p.origin};
-        line.sqnr = std::numeric_limits<double>::quiet_NaN();
-        if (model_->is_constant(e.tensor)) {
-            const tensor& value = constant(e.tensor);
-            std::vector<float> y(value.size());
-            apply(q, value, y);
-            line.range = range_of(value.as<float>());
-            line.elements = value.size();
-            line.sqnr = sqnr(value.as<float>(), y);
-            result.report.float_bits += 32.0 * static_cast<double>(value.size());
-            result.report.quantized_bits += stored_bits(q, value.size());
-        } else if (seen_ != nullptr) {
-            if (const auto s = seen_->tensors.find(e.tensor); s != seen_->tensors.end()) {
-                line.elements = element_count(s->second.shape);
-                line.range = p.what && detail::needs_range(*p.what) ? range_for(ranged_as(e.tensor), *p.what, options) : s->second.range;
-                const histogram_points points = points_of(s->second);
-                double signal = 0, all = 0;
-                for (std::size_t i = 0; i < points.values.size(); ++i) {
-                    const double v = static_cast<double>(points.values[i]);
-                    signal += points.weights[i] * v * v, all += points.weights[i];
-                }
-                if (all > 0) line.sqnr = 10 * std::log10(signal / all / estimated_error(s->second, q));
-            }
-        }
-        result.report.edges.push_back(std::move(line));
+        edge_report line = describe_edge(layers_, e, p.part, chosen.at(e), seen_, model_->is_constant(e.tensor) ? &constant(e.tensor) : nullptr);
+        if (seen_ != nullptr && !model_->is_constant(e.tensor) && seen_->tensors.contains(e.tensor) && p.what && detail::needs_range(*p.what))
+            line.range = range_for(ranged_as(e.tensor), *p.what, options);
+        line.why = p.why, line.origin = p.origin;
+        result.report.add(std::move(line));
     }
     return result;
 }

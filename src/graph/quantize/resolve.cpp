@@ -12,7 +12,8 @@
 namespace qk::graph {
 
 const char* name_of(plan_note::kind k) {
-    constexpr const char* names[] = {"unmatched", "overridden", "contradictory", "boundary", "propagated", "moved", "unrealised", "adjusted", "left_out"};
+    constexpr const char* names[] = {"unmatched", "overridden", "contradictory", "boundary", "propagated", "moved", "unrealised", "adjusted",
+                                     "left_out", "renamed", "absent", "unchanged"};
     return names[static_cast<int>(k)];
 }
 bool is_violation(const plan_note& n) {
@@ -30,6 +31,10 @@ class resolver {
         : layers_(layers), model_(layers.source()), options_(options), asked_(std::move(asked)) {
         result_.notes = std::move(asked_.notes);
     }
+
+    /// Requests that need no further remark, once run() is done.
+    const std::set<int>& settled() const { return asked_.settled; }
+    const std::map<int, std::vector<int>>& matched() const { return asked_.matched; }
 
     resolution run() {
         propagate_forward();
@@ -49,8 +54,8 @@ class resolver {
     using part = layer_view::part;
     const onnx::NodeProto& node(int n) const { return model_.graph().node(n); }
     const layer_view::node_info& info(int n) const { return layers_.nodes()[static_cast<std::size_t>(n)]; }
-    void note(kind what, std::string subject, std::string text, std::string origin = {}) {
-        result_.notes.push_back({what, std::move(subject), std::move(text), std::move(origin)});
+    void note(kind what, std::string subject, std::string text, int place, std::string origin = {}) {
+        result_.notes.push_back({what, std::move(subject), std::move(text), std::move(origin), place});
     }
 
     static bool moves(const precision& p) { return !is_block_format(p.format) && !p.dynamic && p.scale.size() <= 1; }
@@ -70,7 +75,7 @@ class resolver {
                 to = from;
                 to.why = from.why + ", through " + node(n).op_type() + " '" + node(n).name() + "'";
                 note(kind::propagated, "tensor '" + o + "'", "takes " + to_string(from.what->format) + " from '" + node(n).input(0) + "' through " +
-                     node(n).op_type() + " '" + node(n).name() + "'");
+                     node(n).op_type() + " '" + node(n).name() + "'", n);
             }
         }
     }
@@ -121,15 +126,16 @@ class resolver {
             if (parts[i] == part::none) continue;
             wish w = parts[i] == part::weight ? weight : parts[i] == part::bias ? asked_.biases[at] : input;
             const auto t = asked_.tensors.find(name);
-            const bool fused_here = info(n).kind == layer_kind::activation;
+            const bool fused_here = info(n).kind == layer_kind::activation && options_.where != placement::every;
             if (t != asked_.tensors.end() && t->second.asked() && !(fused_here && layers_.fused_activation(name) == n && model_.producer(name) >= 0)) {
                 if (w.asked() && !(*w.what == *t->second.what)) {
                     const bool later = t->second.sequence > w.sequence;
                     const wish &loser = later ? w : t->second, &winner = later ? t->second : w;
                     note(kind::overridden, "tensor '" + name + "' in layer '" + node(n).name() + "'",
                          to_string(loser.what->format) + " (" + loser.why + ") gives way to " + to_string(winner.what->format) + " (" + winner.why + "), asked later",
-                         loser.who ? loser.who->origin : "");
+                         n, loser.who ? loser.who->origin : "");
                 }
+                if (w.asked()) asked_.settled.insert(std::min(w.sequence, t->second.sequence));
                 if (t->second.sequence > w.sequence) w = t->second;
             }
             const edge e{name, node(n).name(), static_cast<int>(i)};
@@ -187,9 +193,12 @@ class resolver {
         follow_integer_conv(tensor, chosen.what);
         for (auto& [e, p] : readers) {
             if (*p->what == *chosen.what) continue;
+            auto& names = result_.widened[{to_string(chosen.what->format), to_string(p->what->format)}];
+            if (names.empty() || names.back() != tensor) names.push_back(tensor);
+            const std::string own = to_string(p->what->format), taken = to_string(chosen.what->format);
             note(kind::boundary, "tensor '" + tensor + "'",
-                 "layer '" + e.consumer + "' asks for " + to_string(p->what->format) + " and layer '" + widest->first.consumer + "' for " +
-                     to_string(chosen.what->format) + ": the wider format serves both (`dual` keeps the two)", p->origin);
+                 "layer '" + e.consumer + "' asks for " + own + " and layer '" + widest->first.consumer + "' for " + taken +
+                     (own == taken ? " with another range: one serves both" : ": the wider format serves both") + " (`dual` keeps the two)", place_of(model_, tensor), p->origin);
             p->what = chosen.what;
             p->why = "shared with layer '" + widest->first.consumer + "', which needs the wider format";
         }
@@ -244,13 +253,15 @@ class resolver {
         }
     }
 
-    /// Tensor requests that no edge took: the tensor has no reader that could be quantized.
+    /// Tensor requests that no edge took: the tensor has no reader that could be quantized. Of a pattern it is enough that one can be.
     void report_unrealised() {
         for (const auto& [name, w] : asked_.tensors) {
-            if (!w.asked() || is_identity(w.what->format)) continue;
+            if (!w.asked() || is_identity(w.what->format) || is_glob(w.who->name)) continue;
             const bool used = std::any_of(result_.edges.lower_bound({name, "", 0}), result_.edges.end(),
                                           [&name = name](const auto& e) { return e.first.tensor == name; });
-            if (!used) note(kind::unrealised, "tensor '" + name + "'", "no reader of it takes " + to_string(w.what->format), w.who->origin);
+            if (used) continue;
+            note(kind::unrealised, "tensor '" + name + "'", "no reader of it takes " + to_string(w.what->format), place_of(model_, name), w.who->origin);
+            asked_.settled.insert(w.sequence);
         }
     }
 
@@ -261,10 +272,26 @@ class resolver {
     resolution result_;
 };
 
+/// The two halves without remarks about requests as wholes.
+inline std::map<edge, edge_precision> resolved_edges(const layer_view& layers, const std::vector<request>& requests, const resolve_options& options) {
+    return resolver(layers, wish_collector(layers, options.where).collect(requests), options).run().edges;
+}
+
 }  // namespace detail
+}  // namespace qk::graph
+
+#include "qk/graph/quantize/resolve_effects.hpp"
+
+namespace qk::graph {
 
 resolution resolve(const layer_view& layers, const std::vector<request>& requests, const resolve_options& options) {
-    return detail::resolver(layers, detail::wish_collector(layers).collect(requests), options).run();
+    detail::resolver second(layers, detail::wish_collector(layers, options.where).collect(requests), options);
+    resolution result = second.run();
+    detail::note_without_effect(layers, requests, options, second.settled(), second.matched(), result);
+    // Rule 5 is settled from the outputs to the inputs; people read the other way.
+    std::stable_sort(result.notes.begin(), result.notes.end(), [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
+    for (auto& [formats, names] : result.widened) std::reverse(names.begin(), names.end());
+    return result;
 }
 
 }  // namespace qk::graph

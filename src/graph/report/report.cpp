@@ -49,7 +49,7 @@ std::string quantize_html(const report_subject& subject, const quantize_result& 
     if (!subject.command.empty()) page.code(subject.command);
     std::vector<std::pair<std::string, std::string>> facts{
         {"weights in float32", html_bytes(cost.float_weight_bits / 8)}, {"weights under the plan", html_bytes(cost.weight_bits / 8)},
-        {"quantized edges", std::to_string(report.edges.size())}, {"remarks", std::to_string(report.notes.size())}};
+        {"quantized edges", std::to_string(report.edges.size())}, {"remarks", std::to_string(report.notes.size() + subject.export_notes.size())}};
     if (cost.float_bit_operations > 0)
         facts.emplace_back("bit operations, of float32's", html_number(100 * cost.bit_operations / cost.float_bit_operations) + " %");
     if (subject.input_bytes > 0) facts.emplace_back("file before", html_bytes(subject.input_bytes));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and asking a latency table.
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -40,6 +41,14 @@ latency_table latency_table::load(const std::filesystem::path& file) {
         }
     }
     return table;
+}
+
+std::vector<std::string> latency_table::without_layer(const std::vector<std::string>& layers) const {
+    std::vector<std::string> all;
+    for (const auto& [name, costs] : layers_)
+        if (std::none_of(layers.begin(), layers.end(), [&pattern = name](const std::string& l) { return glob_match(pattern, l); }))
+            all.push_back("latency table '" + file_ + "': '" + name + "' is none of the searched layers." + did_you_mean(name, layers));
+    return all;
 }
 
 double latency_table::cost(const std::string& layer, const std::string& op_type, double macs, const std::string& option) const {

@@ -24,6 +24,38 @@ inline nlohmann::ordered_json trial_json(const search_space& space, const trial&
     return {{"metric", finite_number(t.result.metric)}, {"error", finite_number(t.result.error)}, {"cost", t.cost}, {"layers", layers}};
 }
 
+/// What a metric measures; nothing for a user's own.
+inline std::string definition_of(const std::string& name) {
+    for (const metric& m : all_metrics())
+        if (m.name == name) return std::string(m.what);
+    return {};
+}
+
+/// The sentence under a page's facts, and what there is to say of the request.
+inline void explain_metric(html_page& page, const std::string& name, const std::vector<std::string>& remarks) {
+    if (const std::string what = definition_of(name); !what.empty()) page.paragraph(name + ": " + what + ".");
+    for (const std::string& r : remarks) page.paragraph("Remark: " + r + ".");
+}
+
+/// What each layer adds to the wide model's error when it alone is narrowed, in network order, where the search measured that.
+inline void draw_alone(html_page& page, const search_result& r) {
+    const auto wide = std::find_if(r.history.begin(), r.history.end(), [&](const trial& t) { return t.choice == r.space.all(0); });
+    if (wide == r.history.end()) return;
+    std::map<std::pair<std::size_t, std::uint8_t>, const trial*> alone;  // by layer, then option
+    for (const trial& t : r.history) {
+        const auto narrowed = [](std::uint8_t o) { return o != 0; };
+        if (std::count_if(t.choice.begin(), t.choice.end(), narrowed) != 1) continue;
+        const auto l = static_cast<std::size_t>(std::find_if(t.choice.begin(), t.choice.end(), narrowed) - t.choice.begin());
+        alone.emplace(std::pair{l, t.choice[l]}, &t);
+    }
+    std::vector<html_bar> bars;
+    for (const auto& [where, t] : alone)
+        bars.push_back({r.space.layers[where.first] + "  " + r.space.options[where.second], t->result.error - wide->result.error,
+                        "makes " + html_number(t->result.error) + "; " + r.metric_name + " " + html_number(t->result.metric), where.second});
+    if (!bars.empty())
+        page.heading("Sensitivity").bar_chart("What narrowing each layer alone adds to the output's mean squared error (all wide: " + html_number(wide->result.error) + "), in network order", bars);
+}
+
 /// How many layers each option has.
 inline std::string share_text(const search_space& space, const assignment& a) {
     std::string s;
@@ -50,10 +82,10 @@ nlohmann::ordered_json to_json(const sensitivity_result& r) {
     for (const sensitivity_row& row : r.rows) {
         rows.push_back({{"layer", row.layer}, {"op_type", row.op_type}, {"option", row.option}, {"part", detail::name_of(row.part)},
                         {"metric", detail::finite_number(row.metric)}, {"harm", detail::finite_number(row.harm)},
-                        {"error", detail::finite_number(row.error)}, {"saving", row.saving}});
+                        {"error", detail::finite_number(row.error)}, {"added", detail::finite_number(row.added)}, {"saving", row.saving}});
     }
     return {{"metric_name", r.metric_name}, {"direction", r.widened ? "widen" : "narrow"}, {"base_metric", detail::finite_number(r.base_metric)},
-            {"cost_unit", r.cost_unit}, {"seconds", r.seconds}, {"evaluations", r.statistics.evaluations},
+            {"base_error", detail::finite_number(r.base_error)}, {"metric_definition", detail::definition_of(r.metric_name)}, {"remarks", r.remarks}, {"cost_unit", r.cost_unit}, {"seconds", r.seconds}, {"evaluations", r.statistics.evaluations},
             {"layer_evaluations", r.statistics.layer_evaluations}, {"naive_layer_evaluations", r.statistics.naive_layer_evaluations},
             {"peak_bytes", r.statistics.peak_bytes}, {"sensitivity", rows}};
 }
@@ -69,34 +101,43 @@ nlohmann::ordered_json to_json(const search_result& r) {
         {"target", r.target ? detail::finite_number(*r.target) : nlohmann::ordered_json(nullptr)}, {"target_met", r.target_met},
         {"cost", r.cost}, {"wide_cost", r.wide_cost}, {"float_cost", r.float_cost}, {"cost_unit", r.cost_unit},
         {"naive_layer_evaluations", r.naive_layer_evaluations}, {"cached", r.cached}, {"samples", r.samples}, {"peak_bytes", r.peak_bytes},
-        {"layers", layers}, {"front", front}};
+        {"metric_definition", detail::definition_of(r.metric_name)}, {"remarks", r.remarks}, {"layers", layers}, {"front", front}};
     if (r.sampling_error > 0) json["sampling_error"] = r.sampling_error;
     return json;
 }
 
 std::string sensitivity_html(const search_subject& subject, const sensitivity_result& r) {
     html_page page("Sensitivity of " + subject.model);
-    const std::string harm = r.widened ? "gain" : "harm";
-    page.facts(std::vector<std::pair<std::string, std::string>>{{"metric", r.metric_name}, {r.widened ? "all narrow" : "all wide", html_number(r.base_metric)},
+    const std::string base = r.widened ? "all narrow" : "all wide";
+    page.facts(std::vector<std::pair<std::string, std::string>>{{"metric", r.metric_name}, {base, html_number(r.base_metric)}, {"output MSE, " + base, html_number(r.base_error)},
                {"layer evaluations", std::to_string(r.statistics.layer_evaluations) + " of " + std::to_string(r.statistics.naive_layer_evaluations)},
                {"seconds", html_number(r.seconds)}});
+    detail::explain_metric(page, r.metric_name, r.remarks);
     page.code(subject.command);
+    const std::string change = r.widened ? "What widening each layer alone takes off " : "What narrowing each layer alone adds to ", from = " (" + base + ": ";
     std::map<std::string, int> series;
-    for (const mixture::part part : {mixture::part::both, mixture::part::weights, mixture::part::activations}) {
+    const auto colour = [&](const sensitivity_row& row) { return series.emplace(row.option, static_cast<int>(series.size())).first->second; };
+    const auto draw = [&](mixture::part part, bool in_order, const std::string& title, double sensitivity_row::*value, const char* note) {
+        std::vector<const sensitivity_row*> chosen;
+        for (const sensitivity_row& row : r.rows)
+            if (row.part == part) chosen.push_back(&row);
+        if (in_order) std::stable_sort(chosen.begin(), chosen.end(), [](const sensitivity_row* x, const sensitivity_row* y) { return x->position < y->position; });
         std::vector<html_bar> bars;
-        for (const sensitivity_row& row : r.rows) {
-            if (row.part != part) continue;
-            const int colour = series.emplace(row.option, static_cast<int>(series.size())).first->second;
-            bars.push_back({row.layer + "  " + row.option, r.widened ? -row.harm : row.harm, r.metric_name + " " + html_number(row.metric), colour});
-        }
-        if (!bars.empty()) page.bar_chart(std::string(r.widened ? "Widened alone: " : "Narrowed alone: ") + detail::name_of(part) + ", " + harm + " in " + r.metric_name, bars);
+        for (const sensitivity_row* row : chosen)
+            bars.push_back({row->layer + "  " + row->option, r.widened ? -(row->*value) : row->*value, note + html_number(value == &sensitivity_row::added ? row->error : row->metric), colour(*row)});
+        if (!bars.empty()) page.bar_chart(title, bars);
+    };
+    draw(mixture::part::both, true, change + "the output's mean squared error" + from + html_number(r.base_error) + "), in network order", &sensitivity_row::added, "makes ");
+    for (const mixture::part part : {mixture::part::both, mixture::part::weights, mixture::part::activations}) {
+        const std::string of = part == mixture::part::both ? "" : std::string(", ") + detail::name_of(part);
+        draw(part, false, change + r.metric_name + of + from + html_number(r.base_metric) + (r.widened ? "), the largest gain first" : "), the least harm first"), &sensitivity_row::harm, "makes ");
     }
     std::vector<std::vector<std::string>> rows;
     for (const sensitivity_row& row : r.rows) {
         rows.push_back({row.layer, row.op_type, row.option, detail::name_of(row.part), html_number(row.metric), html_number(row.harm),
-                        html_number(row.error), html_number(row.saving)});
+                        html_number(row.error), html_number(row.added), html_number(row.saving)});
     }
-    page.heading("All").table(std::vector<std::string>{"layer", "operator", "format", "what", r.metric_name, "harm", "output MSE", "saves (" + r.cost_unit + ")"}, rows);
+    page.heading("All").table(std::vector<std::string>{"layer", "operator", "format", "what", r.metric_name, "harm", "output MSE", "of it added", "saves (" + r.cost_unit + ")"}, rows);
     detail::draw_tensors(page, subject);
     return page.text();
 }
@@ -108,7 +149,8 @@ std::string search_html(const search_subject& subject, const search_result& r) {
         {"all wide", html_number(r.baseline_metric)}, {"cost, " + r.cost_unit, html_number(r.cost) + " of " + html_number(r.wide_cost)},
         {"evaluations", std::to_string(r.evaluations)},
         {"layer evaluations", std::to_string(r.layer_evaluations) + " of " + std::to_string(r.naive_layer_evaluations)}, {"seconds", html_number(r.seconds)}});
-    page.paragraph("Chosen: " + detail::share_text(r.space, r.choice) + ".");
+    detail::explain_metric(page, r.metric_name, r.remarks);
+    page.paragraph("Chosen: " + detail::share_text(r.space, r.choice) + "." + (r.choice == r.space.all(0) ? " That changes nothing: every layer stays wide." : ""));
     if (r.sampling_error > 0) page.paragraph("One standard error of this accuracy over " + std::to_string(r.samples) + " samples is " + html_number(r.sampling_error) + ".");
     page.code(subject.command);
 
@@ -123,15 +165,7 @@ std::string search_html(const search_subject& subject, const search_result& r) {
     }
     page.heading("Accuracy against cost").line_chart(r.metric_name + " against " + r.cost_unit, std::vector<html_series>{all, front, chosen}, {r.cost_unit, r.metric_name});
 
-    // What each layer does alone, where the search measured it.
-    std::vector<html_bar> alone;
-    for (const trial& t : r.history) {
-        const auto narrowed = std::count_if(t.choice.begin(), t.choice.end(), [](std::uint8_t o) { return o != 0; });
-        if (narrowed != 1) continue;
-        const auto l = static_cast<std::size_t>(std::find_if(t.choice.begin(), t.choice.end(), [](std::uint8_t o) { return o != 0; }) - t.choice.begin());
-        alone.push_back({r.space.layers[l] + "  " + r.space.options[t.choice[l]], t.result.error, r.metric_name + " " + html_number(t.result.metric), t.choice[l]});
-    }
-    if (!alone.empty()) page.heading("Sensitivity").bar_chart("Output MSE with one layer narrowed alone, in network order", alone);
+    detail::draw_alone(page, r);
 
     page.heading("The mix along the network");
     std::vector<html_bar> along;

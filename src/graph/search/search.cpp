@@ -66,8 +66,8 @@ sensitivity_result measure_sensitivity(const model& m, const named_tensors& inpu
                 precision_plan plan = problem.mix().plan(base, l, static_cast<std::uint8_t>(o), part);
                 if (plan == plans[0]) continue;  // this part is the same in both
                 plans.push_back(std::move(plan));
-                rows.push_back({space.layers[l], problem.op_type(l), space.options[o], part, 0, 0, 0,
-                                part == mixture::part::both ? space.cost[l][base[l]] - space.cost[l][o] : 0});
+                rows.push_back({.layer = space.layers[l], .op_type = problem.op_type(l), .option = space.options[o], .part = part,
+                                .saving = part == mixture::part::both ? space.cost[l][base[l]] - space.cost[l][o] : 0, .position = l});
             }
         }
     }
@@ -77,11 +77,14 @@ sensitivity_result measure_sensitivity(const model& m, const named_tensors& inpu
     result.metric_name = measure.name;
     result.cost_unit = problem.cost_unit();
     result.base_metric = scores[0].metric;
+    result.base_error = scores[0].error;
+    result.remarks = problem.remarks();
     result.widened = widen;
     for (std::size_t i = 0; i < rows.size(); ++i) {
         rows[i].metric = scores[i + 1].metric;
         rows[i].harm = detail::harm_of(measure, scores[0].metric, scores[i + 1].metric);
         rows[i].error = scores[i + 1].error;
+        rows[i].added = scores[i + 1].error - scores[0].error;
     }
     std::stable_sort(rows.begin(), rows.end(), [](const sensitivity_row& a, const sensitivity_row& b) { return a.harm != b.harm ? a.harm < b.harm : a.error < b.error; });
     result.rows = std::move(rows);
@@ -153,6 +156,7 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     result.history = run.history();
     result.front = run.front();
     result.space = std::move(space);
+    result.remarks = problem.remarks();
     result.samples = problem.score().samples();
     if (measure.is_accuracy) result.sampling_error = std::sqrt(std::max(result.metric * (1 - result.metric), 0.0) / double(result.samples));
     const session_statistics& statistics = problem.score().statistics();

@@ -13,7 +13,9 @@ bool glob_match(std::string_view pattern, std::string_view text);
 bool is_glob(std::string_view text);
 /// Up to `count` candidates closest to `name` (edit distance, case ignored), the closest first; far-off ones are left out.
 std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& candidates, std::size_t count = 3);
-/// " Did you mean 'a', 'b'?" or "".
+/// " Did you mean 'a', 'b'?" or "". Of a pattern the plain part counts.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
+/// "'a', 'b' and 3 more".
+std::string listed(const std::vector<std::string>& names, std::size_t most = 3);
 
 }  // namespace qk::graph

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "qk/graph/base/tensor.hpp"
+#include "qk/graph/model/name_history.hpp"
 
 namespace onnx {
 class ModelProto;
@@ -72,6 +73,8 @@ class model {
 
     const std::string& label() const;                ///< the file's name, for messages
     const std::filesystem::path& folder() const;     ///< where it came from; empty: memory
+    const name_history& history() const;             ///< names of the file that folding took away
+    name_history& history();
 
   private:
     model();

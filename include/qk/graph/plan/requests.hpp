@@ -69,6 +69,8 @@ struct request {
     int index = 0;         ///< model_input, model_output
     precision what{};
     std::string origin{};  ///< where it was said: "plan.json:12", "--activation", "set_precision call 3"
+    std::vector<std::string> beside{};  ///< op_type: the list that it stands in. The model need not have every type of a list
+    bool quiet = false;    ///< nobody typed it: no remark where it has no effect
 };
 
 /// "layer 'conv1' activation+weight" for messages.

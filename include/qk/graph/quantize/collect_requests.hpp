@@ -13,6 +13,7 @@
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/plan/requests.hpp"
 #include "qk/graph/quantize/resolve.hpp"
@@ -38,17 +39,26 @@ struct wishes {
     std::map<std::string, wish> weak;           ///< asked of a layer's activations, for what it makes
     std::map<int, wish> outputs;                ///< of the model
     std::vector<plan_note> notes;
+    std::set<int> settled;                      ///< requests of which a note says what became of them, or that others met for them
+    std::map<int, std::vector<int>> matched;    ///< request to the nodes that it names
 };
+
+/// Where a tensor stands in network order: behind the node that makes it; a constant before its first reader.
+inline int place_of(const model& m, const std::string& tensor) {
+    if (const int p = m.producer(tensor); p >= 0 || !m.is_constant(tensor)) return p;
+    const auto& uses = m.uses(tensor);
+    return uses.empty() ? -1 : uses.front().node;
+}
 
 /// Enters requests in their order; later ones win (rule 1).
 class wish_collector {
   public:
-    explicit wish_collector(const layer_view& layers) : layers_(layers), model_(layers.source()) {
+    wish_collector(const layer_view& layers, placement where) : layers_(layers), model_(layers.source()), where_(where) {
         for (auto* list : {&all_.inputs, &all_.weights, &all_.biases}) list->resize(layers.nodes().size());
     }
 
     wishes collect(const std::vector<request>& requests) {
-        for (std::size_t r = 0; r < requests.size(); ++r) enter(requests[r], static_cast<int>(r));
+        for (std::size_t r = 0; r < requests.size(); ++r) enter(requests[r], sequence_ = static_cast<int>(r));
         return std::move(all_);
     }
 
@@ -57,9 +67,12 @@ class wish_collector {
     using part = layer_view::part;
     const onnx::NodeProto& node(int n) const { return model_.graph().node(n); }
     const layer_view::node_info& info(int n) const { return layers_.nodes()[static_cast<std::size_t>(n)]; }
-    void note(kind what, std::string subject, std::string text, std::string origin = {}) {
-        all_.notes.push_back({what, std::move(subject), std::move(text), std::move(origin)});
+    /// A remark about the request that is being entered.
+    void note(kind what, std::string subject, std::string text, const std::string& origin, int place = -1) {
+        all_.notes.push_back({what, std::move(subject), std::move(text), origin, place});
+        if (what == kind::unmatched || what == kind::unrealised) all_.settled.insert(sequence_);
     }
+    int tensor_place(const std::string& tensor) const { return place_of(model_, tensor); }
 
     void enter(const request& r, int sequence) {
         switch (r.scope) {
@@ -76,8 +89,8 @@ class wish_collector {
                     return note(kind::unmatched, describe(r), "the model has " + std::to_string(list.size()) + (in ? " inputs" : " outputs") +
                                 ", counted from 0", r.origin);
                 const std::string& name = list[static_cast<std::size_t>(r.index)].name;
-                if (in) want(all_.tensors[name], {&r.what, sequence, &r, describe(r)}, "tensor '" + name + "'");
-                else want(all_.outputs[r.index], {&r.what, sequence, &r, describe(r)}, "model output '" + name + "'");
+                if (in) want(all_.tensors[name], {&r.what, sequence, &r, describe(r)}, "tensor '" + name + "'", -1);
+                else want(all_.outputs[r.index], {&r.what, sequence, &r, describe(r)}, "model output '" + name + "'", tensor_place(name));
                 return;
             }
             case scope::tensor: return enter_tensor(r, sequence);
@@ -85,6 +98,7 @@ class wish_collector {
         }
         const std::vector<int> found = matches(r);
         if (found.empty()) return;
+        all_.matched[sequence] = found;
         // A list of layers means its layers; one name or one type means exactly that.
         const bool loose = r.scope == scope::group || r.scope == scope::subgraph || (r.scope == scope::layer && (is_glob(r.name) || found.size() > 1));
         const bool exclusion = is_identity(r.what.format);
@@ -96,22 +110,49 @@ class wish_collector {
     }
 
     void enter_tensor(const request& r, int sequence) {
-        std::vector<std::string> found, all;
-        for (const value_info& i : model_.inputs()) all.push_back(i.name);
-        for (const auto& i : model_.graph().initializer()) all.push_back(i.name());
-        for (const auto& n : model_.graph().node())
-            for (const std::string& o : n.output())
-                if (!o.empty()) all.push_back(o);
-        for (const std::string& name : all)
-            if (name == r.name || (is_glob(r.name) && glob_match(r.name, name))) found.push_back(name);
-        if (found.empty()) return note(kind::unmatched, describe(r), "no tensor has that name." + did_you_mean(r.name, all), r.origin);
+        std::vector<std::string> found;
+        const auto add = [&](const std::string& name) {
+            if (std::find(found.begin(), found.end(), name) == found.end()) found.push_back(name);
+        };
+        const std::vector<std::string> all = tensor_names(model_);
+        std::vector<std::string> folded;
+        for (const std::string& name : all) {
+            if (name != r.name && !(is_glob(r.name) && glob_match(r.name, name))) continue;
+            if (has_tensor(model_, name)) add(name);
+            for (const successor& s : successors_of_tensor(model_, name)) {
+                if (is_glob(r.name) && s.how == bond::part) continue;  // "*.weight" means weights, not a normalization's parameters
+                add(s.name);
+                folded.push_back(name);
+                if (!is_glob(r.name))
+                    note(kind::renamed, "tensor '" + name + "'", (s.how == bond::part ? "went into '" : "is '") + s.name + "' now: " + s.why, r.origin, tensor_place(s.name));
+            }
+        }
+        if (found.empty()) return note(kind::unmatched, describe(r), no_tensor(r.name, all), r.origin);
+        if (is_glob(r.name) && !folded.empty())
+            note(kind::renamed, describe(r), listed(folded) + " of its names were folded and lead to what they became (`qk inspect --tensors` lists them)", r.origin, -1);
         for (const std::string& name : found) {
             if (!layers_.is_float(name)) {
-                if (!is_glob(r.name)) note(kind::unrealised, describe(r), "the tensor does not hold float32", r.origin);
+                if (!is_glob(r.name)) note(kind::unrealised, describe(r), "the tensor does not hold float32", r.origin, tensor_place(name));
                 continue;
             }
-            want(all_.tensors[name], {&r.what, sequence, &r, describe(r)}, "tensor '" + name + "'");
+            const std::string place = behind_activation(name);
+            if (place != name && !is_glob(r.name))
+                note(kind::moved, "tensor '" + name + "'", "only a Relu or Clip reads it: its format stands behind that, on '" + place + "'", r.origin, tensor_place(name));
+            want(all_.tensors[place], {&r.what, sequence, &r, describe(r)}, "tensor '" + place + "'", tensor_place(place));
         }
+    }
+
+    /// Nothing stands between a node and the Relu or Clip behind it, unless quantizers stand everywhere.
+    std::string behind_activation(const std::string& tensor) const {
+        const int relu = where_ == placement::every || model_.producer(tensor) < 0 ? -1 : layers_.fused_activation(tensor);
+        return relu >= 0 && node(relu).output_size() > 0 ? node(relu).output(0) : tensor;
+    }
+
+    /// Why a name leads nowhere, with the nearest ones.
+    std::string no_tensor(const std::string& name, const std::vector<std::string>& all) const {
+        if (model_.history().tensors().contains(name)) return "the tensor is gone: nothing reads what it was folded into." + did_you_mean(name, all);
+        if (model_.node_index(name) >= 0) return "no tensor has that name, but a layer has: say \"layer\" instead of \"tensor\"." + did_you_mean(name, all);
+        return "no tensor has that name." + did_you_mean(name, all);
     }
 
     /// One node's share of a layer request; remembers whether anything of it could be asked.
@@ -125,10 +166,10 @@ class wish_collector {
             realised = true;
             // What a Relu or Clip reads is not a place of its own: the format stands behind it.
             if (info(n).kind == layer_kind::activation && !is_identity(r.what.format)) {
-                if (node(n).output_size() > 0) want(all_.tensors[node(n).output(0)], w, "tensor '" + node(n).output(0) + "'");
-                note(kind::moved, subject, "quantized behind the " + node(n).op_type() + ", which is fused with the node before it", r.origin);
+                if (node(n).output_size() > 0) want(all_.tensors[node(n).output(0)], w, "tensor '" + node(n).output(0) + "'", n);
+                note(kind::moved, subject, "quantized behind the " + node(n).op_type() + ", which is fused with the node before it", r.origin, n);
             } else {
-                want(all_.inputs[at], w, subject + " input");
+                want(all_.inputs[at], w, subject + " input", n);
             }
         }
         if (has(r.role, role::output)) {
@@ -138,29 +179,30 @@ class wish_collector {
                 std::string target = o;
                 if (const int relu = layers_.fused_activation(o); relu >= 0 && node(relu).output_size() > 0) {
                     target = node(relu).output(0);
-                    if (r.role == role::output) note(kind::moved, "tensor '" + o + "'", "its format stands behind the " + node(relu).op_type() + ", on '" + target + "'", r.origin);
+                    if (r.role == role::output) note(kind::moved, "tensor '" + o + "'", "its format stands behind the " + node(relu).op_type() + ", on '" + target + "'", r.origin, n);
                 }
                 if (has(r.role, role::input)) all_.weak[target] = w;
-                else want(all_.tensors[target], w, "tensor '" + target + "'");
+                else want(all_.tensors[target], w, "tensor '" + target + "'", tensor_place(target));
             }
         }
         if (has(r.role, role::weight)) {
-            if (has_part(part::weight)) realised = true, want(all_.weights[at], w, subject + " weight");
+            if (has_part(part::weight)) realised = true, want(all_.weights[at], w, subject + " weight", n);
         }
         if (has(r.role, role::bias)) {
-            if (has_part(part::bias)) realised = true, want(all_.biases[at], w, subject + " bias");
+            if (has_part(part::bias)) realised = true, want(all_.biases[at], w, subject + " bias", n);
         }
         if (!realised && !is_identity(r.what.format) && r.scope == scope::layer && !is_glob(r.name))
-            note(kind::unrealised, subject, "the " + node(n).op_type() + " has no " + name_of(r.role) + " that holds float32", r.origin);
+            note(kind::unrealised, subject, "the " + node(n).op_type() + " has no " + name_of(r.role) + " that holds float32", r.origin, n);
     }
 
-    void want(wish& place, wish w, const std::string& subject) {
+    void want(wish& place, wish w, const std::string& subject, int at) {
+        if (place.asked() && place.who != w.who) all_.settled.insert(place.sequence);  // a later request says the same, or the note below speaks
         if (place.asked() && place.who != w.who && !(*place.what == *w.what)) {
             const request &a = *place.who, &b = *w.who;
             const bool same = a.scope == b.scope && a.name == b.name && a.end == b.end && a.index == b.index;
-            note(same ? kind::contradictory : kind::overridden, subject,
+            all_.notes.push_back({same ? kind::contradictory : kind::overridden, subject,
                  "asked to be " + to_string(a.what.format) + " (" + a.origin + ": " + describe(a) + ") and later " + to_string(b.what.format) + " (" +
-                     b.origin + ": " + describe(b) + "): the later one counts", a.origin);
+                     b.origin + ": " + describe(b) + "): the later one counts", a.origin, at});
         }
         if (w.sequence >= place.sequence) place = std::move(w);
     }
@@ -174,14 +216,14 @@ class wish_collector {
                 if (node(n).op_type() == r.name) found.push_back(n);
                 names.push_back(node(n).op_type());
             }
-            if (found.empty()) note(kind::unmatched, describe(r), "the model has no operator of that type." + did_you_mean(r.name, names), r.origin);
+            if (found.empty()) note_no_type(r, names);
             return found;
         }
         for (int n = 0; n < count; ++n) names.push_back(node(n).name());
         if (r.scope == scope::subgraph) {
-            for (const std::string* end : {&r.name, &r.end})
-                if (model_.node_index(*end) < 0) note(kind::unmatched, describe(r), "no layer '" + *end + "'." + did_you_mean(*end, names), r.origin);
-            const int start = model_.node_index(r.name), end = model_.node_index(r.end);
+            const int start = node_or_successor(r, r.name), end = node_or_successor(r, r.end);
+            for (const auto& [name, index] : {std::pair{&r.name, start}, std::pair{&r.end, end}})
+                if (index < 0) note(kind::unmatched, describe(r), no_layer(*name, "no layer '" + *name + "'."), r.origin);
             if (start < 0 || end < 0) return {};
             found = between(start, end);
             if (found.empty()) note(kind::unmatched, describe(r), "'" + r.end + "' does not depend on '" + r.name + "'", r.origin);
@@ -198,8 +240,50 @@ class wish_collector {
         if (found.empty() && !is_glob(r.name))  // "layer1" may be a group without having been called one
             for (int n = 0; n < count; ++n)
                 if (in_group(node(n).name())) found.push_back(n);
-        if (found.empty()) note(kind::unmatched, describe(r), "no layer has that name." + did_you_mean(r.name, names), r.origin);
+        if (found.empty() && !is_glob(r.name))
+            if (const int n = node_or_successor(r, r.name); n >= 0) found.push_back(n);
+        if (found.empty()) note(kind::unmatched, describe(r), no_layer(r.name, "no layer has that name."), r.origin);
         return found;
+    }
+
+    /// The node of that name, or the one that it was folded into, with a note. -1: neither.
+    int node_or_successor(const request& r, const std::string& name) {
+        if (const int n = model_.node_index(name); n >= 0) return n;
+        for (const successor& s : successors_of_node(model_, name)) {
+            if (!s.is_node) continue;
+            const int n = model_.node_index(s.name);
+            note(kind::renamed, "layer '" + name + "'", "is part of '" + s.name + "' now: " + s.why, r.origin, n);
+            return n;
+        }
+        return -1;
+    }
+
+    /// Why a name of a layer leads nowhere, with the nearest ones.
+    std::string no_layer(const std::string& name, const std::string& sentence) const {
+        for (const successor& s : successors_of_node(model_, name))
+            if (!s.is_node) return "the layer is the constant '" + s.name + "' now: " + s.why + "; ask for that tensor";
+        std::vector<std::string> gone;
+        for (const auto& [old, n] : model_.history().nodes())
+            if (is_glob(name) && glob_match(name, old) && model_.node_index(old) < 0) gone.push_back(old);
+        if (!gone.empty()) return "it names only what was folded into other layers (" + listed(gone) + "): name those layers (`qk inspect --tensors` lists them)";
+        return sentence + did_you_mean(name, node_names(model_));
+    }
+
+    /// A type of a list need not be in the model, if another one of the list is; a word that is no operator is a slip of the pen.
+    void note_no_type(const request& r, const std::vector<std::string>& types) {
+        const auto here = [&](const std::string& t) { return std::find(types.begin(), types.end(), t) != types.end(); };
+        const bool is_operator = find_op("", r.name, std::max(model_.opset(""), 1)) != nullptr;
+        if (is_operator && std::any_of(r.beside.begin(), r.beside.end(), here)) {
+            all_.settled.insert(sequence_);
+            const plan_note none{kind::absent, "op type '" + r.name + "'", "the model has none; the other types of the list stand", r.origin, -1};
+            if (std::find(all_.notes.begin(), all_.notes.end(), none) == all_.notes.end()) all_.notes.push_back(none);  // one for all roles
+            return;
+        }
+        std::size_t folded = 0;
+        for (const auto& [name, n] : model_.history().nodes()) folded += n.op_type == r.name && model_.node_index(name) < 0;
+        if (folded > 0)
+            return note(kind::unmatched, describe(r), "all " + std::to_string(folded) + " of that type were folded into others when the model was read", r.origin);
+        note(kind::unmatched, describe(r), "the model has no operator of that type." + did_you_mean(r.name, types), r.origin);
     }
 
     /// Nodes that depend on `start` and that `end` depends on, both included.
@@ -222,7 +306,9 @@ class wish_collector {
 
     const layer_view& layers_;
     const model& model_;
+    placement where_;
     wishes all_;
+    int sequence_ = 0;  ///< of the request that is being entered
 };
 
 }  // namespace qk::graph::detail

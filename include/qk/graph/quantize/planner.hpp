@@ -73,11 +73,14 @@ struct method_choice {
 };
 
 struct quantize_report {
-    std::vector<plan_note> notes;
-    std::vector<edge_report> edges;
+    std::vector<plan_note> notes;       ///< in network order
+    std::vector<edge_report> edges;     ///< likewise: quantized_edges() of the plan
+    widened_tensors widened;            ///< what the remarks of kind `boundary` say, for a single line
     std::optional<method_choice> method{};
     /// Weights and biases of compute layers, in bits, scales counted with them.
     double float_bits = 0, quantized_bits = 0;
+    /// Appends an edge and counts its bits.
+    void add(edge_report line);
     /// Text for a log: one line a note, then a table of edges.
     std::string text() const;
 };
@@ -125,6 +128,17 @@ class planner {
 inline quantize_result quantize(const model& m, const precision_requests& requests, const calibration& seen, const quantize_options& options = {}) {
     return planner(m, &seen).plan(requests.list(), options);
 }
+
+/// Every reader of a tensor that a plan quantizes, in network order, the model's outputs last: what "quantized edges" counts wherever it is said.
+std::vector<edge> quantized_edges(const precision_plan& plan, const model& m);
+/// The report's line of one edge, without why. `constant`: the tensor's value if it is one.
+edge_report describe_edge(const layer_view& layers, const edge& e, layer_view::part part, const quantizer& how, const calibration* seen, const tensor* constant);
+/// The report of a plan that was not made here: a saved one, or encodings. `why` stands at every edge.
+quantize_report describe_plan(const layer_view& layers, const precision_plan& plan, const calibration* seen, const std::string& why);
+/// With `strict`, error for the first remark that is a violation.
+void throw_violations(const quantize_report& report, bool strict);
+/// One sentence for all tensors that took the wider of two formats, with the option that keeps both. Empty without any.
+std::string boundary_line(const widened_tensors& widened);
 
 /// A plan of single edges: where all readers of a tensor agree, the entry is the tensor's.
 precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m);

@@ -17,6 +17,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "qk/graph/plan/layers.hpp"
@@ -56,11 +57,15 @@ struct plan_note {
         unrealised,     ///< could not be done
         adjusted,       ///< a scale was changed (bias overflow, tiny scale)
         left_out,       ///< outside the target profile
+        renamed,        ///< names what folding renamed or removed, and was taken for what that became
+        absent,         ///< an operator type of a list that the model does not have, where it has others of the list
+        unchanged,      ///< the plan as a whole changes nothing
     };
     kind what = kind::unmatched;
     std::string subject;  ///< tensor, layer or request
     std::string text;     ///< one sentence
-    std::string origin;   ///< of the request
+    std::string origin{}; ///< of the request
+    int place = -1;       ///< the node that it is about, for a log in network order; -1: the model, its inputs, or no place at all
     friend bool operator==(const plan_note&, const plan_note&) = default;
 };
 const char* name_of(plan_note::kind k);
@@ -78,9 +83,13 @@ struct edge_precision {
     std::string origin;
 };
 
+/// Tensors that took the wider of two formats: {taken, asked} to their names.
+using widened_tensors = std::map<std::pair<std::string, std::string>, std::vector<std::string>>;
+
 struct resolution {
     std::map<edge, edge_precision> edges;  ///< only those that are not float32, and automatic biases
-    std::vector<plan_note> notes;
+    std::vector<plan_note> notes;          ///< in network order
+    widened_tensors widened;
 };
 
 /// Pure. The precisions point into `requests`.

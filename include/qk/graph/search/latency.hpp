@@ -18,6 +18,8 @@ class latency_table {
     static latency_table load(const std::filesystem::path& file);
     /// Error naming the layer and the option if the table has no entry for it.
     double cost(const std::string& layer, const std::string& op_type, double macs, const std::string& option) const;
+    /// A sentence for each name under "layers" that is none of these, nor matches one.
+    std::vector<std::string> without_layer(const std::vector<std::string>& layers) const;
     const std::string& unit() const { return unit_; }
 
   private:

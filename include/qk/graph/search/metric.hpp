@@ -26,7 +26,7 @@ struct metric {
     metric_terms (*sample)(std::span<const float> y, std::span<const float> reference, std::int64_t label);
     /// From the sums of all samples' terms and their number to the metric.
     double (*finish)(const metric_terms& sums, std::size_t samples);
-    std::string_view what;  ///< a line for --help
+    std::string_view what;  ///< its definition for --help and pages; y: the sample's output, r: its reference
 };
 
 /// l2 mse sqnr psnr cosine kl loss top1 top5 agreement

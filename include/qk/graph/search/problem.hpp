@@ -11,6 +11,7 @@
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/search/cache.hpp"
 #include "qk/graph/search/latency.hpp"
+#include "qk/graph/search/layer_selection.hpp"
 #include "qk/graph/search/search.hpp"
 #include "qk/option_names.hpp"
 
@@ -28,36 +29,6 @@ inline precision parse_side(const std::string& text) {
     return p;
 }
 
-/// Names of the layers that are searched, in graph order. What matches nothing is an error with the nearest names.
-inline std::vector<std::string> searched_layers(const layer_view& layers, const mix_options& options) {
-    const auto& graph = layers.source().graph();
-    std::vector<std::string> all, types;
-    for (const int n : layers.compute_layers()) {
-        all.push_back(graph.node(n).name());
-        types.push_back(graph.node(n).op_type());
-    }
-    const auto matches = [](const std::vector<std::string>& patterns, const std::string& name) {
-        return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return glob_match(p, name); });
-    };
-    const auto check = [](const std::vector<std::string>& patterns, const std::vector<std::string>& names, const char* option) {
-        for (const std::string& p : patterns) {
-            if (std::none_of(names.begin(), names.end(), [&](const std::string& n) { return glob_match(p, n); })) {
-                throw error(std::string(option) + " '" + p + "' matches no layer of the model." + did_you_mean(p, names));
-            }
-        }
-    };
-    check(options.op_types, types, "--op-types");
-    check(options.layers, all, "--layers");
-    check(options.exclude, all, "--exclude");
-    std::vector<std::string> chosen;
-    for (std::size_t l = 0; l < all.size(); ++l) {
-        const bool in = (options.op_types.empty() || matches(options.op_types, types[l])) && (options.layers.empty() || matches(options.layers, all[l]));
-        if (in && !matches(options.exclude, all[l])) chosen.push_back(all[l]);
-    }
-    if (chosen.empty()) throw error("no layer is left to search: the model has " + std::to_string(all.size()) + " of Conv, ConvTranspose, Gemm, MatMul");
-    return chosen;
-}
-
 /// Every searched layer at `at`, the others at `wide`, fixed requests over all.
 inline std::vector<request> uniform_requests(const layer_view& layers, const std::vector<std::string>& searched, const format_pair& at,
                                              const format_pair& wide, const mix_options& options) {
@@ -68,7 +39,7 @@ inline std::vector<request> uniform_requests(const layer_view& layers, const std
         const std::string& name = layers.source().graph().node(n).name();
         if (in.contains(name)) continue;
         for (const auto& [r, what] : {std::pair{role::input, wide.activation}, std::pair{role::weight, wide.weight}}) {
-            requests.add({.scope = scope::layer, .role = r, .name = name, .what = what, .origin = "not searched"});
+            requests.add({.scope = scope::layer, .role = r, .name = name, .what = what, .origin = "not searched", .quiet = true});
         }
     }
     for (const request& r : options.fixed) requests.add(r);
@@ -91,7 +62,8 @@ inline const char* name_of(cost_kind k) {
 inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options) : model_(&m) {
     planner plans(m, &seen);
     const layer_view& layers = plans.layers();
-    const std::vector<std::string> searched = detail::searched_layers(layers, options);
+    remarks_ = options.remarks;
+    const std::vector<std::string> searched = detail::layer_selection(layers, options).choose(remarks_);
     std::vector<std::string> texts{options.wide};
     texts.insert(texts.end(), options.narrow.begin(), options.narrow.end());
     if (texts.size() < 2) throw error("--narrow needs at least one ACTIVATION/WEIGHT");
@@ -103,7 +75,9 @@ inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, con
     const format_pair wide = parse_format_pair(options.wide);
     std::vector<precision_plan> uniform;
     for (const std::string& text : texts) {
-        uniform.push_back(plans.plan(detail::uniform_requests(layers, searched, parse_format_pair(text), wide, options), how, false).plan);
+        quantize_result made = plans.plan(detail::uniform_requests(layers, searched, parse_format_pair(text), wide, options), how, false);
+        if (uniform.empty()) remember_fixed(options.fixed, made.report);
+        uniform.push_back(std::move(made.plan));
         for (const auto& [name, q] : options.fixed_plan.tensors) uniform.back().tensors[name] = q;
         for (const auto& [where, q] : options.fixed_plan.edges) uniform.back().edges[where] = q;
     }
@@ -115,6 +89,15 @@ inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, con
 
     scorer_.emplace(m, inputs, options.scoring);
     if (options.baseline_wide) scorer_->set_reference(mix_->plan(space_.all(0)));
+}
+
+/// What became of the user's own requests, which are the same under every option.
+inline void mix_problem::remember_fixed(const std::vector<request>& fixed, const quantize_report& report) {
+    for (const plan_note& n : report.notes) {
+        const bool theirs = !n.origin.empty() && std::any_of(fixed.begin(), fixed.end(), [&](const request& r) { return r.origin == n.origin; });
+        if (theirs && (is_violation(n) || n.what == plan_note::kind::renamed || n.what == plan_note::kind::absent))
+            remarks_.push_back(n.origin + ": " + n.subject + ": " + n.text);
+    }
 }
 
 inline void mix_problem::measure_costs(const layer_view& layers, const calibration& seen, const mix_options& options) {
@@ -173,7 +156,10 @@ inline void mix_problem::measure_costs(const layer_view& layers, const calibrati
         cost_unit_ = "bit operations";
     }
     const latency_table table = kind == cost_kind::latency ? latency_table::load(options.latency_table) : latency_table{};
-    if (kind == cost_kind::latency) cost_unit_ = table.unit();
+    if (kind == cost_kind::latency) {
+        cost_unit_ = table.unit();
+        for (const std::string& name : table.without_layer(space_.layers)) remarks_.push_back(name);
+    }
     float_cost_ = kind == cost_kind::latency ? 0 : space_.fixed_cost;
     for (std::size_t l = 0; l < space_.size(); ++l) {
         for (std::size_t o = 0; o < n_options; ++o) {

@@ -44,6 +44,7 @@ struct mix_options {
     std::vector<std::string> exclude;   ///< these stay wide
     std::vector<request> fixed;         ///< hold whatever the mix (a --plan of requests)
     precision_plan fixed_plan;          ///< likewise (a saved plan)
+    std::vector<std::string> remarks;   ///< what there is to say of these; results open with it
     quantize_options quantize;          ///< calibration method, target profile, ...
     score_options scoring;
     bool baseline_wide = false;         ///< scores count from the wide model's outputs instead of float's
@@ -58,15 +59,19 @@ struct sensitivity_row {
     double metric = 0;  ///< of the model with this change alone
     double harm = 0;    ///< how much worse than the base
     double error = 0;   ///< mean squared error of the output
+    double added = 0;   ///< what this change alone adds to that error: `error` less the base's. Below 0 where errors cancel
     double saving = 0;  ///< of cost
+    std::size_t position = 0;  ///< of the layer, among those searched, in network order
 };
 struct sensitivity_result {
     std::string metric_name, cost_unit;
     double base_metric = 0;  ///< all wide (narrowing) or all at the first narrow option (widening)
+    double base_error = 0;   ///< mean squared error of the output, likewise
     bool widened = false;
     std::vector<sensitivity_row> rows;  ///< least harm first
     double seconds = 0;
     session_statistics statistics;
+    std::vector<std::string> remarks;
 };
 
 struct search_options : mix_options {
@@ -98,6 +103,7 @@ struct search_result {
     assignment choice;
     precision_plan plan;
     std::vector<trial> history, front;
+    std::vector<std::string> remarks;
     double sampling_error = 0;  ///< one standard error of an accuracy over this many samples; 0 for other metrics
 };
 
@@ -112,17 +118,20 @@ class mix_problem {
     const std::string& cost_unit() const { return cost_unit_; }
     double float_cost() const { return float_cost_; }
     const std::string& op_type(std::size_t layer) const { return op_types_[layer]; }
+    const std::vector<std::string>& remarks() const { return remarks_; }
     std::vector<qk::graph::score> evaluate(std::span<const assignment> candidates);
     /// Identifies model, data, formats, scales and metric: what a cache is keyed with.
     std::string key(const named_tensors& inputs) const;
 
   private:
     void measure_costs(const layer_view& layers, const calibration& seen, const mix_options& options);
+    void remember_fixed(const std::vector<request>& fixed, const quantize_report& report);
     const model* model_;
     std::optional<mixture> mix_;
     std::optional<scorer> scorer_;
     search_space space_;
     std::vector<std::string> op_types_;  // by searched layer
+    std::vector<std::string> remarks_;
     std::string cost_unit_;
     double float_cost_ = 0;
 };

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// --op-types, --layers and --exclude against a model: which layers are searched, in graph order.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "qk/graph/base/names.hpp"
+#include "qk/graph/model/check.hpp"
+#include "qk/graph/ops/op.hpp"
+#include "qk/graph/plan/layers.hpp"
+#include "qk/graph/search/search.hpp"
+
+namespace qk::graph::detail {
+
+class layer_selection {
+  public:
+    layer_selection(const layer_view& layers, const mix_options& options) : model_(layers.source()), options_(options) {
+        for (const int n : layers.compute_layers()) {
+            all_.push_back(model_.graph().node(n).name());
+            types_.push_back(model_.graph().node(n).op_type());
+        }
+    }
+
+    /// Error for a name that means nothing, with the nearest names, and where nothing is left.
+    std::vector<std::string> choose(std::vector<std::string>& remarks) const {
+        for (const std::string& t : options_.op_types) check_type(t, remarks);
+        const std::vector<std::string> wanted = current(options_.layers, "--layers", remarks),
+                                       kept = current(options_.exclude, "--exclude", remarks);
+        std::vector<std::string> chosen;
+        for (std::size_t l = 0; l < all_.size(); ++l) {
+            const bool in = (options_.op_types.empty() || any(options_.op_types, types_[l])) && (wanted.empty() || any(wanted, all_[l]));
+            if (in && !any(kept, all_[l])) chosen.push_back(all_[l]);
+        }
+        if (!chosen.empty()) return chosen;
+        std::string why;
+        for (const std::string& r : remarks) why += "; " + r;
+        throw error("no layer is left to search: the model has " + std::to_string(all_.size()) + " of Conv, ConvTranspose, Gemm, MatMul" +
+                    why);
+    }
+
+  private:
+    static bool any(const std::vector<std::string>& patterns, const std::string& name) {
+        return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return glob_match(p, name); });
+    }
+
+    /// A type that the model lacks is no mistake; a word that is no operator is.
+    void check_type(const std::string& type, std::vector<std::string>& remarks) const {
+        if (std::any_of(types_.begin(), types_.end(), [&](const std::string& t) { return glob_match(type, t); })) return;
+        const std::vector<std::string> searched{"Conv", "ConvTranspose", "Gemm", "MatMul"};
+        if (!is_glob(type) && find_op("", type, newest_opset) == nullptr && !any(searched, type))
+            throw error("--op-types '" + type + "' matches no layer of the model." + did_you_mean(type, searched));
+        const bool could = std::any_of(searched.begin(), searched.end(), [&](const std::string& t) { return glob_match(type, t); });
+        remarks.push_back("--op-types " + type +
+                          (could ? ": the model has no such layer"
+                                 : ": such layers have no formats to search; Conv, ConvTranspose, Gemm and MatMul have"));
+    }
+
+    /// The names with those that folding took away replaced by what they became.
+    std::vector<std::string> current(const std::vector<std::string>& names, const char* option, std::vector<std::string>& remarks) const {
+        std::vector<std::string> now;
+        for (const std::string& name : names) {
+            if (std::any_of(all_.begin(), all_.end(), [&](const std::string& n) { return glob_match(name, n); })) {
+                now.push_back(name);
+                continue;
+            }
+            const auto became = successors_of_node(model_, name);
+            const auto layer =
+                std::find_if(became.begin(), became.end(), [&](const successor& s) { return s.is_node && any(all_, s.name); });
+            if (layer == became.end()) throw error(std::string(option) + " '" + name + "' " + no_layer(name));
+            remarks.push_back(std::string(option) + " '" + name + "' is part of '" + layer->name + "' now: " + layer->why);
+            now.push_back(layer->name);
+        }
+        return now;
+    }
+
+    std::string no_layer(const std::string& name) const {
+        std::vector<std::string> others;
+        for (const auto& n : model_.graph().node())
+            if (glob_match(name, n.name())) others.push_back(n.name());
+        const std::string near = did_you_mean(name, all_);
+        if (others.empty()) return "matches no layer of the model." + near;
+        return "matches only what has no formats to search (" + listed(others) + "): Conv, ConvTranspose, Gemm and MatMul have." + near;
+    }
+
+    const model& model_;
+    const mix_options& options_;
+    std::vector<std::string> all_, types_;
+};
+
+}  // namespace qk::graph::detail
