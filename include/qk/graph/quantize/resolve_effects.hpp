@@ -2,6 +2,8 @@
 // What resolve() says of requests that end up with no effect. For resolve.cpp alone, whose two halves it uses.
 #pragma once
 
+#include <onnx/onnx_pb.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <map>
