@@ -170,6 +170,21 @@ def signed_by_request():
     return path, x[:8]
 
 
+def recovered():
+    """A plan that is taken out of a model with uint8 weights says int8 again, symmetric and with the same scales."""
+    path, x = convolutions()
+    np.save(at("calibration.npy"), x)
+    for style in ("portable", "qdq"):
+        qk("quantize", path, "-o", at("moved.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), "--export", style, "--save-plan", at("asked.json"))
+        types = {t.name: t.data_type for t in onnx.load(at("moved.onnx")).graph.initializer}
+        check(all(types[f"{n}_quantized"] == TensorProto.UINT8 for n in ("w1", "w2", "w3", "w4", "fc")), f"{style}: weights are uint8 in the file")
+        qk("inspect", at("moved.onnx"), "--save-plan", at("found.json"), "--save-float", at("float.onnx"))
+        asked, found = (json.load(open(at(f)))["tensors"] for f in ("asked.json", "found.json"))
+        for name in ("w1", "w2", "w3", "w4", "fc"):
+            same = {k: v for k, v in asked[name].items() if k != "axis"} == {k: v for k, v in found[name].items() if k != "axis"}
+            check(same and found[name]["format"] == "int8" and "zero_point" not in found[name], f"{style}: the recovered plan has {name} in int8 with its scales")
+
+
 def tried(name, style):
     """int8 by int8 is right as an integer operator; layers of the transformer that stay pairs are not. Large networks once or twice: an emulator is slow."""
     if "keep-int8" in style:
@@ -184,6 +199,7 @@ def main():
         if "keep-int8" not in c.style:
             check(any("int8 weights written as uint8" in n for n in c.notes), f"{c.name}, {c.style}: a remark says that int8 weights are uint8")
     path, x = signed_by_request()
+    recovered()
     compare(cases, "this processor", False)
     command, why = runs.emulator()
     if command is None:

@@ -8,6 +8,7 @@ onnxruntime's kernels for uint8 by int8 add pairs of products in 16 bits on such
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -53,7 +54,12 @@ def emulator():
     if platform.machine() not in ("x86_64", "AMD64"):
         return None, "this is no x86-64"
     found = shutil.which("qemu-x86_64")
-    return ([found, "-cpu", "Haswell"], "") if found else (None, "qemu-x86_64 is missing (package qemu-user)")
+    if not found:
+        return None, "qemu-x86_64 is missing (package qemu-user)"
+    version = re.search(r"version (\d+)\.(\d+)", subprocess.run([found, "--version"], capture_output=True, text=True).stdout)
+    if not version or tuple(map(int, version.groups())) < (7, 2):
+        return None, f"{found} is older than 7.2, from which on it has AVX2"
+    return [found, "-cpu", "Haswell"], ""
 
 
 def run_all(jobs, emulated=False):
