@@ -167,6 +167,11 @@ def signed_by_request():
         types = {held[f"w_{m}_quantized"] for m in ("q", "k", "v", "o", "up", "down")}
         check(types == {TensorProto.INT8}, f"{flags[0]}: weights are int8")
         check(any("written as int8" in n and "saturate" in n for n in out["export_notes"]), f"{flags[0]}: a remark says what that means")
+    digits = [os.path.join(DIGITS, n) for n in ("digits.onnx", "test_images.npy", "test_labels.npy")]
+    for flags, expected in (([], TensorProto.UINT8), (["--target", at("profile.json")], TensorProto.INT8)):
+        qk("search", digits[0], "--inputs", digits[1], "--labels", digits[2], "--samples", 32, "--wide", "int8/int8", "--narrow", "int8/int4", "--wide-share", 1, "-o", at("mix.onnx"), *flags)
+        types = {t.data_type for t in onnx.load(at("mix.onnx")).graph.initializer if t.name.endswith("weight_quantized")}
+        check(types == {expected}, f"qk search {' '.join(flags[:1])}: weights are {'int8' if flags else 'uint8'}")
     return path, x[:8]
 
 
