@@ -25,7 +25,7 @@ endif()
 
 configure_package_config_file(cmake/qkConfig.cmake.in qkConfig.cmake INSTALL_DESTINATION ${QK_CMAKE_DIR})
 write_basic_package_version_file(qkConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
-install(FILES ${PROJECT_BINARY_DIR}/qkConfig.cmake ${PROJECT_BINARY_DIR}/qkConfigVersion.cmake cmake/qk_xsimd.cmake DESTINATION ${QK_CMAKE_DIR})
+install(FILES ${PROJECT_BINARY_DIR}/qkConfig.cmake ${PROJECT_BINARY_DIR}/qkConfigVersion.cmake DESTINATION ${QK_CMAKE_DIR})
 
 configure_file(cmake/qk.pc.in qk.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/qk.pc DESTINATION ${CMAKE_INSTALL_DATADIR}/pkgconfig)

@@ -2,7 +2,7 @@
 // qk::dispatch: the run-time forms of the kernels, compiled once for each instruction set and chosen by the processor (or by QK_ARCH).
 //
 // Link qk::dispatch. The contract of every function is that of its namesake in qk; the results are the same bits. The choice is
-// made on first use: the best of sse2, sse4.2, avx2 (with FMA and F16C), avx512 (F, CD, BW, DQ, VL) or neon that the processor has, unless the
+// made on first use: the best of sse2, avx2 (with FMA and F16C), avx512 (F, CD, BW, DQ, VL) or neon that the processor has, unless the
 // environment variable QK_ARCH names one of them.
 #pragma once
 

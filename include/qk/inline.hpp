@@ -5,7 +5,13 @@
 #if defined(__GNUC__)
 #define QK_INLINE inline __attribute__((always_inline))
 #define QK_INLINE_CALL __attribute__((always_inline))
+#if defined(__clang__)
+#define QK_APART __attribute__((noinline))
+#else
+#define QK_APART __attribute__((noinline, noclone))  // what is seldom called, or called from several places: one copy of it
+#endif
 #else
 #define QK_INLINE inline
 #define QK_INLINE_CALL
+#define QK_APART
 #endif

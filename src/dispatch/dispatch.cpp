@@ -14,14 +14,14 @@ namespace {
 
 struct candidate {
     const char* name;
-    const kernel_table& (*table)() noexcept;
+    kernel_table (*table)() noexcept;
     bool (*runs)() noexcept;
 };
 
 // Best first, those that this build has. (g++ and clang check the operating system's support for wide registers too.)
 constexpr candidate candidates[] = {
 #ifdef QK_DISPATCH_AVX512
-    {"avx512", kernels_avx512,
+    {"avx512", table_of<isa::avx512>,
      []() noexcept {
          return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
                 __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("bmi2") != 0;
@@ -29,16 +29,13 @@ constexpr candidate candidates[] = {
 #endif
 #ifdef QK_DISPATCH_AVX2
     // Every processor with AVX2 and FMA has F16C, which older compilers cannot ask for.
-    {"avx2", kernels_avx2, []() noexcept { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("bmi2") != 0; }},
-#endif
-#ifdef QK_DISPATCH_SSE42
-    {"sse4.2", kernels_sse42, []() noexcept { return __builtin_cpu_supports("sse4.2") != 0; }},
+    {"avx2", table_of<isa::avx2>, []() noexcept { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("bmi2") != 0; }},
 #endif
 #ifdef QK_DISPATCH_SSE2
-    {"sse2", kernels_sse2, []() noexcept { return true; }},
+    {"sse2", table_of<isa::sse2>, []() noexcept { return true; }},
 #endif
 #ifdef QK_DISPATCH_NEON
-    {"neon", kernels_neon, []() noexcept { return true; }},
+    {"neon", table_of<isa::neon>, []() noexcept { return true; }},
 #endif
 };
 
@@ -76,7 +73,7 @@ const choice& choose() noexcept {
 }
 
 const kernel_table& kernels() noexcept {
-    static const kernel_table& table = choose().chosen->table();
+    static const kernel_table table = choose().chosen->table();
     return table;
 }
 
@@ -102,28 +99,28 @@ const char* problem() noexcept { return choose().problem[0] != '\0' ? choose().p
 
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
     expect_call(f, x, y, along_axis{});
-    kernels().whole(f, {x.data(), y.data(), x.size()}, how);
+    kernels().fake_quantize.whole(f, {x.data(), y.data(), x.size()}, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
     expect_call(f, x, y, scale);
-    kernels().scaled(f, {x.data(), y.data(), x.size()}, scale, how);
+    kernels().fake_quantize.scaled(f, {x.data(), y.data(), x.size()}, scale, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how) noexcept {
     expect_call(f, x, y, axis);
-    kernels().along(f, {x.data(), y.data(), x.size()}, axis, how);
+    kernels().fake_quantize.along(f, {x.data(), y.data(), x.size()}, axis, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale, const semantics& how) noexcept {
     expect_call(f, x, y, axis);
     expect_call(f, x, y, scale);
-    kernels().along_scaled(f, {x.data(), y.data(), x.size()}, axis, scale, how);
+    kernels().fake_quantize.along_scaled(f, {x.data(), y.data(), x.size()}, axis, scale, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
     expect_call(f, x, y, scales);
-    kernels().by_channel(f, {x.data(), y.data(), x.size()}, scales, how);
+    kernels().fake_quantize.by_channel(f, {x.data(), y.data(), x.size()}, scales, how);
 }
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
     expect_call(f, x, y, scales);
-    kernels().by_block(f, {x.data(), y.data(), x.size()}, scales, how);
+    kernels().fake_quantize.by_block(f, {x.data(), y.data(), x.size()}, scales, how);
 }
 
 encode_status encode(const format& f, values_in x, std::span<std::byte> packed, const codec_parameters& p, const semantics& how) noexcept {

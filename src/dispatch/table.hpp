@@ -9,6 +9,14 @@
 
 namespace qk::dispatch {
 
+/// The instruction sets that are compiled, as names.
+namespace isa {
+struct sse2;
+struct avx2;
+struct avx512;
+struct neon;
+}  // namespace isa
+
 /// One array, source and destination.
 struct arrays {
     const float* x;
@@ -16,22 +24,34 @@ struct arrays {
     std::size_t size;
 };
 
-struct kernel_table {
+struct fake_quantizers {
     void (*whole)(const format&, arrays, const semantics&) noexcept;
     void (*scaled)(const format&, arrays, affine, const semantics&) noexcept;
     void (*along)(const format&, arrays, along_axis, const semantics&) noexcept;
     void (*along_scaled)(const format&, arrays, along_axis, affine, const semantics&) noexcept;
     void (*by_channel)(const format&, arrays, const per_channel&, const semantics&) noexcept;
     void (*by_block)(const format&, arrays, const per_block&, const semantics&) noexcept;
-    void (*encode)(const format&, values_in, planes, const codec_parameters&, const semantics&) noexcept;  ///< checked already
-    void (*decode)(const format&, const_planes, values_out, const codec_parameters&) noexcept;
+};
+using encoder = void (*)(const format&, values_in, planes, const codec_parameters&, const semantics&) noexcept;  ///< of what is checked already
+using decoder = void (*)(const format&, const_planes, values_out, const codec_parameters&) noexcept;
+
+struct kernel_table {
+    fake_quantizers fake_quantize;
+    encoder encode;
+    decoder decode;
 };
 
-// Each is defined in its own file, if the build has it.
-const kernel_table& kernels_sse2() noexcept;
-const kernel_table& kernels_sse42() noexcept;
-const kernel_table& kernels_avx2() noexcept;
-const kernel_table& kernels_avx512() noexcept;
-const kernel_table& kernels_neon() noexcept;
+// Each is specialised in a file of its own, compiled for that instruction set, if the build has it (CMakeLists.txt).
+template <class Isa>
+fake_quantizers fake_quantizers_of() noexcept;
+template <class Isa>
+encoder encoder_of() noexcept;
+template <class Isa>
+decoder decoder_of() noexcept;
+
+template <class Isa>
+kernel_table table_of() noexcept {
+    return {fake_quantizers_of<Isa>(), encoder_of<Isa>(), decoder_of<Isa>()};
+}
 
 }  // namespace qk::dispatch

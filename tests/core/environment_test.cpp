@@ -9,7 +9,7 @@
 
 #include "compare_bits.hpp"
 #include "evidence.hpp"
-#include "qk/fake_quantize.hpp"
+#include "qk/dispatch.hpp"
 #include "qk/reference.hpp"
 #include "test_formats.hpp"
 #include "test_inputs.hpp"
@@ -26,11 +26,11 @@ constexpr environment environments[] = {{"FTZ and DAZ", 0x8040}, {"FTZ", 0x8000}
 
 /// Keeps the compiler from moving the call across a change of the environment.
 [[gnu::noinline]] void quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how) {
-    fake_quantize(f, x, y, scale, how);
+    dispatch::fake_quantize(f, x, y, scale, how);
 }
 
 [[gnu::noinline]] void quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) {
-    fake_quantize(f, x, y, scales, how);
+    dispatch::fake_quantize(f, x, y, scales, how);
 }
 
 template <class Scales>

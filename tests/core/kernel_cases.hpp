@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of kernels against the oracle share: semantics, roundings, scales, the comparison. QK_TEST_ISA names the instruction set.
+// What the tests of kernels against the oracle share: semantics, roundings, scales, the comparison.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -9,14 +9,15 @@
 
 #include "compare_bits.hpp"
 #include "evidence.hpp"
-#include "qk/fake_quantize.hpp"
+#include "qk/kernels/streaming.hpp"
 #include "qk/reference.hpp"
 #include "test_formats.hpp"
 #include "test_inputs.hpp"
+#include "under_test.hpp"
 
 namespace qk {
 
-inline const std::string isa = QK_TEST_ISA;
+using under_test::isa;
 
 /// A named set of choices to run with.
 struct test_semantics {
@@ -67,7 +68,7 @@ inline affine scale_of(const format& f) {
 inline std::size_t compare(const test_format& f, const std::vector<float>& x, along_axis axis, affine scale, const test_semantics& s, const char* kind) {
     std::vector<float> expected(x.size()), actual(x.size(), 12345.0f);
     reference::fake_quantize(f.format, x, expected, axis, scale, s.how);
-    fake_quantize(f.format, x, actual, axis, scale, s.how);
+    under_test::fake_quantize(f.format, x, actual, axis, scale, s.how);
     const std::size_t mismatches = count_mismatches(x, expected, actual, isa + " " + f.name + " [" + s.name + "] " + kind);
     CHECK_MESSAGE(mismatches == 0, f.name, " [", s.name, "] ", kind, ": ", mismatches, " of ", x.size());
     return mismatches;

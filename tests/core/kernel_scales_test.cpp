@@ -50,10 +50,10 @@ TEST_CASE("scales: one, per channel, per block, extreme ones") {
                             std::vector<float> expected(count), actual(count);
                             if (block == 0) {
                                 reference::fake_quantize(f.format, x, expected, per_channel{scale, zero_point, axis}, how);
-                                fake_quantize(f.format, x, actual, per_channel{scale, zero_point, axis}, how);
+                                under_test::fake_quantize(f.format, x, actual, per_channel{scale, zero_point, axis}, how);
                             } else {
                                 reference::fake_quantize(f.format, x, expected, per_block{scale, zero_point, axis, block}, how);
-                                fake_quantize(f.format, x, actual, per_block{scale, zero_point, axis, block}, how);
+                                under_test::fake_quantize(f.format, x, actual, per_block{scale, zero_point, axis, block}, how);
                             }
                             CHECK(count_mismatches(x, expected, actual, isa + " " + f.name + " " + base.name + " block " + std::to_string(block)) == 0);
                         }
@@ -112,10 +112,10 @@ void test_rows_under_scales(const test_format& f, Family family) {
                 how.rounding = r;
                 if (channels) {
                     reference::fake_quantize(f.format, x, expected, per_channel{scale, zero, along}, how);
-                    fake_quantize(f.format, x, actual, per_channel{scale, zero, along}, how);
+                    under_test::fake_quantize(f.format, x, actual, per_channel{scale, zero, along}, how);
                 } else {
                     reference::fake_quantize(f.format, x, expected, per_block{scale, zero, along, size}, how);
-                    fake_quantize(f.format, x, actual, per_block{scale, zero, along, size}, how);
+                    under_test::fake_quantize(f.format, x, actual, per_block{scale, zero, along, size}, how);
                 }
                 CHECK(count_mismatches(x, expected, actual, isa + " " + f.name + " rows, block " + std::to_string(block)) == 0);
             }
@@ -162,10 +162,10 @@ void test_columns_under_scales(const test_format& f) {
                         how.rounding = r;
                         if (blocks) {
                             reference::fake_quantize(f.format, x, expected, per_block{scale, zero, axis, size}, how);
-                            fake_quantize(f.format, x, actual, per_block{scale, zero, axis, size}, how);
+                            under_test::fake_quantize(f.format, x, actual, per_block{scale, zero, axis, size}, how);
                         } else {
                             reference::fake_quantize(f.format, x, expected, per_channel{scale, zero, axis}, how);
-                            fake_quantize(f.format, x, actual, per_channel{scale, zero, axis}, how);
+                            under_test::fake_quantize(f.format, x, actual, per_channel{scale, zero, axis}, how);
                         }
                         const std::size_t wrong = count_mismatches(x, expected, actual, isa + " " + f.name + " columns of " + std::to_string(width));
                         CHECK_MESSAGE(wrong == 0, f.name, ": ", rows, " x ", width, blocks ? " in blocks" : "", ": ", wrong);

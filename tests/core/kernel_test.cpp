@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels against the oracle, bit for bit: every format, data, rounding, semantics, length, alignment and axis. Built once for each
-// instruction set (QK_TEST_ISA names it).
+// Kernels against the oracle, bit for bit: every format, data, rounding, semantics, length, alignment and axis, for the instruction
+// set that under_test.hpp names.
 #include <algorithm>
 
 #include "kernel_cases.hpp"
-#include "qk/kernels/sixteen_bits.hpp"
 
 using namespace qk;
 
@@ -54,13 +53,13 @@ TEST_CASE("every length from 0 to four vectors and one, unaligned, in place, not
             for (std::size_t offset : {std::size_t{0}, std::size_t{1}, std::size_t{3}}) {
                 std::vector<float> from(count + 8, guard), to(count + 8, guard);
                 std::copy(x.begin(), x.end(), from.begin() + static_cast<std::ptrdiff_t>(offset));
-                fake_quantize(f.format, std::span<const float>(from).subspan(offset, count), std::span(to).subspan(offset + 1, count), scale_of(f.format));
+                under_test::fake_quantize(f.format, std::span<const float>(from).subspan(offset, count), std::span(to).subspan(offset + 1, count), scale_of(f.format));
                 CHECK(count_mismatches(x, expected, std::span(to).subspan(offset + 1, count), isa + " " + f.name + " length " + std::to_string(count)) == 0);
                 for (std::size_t i = 0; i < to.size(); ++i) {
                     if (i < offset + 1 || i >= offset + 1 + count) REQUIRE(to[i] == guard);
                 }
                 const std::span<float> place = std::span(from).subspan(offset, count);
-                fake_quantize(f.format, place, place, scale_of(f.format));
+                under_test::fake_quantize(f.format, place, place, scale_of(f.format));
                 CHECK(count_mismatches(x, expected, place, isa + " " + f.name + " in place, length " + std::to_string(count)) == 0);
             }
         }
@@ -78,7 +77,7 @@ TEST_CASE("streaming stores, at any alignment, write the same bits and nothing o
                 reference::fake_quantize(f.format, x, expected, scale_of(f.format));
                 for (std::size_t offset = 0; offset < 17; offset += 3) {
                     std::vector<float> to(count + 40, guard);
-                    fake_quantize(f.format, x, std::span(to).subspan(offset, count), scale_of(f.format));
+                    under_test::fake_quantize(f.format, x, std::span(to).subspan(offset, count), scale_of(f.format));
                     CHECK(count_mismatches(x, expected, std::span(to).subspan(offset, count), isa + " " + f.name + " streamed") == 0);
                     for (std::size_t i = 0; i < to.size(); ++i) {
                         if (i < offset || i >= offset + count) REQUIRE(to[i] == guard);
@@ -101,10 +100,10 @@ TEST_CASE("streaming stores, at any alignment, write the same bits and nothing o
                 const std::span<float> y = std::span(to).subspan(offset, count);
                 if (is_block_format(f.format)) {
                     reference::fake_quantize(f.format, x, expected, axis, scale_of(f.format));
-                    fake_quantize(f.format, x, y, axis, scale_of(f.format));
+                    under_test::fake_quantize(f.format, x, y, axis, scale_of(f.format));
                 } else {
                     reference::fake_quantize(f.format, x, expected, per_channel{scales, {}, axis});
-                    fake_quantize(f.format, x, y, per_channel{scales, {}, axis});
+                    under_test::fake_quantize(f.format, x, y, per_channel{scales, {}, axis});
                 }
                 CHECK(count_mismatches(x, expected, y, isa + " " + f.name + " streamed along an axis") == 0);
                 for (std::size_t i = 0; i < offset; ++i) REQUIRE(to[i] == guard);
@@ -129,39 +128,12 @@ TEST_CASE("every axis of small arrays, in place too") {
                     compare(f, x, axis, scale_of(f.format), s, "axis");
                     std::vector<float> expected(count), place(x);
                     reference::fake_quantize(f.format, x, expected, axis, scale_of(f.format), s.how);
-                    fake_quantize(f.format, place, place, axis, scale_of(f.format), s.how);
+                    under_test::fake_quantize(f.format, place, place, axis, scale_of(f.format), s.how);
                     CHECK(count_mismatches(x, expected, place, isa + " " + f.name + " axis, in place") == 0);
                 }
             }
         }
     }
-}
-
-TEST_CASE("vectors of 16-bit floats widen and narrow as single ones do") {
-    const auto check = [&]<class Half>(Half) {
-        std::vector<Half> all(65536), narrowed;
-        std::vector<float> wide(all.size()), around;
-        for (std::uint32_t code = 0; code < 65536; ++code) all[code] = {static_cast<std::uint16_t>(code)};
-        kernels::widen_all<native>(all.data(), all.size(), wide.data());
-        std::size_t wrong = 0;
-        for (std::size_t i = 0; i < all.size(); ++i) wrong += std::bit_cast<std::uint32_t>(wide[i]) != std::bit_cast<std::uint32_t>(widen(all[i]));
-        CHECK(wrong == 0);
-        // Every value, every middle between two, their neighbours, and any bits.
-        generator g{819};
-        for (const float v : wide) {
-            const auto u = std::bit_cast<std::uint32_t>(v);
-            const auto next = std::bit_cast<std::uint32_t>(widen(Half{static_cast<std::uint16_t>(narrow<Half>(v).bits + 1)})), middle = u / 2 + next / 2;
-            for (const std::uint32_t bits : {u - 1, u, u + 1, middle - 1, middle, middle + 1, g.word(), g.word(), g.word() & 0xb8ffffffu}) around.push_back(std::bit_cast<float>(bits));
-        }
-        around.push_back(0x1p-25f);  // a tail
-        narrowed.resize(around.size());
-        kernels::narrow_all<native>(around.data(), around.size(), narrowed.data());
-        wrong = 0;
-        for (std::size_t i = 0; i < around.size(); ++i) wrong += narrowed[i].bits != narrow<Half>(around[i]).bits;
-        CHECK(wrong == 0);
-    };
-    check(float16());
-    check(bfloat16());
 }
 
 TEST_CASE("stochastic rounding with the caller's words, and cut anywhere") {
@@ -194,7 +166,7 @@ TEST_CASE("block formats: every block exponent x every element exponent x ties")
         generator g{static_cast<std::uint64_t>(size) + 99};
         std::size_t compared = 0, mismatches = 0;
         std::vector<float> x, columns;
-        const int step = QK_TEST_SAMPLED || !named ? 5 : 1;
+        const int step = under_test::sampled || !named ? 5 : 1;
         for (int top = 254; top >= 0; top -= step) {
             x.clear();
             for (int e = top; e >= 0 && e > top - 40; --e) {
@@ -219,43 +191,3 @@ TEST_CASE("block formats: every block exponent x every element exponent x ties")
         record_evidence(f.name, "oracle: block exponent x element exponent x ties", isa, compared, mismatches);
     }
 }
-
-namespace {
-
-/// The compile-time form of one entry of the catalogue against the run-time form's oracle.
-template <std::size_t I>
-void compare_compile_time_form() {
-    constexpr std::size_t family = catalogue[I].format.index();
-    constexpr auto f = std::get<family>(catalogue[I].format);
-    const affine scale = scale_of(f);
-    for (int kind = 0; kind < static_cast<int>(data::count); ++kind) {
-        for (const test_semantics& s : {test_semantics{"ocp", semantics::ocp}, test_semantics{"quark", semantics::quark}}) {
-            const along_axis axis{3, 17, 7};
-            const std::size_t count = 3 * 17 * 7;
-            const std::vector<float> x = make_inputs(data(kind), count, 55);
-            std::vector<float> expected(count), actual(count);
-            const std::string what = isa + " compile-time " + std::string(catalogue[I].name) + " " + name_of(data(kind));
-            if constexpr (block_size(f) == 0 || std::is_same_v<decltype(f), const nvfloat>) {
-                fake_quantize<f>(x, actual, scale, s.how);
-            } else {
-                fake_quantize<f>(x, actual, s.how);
-            }
-            reference::fake_quantize(f, x, expected, scale, s.how);
-            CHECK(count_mismatches(x, expected, actual, what) == 0);
-            if constexpr (block_size(f) != 0) {
-                fake_quantize<f>(x, actual, axis, s.how);
-                reference::fake_quantize(f, x, expected, axis, s.how);
-                CHECK(count_mismatches(x, expected, actual, what + " axis") == 0);
-            }
-        }
-    }
-}
-
-template <std::size_t... I>
-void compare_compile_time_forms(std::index_sequence<I...>) {
-    (compare_compile_time_form<I>(), ...);
-}
-
-}  // namespace
-
-TEST_CASE("the compile-time form gives the same bits") { compare_compile_time_forms(std::make_index_sequence<std::size(catalogue)>()); }

@@ -1,15 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-# Kernels against the oracle, one program for each instruction set. A CPU (or a cross compiler) that is missing is a test that
-# says so and counts as skipped.
+# Kernels against the oracle: one program over qk::dispatch, run for each instruction set, and programs that compile the kernels as a
+# consumer would. A CPU (or a cross compiler) that is missing is a test that says so and counts as skipped.
 
-set(kernel_sources kernel_test.cpp kernel_scales_test.cpp)
+# on_each_isa(PROGRAM ARCH ...): the program as a test for each instruction set of qk::dispatch.
+function(on_each_isa program)
+  foreach(arch ${ARGN})
+    add_test(NAME ${program}_${arch} COMMAND ${program})
+    set_tests_properties(${program}_${arch} PROPERTIES ENVIRONMENT QK_ARCH=${arch} SKIP_REGULAR_EXPRESSION "^skipped: QK_ARCH")
+  endforeach()
+endfunction()
 
-# kernel_program(NAME ISA [FLAGS ...]): for exactly that instruction set, whatever QK_NATIVE says.
-function(kernel_program name isa)
-  add_executable(${name} ${kernel_sources})
+if(TARGET qk::dispatch)
+  add_executable(kernel_test kernel_test.cpp kernel_scales_test.cpp)
+  add_executable(codec_test codec_test.cpp)
+  foreach(program kernel_test codec_test)
+    target_link_libraries(${program} PRIVATE doctest_main qk::dispatch)
+    set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    qk_own(${program})
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+      on_each_isa(${program} sse2 avx2 avx512)
+    else()
+      on_each_isa(${program} neon)
+    endif()
+  endforeach()
+  qk_test(environment_test qk::dispatch)
+endif()
+
+set(consumer_sources kernel_test.cpp kernel_scales_test.cpp kernel_forms_test.cpp)
+
+# consumer_program(NAME ISA SOURCES [FLAGS ...]): compiled for exactly that instruction set, whatever QK_NATIVE says.
+function(consumer_program name isa sources)
+  add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE doctest_main qk::qk)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  target_compile_definitions(${name} PRIVATE QK_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QK_TEST_ISA="${isa}")
+  target_compile_definitions(${name} PRIVATE QK_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QK_TEST_ISA="${isa}" QK_TEST_SAMPLED=1)
   set(QK_NATIVE OFF)
   qk_own(${name})
   target_compile_options(${name} PRIVATE ${ARGN})
@@ -21,29 +45,17 @@ function(run_on name cpu_flags)
   set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
 endfunction()
 
+# Formats known when compiling have loops of their own on each instruction set.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(avx512_flags -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl -mfma)
-  kernel_program(kernel_test_sse2 SSE2 -march=x86-64)
-  run_on(kernel_test_sse2 sse2)
-  kernel_program(kernel_test_sse4_2 SSE4.2 -march=x86-64 -msse4.2)
-  run_on(kernel_test_sse4_2 "sse4_2")
-  kernel_program(kernel_test_avx2 AVX2+FMA -march=x86-64 -mavx2 -mfma)
-  run_on(kernel_test_avx2 "avx2,fma")
-  kernel_program(kernel_test_avx512 AVX-512 -march=x86-64 ${avx512_flags})
-  run_on(kernel_test_avx512 "avx512f,avx512cd,avx512bw,avx512dq,avx512vl")
-  foreach(isa sse2 sse4_2 avx2)
-    target_compile_definitions(kernel_test_${isa} PRIVATE QK_TEST_SAMPLED=1)
-  endforeach()
-  target_compile_definitions(kernel_test_avx512 PRIVATE QK_TEST_SAMPLED=0)
-  # The codec, whose codes are joined and parted in a way of its own on each; codec_test has it for this machine.
-  foreach(isa sse2 avx2)
-    target_sources(kernel_test_${isa} PRIVATE codec_test.cpp)
-  endforeach()
+  consumer_program(kernel_forms_test_avx2 AVX2+FMA kernel_forms_test.cpp -march=x86-64 -mavx2 -mfma)
+  run_on(kernel_forms_test_avx2 "avx2,fma")
+  consumer_program(kernel_forms_test_avx512 AVX-512 kernel_forms_test.cpp -march=x86-64 -mavx512f -mavx512cd -mavx512bw -mavx512dq -mavx512vl -mfma)
+  run_on(kernel_forms_test_avx512 "avx512f,avx512cd,avx512bw,avx512dq,avx512vl")
 else()
-  kernel_program(kernel_test_native ${CMAKE_SYSTEM_PROCESSOR})
-  target_compile_definitions(kernel_test_native PRIVATE QK_TEST_SAMPLED=0)
-  run_on(kernel_test_native "")
+  consumer_program(kernel_forms_test_native ${CMAKE_SYSTEM_PROCESSOR} kernel_forms_test.cpp)
+  run_on(kernel_forms_test_native "")
 endif()
+qk_test(codec_forms_test qk::qk)
 
 # kernel_objects(OUT PREFIX SOURCES ISA COMPILER [FLAGS ...]): the sources compiled by another compiler than CMake's; their objects, in OUT.
 function(kernel_objects out prefix sources isa compiler)
@@ -62,19 +74,17 @@ function(kernel_objects out prefix sources isa compiler)
   set(${out} ${objects} PARENT_SCOPE)
 endfunction()
 
-# NEON: cross-compiled for aarch64, run by qemu-user. xsimd and doctest get a folder of their own, so that no header of this
+# NEON: cross-compiled for aarch64, run by qemu-user. doctest gets a folder of its own, so that no header of this
 # machine's architecture is seen.
 find_program(QK_AARCH64_CXX aarch64-linux-gnu-g++)
 find_program(QK_QEMU_AARCH64 NAMES qemu-aarch64 qemu-aarch64-static)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_AARCH64)
   set(cross ${CMAKE_CURRENT_BINARY_DIR}/aarch64)
   file(MAKE_DIRECTORY ${cross}/include)
-  find_path(QK_XSIMD_FOLDER xsimd/xsimd.hpp REQUIRED)
   find_path(QK_DOCTEST_FOLDER doctest/doctest.h REQUIRED)
-  file(CREATE_LINK ${QK_XSIMD_FOLDER}/xsimd ${cross}/include/xsimd SYMBOLIC)
   file(CREATE_LINK ${QK_DOCTEST_FOLDER}/doctest ${cross}/include/doctest SYMBOLIC)
   set(neon ${PROJECT_BINARY_DIR}/tests/kernel_test_neon)
-  kernel_objects(neon_objects ${cross}/ "${kernel_sources};codec_test.cpp" NEON ${QK_AARCH64_CXX} -isystem ${cross}/include)
+  kernel_objects(neon_objects ${cross}/ "${consumer_sources};codec_test.cpp" NEON ${QK_AARCH64_CXX} -isystem ${cross}/include)
   add_custom_command(
     OUTPUT ${neon}
     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_AARCH64_CXX} -std=c++20 -O1 -c -isystem ${cross}/include -o ${cross}/main.o ${PROJECT_SOURCE_DIR}/tests/doctest_main.cpp
@@ -89,17 +99,15 @@ else()
   set_tests_properties(kernel_test_neon PROPERTIES SKIP_REGULAR_EXPRESSION "skipped:")
 endif()
 
-# What consumers do: default flags with contraction, another compiler, another floating-point environment.
+# What consumers do: default flags with contraction, another compiler.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  kernel_program(kernel_test_contracted "-O2 -mfma" -O2 -march=x86-64 -mfma -ffp-contract=fast)
-  target_compile_definitions(kernel_test_contracted PRIVATE QK_TEST_SAMPLED=1)
+  consumer_program(kernel_test_contracted "-O2 -mfma" "${consumer_sources}" -O2 -march=x86-64 -mfma -ffp-contract=fast)
   run_on(kernel_test_contracted "fma")
-  qk_test(environment_test qk::qk)
 endif()
 find_program(QK_CLANG NAMES clang++-14 clang++ clang++-15 clang++-16 clang++-19)
 if(QK_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(clang_program ${PROJECT_BINARY_DIR}/tests/kernel_test_clang)
-  kernel_objects(clang_objects ${clang_program}_ "${kernel_sources}" "AVX2+FMA, clang" ${QK_CLANG} -mavx2 -mfma)
+  kernel_objects(clang_objects ${clang_program}_ "${consumer_sources}" "AVX2+FMA, clang" ${QK_CLANG} -mavx2 -mfma)
   add_custom_command(
     OUTPUT ${clang_program}
     COMMAND ${QK_CLANG} -o ${clang_program} ${clang_objects} $<TARGET_OBJECTS:doctest_main>
@@ -108,17 +116,6 @@ if(QK_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR 
   add_custom_target(kernel_test_clang ALL DEPENDS ${clang_program})
   add_test(NAME kernel_test_clang COMMAND ${CMAKE_COMMAND} -DPROGRAM=${clang_program} -DCPU_FLAGS=avx2,fma -P ${CMAKE_CURRENT_SOURCE_DIR}/run_on_cpu.cmake)
   set_tests_properties(kernel_test_clang PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: this CPU has no")
-endif()
-set(QK_OTHER_XSIMD "" CACHE PATH "include folder of another xsimd, for one more program of kernel tests")
-if(QK_OTHER_XSIMD)
-  add_executable(kernel_test_other_xsimd ${kernel_sources})
-  target_include_directories(kernel_test_other_xsimd SYSTEM BEFORE PRIVATE ${QK_OTHER_XSIMD})
-  target_include_directories(kernel_test_other_xsimd PRIVATE ${PROJECT_SOURCE_DIR}/include)
-  target_link_libraries(kernel_test_other_xsimd PRIVATE doctest_main)
-  target_compile_features(kernel_test_other_xsimd PRIVATE cxx_std_20)
-  target_compile_definitions(kernel_test_other_xsimd PRIVATE QK_TEST_ISA="other xsimd" QK_TEST_SAMPLED=1)
-  qk_own(kernel_test_other_xsimd)
-  add_test(NAME kernel_test_other_xsimd COMMAND kernel_test_other_xsimd)
 endif()
 # All 2^32 floats, in the build for this machine. One thread each: ctest -j runs them side by side.
 add_executable(exhaustive_test exhaustive_test.cpp)

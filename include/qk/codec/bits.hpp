@@ -60,7 +60,8 @@ QK_INLINE void put_code(std::span<std::byte> plane, std::size_t i, int width, st
 QK_INLINE constexpr std::size_t codes_per_group(int width) { return width % 8 == 0 ? 1 : width % 4 == 0 ? 2 : width % 2 == 0 ? 4 : 8; }
 
 /// Codes [first, first + n) of a plane.
-QK_INLINE void get_codes(std::span<const std::byte> plane, std::size_t first, std::size_t n, int width, std::uint32_t* out) {
+template <class Arch = void>
+QK_APART void get_codes(std::span<const std::byte> plane, std::size_t first, std::size_t n, int width, std::uint32_t* out) {
     const std::size_t group = codes_per_group(width);
     std::size_t i = 0;
     for (; i < n && (first + i) % group != 0; ++i) out[i] = get_code(plane, first + i, width);
@@ -106,7 +107,8 @@ QK_INLINE void get_codes(std::span<const std::byte> plane, std::size_t first, st
 }
 
 /// The reverse: writes codes [first, first + n) and no bit of their neighbours.
-QK_INLINE void put_codes(std::span<std::byte> plane, std::size_t first, std::size_t n, int width, const std::uint32_t* in) {
+template <class Arch = void>
+QK_APART void put_codes(std::span<std::byte> plane, std::size_t first, std::size_t n, int width, const std::uint32_t* in) {
     const std::size_t group = codes_per_group(width);
     std::size_t i = 0;
     for (; i < n && (first + i) % group != 0; ++i) put_code(plane, first + i, width, in[i]);
@@ -155,7 +157,8 @@ QK_INLINE void put_codes(std::span<std::byte> plane, std::size_t first, std::siz
 }
 
 /// Bits from one plane into another, whose other bits stay.
-QK_INLINE void copy_bits(std::span<std::byte> to, std::size_t to_bit, std::span<const std::byte> from, std::size_t from_bit, std::size_t count) {
+template <class Arch = void>
+QK_APART void copy_bits(std::span<std::byte> to, std::size_t to_bit, std::span<const std::byte> from, std::size_t from_bit, std::size_t count) {
     if (to_bit % 8 == 0 && from_bit % 8 == 0) {
         const std::size_t bytes = count / 8;
         if (bytes != 0) std::memcpy(to.data() + to_bit / 8, from.data() + from_bit / 8, bytes);
@@ -217,7 +220,7 @@ QK_INLINE std::uint64_t eight_codes(const std::byte* in, const std::byte* end) {
 
 /// Calls call(std::integral_constant<int, width>) for a width of 1 to 7 bits: `Known` if that is one, else the given one.
 template <int Known, class Call>
-QK_INLINE void with_width(int width, Call call) {
+QK_INLINE void with_width(int width, const Call& call) {
     if constexpr (Known >= 1 && Known <= 7) return call(std::integral_constant<int, Known>());
     switch (width) {
         case 1: return call(std::integral_constant<int, 1>());

@@ -21,14 +21,12 @@ std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, st
     const int width = element_width(f);
     if (n < 4 * kernels::lanes<Arch> || first * static_cast<std::size_t>(width) % 8 != 0 || !decodes_quickly<Arch>(width)) return 0;
     streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;
-    return with_width_class<Known.width>(width, [&]<int Width>() QK_INLINE_CALL {
-        if constexpr (std::same_as<Format, integer>) {
-            return decode_row<Arch, Width>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
-        } else {
-            const floating_values<Arch> values(f);
-            return values.usable ? decode_row<Arch, Width>(values, plane, first, y, n, width, scale, streaming) : 0;
-        }
-    });
+    if constexpr (std::same_as<Format, integer>) {
+        return decode_row<Arch, Known.width>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
+    } else {
+        const floating_values<Arch> values(f);
+        return values.usable ? decode_row<Arch, Known.width>(values, plane, first, y, n, width, scale, streaming) : 0;
+    }
 }
 
 /// y = element * scale for floats, (q - zero_point) * scale for integers.
@@ -37,10 +35,10 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
     const int width = element_width(f);
     const along_axis a = walk_of(p, y.size());
     const bool streaming = y.floats() != nullptr && kernels::streams<Arch>(nullptr, y.floats(), y.size());
-    const auto decode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+    const auto decode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) QK_APART {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile];
-        scale_tile s;
+        scale_tile<Arch> s;
         s.fill(p, a, o, l, i, n);
         if (s.one_zero(n)) {
             const float scale = s.single ? s.scale[0] : 1.0f;
@@ -49,7 +47,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
                 return y.template copy<Arch>(value, first, n);
             }
         }
-        get_codes(planes.elements, first, n, width, code);
+        get_codes<Arch>(planes.elements, first, n, width, code);
         if constexpr (std::same_as<Format, integer>) {
             if (width <= 16 && s.single) {
                 const auto z = static_cast<std::int32_t>(s.zero[0]);
@@ -63,7 +61,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
                 for (std::size_t k = 0; k < n; ++k) value[k] = static_cast<float>(value_of(f, code[k]) - s.zero[s.single ? 0 : k]);
             }
         } else {
-            elements_of(f, code, value, n);
+            elements_of<Arch>(f, code, value, n);
         }
         if constexpr (std::same_as<Format, floating>) {
             if (f == fp32) return y.template copy<Arch>(value, first, n);  // the identity, whatever the scale
@@ -127,7 +125,7 @@ QK_INLINE void factors_of(const Format& f, const_planes p, along_axis a, std::si
 /// Block formats along a strided axis: rows that share their factors, a piece of them at a time. How many values were done: all or none.
 template <class Arch, known_codes Known, class Format>
 std::size_t decode_columns(const Format& f, const_planes p, values_out y, along_axis a, float tensor) noexcept {
-    return with_element_values<Arch, Known>(f, [&]<int Width>(const auto& values) {
+    return with_element_values<Arch, Known>(f, [&](const auto& values) {
         alignas(64) float factor[tile], value[tile];
         for (std::size_t o = 0; o < a.outer; ++o) {
             for (std::size_t l = 0, rows = 0; l < a.length; l += rows) {
@@ -138,7 +136,7 @@ std::size_t decode_columns(const Format& f, const_planes p, values_out y, along_
                     for (std::size_t j = 0; j < rows; ++j) {
                         const std::size_t at = (o * a.length + l + j) * a.inner + i;
                         float* to = y.floats() != nullptr ? y.floats() + at : value;
-                        decode_row<Arch, Width>(values, p.elements, at, to, n, element_width(f), factor);
+                        decode_row<Arch, Known.width>(values, p.elements, at, to, n, element_width(f), factor);
                         if (y.floats() == nullptr) y.template copy<Arch>(value, at, n);
                     }
                 }
@@ -159,7 +157,7 @@ void decode_gathered(const Format& f, const_planes p, values_out y, along_axis a
     if (!p.tensor.empty()) std::memcpy(g.staged.tensor.data(), p.tensor.data(), sizeof(float));
     g.each(a, [&] {
         g.each_code(p, [](std::span<const std::byte> from, std::size_t bit, std::span<std::byte> to, std::size_t to_bit, std::size_t bits) {
-            copy_bits(to, to_bit, from, bit, bits);
+            copy_bits<Arch>(to, to_bit, from, bit, bits);
         });
         const const_planes staged{g.staged.elements, g.staged.scales, g.staged.shifts, g.staged.tensor};
         decode_blocks<Arch, Known>(f, staged, std::span<float>(g.values, g.length()), along_axis{1, g.length(), 1});
@@ -174,11 +172,11 @@ void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) 
     if constexpr (std::same_as<Format, nvfloat>) std::memcpy(&tensor, p.tensor.data(), sizeof tensor);
     const auto block = static_cast<std::size_t>(f.block_size);
     if (a.inner == 1 && a.length % block == 0) a = {1, a.outer * a.length, 1};  // no ragged block: the rows are one
-    const auto decode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+    const auto decode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) QK_APART {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile], factor[tile];
-        get_codes(p.elements, first, n, element_width(f), code);
-        elements_of(f, code, value, n);
+        get_codes<Arch>(p.elements, first, n, element_width(f), code);
+        elements_of<Arch>(f, code, value, n);
         factors_of<Arch>(f, p, a, o, l, i, n, tensor, factor);
         for (std::size_t k = 0; k < n; ++k) value[k] *= factor[k];
         y.template copy<Arch>(value, first, n);

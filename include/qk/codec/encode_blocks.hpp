@@ -32,13 +32,20 @@ QK_INLINE shared_code share(const microscaling& f, survey s, const float*, std::
     return c;
 }
 
+/// Half-even, saturating, in place.
+template <class Arch>
+void round_float(floating f, float* y, std::size_t n) noexcept {
+    const kernels::floating_rules rules = kernels::rules_of(f, semantics{.overflow = overflow_rule::saturate});
+    kernels::run_row_completely<Arch>(y, y, n, 0, kernels::floating_step<Arch>(rules, kernels::vf<Arch>(1.0f), false));
+}
+
 /// NVFP4: the code of the block's scale; its value times the tensor scale is what elements are divided by.
 template <class Arch>
 std::uint32_t nvfloat_scale(const nvfloat& f, survey s, float tensor, const semantics& how) noexcept {
     if (is_nan_block(s, how.mx_specials)) return nan_code(f.scale);
     if (tensor == 0 || s.finite == 0) return code_of(f.scale, 0.0f);
     float ratio = as_float(s.finite) / static_cast<float>(max_value(f.element)) / tensor;
-    kernels::run_uniform<Arch>(f.scale, &ratio, &ratio, 1, 0, 1.0f, 0, semantics{.overflow = overflow_rule::saturate}, true);
+    round_float<Arch>(f.scale, &ratio, 1);
     return code_of(f.scale, ratio);
 }
 
@@ -53,10 +60,10 @@ template <class Arch, class Format>
 void element_codes(const Format& f, block_tile& t, std::size_t n) noexcept {
     if constexpr (std::same_as<Format, nvfloat>) {  // first: d of each element
         for (std::size_t k = 0; k < n; ++k) t.y[k] = t.first[k] == 0 ? 0.0f : t.y[k] / t.first[k];
-        kernels::run_uniform<Arch>(f.element, t.y, t.y, n, 0, 1.0f, 0, semantics{.overflow = overflow_rule::saturate}, true);
-        to_codes(f.element, t.y, t.code, n);
+        round_float<Arch>(f.element, t.y, n);
+        to_codes<Arch>(f.element, t.y, t.code, n);
     } else {
-        codes_of(f, t.y, t.first, t.second, t.code, n);
+        codes_of<Arch>(f, t.y, t.first, t.second, t.code, n);
     }
 }
 
@@ -128,7 +135,7 @@ void encode_gathered(const Format& f, values_in x, planes out, along_axis a, flo
         }
         encode_blocks<Arch, Known>(f, std::span<const float>(g.values, g.length()), g.staged, along_axis{1, g.length(), 1}, tensor, inside);
         g.each_code(out, [](std::span<std::byte> to, std::size_t bit, std::span<const std::byte> from, std::size_t from_bit, std::size_t bits) {
-            copy_bits(to, bit, from, from_bit, bits);
+            copy_bits<Arch>(to, bit, from, from_bit, bits);
         });
     });
 }
@@ -138,18 +145,18 @@ template <class Arch, known_codes Known, class Format>
 void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept {
     const auto block = static_cast<std::size_t>(f.block_size);
     block_tile t;
-    const auto share_at = [&](std::size_t start, std::size_t count, std::size_t stride, std::size_t o, std::size_t l, std::size_t i) {
+    const auto share_at = [&](std::size_t start, std::size_t count, std::size_t stride, std::size_t o, std::size_t l, std::size_t i) QK_APART {
         share_block<Arch>(f, t, start, count, stride, out, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner, tensor, how);
     };
     if (a.inner == 1) {
         if (a.length % block == 0) a = {1, a.outer * a.length, 1};  // no ragged block: the rows are one
-        const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) {
+        const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) QK_APART {
             x.template copy<Arch>(first, n, t.x);
             if (how.flush_inputs) flush(t.x, n);
             kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, n, 1}, kernels::step_of<Arch>(f, shifted(how, first), tensor));
             for (std::size_t k = 0; k < n; k += block) share_at(k, std::min(block, n - k), 1, o, l + k, 0);
             element_codes<Arch>(f, t, n);
-            put_codes(out.elements, first, n, element_width(f), t.code);
+            put_codes<Arch>(out.elements, first, n, element_width(f), t.code);
         };
         if (a.outer != 1 && block <= widened_block) return encode_gathered<Arch, Known>(f, x, out, a, tensor, how);
         if (a.outer != 1 || (x.floats() == nullptr && block > widened_block)) return for_each_run(a, block, encode_tile);
@@ -164,7 +171,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
             const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, a.length);
             for (std::size_t k = from * block; k < end; k += step) encode_tile(0, k, 0, k, std::min(step, end - k));
         };
-        const std::size_t done = encode_blocks_quickly<Arch, Known>(f, kernels::step_of<Arch>(f, how, tensor), x.floats(), out, a.length / block, complete);
+        const std::size_t done = encode_blocks_quickly<Arch, Known>(f, kernels::step_of<Arch>(f, how, tensor), x.floats(), out, a.length / block, range_call(complete));
         return complete(done, divide_up(a.length, f.block_size) - done);
     }
     // Strided: a panel of as many neighbouring blocks as fit, a block in each column.
@@ -172,7 +179,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
     std::uint32_t words[tile];
     semantics inside = how;
     if (how.rounding == rounding::stochastic) inside.random_words = words;
-    const auto complete = [&](std::size_t o, std::size_t l, std::size_t rows, std::size_t first, std::size_t count) {
+    const auto complete = [&](std::size_t o, std::size_t l, std::size_t rows, std::size_t first, std::size_t count) QK_APART {
         for (std::size_t i = first; i < first + count; i += columns) {
             const std::size_t w = std::min(columns, first + count - i);
             const auto position = [&](std::size_t r) { return (o * a.length + l + r) * a.inner + i; };
@@ -184,7 +191,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
             kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, rows, w}, kernels::step_of<Arch>(f, inside, tensor));
             for (std::size_t k = 0; k < w; ++k) share_at(k, rows, w, o, l, i + k);
             element_codes<Arch>(f, t, rows * w);
-            for (std::size_t r = 0; r < rows; ++r) put_codes(out.elements, position(r), w, element_width(f), t.code + r * w);
+            for (std::size_t r = 0; r < rows; ++r) put_codes<Arch>(out.elements, position(r), w, element_width(f), t.code + r * w);
         }
     };
     if (encode_columns_quickly<Arch, Known>(f, kernels::step_of<Arch>(f, how, tensor), x, out, a, complete)) return;

@@ -5,6 +5,7 @@
 
 #include "qk/codec/pack.hpp"
 #include "qk/codec/quick_codes.hpp"
+#include "qk/codec/range_call.hpp"
 #include "qk/codec/scales_of_tile.hpp"
 #include "qk/codec/walk.hpp"
 #include "qk/kernels/run.hpp"
@@ -25,7 +26,8 @@ QK_INLINE void flush(float* x, std::size_t n) {
 }
 
 /// x / scale, or x times its reciprocal, in float32. A finite x stays finite: a quotient beyond float32 is clamped, not special.
-QK_INLINE void divide(float* x, const scale_tile& s, std::size_t n, bool reciprocal, bool keep_finite) {
+template <class Arch>
+QK_APART void divide(float* x, const scale_tile<Arch>& s, std::size_t n, bool reciprocal, bool keep_finite) {
     for (std::size_t k = 0; k < n; ++k) {
         const float scale = s.scale[s.single ? 0 : k];
         const float q = reciprocal ? x[k] * (1.0f / scale) : x[k] / scale;
@@ -34,19 +36,6 @@ QK_INLINE void divide(float* x, const scale_tile& s, std::size_t n, bool recipro
         x[k] = overflown ? as_float((u & 0x80000000u) | 0x7f7fffffu) : q;
     }
 }
-
-/// call(begin, count) of any type as one type, so that the short forms are compiled once.
-class range_call {
-public:
-    template <class Call>
-    explicit range_call(const Call& call) noexcept
-        : call_(&call), run_([](const void* c, std::size_t begin, std::size_t count) noexcept { (*static_cast<const Call*>(c))(begin, count); }) {}
-    void operator()(std::size_t begin, std::size_t count) const noexcept { run_(call_, begin, count); }
-
-private:
-    const void* call_;
-    void (*run_)(const void*, std::size_t, std::size_t) noexcept;
-};
 
 /// Runs under one scale go to quick(x, first, n, scale, zero, complete) where it serves them; the rest, and what it hands to
 /// complete(begin, count), to tile(o, l, i, first, n). Of values under scales of their own it is the quotients that go to `quick`.
@@ -89,7 +78,7 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
     encode_runs<Arch>(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile];
-        scale_tile s;
+        scale_tile<Arch> s;
         s.fill(p, a, o, l, i, n);
         x.template copy<Arch>(first, n, value);
         if (!(s.single && s.scale[0] == 1.0f) && f != fp32) {
@@ -97,9 +86,9 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
             divide(value, s, n, false, false);
         }
         const auto complete = [&](std::size_t begin, std::size_t count) {
-            kernels::run_uniform<Arch>(f, value + begin, value + begin, count, 0, 1.0f, 0, shifted(how, first + begin), true);
-            to_codes(f, value + begin, code, count);
-            put_codes(out.elements, first + begin, count, element_width(f), code);
+            kernels::run_tile<Arch, Known.kind>(f, value + begin, value + begin, count, shifted(how, first + begin));
+            to_codes<Arch>(f, value + begin, code, count);
+            put_codes<Arch>(out.elements, first + begin, count, element_width(f), code);
         };
         if (s.single || !quick(value, first, n, 1.0f, 0, range_call(complete))) complete(0, n);
     });
@@ -127,7 +116,7 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     encode_runs<Arch>(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile], quotient[tile], whole_part[tile];
-        scale_tile s;
+        scale_tile<Arch> s;
         s.fill(p, a, o, l, i, n);
         x.template copy<Arch>(first, n, value);
         if (how.flush_inputs) flush(value, n);
@@ -141,7 +130,7 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
         };
         const auto complete = [&](std::size_t begin, std::size_t count) {
             const std::size_t end = begin + count;
-            kernels::run_uniform<Arch>(wide, quotient + begin, whole_part + begin, count, 0, 1.0f, 0, shifted(round, first + begin), true);
+            kernels::run_tile<Arch>(wide, quotient + begin, whole_part + begin, count, shifted(round, first + begin));
             if (f.bits <= 16 && s.single && !how.zero_point_before && all_finite(quotient + begin, count)) {  // clamped as floats, which hold these codes
                 const auto low = static_cast<float>(lowest - s.zero[0]), high = static_cast<float>(highest - s.zero[0]);
                 const auto zero = static_cast<std::uint32_t>(s.zero[0]);
@@ -150,7 +139,7 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
                     const float r = std::min(std::max(whole_part[k], low), high);
                     code[k] = (static_cast<std::uint32_t>(static_cast<std::int32_t>(r)) + zero) & mask;
                 }
-                put_codes(out.elements, first + begin, count, f.bits, code + begin);
+                put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);
                 return;
             }
             for (std::size_t k = begin; k < end; ++k) {
@@ -164,7 +153,7 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
                 if (magnitude > 0x7f800000u || (t != t && magnitude < 0x7f800000u)) q = special(how.integer_nan, zero);
                 code[k] = code_of(f, q);
             }
-            put_codes(out.elements, first + begin, count, f.bits, code + begin);
+            put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);
         };
         const bool as_one = !s.single && !how.zero_point_before && s.one_zero(n);
         if (!as_one || !quick(quotient, first, n, 1.0f, s.zero[0], range_call(complete))) complete(0, n);

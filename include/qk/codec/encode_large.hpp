@@ -65,7 +65,7 @@ void encode_pieces(const Format& f, values_in x, planes out, const long_block& b
         // The front rounds up wherever a rounding may: a raised exponent is then raised in every piece.
         for (std::size_t j = 0; j < front; ++j) words[j] = 0xffffffffu;
         load_piece<Arch>(x, b, from + k, n, how, t.x + front, words + front);
-        kernels::run_block_format<Arch>(piece_format, t.x, t.y, along_axis{1, front + n, 1}, tensor, inside);
+        kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, front + n, 1}, kernels::step_of<Arch>(piece_format, inside, tensor));
         if (is_nan) std::fill(t.y, t.y + front + n, 0.0f);
         std::fill(t.first, t.first + front + n, first);
         std::fill(t.second, t.second + front + n, second);
@@ -86,7 +86,7 @@ bool raises(const block_float& f, values_in x, const long_block& b, survey s, co
         const std::size_t n = std::min(tile - 1, b.count - k);
         in[0] = -as_float(s.finite & 0xff800000u);  // the exponent, and never past the range itself
         load_piece<Arch>(x, b, k, n, how, in + 1, words + 1);
-        kernels::run_block_format<Arch>(f, in, y, along_axis{1, n + 1, 1}, 0.0f, inside);
+        kernels::run_blocks_completely<Arch>(in, y, along_axis{1, n + 1, 1}, kernels::step_of<Arch>(f, inside, 0.0f));
         for (std::size_t j = 1; j <= n; ++j) {
             if (y[j] >= beyond || y[j] < -beyond) return true;
         }

@@ -48,8 +48,7 @@ public:
         low = V(static_cast<std::int32_t>(low_bits(width)));
     }
 
-    /// The codes of `Width` bits at `in`, one in each lane. Nothing is read from `end` on.
-    template <int Width>
+    /// The codes at `in`, one in each lane. Nothing is read from `end` on.
     QK_INLINE kernels::vi<Arch> load(const std::byte* in, const std::byte* end) const noexcept {
         using V = kernels::vi<Arch>;
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
@@ -92,23 +91,22 @@ public:
         kept = _mm_load_si128(reinterpret_cast<const __m128i*>(from));
     }
 
-    /// The lowest `Width` bits of each lane, which holds no others, from `to` on.
-    template <int Width>
-    QK_INLINE void store(std::byte* to, kernels::vi<Arch> code) const noexcept {
-        constexpr std::size_t bytes = kernels::lanes<Arch> * Width / 8;
+    /// The lowest bits of each lane, which holds no others, from `to` on. `Known` is their width, if it is known.
+    template <int Known>
+    QK_INLINE void store(std::byte* to, kernels::vi<Arch> code, int given) const noexcept {
         // Neighbours are joined up to three times over: a product moves one code of a pair above the other, and the sum joins them.
         __m128i joined = _mm_madd_epi16(_mm_maddubs_epi16(second, lowest_bytes(code)), third);
-        if constexpr (Width % 2 != 0) {
+        if ((Known != 0 ? Known : given) % 2 != 0) {
             const __m128i upper = _mm_and_si128(joined, _mm_set1_epi64x(static_cast<long long>(0xffffffff00000000u)));
             joined = _mm_or_si128(_mm_xor_si128(joined, upper), _mm_srl_epi64(upper, down));
         }
         joined = _mm_shuffle_epi8(joined, kept);
-        const auto first = static_cast<std::uint64_t>(_mm_cvtsi128_si64(joined));
-        std::memcpy(to, &first, std::min<std::size_t>(bytes, 8));
-        if constexpr (bytes > 8) {
-            const auto rest = static_cast<std::uint64_t>(_mm_extract_epi64(joined, 1));
-            std::memcpy(to + 8, &rest, bytes - 8);
-        }
+        const auto first = static_cast<std::uint64_t>(_mm_cvtsi128_si64(joined)), rest = static_cast<std::uint64_t>(_mm_extract_epi64(joined, 1));
+        with_width<Known>(given, [&](auto width) QK_INLINE_CALL {
+            constexpr std::size_t bytes = kernels::lanes<Arch> * decltype(width)::value / 8;
+            std::memcpy(to, &first, std::min<std::size_t>(bytes, 8));
+            if constexpr (bytes > 8) std::memcpy(to + 8, &rest, bytes - 8);
+        });
     }
 
 private:

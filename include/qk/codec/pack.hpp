@@ -7,7 +7,8 @@
 namespace qk::detail {
 
 /// code_of, for many.
-QK_INLINE void to_codes(floating f, const float* y, std::uint32_t* code, std::size_t n) {
+template <class Arch>
+QK_APART void to_codes(floating f, const float* y, std::uint32_t* code, std::size_t n) {
     const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
     const bool shifted = f.specials != specials::e8m0 && min_exponent(f) - m >= -126 && f != fp32;
     if (f == fp32) {
@@ -47,34 +48,39 @@ QK_INLINE constexpr inverse inverse_of(int exponent) {
 
 QK_INLINE std::uint32_t whole(float magnitude) { return static_cast<std::uint32_t>(static_cast<std::int32_t>(magnitude)); }
 
-QK_INLINE void to_sign_magnitude_codes(int mantissa_bits, const float* y, const float* first, const float* second, std::uint32_t* code,
+template <class Arch>
+QK_APART void to_sign_magnitude_codes(int mantissa_bits, const float* y, const float* first, const float* second, std::uint32_t* code,
                                        std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) {
         const std::uint32_t u = as_bits(y[i]);
         code[i] = whole(as_float(u & 0x7fffffffu) * first[i] * second[i]) | (u >> 31) << mantissa_bits;
     }
 }
-QK_INLINE void to_twos_complement_codes(int width, const float* y, const float* first, const float* second, std::uint32_t* code,
+template <class Arch>
+QK_APART void to_twos_complement_codes(int width, const float* y, const float* first, const float* second, std::uint32_t* code,
                                         std::size_t n) {
     const std::uint32_t mask = low_bits(width);
     for (std::size_t i = 0; i < n; ++i) code[i] = whole(y[i] * first[i] * second[i]) & mask;
 }
 
 /// Elements of a block format from y and, for each, the inverse of its step (MX: of its scale).
-QK_INLINE void codes_of(const block_float& f, const float* y, const float* first, const float* second, std::uint32_t* code, std::size_t n) {
-    if (f.bump) return to_twos_complement_codes(1 + f.mantissa_bits, y, first, second, code, n);
-    to_sign_magnitude_codes(f.mantissa_bits, y, first, second, code, n);
+template <class Arch>
+void codes_of(const block_float& f, const float* y, const float* first, const float* second, std::uint32_t* code, std::size_t n) {
+    if (f.bump) return to_twos_complement_codes<Arch>(1 + f.mantissa_bits, y, first, second, code, n);
+    to_sign_magnitude_codes<Arch>(f.mantissa_bits, y, first, second, code, n);
 }
-QK_INLINE void codes_of(const microexponent& f, const float* y, const float* first, const float* second, std::uint32_t* code,
+template <class Arch>
+void codes_of(const microexponent& f, const float* y, const float* first, const float* second, std::uint32_t* code,
                         std::size_t n) {
-    to_sign_magnitude_codes(f.mantissa_bits, y, first, second, code, n);
+    to_sign_magnitude_codes<Arch>(f.mantissa_bits, y, first, second, code, n);
 }
-QK_INLINE void codes_of(const microscaling& f, const float* y, const float* first, const float* second, std::uint32_t* code,
+template <class Arch>
+void codes_of(const microscaling& f, const float* y, const float* first, const float* second, std::uint32_t* code,
                         std::size_t n) {
-    if (has_integer_elements(f)) return to_twos_complement_codes(f.integer_bits, y, first, second, code, n);
+    if (has_integer_elements(f)) return to_twos_complement_codes<Arch>(f.integer_bits, y, first, second, code, n);
     alignas(64) float element[tile];
     for (std::size_t i = 0; i < n; ++i) element[i] = y[i] * first[i] * second[i];
-    to_codes(f.element, element, code, n);
+    to_codes<Arch>(f.element, element, code, n);
 }
 
 }  // namespace qk::detail

@@ -77,7 +77,7 @@ class values_in {
     }
     /// `n` values from `first`, as floats.
     template <class Arch>
-    QK_INLINE void copy(std::size_t first, std::size_t n, float* out) const {
+    QK_APART void copy(std::size_t first, std::size_t n, float* out) const {
         if (floats_.data() != nullptr) {
             std::memcpy(out, floats_.data() + first, n * sizeof(float));
         } else if (halves_.data() != nullptr) {
@@ -118,7 +118,7 @@ class values_out {
     }
     constexpr float* floats() const { return floats_.data(); }
     template <class Arch>
-    QK_INLINE void copy(const float* in, std::size_t first, std::size_t n) const {
+    QK_APART void copy(const float* in, std::size_t first, std::size_t n) const {
         if (floats_.data() != nullptr) {
             std::memcpy(floats_.data() + first, in, n * sizeof(float));
         } else if (halves_.data() != nullptr) {

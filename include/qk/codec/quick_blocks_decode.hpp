@@ -21,16 +21,16 @@ sign_magnitude_values<Arch> element_values(const microexponent& f) noexcept {
 template <class Arch>
 kernels::vf<Arch> power_of_field(kernels::vi<Arch> field) noexcept {
     using V = kernels::vi<Arch>;
-    if (__builtin_expect(!xsimd::any(field <= V(0)), 1)) return kernels::as_float<Arch>(field << 23);
-    const V subnormal = V(1) << xsimd::min(xsimd::max(field + V(22), V(0)), V(22));
-    return kernels::as_float<Arch>(xsimd::select(field > V(0), field << 23, subnormal));
+    if (__builtin_expect(!any(field <= V(0)), 1)) return kernels::as_float<Arch>(field << 23);
+    const V subnormal = V(1) << min(max(field + V(22), V(0)), V(22));
+    return kernels::as_float<Arch>(select(field > V(0), field << 23, subnormal));
 }
 
 /// A block whose shared exponent has all of its eight bits set is NaN.
 template <class Arch>
 QK_INLINE kernels::vf<Arch> or_nan(kernels::vf<Arch> factor, kernels::vi<Arch> code) noexcept {
     using V = kernels::vi<Arch>;
-    return kernels::as_float<Arch>(xsimd::select(code == V(255), V(kernels::nan_bits), kernels::as_int<Arch>(factor)));
+    return kernels::as_float<Arch>(select(code == V(255), V(kernels::nan_bits), kernels::as_int<Arch>(factor)));
 }
 
 /// What the elements of blocks are multiplied by: NaN for NaN blocks. Of microexponents factor[1] is for the pairs whose shift is 1.
@@ -100,7 +100,7 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
                 kernels::vf<Arch> scale = halves ? kernels::load<Arch>(eighths + vector * w) : kernels::vf<Arch>(factor[0][block % w]);
                 if constexpr (with_pairs) {
                     const kernels::vi<Arch> low = kernels::as_int<Arch>(kernels::vf<Arch>(factor[1][block])), high = kernels::as_int<Arch>(scale);
-                    scale = kernels::as_float<Arch>(xsimd::select(pairs_set<Arch>(p.shifts, g * size + vector), low, high));
+                    scale = kernels::as_float<Arch>(select(pairs_set<Arch>(p.shifts, g * size + vector), low, high));
                 }
                 const kernels::vf<Arch> out = values(code) * scale;
                 streaming ? kernels::stream<Arch>(y + at + vector * w, out) : kernels::store<Arch>(y + at + vector * w, out);
@@ -111,31 +111,28 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
     return groups * w * size;
 }
 
-/// call.template operator()<width class>(values): with the values of the elements' codes. 0 where the short form does not serve the format.
+/// call(values): with the values of the elements' codes. 0 where the short form does not serve the format.
 template <class Arch, known_codes Known, class Format, class Call>
 std::size_t with_element_values(const Format& f, const Call& call) {
     if (scale_width(f) != 8 || !decodes_quickly<Arch>(element_width(f))) return 0;
-    const auto run = [&](const auto& values) {
-        return with_width_class<Known.width>(element_width(f), [&]<int Width>() QK_INLINE_CALL { return call.template operator()<Width>(values); });
-    };
     if constexpr (std::same_as<Format, block_float>) {
-        return f.bump ? run(twos_complement_values<Arch>(1 + f.mantissa_bits, 1.0f)) : run(element_values<Arch>(f));
+        return f.bump ? call(twos_complement_values<Arch>(1 + f.mantissa_bits, 1.0f)) : call(element_values<Arch>(f));
     } else if constexpr (std::same_as<Format, microscaling>) {
-        if (has_integer_elements(f)) return run(twos_complement_values<Arch>(f.integer_bits, exact_power(2 - f.integer_bits)));
+        if (has_integer_elements(f)) return call(twos_complement_values<Arch>(f.integer_bits, exact_power(2 - f.integer_bits)));
         const floating_values<Arch> values(f.element);
-        return values.usable ? run(values) : 0;
+        return values.usable ? call(values) : 0;
     } else if constexpr (std::same_as<Format, nvfloat>) {
         const floating_values<Arch> values(f.element);
-        return values.usable && floating_values<Arch>(f.scale).usable ? run(values) : 0;
+        return values.usable && floating_values<Arch>(f.scale).usable ? call(values) : 0;
     } else {
-        return run(element_values<Arch>(f));
+        return call(element_values<Arch>(f));
     }
 }
 
 template <class Arch, known_codes Known, class Format>
 std::size_t decode_blocks_quickly(const Format& f, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming) noexcept {
-    return with_element_values<Arch, Known>(f, [&]<int Width>(const auto& values) QK_INLINE_CALL {
-        return decode_row_of_blocks<Arch, Width, Known.blocks.size>(f, values, p, y, blocks, tensor, streaming);
+    return with_element_values<Arch, Known>(f, [&](const auto& values) {
+        return decode_row_of_blocks<Arch, Known.width, Known.blocks.size>(f, values, p, y, blocks, tensor, streaming);
     });
 }
 
@@ -155,7 +152,7 @@ std::size_t factors_quickly(const Format& f, const_planes p, std::size_t scale, 
         block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + scale + k), tensor, made);
         if constexpr (std::same_as<Format, microexponent>) {
             const kernels::mask<Arch> set = kernels::lanes_set<Arch>(get_bits(p.shifts, shift + k, w));
-            made[0] = kernels::as_float<Arch>(xsimd::select(set, kernels::as_int<Arch>(made[1]), kernels::as_int<Arch>(made[0])));
+            made[0] = kernels::as_float<Arch>(select(set, kernels::as_int<Arch>(made[1]), kernels::as_int<Arch>(made[0])));
         }
         kernels::store<Arch>(factor + k, made[0]);
     }

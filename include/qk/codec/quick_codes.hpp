@@ -38,10 +38,10 @@ struct grid_codes {
     QK_INLINE kernels::vi<Arch> operator()(kernels::vf<Arch> x, kernels::vi<Arch> least, kernels::vf<Arch> magic) const noexcept {
         using V = kernels::vi<Arch>;
         const V u = kernels::as_int<Arch>(x), a = u & V(kernels::magnitude_bits);
-        const V c = xsimd::max(u & V(kernels::exponent_mask), least);
-        const V sum = kernels::as_int<Arch>(xsimd::fma(kernels::as_float<Arch>(c), magic, kernels::as_float<Arch>(a)));
-        const V code = xsimd::min((sum + ((c >> shift) - c)) - (offset + (least >> shift)), highest);
-        if (lone_zero) return xsimd::select(code > V(0), with_sign<Arch>(code, u, width), code);
+        const V c = max(u & V(kernels::exponent_mask), least);
+        const V sum = kernels::as_int<Arch>(fma(kernels::as_float<Arch>(c), magic, kernels::as_float<Arch>(a)));
+        const V code = min((sum + ((c >> shift) - c)) - (offset + (least >> shift)), highest);
+        if (lone_zero) return select(code > V(0), with_sign<Arch>(code, u, width), code);
         return with_sign<Arch>(code, u, width);
     }
 };
@@ -98,7 +98,7 @@ struct power_coder {
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
         using V = kernels::vi<Arch>;
         const V u = kernels::as_int<Arch>(x);
-        return xsimd::select(u < V(0), V(255), (u + V(kernels::half_bit)) >> 23);
+        return select(u < V(0), V(255), (u + V(kernels::half_bit)) >> 23);
     }
 };
 
@@ -128,34 +128,42 @@ struct integer_coder {
     }
 };
 
-/// What vectors of codes are written with. `Known` is their width, or what is known of it.
+/// `n` codes (a multiple of 8), a byte each, at a whole byte of a plane, for any width below 8.
+template <class Arch>
+QK_APART void join_any(int width, const std::uint8_t* codes, std::size_t n, std::byte* to) noexcept {
+    with_width<any_width>(width, [&](auto each) { join_codes<decltype(each)::value>(codes, n, to); });
+}
+
+/// What vectors of codes are written with. `Known` is their width, or any_width.
 template <class Arch, int Known>
 struct code_writer {
+    static constexpr bool in_registers = has_narrow_codes<Arch>() && may_be_narrow(Known);
     /// Narrow codes wait for their neighbours where a vector of them need not end at a whole byte.
-    static constexpr bool may_wait = Known != 8 && Known != 16 && !has_narrow_codes<Arch>();
+    static constexpr bool may_wait = may_be_narrow(Known) && !has_narrow_codes<Arch>();
 
     int given;
-    std::conditional_t<has_narrow_codes<Arch>() && Known != 8 && Known != 16, narrow_writer<Arch>, nothing> narrow{given};
+    std::conditional_t<in_registers, narrow_writer<Arch>, nothing> narrow{given};
 
     QK_INLINE int width() const noexcept { return Known > 0 ? Known : given; }
     QK_INLINE bool waits() const noexcept { return may_wait && width() < 8; }
     QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
 
-    /// A vector of codes at a whole byte, unless it waits().
-    QK_INLINE void put(std::byte* to, kernels::vi<Arch> code) const noexcept {
-        if constexpr (Known == 8 || Known == any_width) {
-            if (width() == 8) return kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(to), code);
+    /// Vectors of codes from a whole byte on, unless it waits().
+    template <std::size_t Vectors>
+    QK_INLINE void put(std::byte* to, const kernels::vi<Arch>* code) const noexcept {
+        constexpr std::size_t w = kernels::lanes<Arch>;
+        if constexpr (may_be_wide(Known, 8)) {
+            if (width() == 8) return kernels::unrolled<Vectors>([&](auto k) QK_INLINE_CALL { kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(to) + k * w, code[k]); });
         }
-        if constexpr (Known == 16 || Known == any_width) {
-            if (width() == 16) return kernels::store_codes<Arch>(reinterpret_cast<std::uint16_t*>(to), code);
+        if constexpr (may_be_wide(Known, 16)) {
+            if (width() == 16) return kernels::unrolled<Vectors>([&](auto k) QK_INLINE_CALL { kernels::store_codes<Arch>(reinterpret_cast<std::uint16_t*>(to) + k * w, code[k]); });
         }
-        if constexpr (has_narrow_codes<Arch>() && Known != 8 && Known != 16) {
-            with_width<Known>(given, [&](auto each) QK_INLINE_CALL { narrow.template store<decltype(each)::value>(to, code); });
-        }
+        if constexpr (in_registers) kernels::unrolled<Vectors>([&](auto k) QK_INLINE_CALL { narrow.template store<Known>(to + bytes(k * w), code[k], given); });
     }
     /// `n` of them that waited, a byte each.
     QK_INLINE void put_waiting(std::byte* to, const std::uint8_t* codes, std::size_t n) const noexcept {
-        if constexpr (may_wait) with_width<Known>(given, [&](auto each) { join_codes<decltype(each)::value>(codes, n, to); });
+        if constexpr (may_wait && Known != any_width) join_codes<Known>(codes, n, to);
+        else if constexpr (may_wait) join_any<Arch>(given, codes, n, to);
     }
 };
 
@@ -170,20 +178,23 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
     const std::size_t whole = n - n % count;
     for (std::size_t i = 0; i < whole; i += count) {
         kernels::vf<Arch> v[4];
-        V most(INT32_MIN);
+        V most(INT32_MIN), codes[4];
         kernels::read_ahead<Arch, 4>(x + i);
         for (std::size_t k = 0; k < 4; ++k) {
             v[k] = coder.prepare(kernels::rounded<Arch>(kernels::load<Arch>(x + i + k * w)));
-            most = xsimd::max(most, kernels::tested<Arch>(coder, v[k]));
+            most = max(most, kernels::tested<Arch>(coder, v[k]));
         }
-        if (__builtin_expect(xsimd::any(most > limit), 0)) {
+        if (__builtin_expect(any(most > limit), 0)) {
             complete(i, count);
-        } else if (writer.waits()) {
-            std::uint8_t codes[count];
-            for (std::size_t k = 0; k < 4; ++k) kernels::store_codes<Arch>(codes + k * w, coder.code(v[k]));
-            writer.put_waiting(out + writer.bytes(i), codes, count);
+            continue;
+        }
+        for (std::size_t k = 0; k < 4; ++k) codes[k] = coder.code(v[k]);
+        if (writer.waits()) {
+            std::uint8_t waiting[count];
+            for (std::size_t k = 0; k < 4; ++k) kernels::store_codes<Arch>(waiting + k * w, codes[k]);
+            writer.put_waiting(out + writer.bytes(i), waiting, count);
         } else {
-            for (std::size_t k = 0; k < 4; ++k) writer.put(out + writer.bytes(i + k * w), coder.code(v[k]));
+            writer.template put<4>(out + writer.bytes(i), codes);
         }
     }
     if (whole < n) complete(whole, n - whole);
@@ -195,9 +206,7 @@ bool encode_quickly(const Coder& coder, const float* x, std::size_t first, std::
                     const Complete& complete) noexcept {
     const std::size_t bit = first * static_cast<std::size_t>(width);
     if (!coder.usable() || bit % 8 != 0 || n < 4 * kernels::lanes<Arch> || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return false;
-    with_width_class<Known>(width, [&]<int Width>() QK_INLINE_CALL {
-        encode_row<Arch, Width>(coder, x, n, plane.data() + bit / 8, width, complete);
-    });
+    encode_row<Arch, Known>(coder, x, n, plane.data() + bit / 8, width, complete);
     return true;
 }
 

@@ -46,19 +46,19 @@ struct floating_values {
     QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
         using V = kernels::vi<Arch>;
         if (plain_shift) return kernels::as_float<Arch>(code << 16);
-        if (power_of_two) return kernels::as_float<Arch>(xsimd::select(code == V(0), V(0x400000), xsimd::select(code == V(255), V(kernels::nan_bits), code << 23)));
+        if (power_of_two) return kernels::as_float<Arch>(select(code == V(0), V(0x400000), select(code == V(255), V(kernels::nan_bits), code << 23)));
         if (small) return kernels::as_float<Arch>(kernels::as_int<Arch>(table.at(code)) | ((code << up) & V(kernels::sign_bit)));
         V y = of_magnitude(code & magnitude);
         if (has_sign) y = y | ((code << up) & V(kernels::sign_bit));
-        if (lone_nan) y = xsimd::select(code == nan_code, V(kernels::nan_bits), y);
+        if (lone_nan) y = select(code == nan_code, V(kernels::nan_bits), y);
         return kernels::as_float<Arch>(y);
     }
 
 private:
     QK_INLINE kernels::vi<Arch> of_magnitude(kernels::vi<Arch> a) const noexcept {
         using V = kernels::vi<Arch>;
-        const V normal = (a << shift) + rebias, y = xsimd::select(a < first_normal, kernels::as_int<Arch>(xsimd::to_float(a) * step), normal);
-        return has_special ? xsimd::select(a < special, y, normal | special_bits) : y;
+        const V normal = (a << shift) + rebias, y = select(a < first_normal, kernels::as_int<Arch>(to_float(a) * step), normal);
+        return has_special ? select(a < special, y, normal | special_bits) : y;
     }
 };
 
@@ -72,7 +72,7 @@ struct integer_values {
     integer_values(integer f, std::int64_t z) noexcept : up(32 - f.bits), is_signed(f.is_signed), zero(static_cast<std::int32_t>(z)) {}
     QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
         const kernels::vi<Arch> q = is_signed ? (code << up) >> up : code;
-        return xsimd::to_float(q - zero);
+        return to_float(q - zero);
     }
 };
 
@@ -85,7 +85,7 @@ struct sign_magnitude_values {
     explicit sign_magnitude_values(int mantissa_bits) noexcept : magnitude(static_cast<std::int32_t>(low_bits(mantissa_bits))), up(31 - mantissa_bits) {}
     QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
         using V = kernels::vi<Arch>;
-        return kernels::as_float<Arch>(kernels::as_int<Arch>(xsimd::to_float(code & magnitude)) | ((code << up) & V(kernels::sign_bit)));
+        return kernels::as_float<Arch>(kernels::as_int<Arch>(to_float(code & magnitude)) | ((code << up) & V(kernels::sign_bit)));
     }
 };
 
@@ -96,16 +96,29 @@ struct twos_complement_values {
     kernels::vf<Arch> unit;
 
     twos_complement_values(int width, float u) noexcept : up(32 - width), unit(u) {}
-    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept { return xsimd::to_float((code << up) >> up) * unit; }
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept { return to_float((code << up) >> up) * unit; }
 };
 
-/// What vectors of codes are read with. `Known` is their width, or what is known of it, but not any_width.
+/// Eight bytes, a code each, for any width below 8, as many times as make up `n` codes.
+template <class Arch>
+QK_APART void part_any(int width, const std::byte* in, const std::byte* end, std::size_t n, std::uint8_t* codes) noexcept {
+    with_width<any_width>(width, [&](auto each) {
+        for (std::size_t k = 0; k < n; k += 8, in += decltype(each)::value) {
+            const std::uint64_t eight = eight_codes<decltype(each)::value>(in, end);
+            std::memcpy(codes + k, &eight, 8);
+        }
+    });
+}
+
+/// What vectors of codes are read with. `Known` is their width, or any_width.
 template <class Arch, int Known>
 struct code_reader {
+    static constexpr bool in_registers = has_narrow_codes<Arch>() && may_be_narrow(Known);
+
     int given;
     const std::byte* end;  ///< nothing is read from here on
     int from = 0;          ///< the bit of a byte at which narrow codes start: 0 where has_narrow_codes() is false
-    std::conditional_t<has_narrow_codes<Arch>() && is_narrow(Known), narrow_reader<Arch>, nothing> narrow{given, from};
+    std::conditional_t<in_registers, narrow_reader<Arch>, nothing> narrow{given, from};
 
     QK_INLINE int width() const noexcept { return Known > 0 ? Known : given; }
     QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
@@ -113,28 +126,20 @@ struct code_reader {
     /// `Count` codes (a multiple of 8 and of the lanes) from byte `in` on: put(k, a lane each) for each vector.
     template <std::size_t Count, class Put>
     QK_INLINE void each_vector(const std::byte* in, const Put& put) const {
-        constexpr std::size_t w = kernels::lanes<Arch>;
-        if constexpr (Known == 16) {
-            for (std::size_t k = 0; k < Count; k += w) put(k, kernels::load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(in) + k));
-        } else if constexpr (Known == 8) {
-            for (std::size_t k = 0; k < Count; k += w) put(k, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(in) + k));
-        } else if constexpr (has_narrow_codes<Arch>()) {
-            with_width<Known>(given, [&](auto each) QK_INLINE_CALL {
-                for (std::size_t k = 0; k < Count; k += w) put(k, narrow.template load<decltype(each)::value>(in + bytes(k), end));
-            });
+        constexpr std::size_t w = kernels::lanes<Arch>, vectors = Count / w;
+        kernels::vi<Arch> code[vectors];
+        if (may_be_wide(Known, 8) && width() == 8) {
+            kernels::unrolled<vectors>([&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(in) + k * w); });
+        } else if (may_be_wide(Known, 16) && width() == 16) {
+            kernels::unrolled<vectors>([&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(in) + k * w); });
+        } else if constexpr (in_registers) {
+            kernels::unrolled<vectors>([&](auto k) QK_INLINE_CALL { code[k] = narrow.load(in + bytes(k * w), end); });
         } else {
-            with_width<Known>(given, [&](auto each) QK_INLINE_CALL {
-                constexpr std::size_t bits_each = decltype(each)::value, some = std::max<std::size_t>(w, 8);
-                for (std::size_t k = 0; k < Count; k += some) {
-                    std::uint8_t code[some];
-                    for (std::size_t b = 0; b < some; b += 8) {
-                        const std::uint64_t eight = eight_codes<bits_each>(in + (k + b) * bits_each / 8, end);
-                        std::memcpy(code + b, &eight, 8);
-                    }
-                    for (std::size_t b = 0; b < some; b += w) put(k + b, kernels::load_codes<Arch>(code + b));
-                }
-            });
+            alignas(16) std::uint8_t apart[Count];
+            part_any<Arch>(width(), in, end, Count, apart);
+            kernels::unrolled<vectors>([&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(apart + k * w); });
         }
+        for (std::size_t k = 0; k < vectors; ++k) put(k * w, code[k]);
     }
 };
 
@@ -178,7 +183,7 @@ void decode_row(const Values& given, std::span<const std::byte> plane, std::size
     for (; i < n; i += w) {
         alignas(64) std::uint32_t code[w] = {};
         const std::size_t some = std::min(w, n - i);
-        get_codes(plane, first + i, some, width, code);
+        get_codes<Arch>(plane, first + i, some, width, code);
         const kernels::vf<Arch> value = values(kernels::load<Arch>(reinterpret_cast<const std::int32_t*>(code)));
         kernels::store_first<Arch>(y + i, some, value * kernels::load_first<Arch>(factor + i, some));
     }

@@ -13,13 +13,14 @@
 namespace qk::detail {
 
 /// Scale and zero point of every value of a piece; one of each when `single`.
+template <class Arch>
 struct scale_tile {
     alignas(64) float scale[tile];
     alignas(64) std::int64_t zero[tile];
     bool single = true;
 
     /// Of n values at (o, l, i) and on: along `length` where inner is 1, else along `inner`.
-    QK_INLINE void fill(const codec_parameters& p, along_axis a, std::size_t o, std::size_t l, std::size_t i, std::size_t n) {
+    QK_APART void fill(const codec_parameters& p, along_axis a, std::size_t o, std::size_t l, std::size_t i, std::size_t n) {
         if (p.one_scale()) {
             scale[0] = p.one.scale;
             zero[0] = p.one.zero_point;
@@ -42,8 +43,8 @@ struct scale_tile {
         p.zero_point.empty() ? void(std::fill_n(zero, entries, 0)) : void(std::copy_n(p.zero_point.data() + at, entries, zero));
     }
     /// The zero point of all n values, if it is the same one.
-    QK_INLINE bool one_zero(std::size_t n) const { return single || std::all_of(zero, zero + n, [&](std::int64_t z) { return z == zero[0]; }); }
-    QK_INLINE void multiply(float* v, std::size_t n) const {
+    QK_APART bool one_zero(std::size_t n) const { return single || std::all_of(zero, zero + n, [&](std::int64_t z) { return z == zero[0]; }); }
+    QK_APART void multiply(float* v, std::size_t n) const {
         if (!single) {
             for (std::size_t k = 0; k < n; ++k) v[k] *= scale[k];
         } else if (scale[0] != 1.0f) {

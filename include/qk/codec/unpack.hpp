@@ -21,7 +21,8 @@ QK_INLINE constexpr std::uint32_t as_bits(float v) { return std::bit_cast<std::u
 QK_INLINE constexpr float exact_power(int e) { return as_float(e >= -126 ? static_cast<std::uint32_t>(e + 127) << 23 : 1u << (e + 149)); }
 
 /// Elements of floating formats. Every finite value is exact: value_of, for many.
-QK_INLINE void to_floats(floating f, const std::uint32_t* code, float* out, std::size_t n) {
+template <class Arch>
+QK_APART void to_floats(floating f, const std::uint32_t* code, float* out, std::size_t n) {
     const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
     const bool shifted = f.specials != specials::e8m0 && min_exponent(f) - m >= -126 && f != fp32;
     if (f == fp32) {
@@ -57,7 +58,8 @@ QK_INLINE void to_floats(floating f, const std::uint32_t* code, float* out, std:
 }
 
 /// Sign and magnitude: block float and microexponents. -0 has a code.
-QK_INLINE void to_sign_magnitude(int mantissa_bits, const std::uint32_t* code, float* out, std::size_t n) {
+template <class Arch>
+QK_APART void to_sign_magnitude(int mantissa_bits, const std::uint32_t* code, float* out, std::size_t n) {
     const std::uint32_t magnitude_mask = low_bits(mantissa_bits);
     for (std::size_t i = 0; i < n; ++i) {
         const auto magnitude = static_cast<std::int32_t>(code[i] & magnitude_mask);
@@ -66,25 +68,31 @@ QK_INLINE void to_sign_magnitude(int mantissa_bits, const std::uint32_t* code, f
 }
 
 /// Two's complement of up to 24 bits, times a power of two.
-QK_INLINE void to_twos_complement(int width, float unit, const std::uint32_t* code, float* out, std::size_t n) {
+template <class Arch>
+QK_APART void to_twos_complement(int width, float unit, const std::uint32_t* code, float* out, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) {
         out[i] = static_cast<float>(static_cast<std::int32_t>(code[i] << (32 - width)) >> (32 - width)) * unit;
     }
 }
 
-QK_INLINE void elements_of(floating f, const std::uint32_t* code, float* out, std::size_t n) { to_floats(f, code, out, n); }
-QK_INLINE void elements_of(const block_float& f, const std::uint32_t* code, float* out, std::size_t n) {
-    if (f.bump) return to_twos_complement(1 + f.mantissa_bits, 1.0f, code, out, n);
-    to_sign_magnitude(f.mantissa_bits, code, out, n);
+template <class Arch>
+void elements_of(floating f, const std::uint32_t* code, float* out, std::size_t n) { to_floats<Arch>(f, code, out, n); }
+template <class Arch>
+void elements_of(const block_float& f, const std::uint32_t* code, float* out, std::size_t n) {
+    if (f.bump) return to_twos_complement<Arch>(1 + f.mantissa_bits, 1.0f, code, out, n);
+    to_sign_magnitude<Arch>(f.mantissa_bits, code, out, n);
 }
-QK_INLINE void elements_of(const microexponent& f, const std::uint32_t* code, float* out, std::size_t n) {
-    to_sign_magnitude(f.mantissa_bits, code, out, n);
+template <class Arch>
+void elements_of(const microexponent& f, const std::uint32_t* code, float* out, std::size_t n) {
+    to_sign_magnitude<Arch>(f.mantissa_bits, code, out, n);
 }
-QK_INLINE void elements_of(const microscaling& f, const std::uint32_t* code, float* out, std::size_t n) {
-    if (has_integer_elements(f)) return to_twos_complement(f.integer_bits, exact_power(2 - f.integer_bits), code, out, n);
-    to_floats(f.element, code, out, n);
+template <class Arch>
+void elements_of(const microscaling& f, const std::uint32_t* code, float* out, std::size_t n) {
+    if (has_integer_elements(f)) return to_twos_complement<Arch>(f.integer_bits, exact_power(2 - f.integer_bits), code, out, n);
+    to_floats<Arch>(f.element, code, out, n);
 }
-QK_INLINE void elements_of(const nvfloat& f, const std::uint32_t* code, float* out, std::size_t n) { to_floats(f.element, code, out, n); }
+template <class Arch>
+void elements_of(const nvfloat& f, const std::uint32_t* code, float* out, std::size_t n) { to_floats<Arch>(f.element, code, out, n); }
 
 /// What the elements of a block are multiplied by. NaN for the code of a NaN block; powers of two are exact.
 QK_INLINE constexpr float scale_of(const block_float& f, std::uint32_t code) {

@@ -18,8 +18,8 @@ struct seen {
 
     void add(vf<Arch> x) noexcept {
         const vi<Arch> a = as_int<Arch>(x) & vi<Arch>(magnitude_bits);
-        all = xsimd::max(all, a);
-        finite = xsimd::max(finite, xsimd::select(a < vi<Arch>(infinity_bits), a, vi<Arch>(0)));
+        all = max(all, a);
+        finite = max(finite, select(a < vi<Arch>(infinity_bits), a, vi<Arch>(0)));
     }
 };
 
@@ -54,17 +54,17 @@ vf<Arch> finish(vi<Arch> y, vi<Arch> bits, mask<Arch> lost, vi<Arch> worst, cons
     switch (r.zero) {
         case zero_sign::kept: break;
         case zero_sign::positive: zero = V(0); break;
-        case zero_sign::underflow_positive: zero = xsimd::select(lost, sign, V(0)); break;
-        case zero_sign::zero_quotient_positive: zero = xsimd::select(lost, V(0), sign); break;
+        case zero_sign::underflow_positive: zero = select(lost, sign, V(0)); break;
+        case zero_sign::zero_quotient_positive: zero = select(lost, V(0), sign); break;
     }
-    const V signs = xsimd::select(y == V(0), zero, sign);
-    y = signs | xsimd::select(y < V(r.flush_below), V(0), y);
+    const V signs = select(y == V(0), zero, sign);
+    y = signs | select(y < V(r.flush_below), V(0), y);
     switch (r.specials) {
-        case block_specials::block_nan: y = xsimd::select(worst >= V(infinity_bits), V(nan_bits), y); break;
-        case block_specials::pass_through: y = xsimd::select(a >= V(infinity_bits), bits, y); break;
+        case block_specials::block_nan: y = select(worst >= V(infinity_bits), V(nan_bits), y); break;
+        case block_specials::pass_through: y = select(a >= V(infinity_bits), bits, y); break;
         case block_specials::nan_only:
-            y = xsimd::select(worst == V(infinity_bits), xsimd::select(a == V(infinity_bits), bits, sign), y);
-            y = xsimd::select(worst > V(infinity_bits), V(nan_bits), y);
+            y = select(worst == V(infinity_bits), select(a == V(infinity_bits), bits, sign), y);
+            y = select(worst > V(infinity_bits), V(nan_bits), y);
             break;
     }
     return as_float<Arch>(y);
@@ -74,7 +74,7 @@ vf<Arch> finish(vi<Arch> y, vi<Arch> bits, mask<Arch> lost, vi<Arch> worst, cons
 template <class Arch>
 vi<Arch> ordinary_magnitude(vi<Arch> bits, std::int32_t least_input) noexcept {
     const vi<Arch> a = bits & vi<Arch>(magnitude_bits);
-    return xsimd::select((a >= vi<Arch>(infinity_bits)) | (a < vi<Arch>(least_input)), vi<Arch>(0), a);
+    return select((a >= vi<Arch>(infinity_bits)) | (a < vi<Arch>(least_input)), vi<Arch>(0), a);
 }
 
 /// Block float, and with sub-blocks the microexponents: the step of a block whose exponent field is E is 2^(E - 127 - (m - 1)).
@@ -102,15 +102,15 @@ struct block_float_step {
 
     shared plan(const seen<Arch>& s) const noexcept {
         using V = vi<Arch>;
-        const V amax = xsimd::select(s.finite < V(rules.least_input), V(0), s.finite);
-        return {xsimd::min(xsimd::max(amax >> 23, V(least_exponent)), V(largest_exponent)), s.all};
+        const V amax = select(s.finite < V(rules.least_input), V(0), s.finite);
+        return {min(max(amax >> 23, V(least_exponent)), V(largest_exponent)), s.all};
     }
 
     /// The exponent of a sub-block, at most `largest_shift` below that of its block.
     shared narrow(const shared& block, const seen<Arch>& s) const noexcept {
         using V = vi<Arch>;
-        const V amax = xsimd::select(s.finite < V(rules.least_input), V(0), s.finite);
-        const V shift = xsimd::min(xsimd::max(block.exponent - (amax >> 23), V(0)), V(largest_shift));
+        const V amax = select(s.finite < V(rules.least_input), V(0), s.finite);
+        const V shift = min(max(block.exponent - (amax >> 23), V(0)), V(largest_shift));
         return {block.exponent - shift, block.worst};
     }
 
@@ -125,26 +125,26 @@ struct block_float_step {
         using V = vi<Arch>;
         const V highest = limit(b);
         if (!bump) return highest;
-        return xsimd::select(negative & (b.exponent < V(254)), (b.exponent + V(1)) << 23, highest);
+        return select(negative & (b.exponent < V(254)), (b.exponent + V(1)) << 23, highest);
     }
     vi<Arch> limit(const shared& b) const noexcept {
         using V = vi<Arch>;
         const V normal = (b.exponent << 23) + V(((1 << (mantissa_bits - 1)) - 1) << (24 - mantissa_bits));
-        return xsimd::select(b.exponent > V(0), normal, V(((1 << mantissa_bits) - 1) << (23 - mantissa_bits)));
+        return select(b.exponent > V(0), normal, V(((1 << mantissa_bits) - 1) << (23 - mantissa_bits)));
     }
 
     /// 1 where an element rounds past the range of its block, and the exponent can be raised.
     vi<Arch> exceeds(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
         using V = vi<Arch>;
         const V bits = as_int<Arch>(x);
-        return xsimd::select((round(bits, b, random) > limit(b, bits < V(0))) & (b.exponent < V(largest_exponent)), V(1), V(0));
+        return select((round(bits, b, random) > limit(b, bits < V(0))) & (b.exponent < V(largest_exponent)), V(1), V(0));
     }
     shared raise(const shared& b, vi<Arch> by) const noexcept { return {b.exponent + by, b.worst}; }
 
     vf<Arch> apply(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
         using V = vi<Arch>;
         const V bits = as_int<Arch>(x);
-        const V y = xsimd::min(round(bits, b, random), limit(b, bits < V(0)));
+        const V y = min(round(bits, b, random), limit(b, bits < V(0)));
         return finish<Arch>(y, bits, quotient_is_zero<Arch>(ordinary_magnitude<Arch>(bits, rules.least_input), step(b)), b.worst, rules);
     }
 };
@@ -179,17 +179,17 @@ struct microscaling_step {
 
     shared plan(const seen<Arch>& s) const noexcept {
         using V = vi<Arch>;
-        const V amax = normalised<Arch>(xsimd::select(s.finite < V(rules.least_input), V(0), s.finite));
+        const V amax = normalised<Arch>(select(s.finite < V(rules.least_input), V(0), s.finite));
         V exponent = amax >> 23;
         const V fraction = amax & V(0x7fffff);
         switch (rule) {
             case scale_rule::floor: break;
-            case scale_rule::ceil: exponent = exponent + xsimd::select(fraction > V(0), V(1), V(0)); break;
-            case scale_rule::rceil: exponent = exponent + xsimd::select(fraction > V(largest & 0x7fffff), V(1), V(0)); break;
+            case scale_rule::ceil: exponent = exponent + select(fraction > V(0), V(1), V(0)); break;
+            case scale_rule::rceil: exponent = exponent + select(fraction > V(largest & 0x7fffff), V(1), V(0)); break;
             case scale_rule::even: exponent = (amax + V((1 << 22) >> mantissa_bits)) >> 23; break;
         }
         exponent = exponent - V(127 + top_exponent);
-        if (clamp_scale) exponent = xsimd::min(xsimd::max(exponent, V(-127)), V(127));
+        if (clamp_scale) exponent = min(max(exponent, V(-127)), V(127));
         return {exponent, s.all};
     }
 
@@ -202,8 +202,8 @@ struct microscaling_step {
         V y = integers ? round_magnitude<Arch>(a, least, negative, rules.how, random)
                        : round_to_grid<Arch>(a, mantissa_bits, least, negative, rules.how, random);
         V limit = scaled_constant<Arch>(largest, b.scale);
-        if (largest_negative != largest) limit = xsimd::select(negative, scaled_constant<Arch>(largest_negative, b.scale), limit);
-        y = xsimd::min(y, limit);
+        if (largest_negative != largest) limit = select(negative, scaled_constant<Arch>(largest_negative, b.scale), limit);
+        y = min(y, limit);
         return finish<Arch>(y, bits, quotient_is_zero<Arch>(a, b.scale + V(step_bias)), b.worst, rules);
     }
 };
@@ -234,9 +234,9 @@ struct nvfloat_step {
     shared plan(const seen<Arch>& s) const noexcept {
         using V = vi<Arch>;
         const bool none = tensor_scale == 0;  // of a tensor so small that its scale is 0 everything is
-        const V amax = xsimd::select(s.finite < V(none ? infinity_bits : rules.least_input), V(0), s.finite);
+        const V amax = select(s.finite < V(none ? infinity_bits : rules.least_input), V(0), s.finite);
         const vf<Arch> ratio = quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), vf<Arch>(element_max)), vf<Arch>(tensor_scale));
-        const V block = xsimd::select(amax == V(0), V(0), as_int<Arch>(cast_completely<Arch>(ratio, scale, V(0))));
+        const V block = select(amax == V(0), V(0), as_int<Arch>(cast_completely<Arch>(ratio, scale, V(0))));
         return {as_float<Arch>(block) * vf<Arch>(tensor_scale), s.all};
     }
 
@@ -245,18 +245,18 @@ struct nvfloat_step {
         const V bits = as_int<Arch>(x);
         const V a = ordinary_magnitude<Arch>(bits, rules.least_input);
         const mask<Arch> empty = as_int<Arch>(b.d) == V(0);  // d = 0 gives +0
-        const vf<Arch> divisor = as_float<Arch>(xsimd::select(empty, as_int<Arch>(vf<Arch>(1.0f)), as_int<Arch>(b.d)));
+        const vf<Arch> divisor = as_float<Arch>(select(empty, as_int<Arch>(vf<Arch>(1.0f)), as_int<Arch>(b.d)));
         const vf<Arch> q = quotient<Arch>(as_float<Arch>(a | (bits & V(sign_bit))), divisor);
         const V y = as_int<Arch>(cast_completely<Arch>(q, element, random) * b.d) & V(magnitude_bits);
         const mask<Arch> lost = (as_int<Arch>(q) & V(magnitude_bits)) == V(0);
-        return finish<Arch>(xsimd::select(empty, V(0), y), xsimd::select(empty, special_only(bits), bits), lost, b.worst, rules);
+        return finish<Arch>(select(empty, V(0), y), select(empty, special_only(bits), bits), lost, b.worst, rules);
     }
 
 private:
     /// Inf and NaN, and +0 for the rest.
     static vi<Arch> special_only(vi<Arch> bits) noexcept {
         using V = vi<Arch>;
-        return xsimd::select((bits & V(magnitude_bits)) >= V(infinity_bits), bits, V(0));
+        return select((bits & V(magnitude_bits)) >= V(infinity_bits), bits, V(0));
     }
 };
 

@@ -2,6 +2,8 @@
 // Codes of 8 and 16 bits between memory and lanes, and values looked up by codes.
 #pragma once
 
+#include <cstring>
+
 #include "qk/inline.hpp"
 #include "qk/kernels/simd.hpp"
 
@@ -18,6 +20,20 @@ vi<Arch> load_codes(const Code* p) noexcept {
 #if defined(__AVX2__)
     if constexpr (lanes<Arch> == 8 && sizeof(Code) == 1) return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
     if constexpr (lanes<Arch> == 8 && sizeof(Code) == 2) return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#endif
+#if defined(__SSE2__)
+    if constexpr (lanes<Arch> == 4) {
+        const __m128i zero = _mm_setzero_si128();
+        __m128i codes;
+        if constexpr (sizeof(Code) == 1) {
+            std::int32_t four;
+            std::memcpy(&four, p, 4);
+            codes = _mm_unpacklo_epi8(_mm_cvtsi32_si128(four), zero);
+        } else {
+            codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+        }
+        return _mm_unpacklo_epi16(codes, zero);
+    }
 #endif
     alignas(64) std::int32_t lane[lanes<Arch>];
     for (std::size_t i = 0; i < lanes<Arch>; ++i) lane[i] = p[i];
@@ -75,6 +91,19 @@ void store_codes(Code* p, vi<Arch> v) noexcept {
                                                none, none, none, none, none, none, none);
         const __m256i low = _mm256_shuffle_epi8(v.data, words);
         return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi64(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
+    }
+#endif
+#if defined(__SSE2__)
+    if constexpr (lanes<Arch> == 4) {
+        if constexpr (sizeof(Code) == 1) {
+            const __m128i low = _mm_and_si128(v.data, _mm_set1_epi32(255)), words = _mm_packs_epi32(low, low);
+            const std::int32_t four = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+            std::memcpy(p, &four, 4);
+        } else {
+            const __m128i low = _mm_srai_epi32(_mm_slli_epi32(v.data, 16), 16);  // as signed words, which are packed as they are
+            _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi32(low, low));
+        }
+        return;
     }
 #endif
     alignas(64) std::int32_t lane[lanes<Arch>];

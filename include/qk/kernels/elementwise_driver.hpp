@@ -24,33 +24,43 @@ void run_row_completely(const float* x, float* y, std::size_t n, std::size_t pos
 
 /// Tiles of four vectors, tested with one compare, and what is left a vector at a time. `Choice` is what the short form is compiled for
 /// (scaled, multiplied); scale_at(i) is what element i is scaled by, where a tile has one limit; complete(begin, count) does what the form declines.
-/// `position` is that of x[0] in the caller's span.
-template <class Arch, bool Choice, bool Streaming, class Form, class ScaleAt, class Complete>
-QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, const Form& form, const ScaleAt& scale_at, const Complete& complete) noexcept {
+/// `position` is that of x[0] in the caller's span; `streaming`: to whole vectors, past the caches.
+template <class Arch, bool Choice, class Form, class ScaleAt, class Complete>
+QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, bool streaming, const Form& form, const ScaleAt& scale_at, const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
     std::size_t i = 0;
     for (; i + tile <= n; i += tile) {
-        Streaming ? read_ahead<Arch, 4>(x + i) : own_ahead<Arch, 4>(y + i);
+        streaming ? read_ahead<Arch, 4>(x + i) : own_ahead<Arch, 4>(y + i);
         const auto &p = scale_at(i), &q = scale_at(i + w), &r = scale_at(i + 2 * w), &s = scale_at(i + 3 * w);
-        const vf<Arch> a = form.template prepare<Choice>(load<Arch>(x + i), p), b = form.template prepare<Choice>(load<Arch>(x + i + w), q);
-        const vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w), r), d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w), s);
-        const V most = xsimd::max(xsimd::max(tested<Arch>(form, a), tested<Arch>(form, b)), xsimd::max(tested<Arch>(form, c), tested<Arch>(form, d)));
-        const auto put = [](float* to, vf<Arch> v) QK_INLINE_CALL { Streaming ? stream<Arch>(to, v) : store<Arch>(to, v); };
-        if (__builtin_expect(xsimd::any(most > V(p.limit)), 0)) {
+        vf<Arch> a = form.template prepare<Choice>(load<Arch>(x + i), p), b = form.template prepare<Choice>(load<Arch>(x + i + w), q);
+        vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w), r), d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w), s);
+        const V most = max(max(tested<Arch>(form, a), tested<Arch>(form, b)), max(tested<Arch>(form, c), tested<Arch>(form, d)));
+        if (__builtin_expect(any(most > V(p.limit)), 0)) {
             complete(i, tile);
+            continue;
+        }
+        a = form.template finish<Choice>(a, position + i, p);
+        b = form.template finish<Choice>(b, position + i + w, q);
+        c = form.template finish<Choice>(c, position + i + 2 * w, r);
+        d = form.template finish<Choice>(d, position + i + 3 * w, s);
+        if (streaming) {
+            stream<Arch>(y + i, a);
+            stream<Arch>(y + i + w, b);
+            stream<Arch>(y + i + 2 * w, c);
+            stream<Arch>(y + i + 3 * w, d);
         } else {
-            put(y + i, form.template finish<Choice>(a, position + i, p));
-            put(y + i + w, form.template finish<Choice>(b, position + i + w, q));
-            put(y + i + 2 * w, form.template finish<Choice>(c, position + i + 2 * w, r));
-            put(y + i + 3 * w, form.template finish<Choice>(d, position + i + 3 * w, s));
+            store<Arch>(y + i, a);
+            store<Arch>(y + i + w, b);
+            store<Arch>(y + i + 2 * w, c);
+            store<Arch>(y + i + 3 * w, d);
         }
     }
     for (; i < n; i += w) {
         const std::size_t count = std::min(w, n - i);
         const auto& p = scale_at(i);
         const vf<Arch> a = form.template prepare<Choice>(load_first<Arch>(x + i, count), p);
-        if ((count != w && reads_words(form)) || xsimd::any(tested<Arch>(form, a) > V(p.limit)))
+        if ((count != w && reads_words(form)) || any(tested<Arch>(form, a) > V(p.limit)))
             complete(i, count);
         else
             store_first<Arch>(y + i, count, form.template finish<Choice>(a, position + i, p));
@@ -65,8 +75,8 @@ struct row_group {
 };
 
 /// The row-th scale on is theirs; complete(k, begin, some) does what of row k the short form declines. The caller ends the streaming.
-template <class Arch, bool Choice, bool Streaming, class Form, std::size_t Size, class Complete>
-void run_each_row(const row_group& rows, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row, const Complete& complete) noexcept {
+template <class Arch, bool Choice, class Form, std::size_t Size, class Complete>
+void run_each_row(const row_group& rows, bool streaming, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row, const Complete& complete) noexcept {
     constexpr std::size_t alignment = sizeof(vf<Arch>);
     const Form form = given;  // its constants in registers
     for (std::size_t k = 0; k < rows.count; ++k) {
@@ -77,14 +87,14 @@ void run_each_row(const row_group& rows, const Form& given, const scale_table<Ar
             continue;
         }
         std::size_t head = 0;
-        if constexpr (Streaming) {
+        if (streaming) {
             const std::size_t past = reinterpret_cast<std::uintptr_t>(rows.y + at) % alignment;
             head = past == 0 ? 0 : std::min(rows.n, (alignment - past) / sizeof(float));
             if (head != 0) complete(k, 0, head);
         }
         const auto declined = [&](std::size_t begin, std::size_t some) { complete(k, head + begin, some); };
         const auto same = [&](std::size_t) QK_INLINE_CALL -> const quick_scale<Arch>& { return by; };
-        run_tiles<Arch, Choice, Streaming>(rows.x + at + head, rows.y + at + head, rows.n - head, rows.position + at + head, form, same, declined);
+        run_tiles<Arch, Choice>(rows.x + at + head, rows.y + at + head, rows.n - head, rows.position + at + head, streaming, form, same, declined);
     }
 }
 
@@ -110,8 +120,8 @@ struct floating_rows {
         : rules(rules_of(f, how)), quick(rules), power(rules), other_rounding(!power.usable() && (rules.how != rounding::half_even || rules.random.used)),
           scales_apply(f != fp32), streaming(stream_rows) {
         // Steps and what counts them are to be normal numbers.
-        const bool countable = quick.shift != 0 || !xsimd::any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
-        usable = default_environment<Arch>() && (power.usable() || (quick.limit != no_value && (!other_rounding || countable)));
+        const bool countable = quick.shift != 0 || !any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
+        usable = default_environment<Arch>() && (power.usable() || (quick.limit != no_value && (!other_rounding || (countable && !is_baseline<Arch>))));
     }
 
     /// Scales of `t` from the caller's; `worth`: products, where they serve.
@@ -141,14 +151,22 @@ struct floating_rows {
             else call(form, scaled);
         };
         if constexpr (may_be(Known, floating_kind::power_of_two)) {
-            if (power.usable()) return either(power);
+            if (power.usable()) return call(power, std::true_type());
         }
         if constexpr (may_be(Known, floating_kind::float32_exponents)) {
-            if (quick.shift != 0) return other_rounding ? either(rounded_truncation<Arch>(quick, rules)) : either(quick_truncation<Arch>(quick));
+            if constexpr (!is_baseline<Arch>) {
+                if (quick.shift != 0 && other_rounding) return call(rounded_truncation<Arch>(quick, rules), std::true_type());
+            }
+            if (quick.shift != 0) return either(quick_truncation<Arch>(quick));
         }
-        if (other_rounding) return either(rounded_floating<Arch>(quick, rules));
-        if (!product || !scaled) return either(quick);
-        quick.saturates ? call(floating_by_product<Arch, true>{quick}, std::true_type()) : call(floating_by_product<Arch, false>{quick}, std::true_type());
+        if constexpr (Known == floating_kind::power_of_two) return;
+        if constexpr (!is_baseline<Arch>) {
+            if (other_rounding) return call(rounded_floating<Arch>(quick, rules), std::true_type());
+        }
+        if constexpr (has_fused<Arch>()) {
+            if (product && scaled) return quick.saturates ? call(floating_by_product<Arch, true>{quick}, std::true_type()) : call(floating_by_product<Arch, false>{quick}, std::true_type());
+        }
+        either(quick);
     }
 };
 
@@ -161,7 +179,7 @@ struct integer_rows {
 
     integer_rows(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept
         : rules(rules_of(f, how, one_scale)), quick(rules), other_rounding(rules.how != rounding::half_even || rules.random.used),
-          usable(quick.plain && default_environment<Arch>()), streaming(stream_rows), tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {}
+          usable(quick.plain && default_environment<Arch>() && !(other_rounding && is_baseline<Arch>)), streaming(stream_rows), tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {}
 
     template <std::size_t Size>
     void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t* zero, std::size_t count, bool worth) const noexcept {
@@ -186,9 +204,13 @@ struct integer_rows {
     /// call(form, does it multiply by the reciprocal) with the short form that serves.
     template <class Scaled, class Call>
     void with_form(Scaled, bool product, const Call& call) const noexcept {
-        const auto either = [&](const auto& form) { quick.multiply ? call(form, std::true_type()) : call(form, std::false_type()); };
-        if (other_rounding) return either(rounded_integer<Arch>(quick, rules));
-        product ? call(integer_by_product<Arch>{quick}, std::false_type()) : either(quick);
+        if constexpr (!is_baseline<Arch>) {
+            if (other_rounding) return call(rounded_integer<Arch>(quick, rules), std::false_type());
+        }
+        if constexpr (has_fused<Arch>()) {
+            if (product) return call(integer_by_product<Arch>{quick}, std::false_type());
+        }
+        quick.multiply ? call(quick, std::true_type()) : call(quick, std::false_type());
     }
 };
 
@@ -205,11 +227,7 @@ void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size
     }
     const bool scaled = r.count != 1 || scales.scale[first] != 1.0f;
     rows.with_form(scaled, scales.product[first] != 0, [&](const auto& form, auto choice) {
-        constexpr bool half_even = !requires { form.rounds; };  // others have so much to do that streaming is not worth its code
-        if constexpr (half_even) {
-            if (rows.streaming) return run_each_row<Arch, choice.value, true>(r, form, scales, first, complete);
-        }
-        run_each_row<Arch, choice.value, false>(r, form, scales, first, complete);
+        run_each_row<Arch, choice.value>(r, rows.streaming, form, scales, first, complete);
     });
 }
 

@@ -62,7 +62,7 @@ QK_INLINE constexpr floating_rules rules_of(floating f, const semantics& how) {
 template <class Arch>
 vi<Arch> round_to_grid(vi<Arch> a, int mantissa_bits, vi<Arch> least_step, mask<Arch> negative, rounding how, vi<Arch> random) noexcept {
     const vi<Arch> step = (normalised<Arch>(a) >> 23) + vi<Arch>(23 - mantissa_bits);
-    return round_magnitude<Arch>(a, xsimd::max(step, least_step), negative, how, random);
+    return round_magnitude<Arch>(a, max(step, least_step), negative, how, random);
 }
 
 /// e8m0, of a magnitude that is finite and not zero: the nearest power of two from 2^-127 on.
@@ -70,8 +70,8 @@ template <class Arch>
 vi<Arch> round_to_power_of_two(vi<Arch> a, rounding how, vi<Arch> random) noexcept {
     using V = vi<Arch>;
     const V least(0x00400000);  // 2^-127
-    const V step = xsimd::max(normalised<Arch>(a) >> 23, V(0)) + V(23);
-    return xsimd::max(round_magnitude<Arch>(a, step, a < V(0), how, random), least);
+    const V step = max(normalised<Arch>(a) >> 23, V(0)) + V(23);
+    return max(round_magnitude<Arch>(a, step, a < V(0), how, random), least);
 }
 
 /// Magnitudes below `least` as zero of their sign.
@@ -79,7 +79,7 @@ template <class Arch>
 vf<Arch> flushed(vf<Arch> x, std::int32_t least) noexcept {
     using V = vi<Arch>;
     const V bits = as_int<Arch>(x);
-    return as_float<Arch>(xsimd::select((bits & V(magnitude_bits)) < V(least), bits & V(sign_bit), bits));
+    return as_float<Arch>(select((bits & V(magnitude_bits)) < V(least), bits & V(sign_bit), bits));
 }
 
 /// One vector, in every case.
@@ -90,20 +90,20 @@ vf<Arch> cast_completely(vf<Arch> x, const floating_rules& r, vi<Arch> random) n
     V a = bits & V(magnitude_bits);
     const V sign = bits & V(sign_bit);
     const mask<Arch> negative = bits < V(0);
-    a = xsimd::select(a < V(r.least_input), V(0), a);
+    a = select(a < V(r.least_input), V(0), a);
     V y;
     if (r.powers_of_two) {
         y = round_to_power_of_two<Arch>(a, r.how, random);
-        y = xsimd::select(y > V(r.largest), V(r.beyond[0]), y);
-        y = xsimd::select(a == V(infinity_bits), V(r.nan), y);
-        return as_float<Arch>(xsimd::select(negative | (a == V(0)) | (a > V(infinity_bits)), V(r.nan), y));
+        y = select(y > V(r.largest), V(r.beyond[0]), y);
+        y = select(a == V(infinity_bits), V(r.nan), y);
+        return as_float<Arch>(select(negative | (a == V(0)) | (a > V(infinity_bits)), V(r.nan), y));
     }
     y = round_to_grid<Arch>(a, r.mantissa_bits, V(r.least_step), negative, r.how, random);
-    y = xsimd::select(y > V(r.largest), xsimd::select(negative, V(r.beyond[1]), V(r.beyond[0])), y);
-    y = xsimd::select(y < V(r.flush_below), V(0), y);
-    y = xsimd::select(a == V(infinity_bits), V(r.infinity), y);
-    const V signs = xsimd::select(y == V(0), sign & V(r.zero_signs), sign);
-    return as_float<Arch>(xsimd::select(a > V(infinity_bits), V(r.nan), y | signs));
+    y = select(y > V(r.largest), select(negative, V(r.beyond[1]), V(r.beyond[0])), y);
+    y = select(y < V(r.flush_below), V(0), y);
+    y = select(a == V(infinity_bits), V(r.infinity), y);
+    const V signs = select(y == V(0), sign & V(r.zero_signs), sign);
+    return as_float<Arch>(select(a > V(infinity_bits), V(r.nan), y | signs));
 }
 
 /// y = scale * cast(x / scale); the scale is one for the tensor or a lane each.
@@ -123,7 +123,7 @@ struct floating_step {
         const vf<Arch> out = flushed<Arch>(y, std::min(rules.flush_below, min_normal_bits));
         if (!rules.powers_of_two) return out;
         // e8m0 has no zero: its 2^-127 is flushed as a product only.
-        return as_float<Arch>(xsimd::select(as_int<Arch>(scale) == as_int<Arch>(vf<Arch>(1.0f)), as_int<Arch>(y), as_int<Arch>(out)));
+        return as_float<Arch>(select(as_int<Arch>(scale) == as_int<Arch>(vf<Arch>(1.0f)), as_int<Arch>(y), as_int<Arch>(out)));
     }
 };
 

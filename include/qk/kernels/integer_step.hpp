@@ -52,7 +52,7 @@ vf<Arch> round_to_integer(vf<Arch> t, rounding how, vi<Arch> random) noexcept {
 /// min(max(v, low), high) for finite bounds and v not NaN.
 template <class Arch>
 vf<Arch> clamp(vf<Arch> v, vf<Arch> low, vf<Arch> high) noexcept {
-    return xsimd::min(xsimd::max(v, low), high);
+    return min(max(v, low), high);
 }
 
 /// Scale and zero point, one for the tensor or a lane each.
@@ -97,8 +97,8 @@ private:
     vf<Arch> special(vf<Arch> n, mask<Arch> where, mask<Arch> positive, integer_special what) const noexcept {
         using V = vi<Arch>;
         const vf<Arch> up = what == integer_special::highest ? high : what == integer_special::lowest ? low : vf<Arch>(0.0f);
-        const V v = xsimd::select(positive, as_int<Arch>(up), as_int<Arch>(low));
-        return as_float<Arch>(xsimd::select(where, v, as_int<Arch>(n)));
+        const V v = select(positive, as_int<Arch>(up), as_int<Arch>(low));
+        return as_float<Arch>(select(where, v, as_int<Arch>(n)));
     }
 
     /// clamp(round(t + zero_point)) - zero_point. The last difference is rounded once, which wide integers need doubles for.

@@ -58,7 +58,7 @@ struct quarters {
 };
 template <class Arch, template <class, int> class Pick>
 QK_INLINE vi<Arch> fold(vi<Arch> u, vi<Arch> v) noexcept {
-    return xsimd::max(pick<Arch, Pick<Arch, 0>>(u, v), pick<Arch, Pick<Arch, 1>>(u, v));
+    return max(pick<Arch, Pick<Arch, 0>>(u, v), pick<Arch, Pick<Arch, 1>>(u, v));
 }
 
 }  // namespace detail
@@ -70,7 +70,7 @@ template <class Arch, bool Pairs = false>
     constexpr std::size_t w = lanes<Arch>;
     const mask<Arch> odd = (iota<Arch>() & vi<Arch>(1)) != vi<Arch>(0);
     for (std::size_t i = 0; i < w / 2; ++i) {
-        if constexpr (Pairs) m[i] = xsimd::select(odd, m[2 * i + 1], m[2 * i]);
+        if constexpr (Pairs) m[i] = select(odd, m[2 * i + 1], m[2 * i]);
         else m[i] = detail::fold<Arch, detail::interleave>(m[2 * i], m[2 * i + 1]);
     }
     for (std::size_t i = 0; i < w / 4; ++i) m[i] = detail::fold<Arch, detail::halves>(m[2 * i], m[2 * i + 1]);

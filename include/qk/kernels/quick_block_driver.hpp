@@ -11,109 +11,138 @@
 
 namespace qk::kernels {
 
-/// call(k) for k = 0 .. N - 1, each a constant: what an array of vectors is indexed with if it is to stay in registers.
-template <std::size_t N, class Call>
-QK_INLINE void unrolled(const Call& call) noexcept {
-    [&]<std::size_t... K>(std::index_sequence<K...>) QK_INLINE_CALL { (call(std::integral_constant<std::size_t, K>()), ...); }(std::make_index_sequence<N>());
-}
+/// Neighbouring columns, each with a block of its own down the axis: row j of column k is x[j * stride + k].
+struct column_panel {
+    const float* x;
+    std::size_t stride, rows, columns;
+};
 
-/// `Width` vectors of neighbouring columns, each lane with a block of its own down the axis, from column `from` on; returns where the last one
-/// ends: with one vector at the last column, with more before those that do not fill them. The maxima of the next columns are taken while these
-/// are rounded, as in run_block_tiles. `given` rounds.
-template <class Arch, std::size_t Width, bool Grid, bool Streaming, class Form, class Out>
-std::size_t run_columns_of_blocks(const block_group& all, std::size_t from, const Form& form, const Out& given, const complete_form<Arch>& complete) noexcept {
+/// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1 leaves a remainder; Width == 1
+/// masks it. `form` shares. `given` is told what is shared, column by column (scales, shifts), and then every row of a block (row); complete(first, n) does the columns
+/// that the form declines.
+template <class Arch, std::size_t Width, bool Grid, class Form, class Out, class Complete>
+std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const Form& form, const Out& given, const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
+    constexpr bool looks_ahead = Out::looks_ahead;  // the maxima of the next columns are taken while these are rounded
     using V = vi<Arch>;
     struct vectors {
         V of[Width];
     };
     const Form q = form;
     const Out out = given;
-    const std::size_t stride = all.element_stride, length = all.length, blocks = all.blocks;
-    const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : length;
-    const auto none = [] {
-        vectors m;
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = V(0); });
-        return m;
-    };
+    const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : p.rows;
     // Of one vector the last may have fewer columns.
-    const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, blocks - i) : Width * w; };
+    const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, p.columns - i) : Width * w; };
+    const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < p.columns : i + Width * w <= p.columns; };
     const auto get = [](const float* x, std::size_t count) QK_INLINE_CALL { return Width == 1 && count < w ? load_first<Arch>(x, count) : load<Arch>(x); };
-    const auto add = [&](vectors m, const float* x, std::size_t count) QK_INLINE_CALL {
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = xsimd::max(m.of[k], as_int<Arch>(get(x + k * w, count)) & V(magnitude_bits)); });
-        return m;
+    const auto add = [&](vectors& m, const float* x, std::size_t count) QK_INLINE_CALL {
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = max(m.of[k], as_int<Arch>(get(x + k * w, count)) & V(magnitude_bits)); });
     };
     const auto survey = [&](std::size_t i, std::size_t begin, std::size_t end) QK_INLINE_CALL {
-        vectors m = none();
-        const float* x = all.x + i + begin * stride;
-        for (std::size_t j = begin; j < end; ++j, x += stride) m = add(m, x, columns(i));
+        vectors m;
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = V(0); });
+        const float* x = p.x + i + begin * p.stride;
+        for (std::size_t j = begin; j < end; ++j, x += p.stride) add(m, x, columns(i));
         return m;
     };
     // What is asked for ahead of its use, from memory: the same columns of the next blocks, if these are not far away.
-    const std::size_t beyond = stride * length <= 16384 ? stride * length : 2 * Width * w;
-    const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < blocks : i + Width * w <= blocks; };
+    const std::size_t beyond = p.stride * p.rows <= 16384 ? p.stride * p.rows : 2 * Width * w;
     std::size_t i = from;
     if (!are_there(i)) return i;
-    vectors most = survey(i, 0, length);
+    vectors most = survey(i, 0, p.rows);
     for (std::size_t next = 0; are_there(i); i = next) {
         const std::size_t count = columns(i);
-        quick_shared<Arch> shared[Width];
+        quick_shared<Arch> shared[Width], mine[Width];
         bool served = true;
         unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share_in_lanes<Arch>(q, most.of[k], shared[k]) && served; });
         next = i + count;
         const bool more = are_there(next);
         const std::size_t next_count = more ? columns(next) : count;
         if (__builtin_expect(!served || (Width == 1 && count < w && reads_words(out)), 0)) {
-            complete.groups(complete.step, {all.x + i, all.y + i, 1, stride, count, length, all.position + i});
-            if (more) most = survey(next, 0, length);
+            complete(i, count);
+            if (more) most = survey(next, 0, p.rows);
             continue;
         }
-        most = none();
-        for (std::size_t begin = 0; begin < length; begin += sub) {
-            const std::size_t end = std::min(begin + sub, length);
-            quick_shared<Arch> mine[Width];
+        const vectors amax = most;
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { out.scales(i + k * w, std::min(w, count), amax.of[k], q); });
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { most.of[k] = V(0); });
+        for (std::size_t begin = 0, number = 0; begin < p.rows; begin += sub, ++number) {
+            const std::size_t end = std::min(begin + sub, p.rows);
             unrolled<Width>([&](auto k) QK_INLINE_CALL { mine[k] = shared[k]; });
-            if constexpr (requires { q.held(mine[0], most.of[0]); }) {
+            if constexpr (requires { q.held(mine[0], amax.of[0]); }) {
                 if (q.sub_block_size > 0) {
                     const vectors part = survey(i, begin, end);
-                    unrolled<Width>([&](auto k) QK_INLINE_CALL { mine[k] = q.held(shared[k], part.of[k]); });
+                    unrolled<Width>([&](auto k) QK_INLINE_CALL {
+                        mine[k] = q.held(shared[k], part.of[k]);
+                        out.shifts(number, i + k * w, std::min(w, count), amax.of[k], part.of[k]);
+                    });
                 }
             }
-            const float* x = all.x + i + begin * stride;
-            float* y = all.y + i + begin * stride;
+            const float* x = p.x + i + begin * p.stride;
             const float* ahead = more ? x + Width * w : x;  // the last columns look at themselves, to no use
-            for (std::size_t j = begin; j < end; ++j, x += stride, y += stride, ahead += stride) {
-                unrolled<Width>([&](auto k) QK_INLINE_CALL {
-                    const vf<Arch> r = out.template value<Grid>(all.position + j * stride + i + k * w, rounded<Arch>(get(x + k * w, count)), mine[k], q);
-                    if constexpr (Streaming) __builtin_prefetch(x + k * w + beyond);
-                    if (Width == 1 && count < w) store_first<Arch>(y + k * w, count, r);
-                    else Streaming ? stream<Arch>(y + k * w, r) : store<Arch>(y + k * w, r);
-                });
-                most = add(most, ahead, next_count);
+            for (std::size_t j = begin; j < end; ++j, x += p.stride, ahead += p.stride) {
+                out.template row<Width, Grid>(j, i, count, [&](std::size_t k) QK_INLINE_CALL { return rounded<Arch>(get(x + k * w, count)); }, mine, q);
+                if constexpr (looks_ahead) {
+                    if (Width > 1 && out.values.streaming) unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(x + k * w + beyond); });
+                    add(most, ahead, next_count);
+                }
             }
+        }
+        if constexpr (!looks_ahead) {
+            if (more) most = survey(next, 0, p.rows);
         }
     }
     return i;
 }
 
+/// All columns of a panel; the widest instruction sets take several vectors side by side first.
+template <class Arch, element_step Known, class Form, class Out, class Complete>
+void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const Complete& complete) noexcept {
+    const auto run = [&]<bool Grid>() {
+        const std::size_t i = run_columns_of_blocks<Arch, 4, Grid>(p, 0, form, out, complete);
+        if constexpr (!is_baseline<Arch>) run_columns_of_blocks<Arch, 1, Grid>(p, i, form, out, complete);
+        else if (i < p.columns) complete(i, p.columns - i);
+    };
+    if constexpr (Out::any_rounding || Known == element_step::block || Known == element_step::pair) run.template operator()<false>();
+    else if constexpr (Known == element_step::element) run.template operator()<true>();
+    else form.grid ? run.template operator()<true>() : run.template operator()<false>();
+}
+
+/// Values as what becomes of columns: `values` rounds, and knows where they are stored.
+template <class Arch, class Values>
+struct values_of_columns {
+    static constexpr bool looks_ahead = true, any_rounding = Values::any_rounding;
+    Values values;
+    std::size_t stride, position;  ///< of rows; of the panel in the caller's span
+
+    template <class Form>
+    void scales(std::size_t, std::size_t, vi<Arch>, const Form&) const noexcept {}
+    void shifts(std::size_t, std::size_t, std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
+    template <std::size_t Width, bool Grid, class Get, class Form>
+    QK_INLINE void row(std::size_t j, std::size_t i, std::size_t count, const Get& get, const quick_shared<Arch>* mine, const Form& form) const noexcept {
+        constexpr std::size_t w = lanes<Arch>;
+        float* y = values.y + j * stride + i;
+        vf<Arch> r[Width];
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { r[k] = values.template value<Grid>(position + j * stride + i + k * w, get(k), mine[k], form); });
+        if (Width == 1 && count < w) return store_first<Arch>(y, count, r[0]);
+        if (Width > 1 && values.streaming) return unrolled<Width>([&](auto k) QK_INLINE_CALL { stream<Arch>(y + k * w, r[k]); });
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { store<Arch>(y + k * w, r[k]); });
+    }
+};
 /// Blocks along a strided axis: `form` shares, `out` rounds.
 template <class Arch, block_shape Known, class Form, class Out>
 void run_strided(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out, const complete_form<Arch>& complete) noexcept {
-    const auto run = [&]<bool Streaming>(const block_group& all) {
-        const auto columns = [&]<bool Grid>() {
-            const std::size_t i = run_columns_of_blocks<Arch, 4, Grid, Streaming>(all, 0, form, out, complete);
-            run_columns_of_blocks<Arch, 1, Grid, false>(all, i, form, out, complete);
-        };
-        if constexpr (Known.step != element_step::unknown) return columns.template operator()<Known.step == element_step::element>();
-        else return form.grid ? columns.template operator()<true>() : columns.template operator()<false>();
-    };
     const bool whole_lines = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && axis.inner % lanes<Arch> == 0;
     const bool streaming = whole_lines && streams<Arch>(x, y, axis.outer * axis.length * axis.inner);
     for (std::size_t o = 0; o < axis.outer; ++o) {
         for (std::size_t begin = 0; begin < axis.length; begin += size) {
             const std::size_t at = (o * axis.length + begin) * axis.inner;
-            const block_group all{x + at, y + at, 1, axis.inner, axis.inner, std::min(size, axis.length - begin), at};
-            streaming ? run.template operator()<true>(all) : run.template operator()<false>(all);
+            const column_panel panel{x + at, axis.inner, std::min(size, axis.length - begin), axis.inner};
+            const values_of_columns<Arch, Out> to{out.at(y + at, 0, streaming), axis.inner, at};
+            const auto decline = [&](std::size_t first, std::size_t n) {
+                complete.groups(complete.step, {x + at + first, y + at + first, 1, axis.inner, n, panel.rows, at + first});
+            };
+            run_panel_of_blocks<Arch, Known.step>(panel, form, to, decline);
         }
     }
     if (streaming) end_streaming<Arch>();
@@ -188,9 +217,8 @@ struct rows_of_blocks {
     };
 
     /// `blocks` whole blocks from `at` on; how many were done.
-    template <bool Streaming>
-    std::size_t run(std::size_t at, std::size_t blocks) noexcept {
-        return run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, out.template at<Streaming>(y + at, at), declined{this, at, false});
+    std::size_t run(std::size_t at, std::size_t blocks, bool streaming) noexcept {
+        return run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, out.at(y + at, at, streaming), declined{this, at, false});
     }
     void add(std::size_t at, std::size_t length) noexcept {
         gathered.add(x, at, length, size, out.random());
@@ -200,7 +228,7 @@ struct rows_of_blocks {
         const std::size_t count = gathered.count, whole = (count + lanes<Arch> - 1) / lanes<Arch> * lanes<Arch>;
         std::fill(gathered.values + count * size, gathered.values + whole * size, 0.0f);
         if (out.random() != nullptr) std::fill(gathered.words + count * size, gathered.words + whole * size, 0u);
-        run_row_of_blocks<Arch, Known>(gathered.values, whole, size, form, out.template at<false>(gathered.values, 0, gathered.words), declined{this, 0, true});
+        run_row_of_blocks<Arch, Known>(gathered.values, whole, size, form, out.at(gathered.values, 0, false, gathered.words), declined{this, 0, true});
         for (std::size_t k = 0; k < count; ++k) gathered.put_back(y, k, size);
         gathered.count = 0;
     }
@@ -217,7 +245,7 @@ void run_rows_of_blocks(const float* x, float* y, along_axis axis, std::size_t s
     rows_of_blocks<Arch, Known, Form, Out> all(x, y, size, form, out, complete);
     for (std::size_t o = 0; o < rows; ++o) {
         const std::size_t at = o * axis.length;
-        const std::size_t done = streaming ? all.template run<true>(at, blocks) : all.template run<false>(at, blocks);
+        const std::size_t done = all.run(at, blocks, streaming);
         for (std::size_t k = done; k < blocks; ++k) all.add(at + k * size, size);
         if (rest != 0) all.add(at + blocks * size, rest);
     }
@@ -238,9 +266,11 @@ void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noe
         run_rows_of_blocks<Arch, Known>(x, y, axis, size, form, out, complete);
     };
     if (default_environment<Arch>()) {
-        if (const auto form = quick_of<Arch>(step); form.usable()) return run(form, values_of_blocks<Arch, false>{y});
-        const auto any = rounded_of<Arch>(step);
-        if (any.quick.usable()) return run(any.quick, rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>>{y, any});
+        if (const auto form = quick_of<Arch>(step); form.usable()) return run(form, values_of_blocks<Arch>{y});
+        if constexpr (!is_baseline<Arch>) {
+            const auto any = rounded_of<Arch>(step);
+            if (any.quick.usable()) return run(any.quick, rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>>{y, any});
+        }
     }
     run_blocks_completely<Arch>(x, y, axis, step);
 }

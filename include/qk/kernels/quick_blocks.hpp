@@ -11,8 +11,8 @@ namespace qk::kernels {
 /// What a block of elements shares in the short form.
 template <class Arch>
 struct quick_shared {
-    vf<Arch> base;   ///< M, or the least c; of nvfloat the scale
-    vf<Arch> limit;  ///< largest magnitude; of nvfloat the larger part of 1 / scale, or the bits of the sign that elements keep
+    vf<Arch> base{};   ///< M, or the least c; of nvfloat the scale
+    vf<Arch> limit{};  ///< largest magnitude; of nvfloat the larger part of 1 / scale, or the bits of the sign that elements keep
     vf<Arch> low{};  ///< of nvfloat the smaller part of 1 / scale
 };
 
@@ -80,20 +80,20 @@ struct quick_block {
     QK_INLINE bool share(vi<Arch> amax, vf<Arch>, quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
         const V offset = (amax - V(lowest)) ^ V(sign_bit), room((highest - lowest) ^ sign_bit);  // compared as unsigned
-        if (__builtin_expect(xsimd::any(offset > room), 0)) {
-            if (xsimd::any((offset > room) & (amax != V(0)))) return false;
+        if (__builtin_expect(any(offset > room), 0)) {
+            if (any((offset > room) & (amax != V(0)))) return false;
         }
         if constexpr (Sub != 0) {
-            b.base = as_float<Arch>(xsimd::max(amax & V(exponent_mask), lowest_held) - largest_shift);
+            b.base = as_float<Arch>(max(amax & V(exponent_mask), lowest_held) - largest_shift);
         } else {
-            const V exponent = xsimd::max(amax + add, V(lowest)) & V(exponent_mask);  // a block of zeros has any scale that is served
+            const V exponent = max(amax + add, V(lowest)) & V(exponent_mask);  // a block of zeros has any scale that is served
             b = {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
         }
         return true;
     }
     /// What sub-blocks share, from what the block holds them to and their largest magnitude.
     QK_INLINE quick_shared<Arch> held(const quick_shared<Arch>& block, vi<Arch> largest) const noexcept {
-        const vi<Arch> exponent = xsimd::max(largest & vi<Arch>(exponent_mask), as_int<Arch>(block.base));
+        const vi<Arch> exponent = max(largest & vi<Arch>(exponent_mask), as_int<Arch>(block.base));
         return {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
     }
 
@@ -134,7 +134,7 @@ struct quick_nvfloat {
 
     /// What rounds to the scale of the block.
     QK_INLINE vf<Arch> ratio(vi<Arch> amax) const noexcept {
-        return xsimd::min(quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), element_max), tensor_scale), scale_largest);
+        return min(quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), element_max), tensor_scale), scale_largest);
     }
 
     /// Scales from 2^-100 to 2^100 make every quotient and product that matters a normal number (has_quick_quotient() asks for more). A block
@@ -146,14 +146,14 @@ struct quick_nvfloat {
         const mask<Arch> empty = amax == V(0);
         mask<Arch> wide = (d < V(27 << 23)) | (d > V(227 << 23)) | (amax >= V(infinity_bits));
         if constexpr (Product) wide = wide | ~has_quick_quotient<Arch>(d, tie_bits);
-        if (__builtin_expect(xsimd::any(wide & ~empty), 0)) return false;
-        b.base = as_float<Arch>(xsimd::select(empty, V(0x3f800000), d));
+        if (__builtin_expect(any(wide & ~empty), 0)) return false;
+        b.base = as_float<Arch>(select(empty, V(0x3f800000), d));
         if constexpr (Product) {
             const two_part_reciprocal<Arch> r = reciprocal_of<Arch>(b.base);
             b.limit = r.high;
-            b.low = as_float<Arch>(xsimd::select(empty, as_int<Arch>(vf<Arch>(-1.0f)), as_int<Arch>(r.low)));  // -0 * -1 + -0 is +0, and so is +0 * -1 + +0
+            b.low = as_float<Arch>(select(empty, as_int<Arch>(vf<Arch>(-1.0f)), as_int<Arch>(r.low)));  // -0 * -1 + -0 is +0, and so is +0 * -1 + +0
         } else {
-            b.limit = as_float<Arch>(xsimd::select(empty, V(0), V(sign_bit)));
+            b.limit = as_float<Arch>(select(empty, V(0), V(sign_bit)));
         }
         return true;
     }

@@ -38,15 +38,15 @@ template <class Arch>
 QK_INLINE two_part_reciprocal<Arch> reciprocal_of(vf<Arch> d) noexcept {
     using V = vi<Arch>;
     const vf<Arch> one(1.0f), nearest = quotient<Arch>(one, d);
-    const mask<Arch> above = as_int<Arch>(fused<Arch>(-nearest, d, one)) < V(0);
-    const vf<Arch> high = as_float<Arch>(as_int<Arch>(nearest) - xsimd::select(above, V(1), V(0)));
-    return {high, fused<Arch>(-high, d, one) * high};  // not negative, so that zeros keep their sign
+    const mask<Arch> above = as_int<Arch>(fma<Arch>(-nearest, d, one)) < V(0);
+    const vf<Arch> high = as_float<Arch>(as_int<Arch>(nearest) - select(above, V(1), V(0)));
+    return {high, fma<Arch>(-high, d, one) * high};  // not negative, so that zeros keep their sign
 }
 
 /// Where has_quick_quotient(); the sign is that of x, of zeros too.
 template <class Arch>
 QK_INLINE vf<Arch> quick_quotient(vf<Arch> x, const two_part_reciprocal<Arch>& r) noexcept {
-    return fused<Arch>(x, r.high, x * r.low);
+    return fma<Arch>(x, r.high, x * r.low);
 }
 
 /// What the elements of a vector are scaled by: a lane each, which may all be the same.
@@ -67,7 +67,7 @@ struct quick_divisor {
 
     quick_divisor(float d, int tie_bits) noexcept
         : divisor(d), reciprocal(reciprocal_of<Arch>(divisor)),
-          product(has_fused<Arch>() && tie_bits != 0 && xsimd::all(has_quick_quotient<Arch>(as_int<Arch>(divisor), tie_bits))) {}
+          product(has_fused<Arch>() && tie_bits != 0 && all(has_quick_quotient<Arch>(as_int<Arch>(divisor), tie_bits))) {}
     QK_INLINE vf<Arch> operator()(vf<Arch> x) const noexcept { return product ? quick_quotient<Arch>(x, reciprocal) : quotient<Arch>(x, divisor); }
 };
 

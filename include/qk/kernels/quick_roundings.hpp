@@ -53,14 +53,14 @@ struct quick_rounding {
         using V = vi<Arch>;
         vf<Arch> v = a * per_step;
         if (random.used) {
-            const vf<Arch> whole = xsimd::trunc(v);
+            const vf<Arch> whole = trunc(v);
             return one_more<Arch>(whole, carries<Arch>(v - whole, words));
         }
         if (how == rounding::half_even) return (v + vf<Arch>(0x1p23f)) - vf<Arch>(0x1p23f);
         // A product that underflows is not zero to the roundings that look at every fraction.
-        v = xsimd::max(v, xsimd::min(a, vf<Arch>(0x1p-64f)));
-        const vf<Arch> whole = xsimd::trunc(v), fraction = v - whole;
-        return one_more<Arch>(whole, as_int<Arch>(fraction) >= xsimd::select(u < V(0), as_int<Arch>(below), as_int<Arch>(above)));
+        v = max(v, min(a, vf<Arch>(0x1p-64f)));
+        const vf<Arch> whole = trunc(v), fraction = v - whole;
+        return one_more<Arch>(whole, as_int<Arch>(fraction) >= select(u < V(0), as_int<Arch>(below), as_int<Arch>(above)));
     }
 };
 
@@ -70,6 +70,7 @@ QK_INLINE bool reads_words(const Form& form) noexcept {
     if constexpr (requires { form.rounds; }) return form.rounds.random.words != nullptr;
     else if constexpr (requires { form.rounded; }) return reads_words(form.rounded);
     else if constexpr (requires { form.elements; }) return reads_words(form.elements);
+    else if constexpr (requires { form.values; }) return reads_words(form.values);
     return false;
 }
 
@@ -92,10 +93,10 @@ struct rounded_floating {
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const quick_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x), m(mantissa_bits << 23);
-        const V c = xsimd::max(u & V(exponent_mask), quick.least);
+        const V c = max(u & V(exponent_mask), quick.least);
         const vf<Arch> k = rounds.count(as_float<Arch>(u & V(magnitude_bits)), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
-        const V r = as_int<Arch>(xsimd::min(k * as_float<Arch>(c - m), quick.largest));
-        const vf<Arch> y = as_float<Arch>(r | (lone_zero ? xsimd::select(r == V(0), V(0), u & V(sign_bit)) : u & V(sign_bit)));
+        const V r = as_int<Arch>(min(k * as_float<Arch>(c - m), quick.largest));
+        const vf<Arch> y = as_float<Arch>(r | (lone_zero ? select(r == V(0), V(0), u & V(sign_bit)) : u & V(sign_bit)));
         return multiplied<Scaled>(y, by);
     }
 };
@@ -126,7 +127,7 @@ struct rounded_truncation {
         const V u = as_int<Arch>(x);
         // fraction + word >= 2^32 is fraction + (the word's upper bits) >= one step: the fraction has no more bits than that.
         const V more = rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> (32 - quick.shift))
-                                          : xsimd::select(u < V(0), below, above);
+                                          : select(u < V(0), below, above);
         const vf<Arch> y = as_float<Arch>((u + more) & quick.kept);
         return multiplied<Scaled>(y, by);
     }
@@ -145,10 +146,10 @@ struct rounded_integer {
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>&) const noexcept {
         return x;
     }
-    template <bool Multiply>
+    template <bool>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const quick_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
-        const V t = as_int<Arch>(Multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale));
+        const V t = as_int<Arch>(quick.multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale));
         const vf<Arch> k = rounds.count(as_float<Arch>(t & V(magnitude_bits)), vf<Arch>(1.0f), t, rounds.words(i));
         const vf<Arch> middle(quick_integer<Arch>::middle), low = as_float<Arch>(by.lowest) - middle, high = as_float<Arch>(by.highest) - middle;
         const vf<Arch> n = clamp<Arch>(as_float<Arch>(as_int<Arch>(k) | (t & V(sign_bit))), low, high);
@@ -162,8 +163,8 @@ QK_INLINE vi<Arch> sign_of_zero(zero_sign rule, vi<Arch> sign, const Lost& lost)
     using V = vi<Arch>;
     switch (rule) {
         case zero_sign::positive: return V(0);
-        case zero_sign::underflow_positive: return xsimd::select(lost(), sign, V(0));
-        case zero_sign::zero_quotient_positive: return xsimd::select(lost(), V(0), sign);
+        case zero_sign::underflow_positive: return select(lost(), sign, V(0));
+        case zero_sign::zero_quotient_positive: return select(lost(), V(0), sign);
         default: return sign;
     }
 }
@@ -176,48 +177,44 @@ struct counted {
 };
 
 /// Block formats but nvfloat. `quick` shares.
-template <class Arch, class Step>
+template <class Arch>
 struct rounded_block {
     quick_block<Arch> quick;
     quick_rounding<Arch> rounds;
     block_rules rules;
     bool uses_lowest = false;  ///< two's complement: negative elements go one step further
+    vi<Arch> step_below;       ///< from the exponent of a binade to that of its step
 
+    template <class Step>
     explicit rounded_block(const Step& s) noexcept : quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules) {
         if constexpr (requires { s.largest_negative; }) uses_lowest = s.largest_negative != s.largest;
         if (quick.usable()) quick.raise_lowest();
+        step_below = vi<Arch>((quick.grid ? quick.mantissa_bits : 23) << 23);
     }
 
-    /// Bits of the step of elements in that binade; of the others, of the block's.
-    template <bool Grid>
-    QK_INLINE vi<Arch> step(vi<Arch> binade, const quick_shared<Arch>& b) const noexcept {
-        using V = vi<Arch>;
-        if constexpr (Grid) return binade - V(quick.mantissa_bits << 23);
-        return (as_int<Arch>(b.base) & V(exponent_mask)) - V(23 << 23);
-    }
-    template <bool Grid>
+    /// Bits of the step of elements in that binade. (Where a block has one step, its base lies above every element, and is the binade of them all.)
+    QK_INLINE vi<Arch> step(vi<Arch> binade) const noexcept { return (binade & vi<Arch>(exponent_mask)) - step_below; }
     QK_INLINE counted<Arch> count(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
-        const V u = as_int<Arch>(x), base = as_int<Arch>(b.base), binade = xsimd::max(u & V(exponent_mask), base);
+        const V u = as_int<Arch>(x), base = as_int<Arch>(b.base), binade = max(u & V(exponent_mask), base);
         V a = u & V(magnitude_bits), sign = u & V(sign_bit);
-        if (rules.least_input != 0) a = xsimd::select(a < V(rules.least_input), V(0), a);
-        const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) - step<Grid>(binade, b)), u, rounds.words(i));
+        if (rules.least_input != 0) a = select(a < V(rules.least_input), V(0), a);
+        const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) - step(binade)), u, rounds.words(i));
         if (rules.zero != zero_sign::kept) {
             const V zero = sign_of_zero<Arch>(rules.zero, sign, [&] {
                 const V scale = quick.scale_from_base + (base & V(exponent_mask));  // of block float it is the step
                 return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(V(254 << 23) - scale)) == V(0);
             });
-            sign = xsimd::select(as_int<Arch>(k) == V(0), zero, sign);
+            sign = select(as_int<Arch>(k) == V(0), zero, sign);
         }
         return {k, binade, sign};
     }
-    template <bool Grid>
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
-        const counted<Arch> c = count<Grid>(i, x, b);
+        const counted<Arch> c = count(i, x, b);
         V limit = as_int<Arch>(b.limit);
-        if (uses_lowest) limit = xsimd::select(as_int<Arch>(x) < V(0), (limit & V(exponent_mask)) + V(1 << 23), limit);
-        return as_float<Arch>(as_int<Arch>(xsimd::min(c.steps * as_float<Arch>(step<Grid>(c.binade, b)), as_float<Arch>(limit))) | c.sign);
+        if (uses_lowest) limit = select(as_int<Arch>(x) < V(0), (limit & V(exponent_mask)) + V(1 << 23), limit);
+        return as_float<Arch>(as_int<Arch>(min(c.steps * as_float<Arch>(step(c.binade)), as_float<Arch>(limit))) | c.sign);
     }
 };
 
@@ -233,22 +230,20 @@ struct rounded_nvfloat {
     explicit rounded_nvfloat(const nvfloat_step<Arch>& s) noexcept
         : quick(s, true), mantissa_bits(s.element.mantissa_bits), rounds(s.rules.how, s.rules.random), zero_rule(s.rules.zero) {}
 
-    template <bool>
     QK_INLINE counted<Arch> count(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
         const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(x, b.base), quick.largest)), u = as_int<Arch>(x), m(mantissa_bits << 23);
-        const V c = xsimd::max(q & V(exponent_mask), quick.least), a = q & V(magnitude_bits);
+        const V c = max(q & V(exponent_mask), quick.least), a = q & V(magnitude_bits);
         const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
         V sign = u & as_int<Arch>(b.limit);
         if (zero_rule != zero_sign::kept) {
             const V zero = sign_of_zero<Arch>(zero_rule, sign, [&] { return a == V(0); });
-            sign = xsimd::select(as_int<Arch>(k) == V(0), zero, sign);
+            sign = select(as_int<Arch>(k) == V(0), zero, sign);
         }
         return {k, c, sign};
     }
-    template <bool Grid>
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
-        const counted<Arch> c = count<Grid>(i, x, b);
+        const counted<Arch> c = count(i, x, b);
         const vf<Arch> size = as_float<Arch>(c.binade - vi<Arch>(mantissa_bits << 23));
         return as_float<Arch>(as_int<Arch>(rounded<Arch>(c.steps * size) * b.base) | c.sign);
     }
@@ -260,29 +255,29 @@ rounded_nvfloat<Arch> rounded_of(const nvfloat_step<Arch>& step) noexcept {
     return rounded_nvfloat<Arch>(step);
 }
 template <class Arch, class Step>
-rounded_block<Arch, Step> rounded_of(const Step& step) noexcept {
-    return rounded_block<Arch, Step>(step);
+rounded_block<Arch> rounded_of(const Step& step) noexcept {
+    return rounded_block<Arch>(step);
 }
 
 /// What becomes of the elements of run_block_tiles' tiles, or of columns, whose form is `rounded.quick`.
 template <class Arch, class Rounded>
 struct rounded_values_of_blocks {
-    static constexpr bool flat = false;
+    static constexpr bool flat = false, any_rounding = true, looks_ahead = true;
     float* y;
     Rounded rounded;
     std::size_t position = 0;  ///< of the first value in the caller's span
+    bool streaming = false;
 
-    template <bool>
-    rounded_values_of_blocks at(float* to, std::size_t first, const std::uint32_t* words = nullptr) const noexcept {
-        rounded_values_of_blocks there{to, rounded, first};
+    rounded_values_of_blocks at(float* to, std::size_t first, bool streams, const std::uint32_t* words = nullptr) const noexcept {
+        rounded_values_of_blocks there{to, rounded, first, streams};
         if (words != nullptr && random() != nullptr) there.rounded.rounds.random.words = words;
         return there;
     }
     /// The bits that elements are rounded by, if they are.
     const random_source* random() const noexcept { return rounded.rounds.random.used ? &rounded.rounds.random : nullptr; }
-    template <bool Grid, class Form>
+    template <bool, class Form>
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form&) const noexcept {
-        return rounded.template value<Grid>(position + i, x, b);
+        return rounded.value(position + i, x, b);
     }
     template <bool Grid, class Form>
     QK_INLINE void put(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b, const Form& form) const noexcept {

@@ -41,8 +41,8 @@ inline constexpr std::int32_t no_value = -1;          ///< a limit that no magni
 /// x rounded to m mantissa bits, no finer than the step at `least`; `magic` is K. A zero is +0.
 template <class Arch>
 QK_INLINE vf<Arch> to_grid(vf<Arch> x, vi<Arch> least, vf<Arch> magic) noexcept {
-    const vf<Arch> c = as_float<Arch>(xsimd::max(as_int<Arch>(x) & vi<Arch>(exponent_mask), least));
-    return xsimd::fma(c, -magic, xsimd::fma(c, magic, x));
+    const vf<Arch> c = as_float<Arch>(max(as_int<Arch>(x) & vi<Arch>(exponent_mask), least));
+    return fma(c, -magic, fma(c, magic, x));
 }
 
 /// What a tile's test compares with the form's limit: the magnitude, unless the form knows better.
@@ -151,7 +151,7 @@ struct quick_power_of_two {
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const quick_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x);
-        const vf<Arch> y = as_float<Arch>(xsimd::select(u < V(0), nan, (u + V(half_bit)) & V(exponent_mask)));
+        const vf<Arch> y = as_float<Arch>(select(u < V(0), nan, (u + V(half_bit)) & V(exponent_mask)));
         return multiplied<Scaled>(y, by);
     }
 };
@@ -186,7 +186,7 @@ struct quick_integer {
         return clamped(Multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale), by);
     }
     QK_INLINE vi<Arch> clamped(vf<Arch> t, const quick_scale<Arch>& by) const noexcept {
-        return xsimd::min(xsimd::max(as_int<Arch>(t + vf<Arch>(middle)), by.lowest), by.highest);
+        return min(max(as_int<Arch>(t + vf<Arch>(middle)), by.lowest), by.highest);
     }
     template <bool Multiply>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const quick_scale<Arch>& by) const noexcept {
@@ -223,7 +223,7 @@ struct floating_by_product {
         return quick_quotient<Arch>(x, {by.high, by.low});
     }
     QK_INLINE vi<Arch> tested(vf<Arch> q) const noexcept {
-        if constexpr (Saturates) return xsimd::max(as_int<Arch>(q) & vi<Arch>(exponent_mask), quick.least);
+        if constexpr (Saturates) return max(as_int<Arch>(q) & vi<Arch>(exponent_mask), quick.least);
         return as_int<Arch>(q) & vi<Arch>(magnitude_bits);
     }
     template <bool>

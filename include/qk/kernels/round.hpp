@@ -79,10 +79,10 @@ template <class Arch>
 vi<Arch> round_magnitude(vi<Arch> a, vi<Arch> step, mask<Arch> negative, rounding how, vi<Arch> random) noexcept {
     using V = vi<Arch>;
     const V zero(0), one(1);
-    const V shift = step - xsimd::max(a >> 23, one);  // low bits of the significand that lie below the step
+    const V shift = step - max(a >> 23, one);  // low bits of the significand that lie below the step
     // With 25 or more the value is less than half a step, and 24-bit arithmetic says so too.
-    const V s = xsimd::min(xsimd::max(shift, zero), V(25));
-    const V significand = (a & V(0x7fffff)) | xsimd::select(a > V(0x7fffff), V(0x800000), zero);
+    const V s = min(max(shift, zero), V(25));
+    const V significand = (a & V(0x7fffff)) | select(a > V(0x7fffff), V(0x800000), zero);
     const V unit = one << s;
     const V below = unit - one;
     const V rest = significand & below;
@@ -97,27 +97,27 @@ vi<Arch> round_magnitude(vi<Arch> a, vi<Arch> step, mask<Arch> negative, roundin
         case rounding::up: up = (rest > zero) & ~negative; break;
         case rounding::down: up = (rest > zero) & negative; break;
         case rounding::stochastic: {
-            const V left = xsimd::min(xsimd::max(V(32) - shift, zero), V(31));
-            const V right = xsimd::min(xsimd::max(shift - V(32), zero), V(31));
-            const V fraction = xsimd::select(shift > V(32), rest >> right, rest << left);
+            const V left = min(max(V(32) - shift, zero), V(31));
+            const V right = min(max(shift - V(32), zero), V(31));
+            const V fraction = select(shift > V(32), rest >> right, rest << left);
             up = (fraction ^ V(sign_bit)) > (~random ^ V(sign_bit));  // fraction + random >= 2^32, compared as unsigned
             break;
         }
     }
     // From 24 on nothing of the value is kept, and going up gives one step, which is a normal number.
     const mask<Arch> vanishes = s > V(23);
-    const V kept = xsimd::select(vanishes, zero, a & ~below);
-    const V increment = xsimd::select(vanishes, xsimd::min(step - V(23), V(255)) << 23, unit);
-    const V rounded_up = kept + xsimd::select(up, increment, zero);
-    return xsimd::select(whole, a, rounded_up);
+    const V kept = select(vanishes, zero, a & ~below);
+    const V increment = select(vanishes, min(step - V(23), V(255)) << 23, unit);
+    const V rounded_up = kept + select(up, increment, zero);
+    return select(whole, a, rounded_up);
 }
 
 /// The bits of |x| as if its exponent had no lower end: (exponent + 127) << 23 | fraction, where the first may be negative.
 /// 0 has a very small exponent.
 template <class Arch>
 vi<Arch> normalised(vi<Arch> a) noexcept {
-    const vi<Arch> small = as_int<Arch>(xsimd::to_float(a & vi<Arch>(0x7fffff))) - vi<Arch>(149 << 23);
-    return xsimd::select(a > vi<Arch>(0x7fffff), a, small);
+    const vi<Arch> small = as_int<Arch>(to_float(a & vi<Arch>(0x7fffff))) - vi<Arch>(149 << 23);
+    return select(a > vi<Arch>(0x7fffff), a, small);
 }
 
 /// Largest bits b with value(b) <= value(constant) * 2^exponent, for a normal constant; Inf beyond the largest float.
@@ -125,9 +125,9 @@ template <class Arch>
 vi<Arch> scaled_constant(std::int32_t constant, vi<Arch> exponent) noexcept {
     using V = vi<Arch>;
     const V field = V(constant >> 23) + exponent;
-    const V normal = xsimd::select(field > V(254), V(infinity_bits), V(constant) + (exponent << 23));
-    const V subnormal = V((constant & 0x7fffff) | 0x800000) >> xsimd::min(xsimd::max(V(1) - field, V(0)), V(31));
-    return xsimd::select(field > V(0), normal, subnormal);
+    const V normal = select(field > V(254), V(infinity_bits), V(constant) + (exponent << 23));
+    const V subnormal = V((constant & 0x7fffff) | 0x800000) >> min(max(V(1) - field, V(0)), V(31));
+    return select(field > V(0), normal, subnormal);
 }
 
 /// Where the float32 quotient |x| / 2^k is zero: |x| <= 2^(k - 150), the tie going to the even 0.
@@ -136,8 +136,8 @@ mask<Arch> quotient_is_zero(vi<Arch> a, vi<Arch> step) noexcept {
     using V = vi<Arch>;
     const V k = step - V(2 * step_bias);
     const V normal = (k + V(127)) << 23;
-    const V subnormal = V(1) << xsimd::min(xsimd::max(k + V(149), V(0)), V(31));
-    const V threshold = xsimd::select(k > V(-127), normal, xsimd::select(k > V(-150), subnormal, V(0)));
+    const V subnormal = V(1) << min(max(k + V(149), V(0)), V(31));
+    const V threshold = select(k > V(-127), normal, select(k > V(-150), subnormal, V(0)));
     return a <= threshold;
 }
 

@@ -50,6 +50,22 @@ void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t 
     if (rows.streaming) end_streaming<Arch>();
 }
 
+/// A short run without a scale: what encode rounds by itself. The least instruction sets have the complete form alone for it.
+template <class Arch, floating_kind Known = floating_kind::any>
+void run_tile(floating f, const float* x, float* y, std::size_t n, const semantics& how) noexcept {
+    if constexpr (is_baseline<Arch>) {
+        if (!is_identity(f, how)) return run_row_completely<Arch>(x, y, n, 0, floating_step<Arch>(rules_of(f, how), vf<Arch>(1.0f), false));
+        if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));
+    } else {
+        run_uniform<Arch, Known>(f, x, y, n, 0, 1.0f, 0, how, true);
+    }
+}
+template <class Arch>
+void run_tile(integer f, const float* x, float* y, std::size_t n, const semantics& how) noexcept {
+    if constexpr (is_baseline<Arch>) run_row_completely<Arch>(x, y, n, 0, integer_step<Arch>(rules_of(f, how, true), 1.0f, 0));
+    else run_uniform<Arch>(f, x, y, n, 0, 1.0f, 0, how, true);
+}
+
 /// A scale for each run of `block` elements along the axis (1: per channel), of each slice or of all.
 template <class Arch, floating_kind Known = floating_kind::any, class Format>
 void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std::size_t block, std::span<const float> scale,
@@ -119,11 +135,11 @@ nvfloat_step<Arch> step_of(const nvfloat& f, const semantics& how, float tensor_
     return {f, how, tensor_scale};
 }
 
-template <class Arch, block_shape Known = block_shape{0, element_step::block}>
+template <class Arch, block_shape Known = block_shape{}>
 void run_block_format(const block_float& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
     run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
 }
-template <class Arch, block_shape Known = block_shape{0, element_step::pair}>
+template <class Arch, block_shape Known = block_shape{}>
 void run_block_format(const microexponent& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
     run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
 }
@@ -140,11 +156,11 @@ float largest_finite(const float* x, std::size_t n) noexcept {
     vi<Arch> most[4] = {vi<Arch>(0), vi<Arch>(0), vi<Arch>(0), vi<Arch>(0)};
     std::size_t i = 0;
     for (; i + 4 * w <= n; i += 4 * w) {
-        for (std::size_t k = 0; k < 4; ++k) most[k] = xsimd::max(most[k], magnitude(i + k * w));
+        for (std::size_t k = 0; k < 4; ++k) most[k] = max(most[k], magnitude(i + k * w));
     }
-    const vi<Arch> all = xsimd::max(xsimd::max(most[0], most[1]), xsimd::max(most[2], most[3]));
+    const vi<Arch> all = max(max(most[0], most[1]), max(most[2], most[3]));
     seen<Arch> s;
-    if (xsimd::any(all >= vi<Arch>(infinity_bits)))
+    if (any(all >= vi<Arch>(infinity_bits)))
         i = 0;  // again, element by element
     else
         s.finite = all;

@@ -37,7 +37,7 @@ struct scale_table {
                 const two_part_reciprocal<Arch> r = reciprocal_of<Arch>(d);
                 store<Arch>(high + i, r.high);
                 store<Arch>(low + i, r.low);
-                products = xsimd::select(has_quick_quotient<Arch>(as_int<Arch>(d), tie_bits), V(1), V(0));
+                products = select(has_quick_quotient<Arch>(as_int<Arch>(d), tie_bits), V(1), V(0));
             }
             store<Arch>(product + i, products);
         }

@@ -1,64 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector vocabulary of the kernels, over xsimd 8.1 and later. The only file that includes xsimd.
-//
-// Everything here and above is a template on the architecture, so that one program may link the kernels compiled for several.
-// Values are compared as integers: of two finite floats' magnitudes, the larger one has the larger bits, NaN is above Inf, and nothing
-// depends on the order of NaN in min and max (which differs between xsimd's versions) or on flush-to-zero modes.
+// What the kernels do with vectors beyond their operators (vectors.hpp): memory, past the caches or in part; lanes moved about; masks as bits.
 #pragma once
 
-#if defined(__FAST_MATH__)
-#error "qk's results are defined bit for bit, and -ffast-math (or -Ofast) permits other ones: compile this file without it"
-#endif
-
-#if defined(__GNUC__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#pragma GCC diagnostic ignored "-Wshadow"
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-#pragma GCC diagnostic ignored "-Wuninitialized"  // g++ 12's own avx512fintrin.h
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#endif
-#if defined(__AVX512BW__) && !defined(__OPTIMIZE__) && !defined(__clang__)
-// Without optimisation g++ has these two as macros whose casts refuse an xsimd batch; as functions they convert it.
-#include <immintrin.h>
-#undef _mm512_mask_blend_epi8
-#undef _mm512_mask_blend_epi16
-static inline __m512i _mm512_mask_blend_epi8(__mmask64 m, __m512i a, __m512i b) {
-    return (__m512i)__builtin_ia32_blendmb_512_mask((__v64qi)a, (__v64qi)b, m);
-}
-static inline __m512i _mm512_mask_blend_epi16(__mmask32 m, __m512i a, __m512i b) {
-    return (__m512i)__builtin_ia32_blendmw_512_mask((__v32hi)a, (__v32hi)b, m);
-}
-#endif
-#include <xsimd/xsimd.hpp>
-#if defined(__GNUC__)
-#pragma GCC diagnostic pop
-#endif
-
-#include <cstddef>
-#include <cstdint>
-
 #include "qk/inline.hpp"
+#include "qk/kernels/vectors.hpp"
 
 namespace qk::kernels {
-
-/// The best architecture that this translation unit is compiled for.
-using native = xsimd::default_arch;
-
-template <class Arch>
-using vf = xsimd::batch<float, Arch>;
-template <class Arch>
-using vi = xsimd::batch<std::int32_t, Arch>;
-template <class Arch>
-using vu = xsimd::batch<std::uint32_t, Arch>;
-template <class Arch>
-using mask = xsimd::batch_bool<std::int32_t, Arch>;
-
-template <class Arch>
-inline constexpr std::size_t lanes = vf<Arch>::size;
 
 template <class Arch>
 vi<Arch> as_int(vf<Arch> v) noexcept {
@@ -209,10 +156,10 @@ QK_INLINE std::uint32_t bits_of(mask<Arch> m) noexcept {
     if constexpr (lanes<Arch> == 16) return static_cast<std::uint32_t>(static_cast<__mmask16>(m.data));
 #endif
 #if defined(__AVX2__)
-    if constexpr (lanes<Arch> == 8) return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(m.data)));
+    if constexpr (lanes<Arch> == 8) return static_cast<std::uint32_t>(_mm256_movemask_ps((__m256)m.data));
 #endif
     alignas(64) std::int32_t lane[lanes<Arch>];
-    store<Arch>(lane, xsimd::select(m, vi<Arch>(1), vi<Arch>(0)));
+    store<Arch>(lane, select(m, vi<Arch>(1), vi<Arch>(0)));
     std::uint32_t bits = 0;
     for (std::size_t k = 0; k < lanes<Arch>; ++k) bits |= static_cast<std::uint32_t>(lane[k]) << k;
     return bits;
@@ -247,32 +194,32 @@ QK_INLINE vi<Arch> max_of_group(vi<Arch> v) noexcept {
     static_assert((Group & (Group - 1)) == 0 && Group <= lanes<Arch>);
 #if defined(__AVX512F__)
     if constexpr (sizeof(V) == 64) {
-        if constexpr (Group >= 2) v = xsimd::max(v, V(_mm512_shuffle_epi32(v.data, _MM_PERM_CDAB)));
-        if constexpr (Group >= 4) v = xsimd::max(v, V(_mm512_shuffle_epi32(v.data, _MM_PERM_BADC)));
-        if constexpr (Group >= 8) v = xsimd::max(v, V(_mm512_shuffle_i32x4(v.data, v.data, 0xb1)));
-        if constexpr (Group >= 16) v = xsimd::max(v, V(_mm512_shuffle_i32x4(v.data, v.data, 0x4e)));
+        if constexpr (Group >= 2) v = max(v, V(_mm512_shuffle_epi32(v.data, _MM_PERM_CDAB)));
+        if constexpr (Group >= 4) v = max(v, V(_mm512_shuffle_epi32(v.data, _MM_PERM_BADC)));
+        if constexpr (Group >= 8) v = max(v, V(_mm512_shuffle_i32x4(v.data, v.data, 0xb1)));
+        if constexpr (Group >= 16) v = max(v, V(_mm512_shuffle_i32x4(v.data, v.data, 0x4e)));
         return v;
     }
 #endif
 #if defined(__AVX2__)
     if constexpr (sizeof(V) == 32) {
-        if constexpr (Group >= 2) v = xsimd::max(v, V(_mm256_shuffle_epi32(v.data, 0xb1)));
-        if constexpr (Group >= 4) v = xsimd::max(v, V(_mm256_shuffle_epi32(v.data, 0x4e)));
-        if constexpr (Group >= 8) v = xsimd::max(v, V(_mm256_permute2x128_si256(v.data, v.data, 1)));
+        if constexpr (Group >= 2) v = max(v, V(_mm256_shuffle_epi32(v.data, 0xb1)));
+        if constexpr (Group >= 4) v = max(v, V(_mm256_shuffle_epi32(v.data, 0x4e)));
+        if constexpr (Group >= 8) v = max(v, V(_mm256_permute2x128_si256(v.data, v.data, 1)));
         return v;
     }
 #endif
 #if defined(__SSE2__)
     if constexpr (sizeof(V) == 16) {
-        if constexpr (Group >= 2) v = xsimd::max(v, V(_mm_shuffle_epi32(v.data, 0xb1)));
-        if constexpr (Group >= 4) v = xsimd::max(v, V(_mm_shuffle_epi32(v.data, 0x4e)));
+        if constexpr (Group >= 2) v = max(v, V(_mm_shuffle_epi32(v.data, 0xb1)));
+        if constexpr (Group >= 4) v = max(v, V(_mm_shuffle_epi32(v.data, 0x4e)));
         return v;
     }
 #endif
 #if defined(__ARM_NEON)
     if constexpr (sizeof(V) == 16) {
-        if constexpr (Group >= 2) v = xsimd::max(v, V(vrev64q_s32(v.data)));
-        if constexpr (Group >= 4) v = xsimd::max(v, V(vextq_s32(v.data, v.data, 2)));
+        if constexpr (Group >= 2) v = max(v, V(vrev64q_s32(v.data)));
+        if constexpr (Group >= 4) v = max(v, V(vextq_s32(v.data, v.data, 2)));
         return v;
     }
 #endif
@@ -286,39 +233,10 @@ QK_INLINE vi<Arch> max_of_group(vi<Arch> v) noexcept {
     return V::load_unaligned(lane);
 }
 
-/// The IEEE quotient. (xsimd 8.1 divides floats on NEON by a refined estimate of the reciprocal, which is a bit off.)
+/// The IEEE quotient.
 template <class Arch>
 QK_INLINE vf<Arch> quotient(vf<Arch> a, vf<Arch> b) noexcept {
-#if defined(__aarch64__)
-    return vf<Arch>(a.data / b.data);
-#else
     return a / b;
-#endif
-}
-
-/// Does the processor multiply and add in one instruction, with one rounding?
-template <class Arch>
-constexpr bool has_fused() noexcept {
-#if defined(__FMA__) || defined(__AVX512F__) || defined(__aarch64__)
-    return true;
-#else
-    return false;
-#endif
-}
-/// a * b + c, rounded once, where has_fused().
-template <class Arch>
-QK_INLINE vf<Arch> fused(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
-#if defined(__AVX512F__)
-    if constexpr (lanes<Arch> == 16) return _mm512_fmadd_ps(a.data, b.data, c.data);
-#endif
-#if defined(__FMA__)
-    if constexpr (lanes<Arch> == 8) return _mm256_fmadd_ps(a.data, b.data, c.data);
-    if constexpr (lanes<Arch> == 4) return _mm_fmadd_ps(a.data, b.data, c.data);
-#endif
-#if defined(__aarch64__)
-    return vfmaq_f32(c.data, a.data, b.data);
-#endif
-    return xsimd::fma(a, b, c);
 }
 
 /// Where floor(fraction * 2^32) + words, as 32 bits without a sign, passes 2^32; the fraction is at least 0 and less than 1.
@@ -334,8 +252,8 @@ QK_INLINE mask<Arch> carries(vf<Arch> fraction, vi<Arch> words) noexcept {
     // The upper half of the fractions has the sign bit.
     const V half = as_int<Arch>(vf<Arch>(0.5f)), sign(INT32_MIN);
     const mask<Arch> upper = as_int<Arch>(fraction) >= half;
-    const vf<Arch> lower = fraction - as_float<Arch>(xsimd::select(upper, half, V(0)));
-    const V scaled = xsimd::to_int(lower * vf<Arch>(0x1p32f)) + xsimd::select(upper, V(0), sign);
+    const vf<Arch> lower = fraction - as_float<Arch>(select(upper, half, V(0)));
+    const V scaled = to_int(lower * vf<Arch>(0x1p32f)) + select(upper, V(0), sign);
     return scaled > (~words ^ sign);
 }
 /// v + 1 where `where`, else v.
@@ -344,7 +262,7 @@ QK_INLINE vf<Arch> one_more(vf<Arch> v, mask<Arch> where) noexcept {
 #if defined(__AVX512F__)
     if constexpr (lanes<Arch> == 16) return _mm512_mask_add_ps(v.data, where.data, v.data, _mm512_set1_ps(1.0f));
 #endif
-    return v + as_float<Arch>(xsimd::select(where, as_int<Arch>(vf<Arch>(1.0f)), vi<Arch>(0)));
+    return v + as_float<Arch>(select(where, as_int<Arch>(vf<Arch>(1.0f)), vi<Arch>(0)));
 }
 
 /// v with its magnitude held to at most that of `limit`, which is positive. Neither is NaN.
@@ -353,7 +271,7 @@ QK_INLINE vf<Arch> clamp_magnitude(vf<Arch> v, vf<Arch> limit) noexcept {
 #if defined(__AVX512DQ__)
     if constexpr (sizeof(v) == 64) return _mm512_range_ps(v.data, limit.data, 2);
 #endif
-    return xsimd::min(xsimd::max(v, -limit), limit);
+    return min(max(v, -limit), limit);
 }
 
 /// The same value, of which the compiler knows nothing: a product behind it cannot be contracted with a sum into an fma.

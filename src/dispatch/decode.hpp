@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// decode as one instruction set has it (see fake_quantize.hpp about names).
+#pragma once
+
+#include "qk/codec.hpp"
+#include "table.hpp"
+
+namespace qk::dispatch {
+
+template <class Arch>
+struct decoder_on {
+    static void decode(const format& f, const_planes in, values_out y, const codec_parameters& p) noexcept {
+        detail::with_family(f, [&](const auto& g) { detail::decode_family<Arch>(g, in, y, p); });
+    }
+};
+
+template <>
+decoder decoder_of<isa::QK_DISPATCH_ISA>() noexcept {
+    return decoder_on<native>::decode;
+}
+
+}  // namespace qk::dispatch

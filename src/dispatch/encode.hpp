@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// encode as one instruction set has it (see fake_quantize.hpp about names).
+#pragma once
+
+#include "qk/codec.hpp"
+#include "table.hpp"
+
+namespace qk::dispatch {
+
+template <class Arch>
+struct encoder_on {
+    static void encode(const format& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
+        detail::with_family(f, [&](const auto& g) { detail::encode_family<Arch>(g, x, out, p, how); });
+    }
+};
+
+template <>
+encoder encoder_of<isa::QK_DISPATCH_ISA>() noexcept {
+    return encoder_on<native>::encode;
+}
+
+}  // namespace qk::dispatch
