@@ -6,6 +6,8 @@ find_package(Eigen3 3.4 REQUIRED)
 find_package(TBB REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(ZLIB REQUIRED)  # deflated .npz
+find_package(PNG)            # images as data; without one of these two its files are an error that says so
+find_package(JPEG)
 
 # oneDNN makes convolutions two to four times as fast as the Eigen path, which is always there.
 option(QK_ONEDNN "use oneDNN when it is found" ON)

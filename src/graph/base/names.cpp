@@ -9,18 +9,18 @@
 namespace qk::graph {
 namespace {
 
-/// Levenshtein distance without regard to case.
+/// Insertions, deletions, replacements and swaps of neighbours, without regard to case; names may be of any length.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
-    std::vector<std::size_t> row(b.size() + 1);
+    std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);  // of a's prefixes of i - 2, i - 1 and i characters
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = row[0];
+        before.swap(above);
+        above.swap(row);
         row[0] = i;
         for (std::size_t j = 1; j <= b.size(); ++j) {
-            const std::size_t changed = diagonal + (lower(a[i - 1]) == lower(b[j - 1]) ? 0 : 1);
-            diagonal = row[j];
-            row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
+            row[j] = std::min({above[j - 1] + (lower(a[i - 1]) == lower(b[j - 1]) ? 0 : 1), above[j] + 1, row[j - 1] + 1});
+            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1])) row[j] = std::min(row[j], before[j - 2] + 1);
         }
     }
     return row[b.size()];
@@ -105,6 +105,12 @@ std::string listed(const std::vector<std::string>& names, std::size_t most) {
     std::string text;
     for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "'" : shown == names.size() && i + 1 == shown ? " and '" : ", '") + names[i] + "'";
     return shown < names.size() ? text + " and " + std::to_string(names.size() - shown) + " more" : text;
+}
+
+std::string comma_separated(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
+    return text;
 }
 
 }  // namespace qk::graph

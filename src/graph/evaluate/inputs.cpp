@@ -3,37 +3,14 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
+#include "qk/graph/files/natural_order.hpp"
 
 namespace qk::graph {
 namespace detail {
-
-/// Numbers inside names compare as numbers.
-inline bool natural_less(const std::string& a, const std::string& b) {
-    std::size_t i = 0, j = 0;
-    const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-    while (i < a.size() && j < b.size()) {
-        if (digit(a[i]) && digit(b[j])) {
-            const auto number = [&](const std::string& s, std::size_t& at) {
-                while (at < s.size() && s[at] == '0') ++at;
-                const std::size_t start = at;
-                while (at < s.size() && digit(s[at])) ++at;
-                return s.substr(start, at - start);
-            };
-            const std::string m = number(a, i), n = number(b, j);
-            if (m != n) return m.size() != n.size() ? m.size() < n.size() : m < n;
-        } else if (a[i] != b[j]) {
-            return a[i] < b[j];
-        } else {
-            ++i, ++j;
-        }
-    }
-    return a.size() - i < b.size() - j;
-}
 
 inline std::string describe(const value_info& v) {
     std::string s = "'" + v.name + "' (" + name_of(v.type);
@@ -62,12 +39,13 @@ named_tensor read_tensor_proto(const std::filesystem::path& file) {
     }
 }
 
-std::vector<named_tensor> read_tensors(const std::filesystem::path& path) {
+std::vector<named_tensor> read_tensors(const std::filesystem::path& path, image_size size) {
     namespace fs = std::filesystem;
     std::error_code failed;
     if (!fs::is_directory(path, failed)) {
         if (path.extension() == ".pb") return {read_tensor_proto(path)};
         if (path.extension() == ".npz") return read_npz(path);
+        if (is_image_name(path)) return {{path.stem().string(), read_images({path}, size)}};
         return {{path.stem().string(), read_npy(path)}};
     }
     std::vector<fs::path> files;
@@ -79,8 +57,12 @@ std::vector<named_tensor> read_tensors(const std::filesystem::path& path) {
         test_data = test_data || (kind == ".pb" && e.path().filename().string().starts_with("input_"));
     }
     if (test_data) std::erase_if(files, [](const fs::path& f) { return !f.filename().string().starts_with("input_"); });
-    if (files.empty()) throw error("folder '" + path.string() + "' holds no .npy, .npz or .pb file");
-    std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return detail::natural_less(a.filename(), b.filename()); });
+    if (files.empty()) {
+        const image_folder images = list_images(path);
+        if (images.files.empty()) throw error("folder '" + path.string() + "' holds no .npy, .npz or .pb file and no image (.png, .jpg)");
+        return {{path.filename().string(), read_images(images.files, size)}};
+    }
+    std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return natural_less(a.filename(), b.filename()); });
     std::vector<named_tensor> all;
     for (const fs::path& f : files)
         for (named_tensor& t : read_tensors(f)) all.push_back(std::move(t));
@@ -114,7 +96,7 @@ tensor join(const std::vector<tensor>& parts, const std::string& what) {
     return all;
 }
 
-named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option) {
+named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option, image_size size) {
     const auto& inputs = m.inputs();
     const auto named = [&](const std::string& name) -> const value_info* {
         for (const value_info& v : inputs)
@@ -137,12 +119,12 @@ named_tensors read_inputs(const model& m, const std::vector<std::string>& argume
                 throw error(option + " " + argument + ": the model has no input '" + name + "'; it has " + detail::list_inputs(m));
             if (is_input) {
                 std::vector<tensor> parts;
-                for (named_tensor& t : read_tensors(argument.substr(equals + 1))) parts.push_back(std::move(t.value));
+                for (named_tensor& t : read_tensors(argument.substr(equals + 1), size)) parts.push_back(std::move(t.value));
                 give(name, parts, argument);
                 continue;
             }
         }
-        std::vector<named_tensor> found = read_tensors(argument);
+        std::vector<named_tensor> found = read_tensors(argument, size);
         const bool by_name = std::all_of(found.begin(), found.end(), [&](const named_tensor& t) { return named(t.name) != nullptr; });
         std::vector<const value_info*> missing;
         for (const value_info& v : inputs)

@@ -60,6 +60,14 @@ preprocessing preprocessing::parse(const std::string& text) {
             p.channels_last = value == "nhwc";
         } else if (key == "channels" && (value == "bgr" || value == "rgb")) {
             p.swap_channels = value == "bgr";
+        } else if (key == "resize") {
+            const std::size_t cross = std::min(value.find('x'), value.size());
+            const float height = detail::preprocess_number(value.substr(0, cross), part);
+            const float width = cross == value.size() ? height : detail::preprocess_number(value.substr(cross + 1), part);
+            for (const float n : {height, width})
+                if (n != std::floor(n) || n < 1 || n > 16384) throw error("--preprocess: '" + part + "' needs whole numbers from 1 to 16384, as in resize=224x224");
+            p.resize_height = static_cast<int>(height);
+            p.resize_width = static_cast<int>(width);
         } else if (key == "scale") {
             p.scale = detail::preprocess_number(value, part);
         } else if (key == "mean") {
@@ -70,7 +78,7 @@ preprocessing preprocessing::parse(const std::string& text) {
                 if (d == 0) throw error("--preprocess: std must not be 0");
             }
         } else {
-            throw error("--preprocess: '" + part + "' is not understood; parts are layout=nhwc|nchw, channels=bgr|rgb, scale=S, mean=M[:M...], std=D[:D...]");
+            throw error("--preprocess: '" + part + "' is not understood; parts are layout=nhwc|nchw, channels=bgr|rgb, resize=HxW, scale=S, mean=M[:M...], std=D[:D...]");
         }
         begin = end + 1;
     }
@@ -114,6 +122,33 @@ tensor preprocessing::apply(const tensor& data, const value_info& input) const {
         }
     }
     return result;
+}
+
+std::string fitting_preprocessing(const tensor& data, const value_info& input) {
+    const auto fits = [&](const dims& shape) {
+        if (!input.has_shape) return true;
+        if (shape.size() != input.shape.size()) return false;
+        for (std::size_t i = 1; i < shape.size(); ++i)  // axis 0 counts samples
+            if (input.shape[i].value >= 0 && input.shape[i].value != shape[i]) return false;
+        return true;
+    };
+    const bool numbers = data.type() == data_type::float32 || data.type() == input.type;
+    if (input.type != data_type::float32 || data.rank() == 0 || (numbers && fits(data.shape()))) return "";
+    std::string layout;
+    if (!fits(data.shape())) {
+        dims moved = data.shape();
+        if (moved.size() > 2) {
+            moved.insert(moved.begin() + 1, moved.back());
+            moved.pop_back();
+        }
+        std::int64_t sample = 1;
+        for (std::size_t i = 1; i < input.shape.size() && sample >= 0; ++i) sample = input.shape[i].value < 0 ? -1 : sample * input.shape[i].value;
+        const bool same_rank = moved.size() == input.shape.size();
+        if (same_rank && fits(moved)) layout = "layout=nhwc";
+        else if (same_rank || sample < 0 || data.dim(0) * sample != static_cast<std::int64_t>(data.size())) return "";
+    }
+    const std::string scale = data.type() == data_type::uint8 ? "scale=0.003921569" : numbers && !layout.empty() ? "" : "scale=1";
+    return layout + (layout.empty() || scale.empty() ? "" : ",") + scale;
 }
 
 }  // namespace qk::graph

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "qk/graph/model/edit.hpp"
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/export/amd.hpp"
 #include "qk/graph/export/fusing.hpp"
@@ -218,16 +219,16 @@ export_result export_model(const model& m, const precision_plan& plan, const exp
 }
 
 export_style export_style_from(const std::string& name) {
-    constexpr const char* names[] = {"qdq", "portable", "amd", "qoperator", "qinteger"};
-    for (std::size_t i = 0; i < std::size(names); ++i)
+    const std::vector<std::string> names{"qdq", "portable", "amd", "qoperator", "qinteger"};
+    for (std::size_t i = 0; i < names.size(); ++i)
         if (name == names[i]) return static_cast<export_style>(i);
-    throw error("unknown export style '" + name + "'; the styles are qdq, portable, amd, qoperator, qinteger");
+    throw error("unknown export style '" + name + "'; the styles are " + comma_separated(names) + "." + did_you_mean(name, names));
 }
 
 weight_storage weight_storage_from(const std::string& name) {
     if (name == "packed") return weight_storage::packed;
     if (name == "float") return weight_storage::floats;
-    throw error("unknown weight storage '" + name + "'; it is packed or float");
+    throw error("unknown weight storage '" + name + "'; it is packed or float." + did_you_mean(name, {"packed", "float"}));
 }
 
 }  // namespace qk::graph

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/files/atomic_file.hpp"
@@ -20,12 +21,12 @@ inline constexpr std::array<std::pair<approach, const char*>, 3> approach_names{
 
 template <class Value, class Table>
 Value named(const Table& table, std::string_view text, const char* what) {
-    std::string list;
+    std::vector<std::string> known;
     for (const auto& [value, name] : table) {
         if (text == name) return value;
-        list += (list.empty() ? "" : ", ") + std::string(name);
+        known.emplace_back(name);
     }
-    throw error("unknown " + std::string(what) + " '" + std::string(text) + "': it is one of " + list);
+    throw error("unknown " + std::string(what) + " '" + std::string(text) + "': it is one of " + comma_separated(known) + "." + did_you_mean(text, known));
 }
 
 /// "activation", "weight", ... of one scope, each a precision.
@@ -175,7 +176,7 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         if (const auto m = v->find("method")) {
             f.method = parse_range_method(m->text());
             f.best_method = m->text() == "best";
-            if (!f.method && !f.best_method) m->fail("unknown calibration method '" + m->text() + "': min_max, moving_average, percentile, layerwise_percentile, entropy, mse or best");
+            if (!f.method && !f.best_method) m->fail("unknown calibration method '" + m->text() + "'; say one of " + comma_separated(range_method_names({"best"})) + "." + did_you_mean(m->text(), range_method_names({"best"})));
         }
         if (const auto p = v->find("percentile")) f.percentile = p->number();
     }

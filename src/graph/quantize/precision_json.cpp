@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/option_names.hpp"
 
@@ -23,6 +24,13 @@ inline qk::format read_format(const json_cursor& c) {
 }
 
 }  // namespace detail
+
+std::vector<std::string> range_method_names(const std::vector<std::string>& more) {
+    std::vector<std::string> names;
+    for (const range_method m : all_range_methods()) names.emplace_back(name_of(m));
+    names.insert(names.end(), more.begin(), more.end());
+    return names;
+}
 
 qk::semantics read_semantics(const json_cursor& c) {
     if (c.is_string()) return detail::read_option(c, +[](std::string_view w) { return parse_semantics(w); });
@@ -79,7 +87,7 @@ precision read_precision(const json_cursor& c) {
     }
     if (const auto v = c.find("method")) {
         p.method = parse_range_method(v->text());
-        if (!p.method) v->fail("unknown calibration method '" + v->text() + "': min_max, moving_average, percentile, layerwise_percentile, entropy or mse");
+        if (!p.method) v->fail("unknown calibration method '" + v->text() + "'; say one of " + comma_separated(range_method_names()) + "." + did_you_mean(v->text(), range_method_names()));
     }
     if (const auto v = c.find("percentile")) {
         p.percentile = v->number();
@@ -90,7 +98,7 @@ precision read_precision(const json_cursor& c) {
             if (v->boolean()) p.pow2 = pow2_rule::non_overflow;
         } else {
             p.pow2 = parse_pow2_rule(v->text());
-            if (!p.pow2) v->fail("unknown rule for power-of-two scales '" + v->text() + "': non_overflow, nearest or min_mse");
+            if (!p.pow2) v->fail("unknown rule for power-of-two scales '" + v->text() + "': non_overflow, nearest or min_mse." + did_you_mean(v->text(), {"non_overflow", "nearest", "min_mse"}));
         }
         integer* f = std::get_if<integer>(&p.format);
         if (p.pow2 && f == nullptr) v->fail("only integers have power-of-two scales to choose; " + to_string(p.format) + " is none");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "qk/graph/search/metric.hpp"
+#include "qk/graph/base/names.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -116,12 +117,12 @@ inline constexpr metric metrics[] = {
 std::span<const metric> all_metrics() { return detail::metrics; }
 
 const metric& find_metric(std::string_view name) {
-    std::string known;
+    std::vector<std::string> known;
     for (const metric& m : all_metrics()) {
         if (m.name == name) return m;
-        known += (known.empty() ? "" : ", ") + std::string(m.name);
+        known.emplace_back(m.name);
     }
-    throw error("unknown metric '" + std::string(name) + "'; choose one of " + known);
+    throw error("unknown metric '" + std::string(name) + "'; choose one of " + comma_separated(known) + "." + did_you_mean(name, known));
 }
 
 bool better(const metric& m, double a, double b) {

@@ -72,7 +72,7 @@ user_metric metric_from_command(const std::string& command) {
 
 scorer::scorer(const model& m, named_tensors inputs, score_options options)
     : options_(std::move(options)),
-      metric_(options_.user ? qk::graph::metric{"user", options_.user_higher_is_better, false, false, nullptr, nullptr, ""}
+      metric_(options_.has_user() ? qk::graph::metric{"user", options_.user_higher_is_better, false, false, nullptr, nullptr, ""}
                             : find_metric(options_.metric)),
       session_(m, std::move(inputs), detail::with_known_samples(options_)) {
     const auto& outputs = m.outputs();
@@ -100,7 +100,7 @@ void scorer::take_reference(const tensor& all) {
     const std::size_t rows = static_cast<std::size_t>(all.dim(0)) / reference_.size();
     for (std::size_t s = 0; s < reference_.size(); ++s)
         if (options_.session.together.own(s)) reference_[s] = sample_of(execute::rows(all, s * rows, rows));
-    if (options_.user) reference_tensor_ = all;
+    if (options_.has_user()) reference_tensor_ = all;
 }
 
 std::vector<float> scorer::sample_of(const tensor& output) const {
@@ -118,7 +118,8 @@ void scorer::set_reference(const precision_plan& plan) {
         return 0.0;
     });
     reference_ = std::move(reference);
-    if (options_.user && options_.session.together.first()) reference_tensor_ = session_.outputs(plan).at(output_name_);
+    reference_plan_ = plan;
+    if (options_.has_user() && options_.session.together.first()) reference_tensor_ = session_.outputs(plan).at(output_name_);
 }
 
 score scorer::finish(std::span<const metric_terms> terms, std::span<const double> errors) const {
@@ -132,7 +133,7 @@ score scorer::finish(std::span<const metric_terms> terms, std::span<const double
 }
 
 std::vector<score> scorer::operator()(std::span<const precision_plan> candidates) {
-    if (options_.user) return score_whole(candidates);
+    if (options_.has_user()) return score_whole(candidates);
     const std::size_t n = session_.samples();
     std::vector<metric_terms> terms(candidates.size() * n);
     std::vector<double> errors(candidates.size() * n);
@@ -190,9 +191,14 @@ std::vector<score> scorer::measure_whole(std::span<const precision_plan> candida
         const double distance = values.size() == reference.size() && !values.empty()
                                     ? detail::squared_distance(values, reference) / double(values.size())
                                     : std::numeric_limits<double>::quiet_NaN();
-        scores.push_back({options_.user(y, reference_tensor_, options_.labels), distance});
+        scores.push_back({measure_user(y, plan), distance});
     }
     return scores;
+}
+
+double scorer::measure_user(const tensor& outputs, const precision_plan& plan) const {
+    if (options_.server) return options_.server->measure(outputs, reference_tensor_, options_.labels, plan);
+    return options_.user(outputs, reference_tensor_, options_.labels);
 }
 
 std::string scorer::description() const {
@@ -202,9 +208,9 @@ std::string scorer::description() const {
 }
 
 score scorer::reference_score() {
-    if (options_.user) {
+    if (options_.has_user()) {
         std::vector<double> value(1);
-        if (options_.session.together.first()) value[0] = options_.user(reference_tensor_, reference_tensor_, options_.labels);
+        if (options_.session.together.first()) value[0] = measure_user(reference_tensor_, reference_plan_);
         share(value);
         return {value[0], 0};
     }

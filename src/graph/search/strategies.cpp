@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of strategies: to add one, write one function of search_run& and name it here.
 #include "qk/graph/search/greedy.hpp"
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/search/pareto.hpp"
 #include "qk/graph/search/tuning.hpp"
 
@@ -21,13 +22,13 @@ inline constexpr strategy strategies[] = {
 std::span<const strategy> all_strategies() { return detail::strategies; }
 
 const strategy& find_strategy(std::string_view name) {
-    std::string known;
+    std::vector<std::string> known;
     for (const strategy& s : all_strategies()) {
         if (s.name == name) return s;
-        known += (known.empty() ? "" : ", ") + std::string(s.name);
+        known.emplace_back(s.name);
     }
-    throw error("unknown strategy '" + std::string(name) + "'; choose one of " + known +
-                (name == "hawq_v2" ? " (hawq_v2 needs gradients, which an ONNX evaluator does not have)" : ""));
+    throw error("unknown strategy '" + std::string(name) + "'; choose one of " + comma_separated(known) +
+                (name == "hawq_v2" ? " (hawq_v2 needs gradients, which an ONNX evaluator does not have)" : "." + did_you_mean(name, known)));
 }
 
 }  // namespace qk::graph

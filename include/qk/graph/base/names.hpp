@@ -17,5 +17,7 @@ std::vector<std::string> nearest_names(std::string_view name, const std::vector<
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
 /// "'a', 'b' and 3 more".
 std::string listed(const std::vector<std::string>& names, std::size_t most = 3);
+/// "a, b, c".
+std::string comma_separated(const std::vector<std::string>& names);
 
 }  // namespace qk::graph

@@ -9,6 +9,7 @@
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/files/npy.hpp"
+#include "qk/graph/files/images.hpp"
 
 namespace qk::graph {
 
@@ -17,12 +18,13 @@ named_tensor read_tensor_proto(const std::filesystem::path& file);
 
 /// The tensors of a file or folder. .npy: one, named after the file; .npz: its arrays; .pb: one, with the name that it holds. A folder:
 /// those of its files in natural order ("x2" before "x10"); of a folder with input_N.pb and output_N.pb (ONNX test data) the inputs only.
-std::vector<named_tensor> read_tensors(const std::filesystem::path& path);
+/// A PNG or JPEG image, or a folder of images (images.hpp): one tensor of bytes, N,H,W,C, each image made `size` if that is given.
+std::vector<named_tensor> read_tensors(const std::filesystem::path& path, image_size size = {});
 
 /// What the arguments of `option` give a model: FILE, or NAME=FILE (split at the first '=' when what stands left of it names an input).
 /// Tensors without a matching name go to the model's inputs in order; when the model has one input, several of them are samples and are
 /// joined on axis 0. Every input is there exactly once, or an error names the file, the input and what is expected.
-named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option = "--inputs");
+named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option = "--inputs", image_size size = {});
 
 /// A tensor's name as a file name: '/' and ':' become '_'.
 std::string as_file_name(std::string name);

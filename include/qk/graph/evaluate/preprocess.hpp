@@ -16,6 +16,7 @@ struct preprocessing {
     bool channels_last = false;  ///< layout=nhwc: the data is N,H,W,C (or N,H,W with one channel) and becomes N,C,H,W
     bool swap_channels = false;  ///< channels=bgr: the data is RGB and the model takes BGR
     float scale = 1;
+    int resize_height = 0, resize_width = 0;  ///< resize=HxW: what images become before anything else; only image files can be resized
     std::vector<float> mean, deviation;  ///< one value for all channels, or one a channel; empty: 0 and 1
 
     /// Error naming the part and what it may be.
@@ -25,5 +26,9 @@ struct preprocessing {
     /// (N,28,28 or N,784 for N,1,28,28). Error naming the input if channels or sizes do not fit.
     tensor apply(const tensor& data, const value_info& input) const;
 };
+
+/// The text of a preprocessing by which `data` would fit `input`, for errors: "layout=nhwc,scale=0.003921569" for bytes in N,H,W,C. Empty if the data
+/// fits as it is, or if none would help.
+std::string fitting_preprocessing(const tensor& data, const value_info& input);
 
 }  // namespace qk::graph

@@ -65,4 +65,7 @@ placement parse_placement(std::string_view name);  ///< error listing the names
 approach parse_approach(std::string_view name);
 weight_rounding parse_weight_rounding(std::string_view name);
 
+/// The names of the calibration methods, as files and options spell them, then `more`.
+std::vector<std::string> range_method_names(const std::vector<std::string>& more = {});
+
 }  // namespace qk::graph

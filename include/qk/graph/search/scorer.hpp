@@ -12,6 +12,7 @@
 #include "qk/graph/search/metric.hpp"
 #include "qk/graph/search/trials.hpp"
 #include "qk/graph/evaluate/session.hpp"
+#include "qk/graph/search/metric_server.hpp"
 
 namespace qk::graph {
 
@@ -25,8 +26,10 @@ user_metric metric_from_command(const std::string& command);
 struct score_options {
     std::string metric = "l2";
     user_metric user;               ///< instead of `metric`
+    std::shared_ptr<metric_server> server = nullptr;  ///< likewise, a program of the user's own
     bool user_higher_is_better = false;
     std::string user_name;          ///< the command, or whatever identifies it in a cache
+    bool has_user() const { return user || server; }
     int output_index = 0;           ///< which model output; out of range is an error
     std::vector<std::int64_t> labels;
     named_tensors float_outputs;    ///< of the same inputs, if calibrate() gave them: saves a run
@@ -58,6 +61,7 @@ class scorer {
     score finish(std::span<const metric_terms> terms, std::span<const double> errors) const;
     std::vector<score> score_whole(std::span<const precision_plan> candidates);
     std::vector<score> measure_whole(std::span<const precision_plan> candidates);
+    double measure_user(const tensor& outputs, const precision_plan& plan) const;
     void share(std::vector<double>& values) const;  ///< added up over processes
     void share(std::vector<metric_terms>& terms) const;
 
@@ -67,6 +71,7 @@ class scorer {
     std::string output_name_;
     std::vector<std::vector<float>> reference_;  ///< of each sample that this process evaluates
     tensor reference_tensor_;                    ///< for a user's metric
+    precision_plan reference_plan_;              ///< that the reference was computed under
 };
 
 }  // namespace qk::graph
