@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "support/console.hpp"
+#include "options/standard_streams.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/graph/base/error.hpp"
 #include "support/processes.hpp"
@@ -27,34 +28,21 @@ int main(int argc, char** argv) {
     using namespace qk::tool;
     remember_command_line(argc, argv);
     const processes all;
-    const auto bad_use = [&](std::string_view sentence) { return ::bad_use(all, sentence); };
+    const auto bad_use = [&](std::string_view sentence) { return ::bad_use(all, standard_streams::in_words(std::string(sentence))); };
     const std::string_view word = argc > 1 ? argv[1] : "";
     if (!processes::together().alone() && word != "search" && word != "sensitivity") return bad_use("only search and sensitivity run as several processes");
     if (const char* problem = qk::dispatch::problem()) return bad_use(problem);
-    CLI::App app("Number formats for neural networks: kernels' reference, hardware validation, and mixed precision for ONNX models.", "qk");
+    command app("qk", "Number formats for neural networks: kernels' reference, hardware validation, and mixed precision for ONNX models.", QK_VERSION);
     app.footer(
         "Exit status: 0 done; 1 a comparison or target failed (results are written); 2 wrong use or bad input (nothing is written).\n"
-        "`qk VERB --help` shows the verb's options and examples.");
-    app.set_version_flag("--version", std::string("qk ") + QK_VERSION);
-    app.require_subcommand(1);
+        "`-` as the name of a file is standard input or standard output. `qk VERB --help` shows the verb's options and examples.");
     verb_result result;
     try {
 #define QK_VERB(name) add_##name(app, result);
 #include "verbs.inc"
 #undef QK_VERB
-        app.parse(argc, argv);
+        app.run({argv + 1, argv + argc});
         return static_cast<int>(result.status);
-    } catch (const CLI::Success& help) {  // --help, --version
-        return app.exit(help);
-    } catch (const CLI::ParseError& e) {
-        const auto verbs = app.get_subcommands();
-        if (verbs.empty() && argc > 1) {
-            std::string known;
-            for (const CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; }))
-                known += (known.empty() ? "" : ", ") + verb->get_name();
-            return bad_use(fmt::format("there is no verb '{}'; the verbs are: {}", argv[1], known));
-        }
-        return bad_use(fmt::format("{} (see `qk {}--help`)", e.what(), verbs.empty() ? "" : verbs.front()->get_name() + " "));
     } catch (const qk::graph::error& e) {
         return bad_use(e.what());
     } catch (const std::bad_alloc&) {

@@ -2,7 +2,7 @@
 // The verbs of the command `qk`. A new verb is tools/NAME.cpp, which defines `add_NAME`, and one line in tools/verbs.inc.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "options/command.hpp"
 
 namespace qk::tool {
 
@@ -15,7 +15,7 @@ struct verb_result {
 };
 
 /// Each adds its subcommand: options, --help with examples (footer), and a callback that does the work.
-#define QK_VERB(name) void add_##name(CLI::App& app, verb_result& result);
+#define QK_VERB(name) void add_##name(command& app, verb_result& result);
 #include "verbs.inc"
 #undef QK_VERB
 

@@ -2,12 +2,12 @@
 // The options by which verbs take data: --inputs, --labels, --preprocess, --samples, --calibration, --threads.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/model.hpp"
+#include "options/option_table.hpp"
 
 namespace qk::tool {
 
@@ -18,7 +18,7 @@ struct data_options {
     int threads = 0;
 
     /// Adds the options to a verb.
-    void add(CLI::App& verb, bool inputs_required = true);
+    void add(option_table& verb, bool inputs_required = true);
 
     /// The data for the model's inputs, preprocessed, cut to `samples`. Error if there are fewer.
     graph::named_tensors load_inputs(const graph::model& m) const;
@@ -28,6 +28,8 @@ struct data_options {
     std::vector<std::int64_t> load_labels() const;
 
   private:
+    std::string misfit(const graph::tensor& value, const graph::value_info& input, const char* option, const std::string& more) const;
+    std::vector<std::int64_t> folder_labels() const;
     graph::named_tensors load(const graph::model& m, const std::vector<std::string>& arguments, const char* option, bool cut) const;
 };
 

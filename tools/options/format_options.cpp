@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "options/words.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/option_names.hpp"
@@ -153,35 +154,32 @@ void resolve_scale_file(const quantize_options& given, conversion& c, const grap
 
 }  // namespace
 
-void add_format_options(CLI::App& verb, quantize_options& given) {
-    verb.add_option("--format,-f", given.format, "name or textual form (`qk formats` lists them)");
-    verb.add_option("--semantics", given.semantics,
-                    "ocp, nvidia, quark, microxcaling, torchao, ml_dtypes, torch or onnx: what that system does (default ocp)");
-    verb.add_option("--rounding", given.rounding, "half-even, half-away, half-up, toward-zero, up, down or stochastic");
-    verb.add_option("--scale-rule", given.scale_rule, "MX scales: floor, ceil, rceil or even");
-    verb.add_option("--integer-mode", given.integer_mode, "division: round(x / scale); reciprocal: round(x * (1 / scale))");
-    verb.add_option("--overflow", given.overflow, "saturate or ieee");
-    verb.add_option("--seed", given.seed, "of stochastic rounding (default 0)")->check([](const std::string& text) {
-        errno = 0;
-        char* end = nullptr;
-        std::strtoull(text.c_str(), &end, 10);
-        const bool whole = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos && errno == 0;
-        return whole ? std::string() : "'" + text + "' is not a whole number from 0 to 2^64 - 1";
-    });
+void add_format_options(option_table& verb, quantize_options& given) {
+    verb.section("Format");
+    verb.add_option("--format,-f", given.format, "name or textual form (`qk formats` lists them)").type_name("F").common().suggest(format_words());
+    verb.add_option("--semantics", given.semantics, "what that system does (default ocp): " + comma_separated(words_of(semantics_names))).type_name("S").suggest(words_of(semantics_names));
+    verb.add_option("--rounding", given.rounding, "half-even, half-away, half-up, toward-zero, up, down or stochastic").type_name("R").suggest(words_of(rounding_names));
+    verb.add_option("--scale-rule", given.scale_rule, "MX scales: floor, ceil, rceil or even").suggest(words_of(scale_rule_names));
+    verb.add_option("--integer-mode", given.integer_mode, "division: round(x / scale); reciprocal: round(x * (1 / scale))").suggest(words_of(integer_mode_names));
+    verb.add_option("--overflow", given.overflow, "saturate or ieee").suggest(words_of(overflow_names));
+    verb.add_option("--seed", given.seed, "of stochastic rounding (default 0)");
     verb.add_flag("--zero-point-before", given.zero_point_before, "add the zero point before rounding");
     verb.add_flag("--mxint-lowest", given.mxint_lowest, "integer MX elements may use their lowest code");
     verb.add_flag("--flush-inputs", given.flush_inputs, "subnormal float32 inputs count as zero");
     verb.add_flag("--flush-outputs", given.flush_outputs, "subnormal results become zero");
+    verb.section("");
 }
 
-void add_scale_options(CLI::App& verb, quantize_options& given) {
-    verb.add_option("--axis", given.axis, "axis that blocks run along (default: the last)");
-    verb.add_option("--scale", given.scale, "one scale for the tensor (default 1; nvfp4: from the data)");
-    verb.add_option("--zero-point", given.zero_point, "one zero point for the tensor (default 0)");
-    verb.add_option("--scales", given.scales, "FILE.npy with a scale for each channel, or each block with --scale-block");
-    verb.add_option("--zero-points", given.zero_points, "FILE.npy, a zero point for each of --scales");
+void add_scale_options(option_table& verb, quantize_options& given) {
+    verb.section("Axis and scales");
+    verb.add_option("--axis", given.axis, "axis that blocks run along (default: the last)").common();
+    verb.add_option("--scale", given.scale, "one scale for the tensor (default 1; nvfp4: from the data)").type_name("X").common();
+    verb.add_option("--zero-point", given.zero_point, "one zero point for the tensor (default 0)").type_name("N").common();
+    verb.add_option("--scales", given.scales, "FILE.npy with a scale for each channel, or each block with --scale-block").type_name("FILE.npy").reads();
+    verb.add_option("--zero-points", given.zero_points, "FILE.npy, a zero point for each of --scales").type_name("FILE.npy").reads();
     verb.add_option("--scale-axis", given.scale_axis, "axis that --scales runs along");
     verb.add_option("--scale-block", given.scale_block, "values along --scale-axis that share a scale (ONNX's blocked quantization)");
+    verb.section("");
 }
 
 qk::format format_of(const quantize_options& given) {

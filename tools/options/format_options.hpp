@@ -2,13 +2,13 @@
 // "This format, with these choices, on a tensor of this shape": the options that convert, compare and vectors share.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "options/option_table.hpp"
 #include "qk/codec.hpp"
 #include "qk/compare/conversion.hpp"
 #include "qk/formats/format.hpp"
@@ -32,9 +32,9 @@ struct quantize_options {
 };
 
 /// --format and the choices of semantics.
-void add_format_options(CLI::App& verb, quantize_options& given);
+void add_format_options(option_table& verb, quantize_options& given);
 /// --axis, and the scales.
-void add_scale_options(CLI::App& verb, quantize_options& given);
+void add_scale_options(option_table& verb, quantize_options& given);
 
 /// Throws graph::error with the sentence of the parser.
 qk::format format_of(const quantize_options& given);

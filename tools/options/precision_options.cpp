@@ -15,10 +15,10 @@
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
+#include "options/words.hpp"
 #include "qk/graph/quantize/saved_names.hpp"
 #include "qk/graph/search/choose_method.hpp"
 #include "qk/option_names.hpp"
-#include "support/in_words.hpp"
 
 namespace qk::tool {
 namespace {
@@ -30,12 +30,12 @@ T checked(const parsed<T>& p) {
 }
 
 template <class T>
-T known(const std::optional<T>& value, const char* option, const std::string& text, const char* names) {
-    if (!value) throw graph::error(fmt::format("{} '{}' is none of {}", option, text, names));
+T known(const std::optional<T>& value, const char* option, const std::string& text, const word_list& names) {
+    if (!value) throw graph::error(fmt::format("{} '{}' is none of {}.{}", option, text, comma_separated(names), graph::did_you_mean(text, names)));
     return *value;
 }
 
-constexpr const char* method_names = "min_max, moving_average, percentile, layerwise_percentile, entropy, mse, best";
+const word_list pow2_words{"non_overflow", "nearest", "min_mse"};
 
 /// A precision from the command line's words.
 graph::precision word(const precision_options& o, const std::string& text, bool weight) {
@@ -44,7 +44,7 @@ graph::precision word(const precision_options& o, const std::string& text, bool 
     if (!o.rounding.empty()) p.semantics.rounding = checked(parse_rounding(o.rounding));
     if (integer* f = std::get_if<integer>(&p.format)) {
         if (!o.pow2.empty()) {
-            p.pow2 = known(graph::parse_pow2_rule(o.pow2), "--pow2", o.pow2, "non_overflow, nearest, min_mse");
+            p.pow2 = known(graph::parse_pow2_rule(o.pow2), "--pow2", o.pow2, pow2_words);
             f->pow2 = true;
         }
         if (weight && o.reduce_range) f->reduce_range = true;
@@ -61,29 +61,31 @@ bool has_statistics(const data_options& data) {
 }
 }  // namespace
 
-void precision_options::add(CLI::App& verb, bool formats) {
+void precision_options::add(option_table& verb, bool formats) {
+    verb.section("Precision");
     if (formats) {
-        verb.add_option("--activation", activation, "format of what layers read (`qk formats` lists them)")->type_name("F");
-        verb.add_option("--weight", weight, "format of weights")->type_name("F");
-        verb.add_option("--weight-rounding", weight_rounding, "nearest (default), or compensated: weights not yet rounded take up the error of those that are (GPTQ), by the calibration samples")->type_name("R");
-        verb.add_option("--bias", bias, "format of biases; int32 for integers, float32 otherwise, if not given")->type_name("F");
+        verb.add_option("--activation", activation, "format of what layers read (`qk formats` lists them)").type_name("F").common().suggest(format_words());
+        verb.add_option("--weight", weight, "format of weights").type_name("F").common().suggest(format_words());
+        verb.add_option("--weight-rounding", weight_rounding, "nearest (default), or compensated: weights not yet rounded take up the error of those that are (GPTQ), by the calibration samples").type_name("R").suggest({"nearest", "compensated"});
+        verb.add_option("--bias", bias, "format of biases; int32 for integers, float32 otherwise, if not given").type_name("F").suggest(format_words());
     }
-    verb.add_option("--plan", plan, "a requests file (docs/plan.md), a saved plan, or AIMET encodings 1.0.0")->type_name("P.json");
-    verb.add_option("--target", target, "profile of a runtime, or onnxruntime: layers that it has no kernel for stay float32, and whether it has int8 weights signed (docs/plan.md)")->type_name("PROFILE.json");
-    verb.add_flag("--per-channel", per_channel, "a weight scale for each output channel");
-    verb.add_option("--weight-block", weight_block, "a weight scale for each run of N along the reduction axis")->type_name("N")->check(whole_number(1, "it is how many weights share a scale; leave --weight-block out for one scale for the tensor, or give --per-channel"));
+    verb.add_option("--plan", plan, "a requests file (docs/plan.md), a saved plan, or AIMET encodings 1.0.0").type_name("P.json").common().reads();
+    verb.add_option("--target", target, "profile of a runtime, or onnxruntime: layers that it has no kernel for stay float32, and whether it has int8 weights signed (docs/plan.md)").type_name("PROFILE.json").suggest({"onnxruntime"});
+    verb.add_flag("--per-channel", per_channel, "a weight scale for each output channel").common();
+    verb.add_option("--weight-block", weight_block, "a weight scale for each run of N along the reduction axis").type_name("N").at_least(1, "it is how many weights share a scale; leave --weight-block out for one scale for the tensor, or give --per-channel");
     verb.add_flag("--symmetric", symmetric, "activations: zero point in the middle");
     verb.add_flag("--asymmetric-weights", asymmetric_weights, "weights with a zero point");
     verb.add_flag("--reduce-range", reduce_range, "weights use one bit less");
-    verb.add_option("--pow2", pow2, "power-of-two scales, chosen by non_overflow, nearest or min_mse")->type_name("RULE");
-    verb.add_option("--calibration-method", method, std::string("how ranges are chosen: ") + method_names + " (of these the one that does best on the inputs, by top1 with --labels, else by sqnr)")->type_name("M");
-    verb.add_option("--percentile", percentile, "per cent of values inside the range (99.999)")->type_name("P")->check(number_within(50, 100, "it is the per cent of values that stay inside the range, as 99.99"));
-    verb.add_option("--semantics", semantics, "ocp (default), nvidia, quark, microxcaling, torchao, ml_dtypes, torch or onnx")->type_name("S");
-    verb.add_option("--rounding", rounding, "half-even (default), half-away, half-up, toward-zero, up, down, stochastic")->type_name("R");
-    verb.add_option("--placement", placement, "layers (default), all or every: which activations a default format means (docs/plan.md)")->type_name("P");
-    verb.add_option("--approach", approach, "static (default), dynamic or weight_only")->type_name("A");
+    verb.add_option("--pow2", pow2, "power-of-two scales, chosen by non_overflow, nearest or min_mse").type_name("RULE").suggest(pow2_words);
+    verb.add_option("--calibration-method", method, "how ranges are chosen: " + comma_separated(method_words({"best"})) + " (of these the one that does best on the inputs, by top1 with --labels, else by sqnr)").type_name("M").suggest(method_words({"best"}));
+    verb.add_option("--percentile", percentile, "per cent of values inside the range (99.999)").type_name("P").between(50, 100, "it is the per cent of values that stay inside the range, as 99.99");
+    verb.add_option("--semantics", semantics, "ocp (default), nvidia, quark, microxcaling, torchao, ml_dtypes, torch or onnx").type_name("S").suggest(words_of(semantics_names));
+    verb.add_option("--rounding", rounding, "half-even (default), half-away, half-up, toward-zero, up, down, stochastic").type_name("R").suggest(words_of(rounding_names));
+    verb.add_option("--placement", placement, "layers (default), all or every: which activations a default format means (docs/plan.md)").type_name("P").suggest({"layers", "all", "every"});
+    verb.add_option("--approach", approach, "static (default), dynamic or weight_only").type_name("A").suggest({"static", "dynamic", "weight_only"});
     verb.add_flag("--dual", dual, "a tensor between two formats keeps both");
     verb.add_flag("--strict", strict, "a request that cannot be met as asked is an error");
+    verb.section("");
 }
 
 precision_options::asked precision_options::read(const graph::model& m) const {
@@ -117,7 +119,7 @@ precision_options::asked precision_options::read(const graph::model& m) const {
     }
     if (method == "best" && a.saved) throw graph::error(fmt::format("'{}' is a saved plan, which has its ranges: drop --calibration-method best", plan));
     if (!method.empty()) a.options.best_method = method == "best";
-    if (!method.empty() && !a.options.best_method) a.options.method = known(graph::parse_range_method(method), "--calibration-method", method, method_names);
+    if (!method.empty() && !a.options.best_method) a.options.method = known(graph::parse_range_method(method), "--calibration-method", method, method_words({"best"}));
     if (percentile > 0) a.options.percentile = percentile;
     if (!placement.empty()) a.options.where = graph::parse_placement(placement);
     if (!approach.empty()) a.options.how = graph::parse_approach(approach);

@@ -2,7 +2,6 @@
 // The options by which verbs take precision: --activation, --weight, --plan, --per-channel, --calibration-method, --target, ...
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include "qk/graph/calibrate/statistics.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/quantize/planner.hpp"
+#include "options/option_table.hpp"
 
 namespace qk::tool {
 
@@ -24,7 +24,7 @@ struct precision_options {
     bool per_channel = false, symmetric = false, asymmetric_weights = false, reduce_range = false, dual = false, strict = false;
 
     /// Adds the options to a verb. Without `formats`: not --activation and --weight (search has its own).
-    void add(CLI::App& verb, bool formats = true);
+    void add(option_table& verb, bool formats = true);
 
     /// Whether anything asks for a precision at all.
     bool any() const { return !activation.empty() || !weight.empty() || !bias.empty() || !plan.empty(); }

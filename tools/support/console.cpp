@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -53,6 +54,14 @@ void check_outputs(const std::vector<std::filesystem::path>& files) {
 
 std::filesystem::path beside_report(const std::string& report) { return report.empty() ? std::filesystem::path() : std::filesystem::path(report).replace_extension(".json"); }
 
+std::string time_left(std::size_t done, std::size_t total, double seconds) {
+    if (done == 0 || done >= total || seconds < 1) return "";
+    const double left = seconds * static_cast<double>(total - done) / static_cast<double>(done);
+    if (left < 90) return fmt::format("{:.0f} s left", std::ceil(left));
+    if (left < 5400) return fmt::format("{:.0f} min left", left / 60);
+    return fmt::format("{:.1f} h left", left / 3600);
+}
+
 progress::progress(std::string label, std::size_t total)
     : label_(std::move(label)), total_(total), on_(::isatty(STDERR_FILENO) != 0), start_(std::chrono::steady_clock::now()), last_(start_) {}
 
@@ -70,8 +79,10 @@ void progress::show(std::size_t done, std::size_t total) {
     drawn_ = true;
     constexpr std::size_t width = 30;
     const std::size_t filled = total == 0 ? 0 : std::min(width, done * width / total);
-    fmt::print(stderr, "\r\033[K[{}{}] {}/{} {}  {:.1f} s", std::string(filled, '#'), std::string(width - filled, '.'), done, total, label_,
-               std::chrono::duration<double>(now - start_).count());
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    const std::string left = time_left(done, total, seconds);
+    fmt::print(stderr, "\r\033[K[{}{}] {}/{} {}  {:.1f} s{}{}", std::string(filled, '#'), std::string(width - filled, '.'), done, total, label_, seconds,
+               left.empty() ? "" : ", ", left);
     std::fflush(stderr);
 }
 

@@ -23,7 +23,10 @@ void check_outputs(const std::vector<std::filesystem::path>& files);
 /// The JSON beside an HTML report; empty without one.
 std::filesystem::path beside_report(const std::string& report);
 
-/// "[######......] 12/40 calibrating  3.1 s" on standard error when that is a terminal; otherwise nothing at all.
+/// What is left when `done` of `total` took `seconds`, as "2 min left"; empty while that says nothing yet (under a second, nothing done, no total).
+std::string time_left(std::size_t done, std::size_t total, double seconds);
+
+/// "[######......] 12/40 calibrating  3.1 s, 7 s left" on standard error when that is a terminal; otherwise nothing at all.
 class progress {
   public:
     progress(std::string label, std::size_t total);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/console.hpp"
+#include "options/words.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/base/error.hpp"
@@ -34,17 +35,17 @@ double rate(std::size_t bytes, const Run& run) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, verb_result&) {
+void add_bench(command& app, verb_result&) {
     struct arguments {
         std::vector<std::string> names;
         bool json = false;
     };
     auto given = std::make_shared<arguments>();
-    CLI::App* verb = app.add_subcommand("bench", "Speed of fake_quantize on this machine, in L2, L3 and memory, beside memcpy");
-    verb->add_option("FORMAT", given->names, "names or textual forms (default: one of each family)");
-    verb->add_flag("--json", given->json, "one JSON object on standard output");
-    verb->footer("Examples:\n  qk bench\n  qk bench mxfp4 bfp:block=16,exponent=8,mantissa=5\n  QK_ARCH=avx2 qk bench --json");
-    verb->callback([given] {
+    option_table& verb = app.add_subcommand("bench", "Speed of fake_quantize on this machine, in L2, L3 and memory, beside memcpy");
+    verb.add_option("FORMAT", given->names, "names or textual forms (default: one of each family)").suggest(format_words());
+    verb.add_flag("--json", given->json, "one JSON object on standard output").common();
+    verb.footer("Examples:\n  qk bench\n  qk bench mxfp4 bfp:block=16,exponent=8,mantissa=5\n  QK_ARCH=avx2 qk bench --json");
+    verb.callback([given] {
         std::vector<std::string> names = given->names;
         if (names.empty()) names = {"int8", "int4", "fp16", "bf16", "fp8_e4m3fn", "fp4_e2m1", "bfp16", "mx9", "mxint8", "mxfp8_e4m3", "mxfp4", "nvfp4"};
         std::vector<format> formats;

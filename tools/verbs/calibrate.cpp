@@ -12,7 +12,7 @@
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/report/report.hpp"
-#include "support/in_words.hpp"
+#include "options/words.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -32,7 +32,7 @@ void calibrate(const arguments& given) {
     std::vector<graph::range_method> methods;
     if (given.method == "all") methods = graph::all_range_methods();
     else if (const auto m = graph::parse_range_method(given.method)) methods = {*m};
-    else throw graph::error(fmt::format("--method '{}' is none of all, min_max, moving_average, percentile, layerwise_percentile, entropy, mse", given.method));
+    else throw graph::error(fmt::format("--method '{}' is none of {}.{}", given.method, comma_separated(method_words({"all"})), graph::did_you_mean(given.method, method_words({"all"}))));
 
     check_outputs({given.output, given.report});
     const graph::model m = load_for_planning(given.model);
@@ -65,20 +65,21 @@ void calibrate(const arguments& given) {
 
 }  // namespace
 
-void add_calibrate(CLI::App& app, verb_result&) {
+void add_calibrate(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
-    CLI::App* verb = app.add_subcommand("calibrate", "Choose activation ranges from data, compare methods, and keep the statistics for later");
-    verb->add_option("MODEL", given->model, "ONNX model")->required();
-    given->data.add(*verb);
-    verb->add_option("--method", given->method, "all, min_max (default), moving_average, percentile, layerwise_percentile, entropy or mse");
-    verb->add_option("--percentile", given->percentile, "per cent of values inside the range")->check(number_within(50, 100, "it is the per cent of values that stay inside the range, as 99.99"));
-    verb->add_option("--format", given->format, "integer format that the ranges are for (int8)");
-    verb->add_flag("--symmetric", given->symmetric, "zero point in the middle");
-    verb->add_option("-o,--output", given->output, "calibration file: give it to --calibration of other verbs, with any method and format");
-    verb->add_option("--report", given->report, "HTML page with every tensor's histogram and ranges");
-    verb->add_flag("--json", given->json, "one JSON object on standard output");
-    verb->footer("Examples:\n  qk calibrate model.onnx --inputs x.npy --method all --report ranges.html\n  qk calibrate model.onnx --inputs x.npy -o calibration.json");
-    verb->callback([given] { calibrate(*given); });
+    option_table& verb = app.add_subcommand("calibrate", "Choose activation ranges from data, compare methods, and keep the statistics for later");
+    verb.add_option("MODEL", given->model, "ONNX model").required().reads();
+    given->data.add(verb);
+    verb.section("Ranges");
+    verb.add_option("--method", given->method, "min_max (default), or another of: " + comma_separated(method_words({"all"}))).type_name("M").common().suggest(method_words({"all"}));
+    verb.add_option("--percentile", given->percentile, "per cent of values inside the range").type_name("P").between(50, 100, "it is the per cent of values that stay inside the range, as 99.99");
+    verb.add_option("--format", given->format, "integer format that the ranges are for (int8)").type_name("F").common().suggest(format_words());
+    verb.add_flag("--symmetric", given->symmetric, "zero point in the middle");
+    verb.add_option("-o,--output", given->output, "calibration file: give it to --calibration of other verbs, with any method and format").type_name("C.json").common().writes();
+    verb.add_option("--report", given->report, "HTML page with every tensor's histogram and ranges").type_name("R.html").common();
+    verb.add_flag("--json", given->json, "one JSON object on standard output").common();
+    verb.footer("Examples:\n  qk calibrate model.onnx --inputs x.npy --method all --report ranges.html\n  qk calibrate model.onnx --inputs x.npy -o calibration.json");
+    verb.callback([given] { calibrate(*given); });
 }
 
 }  // namespace qk::tool

@@ -179,18 +179,17 @@ nlohmann::ordered_json as_json(const compare::report& r) {
 
 }  // namespace
 
-void add_compare(CLI::App& app, verb_result& result) {
+void add_compare(command& app, verb_result& result) {
     auto given = std::make_shared<arguments>();
-    CLI::App* verb =
+    option_table& verb =
         app.add_subcommand("compare", "Compare what a device gave with what the format says, and guess the cause of every difference");
-    verb->add_option("INPUT", given->input, "float32 or float16 .npy that the device was given")->required();
-    verb->add_option("DEVICE", given->device, "what it gave: .npy of the same shape, a packed .npz, or with --packed raw planes")
-        ->required();
-    verb->add_flag("--packed", given->packed, "DEVICE holds the planes of docs/layouts.md one after the other (raw bytes or uint8 .npy)");
-    add_format_options(*verb, given->how);
-    add_scale_options(*verb, given->how);
-    verb->add_flag("--json", given->json, "one JSON object on standard output");
-    verb->footer(
+    verb.add_option("INPUT", given->input, "float32 or float16 .npy that the device was given").required().reads();
+    verb.add_option("DEVICE", given->device, "what it gave: .npy of the same shape, a packed .npz, or with --packed raw planes").required().reads();
+    verb.add_flag("--packed", given->packed, "DEVICE holds the planes of docs/layouts.md one after the other (raw bytes or uint8 .npy)").common();
+    add_format_options(verb, given->how);
+    add_scale_options(verb, given->how);
+    verb.add_flag("--json", given->json, "one JSON object on standard output").common();
+    verb.footer(
         "The listing opens with the likely causes: mistakes of a converter which, alone or up to three together, give the device's\n"
         "values; then where the differences are, then examples. --json: `causes` (each `sentence`, `where`, `explains`),\n"
         "`unexplained` (differences that they leave), `nearest` where none is found, `where`, `flags`.\n"
@@ -198,7 +197,7 @@ void add_compare(CLI::App& app, verb_result& result) {
         "  qk compare x.npy device.npy --format mxfp8_e4m3\n"
         "  qk compare x.npy device.npy --format bfp16 --axis 1 --rounding half-away\n"
         "  qk compare x.npy device.bin --packed --format mxfp4 --json");
-    verb->callback([given, &result] {
+    verb.callback([given, &result] {
         format_of(given->how);
         semantics_of(given->how);
         const graph::tensor x = float_tensor(graph::read_npy(given->input), given->input);

@@ -66,17 +66,17 @@ void convert(const arguments& given) {
 
 }  // namespace
 
-void add_convert(CLI::App& app, verb_result&) {
+void add_convert(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
-    CLI::App* verb =
+    option_table& verb =
         app.add_subcommand("convert", "Convert a .npy file through a format: every value becomes the nearest that the format has");
-    verb->add_option("INPUT", given->input, "float32 or float16 .npy, or a packed .npz (then back into numbers)")->required();
-    verb->add_option("OUTPUT", given->output, "float32 .npy of the same shape")->required();
-    verb->add_option("--packed", given->packed, "also write the codes, at their true width: an .npz with the planes of docs/layouts.md");
-    verb->add_flag("--count", given->count, "print what happened on the way as one JSON object: overflow, saturation, underflow, inexact, nan, invalid");
-    add_format_options(*verb, given->how);
-    add_scale_options(*verb, given->how);
-    verb->footer(
+    verb.add_option("INPUT", given->input, "float32 or float16 .npy, or a packed .npz (then back into numbers)").required().reads();
+    verb.add_option("OUTPUT", given->output, "float32 .npy of the same shape").required().writes();
+    verb.add_option("--packed", given->packed, "also write the codes, at their true width: an .npz with the planes of docs/layouts.md").type_name("P.npz").common().writes();
+    verb.add_flag("--count", given->count, "print what happened on the way as one JSON object: overflow, saturation, underflow, inexact, nan, invalid").common();
+    add_format_options(verb, given->how);
+    add_scale_options(verb, given->how);
+    verb.footer(
         "An option overrides the choice of --semantics.\n\nExamples:\n"
         "  qk convert x.npy y.npy --format mxfp4\n"
         "  qk convert x.npy y.npy --format fp8_e4m3fn --count\n"
@@ -85,7 +85,7 @@ void add_convert(CLI::App& app, verb_result&) {
         "  qk convert x.npy y.npy --format mx6 --packed y.npz\n"
         "  qk convert y.npz y.npy\n"
         "  qk convert x.npy y.npy --format int8 --scales s.npy --scale-axis 0");
-    verb->callback([given] { convert(*given); });
+    verb.callback([given] { convert(*given); });
 }
 
 }  // namespace qk::tool

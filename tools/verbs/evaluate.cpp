@@ -14,7 +14,6 @@
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/quantize/planner.hpp"
-#include "support/in_words.hpp"
 #include "support/remarks.hpp"
 #include "verbs.hpp"
 
@@ -99,26 +98,24 @@ void evaluate(const arguments& given, verb_result& result) {
 
 }  // namespace
 
-void add_evaluate(CLI::App& app, verb_result& result) {
+void add_evaluate(command& app, verb_result& result) {
     auto given = std::make_shared<arguments>();
-    CLI::App* verb = app.add_subcommand("evaluate", "Run a model on data, in float32 or under a precision plan");
-    verb->add_option("MODEL", given->model, "ONNX model")->required();
-    given->data.add(*verb);
-    given->precision.add(*verb);
-    verb->add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone")->type_name("B")->check(whole_number(1, "leave --batch out and it is chosen here"));
-    verb->add_option("--output-dir", given->output_dir, "write each output as NAME.npy ('/' and ':' become '_')")->type_name("DIR");
-    verb->add_option("--compare", given->compare, "compare each output with DIR/NAME.npy")->type_name("DIR");
-    verb->add_option("--tolerance", given->tolerance, "largest difference allowed, over the largest output; exit status 1 beyond")
-        ->type_name("X")
-        ->capture_default_str()
-        ->check(number_within(0, INFINITY, "it is a share of the largest output: 0.0001 allows one part in ten thousand"));
-    verb->add_flag("--json", given->json, "one object on standard output");
-    verb->footer(
+    option_table& verb = app.add_subcommand("evaluate", "Run a model on data, in float32 or under a precision plan");
+    verb.add_option("MODEL", given->model, "ONNX model").required().reads();
+    given->data.add(verb);
+    given->precision.add(verb);
+    verb.section("Output");
+    verb.add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone").type_name("B").at_least(1, "leave --batch out and it is chosen here");
+    verb.add_option("--output-dir", given->output_dir, "write each output as NAME.npy ('/' and ':' become '_')").type_name("DIR").common();
+    verb.add_option("--compare", given->compare, "compare each output with DIR/NAME.npy").type_name("DIR").common();
+    verb.add_option("--tolerance", given->tolerance, "largest difference allowed, over the largest output (1e-4); exit status 1 beyond").type_name("X").at_least(0, "it is a share of the largest output: 0.0001 allows one part in ten thousand");
+    verb.add_flag("--json", given->json, "one object on standard output").common();
+    verb.footer(
         "Examples:\n"
         "  qk evaluate m.onnx --inputs x.npy --labels y.npy --preprocess layout=nhwc,scale=0.003921569\n"
         "  qk evaluate m.onnx --inputs x.npy --labels y.npy --activation int8 --weight int8 --calibration c.npy\n"
         "  qk evaluate m.onnx --inputs a=a.npy --inputs b=b.npy --compare expected --tolerance 1e-3");
-    verb->callback([given, &result] { evaluate(*given, result); });
+    verb.callback([given, &result] { evaluate(*given, result); });
 }
 
 }  // namespace qk::tool

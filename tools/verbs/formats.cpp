@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "support/console.hpp"
+#include "options/words.hpp"
 #include "qk/formats/facts.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/base/error.hpp"
@@ -88,17 +89,17 @@ nlohmann::ordered_json as_json(const row& r) {
 
 }  // namespace
 
-void add_formats(CLI::App& app, verb_result&) {
+void add_formats(command& app, verb_result&) {
     struct arguments {
         std::vector<std::string> names;
         bool json = false;
     };
     auto given = std::make_shared<arguments>();
-    CLI::App* verb = app.add_subcommand("formats", "List the number formats: bits per value, range, special values, block, source");
-    verb->add_option("FORMAT", given->names, "only these: names or textual forms (default: the whole catalogue)");
-    verb->add_flag("--json", given->json, "one JSON object on standard output");
-    verb->footer("Examples:\n  qk formats\n  qk formats mxfp4 bfp:block=16,exponent=8,mantissa=5\n  qk formats --json");
-    verb->callback([given] {
+    option_table& verb = app.add_subcommand("formats", "List the number formats: bits per value, range, special values, block, source");
+    verb.add_option("FORMAT", given->names, "only these: names or textual forms (default: the whole catalogue)").suggest(format_words());
+    verb.add_flag("--json", given->json, "one JSON object on standard output").common();
+    verb.footer("Examples:\n  qk formats\n  qk formats mxfp4 bfp:block=16,exponent=8,mantissa=5\n  qk formats --json");
+    verb.callback([given] {
         std::vector<row> rows;
         for (const std::string& name : given->names) {
             const auto f = parse_format(name);

@@ -130,16 +130,16 @@ void inspect(const arguments& given) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, verb_result&) {
+void add_inspect(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
-    CLI::App* verb = app.add_subcommand("inspect", "Show a model's inputs, outputs, operators, layers and weights");
-    verb->add_option("MODEL", given->model, "ONNX model")->required();
-    verb->add_option("--save-plan", given->save_plan, "a quantized model's plan, recovered from its Q/DQ pairs, Cast pairs, portable functions or AMD operators")->type_name("P.json");
-    verb->add_option("--save-float", given->save_float, "the float model underneath, which the recovered plan belongs to")->type_name("F.onnx");
-    verb->add_flag("--tensors", given->tensors, "every name that a request may use, in network order: kind, type, shape (of one sample), and what folding makes of it");
-    verb->add_flag("--json", given->json, "one JSON object on standard output");
-    verb->footer("Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect model.onnx --tensors\n  qk inspect quantized.onnx --save-plan plan.json --save-float float.onnx");
-    verb->callback([given] { inspect(*given); });
+    option_table& verb = app.add_subcommand("inspect", "Show a model's inputs, outputs, operators, layers and weights");
+    verb.add_option("MODEL", given->model, "ONNX model").required().reads();
+    verb.add_option("--save-plan", given->save_plan, "a quantized model's plan, recovered from its Q/DQ pairs, Cast pairs, portable functions or AMD operators").type_name("P.json").writes();
+    verb.add_option("--save-float", given->save_float, "the float model underneath, which the recovered plan belongs to").type_name("F.onnx").writes();
+    verb.add_flag("--tensors", given->tensors, "every name that a request may use, in network order: kind, type, shape (of one sample), and what folding makes of it").common();
+    verb.add_flag("--json", given->json, "one JSON object on standard output").common();
+    verb.footer("Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect model.onnx --tensors\n  qk inspect quantized.onnx --save-plan plan.json --save-float float.onnx");
+    verb.callback([given] { inspect(*given); });
 }
 
 }  // namespace qk::tool

@@ -16,6 +16,8 @@
 #include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/report/report.hpp"
+#include "options/standard_streams.hpp"
+#include "options/words.hpp"
 #include "support/remarks.hpp"
 #include "verbs.hpp"
 #include "support/written.hpp"
@@ -93,7 +95,7 @@ void quantize(const arguments& given) {
     }
     fmt::print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", edges, remarks,
                static_cast<std::uint64_t>(cost.weight_bits / 8), static_cast<std::uint64_t>(cost.float_weight_bits / 8),
-               exported ? fmt::format("; {} ({} bytes, was {})", given.output, static_cast<std::uint64_t>(after), static_cast<std::uint64_t>(before)) : "");
+               exported ? fmt::format("; {} ({} bytes, was {})", standard_streams::in_words(given.output), static_cast<std::uint64_t>(after), static_cast<std::uint64_t>(before)) : "");
 }
 
 /// The tensors that a name of the file stands for now, at least one.
@@ -169,40 +171,41 @@ void explain(const arguments& given, const std::string& tensor) {
 
 }  // namespace
 
-void add_quantize(CLI::App& app, verb_result&) {
+void add_quantize(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
-    CLI::App* verb = app.add_subcommand("quantize", "Choose a precision for every tensor and write a model that other runtimes run");
-    verb->add_option("MODEL", given->model, "ONNX model in float32")->required();
-    verb->add_option("-o,--output", given->output, "the quantized model")->type_name("OUT.onnx");
-    given->precision.add(*verb);
-    given->data.add(*verb, false);
-    verb->add_option("--export", given->style, "portable (default): every format, in standard operators or functions of them; qdq: standard pairs alone; qoperator, qinteger: integer operators for whole layers; amd: com.amd.quark operators; docs/export.md")->type_name("STYLE");
-    verb->add_option("--weights", given->weights, "packed (default): codes and scales; float: float32, already rounded")->type_name("STORAGE");
-    verb->add_flag("--keep-int8", given->keep_int8, "write int8 activations (styles amd and qinteger: as ever) and int8 weights as int8 codes, not as the same values in uint8; onnxruntime's products of such weights saturate on x86-64 without VNNI");
-    verb->add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later")->type_name("P.json");
-    verb->add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file, version 1.0.0")->type_name("E.json");
-    verb->add_option("--report", given->report, "HTML page: what was asked, what every tensor got and why; the same as JSON beside it")->type_name("R.html");
-    verb->add_option("--log", given->log, "the report as text")->type_name("L.txt");
-    verb->add_flag("--json", given->json, "one JSON object on standard output");
-    verb->footer("Examples:\n"
+    option_table& verb = app.add_subcommand("quantize", "Choose a precision for every tensor and write a model that other runtimes run");
+    verb.add_option("MODEL", given->model, "ONNX model in float32").required().reads();
+    verb.add_option("-o,--output", given->output, "the quantized model").type_name("OUT.onnx").common().writes();
+    given->precision.add(verb);
+    given->data.add(verb, false);
+    verb.section("Output");
+    verb.add_option("--export", given->style, "portable (default): every format, in standard operators or functions of them; qdq: standard pairs alone; qoperator, qinteger: integer operators for whole layers; amd: com.amd.quark operators; docs/export.md").type_name("STYLE").suggest(style_words());
+    verb.add_option("--weights", given->weights, "packed (default): codes and scales; float: float32, already rounded").type_name("STORAGE").suggest(weight_storage_words());
+    verb.add_flag("--keep-int8", given->keep_int8, "write int8 activations (styles amd and qinteger: as ever) and int8 weights as int8 codes, not as the same values in uint8; onnxruntime's products of such weights saturate on x86-64 without VNNI");
+    verb.add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later").type_name("P.json").common().writes();
+    verb.add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file, version 1.0.0").type_name("E.json").writes();
+    verb.add_option("--report", given->report, "HTML page: what was asked, what every tensor got and why; the same as JSON beside it").type_name("R.html").common();
+    verb.add_option("--log", given->log, "the report as text").type_name("L.txt").writes();
+    verb.add_flag("--json", given->json, "one JSON object on standard output").common();
+    verb.footer("Examples:\n"
                  "  qk quantize model.onnx -o int8.onnx --activation int8 --weight int8 --per-channel --calibration x.npy\n"
                  "  qk quantize model.onnx -o mx.onnx --activation mxfp8_e4m3 --weight mxfp4\n"
                  "  qk quantize model.onnx -o int4.onnx --approach weight_only --weight int4 --weight-block 32 --weight-rounding compensated --calibration x.npy\n"
                  "  qk quantize model.onnx -o mixed.onnx --plan requests.json --calibration x.npy --strict --report mixed.html");
-    verb->callback([given] { quantize(*given); });
+    verb.callback([given] { quantize(*given); });
 }
 
-void add_explain(CLI::App& app, verb_result&) {
+void add_explain(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
     auto tensor = std::make_shared<std::string>();
-    CLI::App* verb = app.add_subcommand("explain", "Why a tensor has its precision: request, range, scale, error");
-    verb->add_option("MODEL", given->model, "ONNX model in float32")->required();
-    verb->add_option("TENSOR", *tensor, "its name in the model's file (`qk inspect MODEL --tensors` lists them)")->required();
-    given->precision.add(*verb);
-    given->data.add(*verb, false);
-    verb->add_flag("--json", given->json, "one JSON object on standard output");
-    verb->footer("Example:\n  qk explain model.onnx head.weight --activation int8 --weight int8 --calibration x.npy");
-    verb->callback([given, tensor] { explain(*given, *tensor); });
+    option_table& verb = app.add_subcommand("explain", "Why a tensor has its precision: request, range, scale, error");
+    verb.add_option("MODEL", given->model, "ONNX model in float32").required().reads();
+    verb.add_option("TENSOR", *tensor, "its name in the model's file (`qk inspect MODEL --tensors` lists them)").required();
+    given->precision.add(verb);
+    given->data.add(verb, false);
+    verb.add_flag("--json", given->json, "one JSON object on standard output").common();
+    verb.footer("Example:\n  qk explain model.onnx head.weight --activation int8 --weight int8 --calibration x.npy");
+    verb.callback([given, tensor] { explain(*given, *tensor); });
 }
 
 }  // namespace qk::tool

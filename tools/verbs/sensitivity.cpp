@@ -46,17 +46,18 @@ void sensitivity(const arguments& given) {
 
 }  // namespace
 
-void add_sensitivity(CLI::App& app, verb_result&) {
+void add_sensitivity(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
-    CLI::App* verb = app.add_subcommand("sensitivity", "Narrow each layer alone (and its weights alone, its activations alone) and rank the harm");
-    given->add(*verb);
-    verb->add_option("--direction", given->direction, "narrow each alone from all wide, or widen each alone from all narrow")->check(CLI::IsMember({"narrow", "widen"}));
-    verb->footer(
+    option_table& verb = app.add_subcommand("sensitivity", "Narrow each layer alone (and its weights alone, its activations alone) and rank the harm");
+    given->add(verb);
+    verb.section("Formats and layers");
+    verb.add_option("--direction", given->direction, "narrow each alone from all wide, or widen each alone from all narrow").one_of({"narrow", "widen"});
+    verb.footer(
         metric_definitions() + "\n\n"
         "Examples:\n"
         "  qk sensitivity model.onnx --inputs x.npy --wide int16/int8 --narrow int8/int8\n"
         "  qk sensitivity model.onnx --inputs x.npy --labels y.npy --metric loss --wide bf16/bf16 --narrow bfp16/bfp16,mxfp4/mxfp4 --report s.html");
-    verb->callback([given] { sensitivity(*given); });
+    verb.callback([given] { sensitivity(*given); });
 }
 
 }  // namespace qk::tool

@@ -117,18 +117,18 @@ void write_vectors(const arguments& given) {
 
 }  // namespace
 
-void add_vectors(CLI::App& app, verb_result&) {
+void add_vectors(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
-    CLI::App* verb = app.add_subcommand("vectors", "Write test vectors for a converter: inputs and what the format makes of them");
-    verb->add_option("--out", given->folder, "folder for input and expected (.npy, .hex for $readmemh), codes, vectors.csv, manifest.json")->required();
-    add_format_options(*verb, given->how);
-    verb->add_option("--scale", given->how.scale, "one scale for the tensor (default 1; nvfp4: from the data)");
-    verb->add_option("--zero-point", given->how.zero_point, "one zero point for the tensor (default 0)");
-    verb->add_flag("--json", given->json, "print the manifest");
-    verb->footer("Every code, every tie and its two neighbours, every boundary of every binade, special values, random blocks.\n\nExamples:\n"
+    option_table& verb = app.add_subcommand("vectors", "Write test vectors for a converter: inputs and what the format makes of them");
+    verb.add_option("--out", given->folder, "folder for input and expected (.npy, .hex for $readmemh), codes, vectors.csv, manifest.json").required().type_name("DIR").common();
+    add_format_options(verb, given->how);
+    verb.add_option("--scale", given->how.scale, "one scale for the tensor (default 1; nvfp4: from the data)").type_name("X").common();
+    verb.add_option("--zero-point", given->how.zero_point, "one zero point for the tensor (default 0)").type_name("N").common();
+    verb.add_flag("--json", given->json, "print the manifest");
+    verb.footer("Every code, every tie and its two neighbours, every boundary of every binade, special values, random blocks.\n\nExamples:\n"
                  "  qk vectors --format fp8_e4m3fn --out vectors\n"
                  "  qk vectors --format bfp16 --rounding half-away --out vectors --seed 7");
-    verb->callback([given] { write_vectors(*given); });
+    verb.callback([given] { write_vectors(*given); });
 }
 
 }  // namespace qk::tool

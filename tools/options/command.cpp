@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "qk/graph/base/error.hpp"
+#include "qk/graph/base/names.hpp"
+#include "standard_streams.hpp"
+
+namespace qk::tool {
+namespace {
+bool asks_help(const std::string& word) { return word == "--help" || word == "-h"; }
+}  // namespace
+
+void command::run(std::vector<std::string> words) const {
+    const std::string first = words.empty() ? "" : words.front();
+    if (first.empty()) throw graph::error(fmt::format("say what to do: {} VERB ... (`{} --help` lists the verbs)", name_, name_));
+    if (first == "--version" || first == "-V") return fmt::print("{} {}\n", name_, version_);
+    if (asks_help(first) || (first == "help" && words.size() == 1)) return fmt::print("{}", help());
+    if (first == "help") return fmt::print("{}", help_of(find(words[1]), name_));
+    if (first.front() == '-')
+        throw graph::error(
+            fmt::format("{} has no option {} before the verb (`{} --help` lists the verbs, `{} VERB --help` a verb's options)", name_,
+                        first, name_, name_));
+    const option_table& verb = find(first);
+    words.erase(words.begin());
+    const auto rest = std::find(words.begin(), words.end(), "--");
+    if (std::any_of(words.begin(), rest, asks_help)) return fmt::print("{}", help_of(verb, name_));
+    read_options(verb, std::move(words));
+    standard_streams streams;
+    streams.replace(verb);
+    verb.work();
+    streams.commit();
+}
+
+const option_table& command::find(const std::string& verb) const {
+    std::vector<std::string> known;
+    std::string all;
+    for (const option_table& v : verbs_) {
+        if (v.name() == verb) return v;
+        known.push_back(v.name());
+        all += (all.empty() ? "" : ", ") + v.name();
+    }
+    throw graph::error(fmt::format("there is no verb '{}'.{} The verbs are: {}", verb, graph::did_you_mean(verb, known), all));
+}
+
+std::string command::help() const {
+    std::string page = fmt::format("{}\n\nUsage: {} VERB [OPTIONS]\n\nVerbs:\n", summary_, name_);
+    for (const option_table& v : verbs_) page += fmt::format("  {:<14}{}\n", v.name(), v.summary());
+    page += fmt::format("\nOptions:\n  -h, --help    this page; `{} VERB --help` is the verb's\n  -V, --version\n", name_);
+    return page + (footer_.empty() ? "" : "\n" + footer_ + "\n");
+}
+
+}  // namespace qk::tool

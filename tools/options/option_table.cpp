@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "option_table.hpp"
+
+namespace qk::tool {
+
+bool option::is_number() const {
+    return !std::holds_alternative<bool*>(to) && !std::holds_alternative<std::string*>(to) &&
+           !std::holds_alternative<std::vector<std::string>*>(to);
+}
+
+std::string option::shown_value() const {
+    if (is_flag()) return "";
+    if (!value_name.empty()) return value_name;
+    if (!is_number()) return "TEXT";
+    const bool fraction = std::holds_alternative<double*>(to) || std::holds_alternative<std::optional<double>*>(to) ||
+                          std::holds_alternative<std::function<void(double)>>(to);
+    return fraction ? "X" : "N";
+}
+
+option& option_table::add(const std::string& names, destination to, std::string text) {
+    option o;
+    const std::size_t comma = names.find(',');
+    o.name = comma == std::string::npos ? names : names.substr(comma + 1);
+    if (comma != std::string::npos) o.short_name = names.substr(0, comma);
+    if (o.short_name.starts_with("--")) std::swap(o.short_name, o.name);  // "--format,-f"
+    o.to = std::move(to);
+    o.text = std::move(text);
+    o.section = section_;
+    return options_.emplace_back(std::move(o));
+}
+
+const option* option_table::find(const std::string& name) const {
+    for (const option& o : options_)
+        if (!o.is_argument() && (o.name == name || (!o.short_name.empty() && o.short_name == name))) return &o;
+    return nullptr;
+}
+
+}  // namespace qk::tool

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a verb may be given, as a table: parsing, --help, shell completion and the errors for typing mistakes are all made from it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace qk::tool {
+
+/// Where a value goes. A flag is a bool; a list takes several values; a function is called with a number.
+using destination = std::variant<bool*, std::string*, int*, double*, std::uint64_t*, std::optional<int>*, std::optional<double>*,
+                                 std::optional<std::uint64_t>*, std::vector<std::string>*, std::function<void(double)>>;
+
+/// One option, or an argument without a dash. The functions add a fact and return the option, so that a declaration is one sentence.
+struct option {
+    std::string short_name, name;  ///< "-o" (or ""), "--output"; of an argument "MODEL"
+    destination to;
+    std::string text;                ///< what --help says
+    std::string section;             ///< the heading that it stands under in --help
+    std::string value_name;          ///< what --help calls its value; by the type if empty
+    std::vector<std::string> words;  ///< what completion offers
+    bool only_words = false;         ///< anything else is an error
+    bool is_required = false, is_common = false, is_single = false;
+    bool is_input = false, is_output = false;  ///< names files that the verb reads, or writes
+    char separator = 0;                        ///< a list's values may stand in one word with this between them
+    std::optional<double> least, most;         ///< bounds of a number, inclusive
+    std::string advice;                        ///< what to do instead of a number beyond them
+
+    option& type_name(std::string shown) { return value_name = std::move(shown), *this; }
+    option& required(bool yes = true) { return is_required = yes, *this; }
+    option& common() { return is_common = true, *this; }  ///< --help shows it first
+    option& one_of(std::vector<std::string> all) { return words = std::move(all), only_words = true, *this; }
+    option& suggest(std::vector<std::string> some) { return words = std::move(some), *this; }
+    option& delimiter(char c) { return separator = c, *this; }
+    option& one_each() { return is_single = true, *this; }  ///< a list takes one value each time that it is given
+    /// `advice` ends the refusal of other numbers: "leave it out to use all of them".
+    option& at_least(double lowest, std::string more = "") { return least = lowest, advice = std::move(more), *this; }
+    option& between(double lowest, double highest, std::string more = "") {
+        return least = lowest, most = highest, advice = std::move(more), *this;
+    }
+    option& reads() { return is_input = true, *this; }    ///< '-' is standard input
+    option& writes() { return is_output = true, *this; }  ///< '-' is standard output
+
+    bool is_argument() const { return name.front() != '-'; }
+    bool is_flag() const { return std::holds_alternative<bool*>(to); }
+    bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(to); }
+    bool is_number() const;
+    /// "TEXT", "N", "X" or the name that type_name() gave; empty for a flag.
+    std::string shown_value() const;
+};
+
+/// A verb: its options in the order of --help, and what it does.
+class option_table {
+  public:
+    option_table(std::string name, std::string summary) : name_(std::move(name)), summary_(std::move(summary)) {}
+
+    /// `names`: "MODEL", "--labels" or "-o,--output".
+    template <class T>
+    option& add_option(const std::string& names, T& variable, std::string text) {
+        return add(names, &variable, std::move(text));
+    }
+    option& add_function(const std::string& names, std::function<void(double)> take, std::string text) {
+        return add(names, std::move(take), std::move(text));
+    }
+    option& add_flag(const std::string& names, bool& variable, std::string text) { return add(names, &variable, std::move(text)); }
+    /// Options that are added from now on stand under this heading; "" is the general one.
+    void section(std::string title) { section_ = std::move(title); }
+    /// What --help ends with: examples.
+    void footer(std::string text) { footer_ = std::move(text); }
+    /// Does the work, once the variables are filled.
+    void callback(std::function<void()> work) { work_ = std::move(work); }
+
+    const std::string& name() const { return name_; }
+    const std::string& summary() const { return summary_; }
+    const std::string& footer() const { return footer_; }
+    const std::deque<option>& options() const { return options_; }
+    const option* find(const std::string& name) const;  ///< by either of its names
+    void work() const { work_(); }
+
+  private:
+    option& add(const std::string& names, destination to, std::string text);
+
+    std::string name_, summary_, footer_, section_;
+    std::deque<option> options_;  // additions must not move what callers hold
+    std::function<void()> work_;
+};
+
+/// Reads `words` into the variables of `table`. Throws qk::graph::error with a sentence that names the option; then no variable has
+/// changed.
+void read_options(const option_table& table, std::vector<std::string> words);
+
+/// The page that `qk VERB --help` prints.
+std::string help_of(const option_table& table, const std::string& program);
+
+}  // namespace qk::tool

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "standard_streams.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "qk/graph/base/error.hpp"
+
+namespace qk::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The folder of this process's stand-ins; empty before there is one.
+fs::path& folder() {
+    static fs::path place;
+    return place;
+}
+
+fs::path stand_in(const char* name) {
+    if (folder().empty()) {
+        std::string place = (fs::temp_directory_path() / "qk-stream-XXXXXX").string();
+        if (::mkdtemp(place.data()) == nullptr)
+            throw graph::error(fmt::format("cannot make the folder {} for '-': {}", place, std::strerror(errno)));
+        folder() = place;
+    }
+    return folder() / name;
+}
+
+/// The words of an option that may be '-': its text, each of a list's, and what stands behind "NAME=".
+void each_dash(const option& o, const std::function<void(std::string&, std::size_t)>& found) {
+    const auto look = [&](std::string& word) {
+        if (word == "-")
+            found(word, 0);
+        else if (word.size() > 2 && word.ends_with("=-") && o.is_list())
+            found(word, word.size() - 1);
+    };
+    if (const auto* text = std::get_if<std::string*>(&o.to)) look(**text);
+    if (const auto* list = std::get_if<std::vector<std::string>*>(&o.to))
+        for (std::string& word : **list) look(word);
+}
+
+/// Everything that `from` gives until it ends.
+void copy(int from, int to, const std::string& what) {
+    std::array<char, 1 << 16> part;
+    for (;;) {
+        const ssize_t n = ::read(from, part.data(), part.size());
+        if (n == 0) return;
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) throw graph::error(fmt::format("cannot read {}: {}", what, std::strerror(errno)));
+        for (ssize_t done = 0; done < n;) {
+            const ssize_t written = ::write(to, part.data() + done, static_cast<std::size_t>(n - done));
+            if (written < 0 && errno == EINTR) continue;
+            if (written < 0) throw graph::error(fmt::format("cannot write {}: {}", what, std::strerror(errno)));
+            done += written;
+        }
+    }
+}
+
+void copy_file(const fs::path& file, bool from_file, int stream, const std::string& what) {
+    std::FILE* f = std::fopen(file.c_str(), from_file ? "rb" : "wb");
+    if (f == nullptr) throw graph::error(fmt::format("cannot open {} for {}: {}", file.string(), what, std::strerror(errno)));
+    try {
+        copy(from_file ? ::fileno(f) : stream, from_file ? stream : ::fileno(f), what);
+    } catch (...) {
+        std::fclose(f);
+        throw;
+    }
+    if (std::fclose(f) != 0) throw graph::error(fmt::format("cannot write {}: {}", what, std::strerror(errno)));
+}
+
+bool prints_json(const option_table& verb) {
+    const option* json = verb.find("--json");
+    return json != nullptr && *std::get<bool*>(json->to);
+}
+
+}  // namespace
+
+void standard_streams::replace(const option_table& verb) {
+    const option* reader = nullptr;
+    const option* writer = nullptr;
+    const auto claim = [&](const option*& owner, const option& o, const char* stream) {
+        if (owner != nullptr)
+            throw graph::error(fmt::format("'-' is {} for {} and for {}: one of them needs a file", stream, owner->name, o.name));
+        owner = &o;
+    };
+    for (const option& o : verb.options()) {
+        if (o.is_input) each_dash(o, [&](std::string&, std::size_t) { claim(reader, o, "standard input"); });
+        if (o.is_output) each_dash(o, [&](std::string&, std::size_t) { claim(writer, o, "standard output"); });
+    }
+    if (writer != nullptr && prints_json(verb))
+        throw graph::error(fmt::format("{} - and --json would both go to standard output: give {} a file", writer->name, writer->name));
+    const auto put = [](const option& o, const fs::path& file) {
+        each_dash(o, [&](std::string& word, std::size_t at) { word = word.substr(0, at) + file.string(); });
+    };
+    if (reader != nullptr) {
+        in_ = stand_in("standard-input");
+        copy_file(in_, false, STDIN_FILENO, "standard input");
+        put(*reader, in_);
+    }
+    if (writer != nullptr) {
+        out_ = stand_in("standard-output");
+        put(*writer, out_);
+        std::fflush(stdout);
+        real_output_ = ::dup(STDOUT_FILENO);
+        if (real_output_ < 0 || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+            throw graph::error(fmt::format("cannot write standard output: {}", std::strerror(errno)));
+    }
+}
+
+standard_streams::~standard_streams() {
+    if (real_output_ >= 0) {
+        std::fflush(stdout);
+        ::dup2(real_output_, STDOUT_FILENO);
+        ::close(real_output_);
+    }
+    std::error_code ignored;
+    if (!in_.empty() || !out_.empty()) fs::remove_all(folder(), ignored);
+}
+
+void standard_streams::commit() {
+    std::error_code failed;
+    std::signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error with a sentence, and the stand-ins go
+    if (!out_.empty() && fs::exists(out_, failed)) copy_file(out_, true, real_output_, "standard output");
+}
+
+std::string standard_streams::in_words(std::string sentence) {
+    if (folder().empty()) return sentence;
+    for (const char* name : {"standard-input", "standard-output"}) {
+        const std::string file = (folder() / name).string();
+        for (std::size_t at; (at = sentence.find(file)) != std::string::npos;)
+            sentence.replace(at, file.size(), std::string(name, 8) + " " + (name + 9));
+    }
+    return sentence;
+}
+
+}  // namespace qk::tool

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words that options take, from the tables that read them: for completion, and for help that names them all.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "qk/graph/base/names.hpp"
+#include "qk/option_names.hpp"
+
+namespace qk::tool {
+
+using word_list = std::vector<std::string>;
+
+template <class T, std::size_t N>
+word_list words_of(const named_option<T> (&table)[N]) {
+    word_list words;
+    for (const auto& entry : table) words.emplace_back(entry.name);
+    return words;
+}
+
+word_list format_words();
+word_list metric_words();
+word_list strategy_words();
+word_list style_words();           ///< of --export
+word_list weight_storage_words();  ///< of --weights
+/// Calibration methods, then `more`.
+word_list method_words(const word_list& more = {});
+
+using graph::comma_separated;
+
+}  // namespace qk::tool
