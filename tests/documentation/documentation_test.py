@@ -27,8 +27,8 @@ void documented(std::span<const float> x, std::span<float> y, const qk::graph::m
 {body}
 }}
 """
-# What no folder can be prepared for: several processes, a model of two inputs, the machine's own speed.
-LEFT_OUT = ("mpirun", "--inputs a=a.npy", "qk bench", "./dev")
+# What no folder can be prepared for: several processes, a device to ask, a model of two inputs, the machine's own speed.
+LEFT_OUT = ("mpirun", "compare --dot", "--inputs a=a.npy", "qk bench", "./dev")
 
 
 def blocks(path, language):

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "support/compare_dot.hpp"
 #include "support/console.hpp"
 #include "support/flags_json.hpp"
 #include "support/packed_file.hpp"
@@ -28,6 +29,7 @@ struct arguments {
     std::string input, device;
     quantize_options how;
     bool packed = false, json = false;
+    compare_dot_options dot;
 };
 
 /// The device's numbers: .npy of floats, a packed .npz, or the planes one after the other (raw, or as a uint8 .npy).
@@ -183,12 +185,21 @@ void add_compare(command& app, verb_result& result) {
     auto given = std::make_shared<arguments>();
     option_table& verb =
         app.add_subcommand("compare", "Compare what a device gave with what the format says, and guess the cause of every difference");
-    verb.add_option("INPUT", given->input, "float32 or float16 .npy that the device was given").required().reads();
-    verb.add_option("DEVICE", given->device, "what it gave: .npy of the same shape, a packed .npz, or with --packed raw planes").required().reads();
+    verb.add_option("INPUT", given->input, "float32 or float16 .npy that the device was given; with --dot a case .npz").reads();
+    verb.add_option("DEVICE", given->device, "what it gave: .npy of the same shape, a packed .npz, or with --packed raw planes").reads();
     verb.add_flag("--packed", given->packed, "DEVICE holds the planes of docs/layouts.md one after the other (raw bytes or uint8 .npy)").common();
     add_format_options(verb, given->how);
     add_scale_options(verb, given->how);
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
+    verb.section("A device that multiplies and adds");
+    verb.add_flag("--dot", given->dot.asked, "find its accumulator: order, alignment, rounding, width");
+    verb.add_option("--command", given->dot.command, "a device to ask, called as `CMD CASE.npz OUT.npz`: codes a [m,k], b [k,n], c [m,n] in, d [m,n] out");
+    verb.add_option("--a-format", given->dot.a_format, "format of the first operand");
+    verb.add_option("--b-format", given->dot.b_format, "format of the second operand");
+    verb.add_option("--c-format", given->dot.c_format, "format of C: fp32, fp16 or bf16 (default fp32; integers have 32 bits)");
+    verb.add_option("--k", given->dot.k, "terms of each sum that the device is asked for (default 64)");
+    verb.add_option("--questions", given->dot.questions, "at most so many elements of d (default 10000)");
+    verb.add_option("--accumulator", given->dot.expected, "the accumulator or device that is expected; exit status 1 if it is another");
     verb.footer(
         "The listing opens with the likely causes: mistakes of a converter which, alone or up to three together, give the device's\n"
         "values; then where the differences are, then examples. --json: `causes` (each `sentence`, `where`, `explains`),\n"
@@ -196,8 +207,18 @@ void add_compare(command& app, verb_result& result) {
         "Exit status 1 if any value differs; NaN equals NaN, zeros compare with their sign.\n\nExamples:\n"
         "  qk compare x.npy device.npy --format mxfp8_e4m3\n"
         "  qk compare x.npy device.npy --format bfp16 --axis 1 --rounding half-away\n"
-        "  qk compare x.npy device.bin --packed --format mxfp4 --json");
+        "  qk compare x.npy device.bin --packed --format mxfp4 --json\n"
+        "  qk compare --dot --command './device' --a-format fp8_e4m3fn --b-format fp8_e4m3fn\n"
+        "  qk compare --dot case.npz --a-format fp16 --b-format fp16");
     verb.callback([given, &result] {
+        if (given->dot.asked) {
+            given->dot.file = given->input;
+            given->dot.json = given->json;
+            if (!compare_dot(given->dot)) result.status = status::failed;
+            return;
+        }
+        if (given->input.empty() || given->device.empty())
+            throw graph::error("compare needs INPUT.npy, which the device was given, and DEVICE, what it gave; `qk compare --help` has examples");
         format_of(given->how);
         semantics_of(given->how);
         const graph::tensor x = float_tensor(graph::read_npy(given->input), given->input);

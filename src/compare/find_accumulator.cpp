@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search for an accumulator: from devices that are known and from one accumulator of each kind, one field is changed after the other
+// while more answers are met; then questions are made on which what is found differs from its neighbours, until none is left.
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "dot_questions.hpp"
+#include "qk/dot/devices.hpp"
+#include "qk/dot/text.hpp"
+
+namespace qk::compare {
+namespace {
+
+/// A field of the accumulator and the values that are tried for it.
+struct field {
+    void (*set)(accumulator&, int value);
+    std::vector<int> values;
+};
+
+template <auto Member, class T>
+void set_member(accumulator& a, int v) { a.*Member = static_cast<T>(v); }
+template <auto Member>
+void set_flag(accumulator& a, int v) { a.*Member = v != 0; }
+constexpr floating registers[] = {fp32, e8m13, tf32, fp16, bf16};
+template <auto Member>
+void set_register(accumulator& a, int v) { a.*Member = registers[v]; }
+/// Partial sums and result alike: a device whose registers have one format.
+void set_registers(accumulator& a, int v) { a.partial = a.result = registers[v]; }
+void set_roundings(accumulator& a, int v) { a.partial_round = a.round = static_cast<rounding>(v); }
+
+std::vector<int> from_to(int first, int last) {
+    std::vector<int> v;
+    for (int n = first; n <= last; ++n) v.push_back(n);
+    return v;
+}
+std::vector<int> powers(std::size_t below, std::vector<int> more) {
+    for (int n = 1; static_cast<std::size_t>(n) < below; n *= 2) more.push_back(n);
+    return more;
+}
+
+std::vector<field> fields_of(const dot_task& task) {
+    using a = accumulator;
+    std::vector<field> all{{set_member<&a::groups, int>, powers(task.k, {0})}};
+    if (is_integer_format(task.a)) {
+        all.push_back({set_member<&a::width, int>, from_to(8, 64)});
+        all.push_back({set_flag<&a::saturate>, {0, 1}});
+        return all;
+    }
+    const std::vector<int> roundings{static_cast<int>(rounding::half_even), static_cast<int>(rounding::toward_zero), static_cast<int>(rounding::half_away),
+                                     static_cast<int>(rounding::down), static_cast<int>(rounding::up)};
+    const std::vector<int> formats = task.d_bits == 16 ? std::vector<int>{3, 4} : std::vector<int>{0, 1, 2};
+    all.insert(all.end(), {{set_member<&a::align, int>, from_to(1, 48)},
+                           {set_member<&a::place, qk::place>, {0, 1}},
+                           {set_roundings, roundings},
+                           {set_member<&a::round, rounding>, roundings},
+                           {set_member<&a::partial_round, rounding>, roundings},
+                           {set_registers, formats},
+                           {set_register<&a::result>, formats},
+                           {set_register<&a::partial>, {0, 1, 2, 3, 4}},
+                           {set_member<&a::lanes, int>, {1, 2, 4, 8}},
+                           {set_member<&a::bundle, int>, {1, 2, 4, 8, 16}},
+                           {set_member<&a::cut, rounding>, {static_cast<int>(rounding::toward_zero), static_cast<int>(rounding::down)}},
+                           {set_flag<&a::fused>, {0, 1}},
+                           {set_flag<&a::reverse>, {0, 1}},
+                           {set_member<&a::sum, summation>, {0, 1, 2, 3}},
+                           {set_member<&a::join, int>, [] { std::vector<int> v = from_to(20, 36); v.insert(v.begin(), 0); return v; }()},
+                           {set_member<&a::join_addend, int>, from_to(20, 32)},
+                           {set_member<&a::join_drop, int>, [] { std::vector<int> v = from_to(20, 34); v.insert(v.begin(), 0); return v; }()},
+                           {set_member<&a::join_cut, rounding>, {static_cast<int>(rounding::down), static_cast<int>(rounding::toward_zero)}},
+                           {set_member<&a::operand_bits, int>, {0, 7, 10}},
+                           {set_member<&a::flush_inputs, input_flush>, {0, 1, 2}},
+                           {set_flag<&a::flush_partials>, {0, 1}},
+                           {set_flag<&a::product_overflow>, {0, 1}},
+                           {set_member<&a::overflow, too_large>, {0, 1, 2}},
+                           {set_member<&a::zero, zero_rule>, {0, 1, 2, 3}}});
+    return all;
+}
+
+/// One accumulator of each kind, and those of the catalogue that the task's registers allow.
+std::vector<accumulator> seeds_of(const dot_task& task) {
+    std::vector<accumulator> all;
+    const auto add = [&](accumulator a) {
+        a.addend = task.c;
+        if (check(a).empty() && check_operands(task.a, task.b, a).empty() && std::find(all.begin(), all.end(), a) == all.end()) all.push_back(a);
+    };
+    if (is_integer_format(task.a)) {
+        add({.sum = summation::integer});
+        add({.sum = summation::integer, .groups = 1, .saturate = true});
+        return all;
+    }
+    const bool narrow = task.d_bits == 16;
+    for (const floating r : {narrow ? fp16 : fp32, narrow ? bf16 : e8m13}) {
+        for (const floating partial : {fp32, r}) {
+            for (const rounding round : {rounding::half_even, rounding::toward_zero}) {
+                const accumulator plain{.partial = partial, .result = r, .partial_round = round, .round = round};
+                accumulator a = plain;
+                add(a);
+                a.sum = summation::aligned;
+                for (const int align : {13, 23, 24, 25, 30}) {
+                    a.align = align;
+                    for (const int groups : {0, 4, 8, 16}) {
+                        a.groups = groups;
+                        for (const qk::place where : {qk::place::inside, qk::place::after}) {
+                            a.place = where;
+                            add(a);
+                        }
+                    }
+                }
+                for (const summation s : {summation::sequential, summation::pairwise}) {
+                    for (const int groups : {0, 4}) {
+                        for (const int lanes : {1, 2, 4}) {
+                            for (const bool fused : {true, false}) {
+                                a = plain;
+                                a.sum = s;
+                                a.groups = groups;
+                                a.lanes = lanes;
+                                a.fused = fused;
+                                a.place = groups == 0 && lanes == 1 ? qk::place::inside : qk::place::after;
+                                add(a);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    devices::each([&](const device& d) {
+        const bool fits = d.accumulator.sum != summation::integer && d.accumulator.partial != fp64 && (bits(d.accumulator.result) <= 16) == narrow;
+        if (fits) add(d.accumulator);
+    });
+    return all;
+}
+
+struct answered {
+    questions asked;
+    std::vector<std::uint64_t> d;
+};
+
+/// Sums that a search computes before it gives up.
+constexpr std::size_t patience = 20'000'000;
+
+struct candidate {
+    accumulator a;
+    std::size_t missed = 0;
+};
+
+class finder {
+  public:
+    explicit finder(const dot_task& task) : task_(task), fields_(fields_of(task)) {}
+
+    void add(const dot_case& c, std::vector<std::uint64_t> d) {
+        asked_ += d.size();
+        answers_.push_back({questions(task_, c), std::move(d)});
+    }
+    std::size_t asked() const { return asked_; }
+
+    /// Answers that `a` misses; counting stops beyond `most`. Of every `step`-th question.
+    std::size_t missed(const accumulator& a, std::size_t most, std::size_t step = 1) const {
+        std::size_t n = 0;
+        for (const answered& batch : answers_) {
+            for (std::size_t q = 0; q < batch.d.size(); q += step) {
+                ++computed_;
+                if (!same_answer(task_, a, batch.asked.answer(a, q), batch.d[q]) && ++n > most) return n;
+            }
+        }
+        return n;
+    }
+    bool allowed(const accumulator& a) const { return check(a).empty() && check_operands(task_.a, task_.b, a).empty(); }
+
+    /// Accumulators that differ in one field.
+    std::vector<accumulator> neighbours(const accumulator& a) const {
+        std::vector<accumulator> all;
+        for (const field& f : fields_) {
+            for (const int v : f.values) {
+                accumulator b = a;
+                f.set(b, v);
+                if (!(b == a) && allowed(b)) all.push_back(b);
+            }
+        }
+        return all;
+    }
+    /// Downhill, by a fifth of the questions first.
+    candidate descend(candidate c) const {
+        for (const std::size_t step : {std::size_t{5}, std::size_t{1}}) c = descended(c.a, step);
+        return c;
+    }
+    /// From the most promising seeds.
+    candidate search() const {
+        std::vector<candidate> all;
+        for (const accumulator& a : seeds_of(task_)) all.push_back({a, missed(a, asked_, 5)});
+        std::stable_sort(all.begin(), all.end(), [](const candidate& x, const candidate& y) { return x.missed < y.missed; });
+        candidate best{all.front().a, missed(all.front().a, asked_)};
+        std::set<summation> kinds;
+        for (std::size_t k = 0; k < all.size() && best.missed != 0 && computed_ < patience; ++k) {
+            if (k >= 4 && kinds.contains(all[k].a.sum)) continue;  // the best four, then the best of each kind
+            kinds.insert(all[k].a.sum);
+            const candidate c = descend(all[k]);
+            if (c.missed < best.missed) best = c;
+        }
+        return best;
+    }
+    /// Fields that make no difference get what an accumulator has by default.
+    candidate simplified(candidate c) const {
+        accumulator simple = c.a;
+        simple.sum = summation::exact;
+        simple.align = simple.join = 0;
+        simple.cut = rounding::toward_zero;
+        for (const qk::place where : {qk::place::inside, qk::place::after}) {
+            simple.place = where;
+            if (c.a.sum == summation::aligned && allowed(simple) && missed(simple, c.missed) <= c.missed) c.a = simple;
+        }
+        const accumulator plain{.sum = c.a.sum, .addend = c.a.addend, .partial = c.a.result, .result = c.a.result, .partial_round = c.a.round, .round = c.a.round};
+        const auto attempt = [&](auto member) {
+            accumulator b = c.a;
+            b.*member = plain.*member;
+            if (!(b == c.a) && allowed(b) && missed(b, c.missed) <= c.missed) c.a = b;
+        };
+        attempt(&accumulator::lanes), attempt(&accumulator::bundle), attempt(&accumulator::groups), attempt(&accumulator::place);
+        attempt(&accumulator::join_drop), attempt(&accumulator::join_cut), attempt(&accumulator::join_addend), attempt(&accumulator::join), attempt(&accumulator::cut);
+        attempt(&accumulator::fused), attempt(&accumulator::reverse), attempt(&accumulator::partial), attempt(&accumulator::partial_round), attempt(&accumulator::operand_bits);
+        attempt(&accumulator::flush_inputs), attempt(&accumulator::flush_partials), attempt(&accumulator::product_overflow);
+        attempt(&accumulator::overflow), attempt(&accumulator::zero), attempt(&accumulator::width), attempt(&accumulator::saturate);
+        if (c.a.sum != summation::aligned) attempt(&accumulator::align);
+        return c;
+    }
+    /// Of neighbours that meet every answer, too: a case on which one of them differs from `a`, if one is found.
+    std::optional<dot_case> telling(const accumulator& a, std::size_t m, std::size_t n, random_source& random) const {
+        std::vector<accumulator> equal;
+        for (const accumulator& b : neighbours(a)) {
+            if (missed(b, 0) == 0) equal.push_back(b);
+        }
+        for (int attempt = 0; attempt < 4 && !equal.empty(); ++attempt) {
+            dot_case c = make_questions(task_, m, n, random);
+            const questions asked(task_, c);
+            for (std::size_t q = 0; q < asked.size(); ++q) {
+                const std::uint64_t here = asked.answer(a, q);
+                for (const accumulator& b : equal) {
+                    if (!same_answer(task_, a, asked.answer(b, q), here)) return c;
+                }
+            }
+        }
+        return std::nullopt;
+    }
+    /// NVIDIA's NaN has all bits set, which no comparison of values shows.
+    void take_nan(accumulator& a) const {
+        for (const answered& batch : answers_) {
+            for (const std::uint64_t d : batch.d) {
+                const std::uint64_t ones = task_.d_bits == 16 ? 0x7fff : 0x7fffffff;
+                if (a.sum != summation::integer && (d & ((std::uint64_t{1} << task_.d_bits) - 1)) == ones) a.nan = nan_answer::all_ones;
+            }
+        }
+    }
+
+  private:
+    static bool fewer(const candidate& x, const candidate& y) { return x.missed < y.missed; }
+
+    /// The best neighbour, as long as one is better; where none is, the best pair of changes. Every `step`-th question counts.
+    candidate descended(const accumulator& from, std::size_t step) const {
+        candidate c{from, missed(from, asked_, step)};
+        while (c.missed != 0 && computed_ < patience) {
+            candidate best = c;
+            std::vector<candidate> tried;
+            for (const accumulator& a : neighbours(c.a)) {
+                tried.push_back({a, missed(a, c.missed + c.missed / 4 + 8, step)});
+                if (tried.back().missed < best.missed) best = tried.back();
+            }
+            if (best.missed == c.missed && c.missed < asked_ / step / 3) {
+                std::stable_sort(tried.begin(), tried.end(), fewer);
+                for (std::size_t k = 0; k < std::min<std::size_t>(24, tried.size()) && computed_ < patience && best.missed == c.missed; ++k) {
+                    for (const accumulator& a : neighbours(tried[k].a)) {
+                        const std::size_t n = missed(a, best.missed, step);
+                        if (n < best.missed) best = {a, n};
+                    }
+                }
+            }
+            if (best.missed == c.missed) break;
+            c = best;
+        }
+        return c;
+    }
+
+    const dot_task& task_;
+    std::vector<field> fields_;
+    std::vector<answered> answers_;
+    std::size_t asked_ = 0;
+    mutable std::size_t computed_ = 0;  ///< sums of candidates
+};
+
+found_accumulator result_of(const dot_task& task, const finder& f, candidate c) {
+    found_accumulator r;
+    r.best = f.simplified(c).a;
+    f.take_nan(r.best);
+    r.questions = f.asked();
+    r.met = f.asked() - f.missed(r.best, f.asked());
+    if (r.complete()) {
+        devices::each([&](const device& d) {
+            accumulator a = d.accumulator;
+            if (a.addend == task.c && f.allowed(a) && f.missed(a, 0) == 0) r.same.emplace_back(std::string_view(d.name));
+        });
+    }
+    return r;
+}
+
+}  // namespace
+
+std::string check(const dot_task& task) {
+    const auto is_operand = [](const qk::format& f) {
+        if (const auto* m = std::get_if<microscaling>(&f)) return !has_integer_elements(*m);
+        if (const auto* g = std::get_if<floating>(&f)) return g->specials != specials::e8m0;
+        return is_integer_format(f);
+    };
+    if (!is_operand(task.a) || !is_operand(task.b)) return "operands are floating or integer formats, or MX formats with floating elements";
+    if (is_integer_format(task.a) != is_integer_format(task.b)) return "an integer format is multiplied with an integer format";
+    for (const qk::format& f : {task.a, task.b}) {
+        if (block_size(f) != 0 && task.k % static_cast<std::size_t>(block_size(f)) != 0)
+            return "k must be a multiple of the block, " + std::to_string(block_size(f)) + ": it is " + std::to_string(task.k);
+    }
+    if (task.k < 2 || task.k > 4096) return "k is " + std::to_string(task.k) + "; it must be 2 to 4096";
+    return {};
+}
+
+found_accumulator fit_accumulator(const dot_task& task, const dot_case& asked, std::span<const std::uint64_t> d) {
+    finder f(task);
+    f.add(asked, {d.begin(), d.end()});
+    return result_of(task, f, f.search());
+}
+
+found_accumulator find_accumulator(const dot_task& task, const black_box& device) {
+    finder f(task);
+    random_source random{task.seed * 2 + 1};
+    const auto ask = [&](const dot_case& c) { f.add(c, device(c)); };
+    const std::size_t m = 36, n = 16;
+    const auto room = [&](std::size_t more) { return f.asked() + more <= task.most_questions; };
+    for (int batch = 0; batch < 3 && (batch == 0 || room(m * n)); ++batch) ask(make_questions(task, m, n, random));
+    candidate c = f.search();
+    int confirmed = 0;
+    while (c.missed == 0 && room(m * n)) {
+        const auto more = f.telling(f.simplified(c).a, m, n, random);
+        if (!more && ++confirmed > 3) break;  // nothing near differs: three more batches at random
+        ask(more ? *more : make_questions(task, m, n, random));
+        c.a = f.simplified(c).a;
+        c.missed = f.missed(c.a, f.asked());
+        if (c.missed != 0) c = f.descend(c);
+        if (c.missed != 0) c = f.search();
+    }
+    return result_of(task, f, c);
+}
+
+}  // namespace qk::compare

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qk compare --dot --command`: a device that is a program of numpy is asked, and its accumulator named.
+
+    compare_dot.py QK
+"""
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+DEVICE = """
+import sys
+import numpy as np
+case = np.load(sys.argv[1])
+a, b = case["a"].view(np.float16).astype(np.float32), case["b"].view(np.float16).astype(np.float32)
+d = case["c"].view(np.float32).copy()
+with np.errstate(all="ignore"):
+    for l in range(a.shape[1]):
+        d = d + a[:, l : l + 1] * b[l : l + 1]  # products of two float16 are exact: one rounding each
+np.savez(sys.argv[2], d=d.view(np.uint32))
+"""
+
+
+def main():
+    qk = Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory() as place:
+        device = Path(place) / "device.py"
+        device.write_text(DEVICE)
+        command = [qk, "compare", "--dot", "--command", f"{sys.executable} {device}", "--a-format", "fp16", "--b-format", "fp16", "--k", "8"]
+        asked = subprocess.run([*command, "--json"], capture_output=True, text=True)
+        assert asked.returncode == 0, asked.stderr
+        found = json.loads(asked.stdout)
+        assert found["accumulator"] == "sum=sequential", found
+        assert found["complete"] and found["unexplained"] == 0 and found["questions"] <= 10000, found
+        text = subprocess.run([*command, "--accumulator", "sum=pairwise"], capture_output=True, text=True)
+        assert text.returncode == 1 and text.stdout.splitlines()[-1] == "sum=sequential", text
+        broken = subprocess.run([qk, "compare", "--dot", "--command", "false", "--a-format", "fp16", "--b-format", "fp16"], capture_output=True, text=True)
+        assert broken.returncode == 2 and "failed with status 1" in broken.stderr, broken
+        nothing = subprocess.run([qk, "compare", "--dot"], capture_output=True, text=True)
+        assert nothing.returncode == 2 and "--command" in nothing.stderr, nothing
+    print("the accumulator of a numpy program: sum=sequential,", found["questions"], "questions")
+
+
+main()

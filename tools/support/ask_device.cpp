@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/ask_device.hpp"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cstring>
+
+#include "qk/codec/layout.hpp"
+#include "qk/formats/parse.hpp"
+
+namespace qk::tool {
+namespace {
+
+using codes = std::vector<std::uint64_t>;
+using graph::data_type;
+using graph::error;
+
+int width_of(const qk::format& f) {
+    return qk::detail::with_family(f, [](const auto& g) { return qk::detail::element_width(g); });
+}
+
+/// [rows][columns], in elements as wide as the codes.
+graph::tensor matrix(const codes& v, std::size_t rows, std::size_t columns, int bits) {
+    graph::tensor t(bits <= 8 ? data_type::uint8 : bits <= 16 ? data_type::uint16 : data_type::uint32,
+                    {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)});
+    const std::size_t size = graph::size_of(t.type());
+    for (std::size_t i = 0; i < v.size(); ++i) std::memcpy(t.bytes() + i * size, &v[i], size);
+    return t;
+}
+/// Two 4-bit codes that are neighbours along k in a byte: of [rows][k][columns].
+codes joined(const codes& v, std::size_t rows, std::size_t k, std::size_t columns) {
+    codes bytes;
+    for (std::size_t r = 0; r < rows; ++r) {
+        for (std::size_t l = 0; l < k; l += 2) {
+            for (std::size_t j = 0; j < columns; ++j) bytes.push_back(v[(r * k + l) * columns + j] | v[(r * k + l + 1) * columns + j] << 4);
+        }
+    }
+    return bytes;
+}
+codes parted(const codes& bytes, std::size_t half, std::size_t columns) {
+    codes v(2 * bytes.size());
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        const std::size_t r = i / columns / half, l = i / columns % half, j = i % columns;
+        v[(r * 2 * half + 2 * l) * columns + j] = bytes[i] & 15;
+        v[(r * 2 * half + 2 * l + 1) * columns + j] = bytes[i] >> 4;
+    }
+    return v;
+}
+
+const graph::tensor* find(const std::vector<graph::named_tensor>& arrays, const std::string& name) {
+    for (const graph::named_tensor& t : arrays) {
+        if (t.name == name) return &t.value;
+    }
+    return nullptr;
+}
+/// The bits of every element, of an array with two dimensions.
+codes codes_of(const std::vector<graph::named_tensor>& arrays, const std::string& name, const std::string& file, int bits) {
+    const graph::tensor* t = find(arrays, name);
+    if (t == nullptr) throw error(fmt::format("{} has no array {}; a case has codes a [m,k], b [k,n], c [m,n] and mostly d [m,n]", file, name));
+    const std::size_t size = graph::size_of(t->type());
+    if (t->shape().size() != 2 || size > 4)
+        throw error(fmt::format("{}: {} has shape {} of {}; it must be a matrix of codes of 8, 16 or 32 bits", file, name, graph::to_string(t->shape()), name_of(t->type())));
+    codes v(t->size(), 0);
+    for (std::size_t i = 0; i < v.size(); ++i) {
+        std::memcpy(&v[i], t->bytes() + i * size, size);
+        if (bits < 32 && v[i] >> bits != 0) throw error(fmt::format("{}: element {} of {} is {:#x}, which is no code of {} bits", file, i, name, v[i], bits));
+    }
+    return v;
+}
+
+}  // namespace
+
+std::vector<graph::named_tensor> arrays_of(const compare::dot_task& task, const compare::dot_case& c) {
+    const auto [m, n, k] = c.shape;
+    std::vector<graph::named_tensor> all;
+    const int wa = width_of(task.a), wb = width_of(task.b);
+    all.push_back({"a", wa == 4 ? matrix(joined(c.a, m, k, 1), m, k / 2, 8) : matrix(c.a, m, k, wa)});
+    all.push_back({"b", wb == 4 ? matrix(joined(c.b, 1, k, n), k / 2, n, 8) : matrix(c.b, k, n, wb)});
+    all.push_back({"c", matrix(c.c, m, n, is_integer_format(task.a) ? 32 : bits(task.c))});
+    if (!c.scale_a.empty()) all.push_back({"scale_a", matrix(c.scale_a, m, c.scale_a.size() / m, 8)});
+    if (!c.scale_b.empty()) all.push_back({"scale_b", matrix(c.scale_b, c.scale_b.size() / n, n, 8)});
+    return all;
+}
+
+compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, compare::dot_task& task) {
+    compare::dot_case c;
+    const int wa = width_of(task.a), wb = width_of(task.b);
+    c.a = codes_of(arrays, "a", file, wa == 4 ? 8 : wa);
+    c.b = codes_of(arrays, "b", file, wb == 4 ? 8 : wb);
+    const auto m = static_cast<std::size_t>(find(arrays, "a")->shape()[0]), n = static_cast<std::size_t>(find(arrays, "b")->shape()[1]);
+    if (m == 0 || n == 0) throw error(file + ": a or b is empty");
+    if (wa == 4) c.a = parted(c.a, c.a.size() / m, 1);
+    if (wb == 4) c.b = parted(c.b, c.b.size() / n, n);
+    c.shape = {m, n, c.a.size() / m};
+    task.k = c.shape.k;
+    if (c.b.size() != c.shape.k * n) throw error(fmt::format("{}: a has {} columns and b {} rows; they must be the same", file, c.shape.k, c.b.size() / n));
+    c.c = codes_of(arrays, "c", file, 32);
+    if (c.c.size() != m * n) throw error(fmt::format("{}: c has {} elements, not {} x {}", file, c.c.size(), m, n));
+    if (graph::size_of(find(arrays, "c")->type()) == 2 && task.c == fp32) task.c = fp16;
+    if (is_integer_format(task.a)) {
+        for (std::uint64_t& v : c.c) v = static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int32_t>(v)));
+    }
+    const auto scales = [&](const char* name, const qk::format& f, std::size_t rows, codes& to) {
+        if (block_size(f) == 0) return;
+        to = codes_of(arrays, name, file, 8);
+        const std::size_t wanted = rows * (c.shape.k / static_cast<std::size_t>(block_size(f)));
+        if (to.size() != wanted) throw error(fmt::format("{}: {} has {} codes, not {}", file, name, to.size(), wanted));
+    };
+    scales("scale_a", task.a, m, c.scale_a);
+    scales("scale_b", task.b, n, c.scale_b);
+    return c;
+}
+
+std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const product_shape& shape, int& bits) {
+    codes d = codes_of(arrays, "d", file, 32);
+    bits = static_cast<int>(8 * graph::size_of(find(arrays, "d")->type()));
+    if (bits < 16) throw error(fmt::format("{}: d holds {}; results have 16 or 32 bits", file, name_of(find(arrays, "d")->type())));
+    if (d.size() != shape.m * shape.n) throw error(fmt::format("{}: d has {} elements, not {} x {}", file, d.size(), shape.m, shape.n));
+    return d;
+}
+
+commanded_device::commanded_device(std::string command) : command_(std::move(command)) {
+    std::string name = (std::filesystem::temp_directory_path() / "qk_device_XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw error("cannot make a folder in " + std::filesystem::temp_directory_path().string());
+    folder_ = name;
+}
+commanded_device::~commanded_device() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+}
+
+std::vector<std::uint64_t> commanded_device::ask(const compare::dot_task& task, const compare::dot_case& c, int& bits) const {
+    const std::filesystem::path in = folder_ / "case.npz", out = folder_ / "out.npz";
+    std::error_code ignored;
+    std::filesystem::remove(out, ignored);
+    graph::write_npz(in, arrays_of(task, c));
+    const int state = std::system(fmt::format("{} '{}' '{}' 1>&2", command_, in.string(), out.string()).c_str());
+    if (state == -1 || !WIFEXITED(state) || WEXITSTATUS(state) != 0)
+        throw error(fmt::format("--command: `{} CASE.npz OUT.npz` failed{}", command_, state != -1 && WIFEXITED(state) ? fmt::format(" with status {}", WEXITSTATUS(state)) : ""));
+    if (!std::filesystem::exists(out)) throw error(fmt::format("--command: `{} CASE.npz OUT.npz` wrote no OUT.npz", command_));
+    return results_of(graph::read_npz(out), "OUT.npz of " + command_, c.shape, bits);
+}
+
+}  // namespace qk::tool

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device behind a command, called as `CMD CASE.npz OUT.npz`: arrays a [m][k], b [k][n], c [m][n] of codes (scale_a, scale_b of MX blocks) in the
+// first file, d [m][n] in the second. 4-bit codes stand two to a byte along k, the first in the low bits.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "qk/compare/dot.hpp"
+#include "qk/graph/files/npy.hpp"
+
+namespace qk::tool {
+
+std::vector<graph::named_tensor> arrays_of(const compare::dot_task& task, const compare::dot_case& c);
+/// The case of a file, for operands of the task's formats; sets task.k, and task.d_bits where the file has d.
+compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, compare::dot_task& task);
+/// The codes d of a file; `bits`: of its elements, 16 or 32.
+std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const product_shape& shape, int& bits);
+
+/// Asks by files in a folder of its own, which goes away.
+class commanded_device {
+  public:
+    explicit commanded_device(std::string command);
+    ~commanded_device();
+    commanded_device(const commanded_device&) = delete;
+    commanded_device& operator=(const commanded_device&) = delete;
+    std::vector<std::uint64_t> ask(const compare::dot_task& task, const compare::dot_case& c, int& bits) const;
+
+  private:
+    std::string command_;
+    std::filesystem::path folder_;
+};
+
+}  // namespace qk::tool
