@@ -2,6 +2,7 @@
 // The command `qk`: parse, run one verb, and turn every error into one sentence and exit status 2.
 #include <fmt/format.h>
 
+#include <csignal>
 #include <exception>
 #include <new>
 #include <string>
@@ -17,9 +18,10 @@
 namespace {
 
 int bad_use(const qk::tool::processes& all, std::string_view sentence) {
-    all.fail(sentence, static_cast<int>(qk::tool::status::bad_use));
-    fmt::print(stderr, "qk: {}\n", sentence);
-    return static_cast<int>(qk::tool::status::bad_use);
+    constexpr int status = static_cast<int>(qk::tool::status::bad_use);
+    all.fail(sentence, status);
+    qk::tool::report_failure(sentence, status);
+    return status;
 }
 
 }  // namespace
@@ -27,6 +29,7 @@ int bad_use(const qk::tool::processes& all, std::string_view sentence) {
 int main(int argc, char** argv) {
     using namespace qk::tool;
     remember_command_line(argc, argv);
+    std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error like a full disk, not the end of the process
     const processes all;
     const auto bad_use = [&](std::string_view sentence) { return ::bad_use(all, standard_streams::in_words(std::string(sentence))); };
     const std::string_view word = argc > 1 ? argv[1] : "";
@@ -42,6 +45,7 @@ int main(int argc, char** argv) {
 #include "verbs.inc"
 #undef QK_VERB
         app.run({argv + 1, argv + argc});
+        if (!finish_output()) return bad_use("cannot write to standard output; the files that were asked for are written");
         return static_cast<int>(result.status);
     } catch (const qk::graph::error& e) {
         return bad_use(e.what());

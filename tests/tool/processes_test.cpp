@@ -105,6 +105,36 @@ TEST_CASE("wrong use is said once, and only search and sensitivity divide their 
     CHECK(background(launched(2, {"formats"})).wait().status == 2);
 }
 
+TEST_CASE("outputs of several processes: written once, whole, and never over what is read") {
+    const scratch place;
+    const std::string model = place("m.onnx"), page = place("r.html");
+    std::filesystem::copy_file(digits + "digits.onnx", model);
+    std::filesystem::create_hard_link(model, place("same.onnx"));
+    const auto two = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> command{"search", model, "--inputs", digits + "test_images.npy", "--samples", "20", "--threads", "1", "--target-l2", "9", "--json"};
+        command.insert(command.end(), more.begin(), more.end());
+        return background(launched(2, command)).wait();
+    };
+    const std::string before = content(model);
+    for (const std::vector<std::string>& over : {std::vector<std::string>{"-o", place("same.onnx")}, {"--cache", model}, {"--save-plan", place("./m.onnx")}, {"--save-plan", place("r.json"), "--report", page}}) {
+        const outcome refused = two(over);
+        CAPTURE(refused.err);
+        CHECK(refused.status == 2);
+        const std::string says = over.size() == 2 ? "would replace" : "two outputs";
+        CHECK(refused.err.find(says) != std::string::npos);
+        CHECK(refused.err.find(says) == refused.err.rfind(says));
+        CHECK(nlohmann::json::parse(refused.out, nullptr, false)["status"] == "error");
+        CHECK(content(model) == before);
+        CHECK(place.files() == 2);
+    }
+    const outcome done = two({"-o", place("o.onnx"), "--save-plan", place("p.json"), "--report", page});
+    CAPTURE(done.err);
+    CHECK(done.status == 0);
+    CHECK(place.files() == 6);
+    CHECK(two({"-o", place("o.onnx"), "--save-plan", "/dev/full", "--report", place("other.html")}).status == 2);
+    CHECK(place.files() == 6);
+}
+
 #else
 
 TEST_CASE("several processes") { MESSAGE("skipped: built without MPI"); }

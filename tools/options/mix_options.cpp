@@ -7,6 +7,7 @@
 
 #include "support/processes.hpp"
 #include "options/words.hpp"
+#include "support/declared.hpp"
 #include "qk/graph/search/scorer.hpp"
 #include "support/written.hpp"
 
@@ -69,7 +70,16 @@ void mix_arguments::add(option_table& verb) {
     precision.add(verb, false);
     verb.section("Output");
     verb.add_option("--report", report, "HTML page with plots; JSON beside it").type_name("R.html").common();
+    add_overwrite(verb, overwrite);
     verb.add_flag("--json", json, "one JSON object on standard output").common();
+}
+
+void mix_arguments::declare(graph::output_set& files) const {
+    tool::declare(files, model);
+    tool::declare(files, data);
+    tool::declare(files, precision);
+    files.input("--latency-table", latency_table);
+    declare_report(files, report);
 }
 
 void mix_arguments::fill(graph::mix_options& options, const graph::model& m, const std::string& default_metric, const graph::export_options& style) const {

@@ -11,6 +11,7 @@
 #include "qk/graph/calibrate/statistics.hpp"
 #include "options/option_table.hpp"
 #include "qk/graph/export/export.hpp"
+#include "qk/graph/files/output_set.hpp"
 #include "qk/graph/search/search.hpp"
 
 namespace qk::tool {
@@ -21,11 +22,13 @@ struct mix_arguments {
     std::string wide = "int16/int8";
     std::vector<std::string> narrow{"int8/int8"}, op_types, layers, exclude;
     int output_index = 0;
-    bool higher_is_better = false, json = false;
+    bool higher_is_better = false, json = false, overwrite = false;
     data_options data;
     precision_options precision;
 
     void add(option_table& verb);
+    /// Everything that both verbs read, and the report.
+    void declare(graph::output_set& files) const;
     /// Everything of mix_options but what only a search has. `default_metric` where --metric was not given; `style` is how a --metric-server
     /// that asks for models gets them. The model must outlive the options.
     void fill(graph::mix_options& options, const graph::model& m, const std::string& default_metric, const graph::export_options& style = {}) const;

@@ -5,14 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <set>
 
 #include "qk/graph/base/error.hpp"
-#include "qk/graph/files/atomic_file.hpp"
+#include "qk/graph/files/json_text.hpp"
 
 namespace qk::tool {
 namespace {
@@ -20,6 +16,7 @@ std::string& remembered() {
     static std::string line;
     return line;
 }
+bool wants_json = false;
 }  // namespace
 
 std::string command_line() { return remembered(); }
@@ -28,6 +25,7 @@ void remember_command_line(int argc, char** argv) {
     std::string line = "qk";
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
+        wants_json = wants_json || word == "--json";
         const bool plain = word.find_first_of(" '\"*?$;|&<>()") == std::string::npos && !word.empty();
         line += plain ? " " + word : " '" + word + "'";
     }
@@ -35,22 +33,21 @@ void remember_command_line(int argc, char** argv) {
 }
 
 void print_json(const nlohmann::ordered_json& object) {
-    // Names in models need not be UTF-8; a replacement character beats an exception at the very end.
-    fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    detail::put(stdout, graph::json_text(object, 2) + "\n");
 }
 
-void check_outputs(const std::vector<std::filesystem::path>& files) {
-    namespace fs = std::filesystem;
-    std::set<fs::path> seen;
-    for (const fs::path& file : files) {
-        if (file.empty()) continue;
-        const graph::pending_file place(file);
-        std::error_code failed;
-        if (fs::exists(file, failed) && !fs::is_regular_file(file, failed)) continue;  // a device
-        if (!seen.insert(fs::weakly_canonical(file, failed)).second) throw graph::error("two outputs have the name '" + file.string() + "': give each its own");
-        if (!std::ofstream(place.temporary())) throw graph::error("cannot write " + file.string() + ": " + std::strerror(errno));
-    }
+void detail::put(std::FILE* to, std::string_view text) { std::fwrite(text.data(), 1, text.size(), to); }
+
+void print_lines(std::string_view text) { detail::put(stdout, graph::printable(text, "\n")); }
+
+void report_failure(std::string_view sentence, int exit_status) {
+    const std::string message = graph::printable(sentence);
+    print(stderr, "qk: {}\n", message);
+    if (wants_json) print_json({{"status", "error"}, {"message", message}, {"exit", exit_status}});
+    std::fflush(stdout);
 }
+
+bool finish_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
 
 std::filesystem::path beside_report(const std::string& report) { return report.empty() ? std::filesystem::path() : std::filesystem::path(report).replace_extension(".json"); }
 
@@ -81,7 +78,7 @@ void progress::show(std::size_t done, std::size_t total) {
     const std::size_t filled = total == 0 ? 0 : std::min(width, done * width / total);
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const std::string left = time_left(done, total, seconds);
-    fmt::print(stderr, "\r\033[K[{}{}] {}/{} {}  {:.1f} s{}{}", std::string(filled, '#'), std::string(width - filled, '.'), done, total, label_, seconds,
+    fmt::print(stderr, "\r\033[K[{}{}] {}/{} {}  {:.1f} s{}{}", std::string(filled, '#'), std::string(width - filled, '.'), done, total, graph::printable(label_), seconds,
                left.empty() ? "" : ", ", left);
     std::fflush(stderr);
 }

@@ -1,15 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verbs print: one JSON object on standard output, a progress bar on a terminal; and what was typed. Text for people is fmt::print.
+// What verbs print: text for people, one JSON object on standard output, a progress bar on a terminal; and what was typed.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
+#include <string_view>
+#include <type_traits>
+
+#include "qk/graph/base/printable.hpp"
 
 namespace qk::tool {
+
+/// What print() formats of an argument: of text a printable copy, of everything else itself.
+template <class T> using shown = std::conditional_t<std::is_convertible_v<const T&, std::string_view>, std::string, T>;
+
+namespace detail {
+template <class T> shown<T> safe(const T& value) {
+    if constexpr (std::is_convertible_v<const T&, std::string_view>) return graph::printable(value);
+    else return value;
+}
+/// Never throws: what standard output did not take, finish_output() finds at the end.
+void put(std::FILE* to, std::string_view text);
+template <class... S> void print_shown(std::FILE* to, fmt::string_view format, const S&... values) { put(to, fmt::vformat(format, fmt::make_format_args(values...))); }
+}  // namespace detail
+
+/// fmt::print for everything that verbs say: text arguments may come from a file, so they go through graph::printable().
+template <class... T> void print(fmt::format_string<const shown<T>&...> format, const T&... values) { detail::print_shown(stdout, format, detail::safe(values)...); }
+template <class... T> void print(std::FILE* to, fmt::format_string<const shown<T>&...> format, const T&... values) { detail::print_shown(to, format, detail::safe(values)...); }
+/// Text of several lines that was escaped where it was laid out.
+void print_lines(std::string_view text);
 
 /// One object, one line end, on standard output. NaN and Inf, which JSON lacks, become null. Nothing else of a --json run may go there.
 void print_json(const nlohmann::ordered_json& object);
@@ -18,8 +43,11 @@ void print_json(const nlohmann::ordered_json& object);
 std::string command_line();
 void remember_command_line(int argc, char** argv);
 
-/// Error unless each of the files can be written and no two are the same: before the work, so that none is written if one cannot be. Empty names are no files.
-void check_outputs(const std::vector<std::filesystem::path>& files);
+/// The sentence on standard error, and with --json {"status": "error", "message", "exit"} on standard output.
+void report_failure(std::string_view sentence, int exit_status);
+/// False when standard output did not take what was printed: the disk behind it is full.
+bool finish_output();
+
 /// The JSON beside an HTML report; empty without one.
 std::filesystem::path beside_report(const std::string& report);
 

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "support/console.hpp"
+
 namespace qk::tool {
 namespace {
 
@@ -75,7 +77,7 @@ void processes::fail([[maybe_unused]] std::string_view sentence, [[maybe_unused]
     if (all.alone()) return;
     // What is wrong on all of them the first one says, and ends the others before they repeat it.
     if (!all.first()) std::this_thread::sleep_for(std::chrono::seconds(1));
-    fmt::print(stderr, "qk: {}{}\n", all.first() ? "" : fmt::format("process {}: ", all.rank), sentence);
+    report_failure(all.first() ? std::string(sentence) : fmt::format("process {}: {}", all.rank, sentence), status);
     MPI_Abort(MPI_COMM_WORLD, status);
 #endif
 }

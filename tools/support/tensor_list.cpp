@@ -13,6 +13,7 @@
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/plan/layers.hpp"
+#include "support/console.hpp"
 
 namespace qk::tool {
 namespace {
@@ -144,12 +145,12 @@ void print_names(const std::vector<listed_name>& names) {
     std::size_t width = 4, kinds = 4;
     for (const listed_name& n : names) width = std::max(width, n.name.size() + 2), kinds = std::max(kinds, n.kind.size());
     width = std::min<std::size_t>(width, 60);
-    fmt::print("{:<{}} {:<{}} {:<10} {:<18} {}\n", "name", width, "kind", kinds, "type", "shape", "what it became");
+    print("{:<{}} {:<{}} {:<10} {:<18} {}\n", "name", width, "kind", kinds, "type", "shape", "what it became");
     for (const listed_name& n : names) {
         std::string became;
         for (const std::string& b : n.became) became += (became.empty() ? "" : ", ") + b;
         if (!n.why.empty()) became += (became.empty() ? "" : ": ") + n.why;
-        fmt::print("{:<{}} {:<{}} {:<10} {:<18} {}\n", (n.is_layer() ? "" : "  ") + n.name, width, n.kind, kinds, n.type,
+        print("{:<{}} {:<{}} {:<10} {:<18} {}\n", (n.is_layer() ? "" : "  ") + n.name, width, n.kind, kinds, n.type,
                    n.shape ? graph::to_string(*n.shape) : "", became);
     }
 }

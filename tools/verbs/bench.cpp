@@ -58,14 +58,14 @@ void add_bench(command& app, verb_result&) {
         std::vector<float> x(sizes[2] / 8), y(x.size());
         for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 65536u) - 32768) * 0x1p-14f;
         nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-        if (!given->json) fmt::print("{} kernels, one thread, GB/s\n{:<40}{:>10}{:>10}{:>10}\n", dispatch::architecture(), "", "256 KiB", "8 MiB", "256 MiB");
+        if (!given->json) print("{} kernels, one thread, GB/s\n{:<40}{:>10}{:>10}{:>10}\n", dispatch::architecture(), "", "256 KiB", "8 MiB", "256 MiB");
         const auto line = [&](const std::string& name, const auto& run) {
             double rates[3];
             for (int s = 0; s < 3; ++s) rates[s] = rate(sizes[s], [&] { run(sizes[s] / 8); });
             if (given->json)
                 rows.push_back({{"name", name}, {"bytes_per_second", {rates[0], rates[1], rates[2]}}});
             else
-                fmt::print("{:<40}{:>10.1f}{:>10.1f}{:>10.1f}\n", name, rates[0] / 1e9, rates[1] / 1e9, rates[2] / 1e9);
+                print("{:<40}{:>10.1f}{:>10.1f}{:>10.1f}\n", name, rates[0] / 1e9, rates[1] / 1e9, rates[2] / 1e9);
         };
         line("memcpy", [&](std::size_t n) { std::memcpy(y.data(), x.data(), n * sizeof(float)); });
         for (std::size_t i = 0; i < formats.size(); ++i) {

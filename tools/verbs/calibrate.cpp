@@ -10,9 +10,10 @@
 #include "options/precision_options.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/base/format_text.hpp"
-#include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/report/report.hpp"
 #include "options/words.hpp"
+#include "qk/graph/calibrate/calibration_text.hpp"
+#include "support/declared.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -21,7 +22,7 @@ namespace {
 struct arguments {
     std::string model, method = "min_max", format = "int8", output, report;
     double percentile = 99.999;
-    bool symmetric = false, json = false;
+    bool symmetric = false, json = false, overwrite = false;
     data_options data;
 };
 
@@ -34,7 +35,10 @@ void calibrate(const arguments& given) {
     else if (const auto m = graph::parse_range_method(given.method)) methods = {*m};
     else throw graph::error(fmt::format("--method '{}' is none of {}.{}", given.method, comma_separated(method_words({"all"})), graph::did_you_mean(given.method, method_words({"all"}))));
 
-    check_outputs({given.output, given.report});
+    graph::output_set files(given.overwrite);
+    declare(files, given.model);
+    declare(files, given.data);
+    files.output("-o", given.output).output("--report", given.report);
     const graph::model m = load_for_planning(given.model);
     const graph::named_tensors inputs = given.data.calibration.empty() ? given.data.load_inputs(m) : given.data.load_calibration(m);
     graph::calibrate_options options{.threads = given.data.threads, .histograms = true};
@@ -48,18 +52,19 @@ void calibrate(const arguments& given) {
     // In network order: a tensor stands where it is made, the model's inputs first.
     std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return m.producer(a.tensor) < m.producer(b.tensor); });
     if (!given.report.empty()) {
-        graph::write_file(given.report, graph::calibration_html(std::filesystem::path(given.model).filename().string(), command_line(), seen, what, all));
+        files.write(given.report, graph::calibration_html(std::filesystem::path(given.model).filename().string(), command_line(), seen, what, all));
     }
-    if (!given.output.empty()) graph::save_calibration(seen, given.output);
+    if (!given.output.empty()) files.write(given.output, graph::calibration_text(seen));
+    files.commit();
     if (given.json) {
         print_json({{"model", given.model}, {"samples", seen.samples}, {"format", given.format}, {"tensors", graph::to_json(all)}});
         return;
     }
-    fmt::print("{} samples, {} tensors, {}\n{:<48} {:<21} {:>12} {:>12} {:>9}\n", seen.samples, all.size(), given.format, "tensor", "method", "lowest", "highest", "dB");
+    print("{} samples, {} tensors, {}\n{:<48} {:<21} {:>12} {:>12} {:>9}\n", seen.samples, all.size(), given.format, "tensor", "method", "lowest", "highest", "dB");
     for (const graph::method_comparison& c : all)
         for (std::size_t i = 0; i < c.methods.size(); ++i) {
             const graph::method_range& r = c.methods[i];
-            fmt::print("{:<48} {:<21} {:>12.6g} {:>12.6g} {:>9.2f}{}\n", c.tensor, graph::name_of(r.method), r.range.lo, r.range.hi, r.sqnr, i == c.best && c.methods.size() > 1 ? " best" : "");
+            print("{:<48} {:<21} {:>12.6g} {:>12.6g} {:>9.2f}{}\n", c.tensor, graph::name_of(r.method), r.range.lo, r.range.hi, r.sqnr, i == c.best && c.methods.size() > 1 ? " best" : "");
         }
 }
 
@@ -77,6 +82,7 @@ void add_calibrate(command& app, verb_result&) {
     verb.add_flag("--symmetric", given->symmetric, "zero point in the middle");
     verb.add_option("-o,--output", given->output, "calibration file: give it to --calibration of other verbs, with any method and format").type_name("C.json").common().writes();
     verb.add_option("--report", given->report, "HTML page with every tensor's histogram and ranges").type_name("R.html").common();
+    add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.footer("Examples:\n  qk calibrate model.onnx --inputs x.npy --method all --report ranges.html\n  qk calibrate model.onnx --inputs x.npy -o calibration.json");
     verb.callback([given] { calibrate(*given); });

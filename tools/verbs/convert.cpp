@@ -11,8 +11,9 @@
 #include "qk/compare/flags.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/npy.hpp"
-#include "qk/graph/files/atomic_file.hpp"
 #include "options/format_options.hpp"
+#include "qk/graph/files/output_set.hpp"
+#include "support/declared.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -21,11 +22,11 @@ namespace {
 struct arguments {
     std::string input, output, packed;
     quantize_options how;
-    bool count = false;
+    bool count = false, overwrite = false;
 };
 
 /// A packed tensor back into numbers.
-void convert_back(const arguments& given, const std::string& bytes) {
+void convert_back(const arguments& given, const std::string& bytes, graph::output_set& files) {
     if (!given.packed.empty()) throw graph::error(given.input + " is packed already; leave --packed out");
     if (given.count) throw graph::error(given.input + " is packed: nothing is rounded on the way back; leave --count out");
     const packed_tensor p = from_archive(bytes, given.input);
@@ -33,35 +34,26 @@ void convert_back(const arguments& given, const std::string& bytes) {
         throw graph::error(
             fmt::format("{} holds {}, not {}; leave --format out", given.input, to_text(p.how.format).view(), given.how.format));
     }
-    graph::write_npy(given.output, unpack(p));
+    files.write(given.output, graph::to_npy(unpack(p)));
+    files.commit();
 }
 
 void convert(const arguments& given) {
+    graph::output_set files(given.overwrite);
+    files.input("INPUT", given.input).input("--scales", given.how.scales).input("--zero-points", given.how.zero_points);
+    files.output("OUTPUT", given.output).output("--packed", given.packed);
     const std::string bytes = graph::read_file(given.input);
-    if (is_archive(bytes)) return convert_back(given, bytes);
+    if (is_archive(bytes)) return convert_back(given, bytes, files);
     format_of(given.how);  // the cheap mistakes first
     semantics_of(given.how);
-    check_outputs({given.output, given.packed});
-    std::error_code failed;
-    if (!given.packed.empty() && std::filesystem::equivalent(given.packed, given.input, failed)) throw graph::error("--packed " + given.packed + " would replace the input: give another name");
     const graph::tensor x = float_tensor(graph::parse_npy(bytes, given.input), given.input);
     const conversion c = resolve(given.how, x.shape(), given.input);
     graph::tensor y(graph::data_type::float32, x.shape());
     fake_quantize(c, x.as<float>(), y.as<float>());
-    const auto count = [&] {
-        if (given.count) print_json(json_of(compare::count_flags(c, x.as<float>(), y.as<float>())));
-    };
-    if (given.packed.empty()) {
-        graph::write_npy(given.output, y);
-        return count();
-    }
-    // Both or none: each is complete beside its place before either is renamed.
-    graph::pending_file numbers(given.output), packed(given.packed);
-    graph::write_file(packed.temporary(), to_archive(pack(c, x)));
-    graph::write_file(numbers.temporary(), graph::to_npy(y));
-    numbers.commit();
-    packed.commit();
-    count();
+    if (!given.packed.empty()) files.write(given.packed, to_archive(pack(c, x)));
+    files.write(given.output, graph::to_npy(y));
+    files.commit();
+    if (given.count) print_json(json_of(compare::count_flags(c, x.as<float>(), y.as<float>())));
 }
 
 }  // namespace
@@ -74,6 +66,7 @@ void add_convert(command& app, verb_result&) {
     verb.add_option("OUTPUT", given->output, "float32 .npy of the same shape").required().writes();
     verb.add_option("--packed", given->packed, "also write the codes, at their true width: an .npz with the planes of docs/layouts.md").type_name("P.npz").common().writes();
     verb.add_flag("--count", given->count, "print what happened on the way as one JSON object: overflow, saturation, underflow, inexact, nan, invalid").common();
+    add_overwrite(verb, given->overwrite);
     add_format_options(verb, given->how);
     add_scale_options(verb, given->how);
     verb.footer(

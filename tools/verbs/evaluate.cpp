@@ -15,6 +15,8 @@
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "support/remarks.hpp"
+#include "qk/graph/evaluate/inputs.hpp"
+#include "support/declared.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -26,29 +28,25 @@ struct arguments {
     precision_options precision;
     int batch = 0;
     double tolerance = 1e-4;
-    bool json = false;
+    bool json = false, overwrite = false;
 };
 
-std::string file_name(std::string name) {
-    for (char& c : name)
-        if (c == '/' || c == ':') c = '_';
-    return name + ".npy";
-}
-
-void write_outputs(const graph::named_tensors& outputs, const std::filesystem::path& folder) {
-    std::error_code failed;
-    std::filesystem::create_directories(folder, failed);
-    if (failed) throw graph::error("cannot make the folder '" + folder.string() + "': " + failed.message());
-    for (const auto& [name, value] : outputs) graph::write_npy(folder / file_name(name), value);
-}
+std::filesystem::path file_in(const std::string& folder, const std::string& name) { return std::filesystem::path(folder) / (graph::as_file_name(name) + ".npy"); }
 
 void evaluate(const arguments& given, verb_result& result) {
+    graph::output_set files(given.overwrite);
+    declare(files, given.model);
+    declare(files, given.data);
+    declare(files, given.precision);
+    files.input("--compare", given.compare).folder("--output-dir", given.output_dir);
     graph::model m = graph::model::load(given.model);
+    if (!given.output_dir.empty())
+        for (const auto& o : m.outputs()) files.output("--output-dir", file_in(given.output_dir, o.name));
     const graph::named_tensors inputs = given.data.load_inputs(m);
     const auto labels = given.data.load_labels();
     graph::named_tensors expected;
     if (!given.compare.empty())
-        for (const auto& o : m.outputs()) expected[o.name] = graph::read_npy(std::filesystem::path(given.compare) / file_name(o.name));
+        for (const auto& o : m.outputs()) expected[o.name] = graph::read_npy(file_in(given.compare, o.name));
     graph::precision_plan plan;
     if (given.precision.any()) {
         graph::fold_constants(m);
@@ -82,16 +80,18 @@ void evaluate(const arguments& given, verb_result& result) {
         json["compare"][name] = {{"max_abs", d.absolute}, {"max_rel", d.relative}, {"largest", d.largest}};
     }
     if (!expected.empty()) json["agree"] = agree;
-    if (!given.output_dir.empty()) write_outputs(run.outputs, given.output_dir);
+    if (!given.output_dir.empty())
+        for (const auto& [name, value] : run.outputs) files.write(file_in(given.output_dir, name), graph::to_npy(value));
+    files.commit();
     if (!agree) result.status = status::failed;
     if (given.json) return print_json(json);
     for (const auto& [key, value] : json.items()) {
         if (key != "compare") {
-            fmt::print("{:17} {}\n", key, value.dump());
+            print("{:17} {}\n", key, value.dump());
             continue;
         }
         for (const auto& [name, d] : value.items())
-            fmt::print("{:17} largest difference {:.3g}, {:.3g} of the largest output{}\n", name, d["max_abs"].get<double>(), d["max_rel"].get<double>(),
+            print("{:17} largest difference {:.3g}, {:.3g} of the largest output{}\n", name, d["max_abs"].get<double>(), d["max_rel"].get<double>(),
                        d["max_rel"].get<double>() <= given.tolerance ? "" : "  <- beyond the tolerance");
     }
 }
@@ -106,9 +106,10 @@ void add_evaluate(command& app, verb_result& result) {
     given->precision.add(verb);
     verb.section("Output");
     verb.add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone").type_name("B").at_least(1, "leave --batch out and it is chosen here");
-    verb.add_option("--output-dir", given->output_dir, "write each output as NAME.npy ('/' and ':' become '_')").type_name("DIR").common();
+    verb.add_option("--output-dir", given->output_dir, "write each output as NAME.npy ('/', ':' and control characters become '_')").type_name("DIR").common();
     verb.add_option("--compare", given->compare, "compare each output with DIR/NAME.npy").type_name("DIR").common();
     verb.add_option("--tolerance", given->tolerance, "largest difference allowed, over the largest output (1e-4); exit status 1 beyond").type_name("X").at_least(0, "it is a share of the largest output: 0.0001 allows one part in ten thousand");
+    add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "one object on standard output").common();
     verb.footer(
         "Examples:\n"

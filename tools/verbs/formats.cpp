@@ -56,13 +56,13 @@ std::string bits_text(double bits) { return fmt::format("{:.6g}", bits); }
 
 void print_table(const std::vector<row>& rows) {
     constexpr auto line = "{:<16} {:>8}  {:<25} {:<14} {:<11} {:<7} {}\n";
-    fmt::print(line, "format", "bits", "range", "smallest > 0", "specials", "block", "source");
+    print(line, "format", "bits", "range", "smallest > 0", "specials", "block", "source");
     for (const row& r : rows) {
         const format_facts k = facts(r.format);
-        fmt::print(line, r.name, bits_text(bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_values(k),
+        print(line, r.name, bits_text(bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_values(k),
                    block(r.format), r.source);
     }
-    fmt::print(
+    print(
         "\nbits: storage per value, shared scales and exponents spread over their blocks. Integers: range in units of the scale\n"
         "(y = (q - zero_point) * scale); nvfp4: in units of its tensor scale. Block formats: scale or exponent at its extremes;\n"
         "their NaN is a code for the whole block. block: values that share a scale (sub-block in brackets).\n"

@@ -11,8 +11,11 @@
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/files/json_text.hpp"
 #include "qk/graph/recover/recover.hpp"
 #include "support/tensor_list.hpp"
+#include "qk/graph/model/model_files.hpp"
+#include "support/declared.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -20,7 +23,7 @@ namespace {
 
 struct arguments {
     std::string model, save_plan, save_float;
-    bool json = false, tensors = false;
+    bool json = false, tensors = false, overwrite = false;
 };
 
 std::string shape_text(const graph::value_info& v) {
@@ -71,19 +74,22 @@ nlohmann::ordered_json values_json(const std::vector<graph::value_info>& values)
 }
 
 /// The plan of a quantized model, and the float model that it is a plan of, to files.
-void recover(const arguments& given, const graph::model& m) {
-    check_outputs({given.save_float, given.save_plan});
+void recover(const arguments& given, const graph::model& m, graph::output_set& files) {
     const graph::recovered_plan found = graph::recover_plan(m);
-    for (const std::string& n : found.notes) fmt::print(stderr, "{}\n", n);
-    if (!given.save_float.empty()) found.plain.save(given.save_float);
-    if (!given.save_plan.empty()) graph::save_plan(found.plan, given.save_plan);
+    for (const std::string& n : found.notes) print(stderr, "{}\n", n);
+    if (!given.save_float.empty()) graph::save(found.plain, files, given.save_float);
+    if (!given.save_plan.empty()) files.write(given.save_plan, graph::json_text(graph::to_json(found.plan), 1) + "\n");
+    files.commit();
     if (given.json) print_json({{"model", given.model}, {"tensors", found.plan.tensors.size()}, {"edges", found.plan.edges.size()}, {"notes", found.notes}});
-    else fmt::print("{} quantized tensors and {} single edges recovered\n", found.plan.tensors.size(), found.plan.edges.size());
+    else print("{} quantized tensors and {} single edges recovered\n", found.plan.tensors.size(), found.plan.edges.size());
 }
 
 void inspect(const arguments& given) {
+    graph::output_set files(given.overwrite);
+    declare(files, given.model);
+    files.output("--save-float", given.save_float).output("--save-plan", given.save_plan);
     const graph::model m = graph::model::load(given.model);
-    if (!given.save_plan.empty() || !given.save_float.empty()) return recover(given, m);
+    if (!given.save_plan.empty() || !given.save_float.empty()) return recover(given, m, files);
     if (given.tensors && !given.json) return print_names(list_names(m));
     std::map<std::string, int> operators;
     std::vector<std::string> unknown;
@@ -112,19 +118,19 @@ void inspect(const arguments& given) {
         if (given.tensors) add_names(all, list_names(m));
         return print_json(all);
     }
-    fmt::print("{}: {} nodes, IR {}", given.model, m.graph().node_size(), m.proto().ir_version());
-    for (const auto& o : m.proto().opset_import()) fmt::print(", opset {}{}", o.domain().empty() ? "" : o.domain() + " ", o.version());
-    fmt::print("{}\n", m.proto().producer_name().empty() ? "" : ", by " + m.proto().producer_name());
-    for (const graph::value_info& v : m.inputs()) fmt::print("input   {}  {} {}\n", v.name, name_of(v.type), shape_text(v));
-    for (const graph::value_info& v : m.outputs()) fmt::print("output  {}  {} {}\n", v.name, name_of(v.type), shape_text(v));
-    fmt::print("weights {:.0f} values in {:.0f} bytes\noperators", weight_values, weight_bytes);
-    for (const auto& [name, count] : operators) fmt::print("  {} x {}", count, name);
-    fmt::print("\n");
-    for (const std::string& name : unknown) fmt::print("not supported by qk evaluate: {}\n", name);
+    print("{}: {} nodes, IR {}", given.model, m.graph().node_size(), m.proto().ir_version());
+    for (const auto& o : m.proto().opset_import()) print(", opset {}{}", o.domain().empty() ? "" : o.domain() + " ", o.version());
+    print("{}\n", m.proto().producer_name().empty() ? "" : ", by " + m.proto().producer_name());
+    for (const graph::value_info& v : m.inputs()) print("input   {}  {} {}\n", v.name, name_of(v.type), shape_text(v));
+    for (const graph::value_info& v : m.outputs()) print("output  {}  {} {}\n", v.name, name_of(v.type), shape_text(v));
+    print("weights {:.0f} values in {:.0f} bytes\noperators", weight_values, weight_bytes);
+    for (const auto& [name, count] : operators) print("  {} x {}", count, name);
+    print("\n");
+    for (const std::string& name : unknown) print("not supported by qk evaluate: {}\n", name);
     if (layers.empty()) return;
-    fmt::print("\n{:<40} {:<14} {:<20} {:>12} {:>12} {:>12}\n", "layer", "operator", "weight", "values", "lowest", "highest");
+    print("\n{:<40} {:<14} {:<20} {:>12} {:>12} {:>12}\n", "layer", "operator", "weight", "values", "lowest", "highest");
     for (const layer_row& l : layers) {
-        fmt::print("{:<40} {:<14} {:<20} {:>12.0f} {:>12.5g} {:>12.5g}\n", l.name, l.op_type, l.weight.empty() ? "(not constant)" : l.shape, l.values, l.lowest, l.highest);
+        print("{:<40} {:<14} {:<20} {:>12.0f} {:>12.5g} {:>12.5g}\n", l.name, l.op_type, l.weight.empty() ? "(not constant)" : l.shape, l.values, l.lowest, l.highest);
     }
 }
 
@@ -137,6 +143,7 @@ void add_inspect(command& app, verb_result&) {
     verb.add_option("--save-plan", given->save_plan, "a quantized model's plan, recovered from its Q/DQ pairs, Cast pairs, portable functions or AMD operators").type_name("P.json").writes();
     verb.add_option("--save-float", given->save_float, "the float model underneath, which the recovered plan belongs to").type_name("F.onnx").writes();
     verb.add_flag("--tensors", given->tensors, "every name that a request may use, in network order: kind, type, shape (of one sample), and what folding makes of it").common();
+    add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.footer("Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect model.onnx --tensors\n  qk inspect quantized.onnx --save-plan plan.json --save-float float.onnx");
     verb.callback([given] { inspect(*given); });

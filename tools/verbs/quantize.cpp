@@ -13,12 +13,14 @@
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/report/report.hpp"
 #include "options/standard_streams.hpp"
 #include "options/words.hpp"
 #include "support/remarks.hpp"
+#include "qk/graph/files/json_text.hpp"
+#include "qk/graph/model/model_files.hpp"
+#include "support/declared.hpp"
 #include "verbs.hpp"
 #include "support/written.hpp"
 
@@ -27,7 +29,7 @@ namespace {
 
 struct arguments {
     std::string model, output, style = "portable", weights = "packed", save_plan, encodings, report, log;
-    bool json = false, keep_int8 = false;
+    bool json = false, keep_int8 = false, overwrite = false;
     data_options data;
     precision_options precision;
 };
@@ -39,12 +41,17 @@ double file_bytes(const std::filesystem::path& file) {
 }
 
 void quantize(const arguments& given) {
+    graph::output_set files(given.overwrite);
+    declare(files, given.model);
+    declare(files, given.data);
+    declare(files, given.precision);
+    files.output("-o", given.output).output("--save-plan", given.save_plan).output("--encodings", given.encodings).output("--log", given.log);
+    declare_report(files, given.report);
     if (!given.precision.any()) throw graph::error("say what to quantize: --activation F --weight F, or --plan P.json");
     if (given.output.empty() && given.save_plan.empty() && given.encodings.empty() && given.report.empty() && !given.json)
         throw graph::error("nothing would be written: give -o OUT.onnx, --save-plan P.json, --encodings E.json or --report R.html");
     graph::export_options style{.style = graph::export_style_from(given.style), .weights = graph::weight_storage_from(given.weights)};
     const std::filesystem::path beside = beside_report(given.report);
-    check_outputs({given.output, given.save_plan, given.encodings, given.log, given.report, beside});
     graph::model m = load_for_planning(given.model);
     graph::calibration seen;
     const precision_options::asked asked = given.precision.read(m);
@@ -53,7 +60,7 @@ void quantize(const arguments& given) {
     // Whatever can fail does so before the first remark is made and the first file written.
     std::optional<graph::export_result> exported;
     if (!given.output.empty()) exported = write_plan(m, result.plan, style, given.keep_int8);
-    const std::string encodings = given.encodings.empty() ? "" : graph::write_encodings(result.plan, m).dump(1) + "\n";
+    const std::string encodings = given.encodings.empty() ? "" : graph::json_text(graph::write_encodings(result.plan, m), 1) + "\n";
     const graph::layer_view layers(m);
     const graph::plan_cost cost = graph::cost_of(layers, result.plan, &seen);
 
@@ -61,18 +68,18 @@ void quantize(const arguments& given) {
     const std::size_t edges = graph::quantized_edges(result.plan, m).size();
     const std::size_t remarks = result.report.notes.size() + (exported ? exported->notes.size() : 0);
     if (exported) {
-        for (const std::string& n : exported->notes) fmt::print(stderr, "export: {}\n", n);
-        exported->exported.save(given.output);
+        for (const std::string& n : exported->notes) print(stderr, "export: {}\n", n);
+        graph::save(exported->exported, files, given.output);
     }
-    if (!given.save_plan.empty()) graph::save_plan(result.plan, given.save_plan);
-    if (!given.encodings.empty()) graph::write_file(given.encodings, encodings);
-    if (!given.log.empty()) graph::write_file(given.log, result.report.text());
+    if (!given.save_plan.empty()) files.write(given.save_plan, graph::json_text(graph::to_json(result.plan), 1) + "\n");
+    if (!given.encodings.empty()) files.write(given.encodings, encodings);
+    if (!given.log.empty()) files.write(given.log, result.report.text());
     nlohmann::ordered_json summary = graph::to_json(result.report);
     summary["model"] = given.model;
     summary["quantized_edges"] = edges;
     summary["remarks"] = remarks;
     if (exported) summary["output"] = given.output, summary["opset"] = exported->opset_after, summary["export_notes"] = exported->notes;
-    const double before = file_bytes(given.model), after = given.output.empty() ? 0 : file_bytes(given.output);
+    const double before = file_bytes(given.model), after = static_cast<double>(files.bytes(given.output));
     summary["file_bytes"] = after;
     summary["original_file_bytes"] = before;
     summary["weight_bytes"] = cost.weight_bits / 8;
@@ -81,19 +88,20 @@ void quantize(const arguments& given) {
     if (!given.report.empty()) {
         const graph::report_subject subject{.model = std::filesystem::path(given.model).filename().string(), .command = command_line(), .requests = asked.requests,
                                             .export_notes = exported ? exported->notes : std::vector<std::string>{}, .input_bytes = before, .output_bytes = after};
-        graph::write_file(given.report, graph::quantize_html(subject, result, cost, seen.empty() ? nullptr : &seen));
-        graph::write_file(beside, summary.dump(1) + "\n");
+        files.write(given.report, graph::quantize_html(subject, result, cost, seen.empty() ? nullptr : &seen));
+        files.write(beside, graph::json_text(summary, 1) + "\n");
     }
+    files.commit();
     if (given.json) {
         print_json(summary);
         return;
     }
     if (const auto& method = result.report.method; method) {
-        fmt::print("calibration method {}, by {} of {} samples:", graph::name_of(method->method()), method->metric, method->samples);
-        for (const graph::method_choice::trial& t : method->tried) fmt::print("{} {} {:.6g}", &t == method->tried.data() ? "" : ",", graph::name_of(t.method), t.metric);
-        fmt::print("\n");
+        print("calibration method {}, by {} of {} samples:", graph::name_of(method->method()), method->metric, method->samples);
+        for (const graph::method_choice::trial& t : method->tried) print("{} {} {:.6g}", &t == method->tried.data() ? "" : ",", graph::name_of(t.method), t.metric);
+        print("\n");
     }
-    fmt::print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", edges, remarks,
+    print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", edges, remarks,
                static_cast<std::uint64_t>(cost.weight_bits / 8), static_cast<std::uint64_t>(cost.float_weight_bits / 8),
                exported ? fmt::format("; {} ({} bytes, was {})", standard_streams::in_words(given.output), static_cast<std::uint64_t>(after), static_cast<std::uint64_t>(before)) : "");
 }
@@ -124,7 +132,7 @@ std::size_t print_float_readers(const graph::model& m, const graph::precision_pl
     for (const auto& u : m.uses(tensor)) {
         const std::string consumer = u.node < 0 ? "" : m.graph().node(u.node).name();
         if (plan.find({tensor, consumer, u.input}) != nullptr) continue;
-        fmt::print("tensor '{}' -> {}: fp32; {}\n", tensor, u.node < 0 ? "model output" : fmt::format("'{}' ({})", consumer, m.graph().node(u.node).op_type()),
+        print("tensor '{}' -> {}: fp32; {}\n", tensor, u.node < 0 ? "model output" : fmt::format("'{}' ({})", consumer, m.graph().node(u.node).op_type()),
                    u.node >= 0 && graph::kind_of(m.graph().node(u.node)) == graph::layer_kind::activation ? "nothing stands between a node and the Relu or Clip behind it" : "no request asks for it");
         ++plain;
     }
@@ -133,6 +141,8 @@ std::size_t print_float_readers(const graph::model& m, const graph::precision_pl
 
 void explain(const arguments& given, const std::string& tensor) {
     if (!given.precision.any()) throw graph::error("say what to explain: --activation F --weight F, or --plan P.json, as for `qk quantize`");
+    graph::output_set none;
+    declare(none, given.model);
     graph::model m = load_for_planning(given.model);
     const std::vector<graph::successor> became = tensors_for(m, tensor);
     graph::calibration seen;
@@ -162,11 +172,12 @@ void explain(const arguments& given, const std::string& tensor) {
         return;
     }
     for (const graph::successor& t : became)
-        if (t.name != tensor) fmt::print("tensor '{}' {} '{}' now: {}\n", tensor, t.how == graph::bond::part ? "went into" : "is", t.name, t.why);
-    fmt::print("tensor '{}' is {}\n{}", became.front().name, made, own.text());
+        if (t.name != tensor) print("tensor '{}' {} '{}' now: {}\n", tensor, t.how == graph::bond::part ? "went into" : "is", t.name, t.why);
+    print("tensor '{}' is {}\n", became.front().name, made);
+    print_lines(own.text());
     std::size_t plain = 0;
     for (const graph::successor& t : became) plain += print_float_readers(m, result.plan, t.name);
-    if (own.edges.empty() && plain == 0) fmt::print("nothing reads it\n");
+    if (own.edges.empty() && plain == 0) print("nothing reads it\n");
 }
 
 }  // namespace
@@ -186,6 +197,7 @@ void add_quantize(command& app, verb_result&) {
     verb.add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file, version 1.0.0").type_name("E.json").writes();
     verb.add_option("--report", given->report, "HTML page: what was asked, what every tensor got and why; the same as JSON beside it").type_name("R.html").common();
     verb.add_option("--log", given->log, "the report as text").type_name("L.txt").writes();
+    add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.footer("Examples:\n"
                  "  qk quantize model.onnx -o int8.onnx --activation int8 --weight int8 --per-channel --calibration x.npy\n"

@@ -13,10 +13,12 @@
 #include "options/mix_options.hpp"
 #include "support/processes.hpp"
 #include "qk/graph/export/export.hpp"
-#include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "options/words.hpp"
 #include "qk/graph/search/report.hpp"
+#include "qk/graph/files/json_text.hpp"
+#include "qk/graph/model/model_files.hpp"
+#include "support/declared.hpp"
 #include "verbs.hpp"
 #include "support/written.hpp"
 
@@ -62,24 +64,28 @@ void check_export(const arguments& given, const graph::model& m, const graph::ca
     }
 }
 
-void write_results(const arguments& given, const graph::model& m, const graph::search_options& options, const graph::search_result& result, const graph::calibration& seen) {
+void write_results(const arguments& given, const graph::model& m, const graph::search_options& options, const graph::search_result& result, const graph::calibration& seen, graph::output_set& files) {
     // Everything is made before anything appears.
     std::optional<graph::export_result> exported;
     if (!given.output.empty()) {
         const bool keeps_signed = options.quantize.target && options.quantize.target->signed_int8;
         exported = write_plan(m, result.plan, {graph::export_style_from(given.export_style), graph::weight_storage_from(given.weights), keeps_signed ? graph::int8_codes::as_signed : graph::int8_codes::as_unsigned});
-        for (const std::string& note : exported->notes) fmt::print(stderr, "{}\n", note);
+        graph::save(exported->exported, files, given.output);
     }
     if (!given.report.empty()) {
-        graph::write_file(given.report, graph::search_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));
-        graph::write_file(beside_report(given.report), graph::to_json(result).dump(1) + "\n");
+        files.write(given.report, graph::search_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));
+        files.write(beside_report(given.report), graph::json_text(graph::to_json(result), 1) + "\n");
     }
-    if (!given.save_plan.empty()) graph::save_plan(result.plan, given.save_plan);
-    if (exported) exported->exported.save(given.output);
+    if (!given.save_plan.empty()) files.write(given.save_plan, graph::json_text(graph::to_json(result.plan), 1) + "\n");
+    files.commit();
+    if (!exported) return;
+    for (const std::string& note : exported->notes) print(stderr, "{}\n", note);
 }
 
 void search(const arguments& given, verb_result& verdict) {
-    check_outputs({given.output, given.save_plan, given.report, beside_report(given.report)});
+    graph::output_set files(given.overwrite, processes::together().first());
+    given.declare(files);
+    files.output("-o", given.output).output("--save-plan", given.save_plan).appended("--cache", given.cache);
     const graph::model m = load_for_planning(given.model);
     const graph::named_tensors inputs = given.data.load_inputs(m);
     graph::search_options options;
@@ -115,17 +121,17 @@ void search(const arguments& given, verb_result& verdict) {
     result.seconds += calibration_seconds;
     if (!result.target_met) verdict.status = status::failed;
     if (!processes::together().first()) return;
-    for (const std::string& r : result.remarks) fmt::print(stderr, "{}\n", r);
-    write_results(given, m, options, result, seen);
+    for (const std::string& r : result.remarks) print(stderr, "{}\n", r);
+    write_results(given, m, options, result, seen, files);
     if (given.json) return print_json(graph::to_json(result));
 
-    if (result.choice == result.space.all(0)) fmt::print(stderr, "the mix found changes nothing: every layer stays wide\n");
-    fmt::print("status            {}\n{:<17} {:.6g}", result.status, result.metric_name, result.metric);
-    if (result.target) fmt::print(" (target {:.6g})", *result.target);
-    fmt::print("\nall wide          {:.6g}\ncost              {:.6g} {} of {:.6g} all wide\n", result.baseline_metric, result.cost, result.cost_unit, result.wide_cost);
-    fmt::print("evaluations       {}; layers {} instead of {}\nseconds           {:.2f}\n\n", result.evaluations, result.layer_evaluations,
+    if (result.choice == result.space.all(0)) print(stderr, "the mix found changes nothing: every layer stays wide\n");
+    print("status            {}\n{:<17} {:.6g}", result.status, result.metric_name, result.metric);
+    if (result.target) print(" (target {:.6g})", *result.target);
+    print("\nall wide          {:.6g}\ncost              {:.6g} {} of {:.6g} all wide\n", result.baseline_metric, result.cost, result.cost_unit, result.wide_cost);
+    print("evaluations       {}; layers {} instead of {}\nseconds           {:.2f}\n\n", result.evaluations, result.layer_evaluations,
                result.naive_layer_evaluations, result.seconds);
-    for (std::size_t l = 0; l < result.space.size(); ++l) fmt::print("{:<40} {}\n", result.space.layers[l], result.space.options[result.choice[l]]);
+    for (std::size_t l = 0; l < result.space.size(); ++l) print("{:<40} {}\n", result.space.layers[l], result.space.options[result.choice[l]]);
 }
 
 std::string strategies() {

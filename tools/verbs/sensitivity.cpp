@@ -8,8 +8,9 @@
 #include "support/console.hpp"
 #include "options/mix_options.hpp"
 #include "support/processes.hpp"
-#include "qk/graph/files/atomic_file.hpp"
+#include "qk/graph/files/json_text.hpp"
 #include "qk/graph/search/report.hpp"
+#include "support/declared.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -20,7 +21,8 @@ struct arguments : mix_arguments {
 };
 
 void sensitivity(const arguments& given) {
-    check_outputs({given.report, beside_report(given.report)});
+    graph::output_set files(given.overwrite, processes::together().first());
+    given.declare(files);
     const graph::model m = load_for_planning(given.model);
     const graph::named_tensors inputs = given.data.load_inputs(m);
     graph::mix_options options;
@@ -30,18 +32,19 @@ void sensitivity(const arguments& given) {
     if (!processes::together().first()) return;
     const nlohmann::ordered_json json = graph::to_json(result);
     if (!given.report.empty()) {
-        graph::write_file(given.report, graph::sensitivity_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));
-        graph::write_file(beside_report(given.report), json.dump(1) + "\n");
+        files.write(given.report, graph::sensitivity_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));
+        files.write(beside_report(given.report), graph::json_text(json, 1) + "\n");
     }
-    for (const std::string& r : result.remarks) fmt::print(stderr, "{}\n", r);
+    files.commit();
+    for (const std::string& r : result.remarks) print(stderr, "{}\n", r);
     if (given.json) return print_json(json);
-    fmt::print("{} of the model all {}: {:.6g} (output MSE {:.6g})\n{:<40} {:<10} {:<24} {:<18} {:>13} {:>13} {:>13}\n", result.metric_name, result.widened ? "narrow" : "wide",
+    print("{} of the model all {}: {:.6g} (output MSE {:.6g})\n{:<40} {:<10} {:<24} {:<18} {:>13} {:>13} {:>13}\n", result.metric_name, result.widened ? "narrow" : "wide",
                result.base_metric, result.base_error, "layer", "operator", "formats", result.widened ? "widened" : "narrowed", result.metric_name, "harm", "adds to MSE");
     for (const graph::sensitivity_row& row : result.rows) {
         const char* part = row.part == graph::mixture::part::both ? "layer" : row.part == graph::mixture::part::weights ? "weights alone" : "activations alone";
-        fmt::print("{:<40} {:<10} {:<24} {:<18} {:>13.6g} {:>13.6g} {:>13.6g}\n", row.layer, row.op_type, row.option, part, row.metric, row.harm, row.added);
+        print("{:<40} {:<10} {:<24} {:<18} {:>13.6g} {:>13.6g} {:>13.6g}\n", row.layer, row.op_type, row.option, part, row.metric, row.harm, row.added);
     }
-    fmt::print("{} layer evaluations instead of {}, {:.2f} s\n", result.statistics.layer_evaluations, result.statistics.naive_layer_evaluations, result.seconds);
+    print("{} layer evaluations instead of {}, {:.2f} s\n", result.statistics.layer_evaluations, result.statistics.naive_layer_evaluations, result.seconds);
 }
 
 }  // namespace

@@ -9,9 +9,11 @@
 #include "support/packed_file.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files/npy.hpp"
-#include "qk/graph/files/atomic_file.hpp"
 #include "qk/option_names.hpp"
 #include "support/test_vectors.hpp"
+#include "qk/graph/files/json_text.hpp"
+#include "qk/graph/files/output_set.hpp"
+#include "support/declared.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -39,7 +41,7 @@ std::string hex_codes(std::span<const std::byte> plane, std::size_t count, int w
 struct arguments {
     std::string folder;
     quantize_options how;
-    bool json = false;
+    bool json = false, overwrite = false;
 };
 
 void write_vectors(const arguments& given) {
@@ -100,19 +102,14 @@ void write_vectors(const arguments& given) {
                                           {"layout", layout},
                                           {"hash", {{"algorithm", "fnv1a64"}, {"input", hash_of(std::as_bytes(std::span(x)))}, {"expected", hash_of(std::as_bytes(expected.as<float>()))}}},
                                           {"files", names}};
-    files.emplace_back("manifest.json", manifest.dump(2) + "\n");
-    std::error_code failed;
-    std::filesystem::create_directories(given.folder, failed);
-    if (!std::filesystem::is_directory(given.folder)) throw graph::error(fmt::format("cannot make the folder {}: {}", given.folder, failed.message()));
-    std::vector<graph::pending_file> pending;
-    pending.reserve(files.size());
-    for (const auto& [name, content] : files) {
-        pending.emplace_back(std::filesystem::path(given.folder) / name);
-        graph::write_file(pending.back().temporary(), content);
-    }
-    for (graph::pending_file& f : pending) f.commit();
+    files.emplace_back("manifest.json", graph::json_text(manifest, 2) + "\n");
+    graph::output_set outputs(given.overwrite);
+    outputs.folder("--out", given.folder);
+    for (const auto& f : files) outputs.output("--out", std::filesystem::path(given.folder) / f.first);
+    for (const auto& [name, content] : files) outputs.write(std::filesystem::path(given.folder) / name, content);
+    outputs.commit();
     if (given.json) return print_json(manifest);
-    fmt::print(stderr, "{} vectors for {} in {}\n", x.size(), to_text(format).view(), given.folder);
+    print(stderr, "{} vectors for {} in {}\n", x.size(), to_text(format).view(), given.folder);
 }
 
 }  // namespace
@@ -124,6 +121,7 @@ void add_vectors(command& app, verb_result&) {
     add_format_options(verb, given->how);
     verb.add_option("--scale", given->how.scale, "one scale for the tensor (default 1; nvfp4: from the data)").type_name("X").common();
     verb.add_option("--zero-point", given->how.zero_point, "one zero point for the tensor (default 0)").type_name("N").common();
+    add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "print the manifest");
     verb.footer("Every code, every tie and its two neighbours, every boundary of every binade, special values, random blocks.\n\nExamples:\n"
                  "  qk vectors --format fp8_e4m3fn --out vectors\n"

@@ -4,9 +4,10 @@
 #include <fstream>
 #include <limits>
 
-#include "qk/graph/calibrate/statistics.hpp"
+#include "qk/graph/calibrate/calibration_text.hpp"
 #include "qk/graph/files/json_cursor.hpp"
 #include "qk/graph/files/atomic_file.hpp"
+#include "qk/graph/files/json_text.hpp"
 
 namespace qk::graph {
 
@@ -34,7 +35,7 @@ inline value_range read_range(const json_cursor& c) {
 }
 }  // namespace detail
 
-void save_calibration(const calibration& c, const std::filesystem::path& file) {
+std::string calibration_text(const calibration& c) {
     using json = nlohmann::ordered_json;
     json tensors = json::object();
     for (const auto& [name, s] : c.tensors) {
@@ -45,8 +46,10 @@ void save_calibration(const calibration& c, const std::filesystem::path& file) {
             t["histogram"] = {{"exponent", s.histogram.exponent()}, {"positive", detail::trimmed(s.histogram.positive())}, {"negative", detail::trimmed(s.histogram.negative())}};
         tensors[name] = std::move(t);
     }
-    write_file(file, json{{"qk", "calibration"}, {"version", 1}, {"samples", c.samples}, {"tensors", std::move(tensors)}}.dump() + "\n");
+    return json_text(json{{"qk", "calibration"}, {"version", 1}, {"samples", c.samples}, {"tensors", std::move(tensors)}}) + "\n";
 }
+
+void save_calibration(const calibration& c, const std::filesystem::path& file) { write_file(file, calibration_text(c)); }
 
 calibration load_calibration(const std::filesystem::path& file) {
     constexpr std::int64_t many = std::int64_t{1} << 53;

@@ -8,6 +8,8 @@
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/files/natural_order.hpp"
+#include "qk/graph/evaluate/tensor_files.hpp"
+#include "qk/graph/base/printable.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -25,6 +27,23 @@ inline std::string list_inputs(const model& m) {
     std::string s;
     for (const value_info& v : m.inputs()) s += (s.empty() ? "" : ", ") + describe(v);
     return s.empty() ? "none" : s;
+}
+
+/// The files of a folder of data, in natural order.
+inline std::vector<std::filesystem::path> data_files(const std::filesystem::path& folder) {
+    namespace fs = std::filesystem;
+    std::error_code failed;
+    std::vector<fs::path> files;
+    bool test_data = false;
+    for (const auto& e : fs::directory_iterator(folder, failed)) {
+        const fs::path kind = e.path().extension();
+        if (kind != ".npy" && kind != ".npz" && kind != ".pb") continue;
+        files.push_back(e.path());
+        test_data = test_data || (kind == ".pb" && e.path().filename().string().starts_with("input_"));
+    }
+    if (test_data) std::erase_if(files, [](const fs::path& f) { return !f.filename().string().starts_with("input_"); });
+    std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return natural_less(a.filename(), b.filename()); });
+    return files;
 }
 
 }  // namespace detail
@@ -48,31 +67,46 @@ std::vector<named_tensor> read_tensors(const std::filesystem::path& path, image_
         if (is_image_name(path)) return {{path.stem().string(), read_images({path}, size)}};
         return {{path.stem().string(), read_npy(path)}};
     }
-    std::vector<fs::path> files;
-    bool test_data = false;
-    for (const auto& e : fs::directory_iterator(path, failed)) {
-        const fs::path kind = e.path().extension();
-        if (kind != ".npy" && kind != ".npz" && kind != ".pb") continue;
-        files.push_back(e.path());
-        test_data = test_data || (kind == ".pb" && e.path().filename().string().starts_with("input_"));
-    }
-    if (test_data) std::erase_if(files, [](const fs::path& f) { return !f.filename().string().starts_with("input_"); });
+    const std::vector<fs::path> files = detail::data_files(path);
     if (files.empty()) {
         const image_folder images = list_images(path);
         if (images.files.empty()) throw error("folder '" + path.string() + "' holds no .npy, .npz or .pb file and no image (.png, .jpg)");
         return {{path.filename().string(), read_images(images.files, size)}};
     }
-    std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return natural_less(a.filename(), b.filename()); });
     std::vector<named_tensor> all;
     for (const fs::path& f : files)
         for (named_tensor& t : read_tensors(f)) all.push_back(std::move(t));
     return all;
 }
 
+std::vector<std::filesystem::path> files_of_tensors(const std::filesystem::path& path) {
+    namespace fs = std::filesystem;
+    std::error_code failed;
+    std::vector<fs::path> all;
+    const bool folder = fs::is_directory(path, failed);
+    std::vector<fs::path> files = folder ? detail::data_files(path) : std::vector<fs::path>{path};
+    if (folder && files.empty()) files = list_images(path).files;
+    for (const fs::path& file : files) {
+        if (!fs::exists(file, failed)) continue;
+        all.push_back(file);
+        onnx::TensorProto p;
+        if (file.extension() != ".pb" || !fs::is_regular_file(file, failed) || !p.ParseFromString(read_file(file))) continue;
+        for (const auto& e : p.external_data())
+            if (e.key() == "location") all.push_back(file.parent_path() / e.value());
+    }
+    return all;
+}
+
 std::string as_file_name(std::string name) {
-    for (char& c : name)
-        if (c == '/' || c == ':') c = '_';
-    return name;
+    std::string out;
+    for (std::string_view rest = name; !rest.empty();) {
+        const code_point c = first_code_point(rest);
+        const std::size_t length = std::max<std::size_t>(c.length, 1);
+        if (c.length == 0 || is_control(c.value) || c.value == '/' || c.value == ':') out += '_';
+        else out += rest.substr(0, length);
+        rest.remove_prefix(length);
+    }
+    return out;
 }
 
 tensor join(const std::vector<tensor>& parts, const std::string& what) {

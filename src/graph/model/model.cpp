@@ -5,15 +5,15 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/model/check.hpp"
-#include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/model/subgraphs.hpp"
 #include "qk/graph/model/tensor_proto.hpp"
+#include "qk/graph/model/model_files.hpp"
+#include "qk/graph/model/utf8_names.hpp"
 
 namespace qk::graph {
 
@@ -104,53 +104,15 @@ model model::parse(std::string_view bytes, const std::filesystem::path& folder, 
     } catch (const error& e) {
         throw error(label + ": " + e.what());
     }
+    names_to_utf8(*m.proto_);
     m.reindex();
     return m;
 }
 
 void model::save(const std::filesystem::path& file) const {
-    constexpr std::size_t largest = (std::size_t{1} << 31) - (std::size_t{1} << 20), smallest_outside = 1024;
-    pending_file pending(file);
-    std::ofstream out(pending.temporary(), std::ios::binary);
-    const auto finish = [&](std::ofstream& stream, const std::filesystem::path& name) {
-        stream.close();
-        if (!stream) throw error("cannot write '" + name.string() + "': the disk may be full");
-    };
-    if (proto_->ByteSizeLong() < largest) {
-        if (!proto_->SerializeToOstream(&out)) throw error("cannot write '" + file.string() + "'");
-        finish(out, file);
-        pending.commit();
-        return;
-    }
-    // Elements move to FILE.data, page-aligned so that they can be mapped; the copy keeps everything else.
-    onnx::ModelProto small = *proto_;
-    std::filesystem::path data = file;
-    data += ".data";
-    pending_file pending_data(data);
-    std::ofstream elements(pending_data.temporary(), std::ios::binary);
-    std::uint64_t offset = 0;
-    for (auto& t : *small.mutable_graph()->mutable_initializer()) {
-        if (t.raw_data().size() < smallest_outside) continue;
-        const std::uint64_t padding = (4096 - offset % 4096) % 4096;
-        elements << std::string(padding, '\0') << t.raw_data();
-        offset += padding;
-        const auto add = [&](const char* key, const std::string& value) {
-            auto* e = t.add_external_data();
-            e->set_key(key);
-            e->set_value(value);
-        };
-        add("location", data.filename().string());
-        add("offset", std::to_string(offset));
-        add("length", std::to_string(t.raw_data().size()));
-        offset += t.raw_data().size();
-        t.clear_raw_data();
-        t.set_data_location(onnx::TensorProto::EXTERNAL);
-    }
-    if (!small.SerializeToOstream(&out)) throw error("cannot write '" + file.string() + "': more than 2 GB besides its initializers");
-    finish(out, file);
-    finish(elements, data);
-    pending_data.commit();
-    pending.commit();
+    output_set out;
+    graph::save(*this, out, file);
+    out.commit();
 }
 
 void model::reindex() {

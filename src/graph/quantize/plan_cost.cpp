@@ -8,6 +8,7 @@
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/base/printable.hpp"
 
 namespace qk::graph {
 
@@ -80,7 +81,7 @@ plan_cost cost_of(const layer_view& layers, const precision_plan& plan, const ca
 
 std::string quantize_report::text() const {
     std::string out;
-    for (const plan_note& n : notes) out += std::string(name_of(n.what)) + ": " + (n.origin.empty() ? "" : n.origin + ": ") + n.subject + ": " + n.text + "\n";
+    for (const plan_note& n : notes) out += printable(std::string(name_of(n.what)) + ": " + (n.origin.empty() ? "" : n.origin + ": ") + n.subject + ": " + n.text) + "\n";
     constexpr const char* parts[] = {"none", "input", "weight", "bias"};
     char buffer[96];
     if (method) {
@@ -93,7 +94,7 @@ std::string quantize_report::text() const {
     }
     for (const edge_report& e : edges) {
         std::snprintf(buffer, sizeof buffer, " range [%.6g, %.6g]", static_cast<double>(e.range.lo), static_cast<double>(e.range.hi));
-        out += "tensor '" + e.edge.tensor + "' -> " + (e.edge.consumer.empty() ? "model output" : "'" + e.edge.consumer + "' (" + e.op_type + ")") + " " +
+        out += printable("tensor '" + e.edge.tensor + "' -> " + (e.edge.consumer.empty() ? "model output" : "'" + e.edge.consumer + "' (" + e.op_type + ")")) + " " +
                parts[static_cast<int>(e.part)] + ": " + to_string(e.how.format);
         if (e.how.scale.size() == 1) {
             char scale[64];
@@ -108,7 +109,7 @@ std::string quantize_report::text() const {
             std::snprintf(buffer, sizeof buffer, ", %.1f dB", e.sqnr);
             out += buffer;
         }
-        out += "; " + e.why + (e.origin.empty() ? "" : " (" + e.origin + ")") + "\n";
+        out += printable("; " + e.why + (e.origin.empty() ? "" : " (" + e.origin + ")")) + "\n";
     }
     return out;
 }

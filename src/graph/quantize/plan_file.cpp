@@ -9,6 +9,7 @@
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/files/json_text.hpp"
 
 namespace qk::graph {
 
@@ -219,6 +220,6 @@ nlohmann::ordered_json to_json(const quantize_report& r) {
     return all;
 }
 
-void save_plan(const precision_plan& plan, const std::filesystem::path& file) { write_file(file, to_json(plan).dump(1) + "\n"); }
+void save_plan(const precision_plan& plan, const std::filesystem::path& file) { write_file(file, json_text(to_json(plan), 1) + "\n"); }
 
 }  // namespace qk::graph

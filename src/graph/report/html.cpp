@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "qk/graph/report/html.hpp"
+#include "qk/graph/base/printable.hpp"
 
 namespace qk::graph {
 
@@ -57,7 +58,9 @@ inline std::string svg_line(double x0, double y0, double x1, double y1, const st
 }
 }  // namespace detail
 
-std::string html_escape(std::string_view text) {
+namespace {
+/// Text whose control characters are spelled out already.
+std::string escape_markup(std::string_view text) {
     std::string out;
     out.reserve(text.size());
     for (const char c : text) {
@@ -67,11 +70,14 @@ std::string html_escape(std::string_view text) {
             case '>': out += "&gt;"; break;
             case '"': out += "&quot;"; break;
             case '\'': out += "&#39;"; break;
-            default: out += static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t' ? ' ' : c;
+            default: out += c;
         }
     }
     return out;
 }
+}  // namespace
+
+std::string html_escape(std::string_view text) { return escape_markup(printable(text)); }
 
 std::string html_number(double v) {
     if (std::isnan(v)) return "–";
@@ -99,7 +105,7 @@ html_page& html_page::paragraph(std::string_view text) {
     return *this;
 }
 html_page& html_page::code(std::string_view text) {
-    body_ += "<pre>" + html_escape(text) + "</pre>\n";
+    body_ += "<pre>" + escape_markup(printable(text, "\n")) + "</pre>\n";
     return *this;
 }
 html_page& html_page::table(std::span<const std::string> columns, std::span<const std::vector<std::string>> rows) {

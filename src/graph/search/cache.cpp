@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "qk/graph/files/json_text.hpp"
 #include "qk/graph/search/cache.hpp"
 
 namespace qk::graph {
@@ -86,7 +87,7 @@ bool search_cache::add_line(const std::string& line) {
 std::string search_cache::line_of(const assignment& a, const score& s) const {
     const nlohmann::ordered_json line{
         {"key", key_}, {"choice", detail::digits_of(a)}, {"metric", detail::exact_text(s.metric)}, {"error", detail::exact_text(s.error)}};
-    return line.dump() + "\n";
+    return json_text(line) + "\n";
 }
 
 std::optional<score> search_cache::find(const assignment& a) const {

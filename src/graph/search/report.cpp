@@ -6,6 +6,7 @@
 
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/report/report.hpp"
+#include "qk/graph/files/json_text.hpp"
 #include "qk/graph/search/report.hpp"
 
 namespace qk::graph {
@@ -181,7 +182,7 @@ std::string search_html(const search_subject& subject, const search_result& r) {
                std::vector<std::vector<std::string>>{{"float32", html_number(r.float_metric), html_number(r.float_cost)},
                                                      {"all " + r.space.options[0], html_number(r.baseline_metric), html_number(r.wide_cost)},
                                                      {"chosen mix", html_number(r.metric), html_number(r.cost)}});
-    page.heading("Plan").open_details("The plan as JSON").code(to_json(r.plan).dump(1)).close_details();
+    page.heading("Plan").open_details("The plan as JSON").code(json_text(to_json(r.plan), 1)).close_details();
     detail::draw_tensors(page, subject);
     return page.text();
 }

@@ -1,33 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that appears whole or not at all: written beside its place, then renamed.
+// A file that appears whole or not at all: written beside its place, put on the disk, then renamed.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
 
 namespace qk::graph {
 
-/// Write to temporary(), then commit(). Without commit() the destructor removes what was written, so an error leaves no partial
-/// file, and a file that stood there before stays. Several outputs of one command: commit them together, at the end.
+/// write() or write to temporary(), then commit(). Without commit() the destructor removes what was written, so an error leaves no
+/// partial file, and a file that stood there before stays. Several outputs of one command: output_set.hpp.
+///
+/// The temporary file is .NAME.qk-PROCESS-NUMBER.part in the folder of its target (a rename is atomic there) and locked as long as its
+/// writer lives. What a killed process left is removed by the next pending_file of the same target, which finds it unlocked.
+/// A target that is a link is written where the link leads. A pipe or device (/dev/stdout, /dev/null) is never replaced: commit() writes
+/// the content into it.
 class pending_file {
   public:
+    /// Makes the temporary file. Throws qk::graph::error naming the target: no such folder, a folder, not writable.
     explicit pending_file(std::filesystem::path target);
     pending_file(pending_file&& other) noexcept;
     pending_file& operator=(pending_file&&) = delete;
     ~pending_file();
 
     const std::filesystem::path& target() const { return target_; }
-    const std::filesystem::path& temporary() const { return temporary_; }  ///< in the target's own folder: a rename is atomic there
-    /// Throws qk::graph::error naming the target when the file cannot be renamed to it.
+    const std::filesystem::path& temporary() const { return temporary_; }
+    bool is_stream() const { return stream_; }  ///< a pipe or device
+    std::uintmax_t bytes() const;               ///< of what was written so far
+
+    /// Behind what was written before. Throws when the disk takes no more.
+    void write(std::string_view content);
+    /// sync(), put(), sync_folder().
     void commit();
 
+    /// What was written is on the disk. Throws.
+    void sync();
+    /// The target is what was written. Throws.
+    void put();
+    /// After put(): the target is again what it was before. False if that is impossible: a stream, or a filesystem that cannot exchange two files.
+    bool take_back() noexcept;
+    /// The folder's entry is on the disk. Errors are ignored: nothing can be done about them any more.
+    void sync_folder() const noexcept;
+
   private:
-    std::filesystem::path target_;
-    std::filesystem::path temporary_;
+    enum class state { pending, appeared, exchanged, replaced };
+    void pour();
+    [[noreturn]] void fail(int number) const;
+
+    std::filesystem::path target_, place_, temporary_;  ///< place_: target_ where its links lead
+    state state_ = state::pending;
+    bool stream_ = false;
+    int file_ = -1;
 };
 
 /// The whole content at once: pending_file, write, commit. Throws qk::graph::error naming the path.
 void write_file(const std::filesystem::path& path, std::string_view content);
+
+/// Where `file` leads through links, and whether that is a pipe or device, or an open file of this process (/dev/stdout, /dev/fd/3).
+struct destination {
+    std::filesystem::path place;
+    bool stream = false;
+};
+destination destination_of(const std::filesystem::path& file);
 
 }  // namespace qk::graph
