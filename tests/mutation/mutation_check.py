@@ -41,7 +41,7 @@ DEFECTS = [
     ("short form: a tile of columns is divided as its first one", "elementwise_columns.hpp", "*std::min_element(scales.product + t, scales.product + end)", "scales.product[t]"),
     ("short form: a tile of columns has its first one's limit", "elementwise_columns.hpp", "*std::min_element(scales.limit + t, scales.limit + end)", "scales.limit[t]"),
     ("short form: the rest of short rows is forgotten", "elementwise_columns.hpp", "if (rest != 0) run_panel", "if (rest > 1) run_panel"),
-    ("short form: subnormal blocks of microexponents count as zeros", "block_tiles.hpp", "serves = serves && !holds_subnormal_block<Arch>(x, my_amax);", "{}"),
+    ("short form: subnormal blocks of microexponents count as zeros", "block_tiles.hpp", "serves = serves && !holds_subnormal_block<Arch>(p, my_amax);", "{}"),
     ("short form: what is declined of gathered blocks is overwritten", "quick_block_driver.hpp", "p.length = 0;", ""),
     ("short form: the last columns of blocks are forgotten", "quick_block_driver.hpp", "Width == 1 ? i < p.columns :", "Width == 1 ? i + w <= p.columns :"),
     ("short form: columns take the random bits of their first row", "quick_block_driver.hpp", "position + j * stride + i + k * w", "position + i + k * w"),

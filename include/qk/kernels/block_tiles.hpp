@@ -85,87 +85,130 @@ struct values_of_blocks {
     void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
 };
 
-/// How blocks lie in vectors: two of 8 in one of 16, one in one, or one in several (2, 4 or 8); `any` finds out when running.
-enum class block_fit : std::uint8_t { half, one, many, any };
+/// How blocks lie in vectors: two of 8 in one of 16, one in one, or one in several (2, 4 or 8).
+enum class block_fit : std::uint8_t { half, one, many };
 
-/// Tiles of as many blocks of `size` as there are lanes (of halves: 8 vectors of two). What blocks share is computed once for a tile, and two tiles
-/// before it is rounded, so that nothing waits for the chain of loads, shuffles and maxima. `Each` is the number of vectors of a block, 0: found out when
-/// running. complete(first, count) does the blocks of a tile that the short form declines. Returns how many blocks were done.
-template <class Arch, block_fit Fit, std::size_t Each, bool Pairs, bool Grid, class Form, class Out, class Complete>
-std::size_t run_block_tiles(const float* first, std::size_t blocks, std::size_t size, const Form& form, const Out& out, const Complete& complete) noexcept {
+/// A tile: as many blocks of `size` as there are lanes (of halves: 8 vectors of two). `Each` is the number of vectors of a block; 0: known when running.
+template <class Arch, block_fit Fit, std::size_t Each, bool Pairs>
+struct tile_shape {
+    static constexpr std::size_t w = lanes<Arch>;
+    /// With a vector a block, the exponents of its pairs are found once, for its maximum and for its elements.
+    static constexpr bool stores_pairs = Pairs && Fit == block_fit::one && w == 16;
+    static constexpr bool half = Fit == block_fit::half, pairs = Pairs;
+    static constexpr std::size_t count = half ? w / 2 : w;
+    std::size_t each, floats;
+    std::size_t ahead;  ///< what a survey asks for: the tile behind it, and no multiple of it
+
+    explicit tile_shape(std::size_t size) noexcept
+        : each(Each != 0 ? Each : size / w), floats(count * each * w), ahead(std::max<std::size_t>(floats + 128, 448)) {}
+};
+
+/// What the blocks of two tiles share, a lane each in memory: each is written while the other is read.
+template <class Arch, class Shape, class Form>
+struct tile_memory {
+    static constexpr std::size_t w = lanes<Arch>;
+    alignas(64) std::int32_t of_pairs[Shape::stores_pairs ? 4 : 1][Shape::stores_pairs ? w * w : 1];
+    alignas(64) float base[2][w], limit[2][w], low[2][Form::has_low ? w : 1];
+
+    tile_memory() noexcept {}  // which leaves it as it is
+};
+
+/// The largest magnitudes of the blocks of a tile at p, a lane each.
+template <class Arch, class Shape, class Memory>
+QK_INLINE vi<Arch> survey_tile(const Shape& shape, Memory& memory, const float* p, [[maybe_unused]] std::size_t number) noexcept {
     constexpr std::size_t w = lanes<Arch>;
-    constexpr bool any_fit = Fit == block_fit::any;
     using V = vi<Arch>;
+    V m[w];
+    const auto of_block = [&](std::size_t b) QK_INLINE_CALL {
+        if constexpr (Shape::stores_pairs) {
+            __builtin_prefetch(p + b * w + shape.ahead);
+            m[b] = max_of_group<2, Arch>(as_int<Arch>(load<Arch>(p + b * w)) & V(exponent_mask));
+            store<Arch>(memory.of_pairs[number % 4] + b * w, m[b]);
+        } else {
+            m[b] = magnitude_across<Arch>(p + b * shape.each * w, shape.each, shape.ahead);
+        }
+    };
+#pragma GCC unroll 16
+    for (std::size_t b = 0; b < Shape::count; ++b) of_block(b);
+    if constexpr (Shape::half) return maxima_of_halves<Arch>(m);
+    else return maxima<Arch, Shape::stores_pairs>(m);
+}
+
+/// What blocks of these maxima share, in registers and in memory. False: some block is not served.
+template <class Arch, class Shape, class Memory, class Form>
+QK_INLINE bool share_tile(const Shape&, Memory& memory, std::size_t at, const Form& q, vi<Arch> amax, vf<Arch> ratio, quick_shared<Arch>& here) noexcept {
+    const bool served = q.template share<(Shape::pairs ? 2 : 0)>(amax, ratio, here);
+    if constexpr (!Shape::half) {
+        store<Arch>(memory.base[at], here.base);
+        if (!Shape::pairs) store<Arch>(memory.limit[at], here.limit);
+        if constexpr (Form::has_low) store<Arch>(memory.low[at], here.low);
+    }
+    return served;
+}
+
+/// Block b of tile t at x becomes what `to` makes of it.
+template <class Arch, bool Grid, class Shape, class Memory, class Form, class Out>
+QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t t, std::size_t b, const float* x, const quick_shared<Arch>& mine, const Form& q,
+                           const Out& to) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    const std::size_t at = t % 2;
+    quick_shared<Arch> shared;
+    if constexpr (Shape::half)
+        shared = {spread_halves<Arch>(mine.base, b), spread_halves<Arch>(mine.limit, b), Form::has_low ? spread_halves<Arch>(mine.low, b) : mine.low};
+    else
+        shared = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
+    const auto vector = [&](std::size_t k) QK_INLINE_CALL {
+        const std::size_t i = (b * shape.each + k) * w;
+        const vf<Arch> v = rounded<Arch>(load<Arch>(x + i));  // loaded once
+        quick_shared<Arch> own = shared;
+        if constexpr (Shape::pairs) {
+            vi<Arch> exponents;
+            if constexpr (Shape::stores_pairs) exponents = load<Arch>(memory.of_pairs[t % 4] + i);
+            else exponents = max_of_group<2, Arch>(as_int<Arch>(v) & vi<Arch>(exponent_mask));
+            to.pairs(t * shape.floats + i, exponents, as_int<Arch>(shared.base));
+            own = q.held(shared, exponents);
+        }
+        to.template put<Grid>(t * shape.floats + i, v, own, q);
+    };
+    vector(0);
+    if (shape.each > 1) vector(1);
+#pragma GCC unroll 1
+    for (std::size_t k = 2; k < shape.each; k += 2) {
+        vector(k);
+        vector(k + 1);
+    }
+}
+
+/// Blocks of `size` in a row from x on, in tiles. What blocks share is computed once for a tile, and two tiles before it is rounded, so that nothing waits for
+/// the chain of loads, shuffles and maxima. complete(first, count) does the blocks of a tile that the short form declines. Returns how many blocks were done.
+template <class Arch, block_fit Fit, std::size_t Each, bool Pairs, bool Grid, class Form, class Out, class Complete>
+std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out, const Complete& complete) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    using V = vi<Arch>;
+    using shape_type = tile_shape<Arch, Fit, Each, Pairs>;
     const std::size_t tiles = blocks / w;
     if (tiles == 0) return 0;
-    const bool half = Fit == block_fit::half || (any_fit && w == 16 && size < w);
-    const std::size_t each = Each != 0 ? Each : half || Fit == block_fit::one ? 1 : size / w, count = half ? w / 2 : w, tile = count * each * w;
-    const std::size_t ahead = std::max<std::size_t>(tile + 128, 448);  // of a survey: the tile behind it, and no multiple of it
     const Form q = form;  // its constants in registers
     const Out to = out;
-    // With a vector a block, the exponents of its pairs are found once, for its maximum and for its elements.
-    constexpr bool stored_pairs = Pairs && Fit == block_fit::one && w == 16;
-    const bool pairs = any_fit ? q.sub_block_size != 0 : Pairs;
-    alignas(64) std::int32_t of_pairs[stored_pairs ? 4 : 1][stored_pairs ? w * w : 1];
-    alignas(64) float base[2][w], limit[2][w], low[2][Form::has_low ? w : 1];  // of two tiles, each written while the other is read
-    quick_shared<Arch> here{};                  // the same in registers
-    V amax(0), next_amax(0);                    // of the tile that is rounded next, and the one behind it
+    const shape_type shape(size);
+    tile_memory<Arch, shape_type, Form> memory;
+    quick_shared<Arch> here{};    // as in memory, in registers
+    V amax(0), next_amax(0);      // of the tile that is rounded next, and the one behind it
     vf<Arch> next_ratio(0.0f);
-    const auto survey = [&](const float* p, [[maybe_unused]] std::size_t number) __attribute__((always_inline)) {
-        V m[w];
-        const auto of_block = [&](std::size_t b) QK_INLINE_CALL {
-            if constexpr (stored_pairs) {
-                __builtin_prefetch(p + b * w + ahead);
-                m[b] = max_of_group<2, Arch>(as_int<Arch>(load<Arch>(p + b * w)) & V(exponent_mask));
-                store<Arch>(of_pairs[number % 4] + b * w, m[b]);
-            } else {
-                m[b] = magnitude_across<Arch>(p + b * each * w, each, ahead);
-            }
-        };
-        if constexpr (any_fit) {
-#pragma GCC unroll 1
-            for (std::size_t b = 0; b < count; ++b) of_block(b);
-        } else {
-#pragma GCC unroll 16
-            for (std::size_t b = 0; b < (Fit == block_fit::half ? w / 2 : w); ++b) of_block(b);
-        }
-        if constexpr (w == 16 && (any_fit || Fit == block_fit::half)) {
-            if (half) next_amax = maxima_of_halves<Arch>(m);
-        }
-        if constexpr (Fit != block_fit::half) {
-            if (!half) next_amax = maxima<Arch, stored_pairs>(m);
-        }
-        next_ratio = q.ratio(next_amax);
-    };
-    const auto share = [&](std::size_t at) __attribute__((always_inline)) {
-        amax = next_amax;
-        bool served = false;
-        if constexpr (any_fit || Pairs) {
-            if (pairs) served = q.template share<2>(amax, next_ratio, here);
-        }
-        if constexpr (any_fit || !Pairs) {
-            if (!pairs) served = q.template share<0>(amax, next_ratio, here);
-        }
-        if constexpr (Fit != block_fit::half) {
-            store<Arch>(base[at], here.base);
-            if (!pairs) store<Arch>(limit[at], here.limit);
-            if constexpr (Form::has_low) store<Arch>(low[at], here.low);
-        }
-        return served;
-    };
     bool served = true;
     for (std::size_t step = 0; step < tiles + 2; ++step) {  // which surveys its tile, shares in the one before, and rounds the one before that
-        const std::size_t at = step % 2;
+        const std::size_t t = step - 2;
+        const float* p = x + t * shape.floats;
         const quick_shared<Arch> mine = here;
         const V my_amax = amax;
         bool serves = served;
-        served = share(1 - at);
-        survey(step < tiles ? first + step * tile : first, step);
+        amax = next_amax;
+        served = share_tile<Arch>(shape, memory, 1 - step % 2, q, amax, next_ratio, here);
+        next_amax = survey_tile<Arch>(shape, memory, step < tiles ? x + step * shape.floats : x, step);
+        next_ratio = q.ratio(next_amax);
         if (step < 2) continue;
-        const std::size_t t = step - 2;
-        const float* x = first + t * tile;
-        if constexpr (stored_pairs) {
-            if (__builtin_expect(any(my_amax == V(0)), 0)) serves = serves && !holds_subnormal_block<Arch>(x, my_amax);
+        if constexpr (shape_type::stores_pairs) {
+            if (__builtin_expect(any(my_amax == V(0)), 0)) serves = serves && !holds_subnormal_block<Arch>(p, my_amax);
         }
         if (__builtin_expect(!serves, 0)) {
             complete(t * w, w);
@@ -173,45 +216,16 @@ std::size_t run_block_tiles(const float* first, std::size_t blocks, std::size_t 
         }
 #if defined(__GNUC__)
         // Broadcast from memory, which costs a load; out of a register it would be two shuffles.
-        asm volatile("" : : "r"(base), "r"(limit), "r"(low) : "memory");
+        asm volatile("" : : "r"(&memory) : "memory");
 #endif
-        const auto round = [&](std::size_t b) __attribute__((always_inline)) {
-            quick_shared<Arch> shared;
-            if (half)
-                shared = {spread_halves<Arch>(mine.base, b), spread_halves<Arch>(mine.limit, b), Form::has_low ? spread_halves<Arch>(mine.low, b) : mine.low};
-            else
-                shared = {vf<Arch>(base[at][b]), vf<Arch>(limit[at][b]), vf<Arch>(low[at][Form::has_low ? b : 0])};
-            const auto vector = [&](std::size_t k) __attribute__((always_inline)) {
-                const std::size_t i = (b * each + k) * w;
-                const vf<Arch> v = rounded<Arch>(load<Arch>(x + i));  // loaded once
-                quick_shared<Arch> own = shared;
-                if constexpr ((any_fit || Pairs) && requires { q.held(own, V(0)); }) {
-                    if (pairs) {
-                        V exponents;
-                        if constexpr (stored_pairs) exponents = load<Arch>(of_pairs[t % 4] + i);
-                        else exponents = max_of_group<2, Arch>(as_int<Arch>(v) & V(exponent_mask));
-                        to.pairs(t * tile + i, exponents, as_int<Arch>(shared.base));
-                        own = q.held(shared, exponents);
-                    }
-                }
-                to.template put<Grid>(t * tile + i, v, own, q);
-            };
-            vector(0);
-            if (each > 1) vector(1);
-#pragma GCC unroll 1
-            for (std::size_t k = 2; k < each; k += 2) {
-                vector(k);
-                vector(k + 1);
-            }
-        };
-        if constexpr (Out::flat && Fit != block_fit::any && Each != 0 && Each <= 2) {
+        if constexpr (Out::flat && Each != 0 && Each <= 2) {
 #pragma GCC unroll 16
-            for (std::size_t b = 0; b < (Fit == block_fit::half ? w / 2 : w); ++b) round(b);
+            for (std::size_t b = 0; b < shape_type::count; ++b) round_block<Arch, Grid>(shape, memory, t, b, p, mine, q, to);
         } else {
 #pragma GCC unroll 1
-            for (std::size_t b = 0; b < count; ++b) round(b);
+            for (std::size_t b = 0; b < shape_type::count; ++b) round_block<Arch, Grid>(shape, memory, t, b, p, mine, q, to);
         }
-        if constexpr (w == 16) to.finish(t * w, half ? in_block_order<Arch>(my_amax) : my_amax, q);
+        if constexpr (shape_type::half) to.finish(t * w, in_block_order<Arch>(my_amax), q);
         else to.finish(t * w, my_amax, q);
     }
     return tiles * w;
@@ -244,31 +258,33 @@ template <class Arch, block_shape Known, class Form, class Out, class Complete>
 std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out, const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, known = static_cast<std::size_t>(Known.size);
     if (!has_tiles<Arch>(size, form.sub_block_size)) return 0;
-    if constexpr (Out::any_rounding) {
-        return run_block_tiles<Arch, block_fit::any, 0, false, false>(x, blocks, size, form, out, complete);
+    const auto by_step = [&]<block_fit Fit, std::size_t Each>() {
+        const auto run = [&]<bool Pairs, bool Grid>() { return run_block_tiles<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, complete); };
+        // The other roundings find the step of an element in the same way, wherever it comes from.
+        if constexpr (Out::any_rounding) {
+            if constexpr (requires(const quick_shared<Arch>& b) { form.held(b, vi<Arch>(0)); }) {
+                if (form.sub_block_size != 0) return run.template operator()<true, false>();
+            }
+            return run.template operator()<false, false>();
+        } else if constexpr (Known.step == element_step::pair) return run.template operator()<true, false>();
+        else if constexpr (Known.step == element_step::block) return run.template operator()<false, false>();
+        else if constexpr (Known.step == element_step::element) return run.template operator()<false, true>();
+        else if (form.grid) return run.template operator()<false, true>();
+        else return form.sub_block_size != 0 ? run.template operator()<true, false>() : run.template operator()<false, false>();
+    };
+    if constexpr (known != 0) {
+        if constexpr (!has_tiles<Arch>(known, 0)) return 0;
+        else if constexpr (known < w) return by_step.template operator()<block_fit::half, 1>();
+        else if constexpr (known == w) return by_step.template operator()<block_fit::one, 1>();
+        else return by_step.template operator()<block_fit::many, known / w>();
     } else {
-        const auto by_step = [&]<block_fit Fit, std::size_t Each>() {
-            const auto run = [&]<bool Pairs, bool Grid>() { return run_block_tiles<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, complete); };
-            if constexpr (Known.step == element_step::pair) return run.template operator()<true, false>();
-            else if constexpr (Known.step == element_step::block) return run.template operator()<false, false>();
-            else if constexpr (Known.step == element_step::element) return run.template operator()<false, true>();
-            else if (form.grid) return run.template operator()<false, true>();
-            else return form.sub_block_size != 0 ? run.template operator()<true, false>() : run.template operator()<false, false>();
-        };
-        if constexpr (known != 0) {
-            if constexpr (!has_tiles<Arch>(known, 0)) return 0;
-            else if constexpr (known < w) return by_step.template operator()<block_fit::half, 1>();
-            else if constexpr (known == w) return by_step.template operator()<block_fit::one, 1>();
-            else return by_step.template operator()<block_fit::many, known / w>();
-        } else {
-            if constexpr (w == 16) {
-                if (size < w) return by_step.template operator()<block_fit::half, 1>();
-            }
-            if constexpr (w > 4) {
-                if (size == w) return by_step.template operator()<block_fit::one, 1>();
-            }
-            return by_step.template operator()<block_fit::many, 0>();
+        if constexpr (w == 16) {
+            if (size < w) return by_step.template operator()<block_fit::half, 1>();
         }
+        if constexpr (w > 4) {
+            if (size == w) return by_step.template operator()<block_fit::one, 1>();
+        }
+        return by_step.template operator()<block_fit::many, 0>();
     }
 }
 

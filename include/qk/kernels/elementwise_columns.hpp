@@ -28,7 +28,7 @@ void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const s
         for (std::size_t k = 0; k < r.count; ++k) {
             const std::size_t at = k * stride + first;
             const auto declined = [&](std::size_t begin, std::size_t some) { complete(k, first + begin, some); };
-            run_tiles<Arch, choice.value>(r.x + at, r.y + at, n, r.position + at, false, form, of_columns, declined);
+            run_tiles<Arch, choice.value>(r.x + at, r.y + at, n, r.position + at, std::false_type(), form, of_columns, declined);
         }
     };
     for (std::size_t first = 0; first < r.n;) {

@@ -24,9 +24,9 @@ void run_row_completely(const float* x, float* y, std::size_t n, std::size_t pos
 
 /// Tiles of four vectors, tested with one compare, and what is left a vector at a time. `Choice` is what the short form is compiled for
 /// (scaled, multiplied); scale_at(i) is what element i is scaled by, where a tile has one limit; complete(begin, count) does what the form declines.
-/// `position` is that of x[0] in the caller's span; `streaming`: to whole vectors, past the caches.
-template <class Arch, bool Choice, class Form, class ScaleAt, class Complete>
-QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, bool streaming, const Form& form, const ScaleAt& scale_at, const Complete& complete) noexcept {
+/// `position` is that of x[0] in the caller's span; `streaming` (a bool, or one that is known when compiling): to whole vectors, past the caches.
+template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
+QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, const Form& form, const ScaleAt& scale_at, const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
     std::size_t i = 0;
@@ -75,8 +75,8 @@ struct row_group {
 };
 
 /// The row-th scale on is theirs; complete(k, begin, some) does what of row k the short form declines. The caller ends the streaming.
-template <class Arch, bool Choice, class Form, std::size_t Size, class Complete>
-void run_each_row(const row_group& rows, bool streaming, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row, const Complete& complete) noexcept {
+template <class Arch, bool Choice, class Streaming, class Form, std::size_t Size, class Complete>
+void run_each_row(const row_group& rows, Streaming streaming, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row, const Complete& complete) noexcept {
     constexpr std::size_t alignment = sizeof(vf<Arch>);
     const Form form = given;  // its constants in registers
     for (std::size_t k = 0; k < rows.count; ++k) {
@@ -227,7 +227,15 @@ void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size
     }
     const bool scaled = r.count != 1 || scales.scale[first] != 1.0f;
     rows.with_form(scaled, scales.product[first] != 0, [&](const auto& form, auto choice) {
-        run_each_row<Arch, choice.value>(r, rows.streaming, form, scales, first, complete);
+        if constexpr (is_baseline<Arch>) {
+            run_each_row<Arch, choice.value>(r, rows.streaming, form, scales, first, complete);
+        } else {  // short rows feel every instruction
+            constexpr bool half_even = !requires { form.rounds; };  // others have so much to do that streaming is not worth its code
+            if constexpr (half_even) {
+                if (rows.streaming) return run_each_row<Arch, choice.value>(r, std::true_type(), form, scales, first, complete);
+            }
+            run_each_row<Arch, choice.value>(r, std::false_type(), form, scales, first, complete);
+        }
     });
 }
 
