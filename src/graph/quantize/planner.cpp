@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of quantize.hpp.
+// Definitions of planner.hpp.
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
@@ -146,166 +146,214 @@ value_range planner::range_for(const std::string& tensor, const precision& what,
     return r;
 }
 
-quantize_result planner::plan(const std::vector<request>& requests, const quantize_options& options, bool detailed) {
-    using part = layer_view::part;
-    resolution found = resolve(layers_, requests, {.where = options.where, .how = options.how, .dual = options.dual});
-    quantize_result result;
-    std::vector<plan_note>& notes = result.report.notes;
-    notes = std::move(found.notes);
+/// Requests that are resolved become quantizers, layer by layer: weights and activations first, the bias by what those got.
+class planner::making {
+  public:
+    making(planner& own, const std::vector<request>& requests, const quantize_options& options)
+        : own_(own), requests_(requests), options_(options),
+          found_(resolve(own.layers_, requests, {.where = options.where, .how = options.how, .dual = options.dual})),
+          joined_(detail::joined_tensors(own.layers_, found_.edges)), notes_(result_.report.notes) {
+        notes_ = std::move(found_.notes);
+    }
 
-    // Edges of one layer, so that target, weights and bias see each other.
-    std::map<int, std::vector<std::pair<const edge*, edge_precision*>>> layers;
-    for (auto& [e, p] : found.edges) layers[p.node].emplace_back(&e, &p);
-
-    const std::map<std::string, std::string> joined = detail::joined_tensors(layers_, found.edges);
-    const auto ranged_as = [&](const std::string& tensor) -> const std::string& {
-        const std::string* name = &tensor;
-        for (auto i = joined.find(*name); i != joined.end(); i = joined.find(*name)) name = &i->second;
-        return *name;
-    };
-
-    std::map<edge, quantizer> chosen;
-    std::set<std::string> without_range;
-    for (auto& [n, edges] : layers) {
-        const onnx::NodeProto* node = n < 0 ? nullptr : &model_->graph().node(n);
-        if (options.target && node != nullptr) {
-            const qk::format *a = nullptr, *w = nullptr;
-            for (const auto& [e, p] : edges) {
-                if (p->what == nullptr) continue;
-                if (p->part == part::input && (a == nullptr || bits_per_value(p->what->format) > bits_per_value(*a))) a = &p->what->format;
-                if (p->part == part::weight) w = &p->what->format;
+    quantize_result run(bool detailed) {
+        std::map<int, layer> layers;
+        for (auto& [e, p] : found_.edges) layers[p.node].edges.emplace_back(&e, &p);
+        for (auto& [n, l] : layers) {
+            l.index = n, l.node = n < 0 ? nullptr : &source().graph().node(n);
+            if (!target_allows(l)) continue;
+            for (const auto& [e, p] : l.edges) {
+                if (p->part == part::bias) l.bias = e, l.bias_precision = p;
+                else if (p->part == part::weight) weight(l, *e, *p);
+                else activation(l, *e, *p);
             }
-            if ((a != nullptr || w != nullptr) && layers_.nodes()[static_cast<std::size_t>(n)].kind != layer_kind::mover &&
-                !options.target->allows(node->op_type(), a, w)) {
-                notes.push_back({plan_note::kind::left_out, "layer '" + node->name() + "'",
-                                 options.target->name + " has no " + node->op_type() + " with activation " + (a ? to_string(*a) : "fp32") + " and weight " +
-                                     (w ? to_string(*w) : "fp32") + ": left in float32", edges.front().second->origin, n});
-                continue;
-            }
+            if (l.bias != nullptr) bias(l);
         }
+        gather_plan();
+        if (detailed) describe();
+        return std::move(result_);
+    }
+
+  private:
+    using part = layer_view::part;
+
+    /// A node (or the model's outputs) with its edges, and what they got.
+    struct layer {
+        int index = -1;
+        const onnx::NodeProto* node = nullptr;  ///< null: outputs of the model
+        std::vector<std::pair<const edge*, edge_precision*>> edges;
         const quantizer* activation = nullptr;
         quantizer* weight = nullptr;
         const edge* bias = nullptr;
         const edge_precision* bias_precision = nullptr;
-        for (const auto& [e, p] : edges) {
-            if (p->part == part::bias) {
-                bias = e, bias_precision = p;
-                continue;
-            }
-            const operand_axes fallback{};
-            if (p->part == part::weight) {
-                precision what = *p->what;
-                if (!what.per_channel) what.per_channel = options.per_channel && is_integer_format(what.format);
-                const tensor& value = constant(e->tensor);
-                weight = &(chosen[*e] = constant_quantizer(e->tensor, what, axes_of(*node, e->index, value.shape())));
-                continue;
-            }
-            precision what = *p->what;
-            if (options.how == approach::dynamic && p->sequence < 0) what.dynamic = true;
-            const bool constant_input = model_->is_constant(e->tensor);
-            if (node == nullptr && seen_ != nullptr && statistics_of(e->tensor) == nullptr && detail::made_of_constants(*model_, e->tensor)) {
-                notes.push_back({plan_note::kind::unrealised, "output '" + e->tensor + "'", "depends on no input of the model: left in float32", p->origin});
-                continue;
-            }
-            dims shape;
-            if (seen_ != nullptr)
-                if (const auto s = seen_->tensors.find(e->tensor); s != seen_->tensors.end()) shape = s->second.shape;
-            operand_axes axes = node ? axes_of(*node, e->index, shape) : shape.size() == 4 ? operand_axes{1, false, 1} : fallback;
-            // Readers that multiply nothing take blocks as the layers around them do: one tensor, one format, one axis.
-            if ((node == nullptr || kind_of(*node) != layer_kind::compute) && layers_.has_channels_second(e->tensor)) axes = {1, false, 1};
-            const bool nv = std::holds_alternative<nvfloat>(what.format) && seen_ != nullptr && seen_->tensors.contains(layers_.root(e->tensor));
-            const value_range r = detail::needs_range(what) || nv || constant_input ? range_for(ranged_as(e->tensor), what, options) : value_range{};
-            if (const tensor_statistics* s = detail::needs_range(what) ? statistics_of(e->tensor) : nullptr; s != nullptr && s->count > 0 && s->count == s->not_finite && without_range.insert(e->tensor).second)
-                notes.push_back({plan_note::kind::unrealised, "tensor '" + e->tensor + "'", "calibration saw no finite value of it: it has scale 1", p->origin, detail::place_of(*model_, e->tensor)});
-            quantizer q = activation_quantizer(what, r, axes);
-            const integer* whole = std::get_if<integer>(&what.format);
-            if (whole && whole->pow2 && what.pow2 == pow2_rule::min_mse && !what.dynamic && what.scale.empty() && seen_ != nullptr) {
-                if (const auto s = seen_->tensors.find(layers_.root(ranged_as(e->tensor))); s != seen_->tensors.end() && !s->second.histogram.empty()) {
-                    const histogram_points points = points_of(s->second);
-                    const scale_pair best = best_pow2(*whole, r, is_symmetric(what, false), points.values, points.weights);
-                    q.scale = {best.scale};
-                    q.zero_point.clear();
-                    if (best.zero_point != 0) q.zero_point = {best.zero_point};
-                }
-            }
-            const auto placed = chosen.emplace(*e, std::move(q)).first;
-            if (e->index == 0) activation = &placed->second;
+    };
+
+    const graph::model& source() const { return *own_.model_; }
+    void note(plan_note::kind what, std::string subject, std::string text, std::string origin, int place = -1) {
+        notes_.push_back({what, std::move(subject), std::move(text), std::move(origin), place});
+    }
+
+    /// The tensor whose range a tensor takes: that of the Concat it goes into, where both are asked alike.
+    const std::string& ranged_as(const std::string& tensor) const {
+        const std::string* name = &tensor;
+        for (auto i = joined_.find(*name); i != joined_.end(); i = joined_.find(*name)) name = &i->second;
+        return *name;
+    }
+
+    bool target_allows(const layer& l) {
+        if (!options_.target || l.node == nullptr) return true;
+        const qk::format *a = nullptr, *w = nullptr;
+        for (const auto& [e, p] : l.edges) {
+            if (p->what == nullptr) continue;
+            if (p->part == part::input && (a == nullptr || bits_per_value(p->what->format) > bits_per_value(*a))) a = &p->what->format;
+            if (p->part == part::weight) w = &p->what->format;
         }
-        if (bias == nullptr) continue;
-        const tensor& value = constant(bias->tensor);
-        if (!bias_precision->automatic_bias) {
-            const bool accumulator = bias_precision->what->format == qk::format(int32) && bias_precision->what->scale.empty() && activation && weight &&
-                                     is_integer_format(activation->format) && is_integer_format(weight->format);
+        const bool mover = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::mover;
+        if ((a == nullptr && w == nullptr) || mover || options_.target->allows(l.node->op_type(), a, w)) return true;
+        note(plan_note::kind::left_out, "layer '" + l.node->name() + "'",
+             options_.target->name + " has no " + l.node->op_type() + " with activation " + (a ? to_string(*a) : "fp32") + " and weight " + (w ? to_string(*w) : "fp32") +
+                 ": left in float32",
+             l.edges.front().second->origin, l.index);
+        return false;
+    }
+
+    void weight(layer& l, const edge& e, const edge_precision& p) {
+        precision what = *p.what;
+        if (!what.per_channel) what.per_channel = options_.per_channel && is_integer_format(what.format);
+        l.weight = &(chosen_[e] = own_.constant_quantizer(e.tensor, what, axes_of(*l.node, e.index, own_.constant(e.tensor).shape())));
+    }
+
+    void activation(layer& l, const edge& e, const edge_precision& p) {
+        precision what = *p.what;
+        if (options_.how == approach::dynamic && p.sequence < 0) what.dynamic = true;
+        if (l.node == nullptr && own_.seen_ != nullptr && own_.statistics_of(e.tensor) == nullptr && detail::made_of_constants(source(), e.tensor))
+            return note(plan_note::kind::unrealised, "output '" + e.tensor + "'", "depends on no input of the model: left in float32", p.origin);
+        const bool nv = std::holds_alternative<nvfloat>(what.format) && own_.seen_ != nullptr && own_.seen_->tensors.contains(own_.layers_.root(e.tensor));
+        const bool ranged = detail::needs_range(what) || nv || source().is_constant(e.tensor);
+        const value_range r = ranged ? own_.range_for(ranged_as(e.tensor), what, options_) : value_range{};
+        if (const tensor_statistics* s = detail::needs_range(what) ? own_.statistics_of(e.tensor) : nullptr;
+            s != nullptr && s->count > 0 && s->count == s->not_finite && without_range_.insert(e.tensor).second)
+            note(plan_note::kind::unrealised, "tensor '" + e.tensor + "'", "calibration saw no finite value of it: it has scale 1", p.origin, detail::place_of(source(), e.tensor));
+        quantizer q = activation_quantizer(what, r, axes_of_activation(l, e));
+        take_best_pow2(q, what, r, e.tensor);
+        const auto placed = chosen_.emplace(e, std::move(q)).first;
+        if (e.index == 0) l.activation = &placed->second;
+    }
+
+    operand_axes axes_of_activation(const layer& l, const edge& e) const {
+        // Readers that multiply nothing take blocks as the layers around them do: one tensor, one format, one axis.
+        if ((l.node == nullptr || kind_of(*l.node) != layer_kind::compute) && own_.layers_.has_channels_second(e.tensor)) return {1, false, 1};
+        dims shape;
+        if (own_.seen_ != nullptr)
+            if (const auto s = own_.seen_->tensors.find(e.tensor); s != own_.seen_->tensors.end()) shape = s->second.shape;
+        return l.node ? axes_of(*l.node, e.index, shape) : shape.size() == 4 ? operand_axes{1, false, 1} : operand_axes{};
+    }
+
+    /// A power-of-two scale by the least squared error over the histogram, where that is asked for and there is one.
+    void take_best_pow2(quantizer& q, const precision& what, const value_range& r, const std::string& tensor) const {
+        const integer* whole = std::get_if<integer>(&what.format);
+        if (!whole || !whole->pow2 || what.pow2 != pow2_rule::min_mse || what.dynamic || !what.scale.empty() || own_.seen_ == nullptr) return;
+        const auto s = own_.seen_->tensors.find(own_.layers_.root(ranged_as(tensor)));
+        if (s == own_.seen_->tensors.end() || s->second.histogram.empty()) return;
+        const histogram_points points = points_of(s->second);
+        const scale_pair best = best_pow2(*whole, r, is_symmetric(what, false), points.values, points.weights);
+        q.scale = {best.scale};
+        q.zero_point.clear();
+        if (best.zero_point != 0) q.zero_point = {best.zero_point};
+    }
+
+    void bias(layer& l) {
+        const tensor& value = own_.constant(l.bias->tensor);
+        const bool automatic = l.bias_precision->automatic_bias;
+        const operand_axes axes = axes_of(*l.node, l.bias->index, value.shape());
+        const bool integers = l.activation && l.weight && is_integer_format(l.activation->format) && is_integer_format(l.weight->format);
+        if (!automatic) {
+            const bool accumulator = l.bias_precision->what->format == qk::format(int32) && l.bias_precision->what->scale.empty() && integers;
             if (!accumulator) {
-                chosen[*bias] = constant_quantizer(bias->tensor, *bias_precision->what, axes_of(*node, bias->index, value.shape()));
-                continue;
+                chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, *l.bias_precision->what, axes);
+                return;
             }
         }
         // A scale for each channel needs a bias with a value for each: Gemm's may have any shape that broadcasts.
-        const bool by_channel = weight && (weight->scale.size() == 1 || (value.rank() == 1 && !weight->scale.empty() && value.size() % weight->scale.size() == 0));
-        const bool integers = activation && weight && is_integer_format(activation->format) && is_integer_format(weight->format) && !activation->dynamic &&
-                              activation->scale.size() == 1 && weight->block_size == 0 && !weight->scale.empty() && by_channel;
-        if (!integers) {
-            if (!bias_precision->automatic_bias)
-                notes.push_back({plan_note::kind::unrealised, "bias '" + bias->tensor + "' of '" + node->name() + "'",
-                                 "int32 codes need calibrated activations, weights without blocks and a value for each of their scales: left in float32", bias_precision->origin, n});
+        const bool by_channel = integers && (l.weight->scale.size() == 1 || (value.rank() == 1 && !l.weight->scale.empty() && value.size() % l.weight->scale.size() == 0));
+        const bool in_codes = by_channel && !l.activation->dynamic && l.activation->scale.size() == 1 && l.weight->block_size == 0 && !l.weight->scale.empty();
+        if (!in_codes) {
+            if (!automatic)
+                note(plan_note::kind::unrealised, "bias '" + l.bias->tensor + "' of '" + l.node->name() + "'",
+                     "int32 codes need calibrated activations, weights without blocks and a value for each of their scales: left in float32", l.bias_precision->origin, l.index);
             // 16-bit floats convert the whole layer; `all` and `every` treat a bias as a weight. Otherwise biases stay float32.
-            const floating* f = weight ? std::get_if<floating>(&weight->format) : nullptr;
+            const floating* f = l.weight ? std::get_if<floating>(&l.weight->format) : nullptr;
             const bool half = f != nullptr && bits(*f) == 16;
-            const bool as_weight = weight && options.where != placement::layers && !is_integer_format(weight->format);
-            if (half || as_weight) chosen[*bias] = constant_quantizer(bias->tensor, {.format = weight->format, .semantics = weight->semantics}, axes_of(*node, bias->index, value.shape()));
-            continue;
+            const bool as_weight = l.weight && options_.where != placement::layers && !is_integer_format(l.weight->format);
+            if (half || as_weight) chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, {.format = l.weight->format, .semantics = l.weight->semantics}, axes);
+            return;
         }
         // Beyond 24 bits together, products leave too little of an int32: most biases would not fit, and weights would pay for them.
-        if (bias_precision->automatic_bias && std::get<integer>(activation->format).bits + std::get<integer>(weight->format).bits > 24) continue;
-        // scale = s_x * s_w; a weight scale grows where the bias would not fit 32 bits, or where the product is too small to be a scale.
-        const std::span<const float> b = value.as<float>();
-        const double sx = static_cast<double>(activation->scale[0]);
-        const std::size_t channels = weight->scale.size();
+        if (automatic && std::get<integer>(l.activation->format).bits + std::get<integer>(l.weight->format).bits > 24) return;
+        bias_in_codes(l, value.as<float>());
+    }
+
+    /// scale = s_x * s_w; a weight scale grows where the bias would not fit 32 bits, or where the product is too small to be a scale.
+    void bias_in_codes(layer& l, std::span<const float> b) {
+        const double sx = static_cast<double>(l.activation->scale[0]);
+        const std::size_t channels = l.weight->scale.size();
         std::size_t grown = 0;
-        const integer& wf = std::get<integer>(weight->format);
         for (std::size_t i = 0; i < b.size(); ++i) {
-            float& sw = weight->scale[i % channels];
+            float& sw = l.weight->scale[i % channels];
             double least = std::fabs(static_cast<double>(b[i])) / (sx * detail::largest_bias_code);
             least = std::max(least, static_cast<double>(std::numeric_limits<float>::min()) / sx);
             if (static_cast<double>(sw) >= least) continue;
             double wanted = least * (1 + 1e-6);  // room for rounding the product to float32
-            if (wf.pow2) wanted = pow2_at_least(wanted);
+            if (std::get<integer>(l.weight->format).pow2) wanted = pow2_at_least(wanted);
             sw = static_cast<float>(wanted);
             ++grown;
         }
         if (grown > 0)
-            notes.push_back({plan_note::kind::adjusted, "layer '" + node->name() + "'",
-                             "the int32 bias would overflow at scale s_x * s_w: " + std::to_string(std::min(grown, channels)) + " of " + std::to_string(channels) +
-                                 " weight scales enlarged", {}, n});
+            note(plan_note::kind::adjusted, "layer '" + l.node->name() + "'",
+                 "the int32 bias would overflow at scale s_x * s_w: " + std::to_string(std::min(grown, channels)) + " of " + std::to_string(channels) + " weight scales enlarged", {},
+                 l.index);
         quantizer q{.format = int32, .axis = 0, .scale = {}, .zero_point = {}};
-        const bool single = channels == 1;
-        for (std::size_t i = 0; i < (single ? 1 : b.size()); ++i)
-            q.scale.push_back(static_cast<float>(sx * static_cast<double>(weight->scale[i % channels])));
-        q.semantics = weight->semantics;
-        chosen[*bias] = std::move(q);
+        for (std::size_t i = 0; i < (channels == 1 ? 1 : b.size()); ++i) q.scale.push_back(static_cast<float>(sx * static_cast<double>(l.weight->scale[i % channels])));
+        q.semantics = l.weight->semantics;
+        chosen_[*l.bias] = std::move(q);
     }
 
-    // One scale has no axis: what is equal should compare equal.
-    for (auto& [e, q] : chosen)
-        if (!is_block_format(q.format) && q.block_size == 0 && q.scale.size() <= 1) q.axis = quantizer{}.axis, q.flatten = false;
-    result.plan = gather(chosen, *model_);
-    detail::note_what_stayed(*model_, requests, chosen.empty(), notes);
-    std::stable_sort(notes.begin(), notes.end(), [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
-    result.report.widened = std::move(found.widened);
-
-    throw_violations(result.report, options.strict);
-
-    if (!detailed) return result;
-    for (const edge& e : quantized_edges(result.plan, *model_)) {
-        const edge_precision& p = found.edges.at(e);
-        edge_report line = describe_edge(layers_, e, p.part, chosen.at(e), seen_, model_->is_constant(e.tensor) ? &constant(e.tensor) : nullptr);
-        if (seen_ != nullptr && !model_->is_constant(e.tensor) && seen_->tensors.contains(e.tensor) && p.what && detail::needs_range(*p.what))
-            line.range = range_for(ranged_as(e.tensor), *p.what, options);
-        line.why = p.why, line.origin = p.origin;
-        result.report.add(std::move(line));
+    void gather_plan() {
+        // One scale has no axis: what is equal should compare equal.
+        for (auto& [e, q] : chosen_)
+            if (!is_block_format(q.format) && q.block_size == 0 && q.scale.size() <= 1) q.axis = quantizer{}.axis, q.flatten = false;
+        result_.plan = gather(chosen_, source());
+        detail::note_what_stayed(source(), requests_, chosen_.empty(), notes_);
+        std::stable_sort(notes_.begin(), notes_.end(), [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
+        result_.report.widened = std::move(found_.widened);
+        throw_violations(result_.report, options_.strict);
     }
-    return result;
+
+    void describe() {
+        for (const edge& e : quantized_edges(result_.plan, source())) {
+            const edge_precision& p = found_.edges.at(e);
+            const bool constant = source().is_constant(e.tensor);
+            edge_report line = describe_edge(own_.layers_, e, p.part, chosen_.at(e), own_.seen_, constant ? &own_.constant(e.tensor) : nullptr);
+            if (own_.seen_ != nullptr && !constant && own_.seen_->tensors.contains(e.tensor) && p.what && detail::needs_range(*p.what))
+                line.range = own_.range_for(ranged_as(e.tensor), *p.what, options_);
+            line.why = p.why, line.origin = p.origin;
+            result_.report.add(std::move(line));
+        }
+    }
+
+    planner& own_;
+    const std::vector<request>& requests_;
+    const quantize_options& options_;
+    resolution found_;
+    std::map<std::string, std::string> joined_;
+    quantize_result result_;
+    std::vector<plan_note>& notes_;
+    std::map<edge, quantizer> chosen_;
+    std::set<std::string> without_range_;
+};
+
+quantize_result planner::plan(const std::vector<request>& requests, const quantize_options& options, bool detailed) {
+    return making(*this, requests, options).run(detailed);
 }
 
 }  // namespace qk::graph

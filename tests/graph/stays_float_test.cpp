@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stays float32 although it was asked for, and the remark that says so.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "plan_cases.hpp"
+#include "small_graph.hpp"
+
+using namespace qk::graph;
+using namespace qk_test;
+using qk::int8;
+
+TEST_CASE("a bias that has no value for each weight scale stays float32, and says so where it was asked for") {
+    for (const bool matrix : {false, true}) {
+        small_graph g;
+        g.input("x", {4, 8}).output("y", {4, 6}).constant("w", {8, 6});
+        matrix ? g.constant("b", {4, 1}) : g.constant("b", {6});
+        g.node("Gemm", "gemm", {"x", "w", "b"}, "y");
+        const model m = g.build();
+        const calibration seen = made_up_ranges({"x", "y"});
+        precision_requests q;
+        q.set_default("int8", "int8");
+        CHECK(format_at(quantize(m, q, seen).plan, "b", "gemm", 2) == "int32");
+        CHECK(format_at(quantize(m, q, seen, {.per_channel = true}).plan, "b", "gemm", 2) == (matrix ? "fp32" : "int32"));
+        q.set_precision("gemm", role::bias, precision{.format = qk::int32});
+        const quantize_result asked = quantize(m, q, seen, {.per_channel = true});
+        CHECK(says(asked.report, plan_note::kind::unrealised, "int32 codes need") == matrix);
+    }
+}
+
+TEST_CASE("a tensor of which calibration saw no finite value is named") {
+    calibration seen = residual_ranges();
+    seen.tensors.at("relu1_out").not_finite = seen.tensors.at("relu1_out").count;
+    const quantize_result r = quantize(residual_model(), precision_requests().set_default("int8", "int8"), seen);
+    CHECK(says(r.report, plan_note::kind::unrealised, "tensor 'relu1_out': calibration saw no finite value"));
+    CHECK(count(r.report, plan_note::kind::unrealised) == 1);
+}
+
+TEST_CASE("an output that depends on no input stays float32 and says so") {
+    small_graph g;
+    g.input("x", {4, 8}).output("y", {4, 6}).output("k", {3}).constant("w", {8, 6}).constant("a", {3}).constant("b", {3});
+    g.node("MatMul", "matmul", {"x", "w"}, "y");
+    g.node("Add", "add", {"a", "b"}, "k");
+    const quantize_result r = quantize(g.build(), precision_requests().set_default("int8", "int8"), made_up_ranges({"x", "y"}, {4, 8}), {.where = placement::all});
+    CHECK(says(r.report, plan_note::kind::unrealised, "output 'k': depends on no input"));
+    CHECK(format_at(r.plan, "y", "", 0) == "int8");
+}
+
+TEST_CASE("a default that quantizes nothing, or leaves layers inside of bodies, says so") {
+    small_graph half;
+    half.input("x", {4, 8}, 10).output("y", {4, 8});
+    half.node("Relu", "relu", {"x"}, "y");
+    precision_requests q;
+    q.set_default("mx6", "mx6");
+    CHECK(says(quantize(half.build(), q, {}).report, plan_note::kind::unrealised, "nothing was quantized"));
+    CHECK_THROWS_WITH_AS(quantize(half.build(), q, {}, {.strict = true}), doctest::Contains("nothing was quantized"), error);
+    CHECK_FALSE(says(quantize(residual_model(), q, {}).report, plan_note::kind::unrealised, ""));
+
+    small_graph g;
+    g.input("x", {4, 8}).input("yes", {}, 9).output("y", {4, 8}).constant("w", {8, 8});
+    auto& choice = g.node("If", "choice", {"yes"}, "t");
+    for (const char* name : {"then_branch", "else_branch"}) {
+        auto* a = choice.add_attribute();
+        a->set_name(name);
+        a->set_type(onnx::AttributeProto::GRAPH);
+        auto* inner = a->mutable_g()->add_node();
+        inner->set_op_type("MatMul");
+        inner->add_input("x");
+        inner->add_input("w");
+        inner->add_output(std::string(name) + "_y");
+        a->mutable_g()->add_output()->set_name(std::string(name) + "_y");
+        a->mutable_g()->mutable_output(0)->mutable_type()->mutable_tensor_type()->set_elem_type(1);
+    }
+    g.node("MatMul", "last", {"t", "w"}, "y");
+    const quantize_result r = quantize(g.build(), q, {});
+    CHECK(says(r.report, plan_note::kind::unrealised, "2 layers in the bodies"));
+    CHECK(format_at(r.plan, "t", "last", 0) == "mx6");  // the If gives what its branches give, not what chooses one
+}
