@@ -33,14 +33,14 @@ def decode(name, code):
     e, m, bias, special = FORMATS[name]
     sign = -1 if code >> (e + m) & 1 and name != "ue4m3" else 1
     field, mantissa = code >> m & ((1 << e) - 1), code & ((1 << m) - 1)
+    if name == "tf32":
+        mantissa &= ~0x1FFF
     if special == "ieee" and field == (1 << e) - 1:
         return (NAN if mantissa else (INF if sign > 0 else "-inf")), 0
     if special == "fn" and field == (1 << e) - 1 and mantissa == (1 << m) - 1:
         return NAN, 0
     if special == "fnuz" and sign < 0 and field == 0 and mantissa == 0:
         return NAN, 0
-    if name == "tf32":
-        mantissa &= ~0x1FFF
     value = sign * (Fraction(mantissa, 1 << m) + (1 if field else 0)) * Fraction(2) ** (max(field, 1) - bias)
     return value, max(field, 1) - bias if value else -126
 

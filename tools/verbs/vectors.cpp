@@ -2,14 +2,18 @@
 // `qk vectors`: test vectors for a converter in hardware, with what the format says of each.
 #include <fmt/format.h>
 
+#include <cstring>
 #include <filesystem>
 #include <memory>
 
 #include "support/console.hpp"
 #include "support/packed_file.hpp"
+#include "qk/dot/text.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files/npy.hpp"
+#include "qk/graph/files/zip.hpp"
 #include "qk/option_names.hpp"
+#include "support/dot_case.hpp"
 #include "support/test_vectors.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/files/output_set.hpp"
@@ -39,10 +43,66 @@ std::string hex_codes(std::span<const std::byte> plane, std::size_t count, int w
 }
 
 struct arguments {
-    std::string folder;
+    std::string folder, device;
     quantize_options how;
     bool json = false, overwrite = false;
 };
+
+/// All of them or none.
+void write_files(const arguments& given, const std::vector<std::pair<std::string, std::string>>& files) {
+    graph::output_set outputs(given.overwrite);
+    outputs.folder("--out", given.folder);
+    for (const auto& f : files) outputs.output("--out", std::filesystem::path(given.folder) / f.first);
+    for (const auto& [name, content] : files) outputs.write(std::filesystem::path(given.folder) / name, content);
+    outputs.commit();
+}
+
+/// An array of codes, one a line.
+std::string hex_array(const graph::tensor& t) {
+    std::string s;
+    const std::size_t size = graph::size_of(t.type());
+    for (std::size_t i = 0; i < t.size(); ++i) {
+        std::uint64_t code = 0;
+        std::memcpy(&code, t.bytes() + i * size, size);
+        fmt::format_to(std::back_inserter(s), "{:0{}x}\n", code, 2 * size);
+    }
+    return s;
+}
+
+/// A case of 64 rows and 64 columns for a device, two instructions deep, with its answers.
+void write_dot_vectors(const arguments& given) {
+    const device* d = find_device(given.device);
+    if (!given.how.format.empty()) throw graph::error("--device has formats of its own; leave --format out");
+    const multiplier by = multiplier_of(given.device, "", "", "");
+    const auto seed = given.how.seed.value_or(0);
+    constexpr std::size_t rows = 64, columns = 64;
+    const std::size_t k = 2 * static_cast<std::size_t>(d->k);
+    std::vector<graph::named_tensor> arrays = make_case(by, rows, columns, k, seed);
+    arrays.push_back({"d", codes_tensor(multiply(case_of(arrays, "the vectors", by), by), rows, columns, result_bits(by.how))});
+    std::vector<std::pair<std::string, std::string>> files;
+    std::vector<graph::zip_entry> entries;
+    nlohmann::ordered_json layout;
+    for (const graph::named_tensor& t : arrays) {
+        entries.push_back({t.name + ".npy", graph::to_npy(t.value)});
+        files.emplace_back(t.name + ".hex", hex_array(t.value));
+        layout[t.name] = {{"shape", t.value.shape()}, {"type", name_of(t.value.type())}};
+    }
+    files.emplace_back("case.npz", graph::zip(entries, "the vectors"));
+    nlohmann::ordered_json names = nlohmann::ordered_json::array();
+    for (const auto& f : files) names.push_back(f.first);
+    const nlohmann::ordered_json manifest{{"device", by.name},
+                                          {"accumulator", std::string(to_text(by.how).view())},
+                                          {"seed", seed},
+                                          {"count", rows * columns},
+                                          {"k", k},
+                                          {"arrays", layout},
+                                          {"hash", {{"algorithm", "fnv1a64"}, {"case", hash_of(std::as_bytes(std::span(files.back().second)))}}},
+                                          {"files", names}};
+    files.emplace_back("manifest.json", graph::json_text(manifest, 2) + "\n");
+    write_files(given, files);
+    if (given.json) return print_json(manifest);
+    print(stderr, "{} dot products of {} for {} in {}\n", rows * columns, k, by.name, given.folder);
+}
 
 void write_vectors(const arguments& given) {
     if (!given.how.scales.empty()) throw graph::error("vectors are made for one scale; give --scale instead of --scales");
@@ -103,11 +163,7 @@ void write_vectors(const arguments& given) {
                                           {"hash", {{"algorithm", "fnv1a64"}, {"input", hash_of(std::as_bytes(std::span(x)))}, {"expected", hash_of(std::as_bytes(expected.as<float>()))}}},
                                           {"files", names}};
     files.emplace_back("manifest.json", graph::json_text(manifest, 2) + "\n");
-    graph::output_set outputs(given.overwrite);
-    outputs.folder("--out", given.folder);
-    for (const auto& f : files) outputs.output("--out", std::filesystem::path(given.folder) / f.first);
-    for (const auto& [name, content] : files) outputs.write(std::filesystem::path(given.folder) / name, content);
-    outputs.commit();
+    write_files(given, files);
     if (given.json) return print_json(manifest);
     print(stderr, "{} vectors for {} in {}\n", x.size(), to_text(format).view(), given.folder);
 }
@@ -118,6 +174,7 @@ void add_vectors(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
     option_table& verb = app.add_subcommand("vectors", "Write test vectors for a converter: inputs and what the format makes of them");
     verb.add_option("--out", given->folder, "folder for input and expected (.npy, .hex for $readmemh), codes, vectors.csv, manifest.json").required().type_name("DIR").common();
+    verb.add_option("--device", given->device, "instead of a format: products of matrices as codes for this device (`qk formats --devices`), with its answers").type_name("NAME").common();
     add_format_options(verb, given->how);
     verb.add_option("--scale", given->how.scale, "one scale for the tensor (default 1; nvfp4: from the data)").type_name("X").common();
     verb.add_option("--zero-point", given->how.zero_point, "one zero point for the tensor (default 0)").type_name("N").common();
@@ -125,8 +182,9 @@ void add_vectors(command& app, verb_result&) {
     verb.add_flag("--json", given->json, "print the manifest");
     verb.footer("Every code, every tie and its two neighbours, every boundary of every binade, special values, random blocks.\n\nExamples:\n"
                  "  qk vectors --format fp8_e4m3fn --out vectors\n"
-                 "  qk vectors --format bfp16 --rounding half-away --out vectors --seed 7");
-    verb.callback([given] { write_vectors(*given); });
+                 "  qk vectors --format bfp16 --rounding half-away --out vectors --seed 7\n"
+                 "  qk vectors --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --out vectors");
+    verb.callback([given] { given->device.empty() ? write_vectors(*given) : write_dot_vectors(*given); });
 }
 
 }  // namespace qk::tool

@@ -66,14 +66,14 @@ struct element {
 QK_INLINE constexpr element take_apart(floating f, std::uint32_t code, int cut, input_flush flush) {
     if (f.specials == specials::e8m0) return (code & 255u) == 255 ? element{0, nan_exponent, false} : element{1, static_cast<int>(code & 255u) - 127, false};
     const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
-    const std::uint32_t magnitude = code & ((std::uint32_t{1} << magnitude_bits) - 1), hidden = std::uint32_t{1} << m;
+    const std::uint32_t dropped = cut > 0 && cut < m ? (std::uint32_t{1} << (m - cut)) - 1 : 0, hidden = std::uint32_t{1} << m;
+    const std::uint32_t magnitude = code & ((std::uint32_t{1} << magnitude_bits) - 1) & ~dropped;  // a NaN of dropped bits alone becomes Inf
     const std::uint32_t field = magnitude >> m, all = (std::uint32_t{1} << magnitude_bits) - 1;
     bool negative = (code >> magnitude_bits & 1u) != 0;
     const bool infinite = f.specials == specials::ieee && magnitude == (all ^ (hidden - 1));
     const bool nan = (f.specials == specials::ieee && magnitude > (all ^ (hidden - 1))) || (f.specials == specials::fn && magnitude == all) ||
                      (f.specials == specials::fnuz && negative && magnitude == 0);
     std::uint32_t significand = field != 0 ? (magnitude & (hidden - 1)) | hidden : magnitude;
-    if (cut > 0 && cut < m) significand &= ~((std::uint32_t{1} << (m - cut)) - 1);
     if (flush != input_flush::none && field == 0) {
         significand = 0;
         negative = negative && (magnitude == 0 || flush == input_flush::kept_sign);
@@ -225,8 +225,8 @@ row_source source_of(const packed_row<Format>& r) noexcept {
     return {&r, load, r.kind(), has_blocks<Format>};
 }
 /// Elements that stand taken apart already; they fit a tile.
-inline row_source held_source(const element_tile& tile, const row_source& of) noexcept {
-    return {&tile, [](const void* row, std::size_t, std::size_t, element_tile&) -> const element_tile& { return *static_cast<const element_tile*>(row); }, of.kind, of.scaled};
+inline row_source held_source(const element_tile& held, const row_source& of) noexcept {
+    return {&held, [](const void* row, std::size_t, std::size_t, element_tile&) -> const element_tile& { return *static_cast<const element_tile*>(row); }, of.kind, of.scaled};
 }
 
 }  // namespace qk::detail

@@ -63,7 +63,11 @@ class fused_group {
             n = w_.reach(i, last_ - i);
             const auto& t = w_.tile();
             const std::size_t o = w_.offset();
-            for (std::size_t j = (l + lanes - (i - first_) % lanes) % lanes; j < n; j += lanes) visit(t, o + j);
+            if (lanes == 1) {
+                for (std::size_t j = 0; j < n; ++j) visit(t, o + j);
+            } else {
+                for (std::size_t j = (l + lanes - (i - first_) % lanes) % lanes; j < n; j += lanes) visit(t, o + j);
+            }
         }
     }
 
@@ -153,7 +157,12 @@ class fused_group {
         std::uint64_t code = 0;
         const floating to = inside ? f : a_.partial;
         const rounding how = inside ? r : a_.partial_round;
-        if (high - low + product_bits + width_of(std::uint64_t{last_ - first_}) < 127) {
+        const int more = width_of(std::uint64_t{last_ - first_}) + 1;
+        if (sizeof(typename Window::whole) == 8 && high - low + std::max(w_.product_bits(), fraction_ + 1) + more < 63) {
+            std::int64_t sum = with_c ? c_.significand << (own - low) : 0;
+            each(0, 1, [&](const auto& t, std::size_t i) { sum += static_cast<std::int64_t>(t.n[i]) << (t.n[i] == 0 ? 0 : t.lsb[i] - low); });
+            code = rounded(to, how, sum, low);
+        } else if (high - low + product_bits + more < 127) {
             int128 sum = with_c ? int128{c_.significand} << (own - low) : int128{0};
             each(0, 1, [&](const auto& t, std::size_t i) { sum += t.n[i] == 0 ? int128{0} : int128{t.n[i]} << (t.lsb[i] - low); });
             code = rounded(to, how, sum, low);

@@ -43,6 +43,8 @@ class term_window {
     }
     std::size_t offset() const noexcept { return offset_; }
     const term_tile<Whole>& tile() const noexcept { return terms_; }
+    /// Bits that the magnitude of a product may have.
+    int product_bits() const noexcept { return a_.kind.width + b_.kind.width; }
 
   private:
     void fill(std::size_t first) noexcept {
@@ -105,11 +107,16 @@ term_survey survey_terms(Window& w, std::size_t first, std::size_t last, std::si
         n = w.reach(i, last - i);
         const auto& t = w.tile();
         const std::size_t o = w.offset();
-        for (std::size_t j = (lane + lanes - (i - first) % lanes) % lanes; j < n; j += lanes) {
+        const auto look = [&](std::size_t j) {
             const bool zero = t.n[o + j] == 0;
             s.exponent = std::max(s.exponent, t.exponent[o + j]);
             s.low = std::min(s.low, zero ? s.low : t.lsb[o + j]);
             s.high = std::max(s.high, zero ? s.high : t.lsb[o + j]);
+        };
+        if (lanes == 1) {
+            for (std::size_t j = 0; j < n; ++j) look(j);
+        } else {
+            for (std::size_t j = (lane + lanes - (i - first) % lanes) % lanes; j < n; j += lanes) look(j);
         }
     }
     return s;

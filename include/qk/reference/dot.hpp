@@ -73,11 +73,9 @@ class dot_oracle {
     }
     number element(floating f, std::uint64_t code) const {
         if (f == fp64) return of_register(fp64, std::bit_cast<double>(code), input_flush::none);
-        const double v = reference::value_of(f, static_cast<std::uint32_t>(code));
+        const int drop = how_.operand_bits == 0 ? 0 : std::max(0, f.mantissa_bits - how_.operand_bits);
+        const double v = reference::value_of(f, static_cast<std::uint32_t>(code >> drop << drop));  // NaN whose bits are all dropped is Inf
         number n = of_register(f, v, how_.flush_inputs);
-        if (n.nan || n.infinite || how_.operand_bits == 0) return n;
-        n.x = n.x.truncated(n.exponent - how_.operand_bits);
-        if (n.x.zero()) n.exponent = -126;
         return n;
     }
     static number whole(double v, int exponent) { return {Real::of(v), false, false, exponent, 0}; }
