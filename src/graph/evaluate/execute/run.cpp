@@ -236,8 +236,8 @@ class program_run {
         return true;
     }
 
-    using handler = bool (program_run::*)(const step&);
-    static constexpr std::pair<layout_rule, handler> channels_last_handlers[] = {
+    using layout_handler = bool (program_run::*)(const step&);
+    static constexpr std::pair<layout_rule, layout_handler> channels_last_handlers[] = {
         {layout_rule::unary, &program_run::run_unary},
         {layout_rule::scaled, &program_run::run_scaled},
         {layout_rule::block_axis, &program_run::run_blocks},
