@@ -178,6 +178,6 @@ TEST_CASE("portable: what cannot be written is an error that names it") {
     CHECK_THROWS_WITH_AS(refused(q), doctest::Contains("with subnormals flushed has no standard operators"), error);
     CHECK_THROWS_WITH_AS(refused(of(qk::int8)), doctest::Contains("has no scale in the plan"), error);
     CHECK_THROWS_WITH_AS(export_model(m, only("nobody", of(qk::mxfp4)), {.style = export_style::portable}), doctest::Contains("nobody"), error);
-    CHECK_THROWS_WITH_AS(export_style_from("portabel"), "unknown export style 'portabel'; the styles are qdq, portable, amd, qoperator, qinteger", error);
-    CHECK_THROWS_WITH_AS(weight_storage_from("zip"), "unknown weight storage 'zip'; it is packed or float", error);
+    CHECK_THROWS_WITH_AS(export_style_from("portabel"), "unknown export style 'portabel'; the styles are qdq, portable, amd, qoperator, qinteger. Did you mean 'portable'?", error);
+    CHECK_THROWS_WITH_AS(weight_storage_from("zip"), "unknown weight storage 'zip'; it is packed or float.", error);
 }

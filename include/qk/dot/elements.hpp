@@ -163,7 +163,7 @@ struct packed_row {
 
     element_kind kind() const noexcept {
         element_kind k = kind_of(format);
-        if (tensor != 1) k.fraction += fp32.mantissa_bits;
+        if (tensor != 1) k.fraction += fp32.mantissa_bits, k.width += fp32.mantissa_bits + 1;
         return k;
     }
 
