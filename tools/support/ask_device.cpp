@@ -2,13 +2,13 @@
 #include "support/ask_device.hpp"
 
 #include <fmt/format.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 
 #include <cstring>
 
 #include "qk/codec/layout.hpp"
 #include "qk/formats/parse.hpp"
+#include "support/dot_case.hpp"
 
 namespace qk::tool {
 namespace {
@@ -28,25 +28,6 @@ graph::tensor matrix(const codes& v, std::size_t rows, std::size_t columns, int 
     const std::size_t size = graph::size_of(t.type());
     for (std::size_t i = 0; i < v.size(); ++i) std::memcpy(t.bytes() + i * size, &v[i], size);
     return t;
-}
-/// Two 4-bit codes that are neighbours along k in a byte: of [rows][k][columns].
-codes joined(const codes& v, std::size_t rows, std::size_t k, std::size_t columns) {
-    codes bytes;
-    for (std::size_t r = 0; r < rows; ++r) {
-        for (std::size_t l = 0; l < k; l += 2) {
-            for (std::size_t j = 0; j < columns; ++j) bytes.push_back(v[(r * k + l) * columns + j] | v[(r * k + l + 1) * columns + j] << 4);
-        }
-    }
-    return bytes;
-}
-codes parted(const codes& bytes, std::size_t half, std::size_t columns) {
-    codes v(2 * bytes.size());
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        const std::size_t r = i / columns / half, l = i / columns % half, j = i % columns;
-        v[(r * 2 * half + 2 * l) * columns + j] = bytes[i] & 15;
-        v[(r * 2 * half + 2 * l + 1) * columns + j] = bytes[i] >> 4;
-    }
-    return v;
 }
 
 const graph::tensor* find(const std::vector<graph::named_tensor>& arrays, const std::string& name) {
@@ -91,8 +72,8 @@ compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const 
     c.b = codes_of(arrays, "b", file, wb == 4 ? 8 : wb);
     const auto m = static_cast<std::size_t>(find(arrays, "a")->shape()[0]), n = static_cast<std::size_t>(find(arrays, "b")->shape()[1]);
     if (m == 0 || n == 0) throw error(file + ": a or b is empty");
-    if (wa == 4) c.a = parted(c.a, c.a.size() / m, 1);
-    if (wb == 4) c.b = parted(c.b, c.b.size() / n, n);
+    if (wa == 4) c.a = parted(c.a, m, c.a.size() / m, 1);
+    if (wb == 4) c.b = parted(c.b, 1, c.b.size() / n, n);
     c.shape = {m, n, c.a.size() / m};
     task.k = c.shape.k;
     if (c.b.size() != c.shape.k * n) throw error(fmt::format("{}: a has {} columns and b {} rows; they must be the same", file, c.shape.k, c.b.size() / n));
@@ -119,16 +100,6 @@ std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& ar
     if (bits < 16) throw error(fmt::format("{}: d holds {}; results have 16 or 32 bits", file, name_of(find(arrays, "d")->type())));
     if (d.size() != shape.m * shape.n) throw error(fmt::format("{}: d has {} elements, not {} x {}", file, d.size(), shape.m, shape.n));
     return d;
-}
-
-commanded_device::commanded_device(std::string command) : command_(std::move(command)) {
-    std::string name = (std::filesystem::temp_directory_path() / "qk_device_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw error("cannot make a folder in " + std::filesystem::temp_directory_path().string());
-    folder_ = name;
-}
-commanded_device::~commanded_device() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
 }
 
 std::vector<std::uint64_t> commanded_device::ask(const compare::dot_task& task, const compare::dot_case& c, int& bits) const {

@@ -3,11 +3,11 @@
 // first file, d [m][n] in the second. 4-bit codes stand two to a byte along k, the first in the low bits.
 #pragma once
 
-#include <filesystem>
 #include <string>
 
 #include "qk/compare/dot.hpp"
 #include "qk/graph/files/npy.hpp"
+#include "qk/graph/files/temporary_folder.hpp"
 
 namespace qk::tool {
 
@@ -20,15 +20,12 @@ std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& ar
 /// Asks by files in a folder of its own, which goes away.
 class commanded_device {
   public:
-    explicit commanded_device(std::string command);
-    ~commanded_device();
-    commanded_device(const commanded_device&) = delete;
-    commanded_device& operator=(const commanded_device&) = delete;
+    explicit commanded_device(std::string command) : command_(std::move(command)) {}
     std::vector<std::uint64_t> ask(const compare::dot_task& task, const compare::dot_case& c, int& bits) const;
 
   private:
     std::string command_;
-    std::filesystem::path folder_;
+    graph::temporary_folder folder_{"qk_device", "--command"};
 };
 
 }  // namespace qk::tool

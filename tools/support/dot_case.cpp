@@ -51,7 +51,14 @@ std::vector<std::byte> packed(const std::vector<std::uint64_t>& codes, int width
     for (std::size_t i = 0; i < codes.size(); ++i) put(plane, i, width, codes[i]);
     return plane;
 }
-/// Two 4-bit codes of each byte, neighbours along k: rows * k * columns codes of an array [rows][k / 2][columns].
+format parsed_format(const char* option, const std::string& text) {
+    const auto f = parse_format(text);
+    if (!f) throw error(fmt::format("{}: {}", option, f.error.view()));
+    return *f;
+}
+
+}  // namespace
+
 std::vector<std::uint64_t> parted(const std::vector<std::uint64_t>& bytes, std::size_t rows, std::size_t half, std::size_t columns) {
     std::vector<std::uint64_t> codes(2 * bytes.size());
     for (std::size_t r = 0; r < rows; ++r) {
@@ -65,6 +72,7 @@ std::vector<std::uint64_t> parted(const std::vector<std::uint64_t>& bytes, std::
     }
     return codes;
 }
+
 std::vector<std::uint64_t> joined(const std::vector<std::uint64_t>& codes, std::size_t rows, std::size_t k, std::size_t columns) {
     std::vector<std::uint64_t> bytes(codes.size() / 2);
     for (std::size_t r = 0; r < rows; ++r) {
@@ -75,14 +83,6 @@ std::vector<std::uint64_t> joined(const std::vector<std::uint64_t>& codes, std::
     }
     return bytes;
 }
-
-format parsed_format(const char* option, const std::string& text) {
-    const auto f = parse_format(text);
-    if (!f) throw error(fmt::format("{}: {}", option, f.error.view()));
-    return *f;
-}
-
-}  // namespace
 
 multiplier multiplier_of(const std::string& device_name, const std::string& accumulator, const std::string& a_format, const std::string& b_format) {
     if (device_name.empty() == accumulator.empty()) throw error("say what multiplies: --device NAME, or --accumulator TEXT with --a-format and --b-format");

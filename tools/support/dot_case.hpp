@@ -37,6 +37,10 @@ struct dot_case {
 /// The arrays of an .npz, checked; `file` stands in errors.
 dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const multiplier& by);
 
+/// Two 4-bit codes of each byte, neighbours along k: rows * k * columns codes of an array [rows][k / 2][columns]; and back.
+std::vector<std::uint64_t> parted(const std::vector<std::uint64_t>& bytes, std::size_t rows, std::size_t half, std::size_t columns);
+std::vector<std::uint64_t> joined(const std::vector<std::uint64_t>& codes, std::size_t rows, std::size_t k, std::size_t columns);
+
 /// The result of the case, and counts of what happened where asked for.
 std::vector<std::uint64_t> multiply(const dot_case& problem, const multiplier& by, dot_counts* counts = nullptr);
 

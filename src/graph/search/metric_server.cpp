@@ -9,22 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "qk/graph/files/npy.hpp"
+#include "qk/graph/files/temporary_folder.hpp"
 #include "qk/graph/search/child_process.hpp"
 
 namespace qk::graph {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// In memory where the system has a place for that: a trial's outputs are read at once and then gone.
-fs::path make_folder() {
-    std::error_code none;
-    for (const fs::path& place : {fs::path("/dev/shm"), fs::temp_directory_path(none)}) {
-        std::string name = (place / "qk-metric-XXXXXX").string();
-        if (::mkdtemp(name.data()) != nullptr) return name;
-    }
-    throw error("cannot make a folder for --metric-server in " + fs::temp_directory_path(none).string());
-}
 
 /// What a program said, short enough for an error and without control characters.
 std::string shown(const std::string& text) {
@@ -37,12 +28,9 @@ std::string shown(const std::string& text) {
 }  // namespace
 
 struct metric_server::running {
-    explicit running(const std::string& command) : folder(make_folder()), program(command) {}
-    ~running() {
-        std::error_code ignored;
-        fs::remove_all(folder, ignored);
-    }
-    fs::path folder;
+    explicit running(const std::string& command) : program(command) {}
+    /// In memory where the system has a place for that: a trial's outputs are read at once and then gone.
+    temporary_folder folder{"qk-metric", "--metric-server", {"/dev/shm"}};
     child_process program;
     bool wants_model = false;
     std::size_t trials = 0;

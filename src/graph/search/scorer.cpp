@@ -9,31 +9,12 @@
 
 #include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/files/npy.hpp"
+#include "qk/graph/files/temporary_folder.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/search/scorer.hpp"
 
 namespace qk::graph {
 namespace detail {
-
-/// A folder that goes away with its content.
-class temporary_folder {
-  public:
-    temporary_folder() {
-        std::string path = (std::filesystem::temp_directory_path() / "qk-metric-XXXXXX").string();
-        if (::mkdtemp(path.data()) == nullptr) throw error("cannot make a folder for --metric-command in " + path);
-        path_ = path;
-    }
-    ~temporary_folder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    temporary_folder(const temporary_folder&) = delete;
-    temporary_folder& operator=(const temporary_folder&) = delete;
-    std::filesystem::path operator/(const char* name) const { return path_ / name; }
-
-  private:
-    std::filesystem::path path_;
-};
 
 /// Outputs that calibration gave are those of a model that does not mix samples.
 inline session_options with_known_samples(const score_options& o) {
@@ -48,7 +29,7 @@ inline std::string quoted(const std::filesystem::path& p) { return "'" + p.strin
 
 user_metric metric_from_command(const std::string& command) {
     return [command](const tensor& outputs, const tensor& reference, std::span<const std::int64_t> labels) {
-        const detail::temporary_folder folder;
+        const temporary_folder folder("qk-metric", "--metric-command");
         write_npy(folder / "output.npy", outputs);
         write_npy(folder / "reference.npy", reference);
         std::string line = command + " " + detail::quoted(folder / "output.npy") + " " + detail::quoted(folder / "reference.npy");
