@@ -18,7 +18,7 @@ struct free_memory {
 };
 
 class buffer {
-public:
+  public:
     explicit buffer(std::size_t bytes) : memory_(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 8191) / 4096 * 4096))) {
         if (!memory_) std::abort();
         std::memset(memory_.get(), 0, bytes);
@@ -26,7 +26,7 @@ public:
     float* floats() const { return reinterpret_cast<float*>(memory_.get()); }
     std::byte* bytes() const { return memory_.get(); }
 
-private:
+  private:
     std::unique_ptr<std::byte, free_memory> memory_;
 };
 

@@ -18,7 +18,8 @@ double nanoseconds(std::size_t calls, const Call& call) {
     for (int run = 0; run < 15; ++run) {
         const auto start = std::chrono::steady_clock::now();
         for (std::size_t i = 0; i < calls; ++i) call();
-        best = std::min(best, std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(calls));
+        best = std::min(
+            best, std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(calls));
     }
     return best;
 }
@@ -56,17 +57,34 @@ int main() {
     };
     show("exact, float32, 1024 terms", nanoseconds(100, [&] { keep(dot<fp32, fp32, accumulators::exact>({a, n}, {b, n})); }), n, true);
     const auto e = codes(n, 1), f = codes(n, 2);
-    show("exact, fp8, 1024 terms", nanoseconds(100, [&] { keep(dot<fp8_e4m3fn, fp8_e4m3fn, accumulators::exact>({e, n}, {f, n})); }), n, true);
-    show("exact, bf16 of any exponent, 1024 terms", nanoseconds(100, [&] { keep(dot<bf16, bf16, accumulators::exact>({a, n}, {b, n})); }), n, true);
-    show("sequential float32, 1024 terms", nanoseconds(100, [&] { keep(dot<fp32, fp32, accumulators::loop_fp32>({a, n}, {b, n})); }), n, true);
-    constexpr accumulator hopper = devices::nvidia_hopper_mma_f32_f16_f16_f32.accumulator, cdna = devices::amd_cdna3_mfma_f32_f16.accumulator;
+    show("exact, fp8, 1024 terms",
+         nanoseconds(100,
+                     [&] {
+                         keep(dot<fp8_e4m3fn, fp8_e4m3fn, accumulators::exact>({e, n}, {f, n}));
+                     }),
+         n, true);
+    show("exact, bf16 of any exponent, 1024 terms",
+         nanoseconds(100,
+                     [&] {
+                         keep(dot<bf16, bf16, accumulators::exact>({a, n}, {b, n}));
+                     }),
+         n, true);
+    show("sequential float32, 1024 terms",
+         nanoseconds(100,
+                     [&] {
+                         keep(dot<fp32, fp32, accumulators::loop_fp32>({a, n}, {b, n}));
+                     }),
+         n, true);
+    constexpr accumulator hopper = devices::nvidia_hopper_mma_f32_f16_f16_f32.accumulator,
+                          cdna = devices::amd_cdna3_mfma_f32_f16.accumulator;
     show("Hopper fp16, one dot product of 16", nanoseconds(5000, [&] { keep(dot<fp16, fp16, hopper>({e, 16}, {f, 16})); }), 16, false);
     show("CDNA3 fp16, one dot product of 16", nanoseconds(5000, [&] { keep(dot<fp16, fp16, cdna>({e, 16}, {f, 16})); }), 16, false);
     constexpr std::size_t m = 64, k = 128;
     std::vector<float> c(m * m), d(m * m);
     const auto p = codes(m * k, 3), q = codes(m * k, 4);
     const double product = nanoseconds(2, [&] {
-        matrix_multiply_add<fp8_e4m3fn, fp8_e4m3fn, devices::nvidia_hopper_mma_f32_f16_f16_f32.accumulator>({m, m, k}, {{p, {}, {}, {}}}, {{q, {}, {}, {}}}, c, d);
+        matrix_multiply_add<fp8_e4m3fn, fp8_e4m3fn, devices::nvidia_hopper_mma_f32_f16_f16_f32.accumulator>({m, m, k}, {{p, {}, {}, {}}},
+                                                                                                            {{q, {}, {}, {}}}, c, d);
         keep(d[0]);
     });
     show("matrix product 64 x 64 x 128, groups of 16", product, m * m * k, false);

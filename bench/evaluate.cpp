@@ -20,7 +20,11 @@ struct network {
     const char* name;
     int batch;  ///< with 4 threads; ultraface is fixed to batch 1, and many images are given side by side
 };
-constexpr network networks[] = {{"resnet20_cifar10_folded", 16}, {"squeezenet1.1_imagenet", 16}, {"kwt1_mfcc", 16}, {"magika_v3_3", 16}, {"ultraface_version-RFB-320_simplified", 16}};
+constexpr network networks[] = {{"resnet20_cifar10_folded", 16},
+                                {"squeezenet1.1_imagenet", 16},
+                                {"kwt1_mfcc", 16},
+                                {"magika_v3_3", 16},
+                                {"ultraface_version-RFB-320_simplified", 16}};
 
 named_tensors random_inputs(const model& m, int samples) {
     std::mt19937 random(1);
@@ -52,7 +56,8 @@ void measure(const std::filesystem::path& file, const char* name, int threads, i
         peak = r.peak_bytes;
         best = std::max(best, batch / r.seconds);
     }
-    std::printf("{\"network\": \"%s\", \"threads\": %d, \"batch\": %d, \"images_per_second\": %.1f, \"best\": %.1f, \"peak_bytes\": %zu}\n", name, threads, batch, images / seconds, best, peak);
+    std::printf("{\"network\": \"%s\", \"threads\": %d, \"batch\": %d, \"images_per_second\": %.1f, \"best\": %.1f, \"peak_bytes\": %zu}\n",
+                name, threads, batch, images / seconds, best, peak);
     std::fflush(stdout);
 }
 

@@ -16,7 +16,9 @@ namespace {
 using namespace qk;
 using kernels::native;
 
-void set_rate(benchmark::State& state, std::size_t bytes) { state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes)); }
+void set_rate(benchmark::State& state, std::size_t bytes) {
+    state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes));
+}
 
 /// The loop that a compiler makes of y[i] = x[i] (which it would replace by a call of memcpy).
 void copy(benchmark::State& state, std::size_t bytes, bool streaming) {
@@ -27,10 +29,8 @@ void copy(benchmark::State& state, std::size_t bytes, bool streaming) {
         for (std::size_t i = 0; i < bytes / 8; i += 4 * w) {
             for (std::size_t k = 0; k < 4; ++k) {
                 const auto v = kernels::load<native>(x + i + k * w);
-                if (streaming)
-                    kernels::stream<native>(y + i + k * w, v);
-                else
-                    kernels::store<native>(y + i + k * w, v);
+                if (streaming) kernels::stream<native>(y + i + k * w, v);
+                else kernels::store<native>(y + i + k * w, v);
             }
         }
         benchmark::ClobberMemory();
@@ -40,7 +40,9 @@ void copy(benchmark::State& state, std::size_t bytes, bool streaming) {
 
 template <class Format>
 constexpr affine scale_for(const Format&) {
-    return std::is_same_v<Format, integer> ? affine{.scale = 0.05f, .zero_point = 0} : std::is_same_v<Format, nvfloat> ? affine{.scale = 0.001f} : affine{};
+    return std::is_same_v<Format, integer>   ? affine{.scale = 0.05f, .zero_point = 0}
+           : std::is_same_v<Format, nvfloat> ? affine{.scale = 0.001f}
+                                             : affine{};
 }
 
 template <auto Format>
@@ -50,8 +52,7 @@ void fake_quantize_whole(benchmark::State& state, std::size_t bytes) {
     for (auto _ : state) {
         if constexpr (is_block_format(Format) && !std::is_same_v<std::remove_const_t<decltype(Format)>, nvfloat>)
             fake_quantize<Format>(x, y);
-        else
-            fake_quantize<Format>(x, y, scale_for(Format));
+        else fake_quantize<Format>(x, y, scale_for(Format));
         benchmark::ClobberMemory();
     }
     set_rate(state, bytes);
@@ -69,10 +70,8 @@ void fake_quantize_axis(benchmark::State& state, std::size_t bytes) {
     for (auto _ : state) {
         if constexpr (std::is_same_v<std::remove_const_t<decltype(Format)>, nvfloat>)
             fake_quantize(qk::format(Format), x, y, axis, scale_for(Format));
-        else if constexpr (is_block_format(Format))
-            fake_quantize<Format>(x, y, axis);
-        else
-            fake_quantize<Format>(x, y, per_channel{scales, {}, axis});
+        else if constexpr (is_block_format(Format)) fake_quantize<Format>(x, y, axis);
+        else fake_quantize<Format>(x, y, per_channel{scales, {}, axis});
         benchmark::ClobberMemory();
     }
     set_rate(state, bytes);
@@ -80,10 +79,8 @@ void fake_quantize_axis(benchmark::State& state, std::size_t bytes) {
 
 template <auto Format>
 codec_parameters parameters_for() {
-    if constexpr (is_block_format(Format) && !std::is_same_v<std::remove_const_t<decltype(Format)>, nvfloat>)
-        return {};
-    else
-        return scale_for(Format);
+    if constexpr (is_block_format(Format) && !std::is_same_v<std::remove_const_t<decltype(Format)>, nvfloat>) return {};
+    else return scale_for(Format);
 }
 
 template <auto Format>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel can reach on this machine: a copy that does so many vector operations, of any use to nobody, with every vector, in the loop that the
-// kernels have, prefetching and all. Names are operations/COUNT/BYTES and hash/BYTES (random bits for every element); BYTES and the rate are those of
-// bench/kernels, whose ratios are to be held against the ratios here.
+// What a kernel can reach on this machine: a copy that does so many vector operations, of any use to nobody, with every vector, in the loop
+// that the kernels have, prefetching and all. Names are operations/COUNT/BYTES and hash/BYTES (random bits for every element); BYTES and
+// the rate are those of bench/kernels, whose ratios are to be held against the ratios here.
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -54,9 +54,8 @@ void add_operations() {
         vf<native> one(1.0f);
         vi<native> two(2);
         asm volatile("" : "+x"(one.data), "+x"(two.data));  // nothing that the compiler could sum up
-        [&]<std::size_t... K>(std::index_sequence<K...>) {
-            ((v = K % 2 == 0 ? v + one : as_float<native>(as_int<native>(v) ^ two)), ...);
-        }(std::make_index_sequence<Count>());
+        [&]<std::size_t... K>(std::index_sequence<K...>) { ((v = K % 2 == 0 ? v + one : as_float<native>(as_int<native>(v) ^ two)), ...); }
+        (std::make_index_sequence<Count>());
         return v;
     });
 }

@@ -44,7 +44,8 @@ std::vector<trial> path(mix_problem& problem, const std::vector<qk::graph::detai
 /// Points that nothing on the front matches in both cost and metric.
 std::size_t beyond(const std::vector<trial>& points, const std::vector<trial>& front) {
     return static_cast<std::size_t>(std::count_if(points.begin(), points.end(), [&](const trial& p) {
-        return std::none_of(front.begin(), front.end(), [&](const trial& f) { return f.cost <= p.cost && f.result.metric >= p.result.metric; });
+        return std::none_of(front.begin(), front.end(),
+                            [&](const trial& f) { return f.cost <= p.cost && f.result.metric >= p.result.metric; });
     }));
 }
 
@@ -122,11 +123,19 @@ json run(char** a) {
     const std::vector<precision_plan> plans{precision_plan{}, best->plan};
     const std::vector<score> held_scores = held_out(plans);
     std::filesystem::remove(cache);
-    return {{"float", best->float_metric}, {"target", *best->target}, {"uniform", uniform}, {"strategies", strategies},
-            {"mix", {{"cost", best->cost}, {"metric", best->metric}, {"strategy", best->strategy}, {"sampling_error", best->sampling_error}}},
-            {"held_out", {{"float", held_scores[0].metric}, {"mix", held_scores[1].metric}, {"samples", held.labels.size()}}},
-            {"ascending", {{"cost", until_broken(ascending, *best->target)}, {"points", ascending.size()}, {"beyond_front", beyond(ascending, front.front)}}},
-            {"random", {{"cost", until_broken(random, *best->target)}, {"points", random.size()}, {"beyond_front", beyond(random, front.front)}}}};
+    return {
+        {"float", best->float_metric},
+        {"target", *best->target},
+        {"uniform", uniform},
+        {"strategies", strategies},
+        {"mix", {{"cost", best->cost}, {"metric", best->metric}, {"strategy", best->strategy}, {"sampling_error", best->sampling_error}}},
+        {"held_out", {{"float", held_scores[0].metric}, {"mix", held_scores[1].metric}, {"samples", held.labels.size()}}},
+        {"ascending",
+         {{"cost", until_broken(ascending, *best->target)},
+          {"points", ascending.size()},
+          {"beyond_front", beyond(ascending, front.front)}}},
+        {"random",
+         {{"cost", until_broken(random, *best->target)}, {"points", random.size()}, {"beyond_front", beyond(random, front.front)}}}};
 }
 
 }  // namespace

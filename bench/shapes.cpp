@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What bench/kernels leaves out, in the second-level cache (256 KiB of float32, input plus output): scales and blocks in the shapes that tensors
-// have, 16-bit memory, stochastic rounding. Names are WHAT/FORMAT; bytes_per_second counts what is read and written.
+// What bench/kernels leaves out, in the second-level cache (256 KiB of float32, input plus output): scales and blocks in the shapes that
+// tensors have, 16-bit memory, stochastic rounding. Names are WHAT/FORMAT; bytes_per_second counts what is read and written.
 #include <benchmark/benchmark.h>
 
 #include <functional>
@@ -57,12 +57,14 @@ std::size_t size_of(along_axis a) { return a.outer * a.length * a.inner; }
 
 void add_quantizer(const std::string& name, const format& f, along_axis a, const semantics& how = {}) {
     const std::size_t count = size_of(a);
-    add(name, 8.0 * static_cast<double>(count), [=] { fake_quantize(f, std::span<const float>(all().x).first(count), std::span(all().y).first(count), a, how); });
+    add(name, 8.0 * static_cast<double>(count),
+        [=] { fake_quantize(f, std::span<const float>(all().x).first(count), std::span(all().y).first(count), a, how); });
 }
 template <class Scales>
 void add_scaled(const std::string& name, const format& f, const Scales& p) {
     const std::size_t count = size_of(p.axis);
-    add(name, 8.0 * static_cast<double>(count), [=] { fake_quantize(f, std::span<const float>(all().x).first(count), std::span(all().y).first(count), p); });
+    add(name, 8.0 * static_cast<double>(count),
+        [=] { fake_quantize(f, std::span<const float>(all().x).first(count), std::span(all().y).first(count), p); });
 }
 /// encode and decode, of floats or of 16-bit memory.
 void add_codec(const std::string& what, const std::string& tail, const format& f, const codec_parameters& p, bool floats = true) {
@@ -72,7 +74,8 @@ void add_codec(const std::string& what, const std::string& tail, const format& f
     benchmark::DoNotOptimize(encode(f, std::span<const float>(all().x).first(count), *codes, p));
     const auto both = [&](const std::string& memory, double width, const auto& x, auto& y) {
         const double bytes = width * static_cast<double>(count) + static_cast<double>(codes->size());
-        add("encode/" + memory + what + tail, bytes, [from = std::span(x).first(count), f, p] { benchmark::DoNotOptimize(encode(f, from, all().packed, p)); });
+        add("encode/" + memory + what + tail, bytes,
+            [from = std::span(x).first(count), f, p] { benchmark::DoNotOptimize(encode(f, from, all().packed, p)); });
         add("decode/" + memory + what + tail, bytes, [to = std::span(y).first(count), codes, f, p] { decode(f, *codes, to, p); });
     };
     if (floats) return both("", 4, all().x, all().y);
@@ -81,7 +84,8 @@ void add_codec(const std::string& what, const std::string& tail, const format& f
 }
 
 void add_encoder(const std::string& name, const format& f, along_axis a, const semantics& how) {
-    add("encode/" + name, 4.0 * n + static_cast<double>(packed_bytes(f, a)), [=] { benchmark::DoNotOptimize(encode(f, all().x, all().packed, a, how)); });
+    add("encode/" + name, 4.0 * n + static_cast<double>(packed_bytes(f, a)),
+        [=] { benchmark::DoNotOptimize(encode(f, all().x, all().packed, a, how)); });
 }
 
 }  // namespace
@@ -91,7 +95,8 @@ int main(int argc, char** argv) {
     add("copy", 8.0 * n, [] {
         constexpr std::size_t w = kernels::lanes<native>;
         for (std::size_t i = 0; i < n; i += 4 * w) {
-            for (std::size_t k = i; k < i + 4 * w; k += w) kernels::store<native>(all().y.data() + k, kernels::load<native>(all().x.data() + k));
+            for (std::size_t k = i; k < i + 4 * w; k += w)
+                kernels::store<native>(all().y.data() + k, kernels::load<native>(all().x.data() + k));
         }
     });
     for (const char* name : {"int8", "int4", "int16", "fp8_e4m3fn", "fp4_e2m1", "fp16", "bf16", "e8m0"}) {
@@ -103,7 +108,8 @@ int main(int argc, char** argv) {
         const per_block rows{scale.first(n / 32), {}, {n / 512, 512, 1}, 32}, columns{scale.first(n / 32), {}, {1, n / 512, 512}, 32};
         add_scaled("per_block/last_32" + tail, f, rows);
         add_scaled("per_block/first_32" + tail, f, columns);
-        add("stochastic" + tail, 8.0 * n, [f] { fake_quantize(f, all().x, all().y, affine{.scale = 0.05f}, semantics{.rounding = rounding::stochastic}); });
+        add("stochastic" + tail, 8.0 * n,
+            [f] { fake_quantize(f, all().x, all().y, affine{.scale = 0.05f}, semantics{.rounding = rounding::stochastic}); });
         add_codec("", tail, f, affine{.scale = 0.05f}, false);
         add_codec("channels_last_512", tail, f, per_channel{scale.first(512), {}, {n / 512, 512, 1}});
         add_codec("blocks_last_32", tail, f, rows);

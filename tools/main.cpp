@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "support/console.hpp"
 #include "options/standard_streams.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/graph/base/error.hpp"
+#include "support/console.hpp"
 #include "support/processes.hpp"
 #include "verbs.hpp"
 
@@ -33,9 +33,11 @@ int main(int argc, char** argv) {
     const processes all;
     const auto bad_use = [&](std::string_view sentence) { return ::bad_use(all, standard_streams::in_words(std::string(sentence))); };
     const std::string_view word = argc > 1 ? argv[1] : "";
-    if (!processes::together().alone() && word != "search" && word != "sensitivity") return bad_use("only search and sensitivity run as several processes");
+    if (!processes::together().alone() && word != "search" && word != "sensitivity")
+        return bad_use("only search and sensitivity run as several processes");
     if (const char* problem = qk::dispatch::problem()) return bad_use(problem);
-    command app("qk", "Number formats for neural networks: kernels' reference, hardware validation, and mixed precision for ONNX models.", QK_VERSION);
+    command app("qk", "Number formats for neural networks: kernels' reference, hardware validation, and mixed precision for ONNX models.",
+                QK_VERSION);
     app.footer(
         "Exit status: 0 done; 1 a comparison or target failed (results are written); 2 wrong use or bad input (nothing is written).\n"
         "`-` as the name of a file is standard input or standard output. `qk VERB --help` shows the verb's options and examples.");

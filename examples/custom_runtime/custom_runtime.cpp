@@ -26,7 +26,7 @@ float dot(const float* a, const float* b, std::size_t n) {
 /// Weights of a linear layer in a format whose blocks run along the columns, each row packed for itself.
 template <auto Format>
 class packed_matrix {
-public:
+  public:
     packed_matrix(const std::vector<float>& w, std::size_t rows, std::size_t columns)
         : rows_(rows), columns_(columns), row_bytes_(qk::packed_bytes<Format>(columns)), bytes_(rows * row_bytes_) {
         for (std::size_t r = 0; r < rows; ++r) {
@@ -45,7 +45,7 @@ public:
         }
     }
 
-private:
+  private:
     std::size_t rows_, columns_, row_bytes_;
     std::vector<std::byte> bytes_;
 };

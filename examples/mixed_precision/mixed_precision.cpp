@@ -24,12 +24,12 @@ int main(int argc, char** argv) try {
 
     precision_requests mp;
     mp.set_default("int8", "int8");
-    mp.set_precision("stem", "int16", {{"weight", "int16"}});                          // a leaf
-    mp.set_group_precision("block1", role::input, parse_precision("int16"));           // a group
-    mp.set_type_precision("Gemm", role::weight, parse_precision("int4"));              // a type
+    mp.set_precision("stem", "int16", {{"weight", "int16"}});                 // a leaf
+    mp.set_group_precision("block1", role::input, parse_precision("int16"));  // a group
+    mp.set_type_precision("Gemm", role::weight, parse_precision("int4"));     // a type
     mp.set_model_input_precision({"int16"});
     mp.set_model_output_precision({"fp16"});
-    const quantize_result result = quantize(m, mp, seen);                              // {.strict = true}: what is not met is an error
+    const quantize_result result = quantize(m, mp, seen);  // {.strict = true}: what is not met is an error
     std::printf("%s", result.report.text().c_str());
 
     const evaluator run(m);

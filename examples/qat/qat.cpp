@@ -55,9 +55,12 @@ struct trained_quantizer {
         else qk::fake_quantize(format, x, y, qk::along_axis{x.size() / row, row, 1});
     }
     void backward(std::span<const float> x, std::span<float> gradient) {
-        const qk::scale_gradient g = qk::fake_quantize_backward(format, x, gradient, gradient, qk::affine{.scale = scaled() ? scale.value[0] : 1.0f});
+        const qk::scale_gradient g =
+            qk::fake_quantize_backward(format, x, gradient, gradient, qk::affine{.scale = scaled() ? scale.value[0] : 1.0f});
         // LSQ's own factor keeps a scale's steps in proportion to those of what it scales.
-        if (scaled()) scale.gradient[0] += static_cast<float>(g.scale / std::sqrt(static_cast<double>(x.size()) * static_cast<double>(qmax(std::get<qk::integer>(format)))));
+        if (scaled())
+            scale.gradient[0] += static_cast<float>(
+                g.scale / std::sqrt(static_cast<double>(x.size()) * static_cast<double>(qmax(std::get<qk::integer>(format)))));
     }
     /// The scale of least squared error on x, among shrunk ranges.
     void choose(const floats& x) {
@@ -97,7 +100,8 @@ struct layer {
         input_format.forward(x, qx, in);
         for (std::size_t s = 0; s < n; ++s)
             for (std::size_t o = 0; o < out; ++o) {
-                const float sum = std::inner_product(qx.begin() + static_cast<std::ptrdiff_t>(s * in), qx.begin() + static_cast<std::ptrdiff_t>((s + 1) * in),
+                const float sum = std::inner_product(qx.begin() + static_cast<std::ptrdiff_t>(s * in),
+                                                     qx.begin() + static_cast<std::ptrdiff_t>((s + 1) * in),
                                                      qw.begin() + static_cast<std::ptrdiff_t>(o * in), bias.value[o]);
                 y[s * out + o] = relu ? std::max(sum, 0.0f) : sum;
             }
@@ -145,7 +149,10 @@ double top1(network& net, const dataset& d) {
     net.quantize_weights();
     const floats y = net.forward(batch_of(d, all));
     std::size_t right = 0;
-    for (std::size_t i = 0; i < d.size(); ++i) right += std::max_element(y.begin() + static_cast<std::ptrdiff_t>(10 * i), y.begin() + static_cast<std::ptrdiff_t>(10 * i + 10)) - y.begin() == static_cast<std::ptrdiff_t>(10 * i) + d.label(i);
+    for (std::size_t i = 0; i < d.size(); ++i)
+        right += std::max_element(y.begin() + static_cast<std::ptrdiff_t>(10 * i), y.begin() + static_cast<std::ptrdiff_t>(10 * i + 10)) -
+                     y.begin() ==
+                 static_cast<std::ptrdiff_t>(10 * i) + d.label(i);
     return static_cast<double>(right) / static_cast<double>(d.size());
 }
 
@@ -203,7 +210,8 @@ void quantize(network& net, const dataset& d, const qk::format& activation, cons
 int main(int argc, char** argv) try {
     const std::filesystem::path folder = argc > 1 ? argv[1] : "examples/digits";
     const auto load = [&](const char* set) {
-        return dataset{qk::graph::read_npy(folder / (std::string(set) + "_images.npy")), qk::graph::read_npy(folder / (std::string(set) + "_labels.npy"))};
+        return dataset{qk::graph::read_npy(folder / (std::string(set) + "_images.npy")),
+                       qk::graph::read_npy(folder / (std::string(set) + "_labels.npy"))};
     };
     const dataset training = load("train"), test = load("test");
     std::mt19937 random(1);
@@ -212,7 +220,8 @@ int main(int argc, char** argv) try {
     plain.layers.emplace_back(24, 24, true, random);
     plain.layers.emplace_back(24, 10, false, random);
     train(plain, training, 40, 3e-3f, random);
-    std::printf("A network of three layers on %zu handwritten digits, float32: %.2f %% right\n\n%-28s %10s %10s\n", test.size(), 100 * top1(plain, test), "activations, weights", "PTQ", "QAT");
+    std::printf("A network of three layers on %zu handwritten digits, float32: %.2f %% right\n\n%-28s %10s %10s\n", test.size(),
+                100 * top1(plain, test), "activations, weights", "PTQ", "QAT");
 
     struct row {
         const char* name;

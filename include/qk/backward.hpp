@@ -7,8 +7,8 @@
 //
 //   y = (q - z) s    dy/ds = round(x / s) - x / s  inside, q_limit - z  outside        dy/dz = 0  inside, -s  outside
 //
-// Contract: spans of equal length, grad_in may be grad_out; nothing is allocated or thrown. Sums are taken in double, in order. Preconditions as in
-// fake_quantize.hpp, asserted likewise; no_format lets no gradient through.
+// Contract: spans of equal length, grad_in may be grad_out; nothing is allocated or thrown. Sums are taken in double, in order.
+// Preconditions as in fake_quantize.hpp, asserted likewise; no_format lets no gradient through.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,8 @@ struct scale_gradient {
     double zero_point = 0;
 };
 
-/// Gradients stop at the largest value itself, though half a step beyond it still rounds to it. Block formats follow their data, so nothing is clipped but Inf and NaN.
+/// Gradients stop at the largest value itself, though half a step beyond it still rounds to it. Block formats follow their data, so nothing
+/// is clipped but Inf and NaN.
 template <auto Format, class Arch = native>
 void fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in) noexcept;
 
@@ -42,14 +43,14 @@ scale_gradient fake_quantize_backward(const format& f, std::span<const float> x,
 
 /// Every other call does not compile, and says why (wrong_use.hpp).
 template <auto Format, class Arch = native, class X, class G, class Y, class... P>
-requires(!detail::readable_floats<X> || !detail::readable_floats<G> || !detail::writable_floats<Y>)
-void fake_quantize_backward(X&&, G&&, Y&&, P&&...) {
+requires(!detail::readable_floats<X> || !detail::readable_floats<G> ||
+         !detail::writable_floats<Y>) void fake_quantize_backward(X&&, G&&, Y&&, P&&...) {
     if constexpr (!detail::readable_floats<X>) detail::refuse_input<X>();
     else detail::refuse_call<G, Y>();
 }
 template <class Arch = native, class F, class X, class G, class Y, class... P>
-requires(!detail::format_value<F> || !detail::readable_floats<X> || !detail::readable_floats<G> || !detail::writable_floats<Y>)
-void fake_quantize_backward(F&&, X&&, G&&, Y&&, P&&...) {
+requires(!detail::format_value<F> || !detail::readable_floats<X> || !detail::readable_floats<G> ||
+         !detail::writable_floats<Y>) void fake_quantize_backward(F&&, X&&, G&&, Y&&, P&&...) {
     if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
     else if constexpr (!detail::readable_floats<X>) detail::refuse_input<X>();
     else detail::refuse_call<G, Y>();
@@ -66,7 +67,8 @@ scale_gradient backward(const Format& f, std::span<const float> x, std::span<con
     expect_arrays(grad_out, grad_in);
     assert(x.size() == grad_out.size() && "qk: x must have as many values as its gradients");
     assert(is_there(x.data(), x.size()) && "qk: x is a null pointer");
-    assert((x.data() == grad_in.data() || are_apart(x.data(), x.size_bytes(), grad_in.data(), grad_in.size_bytes())) && "qk: grad_in must be x itself or not overlap it");
+    assert((x.data() == grad_in.data() || are_apart(x.data(), x.size_bytes(), grad_in.data(), grad_in.size_bytes())) &&
+           "qk: grad_in must be x itself or not overlap it");
     scale_gradient total;
     if constexpr (kernels::is_block_family<Format>) {
         for (std::size_t i = 0; i < x.size(); ++i) grad_in[i] = std::isfinite(x[i]) ? grad_out[i] : 0.0f;
@@ -111,13 +113,14 @@ void fake_quantize_backward(std::span<const float> x, std::span<const float> gra
 template <auto Format, class Arch>
 scale_gradient fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine scale,
                                       const semantics& how) noexcept {
-    static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>, "block formats take their scales from the data: call without a scale");
+    static_assert(!kernels::is_block_family<std::remove_const_t<decltype(Format)>>,
+                  "block formats take their scales from the data: call without a scale");
     if constexpr (detail::is_valid<Format>()) return detail::backward<Arch>(Format, x, grad_out, grad_in, scale, how);
     return {};
 }
 template <class Arch>
-scale_gradient fake_quantize_backward(const format& f, std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine scale,
-                                      const semantics& how) noexcept {
+scale_gradient fake_quantize_backward(const format& f, std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in,
+                                      affine scale, const semantics& how) noexcept {
     return detail::with_family(f, [&](const auto& g) { return detail::backward<Arch>(g, x, grad_out, grad_in, scale, how); });
 }
 

@@ -44,21 +44,19 @@ void decode(const format& f, const_planes packed, values_out y, const codec_para
 
 /// Every other call does not compile, and says why (wrong_use.hpp; values_in and values_out answer for the numbers).
 template <auto Format, semantics How = semantics::ocp, class Arch = kernels::native, class X, class B, class... P>
-requires(!detail::writable_bytes<B>)
-void encode(X&&, B&&, P&&...) { detail::refuse_packed<B>(); }
+requires(!detail::writable_bytes<B>) void encode(X&&, B&&, P&&...) { detail::refuse_packed<B>(); }
 template <auto Format, class Arch = kernels::native, class B, class Y, class... P>
-requires(!detail::readable_bytes<B>)
-void decode(B&&, Y&&, P&&...) { detail::refuse_packed<B>(); }
+requires(!detail::readable_bytes<B>) void decode(B&&, Y&&, P&&...) { detail::refuse_packed<B>(); }
 template <class Arch = kernels::native, class F, class X, class B, class... P>
-requires(!detail::format_value<F> || !(detail::writable_bytes<B> || std::is_convertible_v<B, planes>))
-encode_status encode(F&&, X&&, B&&, P&&...) {
+requires(!detail::format_value<F> || !(detail::writable_bytes<B> || std::is_convertible_v<B, planes>)) encode_status
+    encode(F&&, X&&, B&&, P&&...) {
     if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
     else detail::refuse_packed<B>();
     return encode_status::too_small;
 }
 template <class Arch = kernels::native, class F, class B, class Y, class... P>
-requires(!detail::format_value<F> || !(detail::readable_bytes<B> || std::is_convertible_v<B, const_planes>))
-void decode(F&&, B&&, Y&&, P&&...) {
+requires(!detail::format_value<F> || !(detail::readable_bytes<B> || std::is_convertible_v<B, const_planes>)) void decode(F&&, B&&, Y&&,
+                                                                                                                         P&&...) {
     if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
     else detail::refuse_packed<B>();
 }
@@ -124,18 +122,17 @@ void decode_family(const Format& f, const_planes packed, values_out y, const cod
             return;
         }
     }
-    if constexpr (is_block_struct<Format>)
-        decode_blocks<Arch, Known>(f, packed, y, resolved(p.axis, y.size()));
-    else
-        decode_elements<Arch, Known>(f, packed, y, p);
+    if constexpr (is_block_struct<Format>) decode_blocks<Arch, Known>(f, packed, y, resolved(p.axis, y.size()));
+    else decode_elements<Arch, Known>(f, packed, y, p);
 }
 
 /// Has every result of this format and semantics a code? If not, this says so.
 template <auto Format, semantics How>
 constexpr bool has_codes() {
     if constexpr (is_valid<Format>()) {
-        static_assert(encodable(Format, How),
-                      "this semantics gives NaN, Inf or scales for which the format has no code; use fake_quantize, or encode with semantics::ocp");
+        static_assert(
+            encodable(Format, How),
+            "this semantics gives NaN, Inf or scales for which the format has no code; use fake_quantize, or encode with semantics::ocp");
         return encodable(Format, How);
     }
     return false;

@@ -23,7 +23,8 @@ const char* architecture() noexcept;
 const char* problem() noexcept;
 
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how = semantics::ocp) noexcept;
-void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how = semantics::ocp) noexcept;
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale,
+                   const semantics& how = semantics::ocp) noexcept;
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis,
                    const semantics& how = semantics::ocp) noexcept;
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale,

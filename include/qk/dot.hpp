@@ -7,13 +7,15 @@
 //
 // Contract, for every overload:
 //   - Operands are what qk::encode writes (docs/layouts.md). A is [m][k] with blocks along k, B is [k][n] with blocks along k. An integer's
-//     zero point is taken off its codes; a scale that the caller keeps is the caller's to apply (or `requantize`'s). Scales of blocks belong to
-//     the terms, as on the device. NVFP4's tensor scales belong to the terms of an exact sum; elsewhere their float32 product multiplies the
-//     sum of the products, and C is added by an fma, as an epilogue does it.
+//     zero point is taken off its codes; a scale that the caller keeps is the caller's to apply (or `requantize`'s). Scales of blocks
+//     belong to the terms, as on the device. NVFP4's tensor scales belong to the terms of an exact sum; elsewhere their float32 product
+//     multiplies the sum of the products, and C is added by an fma, as an epilogue does it.
 //   - C and the result are values that `addend` and `result` hold: float, double for fp64, std::int64_t for integers, or codes.
 //   - NaN and Inf follow IEEE 754 for the exact sum of all terms; an accumulator's fields say what else a device does.
-//   - Nothing is allocated or thrown; one thread; re-entrant. Preconditions: check_operands(a, b, accumulator) is empty, spans are as large as
-//     the shapes say, the processor rounds to nearest without flushing, integers of more than 30 bits under a floating sum have zero point 0.
+//   - Nothing is allocated or thrown; one thread; re-entrant. Preconditions: check_operands(a, b, accumulator) is empty, spans are as large
+//   as
+//     the shapes say, the processor rounds to nearest without flushing, integers of more than 30 bits under a floating sum have zero point
+//     0.
 #pragma once
 
 #include <type_traits>
@@ -57,10 +59,11 @@ inline std::uint64_t dot(const format& fa, const format& fb, const accumulator& 
 
 /// D = A B + C, [m][n] each; c may be empty for zeros, and may be d.
 template <auto A, auto B, accumulator Acc>
-void matrix_multiply_add(product_shape shape, packed_matrix a, packed_matrix b, std::span<const sum_type<Acc>> c, std::span<sum_type<Acc>> d,
-                         dot_counts* counts = nullptr) noexcept;
-inline void matrix_multiply_add(const format& fa, const format& fb, const accumulator& acc, product_shape shape, packed_matrix a, packed_matrix b,
-                                std::span<const std::uint64_t> c, std::span<std::uint64_t> d, dot_counts* counts = nullptr) noexcept;
+void matrix_multiply_add(product_shape shape, packed_matrix a, packed_matrix b, std::span<const sum_type<Acc>> c,
+                         std::span<sum_type<Acc>> d, dot_counts* counts = nullptr) noexcept;
+inline void matrix_multiply_add(const format& fa, const format& fb, const accumulator& acc, product_shape shape, packed_matrix a,
+                                packed_matrix b, std::span<const std::uint64_t> c, std::span<std::uint64_t> d,
+                                dot_counts* counts = nullptr) noexcept;
 
 }  // namespace qk
 

@@ -50,7 +50,8 @@ void fake_quantize(std::span<const float> x, std::span<float> y, const per_block
 template <class Arch = native>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how = semantics::ocp) noexcept;
 template <class Arch = native>
-void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how = semantics::ocp) noexcept;
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale,
+                   const semantics& how = semantics::ocp) noexcept;
 template <class Arch = native>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis,
                    const semantics& how = semantics::ocp) noexcept;
@@ -67,11 +68,13 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 
 /// Every other call does not compile, and says why (wrong_use.hpp).
 template <auto Format, class Arch = native, class X, class Y, class... P>
-requires(!detail::readable_floats<X> || !detail::writable_floats<Y> || !(detail::kernel_parameter<P> && ...))
-void fake_quantize(X&&, Y&&, P&&...) { detail::refuse_call<X, Y, P...>(); }
+requires(!detail::readable_floats<X> || !detail::writable_floats<Y> || !(detail::kernel_parameter<P> && ...)) void fake_quantize(X&&, Y&&,
+                                                                                                                                 P&&...) {
+    detail::refuse_call<X, Y, P...>();
+}
 template <class Arch = native, class F, class X, class Y, class... P>
-requires(!detail::format_value<F> || !detail::readable_floats<X> || !detail::writable_floats<Y> || !(detail::kernel_parameter<P> && ...))
-void fake_quantize(F&&, X&&, Y&&, P&&...) {
+requires(!detail::format_value<F> || !detail::readable_floats<X> || !detail::writable_floats<Y> ||
+         !(detail::kernel_parameter<P> && ...)) void fake_quantize(F&&, X&&, Y&&, P&&...) {
     if constexpr (!detail::format_value<F>) detail::refuse_format<F>();
     else detail::refuse_call<X, Y, P...>();
 }
@@ -112,7 +115,8 @@ void run(std::span<const float> x, std::span<float> y, along_axis axis, affine a
     expect_scale(Format, a);
     if constexpr (kernels::is_block_family<std::remove_const_t<decltype(Format)>>) {
         constexpr kernels::block_shape shape = kernels::shape_of(Format);
-        kernels::run_block_format<Arch, kernels::block_shape{shape.size, shape.step, OneRow}>(Format, x.data(), y.data(), kernels::resolve(axis, x.size()), a.scale, how);
+        kernels::run_block_format<Arch, kernels::block_shape{shape.size, shape.step, OneRow}>(
+            Format, x.data(), y.data(), kernels::resolve(axis, x.size()), a.scale, how);
     } else {
         kernels::run_uniform<Arch, kernels::kind_of(Format)>(Format, x.data(), y.data(), x.size(), 0, a.scale, a.zero_point, how, true);
     }
@@ -126,8 +130,7 @@ void run(const Format& f, std::span<const float> x, std::span<float> y, along_ax
     if (is_answered_by_nan(f, y)) return;
     if constexpr (kernels::is_block_family<Format>)
         kernels::run_block_format<Arch>(f, x.data(), y.data(), kernels::resolve(axis, x.size()), a.scale, how);
-    else
-        kernels::run_uniform<Arch>(f, x.data(), y.data(), x.size(), 0, a.scale, a.zero_point, how, true);
+    else kernels::run_uniform<Arch>(f, x.data(), y.data(), x.size(), 0, a.scale, a.zero_point, how, true);
 }
 
 template <class Arch, kernels::floating_kind Known = kernels::floating_kind::any, class Format>
@@ -144,7 +147,8 @@ void run(const Format& f, std::span<const float> x, std::span<float> y, const pe
     expect_arrays(x, y);
     expect_scales(f, p, x.size());
     if (is_answered_by_nan(f, y)) return;
-    kernels::run_scaled<Arch, Known>(f, x.data(), y.data(), kernels::resolve(p.axis, x.size()), p.block_size, p.scale, p.zero_point, true, how);
+    kernels::run_scaled<Arch, Known>(f, x.data(), y.data(), kernels::resolve(p.axis, x.size()), p.block_size, p.scale, p.zero_point, true,
+                                     how);
 }
 
 /// A tensor scale that is not given: 1, which for NVFP4 stands as 0, "from the data".
@@ -196,11 +200,13 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
     detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, axis, detail::no_scale(g), how); });
 }
 template <class Arch>
-void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale, const semantics& how) noexcept {
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale,
+                   const semantics& how) noexcept {
     detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, axis, scale, how); });
 }
 template <class Arch>
-void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales,
+                   const semantics& how) noexcept {
     detail::with_family(f, [&](const auto& g) {
         if constexpr (!kernels::is_block_family<std::remove_cvref_t<decltype(g)>>) detail::run<Arch>(g, x, y, scales, how);
         else detail::expect_scales(g, scales, x.size());

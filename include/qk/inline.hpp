@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// QK_INLINE: no symbol of its own, so that files compiled for different instruction sets may be linked together (tests/core/dispatch_symbols.cmake).
+// QK_INLINE: no symbol of its own, so that files compiled for different instruction sets may be linked together
+// (tests/core/dispatch_symbols.cmake).
 #pragma once
 
 #if defined(__GNUC__)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Observers: what calibration needs to know of a tensor, in one streaming pass without allocation.
 //
-// Contract: NaN and Inf are counted and otherwise left out; observe() may be called on any number of pieces, and pieces observed apart may be
-// merged: the result is the same for every way of cutting.
+// Contract: NaN and Inf are counted and otherwise left out; observe() may be called on any number of pieces, and pieces observed apart may
+// be merged: the result is the same for every way of cutting.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 namespace qk {
 
 struct observed_range {
-    float min = 0, max = 0;  ///< over the finite values; 0 before the first
-    std::size_t count = 0;   ///< finite values
-    std::size_t special = 0; ///< Inf and NaN
+    float min = 0, max = 0;   ///< over the finite values; 0 before the first
+    std::size_t count = 0;    ///< finite values
+    std::size_t special = 0;  ///< Inf and NaN
 
     float absmax() const noexcept { return std::max(std::fabs(min), std::fabs(max)); }
 

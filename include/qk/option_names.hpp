@@ -17,17 +17,24 @@ struct named_option {
 };
 
 inline constexpr named_option<rounding> rounding_names[] = {
-    {"half-even", rounding::half_even},     {"half-away", rounding::half_away}, {"half-up", rounding::half_up},
-    {"toward-zero", rounding::toward_zero}, {"up", rounding::up},               {"down", rounding::down},
+    {"half-even", rounding::half_even},
+    {"half-away", rounding::half_away},
+    {"half-up", rounding::half_up},
+    {"toward-zero", rounding::toward_zero},
+    {"up", rounding::up},
+    {"down", rounding::down},
     {"stochastic", rounding::stochastic},
 };
 inline constexpr named_option<scale_rule> scale_rule_names[] = {
     {"floor", scale_rule::floor}, {"ceil", scale_rule::ceil}, {"rceil", scale_rule::rceil}, {"even", scale_rule::even}};
 inline constexpr named_option<overflow_rule> overflow_names[] = {{"saturate", overflow_rule::saturate}, {"ieee", overflow_rule::ieee}};
-inline constexpr named_option<integer_mode> integer_mode_names[] = {{"division", integer_mode::division}, {"reciprocal", integer_mode::reciprocal}};
+inline constexpr named_option<integer_mode> integer_mode_names[] = {{"division", integer_mode::division},
+                                                                    {"reciprocal", integer_mode::reciprocal}};
 inline constexpr named_option<semantics> semantics_names[] = {
-    {"ocp", semantics::ocp},         {"nvidia", semantics::nvidia},       {"quark", semantics::quark}, {"microxcaling", semantics::microxcaling},
-    {"torchao", semantics::torchao}, {"ml_dtypes", semantics::ml_dtypes}, {"torch", semantics::torch}, {"onnx", semantics::onnx},
+    {"ocp", semantics::ocp},         {"nvidia", semantics::nvidia},
+    {"quark", semantics::quark},     {"microxcaling", semantics::microxcaling},
+    {"torchao", semantics::torchao}, {"ml_dtypes", semantics::ml_dtypes},
+    {"torch", semantics::torch},     {"onnx", semantics::onnx},
 };
 
 /// The value of that name; the error names the option (`what`, for instance "rounding"), the words there are, and the nearest of them.

@@ -33,7 +33,8 @@ QK_INLINE void expect_arrays([[maybe_unused]] std::span<const float> x, [[maybe_
     assert(y.size() == x.size() && "qk: y must have as many values as x");
     assert(is_there(x.data(), x.size()) && "qk: x is a null pointer");
     assert(is_there(y.data(), y.size()) && "qk: y is a null pointer");
-    assert((x.data() == y.data() || are_apart(x.data(), x.size_bytes(), y.data(), y.size_bytes())) && "qk: y must be x itself or not overlap it");
+    assert((x.data() == y.data() || are_apart(x.data(), x.size_bytes(), y.data(), y.size_bytes())) &&
+           "qk: y must be x itself or not overlap it");
 }
 
 /// `inner` == 0 stands for one row of everything.
@@ -69,7 +70,8 @@ QK_INLINE void expect_scale([[maybe_unused]] const Format& f, [[maybe_unused]] a
 template <class Format>
 QK_INLINE void expect_scales([[maybe_unused]] const Format& f, [[maybe_unused]] std::span<const float> scale,
                              [[maybe_unused]] std::span<const std::int64_t> zero, [[maybe_unused]] std::size_t entries) {
-    assert(!is_block_format(format(f)) && "qk: scales by channel or block go with integer and floating formats; block formats take theirs from the data");
+    assert(!is_block_format(format(f)) &&
+           "qk: scales by channel or block go with integer and floating formats; block formats take theirs from the data");
     assert(scale.size() == entries && "qk: there must be a scale for each channel or block along the axis");
     assert((zero.empty() || zero.size() == entries) && "qk: there must be a zero point for each scale, or none at all");
     assert(is_there(scale.data(), scale.size()) && is_there(zero.data(), zero.size()) && "qk: scales or zero points are a null pointer");

@@ -22,7 +22,8 @@ inline along_axis resolve(along_axis axis, std::size_t size) { return axis.inner
 
 /// Calls visit(block, index of the block in an array [outer][ceil(length / block_size)][inner]) for every block.
 template <class Visit>
-void for_each_block(std::span<const float> x, std::span<float> y, along_axis axis, std::size_t block_size, const semantics& how, Visit visit) {
+void for_each_block(std::span<const float> x, std::span<float> y, along_axis axis, std::size_t block_size, const semantics& how,
+                    Visit visit) {
     const std::size_t blocks = (axis.length + block_size - 1) / block_size;
     for (std::size_t o = 0; o < axis.outer; ++o) {
         for (std::size_t k = 0; k < blocks; ++k) {
@@ -36,15 +37,18 @@ void for_each_block(std::span<const float> x, std::span<float> y, along_axis axi
 }
 
 /// Elementwise families: `scale` and `zero_point` for one value.
-inline float quantize_one(const format& f, float x, float scale, std::int64_t zero_point, bool one_scale, const semantics& how, std::uint32_t random) {
+inline float quantize_one(const format& f, float x, float scale, std::int64_t zero_point, bool one_scale, const semantics& how,
+                          std::uint32_t random) {
     if (const floating* g = std::get_if<floating>(&f)) return quantize(*g, x, scale, how, random);
     return quantize(std::get<integer>(f), x, scale, zero_point, one_scale, how, random);
 }
 
-inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale, const semantics& how = semantics::ocp) {
+inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale,
+                          const semantics& how = semantics::ocp) {
     if (x.empty()) return;
     if (!is_block_format(f)) {
-        for (std::size_t i = 0; i < x.size(); ++i) y[i] = quantize_one(f, x[i], scale.scale, scale.zero_point, true, how, random_word(how, i));
+        for (std::size_t i = 0; i < x.size(); ++i)
+            y[i] = quantize_one(f, x[i], scale.scale, scale.zero_point, true, how, random_word(how, i));
         return;
     }
     axis = resolve(axis, x.size());
@@ -67,14 +71,17 @@ inline affine no_scale(const format& f) { return std::holds_alternative<nvfloat>
 inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how = semantics::ocp) {
     fake_quantize(f, x, y, along_axis{}, no_scale(f), how);
 }
-inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how = semantics::ocp) {
+inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale,
+                          const semantics& how = semantics::ocp) {
     fake_quantize(f, x, y, along_axis{}, scale, how);
 }
-inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how = semantics::ocp) {
+inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis,
+                          const semantics& how = semantics::ocp) {
     fake_quantize(f, x, y, axis, no_scale(f), how);
 }
 
-inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how = semantics::ocp) {
+inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales,
+                          const semantics& how = semantics::ocp) {
     for_each_block(x, y, resolve(scales.axis, x.size()), scales.block_size, how, [&](const block& b, std::size_t k) {
         const std::int64_t zero_point = scales.zero_point.empty() ? 0 : scales.zero_point[k];
         for (std::size_t i = 0; i < b.count; ++i) {
@@ -83,7 +90,8 @@ inline void fake_quantize(const format& f, std::span<const float> x, std::span<f
         }
     });
 }
-inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how = semantics::ocp) {
+inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales,
+                          const semantics& how = semantics::ocp) {
     const along_axis axis = resolve(scales.axis, x.size());
     for (std::size_t at = 0; at < x.size(); ++at) {
         const std::size_t channel = at / axis.inner % axis.length;

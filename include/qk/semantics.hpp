@@ -10,10 +10,10 @@ namespace qk {
 
 /// Finite values beyond the largest code.
 enum class overflow_rule : std::uint8_t {
-    by_width,  ///< 8 bits or fewer saturate, Inf too; fp16 and bf16 overflow to Inf (OCP)
-    saturate,  ///< to the largest finite value, Inf too
-    ieee,      ///< to Inf, or to NaN where the format has no Inf; saturates where it has neither. Directed roundings overflow as in
-               ///< IEEE 754-2019, 7.4: a finite value that is rounded toward zero stops at the largest finite one
+    by_width,      ///< 8 bits or fewer saturate, Inf too; fp16 and bf16 overflow to Inf (OCP)
+    saturate,      ///< to the largest finite value, Inf too
+    ieee,          ///< to Inf, or to NaN where the format has no Inf; saturates where it has neither. Directed roundings overflow as in
+                   ///< IEEE 754-2019, 7.4: a finite value that is rounded toward zero stops at the largest finite one
     fn_saturates,  ///< like `ieee`, but `fn` formats saturate, Inf too (PyTorch)
 };
 // Microscaling elements, block scales and block floats saturate under every rule.
@@ -54,22 +54,24 @@ struct semantics {
     qk::scale_rule scale_rule = qk::scale_rule::floor;
     qk::block_specials mx_specials = qk::block_specials::block_nan;   ///< microscaling and NVFP4
     qk::block_specials bfp_specials = qk::block_specials::block_nan;  ///< block float; microexponents are always block_nan
-    bool clamp_mx_scale = true;                                  ///< hold the exponent of an MX scale in [-127, 127]
-    bool mxint_uses_lowest = false;                              ///< MXINT8 code -128 may be used
-    zero_sign mx_zero = zero_sign::kept;                         ///< microscaling with floating elements
-    zero_sign bfp_zero = zero_sign::kept;                        ///< block float
-    zero_sign mxint_zero = zero_sign::positive;                  ///< microscaling with integer elements; they have no -0
+    bool clamp_mx_scale = true;                                       ///< hold the exponent of an MX scale in [-127, 127]
+    bool mxint_uses_lowest = false;                                   ///< MXINT8 code -128 may be used
+    zero_sign mx_zero = zero_sign::kept;                              ///< microscaling with floating elements
+    zero_sign bfp_zero = zero_sign::kept;                             ///< block float
+    zero_sign mxint_zero = zero_sign::positive;                       ///< microscaling with integer elements; they have no -0
     nan_rule nan_without_code = nan_rule::positive_zero;
     integer_special integer_nan = integer_special::zero_point;
-    integer_special integer_infinity = integer_special::highest;               ///< +Inf, one scale for the tensor; -Inf is the lowest code
-    integer_special integer_infinity_per_channel = integer_special::highest;   ///< +Inf, a scale per channel
+    integer_special integer_infinity = integer_special::highest;              ///< +Inf, one scale for the tensor; -Inf is the lowest code
+    integer_special integer_infinity_per_channel = integer_special::highest;  ///< +Inf, a scale per channel
     qk::integer_mode integer_mode = qk::integer_mode::division;
     bool zero_point_before = false;  ///< add the zero point before rounding (ties differ)
     bool flush_inputs = false;       ///< subnormal float32 inputs count as zero of their sign
-    bool flush_outputs = false;      ///< results below the smallest normal float32 (elementwise floats: of the format) become zero of their sign
-    std::uint64_t seed = 0;          ///< stochastic rounding: random bits are random_bits(seed, first_index + position in the span)
-    std::uint64_t first_index = 0;   ///< where the span starts in the caller's array, so that cutting it changes nothing
-    const std::uint32_t* random_words = nullptr;  ///< stochastic rounding with the caller's bits instead: one word for each element of the span
+    bool flush_outputs =
+        false;               ///< results below the smallest normal float32 (elementwise floats: of the format) become zero of their sign
+    std::uint64_t seed = 0;  ///< stochastic rounding: random bits are random_bits(seed, first_index + position in the span)
+    std::uint64_t first_index = 0;  ///< where the span starts in the caller's array, so that cutting it changes nothing
+    const std::uint32_t* random_words =
+        nullptr;  ///< stochastic rounding with the caller's bits instead: one word for each element of the span
     friend constexpr bool operator==(const semantics&, const semantics&) = default;
 
     static const semantics ocp, nvidia, quark, microxcaling, torchao, ml_dtypes, torch, onnx;

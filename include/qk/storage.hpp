@@ -48,7 +48,9 @@ constexpr std::uint32_t round_off(std::uint32_t a, int drop) {
 template <storage T>
 constexpr T narrow(float v);
 template <>
-constexpr float narrow<float>(float v) { return v; }
+constexpr float narrow<float>(float v) {
+    return v;
+}
 template <>
 constexpr bfloat16 narrow<bfloat16>(float v) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(v), a = u & 0x7fffffffu;

@@ -28,7 +28,9 @@ class fixed_text {
         std::array<char, 20> digits{};
         std::size_t count = 0;
         std::uint64_t rest = n < 0 ? std::uint64_t{0} - static_cast<std::uint64_t>(n) : static_cast<std::uint64_t>(n);
-        do { digits[count++] = static_cast<char>('0' + rest % 10); } while ((rest /= 10) != 0);
+        do {
+            digits[count++] = static_cast<char>('0' + rest % 10);
+        } while ((rest /= 10) != 0);
         if (n < 0) append("-");
         while (count > 0) append(std::string_view(&digits[--count], 1));
         return *this;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that cannot be meant, answered by one sentence of the compiler: an overload that takes what no other overload takes, and refuses it.
-// tests/core/must_not_compile holds each sentence.
+// Calls that cannot be meant, answered by one sentence of the compiler: an overload that takes what no other overload takes, and refuses
+// it. tests/core/must_not_compile holds each sentence.
 #pragma once
 
 #include <cstddef>
@@ -26,17 +26,22 @@ template <class F>
 inline constexpr bool format_value = std::is_convertible_v<F, const format&>;
 /// What may follow the arrays.
 template <class P>
-inline constexpr bool kernel_parameter = std::is_convertible_v<P, const semantics&> || std::is_convertible_v<P, affine> || std::is_convertible_v<P, along_axis> ||
-                           std::is_convertible_v<P, const per_channel&> || std::is_convertible_v<P, const per_block&>;
+inline constexpr bool kernel_parameter =
+    std::is_convertible_v<P, const semantics&> || std::is_convertible_v<P, affine> || std::is_convertible_v<P, along_axis> ||
+    std::is_convertible_v<P, const per_channel&> || std::is_convertible_v<P, const per_block&>;
 
 template <class F>
 constexpr bool refuse_format() {
-    static_assert(format_value<F>, "the first argument is a format: qk::mxfp4, a struct such as qk::block_float{.block_size = 16}, or what qk::parse_format(text) holds");
+    static_assert(
+        format_value<F>,
+        "the first argument is a format: qk::mxfp4, a struct such as qk::block_float{.block_size = 16}, or what qk::parse_format(text) "
+        "holds");
     return false;
 }
 template <class X>
 constexpr bool refuse_input() {
-    static_assert(readable_floats<X>, "numbers to read are a span, vector or array of float: convert other types (double, int) to float first");
+    static_assert(readable_floats<X>,
+                  "numbers to read are a span, vector or array of float: convert other types (double, int) to float first");
     return false;
 }
 template <class Y>
@@ -46,12 +51,14 @@ constexpr bool refuse_output() {
 }
 template <class... P>
 constexpr bool refuse_parameters() {
-    static_assert((kernel_parameter<P> && ...), "after the arrays come qk::affine{.scale = s}, qk::along_axis, qk::per_channel or qk::per_block, and qk::semantics");
+    static_assert((kernel_parameter<P> && ...),
+                  "after the arrays come qk::affine{.scale = s}, qk::along_axis, qk::per_channel or qk::per_block, and qk::semantics");
     return false;
 }
 template <class B>
 constexpr bool refuse_packed() {
-    static_assert(readable_bytes<B>, "packed codes are a span, vector or array of std::byte: write std::as_writable_bytes(std::span(v)) for other bytes");
+    static_assert(readable_bytes<B>,
+                  "packed codes are a span, vector or array of std::byte: write std::as_writable_bytes(std::span(v)) for other bytes");
     static_assert(!readable_bytes<B> || writable_bytes<B>, "packed codes are written: neither const nor temporary");
     return false;
 }

@@ -89,7 +89,8 @@ block_fate fate_of(const problem& p, float unit, std::size_t first, std::size_t 
 void mark_blocks(const problem& p, std::span<const float> unit, std::vector<difference>& kind, report& result) {
     for_each_block(p.asked, [&](std::size_t first, std::size_t stride, std::size_t count) {
         bool touched = false;
-        for (std::size_t k = 0; k < count; ++k) touched = touched || !same_value(p.expected[first + k * stride], p.device[first + k * stride]);
+        for (std::size_t k = 0; k < count; ++k)
+            touched = touched || !same_value(p.expected[first + k * stride], p.device[first + k * stride]);
         if (!touched) return;
         ++result.blocks_touched;
         const block_fate fate = fate_of(p, unit[first], first, stride, count);
@@ -175,7 +176,8 @@ const char* meaning_of(difference d) {
 
 std::string to_text(const location& p) {
     const bool all = p.values == p.differences;
-    const std::string count = all ? "all of these " + std::to_string(p.values) : std::to_string(p.differences) + " of these " + std::to_string(p.values);
+    const std::string count =
+        all ? "all of these " + std::to_string(p.values) : std::to_string(p.differences) + " of these " + std::to_string(p.values);
     return (p.words.empty() ? "everywhere: " : "where " + p.words + ": ") + count + (p.values == 1 ? " value" : " values");
 }
 
@@ -192,7 +194,8 @@ flag_counts count_flags(const conversion& c, std::span<const float> x, std::span
         bool beyond = false;
         if (grid && unit[i] > 0) {
             const double zero = codes != nullptr ? static_cast<double>(zero_point_of(c, i)) : 0;
-            const double highest = (grid->largest - zero) * static_cast<double>(unit[i]), lowest = (grid->lowest - zero) * static_cast<double>(unit[i]);
+            const double highest = (grid->largest - zero) * static_cast<double>(unit[i]),
+                         lowest = (grid->lowest - zero) * static_cast<double>(unit[i]);
             beyond = static_cast<double>(x[i]) > highest || static_cast<double>(x[i]) < lowest;
             n.saturation += beyond && (static_cast<double>(y[i]) == highest || static_cast<double>(y[i]) == lowest);
             n.underflow += x[i] != 0 && y[i] != x[i] && std::isfinite(y[i]) && !grid->fixed &&
@@ -223,7 +226,8 @@ report examine(const conversion& c, std::span<const std::int64_t> shape, std::sp
         if (kind[i] == difference::count) kind[i] = classify(c, x[i], expected[i], device[i], down[i], up[i], unit[i]);
         difference_class& k = result.classes[static_cast<std::size_t>(kind[i])];
         if (k.count++ < shown)
-            k.examples.push_back({i, x[i], expected[i], device[i], code_text(c, i, expected[i], unit[i]), code_text(c, i, device[i], unit[i])});
+            k.examples.push_back(
+                {i, x[i], expected[i], device[i], code_text(c, i, expected[i], unit[i]), code_text(c, i, device[i], unit[i])});
     }
     if (result.mismatches != 0) diagnose(p, properties(p, unit), result);
     return result;

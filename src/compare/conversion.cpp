@@ -86,7 +86,8 @@ std::vector<float> units_of_blocks(const conversion& c, std::span<const float> x
             if (planes.tensor.size() == sizeof tensor) std::memcpy(&tensor, planes.tensor.data(), sizeof tensor);
             qk::detail::for_each_run(c.blocks, static_cast<std::size_t>(f.block_size),
                                      [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
-                                         qk::detail::factors_of<kernels::native>(f, planes, c.blocks, o, l, i, n, tensor, unit.data() + first);
+                                         qk::detail::factors_of<kernels::native>(f, planes, c.blocks, o, l, i, n, tensor,
+                                                                                 unit.data() + first);
                                      });
         }
     });

@@ -49,7 +49,8 @@ std::vector<std::size_t> values_to_search(const problem& p) {
 
 class search {
   public:
-    search(const problem& p, const properties& all, std::vector<std::size_t> at) : p_(p), all_(all), predict_(p, std::move(at)), whole_(everything()) {
+    search(const problem& p, const properties& all, std::vector<std::size_t> at)
+        : p_(p), all_(all), predict_(p, std::move(at)), whole_(everything()) {
         for (const std::size_t i : predict_.at()) device_.push_back(p.device[i]), expected_.push_back(p.expected[i]);
     }
 
@@ -194,7 +195,8 @@ class search {
         for (std::size_t n = 0; n < s.y.size(); ++n) s.wrong += !same_value(s.y[n], device_[n]);
         s.bits = bits_of_value * static_cast<double>(s.wrong);
         for (const made& m : s.mistakes)
-            s.bits += bits_of_mistake + 0.02 * m.mistake + bits_of_property * static_cast<double>(m.where.properties.size());  // the likelier first
+            s.bits += bits_of_mistake + 0.02 * m.mistake +
+                      bits_of_property * static_cast<double>(m.where.properties.size());  // the likelier first
     }
 
     const problem& p_;
@@ -287,7 +289,10 @@ void diagnose(const problem& p, const properties& all, report& r) {
         for (std::size_t i = 0; i < p.x.size(); ++i) {
             if (differ.contains(i) && same_value(s.y[i], p.device[i]) && !same_value(without.y[i], p.device[i])) explained.insert(i);
         }
-        cause c{sentence_of(known_mistakes()[static_cast<std::size_t>(s.mistakes[k].mistake)], p), {}, !s.mistakes[k].where.properties.empty(), explained.count()};
+        cause c{sentence_of(known_mistakes()[static_cast<std::size_t>(s.mistakes[k].mistake)], p),
+                {},
+                !s.mistakes[k].where.properties.empty(),
+                explained.count()};
         c.where = location_of(all, c.restricted ? s.mistakes[k].where : all.describe(explained, 0.5), explained);
         return c;
     };

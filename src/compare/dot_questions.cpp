@@ -97,14 +97,17 @@ class maker {
                 for (double& x : v) x = number(middle());
                 break;
             case kind::subnormal:
-                for (double& x : v) x = number(range_.least + static_cast<int>(r_.below(static_cast<std::uint32_t>(std::max(1, range_.normal - range_.least + 2)))));
+                for (double& x : v)
+                    x = number(range_.least +
+                               static_cast<int>(r_.below(static_cast<std::uint32_t>(std::max(1, range_.normal - range_.least + 2)))));
                 break;
             case kind::huge:
                 for (double& x : v) x = number(std::max(range_.normal, range_.most - static_cast<int>(r_.below(3))));
                 break;
             case kind::special:
                 for (double& x : v) x = number(any_exponent());
-                v[somewhere()] = r_.below(3) == 0 ? std::numeric_limits<double>::quiet_NaN() : std::copysign(std::numeric_limits<double>::infinity(), number(0));
+                v[somewhere()] = r_.below(3) == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                                  : std::copysign(std::numeric_limits<double>::infinity(), number(0));
                 break;
             default:
                 for (double& x : v) x = r_.below(2) != 0 ? -0.0 : 0.0;
@@ -114,7 +117,9 @@ class maker {
         std::vector<std::uint64_t> codes;
         const floating* g = float_elements(f_);
         const bool holds = g == nullptr || has_infinity(*g);
-        for (const double x : v) codes.push_back(code_near(f_, std::isfinite(x) || (holds && g != nullptr) || (x != x && g != nullptr && has_nan(*g)) ? x : number(middle())));
+        for (const double x : v)
+            codes.push_back(code_near(
+                f_, std::isfinite(x) || (holds && g != nullptr) || (x != x && g != nullptr && has_nan(*g)) ? x : number(middle())));
         return codes;
     }
 
@@ -126,16 +131,17 @@ class maker {
 
 /// How often each kind is asked. Structure first: sums that a person could follow.
 kind kind_of(std::uint32_t n) {
-    constexpr kind kinds[] = {kind::ordinary,   kind::ordinary,  kind::one,        kind::two,          kind::two,       kind::two_near,
-                              kind::two_near,   kind::two_near,  kind::cancelling, kind::cancelling,   kind::few_large, kind::few_large,
-                              kind::any_exponent, kind::any_exponent, kind::subnormal, kind::huge,   kind::special,   kind::zeros};
+    constexpr kind kinds[] = {kind::ordinary,     kind::ordinary,     kind::one,        kind::two,        kind::two,       kind::two_near,
+                              kind::two_near,     kind::two_near,     kind::cancelling, kind::cancelling, kind::few_large, kind::few_large,
+                              kind::any_exponent, kind::any_exponent, kind::subnormal,  kind::huge,       kind::special,   kind::zeros};
     return kinds[n % std::size(kinds)];
 }
 
 std::uint64_t addend(const dot_task& task, random_source& r, bool integers) {
     if (integers) {
         const std::uint32_t w = r.word();
-        const auto ends = static_cast<std::int32_t>(r.below(2) != 0 ? (w | 0x7ff00000u) & 0x7fffffffu : 0x80000000u | (w & 0xfffffu));  // beside the ends of 32 bits
+        const auto ends = static_cast<std::int32_t>(r.below(2) != 0 ? (w | 0x7ff00000u) & 0x7fffffffu
+                                                                    : 0x80000000u | (w & 0xfffffu));  // beside the ends of 32 bits
         const std::int32_t v = r.below(4) == 0 ? 0 : r.below(2) == 0 ? ends : static_cast<std::int32_t>(w) >> r.below(31);
         return static_cast<std::uint64_t>(std::int64_t{v});
     }
@@ -146,7 +152,9 @@ std::uint64_t addend(const dot_task& task, random_source& r, bool integers) {
     switch (r.below(8)) {
         case 0: v = 0 * sign; break;
         case 1: v = std::ldexp(sign * significand, most - static_cast<int>(r.below(2))); break;
-        case 2: v = std::ldexp(sign * significand, least + static_cast<int>(r.below(static_cast<std::uint32_t>(task.c.mantissa_bits + 3)))); break;
+        case 2:
+            v = std::ldexp(sign * significand, least + static_cast<int>(r.below(static_cast<std::uint32_t>(task.c.mantissa_bits + 3))));
+            break;
         default: v = std::ldexp(sign * significand, std::clamp(static_cast<int>(r.below(61)) - 30, least, most)); break;
     }
     return code_near(task.c, v);
@@ -177,7 +185,8 @@ dot_case make_questions(const dot_task& task, std::size_t m, std::size_t n, rand
         q.a.insert(q.a.end(), row.begin(), row.end());
     }
     // Columns are mostly full, so that a row's pattern of zeros is that of the products.
-    constexpr kind kinds[] = {kind::ordinary, kind::any_exponent, kind::ordinary, kind::few_large, kind::ordinary, kind::huge, kind::any_exponent, kind::subnormal};
+    constexpr kind kinds[] = {kind::ordinary, kind::any_exponent, kind::ordinary,     kind::few_large,
+                              kind::ordinary, kind::huge,         kind::any_exponent, kind::subnormal};
     for (std::size_t j = 0; j < n; ++j) {
         auto column = right.line(kinds[j % std::size(kinds)], task.k);
         if (j % 4 == 0) std::fill(column.begin(), column.end(), code_near(task.b, 1.0));
@@ -187,7 +196,8 @@ dot_case make_questions(const dot_task& task, std::size_t m, std::size_t n, rand
     for (std::size_t i = 0; i < m * n; ++i) q.c.push_back(addend(task, random, integers));
     const auto scales = [&](const qk::format& f, std::size_t rows, std::vector<std::uint64_t>& to) {
         const auto* g = std::get_if<microscaling>(&f);
-        for (std::size_t i = 0; g != nullptr && i < rows * (task.k / static_cast<std::size_t>(g->block_size)); ++i) to.push_back(115 + random.below(25));
+        for (std::size_t i = 0; g != nullptr && i < rows * (task.k / static_cast<std::size_t>(g->block_size)); ++i)
+            to.push_back(115 + random.below(25));
     };
     scales(task.a, m, q.scale_a);
     scales(task.b, n, q.scale_b);
@@ -205,9 +215,11 @@ questions::questions(const dot_task& task, const dot_case& asked) : task_(task),
     };
     const std::size_t blocks_a = asked.scale_a.size() / std::max<std::size_t>(1, asked.shape.m);
     for (std::size_t i = 0; i < asked.shape.m; ++i)
-        rows_.push_back(packed(task.a, [&](std::size_t l) { return asked.a[i * k_ + l]; }, [&](std::size_t s) { return asked.scale_a[i * blocks_a + s]; }));
+        rows_.push_back(packed(
+            task.a, [&](std::size_t l) { return asked.a[i * k_ + l]; }, [&](std::size_t s) { return asked.scale_a[i * blocks_a + s]; }));
     for (std::size_t j = 0; j < n_; ++j)
-        columns_.push_back(packed(task.b, [&](std::size_t l) { return asked.b[l * n_ + j]; }, [&](std::size_t s) { return asked.scale_b[s * n_ + j]; }));
+        columns_.push_back(packed(
+            task.b, [&](std::size_t l) { return asked.b[l * n_ + j]; }, [&](std::size_t s) { return asked.scale_b[s * n_ + j]; }));
 }
 
 std::uint64_t questions::answer(const accumulator& acc, std::size_t q) const {

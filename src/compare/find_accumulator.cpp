@@ -19,12 +19,18 @@ struct field {
 };
 
 template <auto Member, class T>
-void set_member(accumulator& a, int v) { a.*Member = static_cast<T>(v); }
+void set_member(accumulator& a, int v) {
+    a.*Member = static_cast<T>(v);
+}
 template <auto Member>
-void set_flag(accumulator& a, int v) { a.*Member = v != 0; }
+void set_flag(accumulator& a, int v) {
+    a.*Member = v != 0;
+}
 constexpr floating registers[] = {fp32, e8m13, tf32, fp16, bf16};
 template <auto Member>
-void set_register(accumulator& a, int v) { a.*Member = registers[v]; }
+void set_register(accumulator& a, int v) {
+    a.*Member = registers[v];
+}
 /// Partial sums and result alike: a device whose registers have one format.
 void set_registers(accumulator& a, int v) { a.partial = a.result = registers[v]; }
 void set_roundings(accumulator& a, int v) { a.partial_round = a.round = static_cast<rounding>(v); }
@@ -47,33 +53,45 @@ std::vector<field> fields_of(const dot_task& task) {
         all.push_back({set_flag<&a::saturate>, {0, 1}});
         return all;
     }
-    const std::vector<int> roundings{static_cast<int>(rounding::half_even), static_cast<int>(rounding::toward_zero), static_cast<int>(rounding::half_away),
-                                     static_cast<int>(rounding::down), static_cast<int>(rounding::up)};
+    const std::vector<int> roundings{static_cast<int>(rounding::half_even), static_cast<int>(rounding::toward_zero),
+                                     static_cast<int>(rounding::half_away), static_cast<int>(rounding::down),
+                                     static_cast<int>(rounding::up)};
     const std::vector<int> formats = task.d_bits == 16 ? std::vector<int>{3, 4} : std::vector<int>{0, 1, 2};
-    all.insert(all.end(), {{set_member<&a::align, int>, from_to(1, 48)},
-                           {set_member<&a::place, qk::place>, {0, 1}},
-                           {set_roundings, roundings},
-                           {set_member<&a::round, rounding>, roundings},
-                           {set_member<&a::partial_round, rounding>, roundings},
-                           {set_registers, formats},
-                           {set_register<&a::result>, formats},
-                           {set_register<&a::partial>, {0, 1, 2, 3, 4}},
-                           {set_member<&a::lanes, int>, {1, 2, 4, 8}},
-                           {set_member<&a::bundle, int>, {1, 2, 4, 8, 16}},
-                           {set_member<&a::cut, rounding>, {static_cast<int>(rounding::toward_zero), static_cast<int>(rounding::down)}},
-                           {set_flag<&a::fused>, {0, 1}},
-                           {set_flag<&a::reverse>, {0, 1}},
-                           {set_member<&a::sum, summation>, {0, 1, 2, 3}},
-                           {set_member<&a::join, int>, [] { std::vector<int> v = from_to(20, 36); v.insert(v.begin(), 0); return v; }()},
-                           {set_member<&a::join_addend, int>, from_to(20, 32)},
-                           {set_member<&a::join_drop, int>, [] { std::vector<int> v = from_to(20, 34); v.insert(v.begin(), 0); return v; }()},
-                           {set_member<&a::join_cut, rounding>, {static_cast<int>(rounding::down), static_cast<int>(rounding::toward_zero)}},
-                           {set_member<&a::operand_bits, int>, {0, 7, 10}},
-                           {set_member<&a::flush_inputs, input_flush>, {0, 1, 2}},
-                           {set_flag<&a::flush_partials>, {0, 1}},
-                           {set_flag<&a::product_overflow>, {0, 1}},
-                           {set_member<&a::overflow, too_large>, {0, 1, 2}},
-                           {set_member<&a::zero, zero_rule>, {0, 1, 2, 3}}});
+    all.insert(all.end(),
+               {{set_member<&a::align, int>, from_to(1, 48)},
+                {set_member<&a::place, qk::place>, {0, 1}},
+                {set_roundings, roundings},
+                {set_member<&a::round, rounding>, roundings},
+                {set_member<&a::partial_round, rounding>, roundings},
+                {set_registers, formats},
+                {set_register<&a::result>, formats},
+                {set_register<&a::partial>, {0, 1, 2, 3, 4}},
+                {set_member<&a::lanes, int>, {1, 2, 4, 8}},
+                {set_member<&a::bundle, int>, {1, 2, 4, 8, 16}},
+                {set_member<&a::cut, rounding>, {static_cast<int>(rounding::toward_zero), static_cast<int>(rounding::down)}},
+                {set_flag<&a::fused>, {0, 1}},
+                {set_flag<&a::reverse>, {0, 1}},
+                {set_member<&a::sum, summation>, {0, 1, 2, 3}},
+                {set_member<&a::join, int>,
+                 [] {
+                     std::vector<int> v = from_to(20, 36);
+                     v.insert(v.begin(), 0);
+                     return v;
+                 }()},
+                {set_member<&a::join_addend, int>, from_to(20, 32)},
+                {set_member<&a::join_drop, int>,
+                 [] {
+                     std::vector<int> v = from_to(20, 34);
+                     v.insert(v.begin(), 0);
+                     return v;
+                 }()},
+                {set_member<&a::join_cut, rounding>, {static_cast<int>(rounding::down), static_cast<int>(rounding::toward_zero)}},
+                {set_member<&a::operand_bits, int>, {0, 7, 10}},
+                {set_member<&a::flush_inputs, input_flush>, {0, 1, 2}},
+                {set_flag<&a::flush_partials>, {0, 1}},
+                {set_flag<&a::product_overflow>, {0, 1}},
+                {set_member<&a::overflow, too_large>, {0, 1, 2}},
+                {set_member<&a::zero, zero_rule>, {0, 1, 2, 3}}});
     return all;
 }
 
@@ -82,7 +100,8 @@ std::vector<accumulator> seeds_of(const dot_task& task) {
     std::vector<accumulator> all;
     const auto add = [&](accumulator a) {
         a.addend = task.c;
-        if (check(a).empty() && check_operands(task.a, task.b, a).empty() && std::find(all.begin(), all.end(), a) == all.end()) all.push_back(a);
+        if (check(a).empty() && check_operands(task.a, task.b, a).empty() && std::find(all.begin(), all.end(), a) == all.end())
+            all.push_back(a);
     };
     if (is_integer_format(task.a)) {
         add({.sum = summation::integer});
@@ -126,7 +145,8 @@ std::vector<accumulator> seeds_of(const dot_task& task) {
         }
     }
     devices::each([&](const device& d) {
-        const bool fits = d.accumulator.sum != summation::integer && d.accumulator.partial != fp64 && (bits(d.accumulator.result) <= 16) == narrow;
+        const bool fits =
+            d.accumulator.sum != summation::integer && d.accumulator.partial != fp64 && (bits(d.accumulator.result) <= 16) == narrow;
         if (fits) add(d.accumulator);
     });
     return all;
@@ -210,15 +230,22 @@ class finder {
             simple.place = where;
             if (c.a.sum == summation::aligned && allowed(simple) && missed(simple, c.missed) <= c.missed) c.a = simple;
         }
-        const accumulator plain{.sum = c.a.sum, .addend = c.a.addend, .partial = c.a.result, .result = c.a.result, .partial_round = c.a.round, .round = c.a.round};
+        const accumulator plain{.sum = c.a.sum,
+                                .addend = c.a.addend,
+                                .partial = c.a.result,
+                                .result = c.a.result,
+                                .partial_round = c.a.round,
+                                .round = c.a.round};
         const auto attempt = [&](auto member) {
             accumulator b = c.a;
             b.*member = plain.*member;
             if (!(b == c.a) && allowed(b) && missed(b, c.missed) <= c.missed) c.a = b;
         };
         attempt(&accumulator::lanes), attempt(&accumulator::bundle), attempt(&accumulator::groups), attempt(&accumulator::place);
-        attempt(&accumulator::join_drop), attempt(&accumulator::join_cut), attempt(&accumulator::join_addend), attempt(&accumulator::join), attempt(&accumulator::cut);
-        attempt(&accumulator::fused), attempt(&accumulator::reverse), attempt(&accumulator::partial), attempt(&accumulator::partial_round), attempt(&accumulator::operand_bits);
+        attempt(&accumulator::join_drop), attempt(&accumulator::join_cut), attempt(&accumulator::join_addend), attempt(&accumulator::join),
+            attempt(&accumulator::cut);
+        attempt(&accumulator::fused), attempt(&accumulator::reverse), attempt(&accumulator::partial), attempt(&accumulator::partial_round),
+            attempt(&accumulator::operand_bits);
         attempt(&accumulator::flush_inputs), attempt(&accumulator::flush_partials), attempt(&accumulator::product_overflow);
         attempt(&accumulator::overflow), attempt(&accumulator::zero), attempt(&accumulator::width), attempt(&accumulator::saturate);
         if (c.a.sum != summation::aligned) attempt(&accumulator::align);
@@ -267,7 +294,8 @@ class finder {
             }
             if (best.missed == c.missed && c.missed < asked_ / step / 3) {
                 std::stable_sort(tried.begin(), tried.end(), fewer);
-                for (std::size_t k = 0; k < std::min<std::size_t>(24, tried.size()) && computed_ < patience && best.missed == c.missed; ++k) {
+                for (std::size_t k = 0; k < std::min<std::size_t>(24, tried.size()) && computed_ < patience && best.missed == c.missed;
+                     ++k) {
                     for (const accumulator& a : neighbours(tried[k].a)) {
                         const std::size_t n = missed(a, best.missed, step);
                         if (n < best.missed) best = {a, n};

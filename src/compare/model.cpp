@@ -60,8 +60,10 @@ float float_of(const conversion& c, const element_grid& g, const element_rules& 
     return static_cast<float>(std::clamp(v, g.lowest, g.largest) * static_cast<double>(unit));
 }
 
-float integer_of(const integer& f, const conversion& c, const element_grid& g, const element_rules& r, float x, float unit, std::int64_t zero) {
-    float q = c.how.integer_mode == integer_mode::division ? reference::divide(x, unit) : reference::multiply(x, reference::divide(1.0f, unit));
+float integer_of(const integer& f, const conversion& c, const element_grid& g, const element_rules& r, float x, float unit,
+                 std::int64_t zero) {
+    float q =
+        c.how.integer_mode == integer_mode::division ? reference::divide(x, unit) : reference::multiply(x, reference::divide(1.0f, unit));
     const double z = static_cast<double>(zero);
     if (c.how.zero_point_before) q = static_cast<float>(static_cast<double>(q) + z);
     double code = std::copysign(on_grid(g, r, c.how.rounding, static_cast<double>(q)), static_cast<double>(q));
@@ -91,7 +93,8 @@ float element_of(const conversion& c, const element_grid& g, const element_rules
         const double magnitude = std::copysign(on_grid(g, r, c.how.rounding, q), q);
         v = static_cast<float>(std::clamp(magnitude, g.lowest, g.largest) * static_cast<double>(unit));
     }
-    if (c.how.flush_outputs && (std::abs(v) < 0x1p-126f || (!g.fixed && std::abs(v) < static_cast<float>(g.least_normal() * static_cast<double>(unit)))))
+    if (c.how.flush_outputs &&
+        (std::abs(v) < 0x1p-126f || (!g.fixed && std::abs(v) < static_cast<float>(g.least_normal() * static_cast<double>(unit)))))
         v = std::copysign(0.0f, v);
     return v == 0 && y == 0 ? y : v;
 }
@@ -104,7 +107,8 @@ std::optional<element_grid> element_grid::of(const conversion& c) {
         return of_float(*f);
     }
     if (const auto* f = std::get_if<nvfloat>(&c.format)) return of_float(f->element);
-    if (const auto* f = std::get_if<integer>(&c.format)) return element_grid{.fixed = true, .largest = static_cast<double>(qmax(*f)), .lowest = static_cast<double>(qmin(*f))};
+    if (const auto* f = std::get_if<integer>(&c.format))
+        return element_grid{.fixed = true, .largest = static_cast<double>(qmax(*f)), .lowest = static_cast<double>(qmin(*f))};
     if (const auto* f = std::get_if<microscaling>(&c.format)) {
         if (!has_integer_elements(*f)) return of_float(f->element);
         const double step = power_of_two(2 - f->integer_bits), most = (power_of_two(f->integer_bits - 1) - 1) * step;
@@ -194,8 +198,7 @@ void predictor::predict(const mistake_set& set, std::span<const std::size_t> whi
     for (std::size_t n = 0; n < which.size(); ++n) {
         const std::size_t i = which[n];
         y[n] = f.y[i];
-        if (modelled && f.modelled[i] != 0)
-            y[n] = element_of(f.c, *f.grid, rules, f.x[i], f.y[i], f.unit[i], at_[i]);
+        if (modelled && f.modelled[i] != 0) y[n] = element_of(f.c, *f.grid, rules, f.x[i], f.y[i], f.unit[i], at_[i]);
     }
     for (const int k : set) {
         const mistake& m = known_mistakes()[static_cast<std::size_t>(k)];

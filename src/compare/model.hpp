@@ -26,40 +26,57 @@ struct problem {
 struct element_grid {
     bool fixed = false;
     int mantissa = 0, least_exponent = 0;
-    double step = 1;             ///< fixed
+    double step = 1;  ///< fixed
     double largest = 0, lowest = 0;
     static std::optional<element_grid> of(const conversion& c);  ///< none for fp32 and e8m0
-    double least_normal() const;                                ///< 0 where there are no subnormals
+    double least_normal() const;                                 ///< 0 where there are no subnormals
     double step_at(double magnitude) const;
 };
 
 /// How elements are rounded, where that is not what was asked for.
 struct element_rules {
-    int guard_bits = 0;             ///< bits behind the mantissa that rounding looks at; 0: all
+    int guard_bits = 0;  ///< bits behind the mantissa that rounding looks at; 0: all
     enum { as_asked, toward_zero, to_odd } ties = as_asked;
-    bool odd_truncated = false;     ///< rounds only where the mantissa that is kept is even
-    bool lowest_bit_lost = false;   ///< the lowest mantissa bit is 0 after rounding
+    bool odd_truncated = false;                ///< rounds only where the mantissa that is kept is even
+    bool lowest_bit_lost = false;              ///< the lowest mantissa bit is 0 after rounding
     enum { right, lost, held } carry = right;  ///< a round-up beyond the mantissa: its exponent lost, or the mantissa held at all ones
-    double subnormal_factor = 1;    ///< by which results below the normal numbers are off before they are rounded
-    bool denormalizing_loses = false;  ///< bits that the shift to a subnormal takes out of a 24-bit significand do not count
-    bool wraps = false;             ///< integers beyond the range wrap around
+    double subnormal_factor = 1;               ///< by which results below the normal numbers are off before they are rounded
+    bool denormalizing_loses = false;          ///< bits that the shift to a subnormal takes out of a 24-bit significand do not count
+    bool wraps = false;                        ///< integers beyond the range wrap around
     friend bool operator==(const element_rules&, const element_rules&) = default;
 };
 
 /// What result() may look at.
 struct element_facts {
     float x, unit;
-    const element_grid* grid;  ///< null where the format has none
+    const element_grid* grid;       ///< null where the format has none
     bool subnormal(float y) const;  ///< is y below the normal numbers, and not 0?
 };
 
 /// Subjects of which a converter makes one mistake at most.
-enum class topic { semantics, input, double_rounding, rounding, sticky, carry, low_bit, subnormal, zero_sign, overflow, specials, integers, scale, blocks, bias, result };
+enum class topic {
+    semantics,
+    input,
+    double_rounding,
+    rounding,
+    sticky,
+    carry,
+    low_bit,
+    subnormal,
+    zero_sign,
+    overflow,
+    specials,
+    integers,
+    scale,
+    blocks,
+    bias,
+    result
+};
 
 /// A hypothesis: what the device does wrong, in a sentence, and as a change of one stage.
 struct mistake {
     topic about;
-    const char* sentence;  ///< '#' stands for what was asked for
+    const char* sentence;                       ///< '#' stands for what was asked for
     bool (*applies)(const problem&) = nullptr;  ///< null: to everything
     void (*settings)(conversion&, const problem&) = nullptr;
     float (*input)(float x) = nullptr;

@@ -177,7 +177,8 @@ void ask_rounding(collector& set, const element_grid& g, float x, float unit, fl
     const double floor = std::floor(steps), rest = steps - floor;
     const bool odd = std::fmod(floor, 2) != 0;
     set.when(!g.fixed && q < g.least_normal() && x != 0, "the input lies in the format's subnormal range", i);
-    set.when(!g.fixed && expected != 0 && static_cast<double>(std::abs(expected)) < g.least_normal() * static_cast<double>(unit), "the result is subnormal", i);
+    set.when(!g.fixed && expected != 0 && static_cast<double>(std::abs(expected)) < g.least_normal() * static_cast<double>(unit),
+             "the result is subnormal", i);
     set.when(x != 0 && expected == 0, "the result underflows to zero", i);
     const double highest = std::signbit(x) ? -g.lowest : g.largest;
     if (!set.p.asked.zero_point.empty() || q <= highest) {

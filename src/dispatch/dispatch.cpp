@@ -23,13 +23,17 @@ constexpr candidate candidates[] = {
 #ifdef QK_DISPATCH_AVX512
     {"avx512", table_of<isa::avx512>,
      []() noexcept {
-         return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-                __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("bmi2") != 0;
+         return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 &&
+                __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+                __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("bmi2") != 0;
      }},
 #endif
 #ifdef QK_DISPATCH_AVX2
     // Every processor with AVX2 and FMA has F16C, which older compilers cannot ask for.
-    {"avx2", table_of<isa::avx2>, []() noexcept { return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("bmi2") != 0; }},
+    {"avx2", table_of<isa::avx2>,
+     []() noexcept {
+         return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("bmi2") != 0;
+     }},
 #endif
 #ifdef QK_DISPATCH_SSE2
     {"sse2", table_of<isa::sse2>, []() noexcept { return true; }},
@@ -109,12 +113,14 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
     expect_call(f, x, y, axis);
     kernels().fake_quantize.along(f, {x.data(), y.data(), x.size()}, axis, how);
 }
-void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale, const semantics& how) noexcept {
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale,
+                   const semantics& how) noexcept {
     expect_call(f, x, y, axis);
     expect_call(f, x, y, scale);
     kernels().fake_quantize.along_scaled(f, {x.data(), y.data(), x.size()}, axis, scale, how);
 }
-void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales,
+                   const semantics& how) noexcept {
     expect_call(f, x, y, scales);
     kernels().fake_quantize.by_channel(f, {x.data(), y.data(), x.size()}, scales, how);
 }

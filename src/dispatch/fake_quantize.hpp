@@ -13,7 +13,9 @@ struct fake_quantizers_on {
     static std::span<const float> from(arrays a) noexcept { return {a.x, a.size}; }
     static std::span<float> to(arrays a) noexcept { return {a.y, a.size}; }
     static void whole(const format& f, arrays a, const semantics& how) noexcept { qk::fake_quantize<Arch>(f, from(a), to(a), how); }
-    static void scaled(const format& f, arrays a, affine s, const semantics& how) noexcept { qk::fake_quantize<Arch>(f, from(a), to(a), s, how); }
+    static void scaled(const format& f, arrays a, affine s, const semantics& how) noexcept {
+        qk::fake_quantize<Arch>(f, from(a), to(a), s, how);
+    }
     static void along(const format& f, arrays a, along_axis axis, const semantics& how) noexcept {
         qk::fake_quantize<Arch>(f, from(a), to(a), axis, how);
     }

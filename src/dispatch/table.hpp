@@ -32,7 +32,8 @@ struct fake_quantizers {
     void (*by_channel)(const format&, arrays, const per_channel&, const semantics&) noexcept;
     void (*by_block)(const format&, arrays, const per_block&, const semantics&) noexcept;
 };
-using encoder = void (*)(const format&, values_in, planes, const codec_parameters&, const semantics&) noexcept;  ///< of what is checked already
+using encoder = void (*)(const format&, values_in, planes, const codec_parameters&,
+                         const semantics&) noexcept;  ///< of what is checked already
 using decoder = void (*)(const format&, const_planes, values_out, const codec_parameters&) noexcept;
 
 struct kernel_table {

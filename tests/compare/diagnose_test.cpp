@@ -34,16 +34,19 @@ struct wanted {
 };
 
 std::string text_of(const qk::compare::report& r) {
-    std::string s = std::to_string(r.mismatches) + " of " + std::to_string(r.values) + " differ, " + std::to_string(r.unexplained) + " unexplained\n";
+    std::string s =
+        std::to_string(r.mismatches) + " of " + std::to_string(r.values) + " differ, " + std::to_string(r.unexplained) + " unexplained\n";
     for (const auto& k : r.causes)
-        s += "  cause: " + k.sentence + (k.restricted ? " (only) " : " (") + to_text(k.where) + "), explains " + std::to_string(k.explains) + "\n";
+        s += "  cause: " + k.sentence + (k.restricted ? " (only) " : " (") + to_text(k.where) + "), explains " +
+             std::to_string(k.explains) + "\n";
     for (const auto& w : r.where) s += "  where: " + to_text(w) + "\n";
     for (const auto& a : r.alternatives) s += "  or: " + a + "\n";
     if (r.nearest) s += "  nearest: " + r.nearest->sentence + ", explains " + std::to_string(r.nearest->explains) + "\n";
     return s;
 }
 
-void expect(const std::string& name, const conversion& c, std::vector<std::int64_t> shape, const values& x, const values& device, std::vector<wanted> mistakes) {
+void expect(const std::string& name, const conversion& c, std::vector<std::int64_t> shape, const values& x, const values& device,
+            std::vector<wanted> mistakes) {
     const qk::compare::report r = qk::compare::examine(c, shape, x, device);
     const std::string text = text_of(r);
     INFO(name, ": ", text);
@@ -55,7 +58,8 @@ void expect(const std::string& name, const conversion& c, std::vector<std::int64
     for (const wanted& w : mistakes) {
         bool found = false;
         for (const auto& k : r.causes) {
-            found = found || (k.sentence.find(w.sentence) != std::string::npos && k.where.words.find(w.where) != std::string::npos && k.explains > 0 && k.where.differences > 0);
+            found = found || (k.sentence.find(w.sentence) != std::string::npos && k.where.words.find(w.where) != std::string::npos &&
+                              k.explains > 0 && k.where.differences > 0);
         }
         CHECK_MESSAGE(found, "not named: ", w.sentence, " where ", w.where);
     }
@@ -65,8 +69,11 @@ void expect(const std::string& name, const conversion& c, std::vector<std::int64
 values of_every_kind(int lowest_exponent, int binades) {
     values x;
     generator g{7};
-    for (int i = 0; i < 6000; ++i) x.push_back(tie(g, static_cast<std::uint32_t>(127 + lowest_exponent) + g.below(static_cast<std::uint32_t>(binades))));
-    for (const float v : {0.0f, -0.0f, 449.0f, 464.0f, 465.0f, -1000.0f, 0x1p-10f, 0x1.8p-10f, -0x1p-11f, 0x1p-130f, -0x1p-140f, 70000.0f, -61440.0f}) x.push_back(v);
+    for (int i = 0; i < 6000; ++i)
+        x.push_back(tie(g, static_cast<std::uint32_t>(127 + lowest_exponent) + g.below(static_cast<std::uint32_t>(binades))));
+    for (const float v :
+         {0.0f, -0.0f, 449.0f, 464.0f, 465.0f, -1000.0f, 0x1p-10f, 0x1.8p-10f, -0x1p-11f, 0x1p-130f, -0x1p-140f, 70000.0f, -61440.0f})
+        x.push_back(v);
     while (x.size() % 64 != 0) x.push_back(-0.0f);
     return x;
 }
@@ -94,7 +101,8 @@ TEST_CASE("a right converter has no cause") {
     CHECK(r.causes.empty());
     CHECK(!r.nearest);
     const values b = of_blocks();
-    CHECK(qk::compare::examine(of("mxfp8_e4m3", rows), rows, b, faulty::blocks{32, 96, faulty::by_floor(8), faulty::e4m3}(b)).mismatches == 0);
+    CHECK(qk::compare::examine(of("mxfp8_e4m3", rows), rows, b, faulty::blocks{32, 96, faulty::by_floor(8), faulty::e4m3}(b)).mismatches ==
+          0);
     CHECK(qk::compare::examine(of("mxfp4", rows), rows, b, faulty::blocks{32, 96, faulty::by_floor(2), faulty::e2m1}(b)).mismatches == 0);
 }
 
@@ -111,23 +119,27 @@ TEST_CASE("pairs of mistakes of a floating converter") {
            {{"binade too small", "subnormal"}, {"sticky bits dropped: it rounds from 1 bit", "above a tie"}});
     expect("truncation, and subnormals flushed", c, shape, x, device([](element& e) { e.mode = faulty::round_to::zero, e.flush = true; }),
            {{"truncation"}, {"subnormals are flushed", "subnormal"}});
-    expect("half away, and the sign of zero lost", c, shape, x, device([](element& e) { e.mode = faulty::round_to::away, e.lose_zero_sign = true; }),
+    expect("half away, and the sign of zero lost", c, shape, x,
+           device([](element& e) { e.mode = faulty::round_to::away, e.lose_zero_sign = true; }),
            {{"rounds half-away", "tie"}, {"sign of zero is lost"}});
-    expect("ties to zero, NaN beyond the range", c, shape, x, device([](element& e) { e.mode = faulty::round_to::ties_to_zero, e.nan_beyond = true; }),
+    expect("ties to zero, NaN beyond the range", c, shape, x,
+           device([](element& e) { e.mode = faulty::round_to::ties_to_zero, e.nan_beyond = true; }),
            {{"ties go toward zero", "tie"}, {"--overflow ieee", "beyond the largest number"}});
-    expect("truncation of the negative alone, and subnormals a binade up", c, shape, x, device([](element& e) {
-               e.mode = faulty::round_to::zero, e.subnormal_shift = -1, e.only = [](float v) { return v < 0; };
-           }),
+    expect("truncation of the negative alone, and subnormals a binade up", c, shape, x,
+           device([](element& e) { e.mode = faulty::round_to::zero, e.subnormal_shift = -1, e.only = [](float v) { return v < 0; }; }),
            {{"truncation", "the input is negative"}, {"binade too large"}});
-    expect("three: flushed, two guard bits, NaN beyond", c, shape, x, device([](element& e) { e.flush = true, e.guard = 2, e.nan_beyond = true; }),
+    expect("three: flushed, two guard bits, NaN beyond", c, shape, x,
+           device([](element& e) { e.flush = true, e.guard = 2, e.nan_beyond = true; }),
            {{"flushed"}, {"it rounds from 2 bits"}, {"--overflow ieee", "beyond"}});
-    expect("three: floor, lost signs of zero, binade down", c, shape, x, device([](element& e) { e.mode = faulty::round_to::floor, e.lose_zero_sign = true, e.subnormal_shift = 1; }),
+    expect("three: floor, lost signs of zero, binade down", c, shape, x,
+           device([](element& e) { e.mode = faulty::round_to::floor, e.lose_zero_sign = true, e.subnormal_shift = 1; }),
            {{"rounds down"}, {"sign of zero"}, {"binade too small"}});
     values rounded_twice;
     for (const float v : x) rounded_twice.push_back(qk::widen(qk::narrow<qk::bfloat16>(v)));
     element flushing = faulty::e4m3;
     flushing.flush = flushing.flush_to_positive = true;
-    expect("double rounding, and flushed to +0", c, shape, x, faulty::each(rounded_twice, flushing), {{"bfloat16 first"}, {"flushed to +0"}});
+    expect("double rounding, and flushed to +0", c, shape, x, faulty::each(rounded_twice, flushing),
+           {{"bfloat16 first"}, {"flushed to +0"}});
 }
 
 TEST_CASE("pairs of mistakes of a block converter") {
@@ -139,12 +151,16 @@ TEST_CASE("pairs of mistakes of a block converter") {
     expect("an MX encoder: subnormals a binade down, no sticky bits", of("mxfp8_e4m3", rows), rows, x,
            device(faulty::e4m3, faulty::by_floor(8), [](element& e) { e.subnormal_shift = 1, e.guard = 1; }),
            {{"binade too small", "subnormal"}, {"sticky bits dropped: it rounds from 1 bit", "above a tie"}});
-    expect("scales rounded up, half away", of("mxfp4", rows), rows, x, device(faulty::e2m1, faulty::by_ceil(2), [](element& e) { e.mode = faulty::round_to::away; }),
+    expect("scales rounded up, half away", of("mxfp4", rows), rows, x,
+           device(faulty::e2m1, faulty::by_ceil(2), [](element& e) { e.mode = faulty::round_to::away; }),
            {{"rule 'ceil'"}, {"rounds half-away"}});
-    expect("scales a power too high, truncation", of("mxfp6_e3m2", rows), rows, x, device(faulty::e3m2, faulty::by_floor(3), [](element& e) { e.mode = faulty::round_to::zero; }),
+    expect("scales a power too high, truncation", of("mxfp6_e3m2", rows), rows, x,
+           device(faulty::e3m2, faulty::by_floor(3), [](element& e) { e.mode = faulty::round_to::zero; }),
            {{"a power of two too high"}, {"truncation"}});
     expect("the last of a block left out, truncation", of("mxfp8_e5m2", rows), rows, x,
-           device(faulty::e5m2, [](const values& v) { return faulty::by_floor(15)(values(v.begin(), v.end() - 1)); }, [](element& e) { e.mode = faulty::round_to::zero; }),
+           device(
+               faulty::e5m2, [](const values& v) { return faulty::by_floor(15)(values(v.begin(), v.end() - 1)); },
+               [](element& e) { e.mode = faulty::round_to::zero; }),
            {{"last value is left out"}, {"truncation"}});
     values y = device(faulty::e4m3, faulty::by_floor(8), [](element& e) { e.mode = faulty::round_to::away, e.lose_zero_sign = true; });
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -155,13 +171,15 @@ TEST_CASE("pairs of mistakes of a block converter") {
     // Blocks along the wrong axis of a matrix, and ties that go toward zero.
     element e = faulty::e2m1;
     e.mode = faulty::round_to::ties_to_zero;
-    expect("another axis, ties to zero", of("mxfp4", rows, 0), rows, x, faulty::blocks{32, 96, faulty::by_floor(2), e}(x), {{"axis 1, not 0"}, {"ties go toward zero"}});
+    expect("another axis, ties to zero", of("mxfp4", rows, 0), rows, x, faulty::blocks{32, 96, faulty::by_floor(2), e}(x),
+           {{"axis 1, not 0"}, {"ties go toward zero"}});
 }
 
 TEST_CASE("integers, and other systems") {
     const values x = [] {
         values v = make_inputs(data::ordinary, 4096, 5);
-        for (std::size_t i = 0; i < v.size(); ++i) v[i] = i % 5 == 0 ? static_cast<float>(static_cast<int>(i % 256) - 128) * 0.0625f + 0.03125f : v[i] * 4;
+        for (std::size_t i = 0; i < v.size(); ++i)
+            v[i] = i % 5 == 0 ? static_cast<float>(static_cast<int>(i % 256) - 128) * 0.0625f + 0.03125f : v[i] * 4;
         return v;
     }();
     const std::vector<std::int64_t> shape{static_cast<std::int64_t>(x.size())};
@@ -182,7 +200,8 @@ TEST_CASE("integers, and other systems") {
     qk::semantics how = qk::semantics::quark;
     how.rounding = qk::rounding::half_away;
     qk::fake_quantize<qk::mxfp8_e4m3>(special, system, qk::along_axis{64, 96, 1}, how);
-    expect("another system's rules, half away", of("mxfp8_e4m3", rows), rows, special, system, {{"--semantics quark"}, {"rounds half-away"}});
+    expect("another system's rules, half away", of("mxfp8_e4m3", rows), rows, special, system,
+           {{"--semantics quark"}, {"rounds half-away"}});
 }
 
 TEST_CASE("what no known mistake explains has a nearest one, or nothing") {
@@ -220,8 +239,10 @@ TEST_CASE("the model of a converter is the oracle where its mistake has no conse
     values x = make_inputs(data::ordinary, 64 * 96, 21);
     generator g{4};
     for (std::size_t i = 0; i < x.size(); ++i) {
-        x[i] = std::ldexp(std::bit_cast<float>(std::bit_cast<std::uint32_t>(x[i]) | 1u), static_cast<int>(g.below(24)) - 12);  // no tie of any format
-        if (g.below(400) == 0) x[i] = i % 3 == 0 ? -0.0f : i % 3 == 1 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+        x[i] = std::ldexp(std::bit_cast<float>(std::bit_cast<std::uint32_t>(x[i]) | 1u),
+                          static_cast<int>(g.below(24)) - 12);  // no tie of any format
+        if (g.below(400) == 0)
+            x[i] = i % 3 == 0 ? -0.0f : i % 3 == 1 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
         if (g.below(50) == 0) x[i] = std::bit_cast<float>((g.word() & 0x807fffffu) | 1u);
     }
     std::vector<std::size_t> every(x.size());
@@ -243,13 +264,22 @@ TEST_CASE("the model of a converter is the oracle where its mistake has no conse
             for (std::size_t i = x.size(); i-- > 0;) {
                 if (!qk::compare::same_value(y[i], expected[i])) ++wrong, first = i;
             }
-            CHECK_MESSAGE(wrong == 0, std::string(f.name), " ", std::string(qk::to_text(r)), ": ", wrong, " differ, at ", first, " input ", x[first], " expected ", expected[first], " model ", y[first]);
+            CHECK_MESSAGE(wrong == 0, std::string(f.name), " ", std::string(qk::to_text(r)), ": ", wrong, " differ, at ", first, " input ",
+                          x[first], " expected ", expected[first], " model ", y[first]);
         }
     }
 }
 
 TEST_CASE("flags") {
-    const values x{0.0f, 1.0f, 1.03f, 500.0f, -1e9f, 0x1p-12f, 0x1.8p-8f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
+    const values x{0.0f,
+                   1.0f,
+                   1.03f,
+                   500.0f,
+                   -1e9f,
+                   0x1p-12f,
+                   0x1.8p-8f,
+                   std::numeric_limits<float>::infinity(),
+                   std::numeric_limits<float>::quiet_NaN()};
     const std::vector<std::int64_t> shape{9};
     conversion c = of("fp8_e4m3fn", shape);
     values y(x.size());

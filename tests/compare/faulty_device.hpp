@@ -20,8 +20,8 @@ struct element {
     int mantissa, least_exponent;
     double largest;
     round_to mode = round_to::even;
-    int guard = 0;                 ///< bits behind the mantissa that are looked at; 0: all
-    int subnormal_shift = 0;       ///< places by which the shift to a subnormal is off, before rounding
+    int guard = 0;            ///< bits behind the mantissa that are looked at; 0: all
+    int subnormal_shift = 0;  ///< places by which the shift to a subnormal is off, before rounding
     bool flush = false, flush_to_positive = false, lose_zero_sign = false, carry_lost = false, nan_beyond = false;
     std::function<bool(float)> only = [](float) { return true; };  ///< the mode holds where this does; elsewhere to nearest even
 
@@ -42,12 +42,13 @@ struct element {
         if (guard != 0) rest = std::floor(std::ldexp(rest, guard)) / std::ldexp(1.0, guard);
         const bool odd = std::fmod(floor, 2) != 0, negative = std::signbit(q);
         const round_to here = only(x) ? mode : round_to::even;
-        const bool up = here == round_to::even   ? rest > 0.5 || (rest == 0.5 && odd)
-                        : here == round_to::away ? rest >= 0.5
+        const bool up = here == round_to::even    ? rest > 0.5 || (rest == 0.5 && odd)
+                        : here == round_to::away  ? rest >= 0.5
                         : here == round_to::floor ? negative && rest > 0
-                        : here == round_to::ties_to_zero && rest > 0.5;
+                                                  : here == round_to::ties_to_zero && rest > 0.5;
         double m = std::isinf(a) ? std::numeric_limits<double>::infinity() : (floor + up) * step;
-        if (carry_lost && up && std::fmod(floor + 1, std::ldexp(1.0, mantissa)) == 0 && floor > std::ldexp(1.0, mantissa)) m = (floor + 1) / 2 * step;
+        if (carry_lost && up && std::fmod(floor + 1, std::ldexp(1.0, mantissa)) == 0 && floor > std::ldexp(1.0, mantissa))
+            m = (floor + 1) / 2 * step;
         if (m > largest) return nan_beyond ? std::numeric_limits<double>::quiet_NaN() : sign(largest);
         if (flush && m < normal) m = 0;
         return sign(m);

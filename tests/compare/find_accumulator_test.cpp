@@ -6,10 +6,10 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "dot_questions.hpp"
 #include "qk/codec/code.hpp"
 #include "qk/compare/dot.hpp"
 #include "qk/dot/text.hpp"
-#include "dot_questions.hpp"
 
 namespace {
 
@@ -28,9 +28,12 @@ qk::compare::black_box of_text(const dot_task& task, const accumulator& a) {
     };
 }
 /// A device that is written here: `sum` gets the values of a row, of a column, and C.
-qk::compare::black_box of_loop(const dot_task& task, const std::function<float(const std::vector<float>&, const std::vector<float>&, float)>& sum) {
+qk::compare::black_box of_loop(const dot_task& task,
+                               const std::function<float(const std::vector<float>&, const std::vector<float>&, float)>& sum) {
     return [&task, sum](const dot_case& c) {
-        const auto value = [](const qk::format& f, std::uint64_t code) { return qk::value_of(std::get<qk::floating>(f), static_cast<std::uint32_t>(code)); };
+        const auto value = [](const qk::format& f, std::uint64_t code) {
+            return qk::value_of(std::get<qk::floating>(f), static_cast<std::uint32_t>(code));
+        };
         std::vector<std::uint64_t> d;
         for (std::size_t i = 0; i < c.shape.m; ++i) {
             for (std::size_t j = 0; j < c.shape.n; ++j) {
@@ -39,7 +42,8 @@ qk::compare::black_box of_loop(const dot_task& task, const std::function<float(c
                     a.push_back(value(task.a, c.a[i * c.shape.k + l]));
                     b.push_back(value(task.b, c.b[l * c.shape.n + j]));
                 }
-                d.push_back(std::bit_cast<std::uint32_t>(sum(a, b, std::bit_cast<float>(static_cast<std::uint32_t>(c.c[i * c.shape.n + j])))));
+                d.push_back(
+                    std::bit_cast<std::uint32_t>(sum(a, b, std::bit_cast<float>(static_cast<std::uint32_t>(c.c[i * c.shape.n + j])))));
             }
         }
         return d;
@@ -57,7 +61,8 @@ accumulator found(const std::string& name, const dot_task& task, const qk::compa
     const std::string text(qk::to_text(r.best).view());
     INFO(name, ": ", text);
     if (std::getenv("QK_SHOW") != nullptr)
-        MESSAGE(name, ": ", text, ", ", asked, " questions, ", r.met, " met, ", std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(), " s");
+        MESSAGE(name, ": ", text, ", ", asked, " questions, ", r.met, " met, ",
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(), " s");
     CHECK(r.complete());
     CHECK(asked == r.questions);
     CHECK(asked <= 10000);
@@ -85,18 +90,18 @@ accumulator parsed(const char* text) {
 TEST_CASE("loops in float32") {
     const dot_task task{.a = qk::fp16, .b = qk::fp16, .k = 16};
     accumulator a = found("fma, one after the other", task, of_loop(task, [](const auto& x, const auto& y, float c) {
-        for (std::size_t i = 0; i < x.size(); ++i) c = std::fma(x[i], y[i], c);
-        return c;
-    }));
+                              for (std::size_t i = 0; i < x.size(); ++i) c = std::fma(x[i], y[i], c);
+                              return c;
+                          }));
     CHECK(a.sum == qk::summation::sequential);
     CHECK(a.fused);
     CHECK(a.place == qk::place::inside);
     const dot_task wide{.a = qk::bf16, .b = qk::bf16, .k = 16};
     a = found("two sums, even and odd terms", wide, of_loop(wide, [](const auto& x, const auto& y, float c) {
-        float sums[2] = {0, 0};
-        for (std::size_t i = 0; i < x.size(); ++i) sums[i % 2] = std::fma(x[i], y[i], sums[i % 2]);
-        return c + (sums[0] + sums[1]);
-    }));
+                  float sums[2] = {0, 0};
+                  for (std::size_t i = 0; i < x.size(); ++i) sums[i % 2] = std::fma(x[i], y[i], sums[i % 2]);
+                  return c + (sums[0] + sums[1]);
+              }));
     CHECK(a.lanes == 2);
     CHECK(a.place == qk::place::after);
 }
@@ -119,7 +124,8 @@ TEST_CASE("tensor cores and their like") {
     const dot_task half{.a = qk::fp16, .b = qk::fp16, .k = 16, .d_bits = 16};
     same_fields("Volta's kind, half results", half, "groups=4,align=23,result=fp16,round=half-even");
     const dot_task brain{.a = qk::bf16, .b = qk::bf16, .k = 16};
-    same_fields("flushing, in pairs", brain, "sum=pairwise,groups=4,place=after,fused=0,flush-inputs=positive,flush-partials,zero=positive-products");
+    same_fields("flushing, in pairs", brain,
+                "sum=pairwise,groups=4,place=after,fused=0,flush-inputs=positive,flush-partials,zero=positive-products");
     same_fields("two stages", brain, "groups=8,align=24,place=after,join=31,product-overflow,zero=exact-positive");
     const dot_task four{.a = qk::mxfp4, .b = qk::mxfp8_e4m3};
     same_fields("MX blocks, exact", four, "sum=exact,groups=32");

@@ -23,8 +23,13 @@ TEST_CASE("an accumulator's text is read back as the same value") {
         CHECK(*parse_accumulator(d.name) == d.accumulator);
     });
     for (const dot_kind& k : dot_kinds()) there_and_back(k.how);
-    there_and_back({.sum = summation::integer, .groups = 4, .width = 20, .saturate = true,
-                    .requantize = {.by = requantize_by::scale, .scale_bits = std::bit_cast<std::uint32_t>(0.0371f), .zero_point = -3, .output = uint8}});
+    there_and_back(
+        {.sum = summation::integer,
+         .groups = 4,
+         .width = 20,
+         .saturate = true,
+         .requantize = {
+             .by = requantize_by::scale, .scale_bits = std::bit_cast<std::uint32_t>(0.0371f), .zero_point = -3, .output = uint8}});
     there_and_back({.sum = summation::integer, .requantize = {.by = requantize_by::gemmlowp, .multiplier = 2000000001, .shift = -7}});
     there_and_back({.addend = {6, 9, 31, specials::ieee}, .partial = {6, 9, 31, specials::ieee}, .result = {6, 9, 31, specials::ieee}});
     CHECK(texts > 190);
@@ -45,7 +50,6 @@ TEST_CASE("an accumulator's text is read back as the same value") {
     CHECK(error("nvidia.hoper.wgmma.f32.e4m3.e4m3").find("did you mean nvidia.hopper.wgmma.f32.e4m3.e4m3") != std::string::npos);
 }
 
-
 TEST_CASE("devices are found by name, with and without their shape") {
     static_assert(find_device("nvidia.hopper.wgmma.f32.e4m3.e4m3") == &devices::nvidia_hopper_wgmma_m64n8k32_f32_e4m3_e4m3);
     static_assert(&devices::nvidia_ampere_mma_f32_f16_f16_f32 == &devices::nvidia_ampere_mma_m16n8k16_f32_f16_f16_f32);
@@ -62,7 +66,6 @@ TEST_CASE("devices are found by name, with and without their shape") {
     });
     CHECK(names.size() == 170);
 }
-
 
 TEST_CASE("what cannot be computed is refused in a sentence") {
     CHECK(check(accumulator{.sum = summation::aligned}).view() == "align is 0; it must be 1 to 60");

@@ -34,7 +34,8 @@ void check_blocks(const test_format& t, std::size_t n, qk::along_axis a, const q
     CHECK_MESSAGE(check_law(t.format, x, a, how, expected, what) == 0, what);
 }
 
-constexpr data kinds[] = {data::ordinary, data::any_bits, data::ties, data::subnormal, data::special, data::sparse, data::top, data::tiny_runs};
+constexpr data kinds[] = {data::ordinary, data::any_bits, data::ties, data::subnormal,
+                          data::special,  data::sparse,   data::top,  data::tiny_runs};
 
 }  // namespace
 
@@ -135,16 +136,21 @@ TEST_CASE("the law with scales along long rows") {
         if (g == nullptr && !std::holds_alternative<qk::floating>(t.format)) continue;
         generator r{12};
         std::vector<float> scale(n), expected(n);
-        for (float& v : scale) v = r.below(40) == 0 ? qk::scale_by_a_coarse_one(r, static_cast<int>(r.below(160))) : std::ldexp(1.0f + static_cast<float>(r.uniform()), static_cast<int>(r.below(9)) - 6);
+        for (float& v : scale)
+            v = r.below(40) == 0 ? qk::scale_by_a_coarse_one(r, static_cast<int>(r.below(160)))
+                                 : std::ldexp(1.0f + static_cast<float>(r.uniform()), static_cast<int>(r.below(9)) - 6);
         for (const bool zeros : {false, true}) {
-            const std::vector<std::int64_t> zero(zeros && g != nullptr ? n : 0, g == nullptr ? 0 : std::min(qk::qmax(*g), qk::qmin(*g) / 2 + 1));
+            const std::vector<std::int64_t> zero(zeros && g != nullptr ? n : 0,
+                                                 g == nullptr ? 0 : std::min(qk::qmax(*g), qk::qmin(*g) / 2 + 1));
             const auto first = [&](std::size_t k) { return zero.empty() ? std::span<const std::int64_t>() : std::span(zero).first(k); };
             const qk::per_channel channels{std::span(scale).first(1100), first(1100), {3, 1100, 1}};
-            const qk::per_block last{std::span(scale).first(3 * 35), first(3 * 35), {3, 1100, 1}, 32}, each{scale, first(n), {3, 1100, 1}, 1};
+            const qk::per_block last{std::span(scale).first(3 * 35), first(3 * 35), {3, 1100, 1}, 32},
+                each{scale, first(n), {3, 1100, 1}, 1};
             const qk::per_block middle{std::span(scale).first(2 * 3 * 35), first(2 * 3 * 35), {2, 47, 35}, 16};
             for (const data kind : {data::ordinary, data::special, data::any_bits, data::ties}) {
                 const std::vector<float> x = make_inputs(kind, n, 5);
-                for (const auto& how : {qk::semantics::onnx, qk::semantics::torch, qk::semantics{.rounding = qk::rounding::half_up}, qk::semantics{.rounding = qk::rounding::stochastic}}) {
+                for (const auto& how : {qk::semantics::onnx, qk::semantics::torch, qk::semantics{.rounding = qk::rounding::half_up},
+                                        qk::semantics{.rounding = qk::rounding::stochastic}}) {
                     if (!qk::encodable(t.format, how)) continue;
                     const auto check = [&](const auto& p, std::size_t count, const char* what) {
                         const auto some = std::span<const float>(x).first(count);
@@ -234,7 +240,8 @@ TEST_CASE("16-bit memory is float memory, widened and narrowed") {
         std::vector<Half> x(n), y(n);
         std::vector<float> wide(n), expected = make_inputs(kind, n, 92);
         for (std::size_t i = 0; i < n; ++i) wide[i] = qk::widen(x[i] = qk::narrow<Half>(expected[i]));
-        const qk::codec_parameters p = qk::is_block_format(t.format) ? qk::codec_parameters(axis) : qk::codec_parameters(qk::affine{.scale = 0.25f});
+        const qk::codec_parameters p =
+            qk::is_block_format(t.format) ? qk::codec_parameters(axis) : qk::codec_parameters(qk::affine{.scale = 0.25f});
         std::vector<std::byte> a(qk::packed_bytes(t.format, axis)), b(a.size());
         REQUIRE(under_test::encode(t.format, wide, a, p, how) == qk::encode_status::done);
         REQUIRE(under_test::encode(t.format, x, b, p, how) == qk::encode_status::done);
@@ -294,7 +301,8 @@ TEST_CASE("the short forms write the bytes that the tiles write") {
                 const auto copy = [&](const qk::plane& from, const qk::plane& to, std::size_t first) {
                     for (std::size_t i = 0; i < from.count; ++i) {
                         const auto source = std::span<const std::byte>(bytes).subspan(from.offset, from.bytes());
-                        qk::detail::put_code(std::span(piecewise).subspan(to.offset, to.bytes()), first + i, to.bits, qk::detail::get_code(source, i, from.bits));
+                        qk::detail::put_code(std::span(piecewise).subspan(to.offset, to.bytes()), first + i, to.bits,
+                                             qk::detail::get_code(source, i, from.bits));
                     }
                 };
                 copy(piece.elements, whole.elements, at);
@@ -318,7 +326,8 @@ TEST_CASE("blocks along an axis, and in rows with a short last block, have the c
         // Two blocks and a piece: too few for the short form of a row.
         const std::size_t length = 2 * block + block / 2 + 1, outer = 2, inner = 83, n = outer * length * inner;
         const qk::along_axis rows{outer * inner, length, 1}, columns{outer, length, inner}, row{1, length, 1};
-        for (const data kind : {data::ordinary, data::sparse, data::special, data::ties, data::subnormal, data::tiny_runs, data::any_bits}) {
+        for (const data kind :
+             {data::ordinary, data::sparse, data::special, data::ties, data::subnormal, data::tiny_runs, data::any_bits}) {
             const std::vector<float> by_row = make_inputs(kind, n, 92);
             std::vector<float> by_column(n);
             std::vector<std::uint32_t> row_words(n), column_words(n);
@@ -344,8 +353,10 @@ TEST_CASE("blocks along an axis, and in rows with a short last block, have the c
                         REQUIRE(under_test::encode(t.format, x, packed, p, how) == qk::encode_status::done);
                         return packed;
                     };
-                    const auto all_rows = encoded(by_row, rows, row_words.data()), all_columns = encoded(by_column, columns, column_words.data());
-                    const qk::packed_layout of_row = qk::layout_of(t.format, row), of_rows = qk::layout_of(t.format, rows), of_columns = qk::layout_of(t.format, columns);
+                    const auto all_rows = encoded(by_row, rows, row_words.data()),
+                               all_columns = encoded(by_column, columns, column_words.data());
+                    const qk::packed_layout of_row = qk::layout_of(t.format, row), of_rows = qk::layout_of(t.format, rows),
+                                            of_columns = qk::layout_of(t.format, columns);
                     std::size_t differences = 0;
                     for (std::size_t r = 0; r < rows.outer; ++r) {
                         const auto alone = encoded(std::span(by_row).subspan(r * length, length), row, row_words.data() + r * length);
@@ -376,7 +387,8 @@ TEST_CASE("layout 1, bit by bit") {
     REQUIRE(under_test::encode(qk::fp4_e2m1, x, packed) == qk::encode_status::done);
     CHECK(packed == std::vector<std::byte>{std::byte{0xf1}, std::byte{0x52}});
     std::vector<std::byte> six(qk::packed_bytes<qk::fp6_e2m3>(4));
-    REQUIRE(under_test::encode(qk::fp6_e2m3, std::vector<float>{0.125f, -0.125f, 7.5f, 0.0f}, six) == qk::encode_status::done);  // codes 1, 33, 31, 0
+    REQUIRE(under_test::encode(qk::fp6_e2m3, std::vector<float>{0.125f, -0.125f, 7.5f, 0.0f}, six) ==
+            qk::encode_status::done);  // codes 1, 33, 31, 0
     CHECK(six == std::vector<std::byte>{std::byte{0x41}, std::byte{0xf8}, std::byte{0x01}});
     std::vector<std::byte> mx(qk::packed_bytes<qk::mxfp4>(4));
     REQUIRE(under_test::encode(qk::mxfp4, x, mx) == qk::encode_status::done);

@@ -29,7 +29,8 @@ bool skipped(bool there, const char* what) {
 std::uint32_t by_device(const device& d, const void* a, const void* b, std::uint32_t c) {
     const auto k = static_cast<std::size_t>(d.k);
     const std::span<const std::byte> x(static_cast<const std::byte*>(a), 4), y(static_cast<const std::byte*>(b), 4);
-    const auto start = d.accumulator.sum == summation::integer ? static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(c)}) : std::uint64_t{c};
+    const auto start =
+        d.accumulator.sum == summation::integer ? static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(c)}) : std::uint64_t{c};
     return static_cast<std::uint32_t>(dot(d.a, d.b, d.accumulator, {x, k}, {y, k}, start));
 }
 
@@ -41,9 +42,9 @@ __attribute__((target("avx512f,avx512bf16"))) void vdpbf16ps(const std::uint32_t
     std::memcpy(&q, &y, sizeof q);
     _mm512_storeu_si512(c, _mm512_castps_si512(_mm512_dpbf16_ps(sum, p, q)));
 }
-#define QK_VNNI(name)                                                                                                                            \
-    __attribute__((target("avx512f,avx512vnni"))) void v##name(const std::uint32_t* a, const std::uint32_t* b, std::uint32_t* c) {               \
-        _mm512_storeu_si512(c, _mm512_##name##_epi32(_mm512_loadu_si512(c), _mm512_loadu_si512(a), _mm512_loadu_si512(b)));                      \
+#define QK_VNNI(name)                                                                                                              \
+    __attribute__((target("avx512f,avx512vnni"))) void v##name(const std::uint32_t* a, const std::uint32_t* b, std::uint32_t* c) { \
+        _mm512_storeu_si512(c, _mm512_##name##_epi32(_mm512_loadu_si512(c), _mm512_loadu_si512(a), _mm512_loadu_si512(b)));        \
     }
 QK_VNNI(dpbusd)
 QK_VNNI(dpbusds)
@@ -54,7 +55,8 @@ QK_VNNI(dpwssds)
 bool is_nan(std::uint32_t v) { return (v & 0x7fffffffu) > 0x7f800000u; }
 
 template <class Words>
-void compare(const device& d, void (*instruction)(const std::uint32_t*, const std::uint32_t*, std::uint32_t*), const Words& words, bool floats) {
+void compare(const device& d, void (*instruction)(const std::uint32_t*, const std::uint32_t*, std::uint32_t*), const Words& words,
+             bool floats) {
     generator g{static_cast<std::uint64_t>(d.name.size()) * 7919};
     std::size_t mismatches = 0, compared = 0;
     for (int n = 0; n < 4000; ++n) {
@@ -65,7 +67,9 @@ void compare(const device& d, void (*instruction)(const std::uint32_t*, const st
         for (std::size_t i = 0; i < 16; ++i, ++compared) {
             const std::uint32_t expected = by_device(d, &a[i], &b[i], c[i]);
             if (expected == out[i] || (floats && is_nan(expected) && is_nan(out[i]))) continue;
-            if (mismatches++ < 4) std::fprintf(stderr, "%s: a %08x b %08x c %08x: the processor gives %08x, the device %08x\n", d.name.data(), a[i], b[i], c[i], out[i], expected);
+            if (mismatches++ < 4)
+                std::fprintf(stderr, "%s: a %08x b %08x c %08x: the processor gives %08x, the device %08x\n", d.name.data(), a[i], b[i],
+                             c[i], out[i], expected);
         }
     }
     CHECK_MESSAGE(mismatches == 0, d.name);
@@ -82,7 +86,7 @@ void any_words(generator& g, int n, std::uint32_t* a, std::uint32_t* b, std::uin
 std::uint32_t bf16_code(generator& g, int n) {
     const std::uint32_t sign = g.below(2) << 15, mantissa = g.below(128);
     switch (n % 6) {
-        case 0: return g.word() & 0xffffu;                      // any bits
+        case 0: return g.word() & 0xffffu;                          // any bits
         case 1: return sign | (120 + g.below(12)) << 7 | mantissa;  // ordinary
         case 2: return sign | (60 + g.below(8)) << 7 | mantissa;    // products near the smallest normal number
         case 3: return sign | (g.below(4)) << 7 | mantissa;         // subnormal

@@ -17,7 +17,8 @@ TEST_CASE("the instruction set is the one asked for, or a sentence says why not"
         CHECK(qk::dispatch::problem() == nullptr);
     } else if (std::string(asked) == "none_such" || std::string(asked) == "sse4.2") {
         REQUIRE(qk::dispatch::problem() != nullptr);
-        CHECK(std::string(qk::dispatch::problem()).find("QK_ARCH=" + std::string(asked) + ": this build has no such instruction set; set it to one of ") == 0);
+        CHECK(std::string(qk::dispatch::problem())
+                  .find("QK_ARCH=" + std::string(asked) + ": this build has no such instruction set; set it to one of ") == 0);
     } else if (qk::dispatch::problem() == nullptr) {
         CHECK(std::string(qk::dispatch::architecture()) == asked);
     } else {
@@ -55,8 +56,10 @@ TEST_CASE("packed bytes, contiguous and along an axis") {
                 REQUIRE(qk::dispatch::encode(f.format, x, packed, a) == qk::encode_status::done);
                 qk::dispatch::decode(f.format, packed, actual, a);
                 qk::reference::fake_quantize(f.format, x, expected, a);
-                CHECK(count_mismatches(x, expected, actual, std::string(qk::dispatch::architecture()) + " packed " + f.name + " " + name_of(kind)) == 0);
-                if (!packed.empty()) CHECK(qk::dispatch::encode(f.format, x, std::span(packed).first(packed.size() - 1), a) == qk::encode_status::too_small);
+                CHECK(count_mismatches(x, expected, actual,
+                                       std::string(qk::dispatch::architecture()) + " packed " + f.name + " " + name_of(kind)) == 0);
+                if (!packed.empty())
+                    CHECK(qk::dispatch::encode(f.format, x, std::span(packed).first(packed.size() - 1), a) == qk::encode_status::too_small);
             }
         }
     }

@@ -55,7 +55,6 @@ TEST_CASE("what encode packed is what dot multiplies, in every format") {
     CHECK(dot<mxfp4, bfp16, accumulators::exact>({a, n}, {b, n}) == value(dot(mxfp4, bfp16, accumulators::exact, {a, n}, {b, n}, 0)));
 }
 
-
 TEST_CASE("a matrix product is dot products: blocks along k on both sides, whatever k") {
     for (const product_shape s : {product_shape{3, 5, 70}, product_shape{2, 9, 300}, product_shape{1, 1, 0}, product_shape{4, 1, 33}}) {
         const std::vector<float> x = some_floats(s.m * s.k, 5), y = some_floats(s.k * s.n, 6), c = some_floats(s.m * s.n, 7);
@@ -79,7 +78,6 @@ TEST_CASE("a matrix product is dot products: blocks along k on both sides, whate
     }
 }
 
-
 TEST_CASE("NVFP4's tensor scales multiply a device's sum, and C is added behind them") {
     const std::vector<float> x = some_floats(64, 8), y = some_floats(64, 9);
     auto a = packed(nvfp4, x), b = packed(nvfp4, y);
@@ -97,4 +95,3 @@ TEST_CASE("NVFP4's tensor scales multiply a device's sum, and C is added behind 
     if (sum - 3 == product) CHECK(std::abs(static_cast<double>(with) - sum) <= std::abs(sum) * 0x1p-23);
     CHECK(ta != 1);
 }
-

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dot products against the oracle in long whole numbers, against plain loops, and against hand-made cases of every algorithm of the catalogue.
+// Dot products against the oracle in long whole numbers, against plain loops, and against hand-made cases of every algorithm of the
+// catalogue.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -90,7 +91,8 @@ TEST_CASE("cases of every algorithm, made by bench/dot_python.py in exact fracti
         const std::uint64_t c = numbers(field[3])[0], expected = numbers(field[6])[0];
         const packed_dot_row pa(d->a, a), pb(d->b, b);
         std::uint64_t code = 0;
-        matrix_multiply_add(d->a, d->b, d->accumulator, {1, 1, a.elements.size()}, pa.matrix(), pb.matrix(), std::span<const std::uint64_t>(&c, 1), std::span<std::uint64_t>(&code, 1));
+        matrix_multiply_add(d->a, d->b, d->accumulator, {1, 1, a.elements.size()}, pa.matrix(), pb.matrix(),
+                            std::span<const std::uint64_t>(&c, 1), std::span<std::uint64_t>(&code, 1));
         const floating f = d->accumulator.result == fp16 ? fp16 : fp32;
         const auto nan = [&](std::uint64_t v) { return (v & (detail::sign_of(f) - 1)) > detail::infinity_of(f); };
         CHECK_MESSAGE((code == expected || (nan(code) && nan(expected))), line);
@@ -100,7 +102,8 @@ TEST_CASE("cases of every algorithm, made by bench/dot_python.py in exact fracti
 
 TEST_CASE("integer registers wrap or saturate at any width") {
     const std::vector<std::byte> most(8, std::byte{127}), least(8, std::byte{0x80});
-    constexpr accumulator wrap16{.sum = summation::integer, .width = 16}, stop16{.sum = summation::integer, .groups = 1, .width = 16, .saturate = true};
+    constexpr accumulator wrap16{.sum = summation::integer, .width = 16},
+        stop16{.sum = summation::integer, .groups = 1, .width = 16, .saturate = true};
     CHECK(dot<int8, int8, wrap16>({most, 4}, {most, 4}) == 4 * 127 * 127 - 65536);
     CHECK(dot<int8, int8, stop16>({most, 4}, {most, 4}) == 32767);
     CHECK(dot<int8, int8, stop16>({most, 4}, {least, 4}) == -32768);
@@ -126,7 +129,8 @@ TEST_CASE("integer registers wrap or saturate at any width") {
         std::int64_t sum = hold(1000);
         for (std::size_t i = 0; i < k;) {
             std::int64_t part = 0;
-            for (int j = 0; j < group && i < k; ++j, ++i) part += std::int64_t{static_cast<std::int8_t>(a[i])} * static_cast<std::int8_t>(b[i]);
+            for (int j = 0; j < group && i < k; ++j, ++i)
+                part += std::int64_t{static_cast<std::int8_t>(a[i])} * static_cast<std::int8_t>(b[i]);
             sum = hold(sum + part);
         }
         REQUIRE(static_cast<std::int64_t>(dot(format(int8), format(int8), how, {a, k}, {b, k}, 1000)) == sum);
@@ -146,7 +150,8 @@ TEST_CASE("requantization: a float scale, gemmlowp's two roundings, TFLite's sin
         const requantization low{.by = requantize_by::gemmlowp, .multiplier = m, .shift = shift, .zero_point = 1, .output = int32};
         // gemmlowp in real numbers: round half away twice, each to a whole number.
         const auto away = [](long double x) { return x < 0 ? -std::floor(-x + 0.5L) : std::floor(x + 0.5L); };
-        const long double raised = std::clamp<long double>(static_cast<long double>(v) * (shift > 0 ? std::ldexp(1.0L, shift) : 1), -0x1p31L, 0x1p31L - 1);
+        const long double raised =
+            std::clamp<long double>(static_cast<long double>(v) * (shift > 0 ? std::ldexp(1.0L, shift) : 1), -0x1p31L, 0x1p31L - 1);
         const long double high = away(raised * m / 0x1p31L), low_value = shift > 0 ? high : away(std::ldexp(high, shift));
         REQUIRE(requantize(v, low) == static_cast<std::int64_t>(std::clamp<long double>(low_value + 1, -0x1p31L, 0x1p31L - 1)));
         requantization single = low;
@@ -165,7 +170,8 @@ TEST_CASE("flags are counted on request, and do not change a bit") {
     const auto count = [&](const std::vector<float>& x, const std::vector<float>& y, const accumulator& how, float c) {
         dot_counts n;
         const auto a = packed(x), b = packed(y);
-        const std::uint64_t with = dot(fp32, fp32, how, {a, 2}, {b, 2}, bits_of(c), &n), without = dot(fp32, fp32, how, {a, 2}, {b, 2}, bits_of(c));
+        const std::uint64_t with = dot(fp32, fp32, how, {a, 2}, {b, 2}, bits_of(c), &n),
+                            without = dot(fp32, fp32, how, {a, 2}, {b, 2}, bits_of(c));
         CHECK(with == without);
         return n;
     };
@@ -178,4 +184,3 @@ TEST_CASE("flags are counted on request, and do not change a bit") {
     }
     CHECK(count(third, third, devices::nvidia_hopper_mma_f32_f16_f16_f32.accumulator, 0).inexact == 1);
 }
-

@@ -22,14 +22,16 @@ struct environment {
     const char* name;
     unsigned bits;
 };
-constexpr environment environments[] = {{"FTZ and DAZ", 0x8040}, {"FTZ", 0x8000}, {"DAZ", 0x0040}, {"rounding down", 0x2000}, {"rounding up", 0x4000}, {"truncating", 0x6000}};
+constexpr environment environments[] = {{"FTZ and DAZ", 0x8040},   {"FTZ", 0x8000},         {"DAZ", 0x0040},
+                                        {"rounding down", 0x2000}, {"rounding up", 0x4000}, {"truncating", 0x6000}};
 
 /// Keeps the compiler from moving the call across a change of the environment.
 [[gnu::noinline]] void quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how) {
     dispatch::fake_quantize(f, x, y, scale, how);
 }
 
-[[gnu::noinline]] void quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) {
+[[gnu::noinline]] void quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales,
+                                const semantics& how) {
     dispatch::fake_quantize(f, x, y, scales, how);
 }
 
@@ -37,7 +39,8 @@ template <class Scales>
 std::size_t mismatches_in(environment e, const test_format& f, const Scales& scale, const semantics& how, bool normal_only) {
     std::size_t mismatches = 0;
     for (int kind = 0; kind < static_cast<int>(data::count); ++kind) {
-        const bool has_others = data(kind) == data::subnormal || data(kind) == data::special || data(kind) == data::any_bits || data(kind) == data::tiny_runs;
+        const bool has_others =
+            data(kind) == data::subnormal || data(kind) == data::special || data(kind) == data::any_bits || data(kind) == data::tiny_runs;
         if (normal_only && has_others) continue;
         const std::vector<float> x = make_inputs(data(kind), 531, 13);
         std::vector<float> expected(x.size()), actual(x.size());

@@ -6,7 +6,8 @@
 #include <cstdlib>
 #include <string>
 
-inline void record_evidence(const std::string& format, const std::string& evidence, const std::string& isa, std::size_t inputs, std::size_t mismatches) {
+inline void record_evidence(const std::string& format, const std::string& evidence, const std::string& isa, std::size_t inputs,
+                            std::size_t mismatches) {
     const char* path = std::getenv("QK_EVIDENCE");
     if (path == nullptr) return;
     if (std::FILE* file = std::fopen(path, "a")) {

@@ -4,7 +4,8 @@
 //   exhaustive_test FORMAT [THREADS]   kernel against oracle; FORMAT is an elementwise name of the catalogue
 //   exhaustive_test cpu-fp16           oracle against the CPU's own conversion
 //   exhaustive_test cpu-bf16           likewise, but for subnormal inputs, which the CPU flushes
-//   exhaustive_test splits             every float split: every value, every middle and their neighbours, and 2^24 samples (QK_SPLIT_SAMPLES)
+//   exhaustive_test splits             every float split: every value, every middle and their neighbours, and 2^24 samples
+//   (QK_SPLIT_SAMPLES)
 //
 // Exit status 1 when anything differs.
 #include <atomic>
@@ -84,12 +85,17 @@ int sweep_entry(const std::string& name, unsigned threads) {
         if (catalogue[I].name != name) return 0;
         if constexpr (std::is_same_v<decltype(f), const integer>) {
             const affine scale{0.05f, (qmin(f) + qmax(f) + 1) / 2 + (f.bits > 2 ? 3 : 0)};
-            int status = report(name, "oracle: all 2^32 floats, division", all_floats, sweep_format<f>(name, threads, scale, semantics::onnx));
-            if (f.bits == 8) status |= report(name, "oracle: all 2^32 floats, reciprocal", all_floats, sweep_format<f>(name, threads, scale, semantics::torch));
+            int status =
+                report(name, "oracle: all 2^32 floats, division", all_floats, sweep_format<f>(name, threads, scale, semantics::onnx));
+            if (f.bits == 8)
+                status |= report(name, "oracle: all 2^32 floats, reciprocal", all_floats,
+                                 sweep_format<f>(name, threads, scale, semantics::torch));
             return status;
         } else {
             int status = report(name, "oracle: all 2^32 floats", all_floats, sweep_format<f>(name, threads, {}, semantics::ocp));
-            if (f != fp32) status |= report(name, "oracle: all 2^32 floats, by a scale", all_floats, sweep_format<f>(name, threads, {.scale = 0.05f}, semantics::ocp));
+            if (f != fp32)
+                status |= report(name, "oracle: all 2^32 floats, by a scale", all_floats,
+                                 sweep_format<f>(name, threads, {.scale = 0.05f}, semantics::ocp));
             return status;
         }
     }

@@ -31,8 +31,10 @@ TEST_CASE("every name of the catalogue is unique, valid, and survives text and b
 }
 
 TEST_CASE("elements that lie far below the scales of their blocks are refused") {
-    for (const char* text : {"mx:element=float:exponent=2,mantissa=3,bias=136,block=1", "mx:element=float:exponent=3,mantissa=3,bias=137,special=none,block=17",
-                             "mx:element=float:exponent=1,mantissa=2,bias=84,special=fnuz,block=7", "nvfp:block=16,scale=float:exponent=4,mantissa=3,bias=60"})
+    for (const char* text :
+         {"mx:element=float:exponent=2,mantissa=3,bias=136,block=1",
+          "mx:element=float:exponent=3,mantissa=3,bias=137,special=none,block=17",
+          "mx:element=float:exponent=1,mantissa=2,bias=84,special=fnuz,block=7", "nvfp:block=16,scale=float:exponent=4,mantissa=3,bias=60"})
         CHECK(mentions(error_of(text), "largest value must be at least 2^-16"));
     CHECK(error_of("mx:element=float:exponent=2,mantissa=1,bias=3,special=none,block=8").empty());  // up to 1.5
 }

@@ -26,7 +26,8 @@ inline std::optional<golden_case> read_golden_name(const std::string& file) {
     std::string rest = file.substr(0, file.size() - 4);  // without .npy
     for (std::size_t dot; (dot = rest.find('.')) != std::string::npos; rest = rest.substr(dot + 1)) {
         // the dots of numbers, as in int8_s0.05_z3, do not separate
-        while (dot != std::string::npos && dot > 0 && dot + 1 < rest.size() && std::isdigit(rest[dot - 1]) && std::isdigit(rest[dot + 1])) dot = rest.find('.', dot + 1);
+        while (dot != std::string::npos && dot > 0 && dot + 1 < rest.size() && std::isdigit(rest[dot - 1]) && std::isdigit(rest[dot + 1]))
+            dot = rest.find('.', dot + 1);
         if (dot == std::string::npos) break;
         parts.push_back(rest.substr(0, dot));
     }
@@ -68,7 +69,8 @@ inline std::optional<golden_case> read_golden_name(const std::string& file) {
     }
     if (name == "bfp_w13_b16") name = "bfp:block=16,exponent=8,mantissa=4";
     if (name == "mxfp4_e2m1") name = "mxfp4";
-    if ((name.substr(0, 3) == "fp6" || name.substr(0, 3) == "fp4") && name.substr(name.size() - 2) == "fn") name = name.substr(0, name.size() - 2);
+    if ((name.substr(0, 3) == "fp6" || name.substr(0, 3) == "fp4") && name.substr(name.size() - 2) == "fn")
+        name = name.substr(0, name.size() - 2);
     g.format = *qk::parse_format(name);
     return g;
 }

@@ -62,9 +62,11 @@ TEST_CASE("the oracle reproduces every system's golden files") {
         } else {
             CHECK_MESSAGE(mismatches == 0, name, ": ", mismatches, " of ", expected.values.size(), " differ");
             exact += mismatches == 0;
-            record_evidence(std::string(qk::to_text(g->format).view()), "golden files of " + g->system, "scalar", expected.values.size(), mismatches);
+            record_evidence(std::string(qk::to_text(g->format).view()), "golden files of " + g->system, "scalar", expected.values.size(),
+                            mismatches);
         }
     }
-    std::printf("goldens: %zu files, %zu exact, %zu with a defect that need not be reproduced, %zu values compared\n", files, exact, defects, values);
+    std::printf("goldens: %zu files, %zu exact, %zu with a defect that need not be reproduced, %zu values compared\n", files, exact,
+                defects, values);
     CHECK(files > 700);
 }

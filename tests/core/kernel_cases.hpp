@@ -35,16 +35,36 @@ inline std::vector<test_semantics> all_semantics() {
     };
     add("ceil", [](semantics& s) { s.scale_rule = scale_rule::ceil; });
     add("even", [](semantics& s) { s.scale_rule = scale_rule::even; });
-    add("rceil unclamped", [](semantics& s) { s.scale_rule = scale_rule::rceil; s.clamp_mx_scale = false; });
+    add("rceil unclamped", [](semantics& s) {
+        s.scale_rule = scale_rule::rceil;
+        s.clamp_mx_scale = false;
+    });
     add("saturate", [](semantics& s) { s.overflow = overflow_rule::saturate; });
-    add("ieee, nan kept", [](semantics& s) { s.overflow = overflow_rule::ieee; s.nan_without_code = nan_rule::nan; });
+    add("ieee, nan kept", [](semantics& s) {
+        s.overflow = overflow_rule::ieee;
+        s.nan_without_code = nan_rule::nan;
+    });
     add("flush inputs", [](semantics& s) { s.flush_inputs = true; });
     add("flush outputs", [](semantics& s) { s.flush_outputs = true; });
-    add("flush both", [](semantics& s) { s.flush_inputs = s.flush_outputs = true; s.mx_specials = block_specials::nan_only; });
+    add("flush both", [](semantics& s) {
+        s.flush_inputs = s.flush_outputs = true;
+        s.mx_specials = block_specials::nan_only;
+    });
     add("zero point before", [](semantics& s) { s.zero_point_before = true; });
-    add("reciprocal before", [](semantics& s) { s.integer_mode = integer_mode::reciprocal; s.zero_point_before = true; s.integer_infinity = integer_special::zero_point; });
-    add("nan highest", [](semantics& s) { s.integer_nan = integer_special::highest; s.integer_infinity_per_channel = integer_special::lowest; });
-    add("bfp nan only", [](semantics& s) { s.bfp_specials = block_specials::nan_only; s.bfp_zero = zero_sign::positive; s.mxint_zero = zero_sign::kept; });
+    add("reciprocal before", [](semantics& s) {
+        s.integer_mode = integer_mode::reciprocal;
+        s.zero_point_before = true;
+        s.integer_infinity = integer_special::zero_point;
+    });
+    add("nan highest", [](semantics& s) {
+        s.integer_nan = integer_special::highest;
+        s.integer_infinity_per_channel = integer_special::lowest;
+    });
+    add("bfp nan only", [](semantics& s) {
+        s.bfp_specials = block_specials::nan_only;
+        s.bfp_zero = zero_sign::positive;
+        s.mxint_zero = zero_sign::kept;
+    });
     return all;
 }
 
@@ -65,7 +85,8 @@ inline affine scale_of(const format& f) {
 }
 
 /// Mismatches of the run-time form with one scale, blocks along `axis`.
-inline std::size_t compare(const test_format& f, const std::vector<float>& x, along_axis axis, affine scale, const test_semantics& s, const char* kind) {
+inline std::size_t compare(const test_format& f, const std::vector<float>& x, along_axis axis, affine scale, const test_semantics& s,
+                           const char* kind) {
     std::vector<float> expected(x.size()), actual(x.size(), 12345.0f);
     reference::fake_quantize(f.format, x, expected, axis, scale, s.how);
     under_test::fake_quantize(f.format, x, actual, axis, scale, s.how);

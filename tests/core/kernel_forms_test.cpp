@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels as whoever includes them has them: formats known when compiling, and 16-bit memory. QK_TEST_ISA names what this file is compiled for.
+// Kernels as whoever includes them has them: formats known when compiling, and 16-bit memory. QK_TEST_ISA names what this file is compiled
+// for.
 #include "kernel_cases.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/kernels/sixteen_bits.hpp"
@@ -13,14 +14,17 @@ TEST_CASE("vectors of 16-bit floats widen and narrow as single ones do") {
         for (std::uint32_t code = 0; code < 65536; ++code) all[code] = {static_cast<std::uint16_t>(code)};
         kernels::widen_all<native>(all.data(), all.size(), wide.data());
         std::size_t wrong = 0;
-        for (std::size_t i = 0; i < all.size(); ++i) wrong += std::bit_cast<std::uint32_t>(wide[i]) != std::bit_cast<std::uint32_t>(widen(all[i]));
+        for (std::size_t i = 0; i < all.size(); ++i)
+            wrong += std::bit_cast<std::uint32_t>(wide[i]) != std::bit_cast<std::uint32_t>(widen(all[i]));
         CHECK(wrong == 0);
         // Every value, every middle between two, their neighbours, and any bits.
         generator g{819};
         for (const float v : wide) {
             const auto u = std::bit_cast<std::uint32_t>(v);
-            const auto next = std::bit_cast<std::uint32_t>(widen(Half{static_cast<std::uint16_t>(narrow<Half>(v).bits + 1)})), middle = u / 2 + next / 2;
-            for (const std::uint32_t bits : {u - 1, u, u + 1, middle - 1, middle, middle + 1, g.word(), g.word(), g.word() & 0xb8ffffffu}) around.push_back(std::bit_cast<float>(bits));
+            const auto next = std::bit_cast<std::uint32_t>(widen(Half{static_cast<std::uint16_t>(narrow<Half>(v).bits + 1)})),
+                       middle = u / 2 + next / 2;
+            for (const std::uint32_t bits : {u - 1, u, u + 1, middle - 1, middle, middle + 1, g.word(), g.word(), g.word() & 0xb8ffffffu})
+                around.push_back(std::bit_cast<float>(bits));
         }
         around.push_back(0x1p-25f);  // a tail
         narrowed.resize(around.size());
@@ -64,17 +68,19 @@ void compare_compile_time_form(const std::string& name) {
 
 }  // namespace
 
-// What is known of a format picks the loops that are compiled: one format for each choice. (exhaustive_test and bench/kernels have all of the catalogue.)
+// What is known of a format picks the loops that are compiled: one format for each choice. (exhaustive_test and bench/kernels have all of
+// the catalogue.)
 TEST_CASE("the compile-time form gives the same bits") {
     compare_compile_time_form<fp8_e4m3fn>("fp8_e4m3fn");
     compare_compile_time_form<bf16>("bf16");
     compare_compile_time_form<e8m0>("e8m0");
     compare_compile_time_form<int8>("int8");
-    compare_compile_time_form<bfp16>("bfp16");                                                                 // 8: half a vector of 16
-    compare_compile_time_form<mx9>("mx9");                                                                     // 16, in pairs
-    compare_compile_time_form<mxint8>("mxint8");                                                               // 32, a step for a block
-    compare_compile_time_form<mxfp4>("mxfp4");                                                                 // 32, a step for an element
+    compare_compile_time_form<bfp16>("bfp16");    // 8: half a vector of 16
+    compare_compile_time_form<mx9>("mx9");        // 16, in pairs
+    compare_compile_time_form<mxint8>("mxint8");  // 32, a step for a block
+    compare_compile_time_form<mxfp4>("mxfp4");    // 32, a step for an element
     compare_compile_time_form<nvfp4>("nvfp4");
-    compare_compile_time_form<block_float{.block_size = 64, .exponent_bits = 8, .mantissa_bits = 5}>("bfp64");  // more vectors than are unrolled
-    compare_compile_time_form<block_float{.block_size = 7, .exponent_bits = 8, .mantissa_bits = 5}>("bfp7");    // no tiles
+    compare_compile_time_form<block_float{.block_size = 64, .exponent_bits = 8, .mantissa_bits = 5}>(
+        "bfp64");  // more vectors than are unrolled
+    compare_compile_time_form<block_float{.block_size = 7, .exponent_bits = 8, .mantissa_bits = 5}>("bfp7");  // no tiles
 }

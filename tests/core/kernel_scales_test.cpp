@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels against the oracle under scales: one, per channel, per block, extreme ones, those by which a quotient is nearly a tie; in rows and in
-// columns. Built with kernel_test.cpp.
+// Kernels against the oracle under scales: one, per channel, per block, extreme ones, those by which a quotient is nearly a tie; in rows
+// and in columns. Built with kernel_test.cpp.
 #include <algorithm>
 
 #include "kernel_cases.hpp"
@@ -24,7 +24,8 @@ TEST_CASE("scales: one, per channel, per block, extreme ones") {
         for (float scale : {1.0f, 0.5f, 0.1f, 3.7f, 0x1p-20f, 1e-38f, 0x1p-149f, 0x1p-127f, 1e38f}) {
             for (const test_semantics& s : {test_semantics{"ocp", semantics::ocp}, test_semantics{"torch", semantics::torch}}) {
                 for (data kind : {data::ordinary, data::special, data::any_bits}) {
-                    compare(f, make_inputs(kind, 77, 18), along_axis{}, {scale, whole != nullptr ? (qmin(*whole) + qmax(*whole)) / 2 : 0}, s, "scale");
+                    compare(f, make_inputs(kind, 77, 18), along_axis{}, {scale, whole != nullptr ? (qmin(*whole) + qmax(*whole)) / 2 : 0},
+                            s, "scale");
                 }
             }
         }
@@ -55,7 +56,8 @@ TEST_CASE("scales: one, per channel, per block, extreme ones") {
                                 reference::fake_quantize(f.format, x, expected, per_block{scale, zero_point, axis, block}, how);
                                 under_test::fake_quantize(f.format, x, actual, per_block{scale, zero_point, axis, block}, how);
                             }
-                            CHECK(count_mismatches(x, expected, actual, isa + " " + f.name + " " + base.name + " block " + std::to_string(block)) == 0);
+                            CHECK(count_mismatches(x, expected, actual,
+                                                   isa + " " + f.name + " " + base.name + " block " + std::to_string(block)) == 0);
                         }
                     }
                 }
@@ -139,17 +141,18 @@ void test_columns_under_scales(const test_format& f) {
                 std::vector<std::int64_t> zero;
                 for (std::size_t i = 0; i < scales; ++i) {
                     const std::uint32_t kind = g.below(200);
-                    scale[i] = kind < 20 ? scale_by_a_coarse_one(g, static_cast<int>(g.below(160)))
-                             : kind == 20 ? 0x1p-140f
-                             : kind == 21 ? 1e38f
-                             : kind == 22 ? 1.0f
-                                          : static_cast<float>(0.01 + g.uniform());
+                    scale[i] = kind < 20    ? scale_by_a_coarse_one(g, static_cast<int>(g.below(160)))
+                               : kind == 20 ? 0x1p-140f
+                               : kind == 21 ? 1e38f
+                               : kind == 22 ? 1.0f
+                                            : static_cast<float>(0.01 + g.uniform());
                     if (whole != nullptr && rows != 3) zero.push_back(any_zero_point(*whole, static_cast<int>(i), g));
                 }
                 std::vector<float> x = make_inputs(rows == 9 ? data::special : data::ordinary, count, 19 + width);
                 for (std::size_t i = 0; i + 8 < count; i += 1 + g.below(16)) {  // by a tie of that column
                     const std::size_t s = i % width + (blocks ? i / width / 8 * width : 0);
-                    const double q = whole != nullptr ? tie_of(*whole, zero.empty() ? 0 : zero[s], g) : std::ldexp(1.0 + 2.0 * g.below(16), static_cast<int>(g.below(12)) - 10);
+                    const double q = whole != nullptr ? tie_of(*whole, zero.empty() ? 0 : zero[s], g)
+                                                      : std::ldexp(1.0 + 2.0 * g.below(16), static_cast<int>(g.below(12)) - 10);
                     x[i] = std::nextafter(static_cast<float>(q * static_cast<double>(scale[s])), g.below(2) != 0 ? 1e38f : -1e38f);
                 }
                 for (std::size_t i = 0; i < count; ++i) {  // 0 times an infinite reciprocal
@@ -167,7 +170,8 @@ void test_columns_under_scales(const test_format& f) {
                             reference::fake_quantize(f.format, x, expected, per_channel{scale, zero, axis}, how);
                             under_test::fake_quantize(f.format, x, actual, per_channel{scale, zero, axis}, how);
                         }
-                        const std::size_t wrong = count_mismatches(x, expected, actual, isa + " " + f.name + " columns of " + std::to_string(width));
+                        const std::size_t wrong =
+                            count_mismatches(x, expected, actual, isa + " " + f.name + " columns of " + std::to_string(width));
                         CHECK_MESSAGE(wrong == 0, f.name, ": ", rows, " x ", width, blocks ? " in blocks" : "", ": ", wrong);
                         mismatches += wrong;
                         compared += count;
@@ -199,7 +203,8 @@ TEST_CASE("blocks whose scale lies by a coarse multiple, and quotients by a tie"
             std::vector<float> rows, columns(blocks * size), around;
             for (std::size_t b = 0; b < blocks; ++b) {
                 // Led by an element that makes the block's scale (8 + k) / 8, of which three mantissa bits hold every one.
-                const float scale = (8.0f + static_cast<float>(g.below(8))) / 8.0f * tensor, largest = static_cast<float>(max_value(nv->element)) * scale;
+                const float scale = (8.0f + static_cast<float>(g.below(8))) / 8.0f * tensor,
+                            largest = static_cast<float>(max_value(nv->element)) * scale;
                 around.clear();
                 for (std::size_t i = 0; i < size; ++i) {
                     if (around.empty()) push_around(around, tie_of(nv->element, 0, g), scale);
@@ -232,10 +237,13 @@ TEST_CASE("a tensor so small that NVFP4's own scale of it is 0 is 0 throughout")
     std::size_t compared = 0, mismatches = 0;
     for (std::uint32_t steps = 0; steps <= 3000; steps += steps < 40 ? 1 : 97) {  // the largest value, in units of 2^-149
         std::vector<float> x(3 * 64);
-        for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::bit_cast<float>((i % 3 == 0 ? steps : static_cast<std::uint32_t>(i) % (steps + 1)) | (i % 5 == 0 ? 0x80000000u : 0u));
+        for (std::size_t i = 0; i < x.size(); ++i)
+            x[i] =
+                std::bit_cast<float>((i % 3 == 0 ? steps : static_cast<std::uint32_t>(i) % (steps + 1)) | (i % 5 == 0 ? 0x80000000u : 0u));
         if (steps % 2 != 0) x[100] = -std::numeric_limits<float>::infinity();
         for (const along_axis axis : {along_axis{}, along_axis{1, 64, 3}, along_axis{3, 50, 1}}) {
-            const std::span<const float> part = std::span<const float>(x).first(axis.inner == 0 ? x.size() : axis.outer * axis.length * axis.inner);
+            const std::span<const float> part =
+                std::span<const float>(x).first(axis.inner == 0 ? x.size() : axis.outer * axis.length * axis.inner);
             mismatches += compare({"nvfp4", format}, {part.begin(), part.end()}, axis, {0, 0}, {"ocp", semantics::ocp}, "tiny tensors");
             compared += part.size();
         }

@@ -12,7 +12,8 @@ TEST_CASE("every format, data and rounding; blocks along rows and along the midd
         std::size_t compared = 0, mismatches = 0;
         for (int kind = 0; kind < static_cast<int>(data::count); ++kind) {
             for (const test_semantics& s : all_roundings({"ocp", semantics::ocp})) {
-                for (const along_axis axis : {along_axis{}, along_axis{3, 77, 1}, along_axis{2, 37, 21}, along_axis{2, 384, 1}}) {  // the last: whole blocks
+                for (const along_axis axis :
+                     {along_axis{}, along_axis{3, 77, 1}, along_axis{2, 37, 21}, along_axis{2, 384, 1}}) {  // the last: whole blocks
                     const std::size_t count = axis.inner == 0 ? 1031 : axis.outer * axis.length * axis.inner;
                     const std::vector<float> x = make_inputs(data(kind), count, 5 + axis.inner);
                     mismatches += compare(f, x, axis, scale_of(f.format), s, name_of(data(kind)));
@@ -30,7 +31,8 @@ TEST_CASE("every format under every semantics") {
         for (const test_semantics& base : all_semantics()) {
             for (const test_semantics& s : all_roundings(base)) {
                 for (data kind : {data::special, data::subnormal, data::sparse, data::any_bits, data::ties}) {
-                    for (const along_axis axis : {along_axis{1, 331, 1}, along_axis{1, 384, 1}, along_axis{1, 33, 67}}) {  // ragged, whole blocks, columns
+                    for (const along_axis axis :
+                         {along_axis{1, 331, 1}, along_axis{1, 384, 1}, along_axis{1, 33, 67}}) {  // ragged, whole blocks, columns
                         const std::vector<float> x = make_inputs(kind, axis.length * axis.inner, 21);
                         mismatches += compare(f, x, axis, scale_of(f.format), s, name_of(kind));
                         compared += x.size();
@@ -53,8 +55,10 @@ TEST_CASE("every length from 0 to four vectors and one, unaligned, in place, not
             for (std::size_t offset : {std::size_t{0}, std::size_t{1}, std::size_t{3}}) {
                 std::vector<float> from(count + 8, guard), to(count + 8, guard);
                 std::copy(x.begin(), x.end(), from.begin() + static_cast<std::ptrdiff_t>(offset));
-                under_test::fake_quantize(f.format, std::span<const float>(from).subspan(offset, count), std::span(to).subspan(offset + 1, count), scale_of(f.format));
-                CHECK(count_mismatches(x, expected, std::span(to).subspan(offset + 1, count), isa + " " + f.name + " length " + std::to_string(count)) == 0);
+                under_test::fake_quantize(f.format, std::span<const float>(from).subspan(offset, count),
+                                          std::span(to).subspan(offset + 1, count), scale_of(f.format));
+                CHECK(count_mismatches(x, expected, std::span(to).subspan(offset + 1, count),
+                                       isa + " " + f.name + " length " + std::to_string(count)) == 0);
                 for (std::size_t i = 0; i < to.size(); ++i) {
                     if (i < offset + 1 || i >= offset + 1 + count) REQUIRE(to[i] == guard);
                 }
@@ -116,7 +120,8 @@ TEST_CASE("streaming stores, at any alignment, write the same bits and nothing o
 }
 
 TEST_CASE("every axis of small arrays, in place too") {
-    const along_axis shapes[] = {{1, 1, 1}, {5, 1, 7}, {1, 5, 1}, {4, 16, 3}, {2, 33, 16}, {1, 48, 17}, {7, 8, 1}, {3, 9, 64}, {1, 2, 100}, {64, 3, 1}, {0, 8, 4}, {2, 8, 31},
+    const along_axis shapes[] = {{1, 1, 1},   {5, 1, 7},    {1, 5, 1},    {4, 16, 3},   {2, 33, 16}, {1, 48, 17},
+                                 {7, 8, 1},   {3, 9, 64},   {1, 2, 100},  {64, 3, 1},   {0, 8, 4},   {2, 8, 31},
                                  {2, 40, 49}, {70, 100, 1}, {300, 33, 1}, {3, 1001, 1}, {2, 17, 113}};
     for (const test_format& f : all_formats()) {
         if (!is_block_format(f.format)) continue;
@@ -172,7 +177,9 @@ TEST_CASE("block formats: every block exponent x every element exponent x ties")
             for (int e = top; e >= 0 && e > top - 40; --e) {
                 // 23 tie positions and their neighbours, each block led by an element of the largest exponent
                 for (int p = 0; p < 69; ++p) {
-                    if (x.size() % block == 0) x.push_back(assemble(g.below(2) != 0, static_cast<std::uint32_t>(top), g.below(4) == 0 ? 0x7fffffu >> g.below(24) : g.word()));
+                    if (x.size() % block == 0)
+                        x.push_back(assemble(g.below(2) != 0, static_cast<std::uint32_t>(top),
+                                             g.below(4) == 0 ? 0x7fffffu >> g.below(24) : g.word()));
                     const std::uint32_t position = static_cast<std::uint32_t>(p) / 3;
                     const float t = assemble(g.below(2) != 0, static_cast<std::uint32_t>(e), (g.word() << (position + 1)) | 1u << position);
                     x.push_back(std::bit_cast<float>(std::bit_cast<std::uint32_t>(t) + static_cast<std::uint32_t>(p % 3) - 1));
@@ -181,8 +188,9 @@ TEST_CASE("block formats: every block exponent x every element exponent x ties")
             const std::size_t blocks = x.size() / block;
             columns.resize(blocks * block);
             for (std::size_t i = 0; i < columns.size(); ++i) columns[i % block * blocks + i / block] = x[i];
-            for (const test_semantics& s : {test_semantics{"ocp", semantics::ocp}, test_semantics{"quark", semantics::quark}, test_semantics{"nvidia", semantics::nvidia},
-                                            test_semantics{"microxcaling", semantics::microxcaling}}) {
+            for (const test_semantics& s :
+                 {test_semantics{"ocp", semantics::ocp}, test_semantics{"quark", semantics::quark},
+                  test_semantics{"nvidia", semantics::nvidia}, test_semantics{"microxcaling", semantics::microxcaling}}) {
                 mismatches += compare(f, x, along_axis{}, scale_of(f.format), s, "exponents x ties");
                 mismatches += compare(f, columns, along_axis{1, block, blocks}, scale_of(f.format), s, "exponents x ties, columns");
                 compared += x.size() + columns.size();

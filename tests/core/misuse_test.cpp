@@ -88,15 +88,40 @@ TEST_CASE("fake_quantize: formats, scales, axes") {
         {"scale NaN", "a scale must be finite and above 0",
          [&] { qk::fake_quantize(qk::int8, x, y, qk::affine{.scale = std::numeric_limits<float>::quiet_NaN()}); }},
         {"scale Inf", "a scale must be finite and above 0", [&] { qk::fake_quantize<qk::fp16>(x, y, qk::affine{.scale = infinity}); }},
-        {"zero point", "a zero point must be a code", [&] { qk::fake_quantize<qk::int8>(x, y, qk::affine{.scale = 1, .zero_point = 200}); }},
-        {"axis", "the axis must cover the array", [&] { qk::fake_quantize<qk::mxfp4>(x, y, qk::along_axis{2, 64, 1}); }},
-        {"too few channels", "there must be a scale for each channel", [&] { qk::fake_quantize<qk::int8>(x, y, qk::per_channel{three, {}, rows}); }},
-        {"too few zero points", "a zero point for each scale", [&] { qk::fake_quantize<qk::int8>(x, y, qk::per_channel{four, zeros, rows}); }},
-        {"a channel's scale", "a scale must be finite and above 0", [&] { qk::fake_quantize<qk::int8>(x, y, qk::per_channel{with_zero, {}, rows}); }},
-        {"a channel's zero point", "a zero point must be a code", [&] { qk::fake_quantize<qk::int8>(x, y, qk::per_channel{four, beyond, rows}); }},
-        {"channels of blocks", "block formats take theirs from the data", [&] { qk::fake_quantize(qk::mxfp4, x, y, qk::per_channel{four, {}, rows}); }},
-        {"blocks of nothing", "per_block::block_size is 0", [&] { qk::fake_quantize<qk::int8>(x, y, qk::per_block{four, {}, {}, 0}); }},
-        {"too few blocks", "there must be a scale for each channel or block", [&] { qk::fake_quantize<qk::int8>(x, y, qk::per_block{three, {}, {}, 16}); }},
+        {"zero point", "a zero point must be a code",
+         [&] { qk::fake_quantize<qk::int8>(x, y, qk::affine{.scale = 1, .zero_point = 200}); }},
+        {"axis", "the axis must cover the array",
+         [&] {
+             qk::fake_quantize<qk::mxfp4>(x, y, qk::along_axis{2, 64, 1});
+         }},
+        {"too few channels", "there must be a scale for each channel",
+         [&] {
+             qk::fake_quantize<qk::int8>(x, y, qk::per_channel{three, {}, rows});
+         }},
+        {"too few zero points", "a zero point for each scale",
+         [&] {
+             qk::fake_quantize<qk::int8>(x, y, qk::per_channel{four, zeros, rows});
+         }},
+        {"a channel's scale", "a scale must be finite and above 0",
+         [&] {
+             qk::fake_quantize<qk::int8>(x, y, qk::per_channel{with_zero, {}, rows});
+         }},
+        {"a channel's zero point", "a zero point must be a code",
+         [&] {
+             qk::fake_quantize<qk::int8>(x, y, qk::per_channel{four, beyond, rows});
+         }},
+        {"channels of blocks", "block formats take theirs from the data",
+         [&] {
+             qk::fake_quantize(qk::mxfp4, x, y, qk::per_channel{four, {}, rows});
+         }},
+        {"blocks of nothing", "per_block::block_size is 0",
+         [&] {
+             qk::fake_quantize<qk::int8>(x, y, qk::per_block{four, {}, {}, 0});
+         }},
+        {"too few blocks", "there must be a scale for each channel or block",
+         [&] {
+             qk::fake_quantize<qk::int8>(x, y, qk::per_block{three, {}, {}, 16});
+         }},
     });
 }
 
@@ -115,10 +140,10 @@ TEST_CASE("encode and decode") {
         {"decode of too little, at run time", "the packed buffer is too short", [&] { qk::decode(qk::mxfp4, shorter, y); }},
         {"a short plane", "a plane is too short", [&] { qk::decode(qk::mxfp4, short_scales, y); }},
         {"null", "the packed buffer is a null pointer", [&] { qk::encode<qk::mxfp4>(x, none); }},
-        {"numbers over codes", "the numbers must not overlap", [&] {
-             qk::decode<qk::mxfp4>(std::as_bytes(std::span(y)).first(needed), y);
-         }},
-        {"null numbers", "the numbers are a null pointer", [&] { qk::decode<qk::mxfp4>(packed, std::span<float>(static_cast<float*>(nullptr), 64)); }},
+        {"numbers over codes", "the numbers must not overlap",
+         [&] { qk::decode<qk::mxfp4>(std::as_bytes(std::span(y)).first(needed), y); }},
+        {"null numbers", "the numbers are a null pointer",
+         [&] { qk::decode<qk::mxfp4>(packed, std::span<float>(static_cast<float*>(nullptr), 64)); }},
         {"scale", "a scale must be finite", [&] { qk::encode<qk::int8>(x, codes, qk::affine{.scale = -1}); }},
     });
     CHECK(qk::encode(qk::mxfp4, x, shorter) == qk::encode_status::too_small);
@@ -129,8 +154,10 @@ TEST_CASE("gradients and observers") {
     std::vector<std::uint64_t> bins(8), no_bins;
     qk::observed_range range;
     refuse({
-        {"gradients shorter", "y must have as many values as x", [&] { qk::fake_quantize_backward<qk::int8>(x, x, shorter, qk::affine{.scale = 1}); }},
-        {"x shorter", "x must have as many values as its gradients", [&] { qk::fake_quantize_backward<qk::int8>(shorter, x, y, qk::affine{.scale = 1}); }},
+        {"gradients shorter", "y must have as many values as x",
+         [&] { qk::fake_quantize_backward<qk::int8>(x, x, shorter, qk::affine{.scale = 1}); }},
+        {"x shorter", "x must have as many values as its gradients",
+         [&] { qk::fake_quantize_backward<qk::int8>(shorter, x, y, qk::affine{.scale = 1}); }},
         {"scale", "a scale must be finite and above 0", [&] { qk::fake_quantize_backward<qk::int8>(x, x, y, qk::affine{.scale = 0}); }},
         {"no bins", "a histogram needs at least one bin", [&] { qk::observe_histogram(x, 0, 1, no_bins); }},
         {"range", "high above low", [&] { qk::observe_histogram(x, 1, 1, bins); }},

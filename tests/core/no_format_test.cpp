@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failed parse_format leaves gives NaN everywhere, and no codes: it cannot be taken for float32. Without assertions, as in a release build.
+// What a failed parse_format leaves gives NaN everywhere, and no codes: it cannot be taken for float32. Without assertions, as in a release
+// build.
 #ifndef NDEBUG
 #define NDEBUG
 #endif
@@ -12,7 +13,8 @@
 #include "qk/reference.hpp"
 
 TEST_CASE("a format that was not parsed is no format") {
-    for (const char* text : {"e5m10", "", "int:bits=99", "mx:element=q,block=8", "nvfp:element=z", "float:exponent=5", "fp32:x", "bfp:block=x"}) {
+    for (const char* text :
+         {"e5m10", "", "int:bits=99", "mx:element=q,block=8", "nvfp:element=z", "float:exponent=5", "fp32:x", "bfp:block=x"}) {
         const qk::parsed<qk::format> f = qk::parse_format(text);
         CHECK(!f);
         CHECK(*f == qk::format(qk::no_format));

@@ -24,10 +24,13 @@ inline float scale_by_a_coarse_one(generator& g, int trial) {
 /// A point in the middle of two neighbours on the grid of f, and a little beyond its ends.
 inline double tie_of(integer f, std::int64_t zero, generator& g) {
     const auto half_steps = 2 * static_cast<std::int64_t>(qmax(f) - qmin(f) + 2);
-    return static_cast<double>(2 * (qmin(f) - zero) - 1 + static_cast<std::int64_t>(g.word() % static_cast<std::uint32_t>(half_steps)) / 2 * 2) / 2;
+    return static_cast<double>(2 * (qmin(f) - zero) - 1 +
+                               static_cast<std::int64_t>(g.word() % static_cast<std::uint32_t>(half_steps)) / 2 * 2) /
+           2;
 }
 inline double tie_of(floating f, std::int64_t, generator& g) {
-    const int m = f.mantissa_bits, least = min_exponent(f), exponent = least + static_cast<int>(g.below(static_cast<std::uint32_t>(std::ilogb(max_value(f)) - least + 2)));
+    const int m = f.mantissa_bits, least = min_exponent(f),
+              exponent = least + static_cast<int>(g.below(static_cast<std::uint32_t>(std::ilogb(max_value(f)) - least + 2)));
     const auto steps = (exponent == least && g.below(2) != 0 ? 0 : std::uint32_t{1} << m) + g.below(std::uint32_t{1} << m);
     return std::ldexp((2.0 * steps + 1) * (g.below(2) != 0 ? -1 : 1), exponent - m - 1);
 }

@@ -147,8 +147,8 @@ TEST_CASE("properties inside the range: idempotent, monotonic, symmetric, half a
                 const bool bumps = std::holds_alternative<block_float>(f.format) && std::get<block_float>(f.format).bump;
                 const bool truncated_quotient = whole != nullptr && r == rounding::toward_zero;
                 if (!bumps && !truncated_quotient) CHECK(count_mismatches(x, y, again, f.name + " again") == 0);
-                const bool symmetric = !(f.format == format(e8m0)) && (whole == nullptr || (whole->is_signed && scale.zero_point == 0 && whole->narrow)) &&
-                                       !bumps;
+                const bool symmetric = !(f.format == format(e8m0)) &&
+                                       (whole == nullptr || (whole->is_signed && scale.zero_point == 0 && whole->narrow)) && !bumps;
                 if (symmetric) {
                     std::vector<float> negated(x), back(count);
                     for (float& v : negated) v = -v;

@@ -52,19 +52,29 @@ inline std::vector<float> make_inputs(data kind, std::size_t count, std::uint64_
                 x[i] = static_cast<float>(r);
                 break;
             }
-            case data::any_bits:
-                do { x[i] = std::bit_cast<float>(g.word()); } while (!std::isfinite(x[i]));
+            case data::any_bits: do { x[i] = std::bit_cast<float>(g.word());
+                } while (!std::isfinite(x[i]));
                 break;
             case data::ties: x[i] = tie(g, 120 + g.below(12)); break;
             case data::subnormal: x[i] = assemble(g.below(2) != 0, g.below(3), g.word() >> g.below(32)); break;
             case data::special: {
                 constexpr float inf = std::numeric_limits<float>::infinity();
-                const float specials[] = {inf, -inf, std::numeric_limits<float>::quiet_NaN(), 0.0f, -0.0f, std::bit_cast<float>(0xffc00001u),
-                                          std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), 0x1p-149f, -0x1p-126f};
+                const float specials[] = {inf,
+                                          -inf,
+                                          std::numeric_limits<float>::quiet_NaN(),
+                                          0.0f,
+                                          -0.0f,
+                                          std::bit_cast<float>(0xffc00001u),
+                                          std::numeric_limits<float>::max(),
+                                          -std::numeric_limits<float>::max(),
+                                          0x1p-149f,
+                                          -0x1p-126f};
                 x[i] = g.below(24) == 0 ? specials[g.below(10)] : tie(g, 100 + g.below(60));
                 break;
             }
-            case data::sparse: x[i] = g.below(5) != 0 ? std::copysign(0.0f, static_cast<float>(g.uniform() - 0.5)) : tie(g, 118 + g.below(14)); break;
+            case data::sparse:
+                x[i] = g.below(5) != 0 ? std::copysign(0.0f, static_cast<float>(g.uniform() - 0.5)) : tie(g, 118 + g.below(14));
+                break;
             case data::narrow_range: x[i] = tie(g, 125 + g.below(3)); break;
             case data::top: x[i] = tie(g, 240 + g.below(15)); break;
             case data::tiny_runs: {  // whole blocks of nothing but subnormals, or zeros

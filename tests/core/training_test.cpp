@@ -12,7 +12,8 @@ TEST_CASE("the gradient by x is that of the clipped identity") {
         const bool integers = qk::is_integer_format(t.format);
         const qk::affine a{.scale = 0.125f, .zero_point = t.name == "uint4" ? 5 : integers ? 1 : 0};
         const qk::format_facts k = qk::facts(t.format);
-        const double low = (k.lowest - static_cast<double>(a.zero_point)) * 0.125, high = (k.largest - static_cast<double>(a.zero_point)) * 0.125;
+        const double low = (k.lowest - static_cast<double>(a.zero_point)) * 0.125,
+                     high = (k.largest - static_cast<double>(a.zero_point)) * 0.125;
         std::vector<float> x = make_inputs(data::ordinary, 500, 4), grad(500, 1.0f), in(500);
         for (float& v : x) v *= static_cast<float>(high);
         qk::fake_quantize_backward(t.format, x, grad, in, a);

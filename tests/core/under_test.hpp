@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels a program tests. With QK_TEST_ISA (its name) those that its own files are compiled for, in a consumer's way; else those of qk::dispatch, of the
-// instruction set that QK_ARCH names: the program is compiled once, and run once for each.
+// Which kernels a program tests. With QK_TEST_ISA (its name) those that its own files are compiled for, in a consumer's way; else those of
+// qk::dispatch, of the instruction set that QK_ARCH names: the program is compiled once, and run once for each.
 #pragma once
 
 #include <string>

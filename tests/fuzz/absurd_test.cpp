@@ -16,7 +16,8 @@ namespace {
 constexpr std::int64_t huge = std::int64_t{1} << 36;
 
 builder& integers(builder& b, const std::string& name, const std::vector<std::int64_t>& values, bool scalar = false) {
-    to_proto(make_tensor<std::int64_t>(scalar ? dims{} : dims{static_cast<std::int64_t>(values.size())}, values), name, *b.g().add_initializer());
+    to_proto(make_tensor<std::int64_t>(scalar ? dims{} : dims{static_cast<std::int64_t>(values.size())}, values), name,
+             *b.g().add_initializer());
     return b;
 }
 
@@ -49,7 +50,8 @@ onnx::GraphProto& body_of(onnx::NodeProto& n, const std::string& attribute) {
 
 /// x' = x + x, while the condition that comes in.
 void endless_body(onnx::GraphProto& g) {
-    builder::declare(*g.add_input(), "i", {}, 7), builder::declare(*g.add_input(), "going", {}, 9), builder::declare(*g.add_input(), "state", {2});
+    builder::declare(*g.add_input(), "i", {}, 7), builder::declare(*g.add_input(), "going", {}, 9),
+        builder::declare(*g.add_input(), "state", {2});
     builder::declare(*g.add_output(), "still", {}, 9), builder::declare(*g.add_output(), "next", {2});
     auto* same = g.add_node();
     same->set_op_type("Identity"), same->add_input("going"), same->add_output("still");
@@ -64,7 +66,8 @@ TEST_CASE("results that do not fit in memory") {
         const char* op;
         std::vector<std::int64_t> operand;
     };
-    for (const absurd& a : {absurd{"Expand", {huge, 2}}, absurd{"Tile", {huge}}, absurd{"ConstantOfShape", {huge}}, absurd{"Expand", {1 << 20, 1 << 10, 2}}}) {
+    for (const absurd& a : {absurd{"Expand", {huge, 2}}, absurd{"Tile", {huge}}, absurd{"ConstantOfShape", {huge}},
+                            absurd{"Expand", {1 << 20, 1 << 10, 2}}}) {
         builder b;
         integers(b, "n", a.operand).input("x", {2}).output("y", {});
         if (std::string(a.op) == "ConstantOfShape") b.node(a.op, {"n"}, {"y"}, "big");
@@ -87,7 +90,10 @@ TEST_CASE("results that do not fit in memory") {
     integers(transform, "n", {huge + 1}, true).input("x", {1, 4, 1}).output("y", {}).node("DFT", {"x", "n"}, {"y"}, "big");
     CHECK(names(sentence(transform), "big"));
     builder resize(8);
-    resize.constant("scales", {4}, {1, 1, 1e9f, 1}).input("x", {1, 1, 2, 2}).output("y", {}).node("Upsample", {"x", "scales"}, {"y"}, "big");
+    resize.constant("scales", {4}, {1, 1, 1e9f, 1})
+        .input("x", {1, 1, 2, 2})
+        .output("y", {})
+        .node("Upsample", {"x", "scales"}, {"y"}, "big");
     resize.m.mutable_opset_import(0)->set_version(9);
     CHECK(names(sentence(resize), "big"));
 }
@@ -118,7 +124,8 @@ TEST_CASE("a loop over nothing") {
     integers(b, "n", {std::numeric_limits<std::int64_t>::max()}, true).input("x", {2}).output("y", {2});
     to_proto(make_tensor<bool>({}, std::array{true}), "yes", *b.g().add_initializer());
     onnx::GraphProto& body = body_of(b.node("Loop", {"n", "yes", "x"}, {"y"}, "loop"), "body");
-    builder::declare(*body.add_input(), "i", {}, 7), builder::declare(*body.add_input(), "going", {}, 9), builder::declare(*body.add_input(), "state", {2});
+    builder::declare(*body.add_input(), "i", {}, 7), builder::declare(*body.add_input(), "going", {}, 9),
+        builder::declare(*body.add_input(), "state", {2});
     builder::declare(*body.add_output(), "going", {}, 9), builder::declare(*body.add_output(), "state", {2});
     CHECK(sentence(b).find("10000 steps") != std::string::npos);
 }

@@ -10,18 +10,18 @@
 #include <fstream>
 #include <string>
 
-#include "support/packed_file.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
-#include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/export/export.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
-#include "qk/graph/files/npy.hpp"
-#include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/evaluate/preprocess.hpp"
+#include "qk/graph/export/export.hpp"
+#include "qk/graph/files/npy.hpp"
+#include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/search/cache.hpp"
 #include "qk/graph/search/latency.hpp"
+#include "support/packed_file.hpp"
 
 namespace qk_fuzz {
 namespace {
@@ -32,7 +32,8 @@ namespace fs = std::filesystem;
 /// The bytes as a file of this process; for readers that take nothing else.
 class temporary {
   public:
-    temporary(std::string_view bytes, const char* extension) : path_(fs::temp_directory_path() / ("qk_fuzz_" + std::to_string(getpid()) + extension)) {
+    temporary(std::string_view bytes, const char* extension)
+        : path_(fs::temp_directory_path() / ("qk_fuzz_" + std::to_string(getpid()) + extension)) {
         std::ofstream(path_, std::ios::binary) << bytes;
     }
     ~temporary() {
@@ -80,7 +81,8 @@ const model& small_model() {
         declare(*g.add_input(), "x", {1, 3, 4, 4});
         declare(*g.add_output(), "y", {1, 5});
         add_tensor(g, "w", {4, 3, 3, 3}), add_tensor(g, "b", {4}), add_tensor(g, "k", {16, 5}), add_tensor(g, "j", {5});
-        add_node(g, "Conv", {"x", "w", "b"}, "c"), add_node(g, "Relu", {"c"}, "r"), add_node(g, "Flatten", {"r"}, "f"), add_node(g, "Gemm", {"f", "k", "j"}, "y");
+        add_node(g, "Conv", {"x", "w", "b"}, "c"), add_node(g, "Relu", {"c"}, "r"), add_node(g, "Flatten", {"r"}, "f"),
+            add_node(g, "Gemm", {"f", "k", "j"}, "y");
         return model::parse(p.SerializeAsString());
     }();
     return m;
@@ -194,7 +196,7 @@ void read_format(std::string_view bytes) {
 }  // namespace
 
 void feed_input(std::string_view bytes) {
-    static constexpr std::array readers{read_plan,      read_array,          read_arrays, read_tensor_file, read_calibration, read_packed,
+    static constexpr std::array readers{read_plan,      read_array,          read_arrays, read_tensor_file,   read_calibration, read_packed,
                                         read_latencies, read_target_profile, read_cache,  read_preprocessing, read_format};
     if (bytes.empty()) return;
     const auto which = static_cast<std::size_t>(static_cast<unsigned char>(bytes[0]) - '0') % readers.size();

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <string>
 
-#include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/base/error.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/export/export.hpp"
@@ -43,7 +43,8 @@ tensor values_for(data_type type, const dims& shape, std::uint32_t& state) {
         std::int64_t v = static_cast<std::int64_t>(state >> 24) % 8;
         if (kind == 1) v -= 4;
         if (kind == 2) v = static_cast<std::int64_t>(i % 5);
-        if (kind == 3 && (state >> 16) % 7 == 0) v = std::array<std::int64_t, 6>{INT64_MIN, INT64_MAX, -1, INT32_MAX, std::int64_t{1} << 40, 1 << 20}[(state >> 8) % 6];
+        if (kind == 3 && (state >> 16) % 7 == 0)
+            v = std::array<std::int64_t, 6>{INT64_MIN, INT64_MAX, -1, INT32_MAX, std::int64_t{1} << 40, 1 << 20}[(state >> 8) % 6];
         const auto f = static_cast<float>(v) * 0.25f;
         switch (type) {
             case data_type::float32: t.as<float>()[i] = f; break;
@@ -51,8 +52,11 @@ tensor values_for(data_type type, const dims& shape, std::uint32_t& state) {
             case data_type::float16: t.as<half>()[i] = ops::to_half(f); break;
             case data_type::bfloat16: t.as<brain>()[i] = ops::to_brain(f); break;
             case data_type::boolean: t.as<std::uint8_t>()[i] = v & 1; break;
-            case data_type::int4: case data_type::int2: t.as<std::int8_t>()[i] = static_cast<std::int8_t>(v & 1); break;
-            case data_type::uint4: case data_type::uint2: case data_type::float4e2m1: t.as<std::uint8_t>()[i] = v & 3; break;
+            case data_type::int4:
+            case data_type::int2: t.as<std::int8_t>()[i] = static_cast<std::int8_t>(v & 1); break;
+            case data_type::uint4:
+            case data_type::uint2:
+            case data_type::float4e2m1: t.as<std::uint8_t>()[i] = v & 3; break;
             default: std::memcpy(t.bytes() + i * size_of(type), &v, std::min<std::size_t>(size_of(type), sizeof v));
         }
     }
@@ -89,14 +93,17 @@ void plan_and_export(const model& m, const named_tensors& inputs, std::uint32_t 
     how.where = static_cast<placement>(choice / 16 % 3);
     how.how = static_cast<approach>(choice / 64 % 3);
     how.per_channel = (choice & 1024) != 0;
-    if (gathering.histograms) how.method = std::array{range_method::min_max, range_method::percentile, range_method::mse, range_method::entropy}[choice / 4096 % 4];
+    if (gathering.histograms)
+        how.method =
+            std::array{range_method::min_max, range_method::percentile, range_method::mse, range_method::entropy}[choice / 4096 % 4];
     const auto made = quantize(m, precision_requests().set_default(format, format), seen, how);
     static_cast<void>(made.report.text());
     try {
         static_cast<void>(evaluator(m, options()).run(inputs, made.plan));
     } catch (const error&) {
     }
-    const auto written = export_model(m, made.plan, {.style = static_cast<export_style>(choice / 32768 % 5), .weights = static_cast<weight_storage>(choice >> 24 & 1)});
+    const auto written = export_model(
+        m, made.plan, {.style = static_cast<export_style>(choice / 32768 % 5), .weights = static_cast<weight_storage>(choice >> 24 & 1)});
     const model again = model::parse(written.exported.proto().SerializeAsString());
     static_cast<void>(evaluator(again, options()).run(inputs));
 }

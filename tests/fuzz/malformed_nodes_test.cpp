@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that fuzzing or reading broke, smallest form: each read or wrote out of bounds, ran for minutes, or was undefined; now a sentence or a
-// result.
+// Nodes that fuzzing or reading broke, smallest form: each read or wrote out of bounds, ran for minutes, or was undefined; now a sentence
+// or a result.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ using ints = std::vector<std::int64_t>;
 
 namespace {
 
-std::string sentence(const std::string& op, int version, const std::vector<tensor>& inputs, const attributes& given = {}, std::size_t outputs = 1) {
+std::string sentence(const std::string& op, int version, const std::vector<tensor>& inputs, const attributes& given = {},
+                     std::size_t outputs = 1) {
     try {
         static_cast<void>(call_op(op, version, inputs, given, outputs));
     } catch (const error& e) {
@@ -31,7 +32,9 @@ std::string sentence(const std::string& op, int version, const std::vector<tenso
     }
     return "";
 }
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos && text.find("node '") != std::string::npos; }
+bool says(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos && text.find("node '") != std::string::npos;
+}
 
 tensor floats(dims shape) {
     tensor t(data_type::float32, std::move(shape));
@@ -43,7 +46,8 @@ tensor floats(dims shape) {
 
 TEST_CASE("Attention: more valid keys than there are") {
     const auto run = [](std::int64_t valid) {
-        return sentence("Attention", 24, {floats({1, 2, 3, 4}), floats({1, 2, 5, 4}), floats({1, 2, 5, 4}), {}, {}, {}, values<std::int64_t>({1}, {valid})});
+        return sentence("Attention", 24,
+                        {floats({1, 2, 3, 4}), floats({1, 2, 5, 4}), floats({1, 2, 5, 4}), {}, {}, {}, values<std::int64_t>({1}, {valid})});
     };
     CHECK(run(5) == "");
     CHECK(says(run(6), "nonpad_kv_seqlen holds 6"));
@@ -73,19 +77,26 @@ TEST_CASE("LinearAttention: decay of another rank") {
 TEST_CASE("QuantizeLinear, DequantizeLinear: zero points that are fewer or more than the scales") {
     const tensor scales = values<float>({3}, {0.5f, 0.25f, 1}), zeros = values<std::int8_t>({2}, {1, 2});
     CHECK(says(sentence("QuantizeLinear", 13, {floats({2, 3}), scales, zeros}, {{"axis", std::int64_t{1}}}), "zero point has 2 elements"));
-    CHECK(says(sentence("DequantizeLinear", 13, {values<std::int8_t>({2, 3}, {1, 2, 3, 4, 5, 6}), scales, zeros}, {{"axis", std::int64_t{1}}}), "zero point has 2 elements"));
+    CHECK(says(
+        sentence("DequantizeLinear", 13, {values<std::int8_t>({2, 3}, {1, 2, 3, 4, 5, 6}), scales, zeros}, {{"axis", std::int64_t{1}}}),
+        "zero point has 2 elements"));
 }
 
 TEST_CASE("ConvTranspose and pools: kernels of absurd length") {
     for (const char* op : {"AveragePool", "MaxPool"})
         CHECK(says(sentence(op, 11, {floats({1, 1, 4, 4})}, {{"kernel_shape", ints{std::int64_t{1} << 40, 2}}}), "a kernel of length"));
-    CHECK(says(sentence("ConvTranspose", 11, {floats({1, 1, 4, 4}), floats({1, 1, 3, 3})}, {{"output_padding", ints{INT64_MAX, 0}}}), "out of range"));
-    CHECK(says(sentence("ConvTranspose", 11, {floats({1, 1, 4, 4}), floats({1, 1, 3, 3})}, {{"output_shape", ints{std::int64_t{1} << 40, 4}}}), "out of range"));
+    CHECK(says(sentence("ConvTranspose", 11, {floats({1, 1, 4, 4}), floats({1, 1, 3, 3})}, {{"output_padding", ints{INT64_MAX, 0}}}),
+               "out of range"));
+    CHECK(says(
+        sentence("ConvTranspose", 11, {floats({1, 1, 4, 4}), floats({1, 1, 3, 3})}, {{"output_shape", ints{std::int64_t{1} << 40, 4}}}),
+        "out of range"));
 }
 
 TEST_CASE("TfIdfVectorizer: grams far longer than the row") {
-    const attributes given{{"pool_int64s", ints{1, 2, 1, 2}}, {"ngram_counts", ints{0, 2}}, {"ngram_indexes", ints{0, 1, 2}}, {"mode", std::string("TF")},
-                           {"min_gram_length", std::int64_t{1}}, {"max_gram_length", std::int64_t{1} << 40}, {"max_skip_count", INT64_MAX}};
+    const attributes given{{"pool_int64s", ints{1, 2, 1, 2}},    {"ngram_counts", ints{0, 2}},
+                           {"ngram_indexes", ints{0, 1, 2}},     {"mode", std::string("TF")},
+                           {"min_gram_length", std::int64_t{1}}, {"max_gram_length", std::int64_t{1} << 40},
+                           {"max_skip_count", INT64_MAX}};
     const auto y = call_op("TfIdfVectorizer", 9, {values<std::int64_t>({4}, {1, 2, 3, 1})}, given)[0];
     CHECK(y.shape() == dims{3});
     CHECK(y.as<float>()[0] == 2.0f);
@@ -94,13 +105,16 @@ TEST_CASE("TfIdfVectorizer: grams far longer than the row") {
 TEST_CASE("com.microsoft QLinearAveragePool: padding far beyond the input") {
     const tensor x = values<std::uint8_t>({1, 1, 2, 2}, {10, 20, 30, 40}), s = scalar(1.0f), z = scalar<std::uint8_t>(0);
     const auto y = call_op("com.microsoft:QLinearAveragePool", 1, {x, s, z, s, z},
-                           {{"kernel_shape", ints{1 << 20, 1 << 20}}, {"pads", ints{1 << 20, 1 << 20, 1 << 20, 1 << 20}}, {"strides", ints{1 << 19, 1 << 19}}})[0];
+                           {{"kernel_shape", ints{1 << 20, 1 << 20}},
+                            {"pads", ints{1 << 20, 1 << 20, 1 << 20, 1 << 20}},
+                            {"strides", ints{1 << 19, 1 << 19}}})[0];
     CHECK(y.shape() == dims{1, 1, 3, 3});
     CHECK(y.as<std::uint8_t>()[4] == 25);  // the window that holds all four
 }
 
 TEST_CASE("integer products: zero points of another type, codes that are none, products that float32 does not hold") {
-    const tensor a = values<std::uint8_t>({1, 2}, {3, 3}), b = values<std::uint8_t>({2, 1}, {3, 3}), s = scalar(1.0f), z = scalar<std::uint8_t>(3);
+    const tensor a = values<std::uint8_t>({1, 2}, {3, 3}), b = values<std::uint8_t>({2, 1}, {3, 3}), s = scalar(1.0f),
+                 z = scalar<std::uint8_t>(3);
     CHECK(says(sentence("QLinearMatMul", 21, {a, s, scalar(1e6f), b, s, z, s, z}), "zero point of type float32"));
     CHECK(says(sentence("MatMulInteger", 10, {floats({1, 2}), b}), "no integer of 8 or 16 bits"));
     CHECK(says(sentence("ConvInteger", 10, {floats({1, 1, 2, 2}), values<std::uint8_t>({1, 1, 1, 1}, {1})}), "no integer of 8 or 16 bits"));
@@ -136,22 +150,27 @@ TEST_CASE("DFT of a long odd length is quick and right") {
 
 TEST_CASE("integers from floats that no integer holds") {
     const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
-    const tensor a = values<std::uint8_t>({1, 2}, {3, 3}), b = values<std::uint8_t>({2, 1}, {3, 3}), s = scalar(1.0f), z = scalar<std::uint8_t>(3);
+    const tensor a = values<std::uint8_t>({1, 2}, {3, 3}), b = values<std::uint8_t>({2, 1}, {3, 3}), s = scalar(1.0f),
+                 z = scalar<std::uint8_t>(3);
     CHECK(call_op("QLinearMatMul", 10, {a, s, z, b, s, z, scalar(0.0f), z})[0].as<std::uint8_t>()[0] == 0);  // 0 * Inf
     CHECK(call_op("QLinearMatMul", 10, {a, scalar(nan), z, b, s, z, s, z})[0].as<std::uint8_t>()[0] == 0);
     const auto lowest = std::numeric_limits<std::int64_t>::min();
     CHECK(call_op("Pow", 15, {values<std::int64_t>({1}, {-2}), scalar(0.5f)})[0].as<std::int64_t>()[0] == lowest);
-    CHECK(call_op("Pow", 15, {values<std::int64_t>({1}, {2}), scalar(infinity)})[0].as<std::int64_t>()[0] == std::numeric_limits<std::int64_t>::max());
+    CHECK(call_op("Pow", 15, {values<std::int64_t>({1}, {2}), scalar(infinity)})[0].as<std::int64_t>()[0] ==
+          std::numeric_limits<std::int64_t>::max());
     const tensor bytes = values<std::int8_t>({2}, {-100, 100});
     CHECK(call_op("Clip", 6, {bytes})[0].as<std::int8_t>()[1] == 100);
     CHECK(call_op("Clip", 6, {bytes}, {{"min", -5.5f}, {"max", 1e30f}})[0].as<std::int8_t>()[0] == -5);
     CHECK(call_op("Clip", 6, {bytes}, {{"max", nan}})[0].as<std::int8_t>()[0] == -128);
     CHECK(call_op("ReduceLogSum", 18, {values<std::int64_t>({1}, {0})})[0].as<std::int64_t>()[0] == lowest);
     CHECK(call_op("ReduceL2", 18, {values<std::int64_t>({1}, {lowest})})[0].size() == 1);
-    CHECK(says(sentence("MaxRoiPool", 1, {floats({1, 1, 4, 4}), values<float>({1, 5}, {1e30f, 0, 0, 1, 1})}, {{"pooled_shape", ints{1, 1}}, {"spatial_scale", 0.0f}}), "finite"));
+    CHECK(says(sentence("MaxRoiPool", 1, {floats({1, 1, 4, 4}), values<float>({1, 5}, {1e30f, 0, 0, 1, 1})},
+                        {{"pooled_shape", ints{1, 1}}, {"spatial_scale", 0.0f}}),
+               "finite"));
     const tensor spectrum = call_op("DFT", 17, {values<std::uint32_t>({1, 2, 1}, {1, 4})}, {{"axis", std::int64_t{1}}})[0];
     CHECK(spectrum.as<std::uint32_t>()[2] == 0xfffffffdu);  // 1 - 4
-    CHECK(call_op("Shrink", 9, {values<std::uint8_t>({1}, {200})}, {{"bias", 300.0f}, {"lambd", 0.5f}})[0].as<std::uint8_t>()[0] == 156);  // -100
+    CHECK(call_op("Shrink", 9, {values<std::uint8_t>({1}, {200})}, {{"bias", 300.0f}, {"lambd", 0.5f}})[0].as<std::uint8_t>()[0] ==
+          156);  // -100
     const tensor ones = floats({2, 2});
     CHECK(call_op("Trilu", 14, {ones, scalar(infinity)})[0].as<float>()[1] == 0.0f);
     CHECK(says(sentence("CumSum", 11, {ones, scalar(nan)}), "outside a rank"));
@@ -159,7 +178,8 @@ TEST_CASE("integers from floats that no integer holds") {
     CHECK(std::accumulate(hot.as<float>().begin(), hot.as<float>().end(), 0.0f) == 7.0f);
     const attributes wide{{"shape", ints{3}}, {"dtype", std::int64_t{3}}, {"low", -1e30f}, {"high", 1e30f}};
     CHECK(call_op("RandomUniform", 1, {}, wide)[0].size() == 3);
-    CHECK(sentence("Resize", 18, {floats({1, 4}), {}, {}, values<std::int64_t>({2}, {INT64_MAX, 1})}, {{"keep_aspect_ratio_policy", std::string("not_smaller")}}) != "");
+    CHECK(sentence("Resize", 18, {floats({1, 4}), {}, {}, values<std::int64_t>({2}, {INT64_MAX, 1})},
+                   {{"keep_aspect_ratio_policy", std::string("not_smaller")}}) != "");
     CHECK(says(sentence("QLinearMatMul", 21, {a, s, z, b, s, z, s, scalar(nan)}), "not int8 or uint8"));
     const tensor sum = call_op("com.microsoft:QLinearAdd", 1, {a, s, z, a, s, z, scalar(0.0f), z})[0];  // 0 / 0
     CHECK(sum.as<std::uint8_t>()[0] == 0);
@@ -168,14 +188,17 @@ TEST_CASE("integers from floats that no integer holds") {
 }
 
 TEST_CASE("integers that overflow wrap") {
-    CHECK(call_op("PRelu", 16, {values<std::int32_t>({1}, {-3}), values<std::int32_t>({1}, {1 << 30})})[0].as<std::int32_t>()[0] == 1 << 30);
+    CHECK(call_op("PRelu", 16, {values<std::int32_t>({1}, {-3}), values<std::int32_t>({1}, {1 << 30})})[0].as<std::int32_t>()[0] ==
+          1 << 30);
     const tensor longest = values<std::int64_t>({1}, {INT64_MIN});  // the lowest code of 64 bits
     CHECK(call_op("Resize", 18, {longest, {}, {}, values<std::int64_t>({1}, {2})})[0].as<std::int64_t>()[1] == INT64_MIN);
     const tensor big = values<std::int32_t>({1, 1}, {1 << 30}), one = values<std::int32_t>({1, 1}, {1});
     CHECK(call_op("Gemm", 13, {big, one}, {{"alpha", 3.0f}})[0].as<std::int32_t>()[0] == -(1 << 30));
     CHECK(call_op("Gemm", 13, {big, one, big})[0].as<std::int32_t>()[0] == std::numeric_limits<std::int32_t>::min());
-    CHECK(says(sentence("DequantizeLinear", 10, {values<std::int64_t>({1}, {INT64_MIN}), scalar(1.0f), scalar<std::int64_t>(1)}), "cannot dequantize int64"));
-    CHECK(says(sentence("com.amd.quark:ExtendedDequantizeLinear", 1, {values<std::int8_t>({1}, {1}), scalar(1.0f), scalar(INT32_MIN)}), "a zero point of type int32 does not fit codes of type int8"));
+    CHECK(says(sentence("DequantizeLinear", 10, {values<std::int64_t>({1}, {INT64_MIN}), scalar(1.0f), scalar<std::int64_t>(1)}),
+               "cannot dequantize int64"));
+    CHECK(says(sentence("com.amd.quark:ExtendedDequantizeLinear", 1, {values<std::int8_t>({1}, {1}), scalar(1.0f), scalar(INT32_MIN)}),
+               "a zero point of type int32 does not fit codes of type int8"));
 }
 
 TEST_CASE("means of more integers than the type counts") {
@@ -192,14 +215,17 @@ TEST_CASE("axes, offsets and seeds at the ends of int64") {
     CHECK(std::accumulate(diagonal.as<float>().begin(), diagonal.as<float>().end(), 0.0f) == 0.0f);
     const auto two = [](std::int64_t u, std::int64_t v) { return values<std::int64_t>({2}, {u, v}); };
     CHECK(says(sentence("Slice", 13, {floats({100}), two(90, 90), two(95, 95), two(0, 0)}), "axis 0 twice"));
-    CHECK(says(sentence("ReverseSequence", 10, {floats({2, 2}), two(1, 1)}, {{"time_axis", INT64_MAX}, {"batch_axis", INT64_MAX}}), "must be 0 and 1"));
+    CHECK(says(sentence("ReverseSequence", 10, {floats({2, 2}), two(1, 1)}, {{"time_axis", INT64_MAX}, {"batch_axis", INT64_MAX}}),
+               "must be 0 and 1"));
     CHECK(says(sentence("SpaceToDepth", 13, {floats({1, 4, 0, 0})}, {{"blocksize", std::int64_t{1} << 40}}), "blocksize"));
     CHECK(call_op("Dropout", 13, {floats({4}), scalar(0.5f), scalar(true)}, {{"seed", INT64_MAX}})[0].size() == 4);
     CHECK(sentence("Multinomial", 7, {floats({1, 4})}, {{"sample_size", std::int64_t{1} << 41}}) != "");
     const tensor cache = floats({1, 1, 4, 1}), update = floats({1, 1, 2, 1}), last = values<std::int64_t>({1}, {INT64_MAX});
     CHECK(says(sentence("TensorScatter", 24, {cache, update, last}), "outside the cache"));
     CHECK(sentence("TensorScatter", 24, {cache, update, last}, {{"mode", std::string("circular")}}) == "");
-    CHECK(says(sentence("LinearAttention", 27, {floats({1, 2, 0}), floats({1, 2, 0}), floats({1, 2, 4})}, {{"q_num_heads", INT64_MAX}, {"kv_num_heads", std::int64_t{1}}}), "q_num_heads"));
+    CHECK(says(sentence("LinearAttention", 27, {floats({1, 2, 0}), floats({1, 2, 0}), floats({1, 2, 4})},
+                        {{"q_num_heads", INT64_MAX}, {"kv_num_heads", std::int64_t{1}}}),
+               "q_num_heads"));
     CHECK(says(sentence("com.microsoft:MatMulNBits", 1, {floats({1, 4}), values<std::uint8_t>({1, 1, 2}, {0, 0}), scalar(1.0f)},
                         {{"K", std::int64_t{4}}, {"N", std::int64_t{1}}, {"block_size", INT64_MAX}}),
                "block_size"));
@@ -210,25 +236,39 @@ TEST_CASE("windows: sums and products of absurd pads, groups and kernels") {
     const std::int64_t far = std::int64_t{1} << 31;
     CHECK(sentence("Conv", 11, {x, w}, {{"pads", ints{far, far, far, far}}}) != "");
     CHECK(says(sentence("Conv", 11, {x, floats({0, 3, 1, 1})}, {{"group", INT64_MAX}}), "does not fit weights"));
-    CHECK(says(sentence("ConvInteger", 10, {values<std::uint8_t>({1, 1, 1}, {1}), qk_test::zero_of(data_type::uint8, {0, 3, 1})}, {{"group", INT64_MAX}}), "does not fit x"));
-    CHECK(says(sentence("ConvTranspose", 11, {floats({1, 0, 2, 2}), floats({0, 3, 1, 1})}, {{"group", INT64_MAX}}), "does not fit weights"));
-    CHECK(says(sentence("DeformConv", 19, {floats({1, 0, 2, 2}), floats({0, 3, 1, 1}), floats({1, 2, 2, 2})}, {{"group", INT64_MAX}}), "group"));
-    CHECK(says(sentence("GroupNormalization", 21, {floats({2, 0, 3}), floats({0}), floats({0})}, {{"num_groups", INT64_MAX}}), "do not divide"));
-    CHECK(says(sentence("Col2Im", 18, {floats({1, 1, 16}), values<std::int64_t>({2}, {4, 4}), values<std::int64_t>({2}, {1, 1})}, {{"pads", ints{INT64_MAX, 0, INT64_MAX, 0}}}), "pads"));
-    CHECK(says(sentence("MaxUnpool", 11, {x, values<std::int64_t>({1, 1, 4, 4}, ints(16))}, {{"kernel_shape", ints{INT64_MAX, 1}}}), "a kernel of length"));
+    CHECK(says(sentence("ConvInteger", 10, {values<std::uint8_t>({1, 1, 1}, {1}), qk_test::zero_of(data_type::uint8, {0, 3, 1})},
+                        {{"group", INT64_MAX}}),
+               "does not fit x"));
+    CHECK(
+        says(sentence("ConvTranspose", 11, {floats({1, 0, 2, 2}), floats({0, 3, 1, 1})}, {{"group", INT64_MAX}}), "does not fit weights"));
+    CHECK(says(sentence("DeformConv", 19, {floats({1, 0, 2, 2}), floats({0, 3, 1, 1}), floats({1, 2, 2, 2})}, {{"group", INT64_MAX}}),
+               "group"));
+    CHECK(says(sentence("GroupNormalization", 21, {floats({2, 0, 3}), floats({0}), floats({0})}, {{"num_groups", INT64_MAX}}),
+               "do not divide"));
+    CHECK(says(sentence("Col2Im", 18, {floats({1, 1, 16}), values<std::int64_t>({2}, {4, 4}), values<std::int64_t>({2}, {1, 1})},
+                        {{"pads", ints{INT64_MAX, 0, INT64_MAX, 0}}}),
+               "pads"));
+    CHECK(says(sentence("MaxUnpool", 11, {x, values<std::int64_t>({1, 1, 4, 4}, ints(16))}, {{"kernel_shape", ints{INT64_MAX, 1}}}),
+               "a kernel of length"));
     const dims nine(11, 1);
     dims grid = nine;
     grid.back() = 9;
     CHECK(says(sentence("GridSample", 20, {floats(nine), floats(grid)}), "8 spatial axes"));
     const float nan = std::numeric_limits<float>::quiet_NaN();
-    CHECK(call_op("DeformConv", 19, {floats({1, 1, 1, 1}), floats({1, 1, 1, 1}), values<float>({1, 2, 1, 1}, {nan, 0})})[0].as<float>()[0] == 0.0f);
+    CHECK(
+        call_op("DeformConv", 19, {floats({1, 1, 1, 1}), floats({1, 1, 1, 1}), values<float>({1, 2, 1, 1}, {nan, 0})})[0].as<float>()[0] ==
+        0.0f);
 }
 
 TEST_CASE("images without pixels") {
-    CHECK(says(sentence("RoiAlign", 16, {floats({1, 1, 0, 5}), values<float>({1, 4}, {0, 0, 1, 1}), values<std::int64_t>({1}, {0})}), "no pixels"));
-    CHECK(says(sentence("GridSample", 20, {floats({1, 1, 0, 5}), floats({1, 2, 2, 2})}, {{"padding_mode", std::string("border")}}), "no pixels"));
-    CHECK(says(sentence("ai.onnx.ml:ArrayFeatureExtractor", 1, {floats({2, 0}), values<std::int64_t>({1}, {0})}), "nothing to choose from"));
-    const auto pooled = call_op("MaxPool", 12, {floats({1, 1, 0, 1})}, {{"kernel_shape", ints{1, 1}}, {"pads", ints{1, 1, 1, 1}}, {"storage_order", std::int64_t{1}}}, 2);
+    CHECK(says(sentence("RoiAlign", 16, {floats({1, 1, 0, 5}), values<float>({1, 4}, {0, 0, 1, 1}), values<std::int64_t>({1}, {0})}),
+               "no pixels"));
+    CHECK(says(sentence("GridSample", 20, {floats({1, 1, 0, 5}), floats({1, 2, 2, 2})}, {{"padding_mode", std::string("border")}}),
+               "no pixels"));
+    CHECK(
+        says(sentence("ai.onnx.ml:ArrayFeatureExtractor", 1, {floats({2, 0}), values<std::int64_t>({1}, {0})}), "nothing to choose from"));
+    const auto pooled = call_op("MaxPool", 12, {floats({1, 1, 0, 1})},
+                                {{"kernel_shape", ints{1, 1}}, {"pads", ints{1, 1, 1, 1}}, {"storage_order", std::int64_t{1}}}, 2);
     CHECK(pooled[0].as<float>()[0] == -std::numeric_limits<float>::infinity());
     CHECK(pooled[1].shape() == dims{1, 1, 2, 3});
 }

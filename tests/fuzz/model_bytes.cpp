@@ -35,8 +35,8 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
     return LLVMFuzzerMutate(data, size, most);
 }
 
-extern "C" std::size_t LLVMFuzzerCustomCrossOver(const std::uint8_t* a, std::size_t a_size, const std::uint8_t* b, std::size_t b_size, std::uint8_t* out, std::size_t most,
-                                                 unsigned int seed) {
+extern "C" std::size_t LLVMFuzzerCustomCrossOver(const std::uint8_t* a, std::size_t a_size, const std::uint8_t* b, std::size_t b_size,
+                                                 std::uint8_t* out, std::size_t most, unsigned int seed) {
     qk_fuzz::random_source random(seed);
     onnx::ModelProto m, donor;
     if (!m.ParsePartialFromArray(a, static_cast<int>(a_size)) || !donor.ParsePartialFromArray(b, static_cast<int>(b_size))) return 0;

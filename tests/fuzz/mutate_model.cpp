@@ -21,7 +21,8 @@ struct place {
 
 class mutator {
   public:
-    mutator(onnx::ModelProto& m, const onnx::ModelProto& donor, random_source& random, byte_mutator change_bytes) : random_(random), change_bytes_(change_bytes) {
+    mutator(onnx::ModelProto& m, const onnx::ModelProto& donor, random_source& random, byte_mutator change_bytes)
+        : random_(random), change_bytes_(change_bytes) {
         collect(m);
         collect_names(m);
         collect_donors(donor);
@@ -105,8 +106,40 @@ class mutator {
     }
 
     std::int64_t number() {
-        static constexpr std::array<std::int64_t, 34> edges{0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 64, 127, 128, 255, 256, 1000, 65535, 65536, 1 << 20, INT32_MAX,
-                                                            std::int64_t{INT32_MAX} + 1, std::int64_t{1} << 40, INT64_MAX, INT64_MIN, INT32_MIN, -1, -2, -3, -4, -8, -65536};
+        static constexpr std::array<std::int64_t, 34> edges{0,
+                                                            1,
+                                                            2,
+                                                            3,
+                                                            4,
+                                                            5,
+                                                            7,
+                                                            8,
+                                                            15,
+                                                            16,
+                                                            17,
+                                                            31,
+                                                            32,
+                                                            64,
+                                                            127,
+                                                            128,
+                                                            255,
+                                                            256,
+                                                            1000,
+                                                            65535,
+                                                            65536,
+                                                            1 << 20,
+                                                            INT32_MAX,
+                                                            std::int64_t{INT32_MAX} + 1,
+                                                            std::int64_t{1} << 40,
+                                                            INT64_MAX,
+                                                            INT64_MIN,
+                                                            INT32_MIN,
+                                                            -1,
+                                                            -2,
+                                                            -3,
+                                                            -4,
+                                                            -8,
+                                                            -65536};
         return edges[below(below(3) == 0 ? edges.size() : 8)];
     }
     std::int64_t changed(std::int64_t v) {
@@ -118,8 +151,23 @@ class mutator {
         }
     }
     double real() {
-        static constexpr std::array edges{0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.5, 1e-38, 1e-45, 1e38, -1e38, 1e10, -1e10, 1e300,
-                                          std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()};
+        static constexpr std::array edges{0.0,
+                                          -0.0,
+                                          1.0,
+                                          -1.0,
+                                          0.5,
+                                          2.0,
+                                          -2.5,
+                                          1e-38,
+                                          1e-45,
+                                          1e38,
+                                          -1e38,
+                                          1e10,
+                                          -1e10,
+                                          1e300,
+                                          std::numeric_limits<double>::infinity(),
+                                          -std::numeric_limits<double>::infinity(),
+                                          std::numeric_limits<double>::quiet_NaN()};
         return edges[below(edges.size())];
     }
     std::string text(const place& p, const std::string& old) {
@@ -139,8 +187,10 @@ class mutator {
             return bytes;
         }
         if (field == "op_type" && !operators_.empty()) return operators_[below(operators_.size())];
-        if (field == "name" && dynamic_cast<const onnx::AttributeProto*>(p.message) && !attribute_names_.empty()) return attribute_names_[below(attribute_names_.size())];
-        if (field == "domain") return std::array{"", "ai.onnx", "com.microsoft", "com.amd.quark", "com.vai.quantize", "ai.onnx.ml"}[below(6)];
+        if (field == "name" && dynamic_cast<const onnx::AttributeProto*>(p.message) && !attribute_names_.empty())
+            return attribute_names_[below(attribute_names_.size())];
+        if (field == "domain")
+            return std::array{"", "ai.onnx", "com.microsoft", "com.amd.quark", "com.vai.quantize", "ai.onnx.ml"}[below(6)];
         if (field == "dim_param") return below(2) ? "N" : "M";
         if (field == "s" || field == "strings" || field == "location") {
             if (!old.empty() && below(2) == 0) {
@@ -148,8 +198,10 @@ class mutator {
                 bytes.resize(change_bytes_(reinterpret_cast<std::uint8_t*>(bytes.data()), old.size(), bytes.size()));
                 return bytes;
             }
-            static constexpr std::array words{"",       "SAME_UPPER", "SAME_LOWER", "VALID",   "NOTSET", "linear", "nearest", "cubic",   "mean",     "sum",         "none",
-                                              "reflect", "edge",       "wrap",       "forward", "reverse", "bidirectional", "Relu", "Tanh", "DCR", "ii,ij->j", "...i,i...->..."};
+            static constexpr std::array words{"",        "SAME_UPPER", "SAME_LOWER", "VALID",         "NOTSET",        "linear",
+                                              "nearest", "cubic",      "mean",       "sum",           "none",          "reflect",
+                                              "edge",    "wrap",       "forward",    "reverse",       "bidirectional", "Relu",
+                                              "Tanh",    "DCR",        "ii,ij->j",   "...i,i...->..."};
             return words[below(words.size())];
         }
         return names_[below(names_.size())];
@@ -164,15 +216,19 @@ class mutator {
         switch (f->cpp_type()) {
             case FieldDescriptor::CPPTYPE_INT32: {
                 const auto v = static_cast<std::int32_t>(changed(list ? r->GetRepeatedInt32(m, f, at) : r->GetInt32(m, f)));
-                return list ? r->SetRepeatedInt32(&m, f, at, v) : r->SetInt32(&m, f, f->name() == "data_type" || f->name() == "elem_type" ? index(28) : v);
+                return list ? r->SetRepeatedInt32(&m, f, at, v)
+                            : r->SetInt32(&m, f, f->name() == "data_type" || f->name() == "elem_type" ? index(28) : v);
             }
             case FieldDescriptor::CPPTYPE_INT64: {
                 std::int64_t v = changed(list ? r->GetRepeatedInt64(m, f, at) : r->GetInt64(m, f));
                 if (f->name() == "version" && below(4) != 0) v = 1 + index(28);
                 return list ? r->SetRepeatedInt64(&m, f, at, v) : r->SetInt64(&m, f, v);
             }
-            case FieldDescriptor::CPPTYPE_UINT64: return list ? r->SetRepeatedUInt64(&m, f, at, static_cast<std::uint64_t>(number())) : r->SetUInt64(&m, f, static_cast<std::uint64_t>(number()));
-            case FieldDescriptor::CPPTYPE_FLOAT: return list ? r->SetRepeatedFloat(&m, f, at, static_cast<float>(real())) : r->SetFloat(&m, f, static_cast<float>(real()));
+            case FieldDescriptor::CPPTYPE_UINT64:
+                return list ? r->SetRepeatedUInt64(&m, f, at, static_cast<std::uint64_t>(number()))
+                            : r->SetUInt64(&m, f, static_cast<std::uint64_t>(number()));
+            case FieldDescriptor::CPPTYPE_FLOAT:
+                return list ? r->SetRepeatedFloat(&m, f, at, static_cast<float>(real())) : r->SetFloat(&m, f, static_cast<float>(real()));
             case FieldDescriptor::CPPTYPE_DOUBLE: return list ? r->SetRepeatedDouble(&m, f, at, real()) : r->SetDouble(&m, f, real());
             case FieldDescriptor::CPPTYPE_ENUM: {
                 const auto* e = f->enum_type();
@@ -186,7 +242,8 @@ class mutator {
             case FieldDescriptor::CPPTYPE_MESSAGE: {
                 const Message* d = donor_of(f->message_type());
                 if (d == nullptr) return;
-                const std::string copy = d->SerializePartialAsString();  // the donor may lie inside what is replaced, or be the other of a oneof
+                const std::string copy =
+                    d->SerializePartialAsString();  // the donor may lie inside what is replaced, or be the other of a oneof
                 (list ? r->MutableRepeatedMessage(&m, f, at) : r->MutableMessage(&m, f))->ParsePartialFromString(copy);
                 return;
             }

@@ -51,6 +51,7 @@ TEST_CASE("so do other files, and those cut short anywhere") {
         CAPTURE(file.string());
         const std::string bytes = bytes_of(file);
         CHECK_NOTHROW(qk_fuzz::feed_input(bytes));
-        for (std::size_t part = 1; part < 8; ++part) CHECK_NOTHROW(qk_fuzz::feed_input(std::string_view(bytes).substr(0, bytes.size() * part / 8)));
+        for (std::size_t part = 1; part < 8; ++part)
+            CHECK_NOTHROW(qk_fuzz::feed_input(std::string_view(bytes).substr(0, bytes.size() * part / 8)));
     }
 }

@@ -29,7 +29,8 @@ bool have(const char* folder) {
 std::size_t differences(std::span<const float> a, std::span<const float> b) {
     std::size_t n = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
-        const bool same = (std::isnan(a[i]) && std::isnan(b[i])) || std::bit_cast<std::uint32_t>(a[i]) == std::bit_cast<std::uint32_t>(b[i]);
+        const bool same =
+            (std::isnan(a[i]) && std::isnan(b[i])) || std::bit_cast<std::uint32_t>(a[i]) == std::bit_cast<std::uint32_t>(b[i]);
         n += !same;
     }
     return n;
@@ -38,7 +39,11 @@ std::size_t differences(std::span<const float> a, std::span<const float> b) {
 std::int64_t rounding_mode(const std::string& name) { return name == "half_away" ? 0 : name == "half_up" ? 1 : 2; }
 
 attributes bfp(const char* method, std::int64_t width, std::int64_t block, std::int64_t rounding) {
-    return {{"bfp_method", std::string(method)}, {"bit_width", width}, {"block_size", block}, {"axis", std::int64_t{1}}, {"rounding_mode", rounding}};
+    return {{"bfp_method", std::string(method)},
+            {"bit_width", width},
+            {"block_size", block},
+            {"axis", std::int64_t{1}},
+            {"rounding_mode", rounding}};
 }
 
 }  // namespace
@@ -75,7 +80,11 @@ TEST_CASE("Quark's goldens through its operators") {
 TEST_CASE("axes, vectors, single elements, aliases") {
     std::vector<float> v(48);
     for (std::size_t i = 0; i < v.size(); ++i) v[i] = std::sin(static_cast<float>(i) * 1.7f) * static_cast<float>(i);
-    const attributes along0{{"bfp_method", std::string("to_bfp")}, {"bit_width", std::int64_t{16}}, {"block_size", std::int64_t{8}}, {"axis", std::int64_t{0}}, {"rounding_mode", std::int64_t{2}}};
+    const attributes along0{{"bfp_method", std::string("to_bfp")},
+                            {"bit_width", std::int64_t{16}},
+                            {"block_size", std::int64_t{8}},
+                            {"axis", std::int64_t{0}},
+                            {"rounding_mode", std::int64_t{2}}};
     std::vector<float> transposed(48);
     for (std::size_t i = 0; i < 8; ++i)
         for (std::size_t j = 0; j < 6; ++j) transposed[j * 8 + i] = v[i * 6 + j];
@@ -84,9 +93,14 @@ TEST_CASE("axes, vectors, single elements, aliases") {
     for (std::size_t i = 0; i < 8; ++i)
         for (std::size_t j = 0; j < 6; ++j) CHECK(a.as<float>()[i * 6 + j] == b.as<float>()[j * 8 + i]);
     // A vector has one axis, whatever the attribute says; one element passes through.
-    CHECK_NOTHROW(call_op("com.vai.quantize:MXFixNeuron", 1, {values<float>({48}, v)}, {{"element_dtype", std::string("fp4_e2m1")}, {"axis", std::int64_t{3}}}));
-    CHECK(call_op("com.amd.quark:MXQuantizeDequantize", 1, {values<float>({1, 1}, {1.2345f})}, {{"element_dtype", std::string("fp4_e2m1")}})[0].as<float>()[0] == 1.2345f);
-    CHECK_THROWS_WITH_AS(call_op("com.amd.quark:MXQuantizeDequantize", 1, {values<float>({48}, v)}, {{"element_dtype", std::string("fp5")}}), doctest::Contains("fp4_e2m1"), error);
+    CHECK_NOTHROW(call_op("com.vai.quantize:MXFixNeuron", 1, {values<float>({48}, v)},
+                          {{"element_dtype", std::string("fp4_e2m1")}, {"axis", std::int64_t{3}}}));
+    CHECK(call_op("com.amd.quark:MXQuantizeDequantize", 1, {values<float>({1, 1}, {1.2345f})},
+                  {{"element_dtype", std::string("fp4_e2m1")}})[0]
+              .as<float>()[0] == 1.2345f);
+    CHECK_THROWS_WITH_AS(
+        call_op("com.amd.quark:MXQuantizeDequantize", 1, {values<float>({48}, v)}, {{"element_dtype", std::string("fp5")}}),
+        doctest::Contains("fp4_e2m1"), error);
 }
 
 TEST_CASE("ExtendedQuantizeLinear: the zero point's type is the format") {
@@ -130,7 +144,8 @@ TEST_CASE("networks that Quark exported") {
         }
         for (std::size_t s = 0; s < expected.size() / classes; ++s) {
             float worst = 0;
-            for (std::size_t i = s * classes; i < (s + 1) * classes; ++i) worst = std::max(worst, std::fabs(got.as<float>()[i] - expected.as<float>()[i]));
+            for (std::size_t i = s * classes; i < (s + 1) * classes; ++i)
+                worst = std::max(worst, std::fabs(got.as<float>()[i] - expected.as<float>()[i]));
             errors.push_back(worst / largest);
         }
         std::sort(errors.begin(), errors.end());

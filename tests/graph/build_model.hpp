@@ -41,7 +41,8 @@ struct builder {
         qk::graph::to_proto(qk::graph::make_tensor<float>(shape, values), name, *g().add_initializer());
         return *this;
     }
-    onnx::NodeProto& node(const std::string& op, const std::vector<std::string>& in, const std::vector<std::string>& out, const std::string& name = "") {
+    onnx::NodeProto& node(const std::string& op, const std::vector<std::string>& in, const std::vector<std::string>& out,
+                          const std::string& name = "") {
         auto& n = *g().add_node();
         n.set_op_type(op);
         n.set_name(name);

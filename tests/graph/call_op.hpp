@@ -28,8 +28,10 @@ class heap_allocator final : public qk::graph::allocator {
     }
 };
 
-/// Runs the operator "domain:name" (or "name") of an opset version; where constants can be prepared, all inputs are once, and must give the same bits.
-inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int version, const std::vector<qk::graph::tensor>& inputs, const attributes& given = {}, std::size_t outputs = 1) {
+/// Runs the operator "domain:name" (or "name") of an opset version; where constants can be prepared, all inputs are once, and must give the
+/// same bits.
+inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int version, const std::vector<qk::graph::tensor>& inputs,
+                                              const attributes& given = {}, std::size_t outputs = 1) {
     onnx::NodeProto node;
     const auto colon = full_name.find(':');
     if (colon != std::string::npos) node.set_domain(full_name.substr(0, colon));
@@ -68,8 +70,14 @@ inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int 
     return results;
 }
 
-template <class T> qk::graph::tensor values(qk::graph::dims shape, const std::vector<T>& v) { return qk::graph::make_tensor<T>(std::move(shape), std::span<const T>(v)); }
-template <class T> qk::graph::tensor scalar(T v) { return qk::graph::make_tensor<T>({}, std::span<const T>(&v, 1)); }
+template <class T>
+qk::graph::tensor values(qk::graph::dims shape, const std::vector<T>& v) {
+    return qk::graph::make_tensor<T>(std::move(shape), std::span<const T>(v));
+}
+template <class T>
+qk::graph::tensor scalar(T v) {
+    return qk::graph::make_tensor<T>({}, std::span<const T>(&v, 1));
+}
 
 /// An uninitialised scalar of a type without a C++ type, set to the code 0.
 inline qk::graph::tensor zero_of(qk::graph::data_type type, qk::graph::dims shape = {}) {

@@ -15,7 +15,7 @@ using namespace qk_test;
 namespace {
 
 constexpr data_type small_floats[] = {data_type::float8e4m3fn, data_type::float8e4m3fnuz, data_type::float8e5m2, data_type::float8e5m2fnuz,
-                                      data_type::float6e2m3, data_type::float6e3m2, data_type::float4e2m1};
+                                      data_type::float6e2m3,   data_type::float6e3m2,     data_type::float4e2m1};
 
 tensor cast(const tensor& x, data_type to, const attributes& more = {}) {
     attributes a = more;
@@ -60,8 +60,10 @@ TEST_CASE("float16 to every small float agrees with the oracle, saturating and n
             for (std::size_t i = 0; i < x.size(); ++i) {
                 const float in = wide.as<float>()[i], got = y.as<float>()[i];
                 const float expected = qk::reference::quantize(ops::format_of(type), in, how, 0);
-                const bool same = std::isnan(expected) ? std::isnan(got) : std::bit_cast<std::uint32_t>(expected) == std::bit_cast<std::uint32_t>(got);
-                if (!same && wrong++ < 3) MESSAGE(std::string(name_of(type)), " saturate=", saturate, ": ", in, " became ", got, ", not ", expected);
+                const bool same =
+                    std::isnan(expected) ? std::isnan(got) : std::bit_cast<std::uint32_t>(expected) == std::bit_cast<std::uint32_t>(got);
+                if (!same && wrong++ < 3)
+                    MESSAGE(std::string(name_of(type)), " saturate=", saturate, ": ", in, " became ", got, ", not ", expected);
             }
             CHECK(wrong == 0);
         }
@@ -74,7 +76,9 @@ TEST_CASE("float64 and int64 are rounded once, not by way of float32") {
     const tensor y = cast(x, data_type::float16);
     CHECK(y.as<half>()[0].bits == 0x3c01);
     CHECK(y.as<half>()[1].bits == 0x3c00);
-    const tensor z = cast(values<std::int64_t>({2}, {(std::int64_t{1} << 60) + (std::int64_t{1} << 52) + 1, -(std::int64_t{1} << 60) - (std::int64_t{1} << 52) - 1}), data_type::bfloat16);
+    const tensor z = cast(values<std::int64_t>({2}, {(std::int64_t{1} << 60) + (std::int64_t{1} << 52) + 1,
+                                                     -(std::int64_t{1} << 60) - (std::int64_t{1} << 52) - 1}),
+                          data_type::bfloat16);
     CHECK(z.as<brain>()[0].bits == 0x5d81);
     CHECK(z.as<brain>()[1].bits == 0xdd81);
 }

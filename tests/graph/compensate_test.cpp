@@ -6,10 +6,10 @@
 #include <cmath>
 #include <random>
 
-#include "qk/graph/calibrate/calibrate.hpp"
-#include "qk/graph/quantize/compensate.hpp"
-#include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/quantize/compensate.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"
 
@@ -22,7 +22,8 @@ tensor correlated(dims shape, unsigned seed = 1) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     tensor t(data_type::float32, std::move(shape));
-    const auto channels = static_cast<std::size_t>(t.dim(1)), samples = static_cast<std::size_t>(t.dim(0)), places = t.size() / channels / samples;
+    const auto channels = static_cast<std::size_t>(t.dim(1)), samples = static_cast<std::size_t>(t.dim(0)),
+               places = t.size() / channels / samples;
     for (std::size_t s = 0; s < samples; ++s) {
         std::vector<float> common(places);
         float last = normal(random);
@@ -58,7 +59,8 @@ model every_layer() {
 }
 
 quantize_result weights_only(const model& m, const precision& weight, bool per_channel) {
-    return planner(m).plan({{.scope = scope::everything, .role = role::weight, .what = weight}}, {.how = approach::weight_only, .per_channel = per_channel});
+    return planner(m).plan({{.scope = scope::everything, .role = role::weight, .what = weight}},
+                           {.how = approach::weight_only, .per_channel = per_channel});
 }
 
 bool same(const tensor& a, const tensor& b) {
@@ -67,7 +69,8 @@ bool same(const tensor& a, const tensor& b) {
 
 }  // namespace
 
-TEST_CASE("compensated weights are values of the format, and the layer's output on the samples is nearer than with each rounded to nearest") {
+TEST_CASE(
+    "compensated weights are values of the format, and the layer's output on the samples is nearer than with each rounded to nearest") {
     const model m = every_layer();
     const named_tensors x{{"x", correlated({40, 6, 8, 8})}};
     const tensor whole = evaluator(m, {.threads = 2}).run(x).outputs.at("y");
@@ -75,10 +78,17 @@ TEST_CASE("compensated weights are values of the format, and the layer's output 
         precision weight;
         bool per_channel;
     };
-    const std::vector<row> rows{{parse_precision("int4"), true}, {parse_precision("int4"), false}, {{.format = qk::uint4, .symmetric = false}, true},
-                                {{.format = qk::int4, .block_size = 16}, false}, {parse_precision("fp4_e2m1"), true}, {parse_precision("fp8_e4m3fn"), false},
-                                {parse_precision("bfp:block=8,exponent=8,mantissa=3"), false}, {parse_precision("mx4"), false}, {parse_precision("mxfp4"), false},
-                                {parse_precision("mxint8"), false}, {parse_precision("nvfp4"), false}};
+    const std::vector<row> rows{{parse_precision("int4"), true},
+                                {parse_precision("int4"), false},
+                                {{.format = qk::uint4, .symmetric = false}, true},
+                                {{.format = qk::int4, .block_size = 16}, false},
+                                {parse_precision("fp4_e2m1"), true},
+                                {parse_precision("fp8_e4m3fn"), false},
+                                {parse_precision("bfp:block=8,exponent=8,mantissa=3"), false},
+                                {parse_precision("mx4"), false},
+                                {parse_precision("mxfp4"), false},
+                                {parse_precision("mxint8"), false},
+                                {parse_precision("nvfp4"), false}};
     std::size_t better_outputs = 0;
     for (const row& r : rows) {
         const std::string name = to_string(r.weight.format) + (r.per_channel ? ", per channel" : "");
@@ -108,7 +118,8 @@ TEST_CASE("compensated weights are values of the format, and the layer's output 
         better_outputs += sqnr(whole.as<float>(), better.as<float>()) > sqnr(whole.as<float>(), plain.as<float>());
         add_to(planned.report, done);
         for (const edge_report& e : planned.report.edges)
-            if (e.part == layer_view::part::weight) CHECK(e.why.find("rounded with compensation: the layer's output at ") != std::string::npos);
+            if (e.part == layer_view::part::weight)
+                CHECK(e.why.find("rounded with compensation: the layer's output at ") != std::string::npos);
     }
     CHECK(better_outputs + 2 > rows.size());  // layers are compensated one by one: a network's output mostly gains, too
 }
@@ -123,8 +134,10 @@ TEST_CASE("the error that is reported is the error of the layer's output") {
     model rounded = m;
     const auto done = compensate_rounding(rounded, plan, x);
     const tensor whole = evaluator(m).run(x).outputs.at("y");
-    CHECK(done.at(0).nearest == doctest::Approx(sqnr(whole.as<float>(), evaluator(m).run(x, plan).outputs.at("y").as<float>())).epsilon(1e-4));
-    CHECK(done.at(0).compensated == doctest::Approx(sqnr(whole.as<float>(), evaluator(rounded).run(x, plan).outputs.at("y").as<float>())).epsilon(1e-4));
+    CHECK(done.at(0).nearest ==
+          doctest::Approx(sqnr(whole.as<float>(), evaluator(m).run(x, plan).outputs.at("y").as<float>())).epsilon(1e-4));
+    CHECK(done.at(0).compensated ==
+          doctest::Approx(sqnr(whole.as<float>(), evaluator(rounded).run(x, plan).outputs.at("y").as<float>())).epsilon(1e-4));
 }
 
 TEST_CASE("between rounding to nearest and the best of all roundings up and down") {
@@ -144,7 +157,8 @@ TEST_CASE("between rounding to nearest and the best of all roundings up and down
             double all = 0;
             for (std::size_t s = 0; s < 64; ++s) {
                 double e = 0;
-                for (std::size_t k = 0; k < inputs; ++k) e += static_cast<double>(x.as<float>()[s * inputs + k]) * (static_cast<double>(w.as<float>()[k * 20 + o]) - value(k));
+                for (std::size_t k = 0; k < inputs; ++k)
+                    e += static_cast<double>(x.as<float>()[s * inputs + k]) * (static_cast<double>(w.as<float>()[k * 20 + o]) - value(k));
                 all += e * e;
             }
             return all;
@@ -153,7 +167,8 @@ TEST_CASE("between rounding to nearest and the best of all roundings up and down
         nearest += error([&](std::size_t k) { return std::nearbyint(scaled(k)) * 0.25; });
         compensated += error([&](std::size_t k) { return static_cast<double>(found.as<float>()[k * 20 + o]); });
         double least = 1e300;
-        for (unsigned up = 0; up < 1u << inputs; ++up) least = std::min(least, error([&](std::size_t k) { return (std::floor(scaled(k)) + ((up >> k) & 1)) * 0.25; }));
+        for (unsigned up = 0; up < 1u << inputs; ++up)
+            least = std::min(least, error([&](std::size_t k) { return (std::floor(scaled(k)) + ((up >> k) & 1)) * 0.25; }));
         best += least;
     }
     CAPTURE(nearest);
@@ -201,15 +216,19 @@ TEST_CASE("what is left to nearest is named; what is not narrowed is not touched
     g.node("MatMul", "e", {"left", "d_out"}, "y");
     const model m = g.build();
     quantize_result planned = planner(m).plan({{.scope = scope::everything, .role = role::weight, .what = parse_precision("int4")},
-                                               {.scope = scope::layer, .role = role::weight, .name = "d", .what = parse_precision("fp16")}}, {.how = approach::weight_only});
+                                               {.scope = scope::layer, .role = role::weight, .name = "d", .what = parse_precision("fp16")}},
+                                              {.how = approach::weight_only});
     planned.plan.edges[{"left", "e", 0}] = {.format = qk::int4, .scale = {0.1f}, .zero_point = {}};
     model rounded = m;
     const auto done = compensate_rounding(rounded, planned.plan, {{"x", correlated({4, 4, 6, 6})}});
     std::map<std::string, std::string> left;
     for (const compensated_weight& d : done) left[d.layer] = d.left;
-    CHECK(left == std::map<std::string, std::string>{{"a", "other nodes read the same weights"}, {"b", "other nodes read the same weights"},
-                                                     {"c", "ConvTranspose with weights [4,4,1,1] is not one product of a matrix"}, {"e", "they are the first factor"}});
+    CHECK(left == std::map<std::string, std::string>{{"a", "other nodes read the same weights"},
+                                                     {"b", "other nodes read the same weights"},
+                                                     {"c", "ConvTranspose with weights [4,4,1,1] is not one product of a matrix"},
+                                                     {"e", "they are the first factor"}});
     for (const char* w : {"shared", "up", "half", "left"}) CHECK(same(rounded.constant(w), m.constant(w)));
     add_to(planned.report, done);
-    CHECK(std::count_if(planned.report.notes.begin(), planned.report.notes.end(), [](const plan_note& n) { return n.what == plan_note::kind::unrealised && is_violation(n); }) == 4);
+    CHECK(std::count_if(planned.report.notes.begin(), planned.report.notes.end(),
+                        [](const plan_note& n) { return n.what == plan_note::kind::unrealised && is_violation(n); }) == 4);
 }

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <iostream>
 
+#include "call_op.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/files/npy.hpp"
-#include "call_op.hpp"
 #include "small_graph.hpp"
 
 namespace fs = std::filesystem;
@@ -58,7 +58,13 @@ tensor repeat_rows(const tensor& t, std::size_t n) {
     return all;
 }
 
-const char* const models[] = {"resnet20_cifar10", "resnet20_cifar10_folded", "squeezenet1.1_imagenet", "mnist-8", "kwt1_mfcc", "magika_v3_3", "ultraface_version-RFB-320_simplified"};
+const char* const models[] = {"resnet20_cifar10",
+                              "resnet20_cifar10_folded",
+                              "squeezenet1.1_imagenet",
+                              "mnist-8",
+                              "kwt1_mfcc",
+                              "magika_v3_3",
+                              "ultraface_version-RFB-320_simplified"};
 
 }  // namespace
 
@@ -183,9 +189,11 @@ TEST_CASE("BatchNormalization of what a convolution makes is the same as alone, 
 TEST_CASE("wrong data names the input, what is expected and what was given") {
     if (!have_shared()) return;
     const evaluator e(model::load(shared / "models" / "resnet20_cifar10_folded.onnx"), {.threads = 1});
-    const tensor good(data_type::float32, {2, 3, 32, 32}), small(data_type::float32, {2, 3, 28, 28}), bytes(data_type::uint8, {2, 3, 32, 32});
+    const tensor good(data_type::float32, {2, 3, 32, 32}), small(data_type::float32, {2, 3, 28, 28}),
+        bytes(data_type::uint8, {2, 3, 32, 32});
     CHECK_THROWS_WITH_AS(e.run({{"image", good}}), "'image' is not an input of the model; its inputs are 'input'", error);
     CHECK_THROWS_WITH_AS(e.run({}), "input 'input' [N,3,32,32] of the model is not given; its inputs are 'input'", error);
-    CHECK_THROWS_WITH_AS(e.run({{"input", small}}), "input 'input' has shape [N,3,32,32] in the model, and the data given has shape [2,3,28,28]", error);
+    CHECK_THROWS_WITH_AS(e.run({{"input", small}}),
+                         "input 'input' has shape [N,3,32,32] in the model, and the data given has shape [2,3,28,28]", error);
     CHECK_THROWS_WITH_AS(e.run({{"input", bytes}}), "input 'input' is float32 in the model, and the data given is uint8", error);
 }

@@ -9,10 +9,10 @@
 #include <iostream>
 #include <map>
 
+#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/npy.hpp"
-#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"
 
@@ -37,11 +37,13 @@ std::map<std::string, int> quantizers(const model& m, const std::string& output)
     for (const onnx::NodeProto& n : m.graph().node()) {
         if (n.op_type().find("uantize") == std::string::npos) continue;
         std::string source = n.input(0);
-        for (int p = m.producer(source); p >= 0 && m.graph().node(p).op_type().find("uantize") != std::string::npos; p = m.producer(source)) source = m.graph().node(p).input(0);
+        for (int p = m.producer(source); p >= 0 && m.graph().node(p).op_type().find("uantize") != std::string::npos; p = m.producer(source))
+            source = m.graph().node(p).input(0);
         // The output's own name moved to the last quantizer; the float tensor before it has a name of the exporter's.
         if (source.starts_with(output + "_")) source = output;
         std::string line = n.domain() + ":" + n.op_type() + attribute_text(n) + " of " + source;
-        if (n.input_size() > 2) line += " scale " + std::to_string(m.constant(n.input(1)).as<float>()[0]) + " " + name_of(m.constant(n.input(2)).type());
+        if (n.input_size() > 2)
+            line += " scale " + std::to_string(m.constant(n.input(1)).as<float>()[0]) + " " + name_of(m.constant(n.input(2)).type());
         ++all[line];
     }
     return all;
@@ -57,7 +59,8 @@ precision with(const char* format, qk::rounding r) {
 
 TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
     if (!fs::exists(shared / "quark_models")) {
-        std::cout << "skipped: " << shared / "quark_models" << " is missing\n";
+        std::cout << "skipped: " << shared / "quark_models"
+                  << " is missing\n";
         return;
     }
     const model m = model::load(shared / "models" / "resnet20_cifar10_folded.onnx");
@@ -68,8 +71,10 @@ TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
         placement where;
         float median;
     };
-    for (const row& r : {row{"BFP16", "bfp16", qk::rounding::half_away, placement::every, 1e-3f}, row{"MX6", "mx6", qk::rounding::half_even, placement::every, 1e-3f},
-                         row{"MXFP8E4M3", "mxfp8_e4m3", qk::rounding::half_even, placement::every, 1e-3f}, row{"BF16", "bf16", qk::rounding::half_even, placement::all, 1e-3f}}) {
+    for (const row& r : {row{"BFP16", "bfp16", qk::rounding::half_away, placement::every, 1e-3f},
+                         row{"MX6", "mx6", qk::rounding::half_even, placement::every, 1e-3f},
+                         row{"MXFP8E4M3", "mxfp8_e4m3", qk::rounding::half_even, placement::every, 1e-3f},
+                         row{"BF16", "bf16", qk::rounding::half_even, placement::all, 1e-3f}}) {
         INFO(r.file);
         const model theirs = model::load(shared / "quark_models" / (std::string("resnet20_") + r.file + ".onnx"));
         const precision p = with(r.format, r.rounding);
@@ -92,7 +97,8 @@ TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
         const std::size_t classes = static_cast<std::size_t>(expected.dim(1));
         for (std::size_t s = 0; s < expected.size() / classes; ++s) {
             float worst = 0;
-            for (std::size_t i = s * classes; i < (s + 1) * classes; ++i) worst = std::max(worst, std::fabs(got.as<float>()[i] - expected.as<float>()[i]));
+            for (std::size_t i = s * classes; i < (s + 1) * classes; ++i)
+                worst = std::max(worst, std::fabs(got.as<float>()[i] - expected.as<float>()[i]));
             errors.push_back(worst / largest);
         }
         std::sort(errors.begin(), errors.end());
@@ -109,8 +115,8 @@ TEST_CASE("what AMD's operators compute is what the evaluator computes under the
     std::vector<float> values(2 * 6 * 25);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i) * 1.3f) * 3;
     const tensor x = make_tensor<float>({2, 6, 5, 5}, values);
-    for (const char* format : {"bfp16", "bfp:block=16,exponent=8,mantissa=4", "mx9", "mx6", "mx4", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "mxint8", "bf16", "fp16",
-                               "int16", "uint16", "int32", "int8", "uint8"}) {
+    for (const char* format : {"bfp16", "bfp:block=16,exponent=8,mantissa=4", "mx9", "mx6", "mx4", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2",
+                               "mxfp6_e2m3", "mxfp4", "mxint8", "bf16", "fp16", "int16", "uint16", "int32", "int8", "uint8"}) {
         INFO(format);
         precision p{.format = format_from(format), .semantics = qk::semantics::quark};
         precision a = p;
@@ -121,7 +127,8 @@ TEST_CASE("what AMD's operators compute is what the evaluator computes under the
         const tensor planned = evaluator(conv, {.threads = 1}).run({{"x", x}}, plan).outputs.at("y");
         const tensor exported = evaluator(r.exported, {.threads = 1}).run({{"x", x}}).outputs.at("y");
         float worst = 0;
-        for (std::size_t i = 0; i < planned.size(); ++i) worst = std::max(worst, std::fabs(planned.as<float>()[i] - exported.as<float>()[i]));
+        for (std::size_t i = 0; i < planned.size(); ++i)
+            worst = std::max(worst, std::fabs(planned.as<float>()[i] - exported.as<float>()[i]));
         CHECK(worst <= 1e-5f);
     }
 }
@@ -131,7 +138,8 @@ TEST_CASE("a grouped convolution's blocks run along axis 1, and the export says 
     g.input("x", {1, 4, 5, 5}).output("y", {1, 4, 5, 5}).constant("w", {4, 1, 1, 1});
     small_graph::set(g.node("Conv", "conv", {"x", "w"}, "y"), "group", 4);
     const calibration none;
-    const export_result r = export_model(g.build(), quantize(g.build(), precision_requests().set_default("bfp16", "bfp16"), none).plan, {.style = export_style::amd});
+    const export_result r = export_model(g.build(), quantize(g.build(), precision_requests().set_default("bfp16", "bfp16"), none).plan,
+                                         {.style = export_style::amd});
     int found = 0;
     for (const auto& n : r.exported.graph().node())
         if (n.op_type() == "BFPQuantizeDequantize" && n.input(0) == "w") {

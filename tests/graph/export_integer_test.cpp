@@ -6,11 +6,11 @@
 #include <cmath>
 #include <map>
 
-#include "qk/graph/calibrate/calibrate.hpp"
-#include "qk/graph/export/drop_activations.hpp"
-#include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/export/export.hpp"
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/export/drop_activations.hpp"
+#include "qk/graph/export/export.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"
 
@@ -22,7 +22,12 @@ namespace {
 model network() {
     small_graph g;
     g.input("x", {2, 3, 8, 8}).output("y", {2, 5});
-    g.constant("w1", {6, 3, 3, 3}, 0.5f).constant("b1", {6}).constant("w2", {6, 1, 3, 3}).constant("w3", {6, 6, 1, 1}, 0.3f).constant("fc", {5, 12}).constant("fcb", {5});
+    g.constant("w1", {6, 3, 3, 3}, 0.5f)
+        .constant("b1", {6})
+        .constant("w2", {6, 1, 3, 3})
+        .constant("w3", {6, 6, 1, 1}, 0.3f)
+        .constant("fc", {5, 12})
+        .constant("fcb", {5});
     g.constant("zero", {}, 1, {0}).constant("six", {}, 1, {6});
     const auto padded = [](onnx::NodeProto& n) -> onnx::NodeProto& {
         small_graph::set(n, "pads", {1, 1, 1, 1});
@@ -57,7 +62,8 @@ std::map<std::string, int> operators(const model& m) {
 
 float difference(const tensor& a, const tensor& b) {
     float worst = 0, largest = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::fabs(a.as<float>()[i] - b.as<float>()[i])), largest = std::max(largest, std::fabs(a.as<float>()[i]));
+    for (std::size_t i = 0; i < a.size(); ++i)
+        worst = std::max(worst, std::fabs(a.as<float>()[i] - b.as<float>()[i])), largest = std::max(largest, std::fabs(a.as<float>()[i]));
     return worst / largest;
 }
 
@@ -98,7 +104,10 @@ TEST_CASE("qoperator: whole layers of 8-bit integers") {
 
 TEST_CASE("qoperator: a Relu that its quantizer does not replace becomes a Clip of codes") {
     const model m = network();
-    precision_plan plan = quantize(m, precision_requests().set_default(precision{.format = qk::int8, .symmetric = true}, precision{.format = qk::int8}), seen(m)).plan;
+    precision_plan plan =
+        quantize(m, precision_requests().set_default(precision{.format = qk::int8, .symmetric = true}, precision{.format = qk::int8}),
+                 seen(m))
+            .plan;
     const export_result r = export_model(m, plan, {.style = export_style::qoperator});
     const auto ops = operators(r.exported);
     CHECK(ops.count("Relu") == 0);
@@ -121,7 +130,8 @@ TEST_CASE("qoperator: layers that are not whole stay pairs") {
     CHECK(wide.at("Conv") == 1);
     const auto skipped = ops_of(precision_requests().set_default("uint8", "int8").exclude("conv3"));
     CHECK(skipped.at("Conv") == 2);  // conv3, and conv2, whose result it reads in float32
-    const auto unbiased = ops_of(precision_requests().set_default("uint8", "int8").set_precision("conv1", "uint8", {{"weight", "int8"}, {"bias", "fp32"}}));
+    const auto unbiased =
+        ops_of(precision_requests().set_default("uint8", "int8").set_precision("conv1", "uint8", {{"weight", "int8"}, {"bias", "fp32"}}));
     CHECK(unbiased.at("Conv") == 1);
     const auto sixteen = ops_of(precision_requests().set_default("int16", "int8"));
     CHECK(sixteen.count("QLinearConv") == 0);
@@ -132,12 +142,19 @@ TEST_CASE("qoperator and qinteger refuse what Q/DQ pairs cannot hold") {
     const calibration none;
     const precision_plan plan = quantize(m, precision_requests().set_default("mxfp4", "mxfp4"), none).plan;
     for (const export_style s : {export_style::qoperator, export_style::qinteger})
-        CHECK_THROWS_WITH_AS(export_model(m, plan, {.style = s}), doctest::Contains("mxfp4 has no standard operator; use --export portable"), error);
+        CHECK_THROWS_WITH_AS(export_model(m, plan, {.style = s}),
+                             doctest::Contains("mxfp4 has no standard operator; use --export portable"), error);
 }
 
 TEST_CASE("qinteger: dynamic activations times integer weights") {
     small_graph g;
-    g.input("x", {1, 3, 6, 6}).output("y", {4, 7}).constant("w1", {4, 3, 3, 3}).constant("b1", {4}).constant("m", {16, 8}).constant("fc", {7, 8}).constant("fcb", {7});
+    g.input("x", {1, 3, 6, 6})
+        .output("y", {4, 7})
+        .constant("w1", {4, 3, 3, 3})
+        .constant("b1", {4})
+        .constant("m", {16, 8})
+        .constant("fc", {7, 8})
+        .constant("fcb", {7});
     g.integers("shape", {4, 16});
     g.node("Conv", "conv", {"x", "w1", "b1"}, "c");
     g.node("Relu", "relu", {"c"}, "r");
@@ -168,6 +185,7 @@ TEST_CASE("qinteger: dynamic activations times integer weights") {
     // Static activations stay pairs.
     precision a{.format = qk::uint8};
     a.range = {-3.0f, 3.0f};
-    const export_result fixed = export_model(m, quantize(m, precision_requests().set_default(a, precision{.format = qk::int8}), none).plan, {.style = export_style::qinteger});
+    const export_result fixed = export_model(m, quantize(m, precision_requests().set_default(a, precision{.format = qk::int8}), none).plan,
+                                             {.style = export_style::qinteger});
     CHECK(operators(fixed.exported).count("MatMulInteger") == 0);
 }

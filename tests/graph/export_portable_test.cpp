@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What style portable writes: which functions, how many, where calls and pairs stand, how many bytes constants take, when the opset is raised.
+// What style portable writes: which functions, how many, where calls and pairs stand, how many bytes constants take, when the opset is
+// raised.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -7,9 +8,9 @@
 #include <cmath>
 #include <set>
 
+#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/export/export.hpp"
-#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"
 
@@ -32,7 +33,8 @@ model network(int opset = 17) {
     return g.build();
 }
 
-export_result write(const model& m, const char* activation, const char* weight, quantize_options options = {}, export_options how = {.style = export_style::portable}) {
+export_result write(const model& m, const char* activation, const char* weight, quantize_options options = {},
+                    export_options how = {.style = export_style::portable}) {
     std::vector<float> v(64 * 16);
     for (std::size_t i = 0; i < v.size(); ++i) v[i] = std::sin(static_cast<float>(i));
     const calibration seen = calibrate(m, {{"x", make_tensor<float>({1, 64, 4, 4}, v)}}, {.threads = 1});
@@ -40,7 +42,8 @@ export_result write(const model& m, const char* activation, const char* weight, 
 }
 
 int count(const model& m, const std::string& op, const std::string& domain = "") {
-    return static_cast<int>(std::count_if(m.graph().node().begin(), m.graph().node().end(), [&](const auto& n) { return n.op_type() == op && n.domain() == domain; }));
+    return static_cast<int>(std::count_if(m.graph().node().begin(), m.graph().node().end(),
+                                          [&](const auto& n) { return n.op_type() == op && n.domain() == domain; }));
 }
 quantizer of(const qk::format& f) {
     quantizer q;
@@ -49,7 +52,8 @@ quantizer of(const qk::format& f) {
 }
 precision_plan only(const std::string& tensor, const quantizer& q) { return {.tensors = {{tensor, q}}, .edges = {}}; }
 int calls(const model& m) {
-    return static_cast<int>(std::count_if(m.graph().node().begin(), m.graph().node().end(), [](const auto& n) { return n.domain() == "qk"; }));
+    return static_cast<int>(
+        std::count_if(m.graph().node().begin(), m.graph().node().end(), [](const auto& n) { return n.domain() == "qk"; }));
 }
 std::set<std::string> function_names(const model& m) {
     std::set<std::string> names;
@@ -76,7 +80,8 @@ TEST_CASE("portable: one function a format, named after it, for the model's opse
     everywhere.where = placement::all;
     CHECK(count(write(network(), "mxfp8_e4m3", "mxfp4", everywhere).exported, "mxfp8_e4m3", "qk") == 4);
     // Formats by parameters have names that ONNX allows.
-    CHECK(function_names(write(network(), "bfp:block=16,exponent=8,mantissa=5", "fp16").exported) == std::set<std::string>{"qk:bfp_block_16_exponent_8_mantissa_5"});
+    CHECK(function_names(write(network(), "bfp:block=16,exponent=8,mantissa=5", "fp16").exported) ==
+          std::set<std::string>{"qk:bfp_block_16_exponent_8_mantissa_5"});
 }
 
 TEST_CASE("portable: the opset is raised where something needs it, and a note says what") {
@@ -87,10 +92,13 @@ TEST_CASE("portable: the opset is raised where something needs it, and a note sa
         int after;
         const char* reason;
     };
-    for (const row& r : {row{17, "mxfp8_e4m3", "mxfp4", false, 17, ""}, row{17, "int8", "int8", true, 17, ""}, row{13, "bf16", "fp6_e2m3", true, 13, ""}, row{10, "int8", "int8", false, 10, ""},
-                         row{10, "int8", "int8", true, 13, "per channel"}, row{10, "bfp16", "bfp16", false, 12, "functions"}, row{11, "bf16", "bf16", false, 13, "Cast"},
-                         row{17, "int8", "int4", false, 21, "int4"}, row{17, "int16", "int8", false, 21, "int16"}, row{17, "fp8_e4m3fn", "mxfp4", false, 17, ""},
-                         row{17, "fp8_e4m3fn", "fp8_e4m3fn", false, 19, "float8e4m3fn"}, row{17, "int2", "int2", false, 17, ""}, row{21, "int4", "int4", true, 21, ""}}) {
+    for (const row& r :
+         {row{17, "mxfp8_e4m3", "mxfp4", false, 17, ""}, row{17, "int8", "int8", true, 17, ""}, row{13, "bf16", "fp6_e2m3", true, 13, ""},
+          row{10, "int8", "int8", false, 10, ""}, row{10, "int8", "int8", true, 13, "per channel"},
+          row{10, "bfp16", "bfp16", false, 12, "functions"}, row{11, "bf16", "bf16", false, 13, "Cast"},
+          row{17, "int8", "int4", false, 21, "int4"}, row{17, "int16", "int8", false, 21, "int16"},
+          row{17, "fp8_e4m3fn", "mxfp4", false, 17, ""}, row{17, "fp8_e4m3fn", "fp8_e4m3fn", false, 19, "float8e4m3fn"},
+          row{17, "int2", "int2", false, 17, ""}, row{21, "int4", "int4", true, 21, ""}}) {
         INFO(std::string(r.activation) << " " << std::string(r.weight) << " from " << r.before);
         quantize_options options;
         options.per_channel = r.per_channel;
@@ -98,7 +106,8 @@ TEST_CASE("portable: the opset is raised where something needs it, and a note sa
         CHECK(got.opset_before == r.before);
         CHECK(got.opset_after == r.after);
         CHECK(got.exported.opset("") == r.after);
-        const auto raised = std::find_if(got.notes.begin(), got.notes.end(), [](const std::string& n) { return n.starts_with("opset raised"); });
+        const auto raised =
+            std::find_if(got.notes.begin(), got.notes.end(), [](const std::string& n) { return n.starts_with("opset raised"); });
         CHECK((raised != got.notes.end()) == (r.after != r.before));
         if (raised != got.notes.end()) CHECK(raised->find(r.reason) != std::string::npos);
     }
@@ -123,9 +132,11 @@ TEST_CASE("portable: constants take the bytes that the format promises") {
         std::size_t codes, scales, shifts;
     };
     const std::size_t n = 64 * 64;
-    for (const row& r : {row{"mxfp4", n / 2, n / 32, 0}, row{"mxfp6_e2m3", n * 6 / 8, n / 32, 0}, row{"mxfp8_e4m3", n, n / 32, 0}, row{"mxint8", n, n / 32, 0}, row{"nvfp4", n / 2, n / 16, 0},
-                         row{"mx4", n * 3 / 8, n / 16, n / 16}, row{"mx6", n * 5 / 8, n / 16, n / 16}, row{"mx9", n, n / 16, n / 16}, row{"bfp16", n, n / 8, 0},
-                         row{"bfp:block=16,exponent=8,mantissa=10", n * 11 / 8, n / 16, 0}, row{"fp6_e3m2", n * 6 / 8, 0, 0}, row{"fp4_e2m1", n / 2, 0, 0}, row{"int2", n / 4, 0, 0}}) {
+    for (const row& r : {row{"mxfp4", n / 2, n / 32, 0}, row{"mxfp6_e2m3", n * 6 / 8, n / 32, 0}, row{"mxfp8_e4m3", n, n / 32, 0},
+                         row{"mxint8", n, n / 32, 0}, row{"nvfp4", n / 2, n / 16, 0}, row{"mx4", n * 3 / 8, n / 16, n / 16},
+                         row{"mx6", n * 5 / 8, n / 16, n / 16}, row{"mx9", n, n / 16, n / 16}, row{"bfp16", n, n / 8, 0},
+                         row{"bfp:block=16,exponent=8,mantissa=10", n * 11 / 8, n / 16, 0}, row{"fp6_e3m2", n * 6 / 8, 0, 0},
+                         row{"fp4_e2m1", n / 2, 0, 0}, row{"int2", n / 4, 0, 0}}) {
         INFO(std::string(r.format));
         const model m = write(network(), "bf16", r.format).exported;
         std::size_t codes = 0, scales = 0, shifts = 0;
@@ -138,7 +149,8 @@ TEST_CASE("portable: constants take the bytes that the format promises") {
         CHECK(codes == r.codes);
         CHECK(scales == r.scales);
         CHECK(shifts == r.shifts);
-        const model whole = write(network(), "bf16", r.format, {}, {.style = export_style::portable, .weights = weight_storage::floats}).exported;
+        const model whole =
+            write(network(), "bf16", r.format, {}, {.style = export_style::portable, .weights = weight_storage::floats}).exported;
         CHECK(calls(whole) == 0);
         CHECK(whole.constant("w1_rounded").size_bytes() == 4 * n);
     }
@@ -146,7 +158,9 @@ TEST_CASE("portable: constants take the bytes that the format promises") {
 
 TEST_CASE("portable: operands that onnxruntime's optimizer would spoil are kept from it, others are not") {
     // Pairs of 8 bits, with weights of 4, and 16 with 8: nothing is in the way of fusion.
-    for (const auto& [a, w] : {std::pair{"int8", "int8"}, std::pair{"uint8", "int8"}, std::pair{"uint8", "int4"}, std::pair{"int16", "int8"}}) CHECK(count(write(network(), a, w).exported, "Max") == 0);
+    for (const auto& [a, w] :
+         {std::pair{"int8", "int8"}, std::pair{"uint8", "int8"}, std::pair{"uint8", "int4"}, std::pair{"int16", "int8"}})
+        CHECK(count(write(network(), a, w).exported, "Max") == 0);
     // It drops a Relu before QuantizeLinear of 4 bits, whatever the zero point, and makes a MaxPool of 4 bits, which there is not.
     for (const char* f : {"int4", "uint4", "int:bits=3"}) {
         const model m = write(network(), f, "int4").exported;
@@ -158,7 +172,8 @@ TEST_CASE("portable: operands that onnxruntime's optimizer would spoil are kept 
             }
     }
     // Float weights, 4 bits beside 8, FP8 and int32 weights: each of the three layers has a guard of its own input.
-    for (const auto& [a, w] : {std::pair{"int8", "mxfp4"}, std::pair{"uint8", "fp16"}, std::pair{"int4", "int8"}, std::pair{"uint8", "fp8_e4m3fn"}, std::pair{"int8", "int32"}}) {
+    for (const auto& [a, w] : {std::pair{"int8", "mxfp4"}, std::pair{"uint8", "fp16"}, std::pair{"int4", "int8"},
+                               std::pair{"uint8", "fp8_e4m3fn"}, std::pair{"int8", "int32"}}) {
         INFO(std::string(a) << " " << std::string(w));
         const model m = write(network(), a, w).exported;
         for (const auto& n : m.graph().node())
@@ -172,12 +187,16 @@ TEST_CASE("portable: what cannot be written is an error that names it") {
     CHECK_THROWS_WITH_AS(refused(of(qk::e8m0)), doctest::Contains("tensor 'r1'"), error);
     quantizer q = of(qk::mxfp4);
     q.semantics.rounding = qk::rounding::stochastic;
-    CHECK_THROWS_WITH_AS(refused(q), doctest::Contains("tensor 'r1': mxfp4 is rounded stochastically, which no standard operator does"), error);
+    CHECK_THROWS_WITH_AS(refused(q), doctest::Contains("tensor 'r1': mxfp4 is rounded stochastically, which no standard operator does"),
+                         error);
     q.semantics = {};
     q.semantics.flush_inputs = true;
     CHECK_THROWS_WITH_AS(refused(q), doctest::Contains("with subnormals flushed has no standard operators"), error);
     CHECK_THROWS_WITH_AS(refused(of(qk::int8)), doctest::Contains("has no scale in the plan"), error);
-    CHECK_THROWS_WITH_AS(export_model(m, only("nobody", of(qk::mxfp4)), {.style = export_style::portable}), doctest::Contains("nobody"), error);
-    CHECK_THROWS_WITH_AS(export_style_from("portabel"), "unknown export style 'portabel'; the styles are qdq, portable, amd, qoperator, qinteger. Did you mean 'portable'?", error);
+    CHECK_THROWS_WITH_AS(export_model(m, only("nobody", of(qk::mxfp4)), {.style = export_style::portable}), doctest::Contains("nobody"),
+                         error);
+    CHECK_THROWS_WITH_AS(
+        export_style_from("portabel"),
+        "unknown export style 'portabel'; the styles are qdq, portable, amd, qoperator, qinteger. Did you mean 'portable'?", error);
     CHECK_THROWS_WITH_AS(weight_storage_from("zip"), "unknown weight storage 'zip'; it is packed or float.", error);
 }

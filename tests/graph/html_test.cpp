@@ -38,7 +38,14 @@ TEST_CASE("a page with every kind of part is well nested and needs nothing from 
     const std::vector<double> edges{-1, 0, 1, 2}, counts{1, 100000, 0};
     const std::vector<html_marker> markers{{"min_max", 1.5}};
     const std::vector<html_series> series{{"front", {{1, 2}, {3, nan}, {4, 5}}}, {"dots", {{2, 3}}, false, {"why"}}};
-    page.heading("h").paragraph("p").code("x < y").table(columns, rows).facts(facts).open_details("more").bar_chart("bars", bars, "dB").close_details();
+    page.heading("h")
+        .paragraph("p")
+        .code("x < y")
+        .table(columns, rows)
+        .facts(facts)
+        .open_details("more")
+        .bar_chart("bars", bars, "dB")
+        .close_details();
     page.open_grid().histogram("histogram", edges, counts, markers).close_grid().line_chart("line", series, {"cost", "error", true, true});
     page.line_chart("empty", {}, {}).bar_chart("none", {});
     const std::string text = page.text();

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which type exports store int8 weights: uint8 around 128 by default, int8 where that is asked for or cannot saturate; the values are the same.
+// In which type exports store int8 weights: uint8 around 128 by default, int8 where that is asked for or cannot saturate; the values are
+// the same.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
 #include <map>
 
+#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/export/export.hpp"
-#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/recover/recover.hpp"
@@ -68,7 +69,8 @@ struct written {
     }
 };
 
-written write(const std::string& activation, const std::string& weight, export_options how, bool per_channel, approach a = approach::static_ranges, bool asymmetric = false) {
+written write(const std::string& activation, const std::string& weight, export_options how, bool per_channel,
+              approach a = approach::static_ranges, bool asymmetric = false) {
     const model m = network();
     quantize_options options;
     options.per_channel = per_channel, options.how = a;
@@ -124,7 +126,8 @@ TEST_CASE("qinteger has one scalar zero point of 128, per channel too") {
     // With a float sum in between nothing but its order may differ.
     const tensor planned = evaluator(w.source, {.threads = 1}).run(pictures(), w.plan).outputs.at("y");
     const tensor exported = evaluator(w.result.exported, {.threads = 1}).run(pictures()).outputs.at("y");
-    for (std::size_t i = 0; i < planned.size(); ++i) CHECK(planned.as<float>()[i] == doctest::Approx(exported.as<float>()[i]).epsilon(1e-2));
+    for (std::size_t i = 0; i < planned.size(); ++i)
+        CHECK(planned.as<float>()[i] == doctest::Approx(exported.as<float>()[i]).epsilon(1e-2));
 }
 
 TEST_CASE("the values are those of int8, bit for bit") {
@@ -136,8 +139,10 @@ TEST_CASE("the values are those of int8, bit for bit") {
                     CAPTURE(per_channel);
                     CAPTURE(format);
                     const auto outputs = [&](int8_codes codes) {
-                        const written w = write("uint8", format, {.weights = storage, .int8_weights = codes}, per_channel, approach::static_ranges, asymmetric);
-                        if (storage == weight_storage::packed) CHECK(w.type_of("w1") == (codes == int8_codes::as_unsigned ? data_type::uint8 : data_type::int8));
+                        const written w = write("uint8", format, {.weights = storage, .int8_weights = codes}, per_channel,
+                                                approach::static_ranges, asymmetric);
+                        if (storage == weight_storage::packed)
+                            CHECK(w.type_of("w1") == (codes == int8_codes::as_unsigned ? data_type::uint8 : data_type::int8));
                         CHECK(recover_plan(w.result.exported).plan.tensors.at("w2") == w.plan.tensors.at("w2"));
                         return evaluator(w.result.exported, {.threads = 1}).run(pictures()).outputs.at("y");
                     };
@@ -154,9 +159,9 @@ TEST_CASE("int8 stays where it is asked for, and where no product can saturate")
         CHECK(w.type_of("w1") == data_type::int8);
         CHECK(w.notes().find("int8 weights written") == std::string::npos);
     };
-    quiet(write("uint8", "int8:reduce_range", {}, false));      // codes of 7 bits
+    quiet(write("uint8", "int8:reduce_range", {}, false));  // codes of 7 bits
     quiet(write("uint8", "int:bits=7", {}, false));
-    quiet(write("int16", "int8", {}, false));                   // no kernels of 8 bits
+    quiet(write("int16", "int8", {}, false));  // no kernels of 8 bits
     quiet(write("int8", "int8", {.style = export_style::amd}, false));
     quiet(write("bf16", "int8", {}, false, approach::weight_only));
 }
@@ -174,7 +179,8 @@ TEST_CASE("qoperator multiplies int8 by int8 where activations are int8") {
         CHECK(products >= 2);
         const tensor planned = evaluator(w.source, {.threads = 1}).run(pictures(), w.plan).outputs.at("y");
         const tensor exported = evaluator(w.result.exported, {.threads = 1}).run(pictures()).outputs.at("y");
-        for (std::size_t i = 0; i < planned.size(); ++i) CHECK(planned.as<float>()[i] == doctest::Approx(exported.as<float>()[i]).epsilon(2e-2));
+        for (std::size_t i = 0; i < planned.size(); ++i)
+            CHECK(planned.as<float>()[i] == doctest::Approx(exported.as<float>()[i]).epsilon(2e-2));
     }
 }
 
@@ -189,5 +195,6 @@ TEST_CASE("a target profile asks for signed weights") {
         CHECK(t->allows("Conv", &f, &f));  // no list is no limit
     }
     CHECK(!read(R"({"name": "mine", "operators": {}})").allows("Conv", &f, &f));
-    CHECK_THROWS_WITH_AS(read(R"({"name": "mine", "int8_weights": "wide", "operators": {}})"), doctest::Contains("\"int8_weights\" is \"unsigned\""), error);
+    CHECK_THROWS_WITH_AS(read(R"({"name": "mine", "int8_weights": "wide", "operators": {}})"),
+                         doctest::Contains("\"int8_weights\" is \"unsigned\""), error);
 }

@@ -8,9 +8,9 @@
 #include <random>
 
 #include "build_model.hpp"
+#include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/model/check.hpp"
-#include "qk/graph/files/atomic_file.hpp"
 
 using namespace qk::graph;
 using qk_test::builder;
@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-template <class F> std::string message(F f) {
+template <class F>
+std::string message(F f) {
     try {
         f();
     } catch (const error& e) {
@@ -230,10 +231,14 @@ TEST_CASE("every element type, raw and typed, goes to a tensor and back") {
         CAPTURE(name_of(type));
         tensor t(type, {3, 3});
         for (std::size_t i = 0; i < t.size_bytes(); ++i) t.bytes()[i] = std::byte(type == data_type::boolean ? i & 1 : i * 29 + 3);
-        if (type == data_type::int4) for (std::size_t i = 0; i < 9; ++i) t.as<std::int8_t>()[i] = static_cast<std::int8_t>(int(i) % 8 * 2 - 8);
-        if (type == data_type::uint4 || type == data_type::float4e2m1) for (std::size_t i = 0; i < 9; ++i) t.as<std::uint8_t>()[i] = std::uint8_t(15 - i);
-        if (type == data_type::int2) for (std::size_t i = 0; i < 9; ++i) t.as<std::int8_t>()[i] = static_cast<std::int8_t>(int(i) % 4 - 2);
-        if (type == data_type::uint2) for (std::size_t i = 0; i < 9; ++i) t.as<std::uint8_t>()[i] = i & 3;
+        if (type == data_type::int4)
+            for (std::size_t i = 0; i < 9; ++i) t.as<std::int8_t>()[i] = static_cast<std::int8_t>(int(i) % 8 * 2 - 8);
+        if (type == data_type::uint4 || type == data_type::float4e2m1)
+            for (std::size_t i = 0; i < 9; ++i) t.as<std::uint8_t>()[i] = std::uint8_t(15 - i);
+        if (type == data_type::int2)
+            for (std::size_t i = 0; i < 9; ++i) t.as<std::int8_t>()[i] = static_cast<std::int8_t>(int(i) % 4 - 2);
+        if (type == data_type::uint2)
+            for (std::size_t i = 0; i < 9; ++i) t.as<std::uint8_t>()[i] = i & 3;
         onnx::TensorProto p;
         to_proto(t, "t", p);
         tensor back = to_tensor(p);
@@ -252,16 +257,18 @@ TEST_CASE("every element type, raw and typed, goes to a tensor and back") {
             }
         };
         switch (type) {
-            case data_type::float32: case data_type::complex64: as(float{}, [&](float v) { typed.add_float_data(v); }); break;
-            case data_type::float64: case data_type::complex128: as(double{}, [&](double v) { typed.add_double_data(v); }); break;
+            case data_type::float32:
+            case data_type::complex64: as(float{}, [&](float v) { typed.add_float_data(v); }); break;
+            case data_type::float64:
+            case data_type::complex128: as(double{}, [&](double v) { typed.add_double_data(v); }); break;
             case data_type::int64: as(std::int64_t{}, [&](std::int64_t v) { typed.add_int64_data(v); }); break;
             case data_type::uint64: as(std::uint64_t{}, [&](std::uint64_t v) { typed.add_uint64_data(v); }); break;
             case data_type::uint32: as(std::uint32_t{}, [&](std::uint32_t v) { typed.add_uint64_data(v); }); break;
             case data_type::int32: as(std::int32_t{}, [&](std::int32_t v) { typed.add_int32_data(v); }); break;
             case data_type::int16: as(std::int16_t{}, [&](std::int16_t v) { typed.add_int32_data(v); }); break;
-            case data_type::uint16: case data_type::float16: case data_type::bfloat16:
-                as(std::uint16_t{}, [&](std::uint16_t v) { typed.add_int32_data(v); });
-                break;
+            case data_type::uint16:
+            case data_type::float16:
+            case data_type::bfloat16: as(std::uint16_t{}, [&](std::uint16_t v) { typed.add_int32_data(v); }); break;
             case data_type::int8: as(std::int8_t{}, [&](std::int8_t v) { typed.add_int32_data(v); }); break;
             default: as(std::uint8_t{}, [&](std::uint8_t v) { typed.add_int32_data(v); });
         }

@@ -62,11 +62,12 @@ TEST_CASE("which formats have a narrow form") {
     CHECK(form(under("int16", 0.1f)) == whole(true, 2, 0.1f));
     CHECK(form(under("int16", 0.1f, -32768)) == whole(false, 2, 0.1f));
     CHECK(form(under("uint16", 0.1f)) == whole(false, 2, 0.1f));
-    for (const char* format : {"bf16", "bfp16", "mx9", "mx6", "mx4", "mxint8", "mxfp8_e4m3", "mxfp4", "float:exponent=8,mantissa=7"}) CHECK(form(under(format)) == narrow_form{});
+    for (const char* format : {"bf16", "bfp16", "mx9", "mx6", "mx4", "mxint8", "mxfp8_e4m3", "mxfp4", "float:exponent=8,mantissa=7"})
+        CHECK(form(under(format)) == narrow_form{});
     CHECK(form(under("fp8_e4m3fn", 0.25f)) == narrow_form{});
     // Neither bytes nor bfloat16.
-    for (const quantizer& q : {under("int16", 0.1f, 5), under("int32", 0.1f), under("int8"), under("fp16"), under("fp8_e4m3fn", 0.3f), under("nvfp4"), under("bfp:block=8,exponent=8,mantissa=9"),
-                               under("int8", 1e-42f), under("int8", 1e35f)})
+    for (const quantizer& q : {under("int16", 0.1f, 5), under("int32", 0.1f), under("int8"), under("fp16"), under("fp8_e4m3fn", 0.3f),
+                               under("nvfp4"), under("bfp:block=8,exponent=8,mantissa=9"), under("int8", 1e-42f), under("int8", 1e35f)})
         CHECK(!form(q));
     quantizer channels = under("int8", 0.1f), dynamic = under("int8", 0.1f);
     channels.scale.push_back(0.2f);
@@ -78,13 +79,16 @@ TEST_CASE("which formats have a narrow form") {
 TEST_CASE("a narrow form holds every value") {
     execute::arena memory(std::make_shared<memory_budget>(std::size_t{1} << 30));
     for (const float scale : {0.1f, 3.7e-5f, 1.0f, 1.9e-30f, 7.7e20f})
-        for (const quantizer& q : {under("int8", scale), under("uint8", scale, 128), under("int8", scale, -20), under("int4", scale), under("int16", scale), under("int16", scale, -32768),
-                                   under("uint16", scale), under("bf16"), under("bfp16"), under("mx9"), under("mx4"), under("mxint8"), under("mxfp8_e5m2"), under("fp8_e4m3fn", 0.25f)}) {
+        for (const quantizer& q :
+             {under("int8", scale), under("uint8", scale, 128), under("int8", scale, -20), under("int4", scale), under("int16", scale),
+              under("int16", scale, -32768), under("uint16", scale), under("bf16"), under("bfp16"), under("mx9"), under("mx4"),
+              under("mxint8"), under("mxfp8_e5m2"), under("fp8_e4m3fn", 0.25f)}) {
             const auto form = execute::narrow_form_of(q);
             REQUIRE(form);
             // Every code of 16 bits, and beyond the ends.
             tensor x(data_type::float32, {70000}), y(data_type::float32, {70000});
-            for (std::size_t i = 0; i < x.size(); ++i) x.as<float>()[i] = (static_cast<float>(i) - 35000) * (q.scale.empty() ? scale / 64 : scale);
+            for (std::size_t i = 0; i < x.size(); ++i)
+                x.as<float>()[i] = (static_cast<float>(i) - 35000) * (q.scale.empty() ? scale / 64 : scale);
             execute::quantize_value(q, x.shape(), false, x.as<float>(), y.as<float>());
             const tensor planes = execute::narrowed(*form, y.as<float>(), memory);
             std::size_t different = 0;
@@ -113,8 +117,8 @@ TEST_CASE("weights: bytes with a scale for each channel, or bfloat16; what does 
         CHECK(static_cast<float>(made->values.as<std::int8_t>()[i]) * q.scale[i / 36] == y.as<float>()[i]);
         CHECK(made->scale[i / 36] == q.scale[i / 36] * 0.5f);
     }
-    CHECK(!execute::narrow_weights_of(bytes, y, &q, 1, 4));        // the channels are not those of the axis
-    CHECK(!execute::narrow_weights_of(bytes, w, nullptr, 0, 4));   // floats
+    CHECK(!execute::narrow_weights_of(bytes, y, &q, 1, 4));       // the channels are not those of the axis
+    CHECK(!execute::narrow_weights_of(bytes, w, nullptr, 0, 4));  // floats
     CHECK(!execute::narrow_weights_of(narrow_form{}, w, nullptr, 0, 4));
     const quantizer wide = under("int16", 0.0001f), tiny = under("int8", 1e-38f), bfp = under("bfp16");
     CHECK(!execute::narrow_weights_of(bytes, rounded(wide), &wide, 0, 4));
@@ -133,10 +137,12 @@ struct kind {
 
 /// Those that went wrong once, and some at random.
 std::vector<kind> kinds_of_convolutions() {
-    std::vector<kind> kinds{{16, 16, 1, 3, 1, 1, 1, 20, true, true, true}, {16, 32, 1, 3, 2, 1, 1, 21, false, true, true}, {64, 64, 1, 3, 1, 1, 1, 8, true, false, true},
-                          {3, 16, 1, 3, 1, 1, 1, 24, false, false, true}, {24, 40, 1, 1, 1, 1, 0, 13, true, true, false}, {32, 32, 32, 3, 1, 1, 1, 16, false, true, true},
-                          {16, 24, 2, 3, 1, 2, 2, 17, true, true, true}, {7, 5, 1, 5, 1, 1, 2, 30, false, false, true},
-                            {66, 31, 1, 2, 3, 1, 0, 22, false, false, true}, {77, 32, 1, 2, 3, 1, 0, 23, true, true, true}};  // these two: oneDNN 2.6 with AMX
+    std::vector<kind> kinds{
+        {16, 16, 1, 3, 1, 1, 1, 20, true, true, true},   {16, 32, 1, 3, 2, 1, 1, 21, false, true, true},
+        {64, 64, 1, 3, 1, 1, 1, 8, true, false, true},   {3, 16, 1, 3, 1, 1, 1, 24, false, false, true},
+        {24, 40, 1, 1, 1, 1, 0, 13, true, true, false},  {32, 32, 32, 3, 1, 1, 1, 16, false, true, true},
+        {16, 24, 2, 3, 1, 2, 2, 17, true, true, true},   {7, 5, 1, 5, 1, 1, 2, 30, false, false, true},
+        {66, 31, 1, 2, 3, 1, 0, 22, false, false, true}, {77, 32, 1, 2, 3, 1, 0, 23, true, true, true}};  // these two: oneDNN 2.6 with AMX
     // And whatever comes (QK_SHAPES of them, from QK_SEED).
     const char* seed = std::getenv("QK_SEED");
     std::mt19937 random(seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 7);
@@ -156,9 +162,13 @@ std::vector<kind> kinds_of_convolutions() {
 }  // namespace
 
 TEST_CASE("a convolution of narrow operands is that of floats") {
-    const std::pair<quantizer, quantizer> formats[] = {
-        {under("int8", 0.03f), under("int8", 0.01f)}, {under("int8", 0.03f, -20), under("int8", 0.01f)}, {under("uint8", 0.03f, 128), under("int4", 0.1f)},
-        {under("int16", 0.0003f), under("int8", 0.01f)}, {under("uint16", 0.0003f), under("int4", 0.1f)}, {under("bf16"), under("bfp16")}, {under("mxfp8_e4m3"), under("mxfp4")}};
+    const std::pair<quantizer, quantizer> formats[] = {{under("int8", 0.03f), under("int8", 0.01f)},
+                                                       {under("int8", 0.03f, -20), under("int8", 0.01f)},
+                                                       {under("uint8", 0.03f, 128), under("int4", 0.1f)},
+                                                       {under("int16", 0.0003f), under("int8", 0.01f)},
+                                                       {under("uint16", 0.0003f), under("int4", 0.1f)},
+                                                       {under("bf16"), under("bfp16")},
+                                                       {under("mxfp8_e4m3"), under("mxfp4")}};
     int narrow = 0, all = 0;
     for (const kind& k : kinds_of_convolutions())
         for (const auto& [x_format, w_format] : formats) {
@@ -168,8 +178,10 @@ TEST_CASE("a convolution of narrow operands is that of floats") {
             const std::int64_t side = (k.size + 2 * k.pad - k.dilation * (k.kernel - 1) - 1) / k.stride + 1;
             b.input("x", {1, k.in, k.size, k.size}).output("y", {1, k.out, side, side});
             if (k.add) b.input("r", {1, k.out, side, side});
-            b.constant("w", w_shape, {w.as<float>().begin(), w.as<float>().end()}).constant("b", {k.out}, {bias.as<float>().begin(), bias.as<float>().end()});
-            auto& conv = b.node("Conv", k.bias ? std::vector<std::string>{"x", "w", "b"} : std::vector<std::string>{"x", "w"}, {k.add || k.relu ? "c" : "y"}, "conv");
+            b.constant("w", w_shape, {w.as<float>().begin(), w.as<float>().end()})
+                .constant("b", {k.out}, {bias.as<float>().begin(), bias.as<float>().end()});
+            auto& conv = b.node("Conv", k.bias ? std::vector<std::string>{"x", "w", "b"} : std::vector<std::string>{"x", "w"},
+                                {k.add || k.relu ? "c" : "y"}, "conv");
             qk_test::set(conv, "pads", std::vector<std::int64_t>(4, k.pad));
             qk_test::set(conv, "strides", std::vector<std::int64_t>(2, k.stride));
             qk_test::set(conv, "dilations", std::vector<std::int64_t>(2, k.dilation));
@@ -188,7 +200,8 @@ TEST_CASE("a convolution of narrow operands is that of floats") {
             float largest = 0;
             for (const float v : plain.as<float>()) largest = std::max(largest, std::abs(v));
             std::size_t different = 0;  // NaN is
-            for (std::size_t i = 0; i < quick.size(); ++i) different += !(std::abs(plain.as<float>()[i] - quick.as<float>()[i]) <= 1e-5f * largest);
+            for (std::size_t i = 0; i < quick.size(); ++i)
+                different += !(std::abs(plain.as<float>()[i] - quick.as<float>()[i]) <= 1e-5f * largest);
             CAPTURE(k.in);
             CAPTURE(k.out);
             CAPTURE(k.group);
@@ -206,9 +219,11 @@ TEST_CASE("a convolution of narrow operands is that of floats") {
             execute::prepared_convolution used(rounded, bias, &x_format, &w_format, 0, 4);
             const auto& at = used.at({1}, [&] {
                 execute::prepared_convolution::request r;
-                r.shape.x = {1, k.in, k.size, k.size}, r.shape.weights = w_shape, r.shape.y = {1, k.out, side, side}, r.shape.bias = k.bias, r.shape.grouped = k.group > 1;
+                r.shape.x = {1, k.in, k.size, k.size}, r.shape.weights = w_shape, r.shape.y = {1, k.out, side, side}, r.shape.bias = k.bias,
+                r.shape.grouped = k.group > 1;
                 if (r.shape.grouped) r.shape.weights[0] /= k.group, r.shape.weights.insert(r.shape.weights.begin(), k.group);
-                r.shape.stride = {k.stride, k.stride}, r.shape.dilation = {k.dilation - 1, k.dilation - 1}, r.shape.pad_begin = r.shape.pad_end = {k.pad, k.pad};
+                r.shape.stride = {k.stride, k.stride}, r.shape.dilation = {k.dilation - 1, k.dilation - 1},
+                r.shape.pad_begin = r.shape.pad_end = {k.pad, k.pad};
                 return r;
             });
             narrow += at.narrow;

@@ -83,7 +83,8 @@ TEST_CASE("orders, versions and spellings") {
     CHECK(std::equal(expected, expected + 6, c.as<std::uint8_t>().begin()));
     const tensor swapped = parse_npy(npy("{'descr': '>i2', 'fortran_order': False, 'shape': (3,), }", six), "x");
     CHECK(swapped.as<std::int16_t>()[2] == 0x0506);
-    for (const char version : {char{2}, char{3}}) CHECK(parse_npy(npy("{\"shape\":(6,),\"descr\":\"|i1\",\"fortran_order\":False}", six, version), "x").size() == 6);
+    for (const char version : {char{2}, char{3}})
+        CHECK(parse_npy(npy("{\"shape\":(6,),\"descr\":\"|i1\",\"fortran_order\":False}", six, version), "x").size() == 6);
     CHECK(parse_npy(npy("{'descr': '<u2', 'fortran_order': False, 'shape': (3L,)}", six), "x").size() == 3);
 }
 
@@ -98,7 +99,8 @@ TEST_CASE("every malformed file is an error that names it") {
     CHECK(message(npy("{'descr': 'O', 'fortran_order': False, 'shape': (2,), }", "")).find("'O'") != std::string::npos);
     CHECK(message(npy("{'descr': '<V2', 'fortran_order': False, 'shape': (1,), }", "aa")).find("'<V2'") != std::string::npos);
     CHECK(message(npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", "")).find("structured") != std::string::npos);
-    for (const char* shape : {"(-1,)", "(4611686018427387904, 4611686018427387904)", "(99999999999999999999,)", "(2.0,)", "(2", "2", "(1099511627776,)"})
+    for (const char* shape :
+         {"(-1,)", "(4611686018427387904, 4611686018427387904)", "(99999999999999999999,)", "(2.0,)", "(2", "2", "(1099511627776,)"})
         CHECK(message(npy("{'descr': '<f4', 'fortran_order': False, 'shape': " + std::string(shape) + ", }", "")).starts_with("x.npy: "));
     CHECK(message(npy("{'descr': '<f4', 'shape': (2,), }", "")).find("lacks") != std::string::npos);
     CHECK(message(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0,), 'more': 1}", "")).find("'more'") != std::string::npos);

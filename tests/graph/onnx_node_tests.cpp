@@ -4,7 +4,8 @@
 // Every folder below a DIR that holds model.onnx is a test; each of its test_data_set_* has input_*.pb and output_*.pb. A line per
 // failure with the largest error, with --list a line per unsupported test with its reason, and at the end the numbers of each.
 // Compared as ONNX's own runner does it: float32 and the like within 1e-7 + 1e-3 of the expected magnitude (bfloat16: 2^-6), NaNs equal;
-// integers, booleans and the values of FP8 and FP4 codes exactly. Exit status 0: none failed but those expected to; 1: some did; 2: no test was found; 77: a DIR does not exist.
+// integers, booleans and the values of FP8 and FP4 codes exactly. Exit status 0: none failed but those expected to; 1: some did; 2: no test
+// was found; 77: a DIR does not exist.
 
 #include <onnx/onnx_pb.h>
 
@@ -22,8 +23,8 @@
 
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/model.hpp"
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/op.hpp"
 
 namespace fs = std::filesystem;
 using namespace qk::graph;
@@ -44,12 +45,14 @@ std::string read_bytes(const fs::path& file) {
 
 /// Operators whose results the standard leaves open, so that there is nothing to compare.
 bool is_random(const std::string& op) {
-    static const std::set<std::string> names{"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"};
+    static const std::set<std::string> names{"Bernoulli",        "Multinomial",   "RandomNormal",
+                                             "RandomNormalLike", "RandomUniform", "RandomUniformLike"};
     return names.count(op) != 0;
 }
 
 /// Throws unsupported for an operator that is in no table.
-void check_operators(const onnx::ModelProto& m, const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes, const std::function<int(const std::string&)>& version) {
+void check_operators(const onnx::ModelProto& m, const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
+                     const std::function<int(const std::string&)>& version) {
     for (const auto& node : nodes) {
         const std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
         const onnx::FunctionProto* function = nullptr;
@@ -61,7 +64,8 @@ void check_operators(const onnx::ModelProto& m, const google::protobuf::Repeated
         }
         if (domain.empty() && is_random(node.op_type())) throw unsupported{node.op_type() + " draws random numbers"};
         if (find_op(domain, node.op_type(), version(domain)) == nullptr)
-            throw unsupported{"operator " + (domain.empty() ? "" : domain + ".") + node.op_type() + " (opset " + std::to_string(version(domain)) + ") is not implemented"};
+            throw unsupported{"operator " + (domain.empty() ? "" : domain + ".") + node.op_type() + " (opset " +
+                              std::to_string(version(domain)) + ") is not implemented"};
         for (const auto& a : node.attribute()) {
             if (a.has_g()) check_operators(m, a.g().node(), version);
             for (const auto& g : a.graphs()) check_operators(m, g.node(), version);
@@ -78,7 +82,8 @@ void check_type(const onnx::ValueInfoProto& v) {
     if (type.has_sparse_tensor_type()) throw unsupported{"'" + v.name() + "' is a sparse tensor"};
     const auto element = static_cast<data_type>(type.tensor_type().elem_type());
     if (element == data_type::string) throw unsupported{"'" + v.name() + "' holds strings"};
-    if (size_of(element) == 0) throw unsupported{"'" + v.name() + "' has the unknown element type " + std::to_string(static_cast<int>(element))};
+    if (size_of(element) == 0)
+        throw unsupported{"'" + v.name() + "' has the unknown element type " + std::to_string(static_cast<int>(element))};
 }
 
 /// Largest |got - want|, and whether every element is within tolerance.
@@ -94,7 +99,8 @@ struct comparison {
     }
 };
 
-template <class T> void compare_as(const tensor& got, const tensor& want, comparison& c, double relative, double absolute) {
+template <class T>
+void compare_as(const tensor& got, const tensor& want, comparison& c, double relative, double absolute) {
     const auto value = [](T x) {
         if constexpr (std::is_same_v<T, half> || std::is_same_v<T, brain>) return static_cast<double>(ops::to_float(x));
         else return static_cast<double>(x);
@@ -102,7 +108,8 @@ template <class T> void compare_as(const tensor& got, const tensor& want, compar
     for (std::size_t i = 0; i < want.size(); ++i) c.take(value(got.as<T>()[i]), value(want.as<T>()[i]), relative, absolute);
 }
 
-template <class T> void compare_exactly(const tensor& got, const tensor& want, comparison& c) {
+template <class T>
+void compare_exactly(const tensor& got, const tensor& want, comparison& c) {
     for (std::size_t i = 0; i < want.size(); ++i) {
         const T a = got.as<T>()[i], b = want.as<T>()[i];
         if (a == b) continue;
@@ -133,26 +140,31 @@ void compare_codes(const tensor& got, const tensor& want, comparison& c) {
 /// Empty if equal within tolerance; otherwise what differs.
 std::string difference(const std::string& name, const tensor& got, const tensor& want) {
     if (got.type() != want.type()) return "output " + name + " is " + name_of(got.type()) + ", expected " + name_of(want.type());
-    if (got.shape() != want.shape()) return "output " + name + " has shape " + to_string(got.shape()) + ", expected " + to_string(want.shape());
+    if (got.shape() != want.shape())
+        return "output " + name + " has shape " + to_string(got.shape()) + ", expected " + to_string(want.shape());
     comparison c;
     switch (want.type()) {
         case data_type::float32: compare_as<float>(got, want, c, 1e-3, 1e-7); break;
         case data_type::float64: compare_as<double>(got, want, c, 1e-3, 1e-7); break;
         case data_type::float16: compare_as<half>(got, want, c, 1e-3, 1e-7); break;
         case data_type::bfloat16: compare_as<brain>(got, want, c, 0x1p-6, 1e-7); break;
-        case data_type::int8: case data_type::int4: case data_type::int2: compare_exactly<std::int8_t>(got, want, c); break;
+        case data_type::int8:
+        case data_type::int4:
+        case data_type::int2: compare_exactly<std::int8_t>(got, want, c); break;
         case data_type::int16: compare_exactly<std::int16_t>(got, want, c); break;
         case data_type::int32: compare_exactly<std::int32_t>(got, want, c); break;
         case data_type::int64: compare_exactly<std::int64_t>(got, want, c); break;
         case data_type::uint16: compare_exactly<std::uint16_t>(got, want, c); break;
         case data_type::uint32: compare_exactly<std::uint32_t>(got, want, c); break;
         case data_type::uint64: compare_exactly<std::uint64_t>(got, want, c); break;
-        case data_type::complex64: case data_type::complex128: throw unsupported{"complex numbers"};
+        case data_type::complex64:
+        case data_type::complex128: throw unsupported{"complex numbers"};
         default: compare_codes(got, want, c);
     }
     if (c.outside == 0) return {};
     std::ostringstream s;
-    s << "output " << name << ": largest error " << c.error << ", " << c.outside << " of " << want.size() << " elements outside the tolerance";
+    s << "output " << name << ": largest error " << c.error << ", " << c.outside << " of " << want.size()
+      << " elements outside the tolerance";
     return s.str();
 }
 

@@ -13,7 +13,10 @@ tensor floats(dims shape, std::vector<float> v) { return make_tensor<float>(shap
 tensor integers(std::vector<std::int64_t> v) { return make_tensor<std::int64_t>({static_cast<std::int64_t>(v.size())}, v); }
 tensor codes(dims shape, std::vector<std::uint8_t> v) { return make_tensor<std::uint8_t>(shape, v); }
 tensor scalar(float v) { return floats({}, {v}); }
-template <class T> std::vector<T> values(const tensor& t) { return {t.as<T>().begin(), t.as<T>().end()}; }
+template <class T>
+std::vector<T> values(const tensor& t) {
+    return {t.as<T>().begin(), t.as<T>().end()};
+}
 std::vector<float> counted(std::size_t n) {
     std::vector<float> v(n);
     for (std::size_t i = 0; i < n; ++i) v[i] = static_cast<float>(i + 1);
@@ -26,15 +29,19 @@ TEST_CASE("Resize, pytorch_half_pixel: a result of one element comes from coordi
     const tensor x = floats({1, 1, 6, 6}, counted(36));
     for (const char* mode : {"cubic", "linear", "nearest"})
         for (const bool sizes : {true, false}) {
-            const qk_test::attributes how{{"coordinate_transformation_mode", std::string("pytorch_half_pixel")}, {"mode", std::string(mode)}};
-            const tensor y = sizes ? call_op("Resize", 13, {x, {}, {}, integers({1, 1, 1, 1})}, how)[0] : call_op("Resize", 13, {x, {}, floats({4}, {1, 1, 0.3f, 0.3f})}, how)[0];
+            const qk_test::attributes how{{"coordinate_transformation_mode", std::string("pytorch_half_pixel")},
+                                          {"mode", std::string(mode)}};
+            const tensor y = sizes ? call_op("Resize", 13, {x, {}, {}, integers({1, 1, 1, 1})}, how)[0]
+                                   : call_op("Resize", 13, {x, {}, floats({4}, {1, 1, 0.3f, 0.3f})}, how)[0];
             CHECK(values<float>(y) == std::vector<float>{1});
         }
 }
 
 TEST_CASE("Slice backwards from before the first element begins with it") {
     const tensor x = floats({5}, {0, 1, 2, 3, 4});
-    const auto sliced = [&](std::int64_t from, std::int64_t to, std::int64_t step) { return values<float>(call_op("Slice", 13, {x, integers({from}), integers({to}), integers({0}), integers({step})})[0]); };
+    const auto sliced = [&](std::int64_t from, std::int64_t to, std::int64_t step) {
+        return values<float>(call_op("Slice", 13, {x, integers({from}), integers({to}), integers({0}), integers({step})})[0]);
+    };
     CHECK(sliced(-100, -200, -1) == std::vector<float>{0});
     CHECK(sliced(-6, -7, -1) == std::vector<float>{0});
     CHECK(sliced(-6, INT64_MAX, -2).empty());
@@ -45,7 +52,8 @@ TEST_CASE("Slice backwards from before the first element begins with it") {
 
 TEST_CASE("Pad, wrap: what wraps is what negative amounts leave") {
     const auto padded = [](std::int64_t before, std::int64_t after) {
-        return values<float>(call_op("Pad", 19, {floats({5}, {0, 1, 2, 3, 4}), integers({before, after})}, {{"mode", std::string("wrap")}})[0]);
+        return values<float>(
+            call_op("Pad", 19, {floats({5}, {0, 1, 2, 3, 4}), integers({before, after})}, {{"mode", std::string("wrap")}})[0]);
     };
     CHECK(padded(-1, 3) == std::vector<float>{1, 2, 3, 4, 1, 2, 3});
     CHECK(padded(2, -2) == std::vector<float>{1, 2, 0, 1, 2});
@@ -56,11 +64,16 @@ TEST_CASE("QLinearMul rounds the product and then the sum; averages add the zero
     const auto byte = [](std::uint8_t v) { return codes({}, {v}); };
     const tensor s = scalar(0.02f);
     // (a - za) * (b - zb) * (s * s / s) + zy = -625 * 0.02f + 7: -12.5 rounded to float32 first, then -5.5, then to even.
-    const tensor a = make_tensor<std::int8_t>({1}, std::vector<std::int8_t>{-25}), b = make_tensor<std::int8_t>({1}, std::vector<std::int8_t>{25});
+    const tensor a = make_tensor<std::int8_t>({1}, std::vector<std::int8_t>{-25}),
+                 b = make_tensor<std::int8_t>({1}, std::vector<std::int8_t>{25});
     const auto signed_byte = [](std::int8_t v) { return make_tensor<std::int8_t>({}, std::vector<std::int8_t>{v}); };
-    CHECK(values<std::int8_t>(call_op("com.microsoft:QLinearMul", 1, {a, s, signed_byte(0), b, s, signed_byte(0), s, signed_byte(7)})[0]) == std::vector<std::int8_t>{-6});
-    // Averages of neighbours that lie on a half: the zero point 89 makes 0.5 + 89 of it, which rounds to 90 (even), where 0 + 89 would be 89.
+    CHECK(values<std::int8_t>(call_op("com.microsoft:QLinearMul", 1, {a, s, signed_byte(0), b, s, signed_byte(0), s, signed_byte(7)})[0]) ==
+          std::vector<std::int8_t>{-6});
+    // Averages of neighbours that lie on a half: the zero point 89 makes 0.5 + 89 of it, which rounds to 90 (even), where 0 + 89 would
+    // be 89.
     const tensor pair = codes({1, 1, 2, 1}, {89, 90});
-    CHECK(values<std::uint8_t>(call_op("com.microsoft:QLinearAveragePool", 1, {pair, scalar(1), byte(89), scalar(1), byte(89)}, {{"kernel_shape", std::vector<std::int64_t>{2, 1}}})[0]) == std::vector<std::uint8_t>{90});
-    CHECK(values<std::uint8_t>(call_op("com.microsoft:QLinearGlobalAveragePool", 1, {pair, scalar(1), byte(89), scalar(1), byte(89)})[0]) == std::vector<std::uint8_t>{89});
+    CHECK(values<std::uint8_t>(call_op("com.microsoft:QLinearAveragePool", 1, {pair, scalar(1), byte(89), scalar(1), byte(89)},
+                                       {{"kernel_shape", std::vector<std::int64_t>{2, 1}}})[0]) == std::vector<std::uint8_t>{90});
+    CHECK(values<std::uint8_t>(call_op("com.microsoft:QLinearGlobalAveragePool", 1, {pair, scalar(1), byte(89), scalar(1), byte(89)})[0]) ==
+          std::vector<std::uint8_t>{89});
 }

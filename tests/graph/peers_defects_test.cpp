@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "call_op.hpp"
+#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/export/export.hpp"
-#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "small_graph.hpp"
 
@@ -82,13 +82,16 @@ TEST_CASE("defect 9: models of every block format and of 32-bit integers need no
     const model m = g.build();
     const tensor x = waves({2, 64});
     const calibration seen = calibrate(m, {{"x", x}}, {.threads = 1});
-    for (const char* format : {"bfp16", "mx9", "mx6", "mx4", "mxint8", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "nvfp4", "int32", "uint32"}) {
+    for (const char* format : {"bfp16", "mx9", "mx6", "mx4", "mxint8", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4",
+                               "nvfp4", "int32", "uint32"}) {
         INFO(format);
         const precision_plan plan = quantize(m, precision_requests().set_default(format, format), seen).plan;
         const export_result r = export_model(m, plan, {.style = export_style::portable});
         std::set<std::pair<std::string, std::string>> local;
         for (const auto& f : r.exported.proto().functions()) local.insert({f.domain(), f.name()});
-        const auto standard = [&](const onnx::NodeProto& n) { return n.domain().empty() || n.domain() == "ai.onnx" || local.contains({n.domain(), n.op_type()}); };
+        const auto standard = [&](const onnx::NodeProto& n) {
+            return n.domain().empty() || n.domain() == "ai.onnx" || local.contains({n.domain(), n.op_type()});
+        };
         for (const auto& n : r.exported.graph().node()) CHECK(standard(n));
         for (const auto& f : r.exported.proto().functions())
             for (const auto& n : f.node()) CHECK(standard(n));
@@ -107,10 +110,17 @@ TEST_CASE("defect 10: AMD's operators from many threads, on data that others own
     std::copy(x.bytes(), x.bytes() + x.size_bytes(), const_cast<tensor&>(before).bytes());
     const auto bfp = [&] {
         return qk_test::call_op("com.amd.quark:BFPQuantizeDequantize", 1, {x},
-                                {{"bfp_method", std::string("to_bfp")}, {"bit_width", std::int64_t{16}}, {"block_size", std::int64_t{8}}, {"axis", std::int64_t{1}},
-                                 {"rounding_mode", std::int64_t{2}}, {"convert_to_bfloat_before_bfp", std::int64_t{1}}})[0];
+                                {{"bfp_method", std::string("to_bfp")},
+                                 {"bit_width", std::int64_t{16}},
+                                 {"block_size", std::int64_t{8}},
+                                 {"axis", std::int64_t{1}},
+                                 {"rounding_mode", std::int64_t{2}},
+                                 {"convert_to_bfloat_before_bfp", std::int64_t{1}}})[0];
     };
-    const auto mx = [&] { return qk_test::call_op("com.amd.quark:MXQuantizeDequantize", 1, {x}, {{"element_dtype", std::string("fp4_e2m1")}, {"axis", std::int64_t{0}}})[0]; };
+    const auto mx = [&] {
+        return qk_test::call_op("com.amd.quark:MXQuantizeDequantize", 1, {x},
+                                {{"element_dtype", std::string("fp4_e2m1")}, {"axis", std::int64_t{0}}})[0];
+    };
     const tensor a = bfp(), b = mx();
     std::vector<int> wrong(8);
     std::vector<std::thread> threads;
@@ -135,7 +145,8 @@ TEST_CASE("defect 11: a quantized model is saved and comes back the same") {
         const export_result r = export_model(m, plan, {.style = export_style::portable});
         r.exported.save(file);
         const model back = model::load(file);
-        CHECK(same_bits(evaluator(r.exported, {.threads = 1}).run({{"x", x}}).outputs.at("y"), evaluator(back, {.threads = 1}).run({{"x", x}}).outputs.at("y")));
+        CHECK(same_bits(evaluator(r.exported, {.threads = 1}).run({{"x", x}}).outputs.at("y"),
+                        evaluator(back, {.threads = 1}).run({{"x", x}}).outputs.at("y")));
     }
     std::filesystem::remove(file);
 }

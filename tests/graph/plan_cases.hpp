@@ -27,7 +27,9 @@ inline calibration made_up_ranges(const std::vector<std::string>& tensors, dims 
     c.samples = 1;
     return c;
 }
-inline calibration residual_ranges() { return made_up_ranges({"x", "conv1_out", "relu1_out", "conv2_out", "add_out", "relu2_out", "pool_out", "y"}); }
+inline calibration residual_ranges() {
+    return made_up_ranges({"x", "conv1_out", "relu1_out", "conv2_out", "add_out", "relu2_out", "pool_out", "y"});
+}
 
 inline std::string format_at(const precision_plan& p, const std::string& tensor, const std::string& consumer, int index) {
     const quantizer* q = p.find({tensor, consumer, index});
@@ -37,7 +39,8 @@ inline std::size_t count(const quantize_report& r, plan_note::kind k) {
     return static_cast<std::size_t>(std::count_if(r.notes.begin(), r.notes.end(), [k](const plan_note& n) { return n.what == k; }));
 }
 inline bool says(const quantize_report& r, plan_note::kind k, const std::string& text) {
-    return std::any_of(r.notes.begin(), r.notes.end(), [&](const plan_note& n) { return n.what == k && (n.subject + ": " + n.text).find(text) != std::string::npos; });
+    return std::any_of(r.notes.begin(), r.notes.end(),
+                       [&](const plan_note& n) { return n.what == k && (n.subject + ": " + n.text).find(text) != std::string::npos; });
 }
 
 }  // namespace qk_test

@@ -7,13 +7,13 @@
 #include <limits>
 #include <random>
 
+#include "build_model.hpp"
+#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/export/drop_activations.hpp"
 #include "qk/graph/quantize/encodings.hpp"
-#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/report/report.hpp"
-#include "build_model.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;
@@ -40,7 +40,8 @@ named_tensors image(std::int64_t samples) {
     return {{"x", x}};
 }
 struct temporary {
-    std::filesystem::path path = std::filesystem::temp_directory_path() / ("qk_plan_test_" + std::to_string(std::random_device{}()) + ".json");
+    std::filesystem::path path =
+        std::filesystem::temp_directory_path() / ("qk_plan_test_" + std::to_string(std::random_device{}()) + ".json");
     ~temporary() { std::filesystem::remove(path); }
 };
 }  // namespace
@@ -58,7 +59,8 @@ TEST_CASE("a requests file says everything that calls say") {
       ],
       "placement": "all", "boundary": "dual", "strict": true, "calibration": {"method": "mse"}, "target": "onnxruntime",
       "weight_rounding": "compensated"
-    })", "plan.json");
+    })",
+                                        "plan.json");
     CHECK_FALSE(f.plan);
     CHECK(f.requests.size() == 11);
     CHECK(f.where == placement::all);
@@ -82,7 +84,8 @@ TEST_CASE("defect 1: unknown keys and wrong values are errors with line, path an
     contains(error_of("{\"requests\": [{\"layer\": \"a\"}]}"), "nothing is asked");
     contains(error_of("{\"requests\": [{\"layer\": \"a\", \"exclude\": true, \"weight\": \"int8\"}]}"), "goes alone");
     contains(error_of("{\"requests\": [{\"tensor\": \"a\", \"weight\": \"int8\"}]}"), "say \"format\"");
-    contains(error_of("{\"requests\": [{\"layer\": \"a\", \"weight\": {\"format\": \"mxfp4\", \"block_size\": 8}}]}"), "part of the format");
+    contains(error_of("{\"requests\": [{\"layer\": \"a\", \"weight\": {\"format\": \"mxfp4\", \"block_size\": 8}}]}"),
+             "part of the format");
     contains(error_of("{\n\"a\": 1,\n\"a\": 2}"), "plan.json:3: the key 'a' stands twice");
     contains(error_of("{\n\n \"default\": }"), "plan.json:3: not JSON");
     contains(error_of("[1]"), "one JSON object");
@@ -109,9 +112,16 @@ TEST_CASE("saved plans come back equal; plans that do not fit the model are refu
 
 TEST_CASE("calibration: ranges are those of the finite values, whatever stands among them") {
     const model m = residual_model();
-    const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN(), most = std::numeric_limits<float>::max();
-    for (const std::vector<float>& few : std::vector<std::vector<float>>{{-1, 2, 0.5f}, {nan, -inf, inf, -nan}, {3, inf, 5, nan, -inf}, {-5, -3, -nan}, {most, -most},
-                                                                        {1e-45f, -1e-45f}, {-0.0f}, {-0.0f, -2, nan}}) {
+    const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN(),
+                most = std::numeric_limits<float>::max();
+    for (const std::vector<float>& few : std::vector<std::vector<float>>{{-1, 2, 0.5f},
+                                                                         {nan, -inf, inf, -nan},
+                                                                         {3, inf, 5, nan, -inf},
+                                                                         {-5, -3, -nan},
+                                                                         {most, -most},
+                                                                         {1e-45f, -1e-45f},
+                                                                         {-0.0f},
+                                                                         {-0.0f, -2, nan}}) {
         named_tensors x = image(300);
         const auto values = x.at("x").as<float>();
         for (std::size_t i = 0; i < values.size(); ++i) values[i] = i % 41 == 7 ? few[i % few.size()] : few[0];
@@ -142,7 +152,9 @@ TEST_CASE("calibration: the same for any number of threads; files come back equa
     save_calibration(one, file.path);
     CHECK(is_calibration_file(file.path));
     CHECK(load_calibration(file.path) == one);
-    const auto all = compare_methods(one, {range_method::min_max, range_method::percentile, range_method::layerwise_percentile, range_method::entropy, range_method::mse, range_method::moving_average},
+    const auto all = compare_methods(one,
+                                     {range_method::min_max, range_method::percentile, range_method::layerwise_percentile,
+                                      range_method::entropy, range_method::mse, range_method::moving_average},
                                      parse_precision("int4"));
     for (const method_comparison& c : all) {
         const tensor_statistics& s = one.tensors.at(c.tensor);
@@ -153,7 +165,8 @@ TEST_CASE("calibration: the same for any number of threads; files come back equa
             CHECK(c.methods[4].error <= r.error * 1.0001);  // mse is the least of them
         }
     }
-    CHECK_THROWS_WITH_AS(choose_range(calibrate(m, image(1), {.histograms = false}).tensors.at("x"), {.method = range_method::mse}, "x"), doctest::Contains("calibrate again"), error);
+    CHECK_THROWS_WITH_AS(choose_range(calibrate(m, image(1), {.histograms = false}).tensors.at("x"), {.method = range_method::mse}, "x"),
+                         doctest::Contains("calibrate again"), error);
     const std::string page = calibration_html("small", "", one, parse_precision("int8"), all);
     CHECK(page.find("relu1_out") != std::string::npos);
 }
@@ -201,7 +214,8 @@ TEST_CASE("AIMET encodings 1.0.0, there and back: the same values") {
         if (q.scale.size() > 1) CHECK(r.axis == q.axis);
         CHECK(std::get<qk::integer>(r.format).bits == std::get<qk::integer>(q.format).bits);
     }
-    CHECK_THROWS_WITH_AS(write_encodings({.tensors = {{"x", {.format = qk::mxfp4, .scale = {}, .zero_point = {}}}}, .edges = {}}, m), doctest::Contains("mxfp4"), error);
+    CHECK_THROWS_WITH_AS(write_encodings({.tensors = {{"x", {.format = qk::mxfp4, .scale = {}, .zero_point = {}}}}, .edges = {}}, m),
+                         doctest::Contains("mxfp4"), error);
     contains(error_of(R"({"version": "0.6.1", "activation_encodings": []})"), "export version 1.0.0");
 }
 
@@ -235,7 +249,8 @@ TEST_CASE("the report's text, JSON and page name every edge") {
     CHECK(cost.float_bit_operations == (4 * 4 * 64 * 2 + 4 * 4 * 16) * 32.0 * 32.0);
     CHECK(cost.bit_operations == (4 * 4 * 64 * 2 + 4 * 4 * 16) * 8.0 * 4.0);
     CHECK(cost.weight_bits < cost.float_weight_bits);
-    for (const std::string& text : {r.report.text(), to_json(r.report).dump(), quantize_html({.model = "m", .command = "", .requests = q.list(), .export_notes = {}}, r, cost, &seen)})
+    for (const std::string& text : {r.report.text(), to_json(r.report).dump(),
+                                    quantize_html({.model = "m", .command = "", .requests = q.list(), .export_notes = {}}, r, cost, &seen)})
         for (const char* word : {"relu1_out", "w3", "int4", "unmatched", "nothing"}) contains(text, word);
 }
 

@@ -4,10 +4,10 @@
 
 #include <cmath>
 
+#include "plan_cases.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/quantize/planner.hpp"
-#include "plan_cases.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;
@@ -107,10 +107,12 @@ TEST_CASE("every request scope reaches its edges") {
 TEST_CASE("tensor formats propagate through data movement, both ways, and say so") {
     const model m = residual_model();
     const calibration seen = residual_ranges();
-    const quantize_result down = quantize(m, precision_requests().set_default("int8", "int8").set_tensor_precision("relu2_out", parse_precision("int16")), seen);
+    const quantize_result down =
+        quantize(m, precision_requests().set_default("int8", "int8").set_tensor_precision("relu2_out", parse_precision("int16")), seen);
     CHECK(format_at(down.plan, "pool_out", "conv3", 0) == "int16");
     CHECK(says(down.report, plan_note::kind::propagated, "pool_out"));
-    const quantize_result up = quantize(m, precision_requests().set_default("int8", "int8").set_precision("conv3", role::input, parse_precision("int16")), seen);
+    const quantize_result up =
+        quantize(m, precision_requests().set_default("int8", "int8").set_precision("conv3", role::input, parse_precision("int16")), seen);
     CHECK(format_at(up.plan, "relu2_out", "pool", 0) == "int16");
 }
 
@@ -161,11 +163,14 @@ TEST_CASE("every ordered pair of formats as activation and weight, and as neighb
     const model m = residual_model();
     const calibration seen = residual_ranges();
     planner p(m, &seen);
-    const char* names[] = {"fp32", "int4", "uint8", "int16", "bf16", "fp8_e4m3fn", "bfp16", "mx6", "mxfp4", "nvfp4", "float:exponent=3,mantissa=2"};
+    const char* names[] = {
+        "fp32", "int4", "uint8", "int16", "bf16", "fp8_e4m3fn", "bfp16", "mx6", "mxfp4", "nvfp4", "float:exponent=3,mantissa=2"};
     for (const char* a : names)
         for (const char* b : names) {
             precision_requests q;
-            q.set_default(a, b).set_precision("conv3", role::input, parse_precision(b)).set_precision("conv3", role::weight, parse_precision(a));
+            q.set_default(a, b)
+                .set_precision("conv3", role::input, parse_precision(b))
+                .set_precision("conv3", role::weight, parse_precision(a));
             const precision_plan plan = p.plan(q.list()).plan;
             CAPTURE(a);
             CAPTURE(b);
@@ -184,9 +189,9 @@ TEST_CASE("scales from ranges are those of docs/numerics.md, section 5") {
     CHECK(scale_of(int8, {0, 0}, false) == scale_pair{1, 0});
     CHECK(scale_of(int8, {-1e-40f, 0}, true) == scale_pair{1, 0});
     const qk::integer pow2{.bits = 8, .pow2 = true};
-    CHECK(scale_of(pow2, {-1, 1}, true).scale == 1.0f / 64);                                  // defect 8: does not overflow
+    CHECK(scale_of(pow2, {-1, 1}, true).scale == 1.0f / 64);  // defect 8: does not overflow
     CHECK(scale_of(pow2, {-127.0f / 64, 1}, true).scale == 1.0f / 64);
-    CHECK(scale_of(pow2, {-1, 1}, true, pow2_rule::nearest).scale == 1.0f / 128);             // Quark's, which clips
+    CHECK(scale_of(pow2, {-1, 1}, true, pow2_rule::nearest).scale == 1.0f / 128);  // Quark's, which clips
     const qk::integer reduced{.bits = 8, .reduce_range = true};
     CHECK(scale_of(reduced, {-1, 1}, true).scale == static_cast<float>(1.0 / 63));
 }
@@ -205,7 +210,10 @@ TEST_CASE("defect 2: weights are quantized from their float values however often
 
 TEST_CASE("defect 3: a bias that would overflow int32 enlarges the weight's scale and is reported") {
     small_graph g;
-    g.input("x", {1, 2, 4, 4}).output("y", {1, 2, 4, 4}).constant("w", {2, 2, 1, 1}, 1, {1e-6f, 1e-6f, 1, 1}).constant("b", {2}, 1, {1000, 1});
+    g.input("x", {1, 2, 4, 4})
+        .output("y", {1, 2, 4, 4})
+        .constant("w", {2, 2, 1, 1}, 1, {1e-6f, 1e-6f, 1, 1})
+        .constant("b", {2}, 1, {1000, 1});
     g.node("Conv", "conv", {"x", "w", "b"}, "y");
     const model m = g.build();
     const calibration seen = made_up_ranges({"x"}, {1, 2, 4, 4});
@@ -219,7 +227,12 @@ TEST_CASE("defect 3: a bias that would overflow int32 enlarges the weight's scal
 
 TEST_CASE("per channel, per block and grouped weights: axes") {
     small_graph g;
-    g.input("x", {1, 8, 4, 4}).output("y", {1, 3}).constant("dw", {8, 1, 3, 3}).constant("t", {8, 4, 2, 2}).constant("m", {256, 16}).constant("g", {3, 16});
+    g.input("x", {1, 8, 4, 4})
+        .output("y", {1, 3})
+        .constant("dw", {8, 1, 3, 3})
+        .constant("t", {8, 4, 2, 2})
+        .constant("m", {256, 16})
+        .constant("g", {3, 16});
     auto& depthwise = g.node("Conv", "depthwise", {"x", "dw"});
     small_graph::set(depthwise, "group", 8);
     auto& up = g.node("ConvTranspose", "up", {"depthwise_out", "t"});
@@ -287,7 +300,11 @@ TEST_CASE("dynamic and weight-only") {
 TEST_CASE("what a Concat joins takes the scale of the result, where nobody else reads it") {
     const auto build = [](bool shared) {
         small_graph g;
-        g.input("x", {1, 4, 8, 8}).output("y", {1, 4, 8, 8}).constant("a", {4, 4, 1, 1}).constant("b", {4, 4, 1, 1}).constant("c", {4, 8, 1, 1});
+        g.input("x", {1, 4, 8, 8})
+            .output("y", {1, 4, 8, 8})
+            .constant("a", {4, 4, 1, 1})
+            .constant("b", {4, 4, 1, 1})
+            .constant("c", {4, 8, 1, 1});
         g.node("Conv", "one", {"x", "a"});
         g.node("Conv", "two", {"x", "b"});
         small_graph::set(g.node("Concat", "cat", {"one_out", shared ? "x" : "two_out"}), "axis", 1);
@@ -318,7 +335,9 @@ TEST_CASE("one scale has no axis: a weight that two layers read is one tensor, a
     small_graph::set(g.node("Gemm", "two", {"one_out", "w"}), "transB", 1);
     g.node("Transpose", "turn", {"two_out"});
     g.node("MatMul", "three", {"two_out", "turn_out"}, "y");
-    const precision_plan p = quantize(g.build(), precision_requests().set_default("int8", "int8"), made_up_ranges({"x", "one_out", "two_out", "turn_out", "y"})).plan;
+    const precision_plan p =
+        quantize(g.build(), precision_requests().set_default("int8", "int8"), made_up_ranges({"x", "one_out", "two_out", "turn_out", "y"}))
+            .plan;
     CHECK(p.edges.empty());
     CHECK(p.tensors.contains("w"));
     CHECK(p.tensors.contains("two_out"));

@@ -22,7 +22,8 @@ TEST_CASE("u8 NHWC RGB becomes normalised NCHW BGR") {
     CHECK(y.shape() == dims{1, 3, 2, 2});
     const float mean[] = {1, 2, 3}, deviation[] = {2, 4, 8};
     for (std::size_t c = 0; c < 3; ++c) {
-        for (std::size_t i = 0; i < 4; ++i) CHECK(y.as<float>()[c * 4 + i] == (float(pixels[i * 3 + 2 - c]) * 0.5f - mean[c]) / deviation[c]);
+        for (std::size_t i = 0; i < 4; ++i)
+            CHECK(y.as<float>()[c * 4 + i] == (float(pixels[i * 3 + 2 - c]) * 0.5f - mean[c]) / deviation[c]);
     }
 }
 
@@ -34,7 +35,8 @@ TEST_CASE("data without a channel axis takes the model's shape") {
         CHECK(y.shape() == dims{2, 1, 28, 28});
         CHECK(y.as<float>()[0] == 510.0f);
     }
-    CHECK(preprocessing::parse("layout=nhwc").apply(make_tensor<std::uint8_t>({2, 28, 28}, pixels), image({1, 1, 28, 28})).shape() == dims{2, 1, 28, 28});
+    CHECK(preprocessing::parse("layout=nhwc").apply(make_tensor<std::uint8_t>({2, 28, 28}, pixels), image({1, 1, 28, 28})).shape() ==
+          dims{2, 1, 28, 28});
 }
 
 TEST_CASE("what does not fit is an error that says what does") {
@@ -44,6 +46,7 @@ TEST_CASE("what does not fit is an error that says what does") {
     CHECK_THROWS_WITH_AS(preprocessing::parse("scale=nan"), doctest::Contains("needs numbers"), error);
     const tensor gray = make_tensor<float>({1, 1, 1, 2}, std::vector<float>{1, 2});
     CHECK_THROWS_WITH_AS(preprocessing::parse("channels=bgr").apply(gray, image({1, 1, 1, 2})), doctest::Contains("3 channels"), error);
-    CHECK_THROWS_WITH_AS(preprocessing::parse("mean=1:2").apply(gray, image({1, 1, 1, 2})), doctest::Contains("2 values of mean for 1 channels"), error);
+    CHECK_THROWS_WITH_AS(preprocessing::parse("mean=1:2").apply(gray, image({1, 1, 1, 2})),
+                         doctest::Contains("2 values of mean for 1 channels"), error);
     CHECK_THROWS_WITH_AS(preprocessing::parse("").apply(gray, image({1, 3, 5})), doctest::Contains("'image'"), error);
 }

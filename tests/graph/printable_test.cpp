@@ -17,16 +17,16 @@ TEST_CASE("what a terminal obeys is shown instead") {
     CHECK(printable("\x1b[31mred\x1b[0m") == "\\x1b[31mred\\x1b[0m");
     CHECK(printable("a\nb\tc\rd\x7f") == "a\\nb\\tc\\rd\\x7f");
     CHECK(printable(std::string_view("nul\0end", 7)) == "nul\\x00end");
-    CHECK(printable("\xc2\x9b") == "\\u009b");                  // the control sequence introducer in one character
-    CHECK(printable("\xe2\x80\xae") == "\\u202e");              // right to left
-    CHECK(printable("a\nb\x1b", "\n") == "a\nb\\x1b");          // laid out by its writer
+    CHECK(printable("\xc2\x9b") == "\\u009b");                   // the control sequence introducer in one character
+    CHECK(printable("\xe2\x80\xae") == "\\u202e");               // right to left
+    CHECK(printable("a\nb\x1b", "\n") == "a\nb\\x1b");           // laid out by its writer
     CHECK(printable("größe 層 😀 \\x1b") == "größe 層 😀 \\x1b");  // text in any language stays, and so does what looks escaped
 }
 
 TEST_CASE("bytes that are not UTF-8 are shown as bytes") {
     CHECK(printable("w\xff\xfe") == "w\\xff\\xfe");
-    CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");              // overlong
-    CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");     // a surrogate
+    CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");               // overlong
+    CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");      // a surrogate
     CHECK(printable("\xf4\x90\x80\x80").starts_with("\\xf4"));  // above U+10FFFF
     CHECK(printable("cut \xe5\xb1") == "cut \\xe5\\xb1");
     CHECK(is_utf8("größe 層 😀"));
@@ -40,7 +40,8 @@ TEST_CASE("every pair of bytes comes out printable, and the second time unchange
             const std::string text{static_cast<char>(a), static_cast<char>(b)};
             const std::string once = printable(text);
             bool safe = is_utf8(once);
-            for (std::string_view rest = once; safe && !rest.empty(); rest.remove_prefix(first_code_point(rest).length)) safe = !is_control(first_code_point(rest).value);
+            for (std::string_view rest = once; safe && !rest.empty(); rest.remove_prefix(first_code_point(rest).length))
+                safe = !is_control(first_code_point(rest).value);
             if (!safe || printable(once) != once) FAIL("bytes ", a, " ", b);
         }
 }

@@ -21,14 +21,17 @@ using namespace qk_test;
 
 namespace {
 
-bool same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); }
+bool same(float a, float b) {
+    return (std::isnan(a) && std::isnan(b)) || std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+}
 
 /// Random values of many magnitudes, exact ties, and every special value.
 std::vector<float> samples(std::size_t n, unsigned seed) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0, 3);
     std::vector<float> v(n);
-    for (std::size_t i = 0; i < n; ++i) v[i] = i % 3 == 0 ? 0.125f * static_cast<float>(static_cast<int>(random() % 129) - 64) : normal(random);
+    for (std::size_t i = 0; i < n; ++i)
+        v[i] = i % 3 == 0 ? 0.125f * static_cast<float>(static_cast<int>(random() % 129) - 64) : normal(random);
     const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, std::numeric_limits<float>::quiet_NaN(), 3e38f, -3e38f, 1e-40f};
     for (std::size_t i = 0; i < std::size(special) && i < n; ++i) v[(i * 13 + 5) % n] = special[i];
     return v;
@@ -48,7 +51,8 @@ tensor codes_of(data_type type, const std::vector<std::int64_t>& values_, dims s
 
 qk::integer integer_of(data_type t) { return {.bits = ops::bits_of(t), .is_signed = ops::is_signed_integer(t)}; }
 
-constexpr data_type integer_codes[] = {data_type::int2, data_type::uint2, data_type::int4, data_type::uint4, data_type::int8, data_type::uint8, data_type::int16, data_type::uint16};
+constexpr data_type integer_codes[] = {data_type::int2, data_type::uint2, data_type::int4,  data_type::uint4,
+                                       data_type::int8, data_type::uint8, data_type::int16, data_type::uint16};
 
 }  // namespace
 
@@ -107,9 +111,12 @@ TEST_CASE("float8 pairs are fake_quantize with a scale") {
 
 TEST_CASE("scales that do not fit name the node and the shapes") {
     const tensor x = zero_of(data_type::float32, {2, 3});
-    CHECK_THROWS_WITH_AS(call_op("QuantizeLinear", 21, {x, values<float>({2}, {1, 1})}), doctest::Contains("does not fit axis 1 of [2,3]"), error);
-    CHECK_THROWS_WITH_AS(call_op("QuantizeLinear", 21, {x, values<float>({2, 2}, {1, 1, 1, 1})}, {{"block_size", std::int64_t{1}}}), doctest::Contains("need a scale of shape [2,3]"), error);
-    CHECK_THROWS_WITH_AS(call_op("QuantizeLinear", 21, {x, values<float>({3}, {1, 1, 1})}, {{"axis", std::int64_t{5}}}), doctest::Contains("axis 5"), error);
+    CHECK_THROWS_WITH_AS(call_op("QuantizeLinear", 21, {x, values<float>({2}, {1, 1})}), doctest::Contains("does not fit axis 1 of [2,3]"),
+                         error);
+    CHECK_THROWS_WITH_AS(call_op("QuantizeLinear", 21, {x, values<float>({2, 2}, {1, 1, 1, 1})}, {{"block_size", std::int64_t{1}}}),
+                         doctest::Contains("need a scale of shape [2,3]"), error);
+    CHECK_THROWS_WITH_AS(call_op("QuantizeLinear", 21, {x, values<float>({3}, {1, 1, 1})}, {{"axis", std::int64_t{5}}}),
+                         doctest::Contains("axis 5"), error);
 }
 
 TEST_CASE("ONNX Runtime's goldens") {
@@ -118,10 +125,20 @@ TEST_CASE("ONNX Runtime's goldens") {
         std::cout << "skipped: " << folder << " is missing\n";
         return;
     }
-    struct golden { const char* name; data_type type; float scale; std::int64_t zero; };
-    const golden all[] = {{"int4_s0.25_z0", data_type::int4, 0.25f, 0}, {"int16_s0.01_z0", data_type::int16, 0.01f, 0}, {"int8_s0.05_z3", data_type::int8, 0.05f, 3},
-                          {"uint4_s0.3_z8", data_type::uint4, 0.3f, 8}, {"uint8_s0.123457_z128", data_type::uint8, 0.123457f, 128}, {"uint16_s0.01_z32768", data_type::uint16, 0.01f, 32768},
-                          {"fp8_e4m3fn_s0.5", data_type::float8e4m3fn, 0.5f, 0}, {"fp8_e5m2_s2", data_type::float8e5m2, 2.0f, 0}};
+    struct golden {
+        const char* name;
+        data_type type;
+        float scale;
+        std::int64_t zero;
+    };
+    const golden all[] = {{"int4_s0.25_z0", data_type::int4, 0.25f, 0},
+                          {"int16_s0.01_z0", data_type::int16, 0.01f, 0},
+                          {"int8_s0.05_z3", data_type::int8, 0.05f, 3},
+                          {"uint4_s0.3_z8", data_type::uint4, 0.3f, 8},
+                          {"uint8_s0.123457_z128", data_type::uint8, 0.123457f, 128},
+                          {"uint16_s0.01_z32768", data_type::uint16, 0.01f, 32768},
+                          {"fp8_e4m3fn_s0.5", data_type::float8e4m3fn, 0.5f, 0},
+                          {"fp8_e5m2_s2", data_type::float8e5m2, 2.0f, 0}};
     int files = 0;
     for (const auto& entry : fs::directory_iterator(folder)) {
         const std::string file = entry.path().filename().string();
@@ -146,12 +163,15 @@ TEST_CASE("integer products are exact where float sums would round") {
     std::vector<std::int8_t> b(k * 3);
     for (auto& v : a) v = static_cast<std::uint8_t>(random() % 64 + 192);
     for (auto& v : b) v = static_cast<std::int8_t>(random() % 32 + 96);
-    const tensor y = call_op("MatMulInteger", 10, {values<std::uint8_t>({2, k}, a), values<std::int8_t>({k, 3}, b), scalar<std::uint8_t>(1), values<std::int8_t>({3}, {0, -3, 5})})[0];
+    const tensor y = call_op("MatMulInteger", 10,
+                             {values<std::uint8_t>({2, k}, a), values<std::int8_t>({k, 3}, b), scalar<std::uint8_t>(1),
+                              values<std::int8_t>({3}, {0, -3, 5})})[0];
     const std::int64_t zero[] = {0, -3, 5};
     for (std::int64_t i = 0; i < 2; ++i)
         for (std::int64_t j = 0; j < 3; ++j) {
             std::int64_t sum = 0;
-            for (std::int64_t p = 0; p < k; ++p) sum += (a[static_cast<std::size_t>(i * k + p)] - 1) * (b[static_cast<std::size_t>(p * 3 + j)] - zero[j]);
+            for (std::int64_t p = 0; p < k; ++p)
+                sum += (a[static_cast<std::size_t>(i * k + p)] - 1) * (b[static_cast<std::size_t>(p * 3 + j)] - zero[j]);
             CHECK(y.as<std::int32_t>()[static_cast<std::size_t>(i * 3 + j)] == static_cast<std::int32_t>(sum));
         }
 }

@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <iostream>
 
-#include "qk/graph/calibrate/calibrate.hpp"
-#include "qk/graph/export/drop_activations.hpp"
-#include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/export/export.hpp"
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/export/drop_activations.hpp"
+#include "qk/graph/export/export.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/planner.hpp"
@@ -62,7 +62,8 @@ precision_plan plain(precision_plan p) {
 
 float difference(const tensor& a, const tensor& b) {
     float worst = 0, largest = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::fabs(a.as<float>()[i] - b.as<float>()[i])), largest = std::max(largest, std::fabs(a.as<float>()[i]));
+    for (std::size_t i = 0; i < a.size(); ++i)
+        worst = std::max(worst, std::fabs(a.as<float>()[i] - b.as<float>()[i])), largest = std::max(largest, std::fabs(a.as<float>()[i]));
     return worst / largest;
 }
 
@@ -78,11 +79,13 @@ TEST_CASE("a plan survives export and recovery") {
         weight_storage weights = weight_storage::packed;
         approach how = approach::static_ranges;
     };
-    for (const row& r : {row{"int8", "int8", export_style::qdq, true}, row{"uint8", "uint8", export_style::qdq, true}, row{"int8", "int8", export_style::qdq, false, weight_storage::floats},
-                         row{"int16", "int4", export_style::qdq, true}, row{"bf16", "fp16", export_style::qdq, false}, row{"fp16", "bf16", export_style::qdq, false},
-                         row{"fp8_e4m3fn", "fp8_e5m2", export_style::qdq, false}, row{"uint8", "int8", export_style::qdq, false, weight_storage::packed, approach::dynamic},
-                         row{"bfp16", "mx6", export_style::amd, false}, row{"mxfp8_e4m3", "mxfp4", export_style::amd, false}, row{"int16", "int16", export_style::amd, true},
-                         row{"bf16", "fp16", export_style::amd, false}}) {
+    for (const row& r : {row{"int8", "int8", export_style::qdq, true}, row{"uint8", "uint8", export_style::qdq, true},
+                         row{"int8", "int8", export_style::qdq, false, weight_storage::floats},
+                         row{"int16", "int4", export_style::qdq, true}, row{"bf16", "fp16", export_style::qdq, false},
+                         row{"fp16", "bf16", export_style::qdq, false}, row{"fp8_e4m3fn", "fp8_e5m2", export_style::qdq, false},
+                         row{"uint8", "int8", export_style::qdq, false, weight_storage::packed, approach::dynamic},
+                         row{"bfp16", "mx6", export_style::amd, false}, row{"mxfp8_e4m3", "mxfp4", export_style::amd, false},
+                         row{"int16", "int16", export_style::amd, true}, row{"bf16", "fp16", export_style::amd, false}}) {
         INFO(std::string(r.activation) << " " << std::string(r.weight) << " style " << static_cast<int>(r.style));
         precision a{.format = format_from(r.activation)}, w{.format = format_from(r.weight)};
         if (r.style == export_style::amd) a.semantics = w.semantics = qk::semantics::quark;
@@ -125,12 +128,14 @@ TEST_CASE("a reader of its own, and a model without quantizers") {
     const calibration seen = calibrate(m, {{"x", values()}}, {.threads = 1});
     quantize_options dual;
     dual.dual = true;
-    const precision_plan plan = quantize(m, precision_requests().set_default("int8", "int8").set_precision("add", "int16"), seen, dual).plan;
+    const precision_plan plan =
+        quantize(m, precision_requests().set_default("int8", "int8").set_precision("add", "int16"), seen, dual).plan;
     CHECK(!plan.edges.empty());
     CHECK(plain(recover_plan(export_model(m, plan).exported).plan) == plain(plan));
     CHECK_THROWS_WITH_AS(recover_plan(m), doctest::Contains("has no quantizers to recover a plan from"), error);
     const precision_plan eight = quantize(m, precision_requests().set_default("uint8", "int8"), seen).plan;
-    CHECK_THROWS_WITH_AS(recover_plan(export_model(m, eight, {.style = export_style::qoperator}).exported), doctest::Contains("integer operators"), error);
+    CHECK_THROWS_WITH_AS(recover_plan(export_model(m, eight, {.style = export_style::qoperator}).exported),
+                         doctest::Contains("integer operators"), error);
     // A function of the same domain that says nothing of a quantizer stays, and is told.
     const precision_plan blocks = quantize(m, precision_requests().set_default("uint8", "int8").set_precision("fc", "mxfp4"), seen).plan;
     model silent = export_model(m, blocks, {.style = export_style::portable}).exported;
@@ -142,10 +147,52 @@ TEST_CASE("a reader of its own, and a model without quantizers") {
     CHECK(half.plan.tensors.contains("w1"));
 }
 
+struct kept_row {
+    const char *activation, *weight;
+    bool per_channel = false;
+    qk::semantics semantics = {};
+    approach how = approach::static_ranges;
+    std::optional<int> block = {};
+};
+
+std::vector<kept_row> kept_rows() {
+    const auto half_away = [](qk::semantics s) {
+        s.rounding = qk::rounding::half_away;
+        return s;
+    };
+    return {kept_row{"mxfp8_e4m3", "mxfp4"},
+            kept_row{"mx6", "mx9"},
+            kept_row{"bfp16", "bfp:block=16,exponent=8,mantissa=4"},
+            kept_row{"nvfp4", "nvfp4"},
+            kept_row{"mxint8", "mxint8", false, qk::semantics::quark},
+            kept_row{"mxfp6_e2m3", "mxfp6_e3m2", false, qk::semantics::nvidia},
+            kept_row{"bfp16", "bfp16", false, half_away(qk::semantics::quark)},
+            kept_row{"fp6_e2m3", "fp6_e3m2", true},
+            kept_row{"fp8_e4m3", "fp8_e5m2"},
+            kept_row{"fp8_e4m3fn", "fp8_e4m3b11fnuz", false, {}, approach::static_ranges, 8},
+            kept_row{"int2", "uint2", true},
+            kept_row{"uint32", "int32", true},
+            kept_row{"int32", "uint32"},
+            kept_row{"int8", "int8", true, qk::semantics::torch},
+            kept_row{"uint8:symmetric", "int4", false, {}, approach::static_ranges, 8},
+            kept_row{"int:bits=5", "int:bits=3", true},
+            kept_row{"int8", "int8", false, {}, approach::dynamic},
+            kept_row{"uint8", "fp6_e3m2", false, {}, approach::dynamic},
+            kept_row{"fp8_e5m2", "int8", false, {}, approach::dynamic},
+            kept_row{"bf16", "fp16", false, half_away({})},
+            kept_row{"fp16", "mxfp4"}};
+}
+
 TEST_CASE("a plan survives style portable, semantics and all") {
     small_graph g;
     g.input("x", {2, 8, 6, 6}).output("y", {2, 40}).output("a", {2, 8, 6, 6});
-    g.constant("w1", {8, 8, 3, 3}, 0.3f).constant("b1", {8}).constant("w2", {8, 8, 1, 1}).constant("w3", {8, 1, 9, 9}, 0.2f).constant("fc", {40, 8}).constant("fcb", {40}).constant("m", {40, 40}, 0.4f);
+    g.constant("w1", {8, 8, 3, 3}, 0.3f)
+        .constant("b1", {8})
+        .constant("w2", {8, 8, 1, 1})
+        .constant("w3", {8, 1, 9, 9}, 0.2f)
+        .constant("fc", {40, 8})
+        .constant("fcb", {40})
+        .constant("m", {40, 40}, 0.4f);
     small_graph::set(g.node("Conv", "conv1", {"x", "w1", "b1"}, "c1"), "pads", {1, 1, 1, 1});
     g.node("Relu", "relu1", {"c1"}, "r1");
     auto& depthwise = g.node("Conv", "conv3", {"r1", "w3"}, "c3");
@@ -159,26 +206,12 @@ TEST_CASE("a plan survives style portable, semantics and all") {
     g.node("MatMul", "last", {"h", "m"}, "y");
     const model m = g.build();
     const calibration seen = calibrate(m, {{"x", values()}}, {.threads = 1});
-    const auto half_away = [](qk::semantics s) {
-        s.rounding = qk::rounding::half_away;
-        return s;
-    };
-    struct row {
-        const char *activation, *weight;
-        bool per_channel = false;
-        qk::semantics semantics = {};
-        approach how = approach::static_ranges;
-        std::optional<int> block = {};
-    };
-    for (const row& r : {row{"mxfp8_e4m3", "mxfp4"}, row{"mx6", "mx9"}, row{"bfp16", "bfp:block=16,exponent=8,mantissa=4"}, row{"nvfp4", "nvfp4"}, row{"mxint8", "mxint8", false, qk::semantics::quark},
-                         row{"mxfp6_e2m3", "mxfp6_e3m2", false, qk::semantics::nvidia}, row{"bfp16", "bfp16", false, half_away(qk::semantics::quark)}, row{"fp6_e2m3", "fp6_e3m2", true},
-                         row{"fp8_e4m3", "fp8_e5m2"}, row{"fp8_e4m3fn", "fp8_e4m3b11fnuz", false, {}, approach::static_ranges, 8}, row{"int2", "uint2", true}, row{"uint32", "int32", true}, row{"int32", "uint32"},
-                         row{"int8", "int8", true, qk::semantics::torch}, row{"uint8:symmetric", "int4", false, {}, approach::static_ranges, 8}, row{"int:bits=5", "int:bits=3", true},
-                         row{"int8", "int8", false, {}, approach::dynamic}, row{"uint8", "fp6_e3m2", false, {}, approach::dynamic}, row{"fp8_e5m2", "int8", false, {}, approach::dynamic},
-                         row{"bf16", "fp16", false, half_away({})}, row{"fp16", "mxfp4"}})
+    for (const kept_row& r : kept_rows())
         for (const weight_storage storage : {weight_storage::packed, weight_storage::floats}) {
-            INFO(std::string(r.activation) << " " << std::string(r.weight) << " " << (storage == weight_storage::packed ? "packed" : "float"));
-            precision a{.format = format_from(r.activation), .semantics = r.semantics}, w{.format = format_from(r.weight), .semantics = r.semantics};
+            INFO(std::string(r.activation) << " " << std::string(r.weight) << " "
+                                           << (storage == weight_storage::packed ? "packed" : "float"));
+            precision a{.format = format_from(r.activation), .semantics = r.semantics},
+                w{.format = format_from(r.weight), .semantics = r.semantics};
             w.block_size = r.block;
             quantize_options options;
             options.per_channel = r.per_channel, options.how = r.how;
@@ -222,7 +255,8 @@ TEST_CASE("weights that were rounded in one direction are not rounded again to a
                 w.semantics.rounding = way;
                 quantize_options options;
                 options.per_channel = per_channel, options.how = approach::weight_only;
-                const precision_plan plan = quantize(m, precision_requests().set_default(precision{.format = qk::fp32}, w), {}, options).plan;
+                const precision_plan plan =
+                    quantize(m, precision_requests().set_default(precision{.format = qk::fp32}, w), {}, options).plan;
                 const model written = export_model(m, plan, {.style = export_style::portable}).exported;
                 const recovered_plan found = recover_plan(written);
                 const auto before = evaluator(written, {.threads = 1}).run({{"x", values()}}).outputs;
@@ -233,7 +267,8 @@ TEST_CASE("weights that were rounded in one direction are not rounded again to a
 
 TEST_CASE("models that AMD Quark exported compute the same under what was recovered") {
     if (!fs::exists(shared_folder() / "quark_models")) {
-        std::cout << "skipped: " << shared_folder() / "quark_models" << " is missing\n";
+        std::cout << "skipped: " << shared_folder() / "quark_models"
+                  << " is missing\n";
         return;
     }
     const tensor input = read_npy(shared_folder() / "reference" / "resnet20_cifar10_folded.input.input.npy");
@@ -246,6 +281,7 @@ TEST_CASE("models that AMD Quark exported compute the same under what was recove
         const tensor a = evaluator(m, {.threads = 2}).run({{"input", input}}).outputs.begin()->second;
         const tensor b = evaluator(found.plain, {.threads = 2}).run({{"input", input}}, found.plan).outputs.begin()->second;
         CHECK(difference(a, b) < 2e-2f);  // sums of a fused layer in another order: a few roundings flip
-        for (const auto& [name, q] : found.plan.tensors) CHECK((original.is_constant(name) || original.producer(name) >= 0 || name == "input" || name == "gap_Mul"));
+        for (const auto& [name, q] : found.plan.tensors)
+            CHECK((original.is_constant(name) || original.producer(name) >= 0 || name == "input" || name == "gap_Mul"));
     }
 }

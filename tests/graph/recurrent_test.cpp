@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LSTM (and its quantized form), GRU and RNN against their equations written out plainly in double, and one sample's bits whatever stands beside it.
+// LSTM (and its quantized form), GRU and RNN against their equations written out plainly in double, and one sample's bits whatever stands
+// beside it.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -16,7 +17,8 @@ namespace {
 constexpr std::size_t length = 5, batch = 3, width = 7, hidden = 19;
 const std::vector<std::int32_t> lengths{5, 2, 4};
 
-template <class T> std::vector<T> draw(std::size_t n, unsigned seed) {
+template <class T>
+std::vector<T> draw(std::size_t n, unsigned seed) {
     std::mt19937 g(seed);
     std::uniform_real_distribution<double> u(-1, 1);
     std::vector<T> v(n);
@@ -29,8 +31,15 @@ struct network {
     std::vector<double> x, w, r, b, p, h0, c0;
 
     network(std::size_t g, std::size_t d)
-        : gates(g), directions(d), x(draw<double>(length * batch * width, 1)), w(draw<double>(d * g * hidden * width, 2)), r(draw<double>(d * g * hidden * hidden, 3)),
-          b(draw<double>(d * 2 * g * hidden, 4)), p(draw<double>(d * 3 * hidden, 5)), h0(draw<double>(d * batch * hidden, 6)), c0(draw<double>(d * batch * hidden, 7)) {}
+        : gates(g),
+          directions(d),
+          x(draw<double>(length * batch * width, 1)),
+          w(draw<double>(d * g * hidden * width, 2)),
+          r(draw<double>(d * g * hidden * hidden, 3)),
+          b(draw<double>(d * 2 * g * hidden, 4)),
+          p(draw<double>(d * 3 * hidden, 5)),
+          h0(draw<double>(d * batch * hidden, 6)),
+          c0(draw<double>(d * batch * hidden, 7)) {}
 
     double linear(std::size_t d, std::size_t gate, std::size_t j, std::size_t t, std::size_t n) const {
         const std::size_t row = gate * hidden + j;
@@ -54,7 +63,9 @@ std::vector<double> through_uint8(const std::vector<double>& x) {
     for (const double v : x) low = std::min(low, static_cast<float>(v)), high = std::max(high, static_cast<float>(v));
     const float scale = low == high ? 1 : (high - low) / 255, zero = std::nearbyint(-low / scale);
     std::vector<double> y;
-    for (const double v : x) y.push_back(static_cast<double>((std::min(std::max(std::nearbyint(static_cast<float>(v) / scale) + zero, 0.0f), 255.0f) - zero) * scale));
+    for (const double v : x)
+        y.push_back(
+            static_cast<double>((std::min(std::max(std::nearbyint(static_cast<float>(v) / scale) + zero, 0.0f), 255.0f) - zero) * scale));
     return y;
 }
 
@@ -73,7 +84,9 @@ std::vector<double> expected(const network& net, const std::string& op, bool lin
             for (std::size_t s = 0; s < steps; ++s) {
                 const std::size_t t = d == 0 ? s : steps - 1 - s;
                 const std::vector<double> product_sees = seen(h);
-                const auto gate = [&](std::size_t g, std::size_t j) { return net.linear(d, g, j, t, n) + net.recurrent(d, g, j, product_sees) + net.bias(d, g, j); };
+                const auto gate = [&](std::size_t g, std::size_t j) {
+                    return net.linear(d, g, j, t, n) + net.recurrent(d, g, j, product_sees) + net.bias(d, g, j);
+                };
                 std::vector<double> next(hidden), memory = c;
                 const double* p = net.p.data() + d * 3 * hidden;
                 std::vector<double> reset(hidden);
@@ -85,8 +98,9 @@ std::vector<double> expected(const network& net, const std::string& op, bool lin
                         next[j] = sigmoid(held(gate(1, j) + p[hidden + j] * memory[j])) * std::tanh(held(memory[j]));
                     } else if (op == "GRU") {
                         const double z = sigmoid(held(gate(0, j)));
-                        const double inner = linear_before_reset ? sigmoid(held(gate(1, j))) * (net.recurrent(d, 2, j, h) + net.bias(d, 2, j))
-                                                                 : net.recurrent(d, 2, j, reset) + net.bias(d, 2, j);
+                        const double inner = linear_before_reset
+                                                 ? sigmoid(held(gate(1, j))) * (net.recurrent(d, 2, j, h) + net.bias(d, 2, j))
+                                                 : net.recurrent(d, 2, j, reset) + net.bias(d, 2, j);
                         next[j] = (1 - z) * std::tanh(held(net.linear(d, 2, j, t, n) + inner)) + z * h[j];
                     } else {
                         next[j] = std::tanh(held(gate(0, j)));
@@ -100,8 +114,11 @@ std::vector<double> expected(const network& net, const std::string& op, bool lin
 }
 
 /// The operator on samples [first, first + count).
-template <class T> tensor run(const network& net, const std::string& op, bool linear_before_reset, double clip, std::size_t first = 0, std::size_t count = batch) {
-    const auto d = static_cast<std::int64_t>(net.directions), g = static_cast<std::int64_t>(net.gates * hidden), h = std::int64_t{hidden}, n = static_cast<std::int64_t>(count);
+template <class T>
+tensor run(const network& net, const std::string& op, bool linear_before_reset, double clip, std::size_t first = 0,
+           std::size_t count = batch) {
+    const auto d = static_cast<std::int64_t>(net.directions), g = static_cast<std::int64_t>(net.gates * hidden), h = std::int64_t{hidden},
+               n = static_cast<std::int64_t>(count);
     const auto typed = [](const std::vector<double>& v) { return std::vector<T>(v.begin(), v.end()); };
     const auto some = [&](const std::vector<double>& v, std::size_t outer, std::size_t each) {
         std::vector<T> part;
@@ -109,9 +126,12 @@ template <class T> tensor run(const network& net, const std::string& op, bool li
             for (std::size_t i = first * each; i < (first + count) * each; ++i) part.push_back(static_cast<T>(v[o * batch * each + i]));
         return part;
     };
-    std::vector<tensor> in{values<T>({std::int64_t{length}, n, std::int64_t{width}}, some(net.x, length, width)), values<T>({d, g, std::int64_t{width}}, typed(net.w)),
-                           values<T>({d, g, h}, typed(net.r)), values<T>({d, 2 * g}, typed(net.b)),
-                           values<std::int32_t>({n}, {lengths.begin() + static_cast<std::ptrdiff_t>(first), lengths.begin() + static_cast<std::ptrdiff_t>(first + count)}),
+    std::vector<tensor> in{values<T>({std::int64_t{length}, n, std::int64_t{width}}, some(net.x, length, width)),
+                           values<T>({d, g, std::int64_t{width}}, typed(net.w)),
+                           values<T>({d, g, h}, typed(net.r)),
+                           values<T>({d, 2 * g}, typed(net.b)),
+                           values<std::int32_t>({n}, {lengths.begin() + static_cast<std::ptrdiff_t>(first),
+                                                      lengths.begin() + static_cast<std::ptrdiff_t>(first + count)}),
                            values<T>({d, n, h}, some(net.h0, net.directions, hidden))};
     if (op == "LSTM") {
         in.push_back(values<T>({d, n, h}, some(net.c0, net.directions, hidden)));
@@ -123,7 +143,8 @@ template <class T> tensor run(const network& net, const std::string& op, bool li
     return call_op(op, 14, in, a)[0];
 }
 
-template <class T> double largest_error(const tensor& y, const std::vector<double>& want) {
+template <class T>
+double largest_error(const tensor& y, const std::vector<double>& want) {
     REQUIRE(y.size() == want.size());
     double largest = 0;
     for (std::size_t i = 0; i < want.size(); ++i) largest = std::max(largest, std::fabs(static_cast<double>(y.as<T>()[i]) - want[i]));
@@ -159,7 +180,8 @@ TEST_CASE("a sample of a recurrent operator has the same bits alone and among ot
         for (std::size_t n = 0; n < batch; ++n) {
             const tensor alone = run<float>(net, k.op, k.linear_before_reset, 0, n, 1);
             for (std::size_t td = 0; td < length * 2; ++td)
-                CHECK(std::memcmp(alone.as<float>().data() + td * hidden, all.as<float>().data() + (td * batch + n) * hidden, hidden * sizeof(float)) == 0);
+                CHECK(std::memcmp(alone.as<float>().data() + td * hidden, all.as<float>().data() + (td * batch + n) * hidden,
+                                  hidden * sizeof(float)) == 0);
         }
     }
 }
@@ -180,15 +202,18 @@ TEST_CASE("DynamicQuantizeLSTM is LSTM on dequantized weights, its input and eac
         return codes;
     };
     const auto w = codes_of(net.w, width, scale_w, 128), r = codes_of(net.r, hidden, scale_r, 120);
-    std::vector<float> x(net.x.begin(), net.x.end()), b(net.b.begin(), net.b.end()), p(net.p.begin(), net.p.end()), h0(net.h0.begin(), net.h0.end()), c0(net.c0.begin(), net.c0.end());
+    std::vector<float> x(net.x.begin(), net.x.end()), b(net.b.begin(), net.b.end()), p(net.p.begin(), net.p.end()),
+        h0(net.h0.begin(), net.h0.end()), c0(net.c0.begin(), net.c0.end());
     net.x = through_uint8(net.x);
     constexpr std::int64_t h = hidden;
-    const auto y = call_op("com.microsoft:DynamicQuantizeLSTM", 1,
-                           {values<float>({std::int64_t{length}, std::int64_t{batch}, std::int64_t{width}}, x), values<std::uint8_t>({2, std::int64_t{width}, 4 * h}, w),
-                            values<std::uint8_t>({2, h, 4 * h}, r), values<float>({2, 8 * h}, b), values<std::int32_t>({std::int64_t{batch}}, lengths),
-                            values<float>({2, std::int64_t{batch}, h}, h0), values<float>({2, std::int64_t{batch}, h}, c0), values<float>({2, 3 * h}, p), values<float>({2}, scale_w),
-                            values<std::uint8_t>({2}, {128, 128}), values<float>({2}, scale_r), values<std::uint8_t>({2}, {120, 120})},
-                           {{"hidden_size", h}, {"direction", std::string("bidirectional")}})[0];
+    const auto y = call_op(
+        "com.microsoft:DynamicQuantizeLSTM", 1,
+        {values<float>({std::int64_t{length}, std::int64_t{batch}, std::int64_t{width}}, x),
+         values<std::uint8_t>({2, std::int64_t{width}, 4 * h}, w), values<std::uint8_t>({2, h, 4 * h}, r), values<float>({2, 8 * h}, b),
+         values<std::int32_t>({std::int64_t{batch}}, lengths), values<float>({2, std::int64_t{batch}, h}, h0),
+         values<float>({2, std::int64_t{batch}, h}, c0), values<float>({2, 3 * h}, p), values<float>({2}, scale_w),
+         values<std::uint8_t>({2}, {128, 128}), values<float>({2}, scale_r), values<std::uint8_t>({2}, {120, 120})},
+        {{"hidden_size", h}, {"direction", std::string("bidirectional")}})[0];
     const std::vector<double> want = expected(net, "LSTM", false, 0, through_uint8);
     std::size_t far = 0;
     for (std::size_t i = 0; i < want.size(); ++i) far += std::fabs(static_cast<double>(y.as<float>()[i]) - want[i]) > 2e-6;

@@ -2,8 +2,8 @@
 // The parts of a search that need no model to run: metrics, the cache, latency tables, mixing plans.
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <unistd.h>
+#include <cmath>
 
 #include <filesystem>
 #include <fstream>
@@ -24,7 +24,8 @@ struct temporary_file {
     void write(const std::string& text, std::ios::openmode mode = std::ios::trunc) const { std::ofstream(path, mode) << text; }
 };
 
-double value(const char* name, const std::vector<std::vector<float>>& y, const std::vector<std::vector<float>>& r, std::vector<std::int64_t> labels = {}) {
+double value(const char* name, const std::vector<std::vector<float>>& y, const std::vector<std::vector<float>>& r,
+             std::vector<std::int64_t> labels = {}) {
     const metric& m = find_metric(name);
     metric_terms sums{};
     for (std::size_t s = 0; s < y.size(); ++s) {
@@ -38,7 +39,7 @@ double value(const char* name, const std::vector<std::vector<float>>& y, const s
 
 TEST_CASE("metrics by their definitions") {
     const std::vector<std::vector<float>> r{{1, 0, 0}, {0, 2, 0}}, y{{1, 3, 4}, {0, 2, 0}};
-    CHECK(value("l2", y, r) == 2.5);               // (5 + 0) / 2
+    CHECK(value("l2", y, r) == 2.5);  // (5 + 0) / 2
     CHECK(value("mse", y, r) == doctest::Approx(25.0 / 6));
     CHECK(value("sqnr", y, r) == doctest::Approx(10 * std::log10(5.0 / 25)));
     CHECK(value("psnr", y, r) == doctest::Approx(10 * std::log10(1.5 * 1.5 * 6 / 25)));
@@ -118,7 +119,8 @@ TEST_CASE("latency tables: names before types, globs, and a sentence for what is
     CHECK(table.unit() == "us");
     CHECK(table.cost("head.fc", "Conv", 1e6, "int8/int8") == 7);
     CHECK(table.cost("stem", "Conv", 4e6, "int8/int8") == 2);
-    CHECK_THROWS_WITH_AS(table.cost("stem", "Gemm", 1, "int8/int8"), doctest::Contains("no entry for layer 'stem' (Gemm) at int8/int8"), error);
+    CHECK_THROWS_WITH_AS(table.cost("stem", "Gemm", 1, "int8/int8"), doctest::Contains("no entry for layer 'stem' (Gemm) at int8/int8"),
+                         error);
     file.write(R"({"layer": {}})");
     CHECK_THROWS_WITH_AS(latency_table::load(file.path), doctest::Contains("/layer"), error);
     file.write("{");

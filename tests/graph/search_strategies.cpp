@@ -34,17 +34,18 @@ struct problem {
         return std::sqrt(sum);
     }
     search_run run(double target, search_limits limits = {}, std::uint64_t seed = 1) {
-        search_run r(space, find_metric("l2"),
-                     [this](std::span<const assignment> candidates) {
-                         std::vector<score> scores;
-                         for (const assignment& a : candidates) {
-                             CHECK_MESSAGE(seen.insert(a).second, "an assignment was measured twice");
-                             ++evaluations;
-                             scores.push_back({l2(a), l2(a) * l2(a)});
-                         }
-                         return scores;
-                     },
-                     limits, seed);
+        search_run r(
+            space, find_metric("l2"),
+            [this](std::span<const assignment> candidates) {
+                std::vector<score> scores;
+                for (const assignment& a : candidates) {
+                    CHECK_MESSAGE(seen.insert(a).second, "an assignment was measured twice");
+                    ++evaluations;
+                    scores.push_back({l2(a), l2(a) * l2(a)});
+                }
+                return scores;
+            },
+            limits, seed);
         r.target = target;
         return r;
     }

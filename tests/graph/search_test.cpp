@@ -27,7 +27,8 @@ struct digits {
     digits() {
         fold_constants(network);
         fold_batch_normalization(network);
-        const tensor images = read_npy(QK_SOURCE_DIR "/examples/digits/test_images.npy"), classes = read_npy(QK_SOURCE_DIR "/examples/digits/test_labels.npy");
+        const tensor images = read_npy(QK_SOURCE_DIR "/examples/digits/test_images.npy"),
+                     classes = read_npy(QK_SOURCE_DIR "/examples/digits/test_labels.npy");
         constexpr std::int64_t samples = 64;
         dims shape = images.shape();
         shape[0] = samples;
@@ -81,7 +82,8 @@ TEST_CASE("greedy meets a target midway, with fewer layers computed than evaluat
     const std::string output = d.network.outputs()[0].name;
     const tensor y = runner.run(d.inputs, r.plan).outputs.at(output), reference = runner.run(d.inputs).outputs.at(output);
     double sum = 0;
-    for (std::size_t s = 0; s < 64; ++s) sum += find_metric("l2").sample(y.as<float>().subspan(s * 10, 10), reference.as<float>().subspan(s * 10, 10), -1)[0];
+    for (std::size_t s = 0; s < 64; ++s)
+        sum += find_metric("l2").sample(y.as<float>().subspan(s * 10, 10), reference.as<float>().subspan(s * 10, 10), -1)[0];
     CHECK(sum / 64 == doctest::Approx(r.metric).epsilon(1e-6));
 }
 
@@ -115,7 +117,7 @@ TEST_CASE("float outputs that calibration gave are the evaluator's, and a search
     const search_result with = d.search(o);
     CHECK(with.choice == without.choice);
     CHECK(with.metric == without.metric);
-    CHECK(with.layer_evaluations < without.layer_evaluations);  // no run of the float model
+    CHECK(with.layer_evaluations < without.layer_evaluations);                    // no run of the float model
     o.scoring.float_outputs.begin()->second = tensor(y.type(), {7}, y.buffer());  // not one row a sample: not these samples' outputs
     CHECK(d.search(o).metric == without.metric);
 }
@@ -266,7 +268,8 @@ TEST_CASE("a user's own function and accuracy targets") {
     o.scoring.user = [](const tensor& y, const tensor& reference, std::span<const std::int64_t> labels) {
         CHECK(labels.size() == 64);
         double worst = 0;
-        for (std::size_t i = 0; i < y.size(); ++i) worst = std::max(worst, std::abs(double(y.as<float>()[i]) - double(reference.as<float>()[i])));
+        for (std::size_t i = 0; i < y.size(); ++i)
+            worst = std::max(worst, std::abs(double(y.as<float>()[i]) - double(reference.as<float>()[i])));
         return worst;
     };
     o.strategy = "basic";
@@ -288,7 +291,8 @@ TEST_CASE("sensitivities: weights alone and activations alone, least harm first,
     REQUIRE(r.rows.size() >= 30);
     for (std::size_t i = 1; i < r.rows.size(); ++i) CHECK(r.rows[i].harm >= r.rows[i - 1].harm);
     const auto find = [&](const std::string& layer, mixture::part part) {
-        return std::find_if(r.rows.begin(), r.rows.end(), [&](const sensitivity_row& row) { return row.layer == layer && row.part == part; });
+        return std::find_if(r.rows.begin(), r.rows.end(),
+                            [&](const sensitivity_row& row) { return row.layer == layer && row.part == part; });
     };
     CHECK(find("stem", mixture::part::both) != r.rows.end());
     CHECK(find("stem", mixture::part::weights)->error > find("stem", mixture::part::activations)->error);
@@ -308,7 +312,9 @@ TEST_CASE("choosing a calibration method: each is measured under its own plan, a
         o.metric = metric;
         return o;
     };
-    const auto choose = [&](const calibration& statistics, const char* metric) { return choose_method(d.network, asked.list(), {}, statistics, d.inputs, by(metric)); };
+    const auto choose = [&](const calibration& statistics, const char* metric) {
+        return choose_method(d.network, asked.list(), {}, statistics, d.inputs, by(metric));
+    };
     for (const char* name : {"top1", "sqnr", "l2"}) {
         const method_choice c = choose(seen, name);
         CHECK(c.metric == name);

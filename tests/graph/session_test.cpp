@@ -9,8 +9,8 @@
 #include <onnx/onnx_pb.h>
 
 #include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/files/npy.hpp"
 #include "qk/graph/evaluate/session.hpp"
+#include "qk/graph/files/npy.hpp"
 
 namespace fs = std::filesystem;
 using namespace qk::graph;

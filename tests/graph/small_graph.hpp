@@ -29,14 +29,16 @@ class small_graph {
         return *this;
     }
     /// Values sin(k * 1.7) * scale; `values`, if any, instead.
-    small_graph& constant(const std::string& name, std::initializer_list<std::int64_t> shape, float scale = 1, std::vector<float> values = {}) {
+    small_graph& constant(const std::string& name, std::initializer_list<std::int64_t> shape, float scale = 1,
+                          std::vector<float> values = {}) {
         auto* t = proto_.mutable_graph()->add_initializer();
         t->set_name(name);
         t->set_data_type(1);
         std::int64_t n = 1;
         for (const std::int64_t d : shape) t->add_dims(d), n *= d;
         for (std::int64_t i = 0; i < n; ++i)
-            t->add_float_data(values.empty() ? scale * static_cast<float>((i * 7919 % 201) - 100) / 100.0f : values[static_cast<std::size_t>(i)]);
+            t->add_float_data(values.empty() ? scale * static_cast<float>((i * 7919 % 201) - 100) / 100.0f
+                                             : values[static_cast<std::size_t>(i)]);
         return *this;
     }
     small_graph& integers(const std::string& name, std::vector<std::int64_t> values) {
@@ -48,7 +50,8 @@ class small_graph {
         return *this;
     }
     /// The node is called `name`; its outputs are `name` too, unless given.
-    onnx::NodeProto& node(const std::string& op, const std::string& name, std::initializer_list<std::string> inputs, std::string output = {}) {
+    onnx::NodeProto& node(const std::string& op, const std::string& name, std::initializer_list<std::string> inputs,
+                          std::string output = {}) {
         auto* n = proto_.mutable_graph()->add_node();
         n->set_op_type(op);
         n->set_name(name);

@@ -42,7 +42,8 @@ TEST_CASE("an output that depends on no input stays float32 and says so") {
     g.input("x", {4, 8}).output("y", {4, 6}).output("k", {3}).constant("w", {8, 6}).constant("a", {3}).constant("b", {3});
     g.node("MatMul", "matmul", {"x", "w"}, "y");
     g.node("Add", "add", {"a", "b"}, "k");
-    const quantize_result r = quantize(g.build(), precision_requests().set_default("int8", "int8"), made_up_ranges({"x", "y"}, {4, 8}), {.where = placement::all});
+    const quantize_result r = quantize(g.build(), precision_requests().set_default("int8", "int8"), made_up_ranges({"x", "y"}, {4, 8}),
+                                       {.where = placement::all});
     CHECK(says(r.report, plan_note::kind::unrealised, "output 'k': depends on no input"));
     CHECK(format_at(r.plan, "y", "", 0) == "int8");
 }

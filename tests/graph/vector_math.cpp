@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// vector_math.hpp against double: how many units in the last place, over a sample of all floats; and the same bits wherever an element stands.
+// vector_math.hpp against double: how many units in the last place, over a sample of all floats; and the same bits wherever an element
+// stands.
 #include "qk/graph/ops/vector_math.hpp"
 
 #include <doctest/doctest.h>
@@ -30,7 +31,8 @@ double units(float got, double want) {
     return std::abs(got - want) / std::ldexp(1.0, std::max(exponent - 24, -149));
 }
 
-template <class F, class G> void check(const char* name, double limit, F function, G truth) {
+template <class F, class G>
+void check(const char* name, double limit, F function, G truth) {
     const std::vector<float> x = inputs();
     std::vector<float> y(x.size());
     map_vectors(x.data(), y.data(), x.size(), function);
@@ -54,12 +56,19 @@ template <class F, class G> void check(const char* name, double limit, F functio
 }  // namespace
 
 TEST_CASE("exp, log, tanh, erf, sigmoid, softplus in float32") {
-    check("exp", 1.1, [](vfloat v) { return vexp(v); }, [](double v) { return std::exp(v); });
-    check("log", 1.0, [](vfloat v) { return vlog(v); }, [](double v) { return std::log(v); });
-    check("tanh", 1.5, [](vfloat v) { return vtanh(v); }, [](double v) { return std::tanh(v); });
-    check("erf", 2.5, [](vfloat v) { return verf(v); }, [](double v) { return std::erf(v); });
-    check("sigmoid", 2.5, [](vfloat v) { return vsigmoid(v); }, [](double v) { return 1 / (1 + std::exp(-v)); });
-    check("softplus", 2.2, [](vfloat v) { return vsoftplus(v); }, [](double v) { return std::max(v, 0.0) + std::log1p(std::exp(-std::abs(v))); });
+    check(
+        "exp", 1.1, [](vfloat v) { return vexp(v); }, [](double v) { return std::exp(v); });
+    check(
+        "log", 1.0, [](vfloat v) { return vlog(v); }, [](double v) { return std::log(v); });
+    check(
+        "tanh", 1.5, [](vfloat v) { return vtanh(v); }, [](double v) { return std::tanh(v); });
+    check(
+        "erf", 2.5, [](vfloat v) { return verf(v); }, [](double v) { return std::erf(v); });
+    check(
+        "sigmoid", 2.5, [](vfloat v) { return vsigmoid(v); }, [](double v) { return 1 / (1 + std::exp(-v)); });
+    check(
+        "softplus", 2.2, [](vfloat v) { return vsoftplus(v); },
+        [](double v) { return std::max(v, 0.0) + std::log1p(std::exp(-std::abs(v))); });
 }
 
 TEST_CASE("row sums and maxima") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A full disk, a read-only folder, a file-size limit, a device that takes nothing, a kill at twenty moments: inputs intact, outputs whole or absent.
+// A full disk, a read-only folder, a file-size limit, a device that takes nothing, a kill at twenty moments: inputs intact, outputs whole
+// or absent.
 #include <doctest/doctest.h>
 
 #include <poll.h>
@@ -50,9 +51,10 @@ struct material {
     /// Each verb that writes, all of its outputs into `folder`.
     std::vector<words> commands(const std::string& folder) const {
         const std::string at = folder + "/";
-        return {{"quantize", model, "--activation", "int8", "--weight", "int8", "--calibration", x, "-o", at + "o.onnx", "--save-plan", at + "p.json", "--encodings", at + "e.json", "--log", at + "l.txt",
+        return {{"quantize", model, "--activation", "int8", "--weight", "int8", "--calibration", x, "-o", at + "o.onnx", "--save-plan",
+                 at + "p.json", "--encodings", at + "e.json", "--log", at + "l.txt", "--report", at + "r.html"},
+                {"search", model, "--inputs", x, "--target-l2", "9", "--max-trials", "2", "-o", at + "o.onnx", "--save-plan", at + "p.json",
                  "--report", at + "r.html"},
-                {"search", model, "--inputs", x, "--target-l2", "9", "--max-trials", "2", "-o", at + "o.onnx", "--save-plan", at + "p.json", "--report", at + "r.html"},
                 {"sensitivity", model, "--inputs", x, "--layers", "head", "--report", at + "r.html"},
                 {"calibrate", model, "--inputs", x, "-o", at + "c.json", "--report", at + "r.html"},
                 {"evaluate", model, "--inputs", x, "--output-dir", at + "out"},
@@ -65,7 +67,9 @@ struct material {
 /// A file system of its own, of `bytes`, where this process may mount one.
 class small_disk {
   public:
-    explicit small_disk(std::size_t bytes) { mounted_ = ::mount("qk_test", place_.folder().c_str(), "tmpfs", 0, ("size=" + std::to_string(bytes)).c_str()) == 0; }
+    explicit small_disk(std::size_t bytes) {
+        mounted_ = ::mount("qk_test", place_.folder().c_str(), "tmpfs", 0, ("size=" + std::to_string(bytes)).c_str()) == 0;
+    }
     ~small_disk() {
         if (mounted_) ::umount(place_.folder().c_str());
     }
@@ -79,7 +83,8 @@ class small_disk {
 };
 
 /// `done` wrote everything and said so, or nothing and said why.
-void check_all_or_none(const outcome& done, const fs::path& folder, const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& whole) {
+void check_all_or_none(const outcome& done, const fs::path& folder, const std::map<std::string, std::string>& before,
+                       const std::map<std::string, std::string>& whole) {
     CAPTURE(done.err);
     const auto after = files_in(folder);
     if (done.status == 0) {
@@ -170,7 +175,9 @@ TEST_CASE("a read-only folder, and a folder that is not there") {
     }
     // One output of several there: the others do not appear either.
     const auto before = files_in(place.folder());
-    CHECK(run_tool({"quantize", m.model, "--activation", "int8", "--weight", "int8", "--calibration", m.x, "-o", place("o.onnx"), "--log", closed + "/l.txt"}).status == 2);
+    CHECK(run_tool({"quantize", m.model, "--activation", "int8", "--weight", "int8", "--calibration", m.x, "-o", place("o.onnx"), "--log",
+                    closed + "/l.txt"})
+              .status == 2);
     CHECK(run_tool({"convert", m.x, place("y.npy"), "--format", "mxfp4", "--packed", closed + "/y.npz"}).status == 2);
     CHECK(run_tool({"convert", m.x, place("y.npy"), "--format", "mxfp4", "--packed", place("nowhere/y.npz")}).status == 2);
     CHECK((files_in(place.folder()) == before));
@@ -184,7 +191,8 @@ TEST_CASE("a device that takes nothing, standard output that takes nothing") {
         words command{"quantize", m.model, "--activation", "int8", "--weight", "int8", "--calibration", m.x};
         for (const char* each : {"-o", "--log", "--report", "--save-plan"}) {
             command.push_back(each);
-            command.push_back(std::string(each) == option && std::string(each) != "--report" ? "/dev/full" : place(std::string("out") + each + ".html"));
+            command.push_back(std::string(each) == option && std::string(each) != "--report" ? "/dev/full"
+                                                                                             : place(std::string("out") + each + ".html"));
         }
         if (std::string(option) == "--report") continue;  // its JSON would stand in /dev
         const outcome done = run_tool(command);
@@ -198,9 +206,13 @@ TEST_CASE("a device that takes nothing, standard output that takes nothing") {
     CHECK(closed.status == 2);
     CHECK(closed.err.find("standard output") != std::string::npos);
     // A pipe is written into, not replaced.
-    const outcome piped = background({"sh", "-c", std::string("'") + QK_TOOL + "' convert '" + m.x + "' /dev/stdout --format int8 | head -c 6"}).wait();
+    const outcome piped =
+        background({"sh", "-c", std::string("'") + QK_TOOL + "' convert '" + m.x + "' /dev/stdout --format int8 | head -c 6"}).wait();
     CHECK(piped.out == "\x93NUMPY");
-    const outcome redirected = background({"sh", "-c", std::string("'") + QK_TOOL + "' convert '" + m.x + "' /dev/stdout --format int8 > '" + place("y.npy") + "'"}).wait();
+    const outcome redirected =
+        background(
+            {"sh", "-c", std::string("'") + QK_TOOL + "' convert '" + m.x + "' /dev/stdout --format int8 > '" + place("y.npy") + "'"})
+            .wait();
     CHECK(redirected.status == 0);
     CHECK(fs::is_symlink("/dev/stdout"));
     CHECK(qk::graph::read_npy(place("y.npy")).shape()[0] == 8);
@@ -232,7 +244,9 @@ TEST_CASE("killed at twenty moments of its writing") {
             if (::poll(&ready, 1, 2000) <= 0) break;  // nothing happens any more
             alignas(::inotify_event) char events[4096];
             const ::ssize_t n = ::read(watch, events, sizeof events);
-            for (const char* at = events; at < events + n; at += sizeof(::inotify_event) + reinterpret_cast<const ::inotify_event*>(at)->len) ++seen;
+            for (const char* at = events; at < events + n;
+                 at += sizeof(::inotify_event) + reinterpret_cast<const ::inotify_event*>(at)->len)
+                ++seen;
         }
         ::kill(run.pid(), SIGKILL);
         killed += run.wait().status < 0;

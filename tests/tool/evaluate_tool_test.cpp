@@ -26,7 +26,8 @@ TEST_CASE("evaluate: outputs, comparison, errors") {
     fs::create_directory(place("expected"));
     fs::copy_file(shared / "reference" / "resnet20_cifar10_folded.output.logits.npy", place("expected/logits.npy"));
 
-    const auto good = run_tool({"evaluate", model, "--inputs", "input=" + input, "--compare", place("expected"), "--output-dir", place("out"), "--json", "--threads", "2"});
+    const auto good = run_tool({"evaluate", model, "--inputs", "input=" + input, "--compare", place("expected"), "--output-dir",
+                                place("out"), "--json", "--threads", "2"});
     CHECK(good.status == 0);
     const auto json = nlohmann::json::parse(good.out);
     CHECK(json["samples"] == 16);
@@ -35,7 +36,8 @@ TEST_CASE("evaluate: outputs, comparison, errors") {
     CHECK_FALSE(json.contains("top1"));
     CHECK(fs::exists(place("out/logits.npy")));
 
-    const auto narrow = run_tool({"evaluate", model, "--inputs", input, "--activation", "mxfp4", "--weight", "mxfp4", "--compare", place("expected"), "--json", "--samples", "16"});
+    const auto narrow = run_tool({"evaluate", model, "--inputs", input, "--activation", "mxfp4", "--weight", "mxfp4", "--compare",
+                                  place("expected"), "--json", "--samples", "16"});
     CHECK(narrow.status == 1);  // the results are there all the same
     CHECK(nlohmann::json::parse(narrow.out)["compare"]["logits"]["max_rel"] > 1e-4);
 

@@ -69,7 +69,8 @@ TEST_CASE("a typing mistake gets the nearest word: options, verbs, formats, stra
 }
 
 TEST_CASE("numbers out of range, missing values and words too many are said in words") {
-    refuse({"evaluate", model, "--inputs", "x.npy", "--samples", "0"}, {"--samples '0' is not a whole number of at least 1; leave --samples out"});
+    refuse({"evaluate", model, "--inputs", "x.npy", "--samples", "0"},
+           {"--samples '0' is not a whole number of at least 1; leave --samples out"});
     refuse({"evaluate", model, "--inputs", "x.npy", "--samples", "-1"}, {"--samples '-1' is not a whole number of at least 1"});
     refuse({"evaluate", model, "--inputs", "x.npy", "--samples", "ten"}, {"'ten' is not a whole number"});
     refuse({"evaluate", model, "--inputs", "x.npy", "--tolerance", "-1"}, {"--tolerance '-1' is not a number of at least 0"});

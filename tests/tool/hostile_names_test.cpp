@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that colour a terminal, set its title, break lines or are not UTF-8: every verb shows them escaped, in messages, logs, tables, pages and JSON.
+// Names that colour a terminal, set its title, break lines or are not UTF-8: every verb shows them escaped, in messages, logs, tables,
+// pages and JSON.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -19,7 +20,12 @@ using words = std::vector<std::string>;
 
 namespace {
 
-const std::string red = "\x1b[31mred\x1b[0m", title = "t\x1b]0;owned\x07", lines = "two\nlines\tand\ra return", bytes = "w\xff\xfe", c1 = "\xc2\x9b" "31m", turned = "\xe2\x80\xae" "desrever";
+const std::string red = "\x1b[31mred\x1b[0m", title = "t\x1b]0;owned\x07", lines = "two\nlines\tand\ra return", bytes = "w\xff\xfe",
+                  c1 = "\xc2\x9b"
+                       "31m",
+                  turned =
+                      "\xe2\x80\xae"
+                      "desrever";
 
 /// Line ends apart, nothing that a terminal obeys, and UTF-8.
 bool is_safe(const std::string& text) { return qk::graph::is_utf8(text) && qk::graph::printable(text, "\n") == text; }
@@ -62,7 +68,8 @@ std::string hostile_model(bool unknown_operator = false) {
     b.node("Relu", {"c" + lines}, {"r" + title}, "relu" + bytes);
     b.node("Flatten", {"r" + title}, {"f" + c1}, "flat" + turned);
     b.node("Gemm", {"f" + c1, "m" + turned, "b" + c1}, {"out" + lines}, lines);
-    b.node(unknown_operator ? "Bogus" + red + lines : "Neg", {"out" + lines}, {"second" + bytes}, "neg" + red).set_domain(unknown_operator ? "domain" + title : "");
+    b.node(unknown_operator ? "Bogus" + red + lines : "Neg", {"out" + lines}, {"second" + bytes}, "neg" + red)
+        .set_domain(unknown_operator ? "domain" + title : "");
     if (unknown_operator) {
         auto* import = b.m.add_opset_import();
         import->set_domain("domain" + title);
@@ -94,12 +101,17 @@ TEST_CASE("every verb on a model with hostile names, for people and for programs
     const material m;
     const words precision{"--activation", "int8", "--weight", "int8"};
     REQUIRE(run_tool(joined({"quantize", m.model, "-o", m.place("q.onnx"), "--calibration", m.x}, precision)).status == 0);
-    const std::vector<std::pair<words, words>> verbs{  // the command, its outputs
+    const std::vector<std::pair<words, words>> verbs{
+        // the command, its outputs
         {{"inspect", m.model}, {}},
         {{"inspect", m.place("q.onnx")}, {"--save-plan", "p.json", "--save-float", "f.onnx"}},
-        {joined({"quantize", m.model, "--calibration", m.x}, precision), {"-o", "o.onnx", "--save-plan", "p.json", "--encodings", "e.json", "--log", "l.txt", "--report", "r.html"}},
-        {joined({"quantize", m.model, "--calibration", m.x, "--calibration-method", "best", "--export", "qoperator", "--per-channel"}, precision), {"-o", "o.onnx", "--log", "l.txt", "--report", "r.html"}},
-        {joined({"quantize", m.model, "--calibration", m.x, "--weight-rounding", "compensated"}, precision), {"-o", "o.onnx", "--report", "r.html"}},
+        {joined({"quantize", m.model, "--calibration", m.x}, precision),
+         {"-o", "o.onnx", "--save-plan", "p.json", "--encodings", "e.json", "--log", "l.txt", "--report", "r.html"}},
+        {joined({"quantize", m.model, "--calibration", m.x, "--calibration-method", "best", "--export", "qoperator", "--per-channel"},
+                precision),
+         {"-o", "o.onnx", "--log", "l.txt", "--report", "r.html"}},
+        {joined({"quantize", m.model, "--calibration", m.x, "--weight-rounding", "compensated"}, precision),
+         {"-o", "o.onnx", "--report", "r.html"}},
         {joined({"explain", m.model, "in" + red, "--calibration", m.x}, precision), {}},
         {joined({"explain", m.model, "c" + lines, "--calibration", m.x}, precision), {}},
         {joined({"explain", m.model, "w\\xff\\xfe", "--calibration", m.x}, precision), {}},
@@ -107,7 +119,8 @@ TEST_CASE("every verb on a model with hostile names, for people and for programs
         {{"evaluate", m.model, "--inputs", m.x}, {"--output-dir", "out"}},
         {joined({"evaluate", m.model, "--inputs", m.x}, precision), {}},
         {{"sensitivity", m.model, "--inputs", m.x}, {"--report", "r.html"}},
-        {{"search", m.model, "--inputs", m.x, "--target-l2", "9"}, {"-o", "o.onnx", "--save-plan", "p.json", "--report", "r.html", "--cache", "k.cache"}},
+        {{"search", m.model, "--inputs", m.x, "--target-l2", "9"},
+         {"-o", "o.onnx", "--save-plan", "p.json", "--report", "r.html", "--cache", "k.cache"}},
     };
     for (const auto& [command, outputs] : verbs)
         for (const bool json : {false, true}) {

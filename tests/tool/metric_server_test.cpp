@@ -20,13 +20,15 @@ const std::string python = std::string(QK_SOURCE_DIR) + "/build/venv/bin/python"
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 qk_test::outcome measured(const std::string& verb, words more) {
-    more.insert(more.begin(), {verb, model, "--inputs", folder + "test_images.npy", "--labels", folder + "test_labels.npy", "--samples", "40", "--wide", "int8/int8",
-                               "--narrow", "int4/int4", "--threads", "1", "--json"});
+    more.insert(more.begin(), {verb, model, "--inputs", folder + "test_images.npy", "--labels", folder + "test_labels.npy", "--samples",
+                               "40", "--wide", "int8/int8", "--narrow", "int4/int4", "--threads", "1", "--json"});
     return run_tool(more);
 }
 
 /// A server of shell: `answer` is run for each trial, with $line the request.
-std::string server(const std::string& answer, const std::string& greeting = "ready") { return "echo '" + greeting + "'; while read -r line; do " + answer + "; done"; }
+std::string server(const std::string& answer, const std::string& greeting = "ready") {
+    return "echo '" + greeting + "'; while read -r line; do " + answer + "; done";
+}
 
 void refuse(const std::string& command, const words& says, const words& more = {}) {
     words all{"--metric-server", command};
@@ -111,7 +113,8 @@ TEST_CASE("a server gets the model of each trial, and the example measures it as
     const auto metrics = [](const std::string& text) {
         std::vector<std::pair<std::string, double>> all;
         const auto json = nlohmann::json::parse(text);
-        for (const auto& row : json.at("sensitivity")) all.emplace_back(row.value("layer", "") + row.value("option", "") + row.value("part", ""), row.at("metric").get<double>());
+        for (const auto& row : json.at("sensitivity"))
+            all.emplace_back(row.value("layer", "") + row.value("option", "") + row.value("part", ""), row.at("metric").get<double>());
         std::sort(all.begin(), all.end());
         return all;
     };

@@ -136,7 +136,7 @@ TEST_CASE("a link is written where it leads, and permissions stay") {
     write_file(place("link"), "new");
     CHECK(fs::is_symlink(place("link")));
     CHECK(content(place("real")) == "new");
-    struct ::stat found{};
+    struct ::stat found {};
     REQUIRE(::stat(place("real").c_str(), &found) == 0);
     CHECK((found.st_mode & 0777u) == 0640u);
     CHECK(place.files() == 2);

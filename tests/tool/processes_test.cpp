@@ -19,8 +19,13 @@ namespace {
 const std::string digits = std::string(QK_SOURCE_DIR) + "/examples/digits/";
 
 std::vector<std::string> search(const std::vector<std::string>& more) {
-    std::vector<std::string> command{"search", digits + "digits.onnx", "--inputs", digits + "test_images.npy", "--samples", "50", "--threads", "1", "--json",
-                                     "--wide", "int8/int8", "--narrow", "int8/int4"};
+    std::vector<std::string> command{"search",    digits + "digits.onnx",
+                                     "--inputs",  digits + "test_images.npy",
+                                     "--samples", "50",
+                                     "--threads", "1",
+                                     "--json",    "--wide",
+                                     "int8/int8", "--narrow",
+                                     "int8/int4"};
     command.insert(command.end(), more.begin(), more.end());
     return command;
 }
@@ -58,7 +63,8 @@ std::vector<pid_t> children(pid_t parent) {
 }  // namespace
 
 TEST_CASE("any number of processes gives the result of one") {
-    for (const std::vector<std::string>& how : {std::vector<std::string>{"--target-l2", "1.5"}, {"--strategy", "pareto", "--metric", "sqnr"}}) {
+    for (const std::vector<std::string>& how :
+         {std::vector<std::string>{"--target-l2", "1.5"}, {"--strategy", "pareto", "--metric", "sqnr"}}) {
         const auto alone = said(run_tool(search(how)));
         for (const int n : {2, 3}) {
             CAPTURE(n);
@@ -68,14 +74,16 @@ TEST_CASE("any number of processes gives the result of one") {
 }
 
 TEST_CASE("sensitivities, too") {
-    const std::vector<std::string> command{"sensitivity", digits + "digits.onnx", "--inputs", digits + "test_images.npy", "--samples", "20", "--json"};
+    const std::vector<std::string> command{"sensitivity", digits + "digits.onnx", "--inputs", digits + "test_images.npy", "--samples", "20",
+                                           "--json"};
     CHECK(said(background(launched(2, command)).wait()) == said(run_tool(command)));
 }
 
 TEST_CASE("a command of the user's runs once for each measurement, not once for each process") {
     const scratch place;
     const std::string log = place("log");
-    const outcome o = background(launched(2, search({"--target-metric", "1", "--metric-command", "echo 1 >> " + log + "; echo 0.5 #"}))).wait();
+    const outcome o =
+        background(launched(2, search({"--target-metric", "1", "--metric-command", "echo 1 >> " + log + "; echo 0.5 #"}))).wait();
     CHECK(o.status == 0);
     CHECK(lines(log) == said(o)["evaluations"].get<std::size_t>() + 1);  // the reference itself
 }
@@ -83,7 +91,8 @@ TEST_CASE("a command of the user's runs once for each measurement, not once for 
 TEST_CASE("a process that dies ends the run, and the cache goes on from there") {
     const scratch place;
     const std::string cache = place("cache");
-    const std::vector<std::string> how{"--target-metric", "1", "--metric-command", "sleep 0.2; echo 0.5 #", "--cache", cache, "--max-trials", "40"};
+    const std::vector<std::string> how{"--target-metric", "1",   "--metric-command", "sleep 0.2; echo 0.5 #",
+                                       "--cache",         cache, "--max-trials",     "40"};
     background run(launched(2, search(how)));
     for (int i = 0; i < 600 && lines(cache) < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const std::vector<pid_t> processes = children(run.pid());
@@ -111,12 +120,16 @@ TEST_CASE("outputs of several processes: written once, whole, and never over wha
     std::filesystem::copy_file(digits + "digits.onnx", model);
     std::filesystem::create_hard_link(model, place("same.onnx"));
     const auto two = [&](const std::vector<std::string>& more) {
-        std::vector<std::string> command{"search", model, "--inputs", digits + "test_images.npy", "--samples", "20", "--threads", "1", "--target-l2", "9", "--json"};
+        std::vector<std::string> command{"search",      model, "--inputs", digits + "test_images.npy", "--samples", "20", "--threads", "1",
+                                         "--target-l2", "9",   "--json"};
         command.insert(command.end(), more.begin(), more.end());
         return background(launched(2, command)).wait();
     };
     const std::string before = content(model);
-    for (const std::vector<std::string>& over : {std::vector<std::string>{"-o", place("same.onnx")}, {"--cache", model}, {"--save-plan", place("./m.onnx")}, {"--save-plan", place("r.json"), "--report", page}}) {
+    for (const std::vector<std::string>& over : {std::vector<std::string>{"-o", place("same.onnx")},
+                                                 {"--cache", model},
+                                                 {"--save-plan", place("./m.onnx")},
+                                                 {"--save-plan", place("r.json"), "--report", page}}) {
         const outcome refused = two(over);
         CAPTURE(refused.err);
         CHECK(refused.status == 2);

@@ -40,8 +40,11 @@ std::map<std::string, std::string> everything(const fs::path& folder) {
 std::vector<std::string> spellings(const scratch& place, const std::string& original, const output& o) {
     const std::string name = fs::path(original).filename().string(), folder = fs::path(original).parent_path().string();
     std::vector<std::string> all;
-    const std::string wanted = o.how == output::kind::in_folder ? o.name_in_folder : o.how == output::kind::json_beside ? "alias.json" : "alias";
-    if (o.how == output::kind::itself) all = {original, folder + "/./" + name, place("links/../" + fs::relative(original, place.folder()).string())};
+    const std::string wanted = o.how == output::kind::in_folder     ? o.name_in_folder
+                               : o.how == output::kind::json_beside ? "alias.json"
+                                                                    : "alias";
+    if (o.how == output::kind::itself)
+        all = {original, folder + "/./" + name, place("links/../" + fs::relative(original, place.folder()).string())};
     if (o.how == output::kind::json_beside && fs::path(original).extension() == ".json") all = {original};
     fs::create_directories(place("links"));
     fs::create_directories(place("hard"));
@@ -86,7 +89,8 @@ void protects(const scratch& place, const words& command, const words& inputs, c
 /// What every verb reads, in a folder that goes away.
 struct material {
     scratch place;
-    std::string model = place("model.onnx"), x = place("x.npy"), c = place("c.npy"), y = place("y.npy"), requests = place("requests.json"), target = place("target.json");
+    std::string model = place("model.onnx"), x = place("x.npy"), c = place("c.npy"), y = place("y.npy"), requests = place("requests.json"),
+                target = place("target.json");
     material() {
         fs::copy_file(digits + "digits.onnx", model);
         qk_test::builder none;
@@ -112,8 +116,10 @@ constexpr auto inside = output::kind::in_folder;
 
 TEST_CASE("quantize") {
     const material m;
-    protects(m.place, {"quantize", m.model, "--plan", m.requests, "--inputs", m.x, "--calibration", m.c, "--labels", m.y, "--target", m.target},
-             {m.model, m.requests, m.x, m.c, m.y, m.target}, {{"-o"}, {"--save-plan"}, {"--encodings"}, {"--log"}, {"--report"}, {"--report", beside}});
+    protects(m.place,
+             {"quantize", m.model, "--plan", m.requests, "--inputs", m.x, "--calibration", m.c, "--labels", m.y, "--target", m.target},
+             {m.model, m.requests, m.x, m.c, m.y, m.target},
+             {{"-o"}, {"--save-plan"}, {"--encodings"}, {"--log"}, {"--report"}, {"--report", beside}});
 }
 
 TEST_CASE("search and sensitivity") {
@@ -122,7 +128,8 @@ TEST_CASE("search and sensitivity") {
     std::ofstream(table) << "{}";
     const words reads{m.model, m.requests, m.x, m.c, m.y, m.target, table};
     const auto command = [&](const char* verb) {
-        return words{verb, m.model, "--plan", m.requests, "--inputs", m.x, "--calibration", m.c, "--labels", m.y, "--target", m.target, "--latency-table", table};
+        return words{verb,       m.model, "--plan",   m.requests, "--inputs",        m.x,  "--calibration", m.c,
+                     "--labels", m.y,     "--target", m.target,   "--latency-table", table};
     };
     protects(m.place, command("search"), reads, {{"-o"}, {"--save-plan"}, {"--report"}, {"--report", beside}, {"--cache"}});
     protects(m.place, command("sensitivity"), reads, {{"--report"}, {"--report", beside}});
@@ -130,11 +137,14 @@ TEST_CASE("search and sensitivity") {
 
 TEST_CASE("calibrate and evaluate") {
     const material m;
-    protects(m.place, {"calibrate", m.model, "--inputs", m.x, "--calibration", m.c, "--labels", m.y}, {m.model, m.x, m.c, m.y}, {{"-o"}, {"--report"}});
+    protects(m.place, {"calibrate", m.model, "--inputs", m.x, "--calibration", m.c, "--labels", m.y}, {m.model, m.x, m.c, m.y},
+             {{"-o"}, {"--report"}});
     fs::create_directory(m.place("expected"));
     const std::string expected = m.place("expected/logits.npy");
     REQUIRE(run_tool({"evaluate", m.model, "--inputs", m.x, "--output-dir", m.place("expected")}).status == 0);
-    protects(m.place, {"evaluate", m.model, "--inputs", m.x, "--labels", m.y, "--compare", m.place("expected"), "--plan", m.requests, "--calibration", m.c, "--target", m.target},
+    protects(m.place,
+             {"evaluate", m.model, "--inputs", m.x, "--labels", m.y, "--compare", m.place("expected"), "--plan", m.requests,
+              "--calibration", m.c, "--target", m.target},
              {m.model, m.x, m.c, m.y, m.requests, m.target, expected}, {{"--output-dir", inside, "logits.npy"}});
 }
 
@@ -174,10 +184,12 @@ TEST_CASE("inspect, and a model's external data") {
     const std::string x = m.place("big.npy");
     qk::graph::write_npy(x, qk::graph::make_tensor<float>({2, 2}, std::vector<float>{1, 2, 3, 4}));
     protects(m.place, {"inspect", model}, {model, data}, {{"--save-plan"}, {"--save-float"}});
-    protects(m.place, {"quantize", model, "--activation", "int8", "--weight", "int8", "--calibration", x}, {data}, {{"-o"}, {"--save-plan"}, {"--encodings"}, {"--log"}, {"--report"}, {"--report", beside}});
+    protects(m.place, {"quantize", model, "--activation", "int8", "--weight", "int8", "--calibration", x}, {data},
+             {{"-o"}, {"--save-plan"}, {"--encodings"}, {"--log"}, {"--report"}, {"--report", beside}});
     protects(m.place, {"calibrate", model, "--inputs", x}, {data}, {{"-o"}, {"--report"}});
     protects(m.place, {"evaluate", model, "--inputs", x}, {data}, {{"--output-dir", inside, "y.npy"}});
-    protects(m.place, {"search", model, "--inputs", x, "--target-l2", "1"}, {data}, {{"-o"}, {"--save-plan"}, {"--report"}, {"--report", beside}, {"--cache"}});
+    protects(m.place, {"search", model, "--inputs", x, "--target-l2", "1"}, {data},
+             {{"-o"}, {"--save-plan"}, {"--report"}, {"--report", beside}, {"--cache"}});
     protects(m.place, {"sensitivity", model, "--inputs", x}, {data}, {{"--report"}, {"--report", beside}});
 }
 
@@ -185,7 +197,8 @@ TEST_CASE("folders of data, and data of tensors in files of their own") {
     const material m;
     fs::create_directory(m.place("data"));
     fs::copy_file(m.x, m.place("data/a.npy"));
-    protects(m.place, {"quantize", m.model, "--plan", m.requests, "--calibration", m.place("data")}, {m.place("data/a.npy")}, {{"-o"}, {"--log"}});
+    protects(m.place, {"quantize", m.model, "--plan", m.requests, "--calibration", m.place("data")}, {m.place("data/a.npy")},
+             {{"-o"}, {"--log"}});
     protects(m.place, {"quantize", m.model, "--plan", m.requests, "--calibration", "image=" + m.x}, {m.x}, {{"-o"}, {"--log"}});
 
     onnx::TensorProto p;
@@ -197,9 +210,11 @@ TEST_CASE("folders of data, and data of tensors in files of their own") {
     where->set_key("location");
     where->set_value("image.bin");
     const auto x = qk::graph::read_npy(m.x);
-    std::ofstream(m.place("image.bin"), std::ios::binary).write(reinterpret_cast<const char*>(x.bytes()), static_cast<std::streamsize>(x.size_bytes()));
+    std::ofstream(m.place("image.bin"), std::ios::binary)
+        .write(reinterpret_cast<const char*>(x.bytes()), static_cast<std::streamsize>(x.size_bytes()));
     std::ofstream(m.place("input_0.pb"), std::ios::binary) << p.SerializeAsString();
-    protects(m.place, {"quantize", m.model, "--plan", m.requests, "--calibration", m.place("input_0.pb")}, {m.place("input_0.pb"), m.place("image.bin")}, {{"-o"}, {"--log"}});
+    protects(m.place, {"quantize", m.model, "--plan", m.requests, "--calibration", m.place("input_0.pb")},
+             {m.place("input_0.pb"), m.place("image.bin")}, {{"-o"}, {"--log"}});
 }
 
 TEST_CASE("two outputs with one name") {
@@ -254,11 +269,12 @@ TEST_CASE("--overwrite says so, and sizes before are those before") {
     const std::string quantized = again.place("q.onnx");
     REQUIRE(run_tool({"quantize", again.model, "-o", quantized, "--plan", again.requests, "--calibration", again.c}).status == 0);
     std::ofstream(again.requests) << R"({"name": "t", "operators": {}})";  // from here on a target that allows everything
-    for (const words& command : {words{"calibrate", again.model, "--inputs", again.x, "-o", again.c, "--calibration", again.c},
-                                 words{"evaluate", again.model, "--inputs", again.x, "--target", again.requests},
-                                 words{"sensitivity", again.model, "--inputs", again.x, "--target", again.requests, "--report", again.place("requests.html")},
-                                 words{"search", again.model, "--inputs", again.x, "--target-l2", "9", "--save-plan", again.x},
-                                 words{"inspect", quantized, "--save-plan", quantized}, words{"vectors", "--format", "fp4_e2m1", "--out", again.place("v")}}) {
+    for (const words& command :
+         {words{"calibrate", again.model, "--inputs", again.x, "-o", again.c, "--calibration", again.c},
+          words{"evaluate", again.model, "--inputs", again.x, "--target", again.requests},
+          words{"sensitivity", again.model, "--inputs", again.x, "--target", again.requests, "--report", again.place("requests.html")},
+          words{"search", again.model, "--inputs", again.x, "--target-l2", "9", "--save-plan", again.x},
+          words{"inspect", quantized, "--save-plan", quantized}, words{"vectors", "--format", "fp4_e2m1", "--out", again.place("v")}}) {
         words line = command;
         line.push_back("--overwrite");
         const auto replaced = run_tool(line);

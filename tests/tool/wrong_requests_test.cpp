@@ -13,7 +13,8 @@ using words = std::vector<std::string>;
 const std::string folder = std::string(QK_SOURCE_DIR) + "/examples/digits/", model = folder + "digits.onnx";
 
 void refuse(const qk_test::scratch& place, words options, const words& says) {
-    options.insert(options.begin(), {"quantize", model, "-o", place("out.onnx"), "--save-plan", place("plan_out.json"), "--report", place("report.html"), "--samples", "8"});
+    options.insert(options.begin(), {"quantize", model, "-o", place("out.onnx"), "--save-plan", place("plan_out.json"), "--report",
+                                     place("report.html"), "--samples", "8"});
     const std::size_t before = place.files();
     const auto done = qk_test::run_tool(options);
     std::string line;
@@ -40,13 +41,17 @@ TEST_CASE("wrong requests: one clear message each, and nothing is written") {
         w.push_back("--strict");
         return w;
     };
-    refuse(place, strict("{\"requests\": [\n {\"layer\": \"@typo@\", \"activation\": \"int8\"}]}"), {"@typo@", "requests.json:2", "(strict)"});
-    refuse(place, strict("{\"requests\": [{\"op_type\": \"Conv\", \"weight\": \"int8\"},\n {\"op_type\": \"Conv\", \"weight\": \"int16\"}]}"), {"requests.json", "int16"});
+    refuse(place, strict("{\"requests\": [\n {\"layer\": \"@typo@\", \"activation\": \"int8\"}]}"),
+           {"@typo@", "requests.json:2", "(strict)"});
+    refuse(place,
+           strict("{\"requests\": [{\"op_type\": \"Conv\", \"weight\": \"int8\"},\n {\"op_type\": \"Conv\", \"weight\": \"int16\"}]}"),
+           {"requests.json", "int16"});
     refuse(place, file("{\"requests\": [\n {\"op_type\": \"Conv\", \"wieght\": \"int8\"}]}"), {"requests.json:2", "wieght", "weight"});
     refuse(place, file("{\"requests\": [{\"op_type\": \"Conv\", \"weight\": \"int9x\"}]}"), {"int9x"});
     refuse(place, strict("{\"model_inputs\": [\"int8\", \"int8\"]}"), {"model input 1"});
     refuse(place, strict("{\"requests\": [{\"model_output\": 7, \"format\": \"int8\"}]}"), {"model output 7"});
-    refuse(place, {"--activation", "int8", "--weight", "int8", "--inputs", folder + "test_images.npy", "--export", "qdp"}, {"qdp", "qdq, portable, amd, qoperator, qinteger"});
+    refuse(place, {"--activation", "int8", "--weight", "int8", "--inputs", folder + "test_images.npy", "--export", "qdp"},
+           {"qdp", "qdq, portable, amd, qoperator, qinteger"});
     refuse(place, {"--activation", "int8", "--weight", "int8"}, {"calibrat"});
 }
 
@@ -74,10 +79,12 @@ TEST_CASE("compensated rounding: what it cannot do is said before anything is wr
     refuse(place, with({"best"}), {"best", "nearest, compensated"});
     refuse(place, with({"compensated"}), {"the samples themselves", "--calibration X.npy"});
     const qk_test::scratch other;
-    CHECK(qk_test::run_tool({"calibrate", model, "--inputs", folder + "train_images.npy", "--samples", "8", "-o", other("seen.json")}).status == 0);
+    CHECK(qk_test::run_tool({"calibrate", model, "--inputs", folder + "train_images.npy", "--samples", "8", "-o", other("seen.json")})
+              .status == 0);
     refuse(place, with({"compensated", "--calibration", other("seen.json")}), {"the samples themselves", "--calibration X.npy"});
     std::ofstream(other("requests.json")) << "{\"weight_rounding\": \"compensated\"}";
-    const auto search = qk_test::run_tool({"sensitivity", model, "--inputs", folder + "test_images.npy", "--samples", "8", "--wide", "int8/int8", "--narrow", "int4/int4", "--plan", other("requests.json")});
+    const auto search = qk_test::run_tool({"sensitivity", model, "--inputs", folder + "test_images.npy", "--samples", "8", "--wide",
+                                           "int8/int8", "--narrow", "int4/int4", "--plan", other("requests.json")});
     CHECK(search.status == 2);
     CHECK(search.err.find("a search rounds weights to nearest") != std::string::npos);
 }
@@ -97,11 +104,15 @@ TEST_CASE("compensated rounding reaches the file, the evaluator and the page; a 
     run({"quantize", model, "-o", place("n.onnx")}, {});
     run({"evaluate", model, "--output-dir", place("under_plan"), inputs[0], inputs[1], inputs[2], inputs[3]}, compensated);
     const auto agrees = [&](const std::string& file) {
-        return qk_test::run_tool({"evaluate", place(file), inputs[0], inputs[1], inputs[2], inputs[3], "--compare", place("under_plan"), "--tolerance", "1e-5"}).status;
+        return qk_test::run_tool({"evaluate", place(file), inputs[0], inputs[1], inputs[2], inputs[3], "--compare", place("under_plan"),
+                                  "--tolerance", "1e-5"})
+            .status;
     };
     CHECK(agrees("c.onnx") == 0);
     CHECK(agrees("n.onnx") == 1);  // to nearest is another model
-    CHECK(qk_test::run_tool({"quantize", model, "-o", place("s.onnx"), "--plan", place("plan.json"), "--weight-rounding", "compensated", "--calibration", folder + "train_images.npy"}).status == 0);
+    CHECK(qk_test::run_tool({"quantize", model, "-o", place("s.onnx"), "--plan", place("plan.json"), "--weight-rounding", "compensated",
+                             "--calibration", folder + "train_images.npy"})
+              .status == 0);
     CHECK(agrees("s.onnx") == 0);
     std::ifstream page(place("c.html"));
     const std::string text{std::istreambuf_iterator<char>(page), {}};
@@ -110,7 +121,12 @@ TEST_CASE("compensated rounding reaches the file, the evaluator and the page; a 
 
 TEST_CASE("the best calibration method: chosen on the inputs, said, and the same as when asked for by name") {
     const qk_test::scratch place;
-    const words asked{"quantize", model, "--activation", "int8", "--weight", "int4", "--calibration", folder + "train_images.npy", "--inputs", folder + "test_images.npy", "--samples", "100"};
+    const words asked{"quantize",      model,
+                      "--activation",  "int8",
+                      "--weight",      "int4",
+                      "--calibration", folder + "train_images.npy",
+                      "--inputs",      folder + "test_images.npy",
+                      "--samples",     "100"};
     const auto run = [&](words more) {
         more.insert(more.begin(), asked.begin(), asked.end());
         const auto done = qk_test::run_tool(more);
@@ -122,7 +138,8 @@ TEST_CASE("the best calibration method: chosen on the inputs, said, and the same
         std::ifstream in(place(name));
         return std::string{std::istreambuf_iterator<char>(in), {}};
     };
-    const std::string said = run({"--save-plan", place("best.json"), "--calibration-method", "best", "--labels", folder + "test_labels.npy", "--report", place("page.html")});
+    const std::string said = run({"--save-plan", place("best.json"), "--calibration-method", "best", "--labels", folder + "test_labels.npy",
+                                  "--report", place("page.html")});
     REQUIRE(said.starts_with("calibration method "));
     const std::string chosen = said.substr(19, said.find(',') - 19);
     CHECK(said.find(", by top1 of 100 samples: min_max ") != std::string::npos);
@@ -143,10 +160,15 @@ TEST_CASE("the best calibration method needs samples, labels for each, and somet
     };
     REQUIRE(qk_test::run_tool({"calibrate", model, "--inputs", folder + "train_images.npy", "-o", other("seen.json")}).status == 0);
     refuse(place, with({"--calibration", other("seen.json")}), {"holds statistics", "--inputs X.npy"});
-    refuse(place, with({"--calibration", folder + "train_images.npy", "--labels", folder + "test_labels.npy"}), {"8 labels for 1197 samples"});
-    REQUIRE(qk_test::run_tool({"quantize", model, "--activation", "int8", "--weight", "int8", "--save-plan", other("plan.json"), "--calibration", folder + "train_images.npy"}).status == 0);
-    refuse(place, {"--plan", other("plan.json"), "--calibration-method", "best", "--inputs", folder + "test_images.npy"}, {"saved plan", "drop --calibration-method best"});
-    const auto search = qk_test::run_tool({"search", model, "--inputs", folder + "test_images.npy", "--samples", "8", "--wide", "int8/int8", "--narrow", "int4/int4", "--calibration-method", "best"});
+    refuse(place, with({"--calibration", folder + "train_images.npy", "--labels", folder + "test_labels.npy"}),
+           {"8 labels for 1197 samples"});
+    REQUIRE(qk_test::run_tool({"quantize", model, "--activation", "int8", "--weight", "int8", "--save-plan", other("plan.json"),
+                               "--calibration", folder + "train_images.npy"})
+                .status == 0);
+    refuse(place, {"--plan", other("plan.json"), "--calibration-method", "best", "--inputs", folder + "test_images.npy"},
+           {"saved plan", "drop --calibration-method best"});
+    const auto search = qk_test::run_tool({"search", model, "--inputs", folder + "test_images.npy", "--samples", "8", "--wide", "int8/int8",
+                                           "--narrow", "int4/int4", "--calibration-method", "best"});
     CHECK(search.status == 2);
     CHECK(search.err.find("qk quantize --calibration-method best") != std::string::npos);
 }
@@ -163,7 +185,8 @@ TEST_CASE("an output that cannot be written, or two of one name: nothing is writ
     CHECK(outputs({"-o", place("q.onnx"), "--save-plan", place("none/p.json")}).find("there is no folder") != std::string::npos);
     CHECK(outputs({"-o", place("q.onnx"), "--report", place("none/r.html")}).find("there is no folder") != std::string::npos);
     CHECK(outputs({"-o", place("q.onnx"), "--save-plan", place("q.onnx")}).find("two outputs") != std::string::npos);
-    CHECK(outputs({"-o", place("q.onnx"), "--save-plan", place("r.json"), "--report", place("r.html")}).find("two outputs") != std::string::npos);
+    CHECK(outputs({"-o", place("q.onnx"), "--save-plan", place("r.json"), "--report", place("r.html")}).find("two outputs") !=
+          std::string::npos);
 }
 
 TEST_CASE("a float model has no plan to recover") {

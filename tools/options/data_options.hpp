@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "options/option_table.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/model.hpp"
-#include "options/option_table.hpp"
 
 namespace qk::tool {
 

@@ -156,11 +156,19 @@ void resolve_scale_file(const quantize_options& given, conversion& c, const grap
 
 void add_format_options(option_table& verb, quantize_options& given) {
     verb.section("Format");
-    verb.add_option("--format,-f", given.format, "name or textual form (`qk formats` lists them)").type_name("F").common().suggest(format_words());
-    verb.add_option("--semantics", given.semantics, "what that system does (default ocp): " + comma_separated(words_of(semantics_names))).type_name("S").suggest(words_of(semantics_names));
-    verb.add_option("--rounding", given.rounding, "half-even, half-away, half-up, toward-zero, up, down or stochastic").type_name("R").suggest(words_of(rounding_names));
+    verb.add_option("--format,-f", given.format, "name or textual form (`qk formats` lists them)")
+        .type_name("F")
+        .common()
+        .suggest(format_words());
+    verb.add_option("--semantics", given.semantics, "what that system does (default ocp): " + comma_separated(words_of(semantics_names)))
+        .type_name("S")
+        .suggest(words_of(semantics_names));
+    verb.add_option("--rounding", given.rounding, "half-even, half-away, half-up, toward-zero, up, down or stochastic")
+        .type_name("R")
+        .suggest(words_of(rounding_names));
     verb.add_option("--scale-rule", given.scale_rule, "MX scales: floor, ceil, rceil or even").suggest(words_of(scale_rule_names));
-    verb.add_option("--integer-mode", given.integer_mode, "division: round(x / scale); reciprocal: round(x * (1 / scale))").suggest(words_of(integer_mode_names));
+    verb.add_option("--integer-mode", given.integer_mode, "division: round(x / scale); reciprocal: round(x * (1 / scale))")
+        .suggest(words_of(integer_mode_names));
     verb.add_option("--overflow", given.overflow, "saturate or ieee").suggest(words_of(overflow_names));
     verb.add_option("--seed", given.seed, "of stochastic rounding (default 0)");
     verb.add_flag("--zero-point-before", given.zero_point_before, "add the zero point before rounding");
@@ -175,7 +183,9 @@ void add_scale_options(option_table& verb, quantize_options& given) {
     verb.add_option("--axis", given.axis, "axis that blocks run along (default: the last)").common();
     verb.add_option("--scale", given.scale, "one scale for the tensor (default 1; nvfp4: from the data)").type_name("X").common();
     verb.add_option("--zero-point", given.zero_point, "one zero point for the tensor (default 0)").type_name("N").common();
-    verb.add_option("--scales", given.scales, "FILE.npy with a scale for each channel, or each block with --scale-block").type_name("FILE.npy").reads();
+    verb.add_option("--scales", given.scales, "FILE.npy with a scale for each channel, or each block with --scale-block")
+        .type_name("FILE.npy")
+        .reads();
     verb.add_option("--zero-points", given.zero_points, "FILE.npy, a zero point for each of --scales").type_name("FILE.npy").reads();
     verb.add_option("--scale-axis", given.scale_axis, "axis that --scales runs along");
     verb.add_option("--scale-block", given.scale_block, "values along --scale-axis that share a scale (ONNX's blocked quantization)");

@@ -7,17 +7,17 @@
 #include <string>
 
 #include "options/data_options.hpp"
+#include "options/option_table.hpp"
 #include "qk/graph/calibrate/statistics.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/quantize/planner.hpp"
-#include "options/option_table.hpp"
 
 namespace qk::tool {
 
 struct precision_options {
     std::string activation, weight, bias;
-    std::string plan;        ///< requests file, saved plan or AIMET encodings
-    std::string target;      ///< profile, or the name of a built-in one
+    std::string plan;    ///< requests file, saved plan or AIMET encodings
+    std::string target;  ///< profile, or the name of a built-in one
     std::string method, placement, approach, semantics, rounding, pow2, weight_rounding;
     double percentile = 0;
     int weight_block = 0;
@@ -46,10 +46,12 @@ graph::model load_for_planning(const std::string& file);
 /// Statistics for planning: a calibration file, or a pass over --calibration (or the inputs) with what the methods need. Nothing is
 /// run when no request needs a range.
 /// `histograms`: gathered even where no method needs them (a report draws them).
-graph::calibration calibrate_for(const graph::model& m, const data_options& data, const precision_options::asked& asked, bool histograms = false,
-                                 const graph::named_tensors* inputs = nullptr, graph::named_tensors* outputs = nullptr);
+graph::calibration calibrate_for(const graph::model& m, const data_options& data, const precision_options::asked& asked,
+                                 bool histograms = false, const graph::named_tensors* inputs = nullptr,
+                                 graph::named_tensors* outputs = nullptr);
 
-/// Everything between the command line and a plan. The model has its constants folded; where weights are rounded with compensation, they change.
+/// Everything between the command line and a plan. The model has its constants folded; where weights are rounded with compensation, they
+/// change.
 graph::quantize_result make_plan(graph::model& m, const data_options& data, const precision_options& precision,
                                  graph::calibration* seen = nullptr, bool full = false);
 

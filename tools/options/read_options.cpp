@@ -37,12 +37,9 @@ class words_to_options {
         bool ended = false;  // by "--"
         while (at_ < words_.size()) {
             const std::string word = words_[at_++];
-            if (ended || !looks_like_option(word))
-                argument(word);
-            else if (word == "--")
-                ended = true;
-            else
-                named(word);
+            if (ended || !looks_like_option(word)) argument(word);
+            else if (word == "--") ended = true;
+            else named(word);
         }
         return std::move(given_);
     }
@@ -67,10 +64,8 @@ class words_to_options {
         if (o == nullptr || (!is_long && table_.find("-" + word) != nullptr))
             unknown(word.substr(0, equals));  // "-output" is no "-o utput"
         std::optional<std::string> attached;  // "--samples=8", "-oOUT"
-        if (equals != std::string::npos)
-            attached = word.substr(equals + 1);
-        else if (!is_long && word.size() > 2)
-            attached = word.substr(2);
+        if (equals != std::string::npos) attached = word.substr(equals + 1);
+        else if (!is_long && word.size() > 2) attached = word.substr(2);
         if (o->is_flag()) return given_[o].push_back(attached.value_or("true"));
         if (given_.contains(o) && !o->is_list()) fail(table_, name + " is given twice");
         if (!attached && (at_ == words_.size() || table_.find(words_[at_]) != nullptr))
@@ -133,12 +128,9 @@ T number(const option_table& table, const option& o, const std::string& word) {
     if (fits) return *value;
     const char* kind = std::is_floating_point_v<T> ? "number" : "whole number";
     std::string range;
-    if (o.most)
-        range = fmt::format(" from {:g} to {:g}", *o.least, *o.most);
-    else if (o.least)
-        range = fmt::format(" of at least {:g}", *o.least);
-    else if (std::is_unsigned_v<T>)
-        range = " from 0 to 2^64 - 1";
+    if (o.most) range = fmt::format(" from {:g} to {:g}", *o.least, *o.most);
+    else if (o.least) range = fmt::format(" of at least {:g}", *o.least);
+    else if (std::is_unsigned_v<T>) range = " from 0 to 2^64 - 1";
     fail(table, fmt::format("{} '{}' is not a {}{}{}{}", o.name, word, kind, range, o.advice.empty() ? "" : "; ", o.advice));
 }
 

@@ -37,10 +37,8 @@ fs::path stand_in(const char* name) {
 /// The words of an option that may be '-': its text, each of a list's, and what stands behind "NAME=".
 void each_dash(const option& o, const std::function<void(std::string&, std::size_t)>& found) {
     const auto look = [&](std::string& word) {
-        if (word == "-")
-            found(word, 0);
-        else if (word.size() > 2 && word.ends_with("=-") && o.is_list())
-            found(word, word.size() - 1);
+        if (word == "-") found(word, 0);
+        else if (word.size() > 2 && word.ends_with("=-") && o.is_list()) found(word, word.size() - 1);
     };
     if (const auto* text = std::get_if<std::string*>(&o.to)) look(**text);
     if (const auto* list = std::get_if<std::vector<std::string>*>(&o.to))

@@ -23,7 +23,9 @@ int width_of(const qk::format& f) {
 
 /// [rows][columns], in elements as wide as the codes.
 graph::tensor matrix(const codes& v, std::size_t rows, std::size_t columns, int bits) {
-    graph::tensor t(bits <= 8 ? data_type::uint8 : bits <= 16 ? data_type::uint16 : data_type::uint32,
+    graph::tensor t(bits <= 8    ? data_type::uint8
+                    : bits <= 16 ? data_type::uint16
+                                 : data_type::uint32,
                     {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)});
     const std::size_t size = graph::size_of(t.type());
     for (std::size_t i = 0; i < v.size(); ++i) std::memcpy(t.bytes() + i * size, &v[i], size);
@@ -39,14 +41,17 @@ const graph::tensor* find(const std::vector<graph::named_tensor>& arrays, const 
 /// The bits of every element, of an array with two dimensions.
 codes codes_of(const std::vector<graph::named_tensor>& arrays, const std::string& name, const std::string& file, int bits) {
     const graph::tensor* t = find(arrays, name);
-    if (t == nullptr) throw error(fmt::format("{} has no array {}; a case has codes a [m,k], b [k,n], c [m,n] and mostly d [m,n]", file, name));
+    if (t == nullptr)
+        throw error(fmt::format("{} has no array {}; a case has codes a [m,k], b [k,n], c [m,n] and mostly d [m,n]", file, name));
     const std::size_t size = graph::size_of(t->type());
     if (t->shape().size() != 2 || size > 4)
-        throw error(fmt::format("{}: {} has shape {} of {}; it must be a matrix of codes of 8, 16 or 32 bits", file, name, graph::to_string(t->shape()), name_of(t->type())));
+        throw error(fmt::format("{}: {} has shape {} of {}; it must be a matrix of codes of 8, 16 or 32 bits", file, name,
+                                graph::to_string(t->shape()), name_of(t->type())));
     codes v(t->size(), 0);
     for (std::size_t i = 0; i < v.size(); ++i) {
         std::memcpy(&v[i], t->bytes() + i * size, size);
-        if (bits < 32 && v[i] >> bits != 0) throw error(fmt::format("{}: element {} of {} is {:#x}, which is no code of {} bits", file, i, name, v[i], bits));
+        if (bits < 32 && v[i] >> bits != 0)
+            throw error(fmt::format("{}: element {} of {} is {:#x}, which is no code of {} bits", file, i, name, v[i], bits));
     }
     return v;
 }
@@ -76,7 +81,8 @@ compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const 
     if (wb == 4) c.b = parted(c.b, 1, c.b.size() / n, n);
     c.shape = {m, n, c.a.size() / m};
     task.k = c.shape.k;
-    if (c.b.size() != c.shape.k * n) throw error(fmt::format("{}: a has {} columns and b {} rows; they must be the same", file, c.shape.k, c.b.size() / n));
+    if (c.b.size() != c.shape.k * n)
+        throw error(fmt::format("{}: a has {} columns and b {} rows; they must be the same", file, c.shape.k, c.b.size() / n));
     c.c = codes_of(arrays, "c", file, 32);
     if (c.c.size() != m * n) throw error(fmt::format("{}: c has {} elements, not {} x {}", file, c.c.size(), m, n));
     if (graph::size_of(find(arrays, "c")->type()) == 2 && task.c == fp32) task.c = fp16;
@@ -94,7 +100,8 @@ compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const 
     return c;
 }
 
-std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const product_shape& shape, int& bits) {
+std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const product_shape& shape,
+                                      int& bits) {
     codes d = codes_of(arrays, "d", file, 32);
     bits = static_cast<int>(8 * graph::size_of(find(arrays, "d")->type()));
     if (bits < 16) throw error(fmt::format("{}: d holds {}; results have 16 or 32 bits", file, name_of(find(arrays, "d")->type())));
@@ -109,7 +116,8 @@ std::vector<std::uint64_t> commanded_device::ask(const compare::dot_task& task, 
     graph::write_npz(in, arrays_of(task, c));
     const int state = std::system(fmt::format("{} '{}' '{}' 1>&2", command_, in.string(), out.string()).c_str());
     if (state == -1 || !WIFEXITED(state) || WEXITSTATUS(state) != 0)
-        throw error(fmt::format("--command: `{} CASE.npz OUT.npz` failed{}", command_, state != -1 && WIFEXITED(state) ? fmt::format(" with status {}", WEXITSTATUS(state)) : ""));
+        throw error(fmt::format("--command: `{} CASE.npz OUT.npz` failed{}", command_,
+                                state != -1 && WIFEXITED(state) ? fmt::format(" with status {}", WEXITSTATUS(state)) : ""));
     if (!std::filesystem::exists(out)) throw error(fmt::format("--command: `{} CASE.npz OUT.npz` wrote no OUT.npz", command_));
     return results_of(graph::read_npz(out), "OUT.npz of " + command_, c.shape, bits);
 }

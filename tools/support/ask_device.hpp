@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device behind a command, called as `CMD CASE.npz OUT.npz`: arrays a [m][k], b [k][n], c [m][n] of codes (scale_a, scale_b of MX blocks) in the
-// first file, d [m][n] in the second. 4-bit codes stand two to a byte along k, the first in the low bits.
+// A device behind a command, called as `CMD CASE.npz OUT.npz`: arrays a [m][k], b [k][n], c [m][n] of codes (scale_a, scale_b of MX blocks)
+// in the first file, d [m][n] in the second. 4-bit codes stand two to a byte along k, the first in the low bits.
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@ std::vector<graph::named_tensor> arrays_of(const compare::dot_task& task, const 
 /// The case of a file, for operands of the task's formats; sets task.k, and task.d_bits where the file has d.
 compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, compare::dot_task& task);
 /// The codes d of a file; `bits`: of its elements, 16 or 32.
-std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const product_shape& shape, int& bits);
+std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const product_shape& shape,
+                                      int& bits);
 
 /// Asks by files in a folder of its own, which goes away.
 class commanded_device {

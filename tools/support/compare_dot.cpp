@@ -24,8 +24,11 @@ qk::format operand(const char* option, const std::string& text) {
 }
 
 dot_task task_of(const compare_dot_options& given) {
-    dot_task task{.a = operand("--a-format", given.a_format), .b = operand("--b-format", given.b_format), .k = given.k,
-                  .most_questions = given.questions, .seed = given.seed};
+    dot_task task{.a = operand("--a-format", given.a_format),
+                  .b = operand("--b-format", given.b_format),
+                  .k = given.k,
+                  .most_questions = given.questions,
+                  .seed = given.seed};
     const qk::format c = operand("--c-format", given.c_format);
     const auto* f = std::get_if<floating>(&c);
     if (f == nullptr || !(*f == fp32 || *f == fp16 || *f == bf16)) throw error("--c-format is fp32, fp16 or bf16, not " + given.c_format);
@@ -86,8 +89,13 @@ bool compare_dot(const compare_dot_options& given) {
         expected = to_text(*a).view() == text;
     }
     if (given.json) {
-        print_json({{"accumulator", text}, {"complete", r.complete()}, {"questions", r.questions}, {"explains", r.met}, {"unexplained", r.questions - r.met},
-                    {"devices", r.same}, {"as_expected", given.expected.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(expected)}});
+        print_json({{"accumulator", text},
+                    {"complete", r.complete()},
+                    {"questions", r.questions},
+                    {"explains", r.met},
+                    {"unexplained", r.questions - r.met},
+                    {"devices", r.same},
+                    {"as_expected", given.expected.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(expected)}});
         return r.complete() && expected;
     }
     if (r.complete()) {

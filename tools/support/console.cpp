@@ -32,9 +32,7 @@ void remember_command_line(int argc, char** argv) {
     remembered() = line;
 }
 
-void print_json(const nlohmann::ordered_json& object) {
-    detail::put(stdout, graph::json_text(object, 2) + "\n");
-}
+void print_json(const nlohmann::ordered_json& object) { detail::put(stdout, graph::json_text(object, 2) + "\n"); }
 
 void detail::put(std::FILE* to, std::string_view text) { std::fwrite(text.data(), 1, text.size(), to); }
 
@@ -49,7 +47,9 @@ void report_failure(std::string_view sentence, int exit_status) {
 
 bool finish_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
 
-std::filesystem::path beside_report(const std::string& report) { return report.empty() ? std::filesystem::path() : std::filesystem::path(report).replace_extension(".json"); }
+std::filesystem::path beside_report(const std::string& report) {
+    return report.empty() ? std::filesystem::path() : std::filesystem::path(report).replace_extension(".json");
+}
 
 std::string time_left(std::size_t done, std::size_t total, double seconds) {
     if (done == 0 || done >= total || seconds < 1) return "";
@@ -78,8 +78,8 @@ void progress::show(std::size_t done, std::size_t total) {
     const std::size_t filled = total == 0 ? 0 : std::min(width, done * width / total);
     const double seconds = std::chrono::duration<double>(now - start_).count();
     const std::string left = time_left(done, total, seconds);
-    fmt::print(stderr, "\r\033[K[{}{}] {}/{} {}  {:.1f} s{}{}", std::string(filled, '#'), std::string(width - filled, '.'), done, total, graph::printable(label_), seconds,
-               left.empty() ? "" : ", ", left);
+    fmt::print(stderr, "\r\033[K[{}{}] {}/{} {}  {:.1f} s{}{}", std::string(filled, '#'), std::string(width - filled, '.'), done, total,
+               graph::printable(label_), seconds, left.empty() ? "" : ", ", left);
     std::fflush(stderr);
 }
 

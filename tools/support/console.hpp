@@ -18,21 +18,32 @@
 namespace qk::tool {
 
 /// What print() formats of an argument: of text a printable copy, of everything else itself.
-template <class T> using shown = std::conditional_t<std::is_convertible_v<const T&, std::string_view>, std::string, T>;
+template <class T>
+using shown = std::conditional_t<std::is_convertible_v<const T&, std::string_view>, std::string, T>;
 
 namespace detail {
-template <class T> shown<T> safe(const T& value) {
+template <class T>
+shown<T> safe(const T& value) {
     if constexpr (std::is_convertible_v<const T&, std::string_view>) return graph::printable(value);
     else return value;
 }
 /// Never throws: what standard output did not take, finish_output() finds at the end.
 void put(std::FILE* to, std::string_view text);
-template <class... S> void print_shown(std::FILE* to, fmt::string_view format, const S&... values) { put(to, fmt::vformat(format, fmt::make_format_args(values...))); }
+template <class... S>
+void print_shown(std::FILE* to, fmt::string_view format, const S&... values) {
+    put(to, fmt::vformat(format, fmt::make_format_args(values...)));
+}
 }  // namespace detail
 
 /// fmt::print for everything that verbs say: text arguments may come from a file, so they go through graph::printable().
-template <class... T> void print(fmt::format_string<const shown<T>&...> format, const T&... values) { detail::print_shown(stdout, format, detail::safe(values)...); }
-template <class... T> void print(std::FILE* to, fmt::format_string<const shown<T>&...> format, const T&... values) { detail::print_shown(to, format, detail::safe(values)...); }
+template <class... T>
+void print(fmt::format_string<const shown<T>&...> format, const T&... values) {
+    detail::print_shown(stdout, format, detail::safe(values)...);
+}
+template <class... T>
+void print(std::FILE* to, fmt::format_string<const shown<T>&...> format, const T&... values) {
+    detail::print_shown(to, format, detail::safe(values)...);
+}
 /// Text of several lines that was escaped where it was laid out.
 void print_lines(std::string_view text);
 
@@ -51,7 +62,8 @@ bool finish_output();
 /// The JSON beside an HTML report; empty without one.
 std::filesystem::path beside_report(const std::string& report);
 
-/// What is left when `done` of `total` took `seconds`, as "2 min left"; empty while that says nothing yet (under a second, nothing done, no total).
+/// What is left when `done` of `total` took `seconds`, as "2 min left"; empty while that says nothing yet (under a second, nothing done, no
+/// total).
 std::string time_left(std::size_t done, std::size_t total, double seconds);
 
 /// "[######......] 12/40 calibrating  3.1 s, 7 s left" on standard error when that is a terminal; otherwise nothing at all.

@@ -21,7 +21,9 @@ void declare_data(graph::output_set& files, const char* option, const std::vecto
 
 }  // namespace
 
-void add_overwrite(option_table& verb, bool& overwrite) { verb.add_flag("--overwrite", overwrite, "an output may take the place of a file that is read, or of another output"); }
+void add_overwrite(option_table& verb, bool& overwrite) {
+    verb.add_flag("--overwrite", overwrite, "an output may take the place of a file that is read, or of another output");
+}
 
 void declare(graph::output_set& files, const std::string& model) {
     const graph::model_files found = graph::files_of_model(model);
@@ -36,8 +38,12 @@ void declare(graph::output_set& files, const data_options& data) {
     declare_data(files, "--calibration", data.calibration);
 }
 
-void declare(graph::output_set& files, const precision_options& precision) { files.input("--plan", precision.plan).input("--target", precision.target); }
+void declare(graph::output_set& files, const precision_options& precision) {
+    files.input("--plan", precision.plan).input("--target", precision.target);
+}
 
-void declare_report(graph::output_set& files, const std::string& report) { files.output("--report", report).output("the JSON beside --report,", beside_report(report)); }
+void declare_report(graph::output_set& files, const std::string& report) {
+    files.output("--report", report).output("the JSON beside --report,", beside_report(report));
+}
 
 }  // namespace qk::tool

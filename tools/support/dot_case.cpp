@@ -28,23 +28,23 @@ int scale_width_of(const format& f) {
 /// An array of whole numbers as codes of at most `bits` bits.
 std::vector<std::uint64_t> codes_of(const tensor& t, const std::string& what, int bits) {
     const std::size_t size = graph::size_of(t.type());
-    const bool whole = t.type() != data_type::float32 && t.type() != data_type::float64 && t.type() != data_type::float16 && (size == 1 || size == 2 || size == 4 || size == 8) &&
-                       t.type() != data_type::complex64;
+    const bool whole = t.type() != data_type::float32 && t.type() != data_type::float64 && t.type() != data_type::float16 &&
+                       (size == 1 || size == 2 || size == 4 || size == 8) && t.type() != data_type::complex64;
     if (!whole) throw error(fmt::format("{} holds {}; codes are unsigned integers", what, name_of(t.type())));
-    if (8 * size < static_cast<std::size_t>(bits)) throw error(fmt::format("{} holds {}; these codes have {} bits: is it another device's case?", what, name_of(t.type()), bits));
+    if (8 * size < static_cast<std::size_t>(bits))
+        throw error(fmt::format("{} holds {}; these codes have {} bits: is it another device's case?", what, name_of(t.type()), bits));
     std::vector<std::uint64_t> codes(t.size(), 0);
     for (std::size_t i = 0; i < codes.size(); ++i) {
         std::memcpy(&codes[i], t.bytes() + i * size, size);
-        if (bits < 64 && codes[i] >> bits != 0) throw error(fmt::format("{}: element {} is {:#x}, which is no code of {} bits", what, i, codes[i], bits));
+        if (bits < 64 && codes[i] >> bits != 0)
+            throw error(fmt::format("{}: element {} is {:#x}, which is no code of {} bits", what, i, codes[i], bits));
     }
     return codes;
 }
 
 void put(std::vector<std::byte>& plane, std::size_t i, int width, std::uint64_t code) {
-    if (width == 64)
-        std::memcpy(plane.data() + 8 * i, &code, 8);
-    else
-        qk::detail::put_code(plane, i, width, static_cast<std::uint32_t>(code));
+    if (width == 64) std::memcpy(plane.data() + 8 * i, &code, 8);
+    else qk::detail::put_code(plane, i, width, static_cast<std::uint32_t>(code));
 }
 std::vector<std::byte> packed(const std::vector<std::uint64_t>& codes, int width) {
     std::vector<std::byte> plane((codes.size() * static_cast<std::size_t>(width) + 7) / 8);
@@ -78,21 +78,25 @@ std::vector<std::uint64_t> joined(const std::vector<std::uint64_t>& codes, std::
     for (std::size_t r = 0; r < rows; ++r) {
         for (std::size_t h = 0; h < k / 2; ++h) {
             for (std::size_t j = 0; j < columns; ++j)
-                bytes[(r * (k / 2) + h) * columns + j] = codes[(r * k + 2 * h) * columns + j] | codes[(r * k + 2 * h + 1) * columns + j] << 4;
+                bytes[(r * (k / 2) + h) * columns + j] = codes[(r * k + 2 * h) * columns + j] | codes[(r * k + 2 * h + 1) * columns + j]
+                                                                                                    << 4;
         }
     }
     return bytes;
 }
 
-multiplier multiplier_of(const std::string& device_name, const std::string& accumulator, const std::string& a_format, const std::string& b_format) {
-    if (device_name.empty() == accumulator.empty()) throw error("say what multiplies: --device NAME, or --accumulator TEXT with --a-format and --b-format");
+multiplier multiplier_of(const std::string& device_name, const std::string& accumulator, const std::string& a_format,
+                         const std::string& b_format) {
+    if (device_name.empty() == accumulator.empty())
+        throw error("say what multiplies: --device NAME, or --accumulator TEXT with --a-format and --b-format");
     multiplier by;
     if (!device_name.empty()) {
         const device* d = find_device(device_name);
         if (d == nullptr) throw error("--device: " + std::string(unknown_device(device_name).view()));
         by = {std::string(d->name), d->a, d->b, d->accumulator};
     } else {
-        if (a_format.empty() || b_format.empty()) throw error("--accumulator needs --a-format and --b-format; `qk formats` lists the formats");
+        if (a_format.empty() || b_format.empty())
+            throw error("--accumulator needs --a-format and --b-format; `qk formats` lists the formats");
         const auto a = parse_accumulator(accumulator);
         if (!a) throw error("--accumulator: " + std::string(a.error.view()));
         by.how = *a;
@@ -137,14 +141,17 @@ dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::stri
     };
     const auto matrix = [&](const std::string& name) -> const tensor& {
         const tensor* t = find(name);
-        if (t == nullptr) throw error(fmt::format("{} has no array {}; a case has a, b and mostly c: codes [m,k], [k,n], [m,n]", file, name));
-        if (t->shape().size() != 2) throw error(fmt::format("{}: {} has shape {}; it must have two dimensions", file, name, graph::to_string(t->shape())));
+        if (t == nullptr)
+            throw error(fmt::format("{} has no array {}; a case has a, b and mostly c: codes [m,k], [k,n], [m,n]", file, name));
+        if (t->shape().size() != 2)
+            throw error(fmt::format("{}: {} has shape {}; it must have two dimensions", file, name, graph::to_string(t->shape())));
         return *t;
     };
     dot_case p;
     const tensor &a = matrix("a"), &b = matrix("b");
     const bool half_a = width_of(by.a) == 4, half_b = width_of(by.b) == 4;
-    p.shape = {static_cast<std::size_t>(a.shape()[0]), static_cast<std::size_t>(b.shape()[1]), static_cast<std::size_t>(a.shape()[1]) * (half_a ? 2 : 1)};
+    p.shape = {static_cast<std::size_t>(a.shape()[0]), static_cast<std::size_t>(b.shape()[1]),
+               static_cast<std::size_t>(a.shape()[1]) * (half_a ? 2 : 1)};
     if (static_cast<std::size_t>(b.shape()[0]) * (half_b ? 2 : 1) != p.shape.k)
         throw error(fmt::format("{}: a {} and b {} do not agree about k", file, graph::to_string(a.shape()), graph::to_string(b.shape())));
     const auto operand = [&](const tensor& t, const std::string& name, const format& f, bool half, bool rows) {
@@ -154,11 +161,15 @@ dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::stri
         if (half) codes = rows ? parted(codes, lines, k / 2, 1) : parted(codes, 1, k / 2, lines);
         o.elements = packed(codes, width_of(f));
         if (!is_block_format(f)) return o;
-        if (std::holds_alternative<microexponent>(f)) throw error(fmt::format("{}: cases hold no shifts of microexponents; give the operands as values", file));
+        if (std::holds_alternative<microexponent>(f))
+            throw error(fmt::format("{}: cases hold no shifts of microexponents; give the operands as values", file));
         const tensor& scale = matrix("scale_" + name);
         const auto blocks = static_cast<std::int64_t>(qk::detail::divide_up(k, block_size(f)));
-        const graph::dims wanted = rows ? graph::dims{static_cast<std::int64_t>(lines), blocks} : graph::dims{blocks, static_cast<std::int64_t>(lines)};
-        if (scale.shape() != wanted) throw error(fmt::format("{}: scale_{} has shape {}, not {}", file, name, graph::to_string(scale.shape()), graph::to_string(wanted)));
+        const graph::dims wanted =
+            rows ? graph::dims{static_cast<std::int64_t>(lines), blocks} : graph::dims{blocks, static_cast<std::int64_t>(lines)};
+        if (scale.shape() != wanted)
+            throw error(
+                fmt::format("{}: scale_{} has shape {}, not {}", file, name, graph::to_string(scale.shape()), graph::to_string(wanted)));
         o.scales = packed(codes_of(scale, fmt::format("{}: scale_{}", file, name), scale_width_of(f)), scale_width_of(f));
         return o;
     };
@@ -167,7 +178,8 @@ dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::stri
     const graph::dims out{a.shape()[0], b.shape()[1]};
     const auto result = [&](const std::string& name, int bits) {
         const tensor& t = matrix(name);
-        if (t.shape() != out) throw error(fmt::format("{}: {} has shape {}, not {}", file, name, graph::to_string(t.shape()), graph::to_string(out)));
+        if (t.shape() != out)
+            throw error(fmt::format("{}: {} has shape {}, not {}", file, name, graph::to_string(t.shape()), graph::to_string(out)));
         std::vector<std::uint64_t> codes = codes_of(t, fmt::format("{}: {}", file, name), bits);
         if (by.how.sum == summation::integer && bits == 32) {
             for (std::uint64_t& c : codes) c = static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(c)});
@@ -196,12 +208,14 @@ std::uint64_t made_code(const format& f, std::size_t line, std::mt19937_64& rand
     const int width = width_of(f);
     if (element == nullptr || width < 8 || line % 5 == 1) return width == 64 ? any : any & ((std::uint64_t{1} << width) - 1);
     const int m = element->mantissa_bits, e = element->exponent_bits;
-    const std::uint64_t sign = (any >> 63) << (e + m), mantissa = any >> 3 & ((std::uint64_t{1} << m) - 1), middle = (std::uint64_t{1} << (e - 1)) - 1;
+    const std::uint64_t sign = (any >> 63) << (e + m), mantissa = any >> 3 & ((std::uint64_t{1} << m) - 1),
+                        middle = (std::uint64_t{1} << (e - 1)) - 1;
     switch (line % 5) {
-        case 0: return sign | (middle - (any & 3)) << m | mantissa;                                                      // ordinary
-        case 2: return sign | ((any & 28) == 0 ? (std::uint64_t{1} << e) - 2 : middle - (any & 1)) << m | mantissa;      // few large among small
-        case 3: return sign | (any & 1) << m | mantissa;                                                                // subnormal and smallest normal
-        default: return sign | middle << m | (mantissa >> (m - 1) << (m - 1));                                          // few bits: sums cancel
+        case 0: return sign | (middle - (any & 3)) << m | mantissa;  // ordinary
+        case 2:
+            return sign | ((any & 28) == 0 ? (std::uint64_t{1} << e) - 2 : middle - (any & 1)) << m | mantissa;  // few large among small
+        case 3: return sign | (any & 1) << m | mantissa;                        // subnormal and smallest normal
+        default: return sign | middle << m | (mantissa >> (m - 1) << (m - 1));  // few bits: sums cancel
     }
 }
 
@@ -226,7 +240,8 @@ std::vector<graph::named_tensor> make_case(const multiplier& by, std::size_t row
         std::vector<std::uint64_t> scales(lines * blocks);
         for (std::size_t i = 0; i < scales.size(); ++i) {
             const std::uint64_t any = random(), middle = std::uint64_t{1} << (width - 1);
-            scales[i] = any % 16 == 0 ? any >> 8 & ((std::uint64_t{1} << width) - 1) : (std::holds_alternative<nvfloat>(f) ? 0x38 : middle) - 4 + (any >> 8) % 8;
+            scales[i] = any % 16 == 0 ? any >> 8 & ((std::uint64_t{1} << width) - 1)
+                                      : (std::holds_alternative<nvfloat>(f) ? 0x38 : middle) - 4 + (any >> 8) % 8;
         }
         arrays.push_back({"scale_" + name, codes_tensor(scales, by_rows ? lines : blocks, by_rows ? blocks : lines, width)});
     };

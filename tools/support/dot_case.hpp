@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products as codes: what `qk dot --case` reads and writes, and `qk vectors --device` makes. Arrays a [m][k], b [k][n], c and d [m][n]; scales of
-// blocks scale_a [m][k / block], scale_b [k / block][n]; 4-bit codes stand two to a byte along k, the first in the low bits.
+// Matrix products as codes: what `qk dot --case` reads and writes, and `qk vectors --device` makes. Arrays a [m][k], b [k][n], c and d
+// [m][n]; scales of blocks scale_a [m][k / block], scale_b [k / block][n]; 4-bit codes stand two to a byte along k, the first in the low
+// bits.
 #pragma once
 
 #include <optional>
@@ -20,7 +21,8 @@ struct multiplier {
     qk::accumulator how;
 };
 /// From --device, or --accumulator with --a-format and --b-format (which override a device's). Error naming the option.
-multiplier multiplier_of(const std::string& device, const std::string& accumulator, const std::string& a_format, const std::string& b_format);
+multiplier multiplier_of(const std::string& device, const std::string& accumulator, const std::string& a_format,
+                         const std::string& b_format);
 
 /// One operand's codes, packed as qk::encode packs them.
 struct coded_operand {

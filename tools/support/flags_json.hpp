@@ -9,7 +9,7 @@
 namespace qk::tool {
 
 inline nlohmann::ordered_json json_of(const compare::flag_counts& n) {
-    return {{"values", n.values},       {"overflow", n.overflow}, {"saturation", n.saturation}, {"underflow", n.underflow},
+    return {{"values", n.values},   {"overflow", n.overflow}, {"saturation", n.saturation}, {"underflow", n.underflow},
             {"inexact", n.inexact}, {"nan", n.nan},           {"invalid", n.invalid}};
 }
 

@@ -28,7 +28,8 @@ constexpr std::size_t most = std::size_t{1} << 30;  // MPI counts in int
 
 void sum(std::span<double> values) {
     for (std::size_t at = 0; at < values.size(); at += most)
-        MPI_Allreduce(MPI_IN_PLACE, values.data() + at, static_cast<int>(std::min(most, values.size() - at)), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Allreduce(MPI_IN_PLACE, values.data() + at, static_cast<int>(std::min(most, values.size() - at)), MPI_DOUBLE, MPI_SUM,
+                      MPI_COMM_WORLD);
 }
 
 std::string from_first(std::string text) {

@@ -151,15 +151,14 @@ void print_names(const std::vector<listed_name>& names) {
         for (const std::string& b : n.became) became += (became.empty() ? "" : ", ") + b;
         if (!n.why.empty()) became += (became.empty() ? "" : ": ") + n.why;
         print("{:<{}} {:<{}} {:<10} {:<18} {}\n", (n.is_layer() ? "" : "  ") + n.name, width, n.kind, kinds, n.type,
-                   n.shape ? graph::to_string(*n.shape) : "", became);
+              n.shape ? graph::to_string(*n.shape) : "", became);
     }
 }
 
 void add_names(nlohmann::ordered_json& json, const std::vector<listed_name>& names) {
     nlohmann::ordered_json tensors = nlohmann::ordered_json::array(), layers = nlohmann::ordered_json::array();
     for (const listed_name& n : names) {
-        if (n.is_layer())
-            layers.push_back({{"name", n.name}, {"op_type", n.kind.substr(6)}, {"became", n.became}, {"why", n.why}});
+        if (n.is_layer()) layers.push_back({{"name", n.name}, {"op_type", n.kind.substr(6)}, {"became", n.became}, {"why", n.why}});
         else
             tensors.push_back({{"name", n.name},
                                {"kind", n.kind},

@@ -10,8 +10,18 @@ namespace qk::tool {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float special_values[] = {0.0f, -0.0f, infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::max(),
-                                    std::numeric_limits<float>::lowest(), 0x1p-149f, -0x1p-149f, 0x1p-126f, -0x1p-126f, 0x1.fffffcp-127f};
+constexpr float special_values[] = {0.0f,
+                                    -0.0f,
+                                    infinity,
+                                    -infinity,
+                                    std::numeric_limits<float>::quiet_NaN(),
+                                    std::numeric_limits<float>::max(),
+                                    std::numeric_limits<float>::lowest(),
+                                    0x1p-149f,
+                                    -0x1p-149f,
+                                    0x1p-126f,
+                                    -0x1p-126f,
+                                    0x1.fffffcp-127f};
 
 void with_neighbours(std::vector<float>& x, double v) {
     const auto f = static_cast<float>(v);
@@ -97,7 +107,9 @@ void block_vectors(std::vector<float>& x, const qk::format& f, std::uint64_t see
     for (const int exponent : {0, -100, 100}) {
         for (std::size_t k = 0; k < units.size();) {
             x.push_back(std::ldexp(static_cast<float>(grid.back()), exponent));
-            do { x.push_back(std::ldexp(units[k++], exponent)); } while (k < units.size() && x.size() % size != 0);
+            do {
+                x.push_back(std::ldexp(units[k++], exponent));
+            } while (k < units.size() && x.size() % size != 0);
         }
         pad();
     }
@@ -105,10 +117,12 @@ void block_vectors(std::vector<float>& x, const qk::format& f, std::uint64_t see
     random_source r{seed};
     for (int e = -149; e <= 127; ++e) {
         const float power = std::ldexp(1.0f, e);
-        for (const float amax : {power, std::nextafter(power, 0.0f), std::nextafter(power, infinity), power * 1.5f, std::nextafter(power * 2, 0.0f)}) {
+        for (const float amax :
+             {power, std::nextafter(power, 0.0f), std::nextafter(power, infinity), power * 1.5f, std::nextafter(power * 2, 0.0f)}) {
             if (!std::isfinite(amax)) continue;
             x.push_back(amax);
-            while (x.size() % size != 0) x.push_back(std::ldexp(units[r.word() % units.size()], e > 120 ? 120 : e) * (r.word() % 4 == 0 ? 0.125f : 0.5f));
+            while (x.size() % size != 0)
+                x.push_back(std::ldexp(units[r.word() % units.size()], e > 120 ? 120 : e) * (r.word() % 4 == 0 ? 0.125f : 0.5f));
             for (std::size_t k = x.size() - size + 1; k < x.size(); ++k) {
                 if (std::abs(x[k]) > amax) x[k] = std::copysign(amax, x[k]);
             }

@@ -22,9 +22,14 @@ graph::export_result write_plan(const graph::model& m, const graph::precision_pl
     graph::export_result result = graph::export_model(bare, written, options);
     if (changed > 0) {
         graph::remember_int8(result.exported, plan, written);
-        result.notes.push_back(fmt::format("{} int8 activations written as uint8 with zero point + 128: the same values, and onnxruntime fuses more (qk quantize --keep-int8 writes int8)", changed));
+        result.notes.push_back(
+            fmt::format("{} int8 activations written as uint8 with zero point + 128: the same values, and onnxruntime fuses more (qk "
+                        "quantize --keep-int8 writes int8)",
+                        changed));
     }
-    if (!gone.empty()) result.notes.push_back(fmt::format("{} Relu and Clip nodes left out: the quantizers behind them clamp to the same bounds", gone.size()));
+    if (!gone.empty())
+        result.notes.push_back(
+            fmt::format("{} Relu and Clip nodes left out: the quantizers behind them clamp to the same bounds", gone.size()));
     return result;
 }
 

@@ -8,11 +8,11 @@
 #include <memory>
 #include <vector>
 
-#include "support/console.hpp"
 #include "options/words.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/base/error.hpp"
+#include "support/console.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -47,7 +47,8 @@ void add_bench(command& app, verb_result&) {
     verb.footer("Examples:\n  qk bench\n  qk bench mxfp4 bfp:block=16,exponent=8,mantissa=5\n  QK_ARCH=avx2 qk bench --json");
     verb.callback([given] {
         std::vector<std::string> names = given->names;
-        if (names.empty()) names = {"int8", "int4", "fp16", "bf16", "fp8_e4m3fn", "fp4_e2m1", "bfp16", "mx9", "mxint8", "mxfp8_e4m3", "mxfp4", "nvfp4"};
+        if (names.empty())
+            names = {"int8", "int4", "fp16", "bf16", "fp8_e4m3fn", "fp4_e2m1", "bfp16", "mx9", "mxint8", "mxfp8_e4m3", "mxfp4", "nvfp4"};
         std::vector<format> formats;
         for (const std::string& name : names) {
             const auto f = parse_format(name);
@@ -58,14 +59,13 @@ void add_bench(command& app, verb_result&) {
         std::vector<float> x(sizes[2] / 8), y(x.size());
         for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 65536u) - 32768) * 0x1p-14f;
         nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-        if (!given->json) print("{} kernels, one thread, GB/s\n{:<40}{:>10}{:>10}{:>10}\n", dispatch::architecture(), "", "256 KiB", "8 MiB", "256 MiB");
+        if (!given->json)
+            print("{} kernels, one thread, GB/s\n{:<40}{:>10}{:>10}{:>10}\n", dispatch::architecture(), "", "256 KiB", "8 MiB", "256 MiB");
         const auto line = [&](const std::string& name, const auto& run) {
             double rates[3];
             for (int s = 0; s < 3; ++s) rates[s] = rate(sizes[s], [&] { run(sizes[s] / 8); });
-            if (given->json)
-                rows.push_back({{"name", name}, {"bytes_per_second", {rates[0], rates[1], rates[2]}}});
-            else
-                print("{:<40}{:>10.1f}{:>10.1f}{:>10.1f}\n", name, rates[0] / 1e9, rates[1] / 1e9, rates[2] / 1e9);
+            if (given->json) rows.push_back({{"name", name}, {"bytes_per_second", {rates[0], rates[1], rates[2]}}});
+            else print("{:<40}{:>10.1f}{:>10.1f}{:>10.1f}\n", name, rates[0] / 1e9, rates[1] / 1e9, rates[2] / 1e9);
         };
         line("memcpy", [&](std::size_t n) { std::memcpy(y.data(), x.data(), n * sizeof(float)); });
         for (std::size_t i = 0; i < formats.size(); ++i) {
@@ -73,12 +73,9 @@ void add_bench(command& app, verb_result&) {
             line(names[i], [&](std::size_t n) {
                 const std::span<const float> from(x.data(), n);
                 const std::span<float> to(y.data(), n);
-                if (std::holds_alternative<nvfloat>(formats[i]))
-                    dispatch::fake_quantize(formats[i], from, to, affine{.scale = 0.001f});
-                else if (is_integer_format(formats[i]))
-                    dispatch::fake_quantize(formats[i], from, to, affine{.scale = 0.05f});
-                else
-                    block ? dispatch::fake_quantize(formats[i], from, to, along_axis{}) : dispatch::fake_quantize(formats[i], from, to);
+                if (std::holds_alternative<nvfloat>(formats[i])) dispatch::fake_quantize(formats[i], from, to, affine{.scale = 0.001f});
+                else if (is_integer_format(formats[i])) dispatch::fake_quantize(formats[i], from, to, affine{.scale = 0.05f});
+                else block ? dispatch::fake_quantize(formats[i], from, to, along_axis{}) : dispatch::fake_quantize(formats[i], from, to);
             });
         }
         if (given->json) print_json({{"architecture", dispatch::architecture()}, {"working_sets", sizes}, {"rates", rows}});

@@ -6,13 +6,13 @@
 #include <filesystem>
 #include <memory>
 
-#include "support/console.hpp"
 #include "options/precision_options.hpp"
-#include "qk/graph/calibrate/calibrate.hpp"
-#include "qk/graph/base/format_text.hpp"
-#include "qk/graph/report/report.hpp"
 #include "options/words.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/calibrate/calibration_text.hpp"
+#include "qk/graph/report/report.hpp"
+#include "support/console.hpp"
 #include "support/declared.hpp"
 #include "verbs.hpp"
 
@@ -28,12 +28,16 @@ struct arguments {
 
 void calibrate(const arguments& given) {
     graph::precision what = graph::parse_precision(given.format);
-    if (!is_integer_format(what.format)) throw graph::error(fmt::format("--format {}: methods are compared for integer formats; other formats need no more than min_max", given.format));
+    if (!is_integer_format(what.format))
+        throw graph::error(
+            fmt::format("--format {}: methods are compared for integer formats; other formats need no more than min_max", given.format));
     if (given.symmetric) what.symmetric = true;
     std::vector<graph::range_method> methods;
     if (given.method == "all") methods = graph::all_range_methods();
     else if (const auto m = graph::parse_range_method(given.method)) methods = {*m};
-    else throw graph::error(fmt::format("--method '{}' is none of {}.{}", given.method, comma_separated(method_words({"all"})), graph::did_you_mean(given.method, method_words({"all"}))));
+    else
+        throw graph::error(fmt::format("--method '{}' is none of {}.{}", given.method, comma_separated(method_words({"all"})),
+                                       graph::did_you_mean(given.method, method_words({"all"}))));
 
     graph::output_set files(given.overwrite);
     declare(files, given.model);
@@ -52,7 +56,8 @@ void calibrate(const arguments& given) {
     // In network order: a tensor stands where it is made, the model's inputs first.
     std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return m.producer(a.tensor) < m.producer(b.tensor); });
     if (!given.report.empty()) {
-        files.write(given.report, graph::calibration_html(std::filesystem::path(given.model).filename().string(), command_line(), seen, what, all));
+        files.write(given.report,
+                    graph::calibration_html(std::filesystem::path(given.model).filename().string(), command_line(), seen, what, all));
     }
     if (!given.output.empty()) files.write(given.output, graph::calibration_text(seen));
     files.commit();
@@ -60,11 +65,13 @@ void calibrate(const arguments& given) {
         print_json({{"model", given.model}, {"samples", seen.samples}, {"format", given.format}, {"tensors", graph::to_json(all)}});
         return;
     }
-    print("{} samples, {} tensors, {}\n{:<48} {:<21} {:>12} {:>12} {:>9}\n", seen.samples, all.size(), given.format, "tensor", "method", "lowest", "highest", "dB");
+    print("{} samples, {} tensors, {}\n{:<48} {:<21} {:>12} {:>12} {:>9}\n", seen.samples, all.size(), given.format, "tensor", "method",
+          "lowest", "highest", "dB");
     for (const graph::method_comparison& c : all)
         for (std::size_t i = 0; i < c.methods.size(); ++i) {
             const graph::method_range& r = c.methods[i];
-            print("{:<48} {:<21} {:>12.6g} {:>12.6g} {:>9.2f}{}\n", c.tensor, graph::name_of(r.method), r.range.lo, r.range.hi, r.sqnr, i == c.best && c.methods.size() > 1 ? " best" : "");
+            print("{:<48} {:<21} {:>12.6g} {:>12.6g} {:>9.2f}{}\n", c.tensor, graph::name_of(r.method), r.range.lo, r.range.hi, r.sqnr,
+                  i == c.best && c.methods.size() > 1 ? " best" : "");
         }
 }
 
@@ -72,19 +79,33 @@ void calibrate(const arguments& given) {
 
 void add_calibrate(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
-    option_table& verb = app.add_subcommand("calibrate", "Choose activation ranges from data, compare methods, and keep the statistics for later");
+    option_table& verb =
+        app.add_subcommand("calibrate", "Choose activation ranges from data, compare methods, and keep the statistics for later");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
     given->data.add(verb);
     verb.section("Ranges");
-    verb.add_option("--method", given->method, "min_max (default), or another of: " + comma_separated(method_words({"all"}))).type_name("M").common().suggest(method_words({"all"}));
-    verb.add_option("--percentile", given->percentile, "per cent of values inside the range").type_name("P").between(50, 100, "it is the per cent of values that stay inside the range, as 99.99");
-    verb.add_option("--format", given->format, "integer format that the ranges are for (int8)").type_name("F").common().suggest(format_words());
+    verb.add_option("--method", given->method, "min_max (default), or another of: " + comma_separated(method_words({"all"})))
+        .type_name("M")
+        .common()
+        .suggest(method_words({"all"}));
+    verb.add_option("--percentile", given->percentile, "per cent of values inside the range")
+        .type_name("P")
+        .between(50, 100, "it is the per cent of values that stay inside the range, as 99.99");
+    verb.add_option("--format", given->format, "integer format that the ranges are for (int8)")
+        .type_name("F")
+        .common()
+        .suggest(format_words());
     verb.add_flag("--symmetric", given->symmetric, "zero point in the middle");
-    verb.add_option("-o,--output", given->output, "calibration file: give it to --calibration of other verbs, with any method and format").type_name("C.json").common().writes();
+    verb.add_option("-o,--output", given->output, "calibration file: give it to --calibration of other verbs, with any method and format")
+        .type_name("C.json")
+        .common()
+        .writes();
     verb.add_option("--report", given->report, "HTML page with every tensor's histogram and ranges").type_name("R.html").common();
     add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
-    verb.footer("Examples:\n  qk calibrate model.onnx --inputs x.npy --method all --report ranges.html\n  qk calibrate model.onnx --inputs x.npy -o calibration.json");
+    verb.footer(
+        "Examples:\n  qk calibrate model.onnx --inputs x.npy --method all --report ranges.html\n  qk calibrate model.onnx --inputs x.npy "
+        "-o calibration.json");
     verb.callback([given] { calibrate(*given); });
 }
 

@@ -6,14 +6,14 @@
 #include <cstring>
 #include <memory>
 
-#include "support/compare_dot.hpp"
-#include "support/console.hpp"
-#include "support/flags_json.hpp"
-#include "support/packed_file.hpp"
 #include "qk/compare/compare.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/npy.hpp"
+#include "support/compare_dot.hpp"
+#include "support/console.hpp"
+#include "support/flags_json.hpp"
+#include "support/packed_file.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -87,10 +87,13 @@ void print_causes(const compare::report& r) {
         if (r.nearest) fmt::print("  the nearest: {}\n    {}; {}\n", r.nearest->sentence, place_of(*r.nearest), share(*r.nearest, r));
     } else if (r.causes.size() == 1) {
         const cause& k = r.causes.front();
-        fmt::print("likely cause: {}\n  {}; {}{}\n", k.sentence, place_of(k), share(k, r), r.unexplained == 0 ? "" : fmt::format(", leaves {}", r.unexplained));
-        for (std::size_t n = 0; n < std::min<std::size_t>(2, r.alternatives.size()); ++n) fmt::print("or: {} (explains every difference, too)\n", r.alternatives[n]);
+        fmt::print("likely cause: {}\n  {}; {}{}\n", k.sentence, place_of(k), share(k, r),
+                   r.unexplained == 0 ? "" : fmt::format(", leaves {}", r.unexplained));
+        for (std::size_t n = 0; n < std::min<std::size_t>(2, r.alternatives.size()); ++n)
+            fmt::print("or: {} (explains every difference, too)\n", r.alternatives[n]);
     } else {
-        fmt::print("likely causes, together ({}):\n", r.unexplained == 0 ? "they explain every difference" : fmt::format("they leave {} differences", r.unexplained));
+        fmt::print("likely causes, together ({}):\n",
+                   r.unexplained == 0 ? "they explain every difference" : fmt::format("they leave {} differences", r.unexplained));
         for (std::size_t n = 0; n < r.causes.size(); ++n)
             fmt::print("  {}. {}\n     {}; {}\n", n + 1, r.causes[n].sentence, place_of(r.causes[n]), share(r.causes[n], r));
     }
@@ -150,7 +153,8 @@ nlohmann::ordered_json as_json(const compare::report& r) {
     }
     for (const cause& k : r.causes) causes.push_back(cause_json(k));
     nlohmann::ordered_json where = nlohmann::ordered_json::array();
-    for (const location& w : r.where) where.push_back({{"words", w.words.empty() ? "everywhere" : w.words}, {"values", w.values}, {"differences", w.differences}});
+    for (const location& w : r.where)
+        where.push_back({{"words", w.words.empty() ? "everywhere" : w.words}, {"values", w.values}, {"differences", w.differences}});
     const compare::input_coverage& c = r.coverage;
     return {{"values", r.values},
             {"mismatches", r.mismatches},
@@ -187,13 +191,15 @@ void add_compare(command& app, verb_result& result) {
         app.add_subcommand("compare", "Compare what a device gave with what the format says, and guess the cause of every difference");
     verb.add_option("INPUT", given->input, "float32 or float16 .npy that the device was given; with --dot a case .npz").reads();
     verb.add_option("DEVICE", given->device, "what it gave: .npy of the same shape, a packed .npz, or with --packed raw planes").reads();
-    verb.add_flag("--packed", given->packed, "DEVICE holds the planes of docs/layouts.md one after the other (raw bytes or uint8 .npy)").common();
+    verb.add_flag("--packed", given->packed, "DEVICE holds the planes of docs/layouts.md one after the other (raw bytes or uint8 .npy)")
+        .common();
     add_format_options(verb, given->how);
     add_scale_options(verb, given->how);
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.section("A device that multiplies and adds");
     verb.add_flag("--dot", given->dot.asked, "find its accumulator: order, alignment, rounding, width");
-    verb.add_option("--command", given->dot.command, "a device to ask, called as `CMD CASE.npz OUT.npz`: codes a [m,k], b [k,n], c [m,n] in, d [m,n] out");
+    verb.add_option("--command", given->dot.command,
+                    "a device to ask, called as `CMD CASE.npz OUT.npz`: codes a [m,k], b [k,n], c [m,n] in, d [m,n] out");
     verb.add_option("--a-format", given->dot.a_format, "format of the first operand");
     verb.add_option("--b-format", given->dot.b_format, "format of the second operand");
     verb.add_option("--c-format", given->dot.c_format, "format of C: fp32, fp16 or bf16 (default fp32; integers have 32 bits)");
@@ -218,7 +224,8 @@ void add_compare(command& app, verb_result& result) {
             return;
         }
         if (given->input.empty() || given->device.empty())
-            throw graph::error("compare needs INPUT.npy, which the device was given, and DEVICE, what it gave; `qk compare --help` has examples");
+            throw graph::error(
+                "compare needs INPUT.npy, which the device was given, and DEVICE, what it gave; `qk compare --help` has examples");
         format_of(given->how);
         semantics_of(given->how);
         const graph::tensor x = float_tensor(graph::read_npy(given->input), given->input);
@@ -229,10 +236,8 @@ void add_compare(command& app, verb_result& result) {
                                            given->device, graph::to_string(device.shape())));
         }
         const compare::report r = compare::examine(c, x.shape(), x.as<float>(), device.as<float>());
-        if (given->json)
-            print_json(as_json(r));
-        else
-            print(r, x.shape());
+        if (given->json) print_json(as_json(r));
+        else print(r, x.shape());
         if (r.mismatches != 0) result.status = status::failed;
     });
 }

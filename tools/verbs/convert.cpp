@@ -4,16 +4,16 @@
 
 #include <memory>
 
-#include "support/console.hpp"
-#include "support/flags_json.hpp"
-#include "support/packed_file.hpp"
-#include "qk/formats/parse.hpp"
+#include "options/format_options.hpp"
 #include "qk/compare/flags.hpp"
+#include "qk/formats/parse.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/npy.hpp"
-#include "options/format_options.hpp"
 #include "qk/graph/files/output_set.hpp"
+#include "support/console.hpp"
 #include "support/declared.hpp"
+#include "support/flags_json.hpp"
+#include "support/packed_file.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -64,8 +64,13 @@ void add_convert(command& app, verb_result&) {
         app.add_subcommand("convert", "Convert a .npy file through a format: every value becomes the nearest that the format has");
     verb.add_option("INPUT", given->input, "float32 or float16 .npy, or a packed .npz (then back into numbers)").required().reads();
     verb.add_option("OUTPUT", given->output, "float32 .npy of the same shape").required().writes();
-    verb.add_option("--packed", given->packed, "also write the codes, at their true width: an .npz with the planes of docs/layouts.md").type_name("P.npz").common().writes();
-    verb.add_flag("--count", given->count, "print what happened on the way as one JSON object: overflow, saturation, underflow, inexact, nan, invalid").common();
+    verb.add_option("--packed", given->packed, "also write the codes, at their true width: an .npz with the planes of docs/layouts.md")
+        .type_name("P.npz")
+        .common()
+        .writes();
+    verb.add_flag("--count", given->count,
+                  "print what happened on the way as one JSON object: overflow, saturation, underflow, inexact, nan, invalid")
+        .common();
     add_overwrite(verb, given->overwrite);
     add_format_options(verb, given->how);
     add_scale_options(verb, given->how);

@@ -83,7 +83,8 @@ std::vector<std::byte> encoded(const std::vector<double>& values, const format& 
     std::vector<std::byte> bytes(packed_bytes(f, is_block_format(f) ? axis : along_axis{1, x.size(), 1}));
     if (x.empty()) return bytes;
     const codec_parameters p = is_block_format(f) ? codec_parameters(axis) : codec_parameters(affine{.scale = 1.0f, .zero_point = 0});
-    if (dispatch::encode(f, x, bytes, p) != encode_status::done) throw error(fmt::format("{}: format {} has no codes for these values", file, to_text(f).view()));
+    if (dispatch::encode(f, x, bytes, p) != encode_status::done)
+        throw error(fmt::format("{}: format {} has no codes for these values", file, to_text(f).view()));
     return bytes;
 }
 
@@ -94,23 +95,25 @@ void multiply_values(const arguments& given, const multiplier& by) {
     for (std::size_t i = 0; i + 1 < given.files.size(); ++i) files.input("FILES", given.files[i]);
     files.output("FILES", out);
     const tensor a = matrix_of(fa, true), b = matrix_of(fb, false);
-    const product_shape shape{static_cast<std::size_t>(a.shape()[0]), static_cast<std::size_t>(b.shape()[1]), static_cast<std::size_t>(a.shape()[1])};
+    const product_shape shape{static_cast<std::size_t>(a.shape()[0]), static_cast<std::size_t>(b.shape()[1]),
+                              static_cast<std::size_t>(a.shape()[1])};
     if (b.shape()[0] != a.shape()[1])
-        throw error(fmt::format("{} has shape {} and {} has {}; A is [m,k] and B [k,n]", fa, graph::to_string(a.shape()), fb, graph::to_string(b.shape())));
+        throw error(fmt::format("{} has shape {} and {} has {}; A is [m,k] and B [k,n]", fa, graph::to_string(a.shape()), fb,
+                                graph::to_string(b.shape())));
     const bool whole = by.how.sum == summation::integer;
     std::vector<std::uint64_t> c;
     if (given.files.size() == 4) {
         const tensor t = matrix_of(given.files[2], true);
         if (t.shape() != graph::dims{a.shape()[0], b.shape()[1]})
-            throw error(fmt::format("{} has shape {}; C is [m,n], here [{},{}]", given.files[2], graph::to_string(t.shape()), shape.m, shape.n));
+            throw error(
+                fmt::format("{} has shape {}; C is [m,n], here [{},{}]", given.files[2], graph::to_string(t.shape()), shape.m, shape.n));
         for (const double v : values_of(t, given.files[2])) {
             qk::detail::events ignored;
-            if (whole)
-                c.push_back(static_cast<std::uint64_t>(static_cast<std::int64_t>(v)));
-            else if (by.how.addend == fp64)
-                c.push_back(std::bit_cast<std::uint64_t>(v));
+            if (whole) c.push_back(static_cast<std::uint64_t>(static_cast<std::int64_t>(v)));
+            else if (by.how.addend == fp64) c.push_back(std::bit_cast<std::uint64_t>(v));
             else  // float32 first would round twice: C's register takes the value itself
-                c.push_back(qk::detail::stored_code(by.how.addend, qk::detail::round_to(by.how.addend, rounding::half_even, qk::accumulator{}, v, ignored)));
+                c.push_back(qk::detail::stored_code(
+                    by.how.addend, qk::detail::round_to(by.how.addend, rounding::half_even, qk::accumulator{}, v, ignored)));
         }
     }
     const along_axis rows{shape.m, shape.k, 1}, columns{1, shape.k, shape.n};
@@ -121,14 +124,15 @@ void multiply_values(const arguments& given, const multiplier& by) {
     };
     dot_counts counts;
     std::vector<std::uint64_t> d(shape.m * shape.n);
-    matrix_multiply_add(by.a, by.b, by.how, shape, {.planes = planes(by.a, rows, pa)}, {.planes = planes(by.b, columns, pb)}, c, d, given.json ? &counts : nullptr);
+    matrix_multiply_add(by.a, by.b, by.how, shape, {.planes = planes(by.a, rows, pa)}, {.planes = planes(by.b, columns, pb)}, c, d,
+                        given.json ? &counts : nullptr);
     const graph::dims result{a.shape()[0], b.shape()[1]};
     tensor y(whole ? graph::data_type::int64 : by.how.result == fp64 ? graph::data_type::float64 : graph::data_type::float32, result);
     for (std::size_t i = 0; i < d.size(); ++i) {
-        if (whole || by.how.result == fp64)
-            std::memcpy(y.bytes() + 8 * i, &d[i], 8);
+        if (whole || by.how.result == fp64) std::memcpy(y.bytes() + 8 * i, &d[i], 8);
         else
-            y.as<float>()[i] = bits(by.how.result) <= 16 ? value_of(by.how.result, static_cast<std::uint32_t>(d[i])) : std::bit_cast<float>(static_cast<std::uint32_t>(d[i]));
+            y.as<float>()[i] = bits(by.how.result) <= 16 ? value_of(by.how.result, static_cast<std::uint32_t>(d[i]))
+                                                         : std::bit_cast<float>(static_cast<std::uint32_t>(d[i]));
     }
     files.write(out, graph::to_npy(y));
     files.commit();
@@ -157,7 +161,9 @@ void multiply_case(const arguments& given, const multiplier& by, verb_result& ve
                                   {"case", given.case_file},
                                   {"shape", {problem.shape.m, problem.shape.n, problem.shape.k}}};
     if (!given.output.empty()) {
-        files.write(given.output, graph::zip({{"d.npy", graph::to_npy(codes_tensor(d, problem.shape.m, problem.shape.n, result_bits(by.how)))}}, given.output));
+        files.write(
+            given.output,
+            graph::zip({{"d.npy", graph::to_npy(codes_tensor(d, problem.shape.m, problem.shape.n, result_bits(by.how)))}}, given.output));
         files.commit();
         report["output"] = given.output;
     } else {
@@ -172,7 +178,10 @@ void multiply_case(const arguments& given, const multiplier& by, verb_result& ve
             if (same_result(by.how, said, ours) || different++ >= shown) continue;
             const std::size_t row = i / problem.shape.n, column = i % problem.shape.n;
             lines += fmt::format("  d[{},{}]: the file has {:0{}x}, {} gives {:0{}x}\n", row, column, said, digits, by.name, ours, digits);
-            first.push_back({{"row", row}, {"column", column}, {"expected", fmt::format("{:0{}x}", said, digits)}, {"actual", fmt::format("{:0{}x}", ours, digits)}});
+            first.push_back({{"row", row},
+                             {"column", column},
+                             {"expected", fmt::format("{:0{}x}", said, digits)},
+                             {"actual", fmt::format("{:0{}x}", ours, digits)}});
         }
         if (different != 0) verdict.status = status::failed;
         report["same"] = different == 0;
@@ -189,15 +198,30 @@ void multiply_case(const arguments& given, const multiplier& by, verb_result& ve
 
 void add_dot(command& app, verb_result& verdict) {
     auto given = std::make_shared<arguments>();
-    option_table& verb = app.add_subcommand("dot", "Multiply matrices as a device does: products aligned, cut, added and rounded in its way");
+    option_table& verb =
+        app.add_subcommand("dot", "Multiply matrices as a device does: products aligned, cut, added and rounded in its way");
     verb.add_option("FILES", given->files, "A.npy B.npy [C.npy] OUT.npy: A [m,k], B [k,n], C and OUT [m,n], values").type_name("FILE");
-    verb.add_option("--device", given->device, "what multiplies: a name of `qk formats --devices`; without its shape the one with the largest k").type_name("NAME").common();
-    verb.add_option("--accumulator", given->accumulator, "instead of a device: how sums are formed, as docs/numerics.md (\"Accumulators as text\") writes them").type_name("TEXT").common();
-    verb.add_option("--a-format", given->a_format, "format of A's elements, blocks along k (default: the device's)").type_name("F").common();
-    verb.add_option("--b-format", given->b_format, "format of B's elements, blocks along k (default: the device's)").type_name("F").common();
-    verb.add_option("--case", given->case_file, "operands as codes: an .npz with a, b, c, scale_a, scale_b; with d and no -o it is compared").type_name("FILE.npz").common();
+    verb.add_option("--device", given->device,
+                    "what multiplies: a name of `qk formats --devices`; without its shape the one with the largest k")
+        .type_name("NAME")
+        .common();
+    verb.add_option("--accumulator", given->accumulator,
+                    "instead of a device: how sums are formed, as docs/numerics.md (\"Accumulators as text\") writes them")
+        .type_name("TEXT")
+        .common();
+    verb.add_option("--a-format", given->a_format, "format of A's elements, blocks along k (default: the device's)")
+        .type_name("F")
+        .common();
+    verb.add_option("--b-format", given->b_format, "format of B's elements, blocks along k (default: the device's)")
+        .type_name("F")
+        .common();
+    verb.add_option("--case", given->case_file,
+                    "operands as codes: an .npz with a, b, c, scale_a, scale_b; with d and no -o it is compared")
+        .type_name("FILE.npz")
+        .common();
     verb.add_option("-o,--output", given->output, "with --case: write d into this .npz").type_name("OUT.npz").common().writes();
-    verb.add_flag("--json", given->json, "one JSON object: what was compared, and counts of overflow, underflow, inexact, NaN, saturation").common();
+    verb.add_flag("--json", given->json, "one JSON object: what was compared, and counts of overflow, underflow, inexact, NaN, saturation")
+        .common();
     verb.footer(
         "Exit status with --case: 0 the same (NaN equals NaN), 1 different, 2 unusable.\n\nExamples:\n"
         "  qk dot a.npy b.npy d.npy --device nvidia.hopper.wgmma.f32.e4m3.e4m3\n"

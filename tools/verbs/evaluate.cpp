@@ -6,17 +6,17 @@
 #include <filesystem>
 #include <memory>
 
-#include "support/console.hpp"
 #include "options/data_options.hpp"
 #include "options/precision_options.hpp"
 #include "qk/graph/evaluate/accuracy.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/fold.hpp"
+#include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/quantize/planner.hpp"
-#include "support/remarks.hpp"
-#include "qk/graph/evaluate/inputs.hpp"
+#include "support/console.hpp"
 #include "support/declared.hpp"
+#include "support/remarks.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -31,7 +31,9 @@ struct arguments {
     bool json = false, overwrite = false;
 };
 
-std::filesystem::path file_in(const std::string& folder, const std::string& name) { return std::filesystem::path(folder) / (graph::as_file_name(name) + ".npy"); }
+std::filesystem::path file_in(const std::string& folder, const std::string& name) {
+    return std::filesystem::path(folder) / (graph::as_file_name(name) + ".npy");
+}
 
 void evaluate(const arguments& given, verb_result& result) {
     graph::output_set files(given.overwrite);
@@ -66,7 +68,8 @@ void evaluate(const arguments& given, verb_result& result) {
     json["samples"] = run.samples;
     if (!labels.empty()) {
         const graph::tensor& first = run.outputs.at(m.outputs().at(0).name);
-        if (labels.size() != run.samples) throw graph::error(fmt::format("'{}' has {} labels for {} samples", given.data.labels, labels.size(), run.samples));
+        if (labels.size() != run.samples)
+            throw graph::error(fmt::format("'{}' has {} labels for {} samples", given.data.labels, labels.size(), run.samples));
         json["top1"] = graph::top_k(first, labels, 1);
         if (first.size() > 5 * run.samples) json["top5"] = graph::top_k(first, labels, 5);
     }
@@ -91,8 +94,8 @@ void evaluate(const arguments& given, verb_result& result) {
             continue;
         }
         for (const auto& [name, d] : value.items())
-            print("{:17} largest difference {:.3g}, {:.3g} of the largest output{}\n", name, d["max_abs"].get<double>(), d["max_rel"].get<double>(),
-                       d["max_rel"].get<double>() <= given.tolerance ? "" : "  <- beyond the tolerance");
+            print("{:17} largest difference {:.3g}, {:.3g} of the largest output{}\n", name, d["max_abs"].get<double>(),
+                  d["max_rel"].get<double>(), d["max_rel"].get<double>() <= given.tolerance ? "" : "  <- beyond the tolerance");
     }
 }
 
@@ -105,10 +108,16 @@ void add_evaluate(command& app, verb_result& result) {
     given->data.add(verb);
     given->precision.add(verb);
     verb.section("Output");
-    verb.add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone").type_name("B").at_least(1, "leave --batch out and it is chosen here");
-    verb.add_option("--output-dir", given->output_dir, "write each output as NAME.npy ('/', ':' and control characters become '_')").type_name("DIR").common();
+    verb.add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone")
+        .type_name("B")
+        .at_least(1, "leave --batch out and it is chosen here");
+    verb.add_option("--output-dir", given->output_dir, "write each output as NAME.npy ('/', ':' and control characters become '_')")
+        .type_name("DIR")
+        .common();
     verb.add_option("--compare", given->compare, "compare each output with DIR/NAME.npy").type_name("DIR").common();
-    verb.add_option("--tolerance", given->tolerance, "largest difference allowed, over the largest output (1e-4); exit status 1 beyond").type_name("X").at_least(0, "it is a share of the largest output: 0.0001 allows one part in ten thousand");
+    verb.add_option("--tolerance", given->tolerance, "largest difference allowed, over the largest output (1e-4); exit status 1 beyond")
+        .type_name("X")
+        .at_least(0, "it is a share of the largest output: 0.0001 allows one part in ten thousand");
     add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "one object on standard output").common();
     verb.footer(

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <memory>
 
-#include "support/console.hpp"
 #include "options/words.hpp"
 #include "qk/dot/text.hpp"
 #include "qk/formats/facts.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/base/error.hpp"
+#include "support/console.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -60,8 +60,8 @@ void print_table(const std::vector<row>& rows) {
     print(line, "format", "bits", "range", "smallest > 0", "specials", "block", "source");
     for (const row& r : rows) {
         const format_facts k = facts(r.format);
-        print(line, r.name, bits_text(bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_values(k),
-                   block(r.format), r.source);
+        print(line, r.name, bits_text(bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_values(k), block(r.format),
+              r.source);
     }
     print(
         "\nbits: storage per value, shared scales and exponents spread over their blocks. Integers: range in units of the scale\n"
@@ -93,23 +93,35 @@ void print_devices(const std::vector<std::string>& words, bool json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const std::string& word : words) {
         bool known = false;
-        devices::each([&](const device& d) { known = known || d.name.find(word) != std::string_view::npos || without_shape(d.name) == word; });
+        devices::each(
+            [&](const device& d) { known = known || d.name.find(word) != std::string_view::npos || without_shape(d.name) == word; });
         if (!known) throw graph::error(std::string(unknown_device(word).view()));
     }
     constexpr auto line = "{:<78} {:<14} {:<14} {:>3}  {}\n";
     if (!json) fmt::print(line, "device", "A", "B", "k", "accumulator");
     devices::each([&](const device& d) {
         bool wanted = words.empty();
-        for (const std::string& word : words) wanted = wanted || d.name.find(word) != std::string_view::npos || without_shape(d.name) == word;
+        for (const std::string& word : words)
+            wanted = wanted || d.name.find(word) != std::string_view::npos || without_shape(d.name) == word;
         if (!wanted) return;
         const auto name = [](const qk::format& f) { return f == qk::format(fp64) ? std::string("fp64") : std::string(to_text(f).view()); };
         const std::string how(to_text(d.accumulator).view());
         if (!json) return fmt::print(line, d.name, name(d.a), name(d.b), d.k, how);
-        list.push_back({{"name", d.name}, {"a_format", name(d.a)}, {"b_format", name(d.b)}, {"m", d.m}, {"n", d.n}, {"k", d.k}, {"accumulator", how}, {"source", d.source}});
+        list.push_back({{"name", d.name},
+                        {"a_format", name(d.a)},
+                        {"b_format", name(d.b)},
+                        {"m", d.m},
+                        {"n", d.n},
+                        {"k", d.k},
+                        {"accumulator", how},
+                        {"source", d.source}});
     });
     if (json) return print_json({{"devices", list}});
-    fmt::print("\nWithout its shape (m16n8k16, 16x16x16) a name means the one with the largest k. The accumulator is what `qk dot --accumulator` takes.\n"
-               "Sources: {}; x86: {}; systolic arrays: {}.\n", devices::mma_sim, devices::intel_sdm, devices::tpu);
+    fmt::print(
+        "\nWithout its shape (m16n8k16, 16x16x16) a name means the one with the largest k. The accumulator is what `qk dot --accumulator` "
+        "takes.\n"
+        "Sources: {}; x86: {}; systolic arrays: {}.\n",
+        devices::mma_sim, devices::intel_sdm, devices::tpu);
 }
 
 }  // namespace
@@ -122,9 +134,13 @@ void add_formats(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
     option_table& verb = app.add_subcommand("formats", "List the number formats: bits per value, range, special values, block, source");
     verb.add_option("FORMAT", given->names, "only these: names or textual forms (default: the whole catalogue)").suggest(format_words());
-    verb.add_flag("--devices", given->devices, "list what multiplies and adds instead: matrix units, and FORMAT is a part of a device's name").common();
+    verb.add_flag("--devices", given->devices,
+                  "list what multiplies and adds instead: matrix units, and FORMAT is a part of a device's name")
+        .common();
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
-    verb.footer("Examples:\n  qk formats\n  qk formats mxfp4 bfp:block=16,exponent=8,mantissa=5\n  qk formats --devices nvidia.hopper\n  qk formats --json");
+    verb.footer(
+        "Examples:\n  qk formats\n  qk formats mxfp4 bfp:block=16,exponent=8,mantissa=5\n  qk formats --devices nvidia.hopper\n  qk "
+        "formats --json");
     verb.callback([given] {
         if (given->devices) return print_devices(given->names, given->json);
         std::vector<row> rows;

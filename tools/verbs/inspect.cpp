@@ -6,16 +6,16 @@
 #include <map>
 #include <memory>
 
-#include "support/console.hpp"
-#include "qk/graph/plan/layers.hpp"
-#include "qk/graph/model/model.hpp"
-#include "qk/graph/ops/op.hpp"
-#include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/files/json_text.hpp"
-#include "qk/graph/recover/recover.hpp"
-#include "support/tensor_list.hpp"
+#include "qk/graph/model/model.hpp"
 #include "qk/graph/model/model_files.hpp"
+#include "qk/graph/ops/op.hpp"
+#include "qk/graph/plan/layers.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/recover/recover.hpp"
+#include "support/console.hpp"
 #include "support/declared.hpp"
+#include "support/tensor_list.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -67,7 +67,8 @@ nlohmann::ordered_json values_json(const std::vector<graph::value_info>& values)
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (const graph::value_info& v : values) {
         nlohmann::ordered_json shape = nlohmann::ordered_json::array();
-        for (const graph::dimension& d : v.shape) shape.push_back(d.value >= 0 ? nlohmann::ordered_json(d.value) : nlohmann::ordered_json(d.symbol));
+        for (const graph::dimension& d : v.shape)
+            shape.push_back(d.value >= 0 ? nlohmann::ordered_json(d.value) : nlohmann::ordered_json(d.symbol));
         all.push_back({{"name", v.name}, {"type", name_of(v.type)}, {"shape", v.has_shape ? shape : nlohmann::ordered_json(nullptr)}});
     }
     return all;
@@ -80,7 +81,9 @@ void recover(const arguments& given, const graph::model& m, graph::output_set& f
     if (!given.save_float.empty()) graph::save(found.plain, files, given.save_float);
     if (!given.save_plan.empty()) files.write(given.save_plan, graph::json_text(graph::to_json(found.plan), 1) + "\n");
     files.commit();
-    if (given.json) print_json({{"model", given.model}, {"tensors", found.plan.tensors.size()}, {"edges", found.plan.edges.size()}, {"notes", found.notes}});
+    if (given.json)
+        print_json(
+            {{"model", given.model}, {"tensors", found.plan.tensors.size()}, {"edges", found.plan.edges.size()}, {"notes", found.notes}});
     else print("{} quantized tensors and {} single edges recovered\n", found.plan.tensors.size(), found.plan.edges.size());
 }
 
@@ -110,11 +113,26 @@ void inspect(const arguments& given) {
         nlohmann::ordered_json opsets = nlohmann::ordered_json::object(), rows = nlohmann::ordered_json::array();
         for (const auto& o : m.proto().opset_import()) opsets[o.domain()] = o.version();
         for (const layer_row& l : layers) {
-            rows.push_back({{"name", l.name}, {"op_type", l.op_type}, {"weight", l.weight}, {"shape", l.shape}, {"values", l.values}, {"lowest", l.lowest}, {"highest", l.highest}});
+            rows.push_back({{"name", l.name},
+                            {"op_type", l.op_type},
+                            {"weight", l.weight},
+                            {"shape", l.shape},
+                            {"values", l.values},
+                            {"lowest", l.lowest},
+                            {"highest", l.highest}});
         }
-        nlohmann::ordered_json all = {{"model", given.model}, {"ir_version", m.proto().ir_version()}, {"producer", m.proto().producer_name()}, {"opsets", opsets},
-                           {"inputs", values_json(m.inputs())}, {"outputs", values_json(m.outputs())}, {"nodes", m.graph().node_size()}, {"operators", operators},
-                           {"unsupported", unknown}, {"initializer_values", weight_values}, {"initializer_bytes", weight_bytes}, {"layers", rows}};
+        nlohmann::ordered_json all = {{"model", given.model},
+                                      {"ir_version", m.proto().ir_version()},
+                                      {"producer", m.proto().producer_name()},
+                                      {"opsets", opsets},
+                                      {"inputs", values_json(m.inputs())},
+                                      {"outputs", values_json(m.outputs())},
+                                      {"nodes", m.graph().node_size()},
+                                      {"operators", operators},
+                                      {"unsupported", unknown},
+                                      {"initializer_values", weight_values},
+                                      {"initializer_bytes", weight_bytes},
+                                      {"layers", rows}};
         if (given.tensors) add_names(all, list_names(m));
         return print_json(all);
     }
@@ -130,7 +148,8 @@ void inspect(const arguments& given) {
     if (layers.empty()) return;
     print("\n{:<40} {:<14} {:<20} {:>12} {:>12} {:>12}\n", "layer", "operator", "weight", "values", "lowest", "highest");
     for (const layer_row& l : layers) {
-        print("{:<40} {:<14} {:<20} {:>12.0f} {:>12.5g} {:>12.5g}\n", l.name, l.op_type, l.weight.empty() ? "(not constant)" : l.shape, l.values, l.lowest, l.highest);
+        print("{:<40} {:<14} {:<20} {:>12.0f} {:>12.5g} {:>12.5g}\n", l.name, l.op_type, l.weight.empty() ? "(not constant)" : l.shape,
+              l.values, l.lowest, l.highest);
     }
 }
 
@@ -140,12 +159,21 @@ void add_inspect(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
     option_table& verb = app.add_subcommand("inspect", "Show a model's inputs, outputs, operators, layers and weights");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
-    verb.add_option("--save-plan", given->save_plan, "a quantized model's plan, recovered from its Q/DQ pairs, Cast pairs, portable functions or AMD operators").type_name("P.json").writes();
-    verb.add_option("--save-float", given->save_float, "the float model underneath, which the recovered plan belongs to").type_name("F.onnx").writes();
-    verb.add_flag("--tensors", given->tensors, "every name that a request may use, in network order: kind, type, shape (of one sample), and what folding makes of it").common();
+    verb.add_option("--save-plan", given->save_plan,
+                    "a quantized model's plan, recovered from its Q/DQ pairs, Cast pairs, portable functions or AMD operators")
+        .type_name("P.json")
+        .writes();
+    verb.add_option("--save-float", given->save_float, "the float model underneath, which the recovered plan belongs to")
+        .type_name("F.onnx")
+        .writes();
+    verb.add_flag("--tensors", given->tensors,
+                  "every name that a request may use, in network order: kind, type, shape (of one sample), and what folding makes of it")
+        .common();
     add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
-    verb.footer("Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect model.onnx --tensors\n  qk inspect quantized.onnx --save-plan plan.json --save-float float.onnx");
+    verb.footer(
+        "Examples:\n  qk inspect model.onnx\n  qk inspect model.onnx --json\n  qk inspect model.onnx --tensors\n  qk inspect "
+        "quantized.onnx --save-plan plan.json --save-float float.onnx");
     verb.callback([given] { inspect(*given); });
 }
 

@@ -7,22 +7,22 @@
 #include <filesystem>
 #include <memory>
 
-#include "support/console.hpp"
 #include "options/precision_options.hpp"
-#include "qk/graph/quantize/encodings.hpp"
-#include "qk/graph/export/export.hpp"
-#include "qk/graph/base/format_text.hpp"
-#include "qk/graph/base/names.hpp"
-#include "qk/graph/quantize/plan_file.hpp"
-#include "qk/graph/report/report.hpp"
 #include "options/standard_streams.hpp"
 #include "options/words.hpp"
-#include "support/remarks.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/base/names.hpp"
+#include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/model/model_files.hpp"
+#include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/report/report.hpp"
+#include "support/console.hpp"
 #include "support/declared.hpp"
-#include "verbs.hpp"
+#include "support/remarks.hpp"
 #include "support/written.hpp"
+#include "verbs.hpp"
 
 namespace qk::tool {
 namespace {
@@ -45,7 +45,10 @@ void quantize(const arguments& given) {
     declare(files, given.model);
     declare(files, given.data);
     declare(files, given.precision);
-    files.output("-o", given.output).output("--save-plan", given.save_plan).output("--encodings", given.encodings).output("--log", given.log);
+    files.output("-o", given.output)
+        .output("--save-plan", given.save_plan)
+        .output("--encodings", given.encodings)
+        .output("--log", given.log);
     declare_report(files, given.report);
     if (!given.precision.any()) throw graph::error("say what to quantize: --activation F --weight F, or --plan P.json");
     if (given.output.empty() && given.save_plan.empty() && given.encodings.empty() && given.report.empty() && !given.json)
@@ -56,7 +59,8 @@ void quantize(const arguments& given) {
     graph::calibration seen;
     const precision_options::asked asked = given.precision.read(m);
     if (asked.options.target && asked.options.target->signed_int8) style.int8_weights = graph::int8_codes::as_signed;
-    const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, !given.report.empty() || !given.log.empty() || given.json);
+    const graph::quantize_result result =
+        make_plan(m, given.data, given.precision, &seen, !given.report.empty() || !given.log.empty() || given.json);
     // Whatever can fail does so before the first remark is made and the first file written.
     std::optional<graph::export_result> exported;
     if (!given.output.empty()) exported = write_plan(m, result.plan, style, given.keep_int8);
@@ -84,10 +88,15 @@ void quantize(const arguments& given) {
     summary["original_file_bytes"] = before;
     summary["weight_bytes"] = cost.weight_bits / 8;
     summary["float_weight_bytes"] = cost.float_weight_bits / 8;
-    if (cost.float_bit_operations > 0) summary["bit_operations"] = cost.bit_operations, summary["float_bit_operations"] = cost.float_bit_operations;
+    if (cost.float_bit_operations > 0)
+        summary["bit_operations"] = cost.bit_operations, summary["float_bit_operations"] = cost.float_bit_operations;
     if (!given.report.empty()) {
-        const graph::report_subject subject{.model = std::filesystem::path(given.model).filename().string(), .command = command_line(), .requests = asked.requests,
-                                            .export_notes = exported ? exported->notes : std::vector<std::string>{}, .input_bytes = before, .output_bytes = after};
+        const graph::report_subject subject{.model = std::filesystem::path(given.model).filename().string(),
+                                            .command = command_line(),
+                                            .requests = asked.requests,
+                                            .export_notes = exported ? exported->notes : std::vector<std::string>{},
+                                            .input_bytes = before,
+                                            .output_bytes = after};
         files.write(given.report, graph::quantize_html(subject, result, cost, seen.empty() ? nullptr : &seen));
         files.write(beside, graph::json_text(summary, 1) + "\n");
     }
@@ -98,12 +107,15 @@ void quantize(const arguments& given) {
     }
     if (const auto& method = result.report.method; method) {
         print("calibration method {}, by {} of {} samples:", graph::name_of(method->method()), method->metric, method->samples);
-        for (const graph::method_choice::trial& t : method->tried) print("{} {} {:.6g}", &t == method->tried.data() ? "" : ",", graph::name_of(t.method), t.metric);
+        for (const graph::method_choice::trial& t : method->tried)
+            print("{} {} {:.6g}", &t == method->tried.data() ? "" : ",", graph::name_of(t.method), t.metric);
         print("\n");
     }
-    print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", edges, remarks,
-               static_cast<std::uint64_t>(cost.weight_bits / 8), static_cast<std::uint64_t>(cost.float_weight_bits / 8),
-               exported ? fmt::format("; {} ({} bytes, was {})", standard_streams::in_words(given.output), static_cast<std::uint64_t>(after), static_cast<std::uint64_t>(before)) : "");
+    print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", edges, remarks, static_cast<std::uint64_t>(cost.weight_bits / 8),
+          static_cast<std::uint64_t>(cost.float_weight_bits / 8),
+          exported ? fmt::format("; {} ({} bytes, was {})", standard_streams::in_words(given.output), static_cast<std::uint64_t>(after),
+                                 static_cast<std::uint64_t>(before))
+                   : "");
 }
 
 /// The tensors that a name of the file stands for now, at least one.
@@ -123,7 +135,8 @@ std::vector<graph::successor> tensors_for(const graph::model& m, const std::stri
 std::string made_by(const graph::model& m, const std::string& tensor) {
     const int producer = m.producer(tensor);
     if (m.is_constant(tensor)) return "a constant";
-    return producer < 0 ? "a model input" : fmt::format("made by '{}' ({})", m.graph().node(producer).name(), m.graph().node(producer).op_type());
+    return producer < 0 ? "a model input"
+                        : fmt::format("made by '{}' ({})", m.graph().node(producer).name(), m.graph().node(producer).op_type());
 }
 
 /// A line for each reader that takes the tensor as float32; returns how many.
@@ -132,26 +145,33 @@ std::size_t print_float_readers(const graph::model& m, const graph::precision_pl
     for (const auto& u : m.uses(tensor)) {
         const std::string consumer = u.node < 0 ? "" : m.graph().node(u.node).name();
         if (plan.find({tensor, consumer, u.input}) != nullptr) continue;
-        print("tensor '{}' -> {}: fp32; {}\n", tensor, u.node < 0 ? "model output" : fmt::format("'{}' ({})", consumer, m.graph().node(u.node).op_type()),
-                   u.node >= 0 && graph::kind_of(m.graph().node(u.node)) == graph::layer_kind::activation ? "nothing stands between a node and the Relu or Clip behind it" : "no request asks for it");
+        print("tensor '{}' -> {}: fp32; {}\n", tensor,
+              u.node < 0 ? "model output" : fmt::format("'{}' ({})", consumer, m.graph().node(u.node).op_type()),
+              u.node >= 0 && graph::kind_of(m.graph().node(u.node)) == graph::layer_kind::activation
+                  ? "nothing stands between a node and the Relu or Clip behind it"
+                  : "no request asks for it");
         ++plain;
     }
     return plain;
 }
 
 void explain(const arguments& given, const std::string& tensor) {
-    if (!given.precision.any()) throw graph::error("say what to explain: --activation F --weight F, or --plan P.json, as for `qk quantize`");
+    if (!given.precision.any())
+        throw graph::error("say what to explain: --activation F --weight F, or --plan P.json, as for `qk quantize`");
     graph::output_set none;
     declare(none, given.model);
     graph::model m = load_for_planning(given.model);
     const std::vector<graph::successor> became = tensors_for(m, tensor);
     graph::calibration seen;
     const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, true);
-    const auto meant = [&](const std::string& name) { return std::any_of(became.begin(), became.end(), [&](const graph::successor& t) { return t.name == name; }); };
+    const auto meant = [&](const std::string& name) {
+        return std::any_of(became.begin(), became.end(), [&](const graph::successor& t) { return t.name == name; });
+    };
     const auto about = [&](const graph::plan_note& n) {
         const std::string text = n.subject + " " + n.text;
         return text.find("'" + tensor + "'") != std::string::npos ||
-               std::any_of(became.begin(), became.end(), [&](const graph::successor& t) { return text.find("'" + t.name + "'") != std::string::npos; });
+               std::any_of(became.begin(), became.end(),
+                           [&](const graph::successor& t) { return text.find("'" + t.name + "'") != std::string::npos; });
     };
     graph::quantize_report own;
     for (const graph::plan_note& n : result.report.notes)
@@ -172,7 +192,8 @@ void explain(const arguments& given, const std::string& tensor) {
         return;
     }
     for (const graph::successor& t : became)
-        if (t.name != tensor) print("tensor '{}' {} '{}' now: {}\n", tensor, t.how == graph::bond::part ? "went into" : "is", t.name, t.why);
+        if (t.name != tensor)
+            print("tensor '{}' {} '{}' now: {}\n", tensor, t.how == graph::bond::part ? "went into" : "is", t.name, t.why);
     print("tensor '{}' is {}\n", became.front().name, made);
     print_lines(own.text());
     std::size_t plain = 0;
@@ -190,20 +211,36 @@ void add_quantize(command& app, verb_result&) {
     given->precision.add(verb);
     given->data.add(verb, false);
     verb.section("Output");
-    verb.add_option("--export", given->style, "portable (default): every format, in standard operators or functions of them; qdq: standard pairs alone; qoperator, qinteger: integer operators for whole layers; amd: com.amd.quark operators; docs/export.md").type_name("STYLE").suggest(style_words());
-    verb.add_option("--weights", given->weights, "packed (default): codes and scales; float: float32, already rounded").type_name("STORAGE").suggest(weight_storage_words());
-    verb.add_flag("--keep-int8", given->keep_int8, "write int8 activations (styles amd and qinteger: as ever) and int8 weights as int8 codes, not as the same values in uint8; onnxruntime's products of such weights saturate on x86-64 without VNNI");
+    verb.add_option(
+            "--export", given->style,
+            "portable (default): every format, in standard operators or functions of them; qdq: standard pairs alone; qoperator, qinteger: "
+            "integer operators for whole layers; amd: com.amd.quark operators; docs/export.md")
+        .type_name("STYLE")
+        .suggest(style_words());
+    verb.add_option("--weights", given->weights, "packed (default): codes and scales; float: float32, already rounded")
+        .type_name("STORAGE")
+        .suggest(weight_storage_words());
+    verb.add_flag(
+        "--keep-int8", given->keep_int8,
+        "write int8 activations (styles amd and qinteger: as ever) and int8 weights as int8 codes, not as the same values in uint8; "
+        "onnxruntime's products of such weights saturate on x86-64 without VNNI");
     verb.add_option("--save-plan", given->save_plan, "the plan, to be given to --plan later").type_name("P.json").common().writes();
-    verb.add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file, version 1.0.0").type_name("E.json").writes();
-    verb.add_option("--report", given->report, "HTML page: what was asked, what every tensor got and why; the same as JSON beside it").type_name("R.html").common();
+    verb.add_option("--encodings", given->encodings, "scales and offsets as an AIMET encodings file, version 1.0.0")
+        .type_name("E.json")
+        .writes();
+    verb.add_option("--report", given->report, "HTML page: what was asked, what every tensor got and why; the same as JSON beside it")
+        .type_name("R.html")
+        .common();
     verb.add_option("--log", given->log, "the report as text").type_name("L.txt").writes();
     add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
-    verb.footer("Examples:\n"
-                 "  qk quantize model.onnx -o int8.onnx --activation int8 --weight int8 --per-channel --calibration x.npy\n"
-                 "  qk quantize model.onnx -o mx.onnx --activation mxfp8_e4m3 --weight mxfp4\n"
-                 "  qk quantize model.onnx -o int4.onnx --approach weight_only --weight int4 --weight-block 32 --weight-rounding compensated --calibration x.npy\n"
-                 "  qk quantize model.onnx -o mixed.onnx --plan requests.json --calibration x.npy --strict --report mixed.html");
+    verb.footer(
+        "Examples:\n"
+        "  qk quantize model.onnx -o int8.onnx --activation int8 --weight int8 --per-channel --calibration x.npy\n"
+        "  qk quantize model.onnx -o mx.onnx --activation mxfp8_e4m3 --weight mxfp4\n"
+        "  qk quantize model.onnx -o int4.onnx --approach weight_only --weight int4 --weight-block 32 --weight-rounding compensated "
+        "--calibration x.npy\n"
+        "  qk quantize model.onnx -o mixed.onnx --plan requests.json --calibration x.npy --strict --report mixed.html");
     verb.callback([given] { quantize(*given); });
 }
 

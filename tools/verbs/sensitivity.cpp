@@ -5,12 +5,12 @@
 #include <filesystem>
 #include <memory>
 
-#include "support/console.hpp"
 #include "options/mix_options.hpp"
-#include "support/processes.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/search/report.hpp"
+#include "support/console.hpp"
 #include "support/declared.hpp"
+#include "support/processes.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -32,34 +32,43 @@ void sensitivity(const arguments& given) {
     if (!processes::together().first()) return;
     const nlohmann::ordered_json json = graph::to_json(result);
     if (!given.report.empty()) {
-        files.write(given.report, graph::sensitivity_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));
+        files.write(given.report,
+                    graph::sensitivity_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));
         files.write(beside_report(given.report), graph::json_text(json, 1) + "\n");
     }
     files.commit();
     for (const std::string& r : result.remarks) print(stderr, "{}\n", r);
     if (given.json) return print_json(json);
-    print("{} of the model all {}: {:.6g} (output MSE {:.6g})\n{:<40} {:<10} {:<24} {:<18} {:>13} {:>13} {:>13}\n", result.metric_name, result.widened ? "narrow" : "wide",
-               result.base_metric, result.base_error, "layer", "operator", "formats", result.widened ? "widened" : "narrowed", result.metric_name, "harm", "adds to MSE");
+    print("{} of the model all {}: {:.6g} (output MSE {:.6g})\n{:<40} {:<10} {:<24} {:<18} {:>13} {:>13} {:>13}\n", result.metric_name,
+          result.widened ? "narrow" : "wide", result.base_metric, result.base_error, "layer", "operator", "formats",
+          result.widened ? "widened" : "narrowed", result.metric_name, "harm", "adds to MSE");
     for (const graph::sensitivity_row& row : result.rows) {
-        const char* part = row.part == graph::mixture::part::both ? "layer" : row.part == graph::mixture::part::weights ? "weights alone" : "activations alone";
-        print("{:<40} {:<10} {:<24} {:<18} {:>13.6g} {:>13.6g} {:>13.6g}\n", row.layer, row.op_type, row.option, part, row.metric, row.harm, row.added);
+        const char* part = row.part == graph::mixture::part::both      ? "layer"
+                           : row.part == graph::mixture::part::weights ? "weights alone"
+                                                                       : "activations alone";
+        print("{:<40} {:<10} {:<24} {:<18} {:>13.6g} {:>13.6g} {:>13.6g}\n", row.layer, row.op_type, row.option, part, row.metric, row.harm,
+              row.added);
     }
-    print("{} layer evaluations instead of {}, {:.2f} s\n", result.statistics.layer_evaluations, result.statistics.naive_layer_evaluations, result.seconds);
+    print("{} layer evaluations instead of {}, {:.2f} s\n", result.statistics.layer_evaluations, result.statistics.naive_layer_evaluations,
+          result.seconds);
 }
 
 }  // namespace
 
 void add_sensitivity(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
-    option_table& verb = app.add_subcommand("sensitivity", "Narrow each layer alone (and its weights alone, its activations alone) and rank the harm");
+    option_table& verb =
+        app.add_subcommand("sensitivity", "Narrow each layer alone (and its weights alone, its activations alone) and rank the harm");
     given->add(verb);
     verb.section("Formats and layers");
-    verb.add_option("--direction", given->direction, "narrow each alone from all wide, or widen each alone from all narrow").one_of({"narrow", "widen"});
-    verb.footer(
-        metric_definitions() + "\n\n"
-        "Examples:\n"
-        "  qk sensitivity model.onnx --inputs x.npy --wide int16/int8 --narrow int8/int8\n"
-        "  qk sensitivity model.onnx --inputs x.npy --labels y.npy --metric loss --wide bf16/bf16 --narrow bfp16/bfp16,mxfp4/mxfp4 --report s.html");
+    verb.add_option("--direction", given->direction, "narrow each alone from all wide, or widen each alone from all narrow")
+        .one_of({"narrow", "widen"});
+    verb.footer(metric_definitions() +
+                "\n\n"
+                "Examples:\n"
+                "  qk sensitivity model.onnx --inputs x.npy --wide int16/int8 --narrow int8/int8\n"
+                "  qk sensitivity model.onnx --inputs x.npy --labels y.npy --metric loss --wide bf16/bf16 --narrow bfp16/bfp16,mxfp4/mxfp4 "
+                "--report s.html");
     verb.callback([given] { sensitivity(*given); });
 }
 

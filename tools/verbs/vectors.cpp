@@ -6,18 +6,18 @@
 #include <filesystem>
 #include <memory>
 
-#include "support/console.hpp"
-#include "support/packed_file.hpp"
 #include "qk/dot/text.hpp"
 #include "qk/formats/parse.hpp"
+#include "qk/graph/files/json_text.hpp"
 #include "qk/graph/files/npy.hpp"
+#include "qk/graph/files/output_set.hpp"
 #include "qk/graph/files/zip.hpp"
 #include "qk/option_names.hpp"
-#include "support/dot_case.hpp"
-#include "support/test_vectors.hpp"
-#include "qk/graph/files/json_text.hpp"
-#include "qk/graph/files/output_set.hpp"
+#include "support/console.hpp"
 #include "support/declared.hpp"
+#include "support/dot_case.hpp"
+#include "support/packed_file.hpp"
+#include "support/test_vectors.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -38,7 +38,8 @@ std::string hex_lines(std::span<const float> values) {
 }
 std::string hex_codes(std::span<const std::byte> plane, std::size_t count, int width) {
     std::string s;
-    for (std::size_t i = 0; i < count; ++i) fmt::format_to(std::back_inserter(s), "{:0{}x}\n", qk::detail::get_code(plane, i, width), (width + 3) / 4);
+    for (std::size_t i = 0; i < count; ++i)
+        fmt::format_to(std::back_inserter(s), "{:0{}x}\n", qk::detail::get_code(plane, i, width), (width + 3) / 4);
     return s;
 }
 
@@ -90,14 +91,15 @@ void write_dot_vectors(const arguments& given) {
     files.emplace_back("case.npz", graph::zip(entries, "the vectors"));
     nlohmann::ordered_json names = nlohmann::ordered_json::array();
     for (const auto& f : files) names.push_back(f.first);
-    const nlohmann::ordered_json manifest{{"device", by.name},
-                                          {"accumulator", std::string(to_text(by.how).view())},
-                                          {"seed", seed},
-                                          {"count", rows * columns},
-                                          {"k", k},
-                                          {"arrays", layout},
-                                          {"hash", {{"algorithm", "fnv1a64"}, {"case", hash_of(std::as_bytes(std::span(files.back().second)))}}},
-                                          {"files", names}};
+    const nlohmann::ordered_json manifest{
+        {"device", by.name},
+        {"accumulator", std::string(to_text(by.how).view())},
+        {"seed", seed},
+        {"count", rows * columns},
+        {"k", k},
+        {"arrays", layout},
+        {"hash", {{"algorithm", "fnv1a64"}, {"case", hash_of(std::as_bytes(std::span(files.back().second)))}}},
+        {"files", names}};
     files.emplace_back("manifest.json", graph::json_text(manifest, 2) + "\n");
     write_files(given, files);
     if (given.json) return print_json(manifest);
@@ -118,8 +120,10 @@ void write_vectors(const arguments& given) {
     graph::tensor expected(graph::data_type::float32, shape);
     expected_values(c, x, expected.as<float>());
 
-    std::vector<std::pair<std::string, std::string>> files{{"input.npy", graph::to_npy(input)}, {"expected.npy", graph::to_npy(expected)},
-                                                           {"input.hex", hex_lines(x)}, {"expected.hex", hex_lines(expected.as<float>())}};
+    std::vector<std::pair<std::string, std::string>> files{{"input.npy", graph::to_npy(input)},
+                                                           {"expected.npy", graph::to_npy(expected)},
+                                                           {"input.hex", hex_lines(x)},
+                                                           {"expected.hex", hex_lines(expected.as<float>())}};
     nlohmann::ordered_json layout = nullptr;
     std::string csv = "index,input,expected,input_bits,expected_bits,code\n";
     const packed_layout l = layout_of(c.format, is_block_format(c.format) ? c.blocks : along_axis{1, x.size(), 1});
@@ -133,12 +137,16 @@ void write_vectors(const arguments& given) {
         if (l.shifts.count != 0) files.emplace_back("shifts.hex", hex_codes(planes.shifts, l.shifts.count, l.shifts.bits));
         if (l.tensor.count != 0) files.emplace_back("tensor_scale.hex", hex_codes(planes.tensor, 1, 32));
         files.emplace_back("packed.npz", to_archive(packed));
-        layout = {{"version", layout_version}, {"element_bits", l.elements.bits}, {"scale_bits", l.scales.bits}, {"shift_bits", l.shifts.bits}};
+        layout = {
+            {"version", layout_version}, {"element_bits", l.elements.bits}, {"scale_bits", l.scales.bits}, {"shift_bits", l.shifts.bits}};
     }
     for (std::size_t i = 0; i < x.size(); ++i) {
         const float y = expected.as<float>()[i];
-        fmt::format_to(std::back_inserter(csv), "{},{:a},{:a},{:08x},{:08x},", i, x[i], y, std::bit_cast<std::uint32_t>(x[i]), std::bit_cast<std::uint32_t>(y));
-        if (has_codes) fmt::format_to(std::back_inserter(csv), "{:x}", qk::detail::get_code(planes_of(l, std::span<const std::byte>(packed.bytes)).elements, i, l.elements.bits));
+        fmt::format_to(std::back_inserter(csv), "{},{:a},{:a},{:08x},{:08x},", i, x[i], y, std::bit_cast<std::uint32_t>(x[i]),
+                       std::bit_cast<std::uint32_t>(y));
+        if (has_codes)
+            fmt::format_to(std::back_inserter(csv), "{:x}",
+                           qk::detail::get_code(planes_of(l, std::span<const std::byte>(packed.bytes)).elements, i, l.elements.bits));
         csv += '\n';
     }
     files.emplace_back("vectors.csv", csv);
@@ -160,7 +168,10 @@ void write_vectors(const arguments& given) {
                                           {"shape", shape},
                                           {"block_size", block},
                                           {"layout", layout},
-                                          {"hash", {{"algorithm", "fnv1a64"}, {"input", hash_of(std::as_bytes(std::span(x)))}, {"expected", hash_of(std::as_bytes(expected.as<float>()))}}},
+                                          {"hash",
+                                           {{"algorithm", "fnv1a64"},
+                                            {"input", hash_of(std::as_bytes(std::span(x)))},
+                                            {"expected", hash_of(std::as_bytes(expected.as<float>()))}}},
                                           {"files", names}};
     files.emplace_back("manifest.json", graph::json_text(manifest, 2) + "\n");
     write_files(given, files);
@@ -173,17 +184,24 @@ void write_vectors(const arguments& given) {
 void add_vectors(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
     option_table& verb = app.add_subcommand("vectors", "Write test vectors for a converter: inputs and what the format makes of them");
-    verb.add_option("--out", given->folder, "folder for input and expected (.npy, .hex for $readmemh), codes, vectors.csv, manifest.json").required().type_name("DIR").common();
-    verb.add_option("--device", given->device, "instead of a format: products of matrices as codes for this device (`qk formats --devices`), with its answers").type_name("NAME").common();
+    verb.add_option("--out", given->folder, "folder for input and expected (.npy, .hex for $readmemh), codes, vectors.csv, manifest.json")
+        .required()
+        .type_name("DIR")
+        .common();
+    verb.add_option("--device", given->device,
+                    "instead of a format: products of matrices as codes for this device (`qk formats --devices`), with its answers")
+        .type_name("NAME")
+        .common();
     add_format_options(verb, given->how);
     verb.add_option("--scale", given->how.scale, "one scale for the tensor (default 1; nvfp4: from the data)").type_name("X").common();
     verb.add_option("--zero-point", given->how.zero_point, "one zero point for the tensor (default 0)").type_name("N").common();
     add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "print the manifest");
-    verb.footer("Every code, every tie and its two neighbours, every boundary of every binade, special values, random blocks.\n\nExamples:\n"
-                 "  qk vectors --format fp8_e4m3fn --out vectors\n"
-                 "  qk vectors --format bfp16 --rounding half-away --out vectors --seed 7\n"
-                 "  qk vectors --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --out vectors");
+    verb.footer(
+        "Every code, every tie and its two neighbours, every boundary of every binade, special values, random blocks.\n\nExamples:\n"
+        "  qk vectors --format fp8_e4m3fn --out vectors\n"
+        "  qk vectors --format bfp16 --rounding half-away --out vectors --seed 7\n"
+        "  qk vectors --device nvidia.hopper.wgmma.f32.e4m3.e4m3 --out vectors");
     verb.callback([given] { given->device.empty() ? write_vectors(*given) : write_dot_vectors(*given); });
 }
 

@@ -24,8 +24,7 @@ QK_INLINE std::uint32_t get_bits(std::span<const std::byte> plane, std::size_t b
     std::uint64_t window = 0;
     if (const std::size_t left = plane.size() - byte; left >= 8)  // of a size that the compiler knows
         std::memcpy(&window, plane.data() + byte, 8);
-    else
-        std::memcpy(&window, plane.data() + byte, left);
+    else std::memcpy(&window, plane.data() + byte, left);
     return static_cast<std::uint32_t>(window >> (bit % 8)) & low_bits(count);
 }
 
@@ -50,10 +49,8 @@ QK_INLINE void put_bits(std::span<std::byte> plane, std::size_t bit, int count, 
 
 /// Writes one code.
 QK_INLINE void put_code(std::span<std::byte> plane, std::size_t i, int width, std::uint32_t code) {
-    if (width == 8)
-        plane[i] = static_cast<std::byte>(code);
-    else
-        put_bits(plane, i * static_cast<std::size_t>(width), width, code);
+    if (width == 8) plane[i] = static_cast<std::byte>(code);
+    else put_bits(plane, i * static_cast<std::size_t>(width), width, code);
 }
 
 /// Codes that fill whole bytes together: 2 of 4 bits, 4 of 6 bits. Every width has a group of at most 8.
@@ -146,8 +143,10 @@ QK_APART void put_codes(std::span<std::byte> plane, std::size_t first, std::size
             if (width < 8) {
                 for (std::size_t g = 0; g < whole; ++g) {  // eight codes, or four of two bits more
                     std::uint64_t bytes = 0;
-                    for (std::size_t k = 0; k < group; ++k) bytes |= std::uint64_t{c[group * g + k]} << (k * static_cast<std::size_t>(width));
-                    for (std::size_t b = 0; b < group * static_cast<std::size_t>(width) / 8; ++b) *p++ = static_cast<std::uint8_t>(bytes >> 8 * b);
+                    for (std::size_t k = 0; k < group; ++k)
+                        bytes |= std::uint64_t{c[group * g + k]} << (k * static_cast<std::size_t>(width));
+                    for (std::size_t b = 0; b < group * static_cast<std::size_t>(width) / 8; ++b)
+                        *p++ = static_cast<std::uint8_t>(bytes >> 8 * b);
                 }
             } else {
                 for (std::size_t k = 0; k < whole * group; ++k) put_code(plane, first + i + k, width, c[k]);
@@ -158,7 +157,8 @@ QK_APART void put_codes(std::span<std::byte> plane, std::size_t first, std::size
 
 /// Bits from one plane into another, whose other bits stay.
 template <class Arch = void>
-QK_APART void copy_bits(std::span<std::byte> to, std::size_t to_bit, std::span<const std::byte> from, std::size_t from_bit, std::size_t count) {
+QK_APART void copy_bits(std::span<std::byte> to, std::size_t to_bit, std::span<const std::byte> from, std::size_t from_bit,
+                        std::size_t count) {
     if (to_bit % 8 == 0 && from_bit % 8 == 0) {
         const std::size_t bytes = count / 8;
         if (bytes != 0) std::memcpy(to.data() + to_bit / 8, from.data() + from_bit / 8, bytes);
@@ -177,12 +177,16 @@ QK_APART void copy_bits(std::span<std::byte> to, std::size_t to_bit, std::span<c
 /// Fields of `Bits` bits, one in each `Slot` bits, joined in pairs; and parted again.
 template <int Bits, int Slot>
 QK_INLINE std::uint64_t join_pairs(std::uint64_t v) {
-    constexpr std::uint64_t field = (std::uint64_t{1} << Bits) - 1, first = Slot == 8 ? 0x0001000100010001u * field : Slot == 16 ? 0x0000000100000001u * field : field;
+    constexpr std::uint64_t field = (std::uint64_t{1} << Bits) - 1, first = Slot == 8    ? 0x0001000100010001u * field
+                                                                            : Slot == 16 ? 0x0000000100000001u * field
+                                                                                         : field;
     return (v & first) | (v >> (Slot - Bits) & first << Bits);
 }
 template <int Bits, int Slot>
 QK_INLINE std::uint64_t part_pairs(std::uint64_t v) {
-    constexpr std::uint64_t field = (std::uint64_t{1} << Bits) - 1, first = Slot == 8 ? 0x0001000100010001u * field : Slot == 16 ? 0x0000000100000001u * field : field;
+    constexpr std::uint64_t field = (std::uint64_t{1} << Bits) - 1, first = Slot == 8    ? 0x0001000100010001u * field
+                                                                            : Slot == 16 ? 0x0000000100000001u * field
+                                                                                         : field;
     return (v & first) | (v & first << Bits) << (Slot - Bits);
 }
 
@@ -207,14 +211,13 @@ QK_INLINE void join_codes(const std::uint8_t* codes, std::size_t n, std::byte* o
         std::memcpy(out, &eight, Width);
     }
 }
-/// The reverse, of eight codes at `in`; nothing is read from `end` on. (Parts of a word would be slow to load: they are for the last bytes.)
+/// The reverse, of eight codes at `in`; nothing is read from `end` on. (Parts of a word would be slow to load: they are for the last
+/// bytes.)
 template <int Width>
 QK_INLINE std::uint64_t eight_codes(const std::byte* in, const std::byte* end) {
     std::uint64_t eight = 0;
-    if (end - in >= 8)
-        std::memcpy(&eight, in, 8);
-    else
-        std::memcpy(&eight, in, Width);
+    if (end - in >= 8) std::memcpy(&eight, in, 8);
+    else std::memcpy(&eight, in, Width);
     return part_eight<Width>(eight);
 }
 

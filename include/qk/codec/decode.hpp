@@ -16,8 +16,8 @@ namespace qk::detail {
 
 /// A run under one scale, by the short form; how many values were done.
 template <class Arch, known_codes Known, class Format>
-std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, float scale, std::int64_t zero,
-                           bool streaming) noexcept {
+std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, float scale,
+                           std::int64_t zero, bool streaming) noexcept {
     const int width = element_width(f);
     if (n < 4 * kernels::lanes<Arch> || first * static_cast<std::size_t>(width) % 8 != 0 || !decodes_quickly<Arch>(width)) return 0;
     streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;
@@ -42,7 +42,8 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         s.fill(p, a, o, l, i, n);
         if (s.one_zero(n)) {
             const float scale = s.single ? s.scale[0] : 1.0f;
-            if (const std::size_t done = decode_quickly<Arch, Known>(f, planes.elements, first, value, n, scale, s.zero[0], false); done == n) {
+            if (const std::size_t done = decode_quickly<Arch, Known>(f, planes.elements, first, value, n, scale, s.zero[0], false);
+                done == n) {
                 if (!s.single) s.multiply(value, n);
                 return y.template copy<Arch>(value, first, n);
             }
@@ -70,7 +71,8 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         y.template copy<Arch>(value, first, n);
     };
     if (p.one_scale() && y.floats() != nullptr) {
-        std::size_t done = decode_quickly<Arch, Known>(f, planes.elements, 0, y.floats(), y.size(), p.one.scale, p.one.zero_point, streaming);
+        std::size_t done =
+            decode_quickly<Arch, Known>(f, planes.elements, 0, y.floats(), y.size(), p.one.scale, p.one.zero_point, streaming);
         if (streaming) kernels::end_streaming<Arch>();
         for (; done < y.size(); done += tile) decode_tile(0, done, 0, done, std::min(tile, y.size() - done));
         return;
@@ -80,17 +82,14 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
 
 /// The factors of n values that lie across the axis.
 template <class Arch, class Format>
-QK_INLINE void factors_across(const Format& f, const_planes p, along_axis a, std::size_t o, std::size_t along, std::size_t across, std::size_t n, float tensor,
-                              float* factor) {
+QK_INLINE void factors_across(const Format& f, const_planes p, along_axis a, std::size_t o, std::size_t along, std::size_t across,
+                              std::size_t n, float tensor, float* factor) {
     const std::size_t scale = scale_index(f, a, o, along, across), shift = shift_index(f, a, o, along, across);
     for (std::size_t k = factors_quickly<Arch>(f, p, scale, shift, n, tensor, factor); k < n; ++k) {
         const std::uint32_t code = get_code(p.scales, scale + k, scale_width(f));
-        if constexpr (std::same_as<Format, microexponent>)
-            factor[k] = scale_of(f, code, get_code(p.shifts, shift + k, f.shift_bits));
-        else if constexpr (std::same_as<Format, nvfloat>)
-            factor[k] = scale_of(f, code, tensor);
-        else
-            factor[k] = scale_of(f, code);
+        if constexpr (std::same_as<Format, microexponent>) factor[k] = scale_of(f, code, get_code(p.shifts, shift + k, f.shift_bits));
+        else if constexpr (std::same_as<Format, nvfloat>) factor[k] = scale_of(f, code, tensor);
+        else factor[k] = scale_of(f, code);
     }
 }
 
@@ -161,7 +160,8 @@ void decode_gathered(const Format& f, const_planes p, values_out y, along_axis a
         });
         const const_planes staged{g.staged.elements, g.staged.scales, g.staged.shifts, g.staged.tensor};
         decode_blocks<Arch, Known>(f, staged, std::span<float>(g.values, g.length()), along_axis{1, g.length(), 1});
-        for (const auto& piece : std::span(g.pieces, g.number)) y.template copy<Arch>(g.values + piece.block * g.size(), piece.at, piece.count);
+        for (const auto& piece : std::span(g.pieces, g.number))
+            y.template copy<Arch>(g.values + piece.block * g.size(), piece.at, piece.count);
     });
 }
 

@@ -14,7 +14,9 @@ enum class encode_status : std::uint8_t {
 };
 
 /// Does every result of fake_quantize under this semantics have a code?
-constexpr bool encodable(floating f, const semantics& how) { return f != no_format && (has_nan(f) || how.nan_without_code != nan_rule::nan); }
+constexpr bool encodable(floating f, const semantics& how) {
+    return f != no_format && (has_nan(f) || how.nan_without_code != nan_rule::nan);
+}
 constexpr bool encodable(integer, const semantics&) { return true; }
 constexpr bool encodable(const block_float&, const semantics& how) { return how.bfp_specials == block_specials::block_nan; }
 constexpr bool encodable(const microexponent&, const semantics&) { return true; }

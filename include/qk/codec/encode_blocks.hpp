@@ -131,12 +131,12 @@ void encode_gathered(const Format& f, values_in x, planes out, along_axis a, flo
             float* to = g.values + piece.block * g.size();
             x.template copy<Arch>(piece.at, piece.count, to);
             std::fill(to + piece.count, to + divide_up(piece.count, f.block_size) * g.size(), 0.0f);
-            if (how.rounding == rounding::stochastic) kernels::store_random<Arch>(kernels::random_source(how), piece.at, piece.count, words + piece.block * g.size());
+            if (how.rounding == rounding::stochastic)
+                kernels::store_random<Arch>(kernels::random_source(how), piece.at, piece.count, words + piece.block * g.size());
         }
         encode_blocks<Arch, Known>(f, std::span<const float>(g.values, g.length()), g.staged, along_axis{1, g.length(), 1}, tensor, inside);
-        g.each_code(out, [](std::span<std::byte> to, std::size_t bit, std::span<const std::byte> from, std::size_t from_bit, std::size_t bits) {
-            copy_bits<Arch>(to, bit, from, from_bit, bits);
-        });
+        g.each_code(out, [](std::span<std::byte> to, std::size_t bit, std::span<const std::byte> from, std::size_t from_bit,
+                            std::size_t bits) { copy_bits<Arch>(to, bit, from, from_bit, bits); });
     });
 }
 
@@ -145,7 +145,8 @@ template <class Arch, known_codes Known, class Format>
 void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept {
     const auto block = static_cast<std::size_t>(f.block_size);
     block_tile t;
-    const auto share_at = [&](std::size_t start, std::size_t count, std::size_t stride, std::size_t o, std::size_t l, std::size_t i) QK_APART {
+    const auto share_at = [&](std::size_t start, std::size_t count, std::size_t stride, std::size_t o, std::size_t l,
+                              std::size_t i) QK_APART {
         share_block<Arch>(f, t, start, count, stride, out, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner, tensor, how);
     };
     if (a.inner == 1) {
@@ -171,7 +172,8 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
             const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, a.length);
             for (std::size_t k = from * block; k < end; k += step) encode_tile(0, k, 0, k, std::min(step, end - k));
         };
-        const std::size_t done = encode_blocks_quickly<Arch, Known>(f, kernels::step_of<Arch>(f, how, tensor), x.floats(), out, a.length / block, range_call(complete));
+        const std::size_t done = encode_blocks_quickly<Arch, Known>(f, kernels::step_of<Arch>(f, how, tensor), x.floats(), out,
+                                                                    a.length / block, range_call(complete));
         return complete(done, divide_up(a.length, f.block_size) - done);
     }
     // Strided: a panel of as many neighbouring blocks as fit, a block in each column.
@@ -185,7 +187,8 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
             const auto position = [&](std::size_t r) { return (o * a.length + l + r) * a.inner + i; };
             for (std::size_t r = 0; r < rows; ++r) {
                 x.template copy<Arch>(position(r), w, t.x + r * w);
-                if (how.rounding == rounding::stochastic) kernels::store_random<Arch>(kernels::random_source(how), position(r), w, words + r * w);
+                if (how.rounding == rounding::stochastic)
+                    kernels::store_random<Arch>(kernels::random_source(how), position(r), w, words + r * w);
             }
             if (how.flush_inputs) flush(t.x, rows * w);
             kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, rows, w}, kernels::step_of<Arch>(f, inside, tensor));

@@ -70,9 +70,11 @@ template <class Arch, known_codes Known>
 void encode_elements(floating f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     const along_axis a = walk_of(p, x.size());
     const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t, const range_call& complete) {
-        if (f.specials == specials::e8m0) return encode_quickly<Arch, Known.width>(power_coder<Arch>(f, how, scale), v, first, n, out.elements, 8, complete);
+        if (f.specials == specials::e8m0)
+            return encode_quickly<Arch, Known.width>(power_coder<Arch>(f, how, scale), v, first, n, out.elements, 8, complete);
         const floating_coder<Arch> coder(f, how, scale);
-        if (coder.quick.shift != 0) return encode_quickly<Arch, Known.width>(truncated_coder<Arch>(coder), v, first, n, out.elements, bits(f), complete);
+        if (coder.quick.shift != 0)
+            return encode_quickly<Arch, Known.width>(truncated_coder<Arch>(coder), v, first, n, out.elements, bits(f), complete);
         return encode_quickly<Arch, Known.width>(coder, v, first, n, out.elements, bits(f), complete);
     };
     encode_runs<Arch>(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
@@ -100,8 +102,8 @@ QK_INLINE bool all_finite(const float* v, std::size_t n) {
     return worst < 0x7f800000u;
 }
 
-/// Rounds through a kernel for signed integers of scale 1, which every quotient that has a fraction, or is a code, fits; specials, zero point
-/// and clamp are applied to exact integers (2^31 is no float32).
+/// Rounds through a kernel for signed integers of scale 1, which every quotient that has a fraction, or is a code, fits; specials, zero
+/// point and clamp are applied to exact integers (2^31 is no float32).
 template <class Arch, known_codes Known>
 void encode_elements(integer f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     const integer wide{.bits = f.bits <= 16 ? 20 : 25};  // the short form of the kernel ends at 21 bits
@@ -111,7 +113,8 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     const std::int64_t lowest = qmin(f), highest = qmax(f);
     const integer_special infinity = p.one_scale() ? how.integer_infinity : how.integer_infinity_per_channel;
     const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t zero, const range_call& complete) {
-        return encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, how, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits, complete);
+        return encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, how, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits,
+                                                 complete);
     };
     encode_runs<Arch>(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
@@ -131,7 +134,8 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
         const auto complete = [&](std::size_t begin, std::size_t count) {
             const std::size_t end = begin + count;
             kernels::run_tile<Arch>(wide, quotient + begin, whole_part + begin, count, shifted(round, first + begin));
-            if (f.bits <= 16 && s.single && !how.zero_point_before && all_finite(quotient + begin, count)) {  // clamped as floats, which hold these codes
+            if (f.bits <= 16 && s.single && !how.zero_point_before &&
+                all_finite(quotient + begin, count)) {  // clamped as floats, which hold these codes
                 const auto low = static_cast<float>(lowest - s.zero[0]), high = static_cast<float>(highest - s.zero[0]);
                 const auto zero = static_cast<std::uint32_t>(s.zero[0]);
                 const std::uint32_t mask = low_bits(f.bits);

@@ -58,10 +58,8 @@ void encode_pieces(const Format& f, values_in x, planes out, const long_block& b
     for (std::size_t k = 0; k < count; k += tile - front) {
         const std::size_t n = std::min(tile - front, count - k);
         for (std::size_t j = 0; j < front; ++j) t.x[j] = as_float(block.finite);
-        if constexpr (with_parts)
-            t.x[front - 1] = as_float(part.finite);
-        else
-            t.x[1] = block.all >= 0x7f800000u ? as_float(block.all) : 0.0f;
+        if constexpr (with_parts) t.x[front - 1] = as_float(part.finite);
+        else t.x[1] = block.all >= 0x7f800000u ? as_float(block.all) : 0.0f;
         // The front rounds up wherever a rounding may: a raised exponent is then raised in every piece.
         for (std::size_t j = 0; j < front; ++j) words[j] = 0xffffffffu;
         load_piece<Arch>(x, b, from + k, n, how, t.x + front, words + front);

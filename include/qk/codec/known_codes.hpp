@@ -17,10 +17,8 @@ struct known_codes {
 };
 template <class Format>
 constexpr known_codes known_of(const Format& f) {
-    if constexpr (kernels::is_block_family<Format>)
-        return {element_width(f), kernels::shape_of(f)};
-    else
-        return {element_width(f), {}, kernels::kind_of(f)};
+    if constexpr (kernels::is_block_family<Format>) return {element_width(f), kernels::shape_of(f)};
+    else return {element_width(f), {}, kernels::kind_of(f)};
 }
 
 /// May a code have this width, as far as is known? (0 to 7 bits: narrow.)

@@ -69,8 +69,7 @@ template <class Format>
 constexpr std::size_t shift_index(const Format& f, along_axis a, std::size_t outer, std::size_t along, std::size_t across) {
     if constexpr (std::is_same_v<Format, microexponent>)
         return (outer * sub_blocks_of(f, a.length) + sub_blocks_of(f, along + 1) - 1) * a.inner + across;
-    else
-        return 0;
+    else return 0;
 }
 
 constexpr void add_scales(packed_layout&, floating, along_axis) {}

@@ -39,7 +39,7 @@ struct nothing {
 /// Reads codes of `width` bits, of which a vector fills whole bytes; the first starts at bit `from` of one.
 template <class Arch>
 class narrow_reader {
-public:
+  public:
     QK_INLINE explicit narrow_reader(int width, int from = 0) noexcept {
         using V = kernels::vi<Arch>;
         const V bit = kernels::iota<Arch>() * V(width) + V(from), byte = bit >> 3;
@@ -61,24 +61,22 @@ public:
 #endif
         if constexpr (kernels::lanes<Arch> == 8) {
             std::uint64_t eight = 0;
-            if (end - in >= 8)
-                std::memcpy(&eight, in, 8);
-            else
-                std::memcpy(&eight, in, static_cast<std::size_t>(end - in));
+            if (end - in >= 8) std::memcpy(&eight, in, 8);
+            else std::memcpy(&eight, in, static_cast<std::size_t>(end - in));
             const __m256i plane = _mm256_set1_epi64x(static_cast<long long>(eight));
             return V(_mm256_srlv_epi32(_mm256_shuffle_epi8(plane, window.data), within.data)) & low;
         }
         return low;
     }
 
-private:
+  private:
     kernels::vi<Arch> window, within, low;
 };
 
 /// Writes them.
 template <class Arch>
 class narrow_writer {
-public:
+  public:
     /// Of a width above 7 there is nothing to write.
     QK_INLINE explicit narrow_writer(int given) noexcept {
         const int width = std::min(given, 7);
@@ -101,7 +99,8 @@ public:
             joined = _mm_or_si128(_mm_xor_si128(joined, upper), _mm_srl_epi64(upper, down));
         }
         joined = _mm_shuffle_epi8(joined, kept);
-        const auto first = static_cast<std::uint64_t>(_mm_cvtsi128_si64(joined)), rest = static_cast<std::uint64_t>(_mm_extract_epi64(joined, 1));
+        const auto first = static_cast<std::uint64_t>(_mm_cvtsi128_si64(joined)),
+                   rest = static_cast<std::uint64_t>(_mm_extract_epi64(joined, 1));
         with_width<Known>(given, [&](auto width) QK_INLINE_CALL {
             constexpr std::size_t bytes = kernels::lanes<Arch> * decltype(width)::value / 8;
             std::memcpy(to, &first, std::min<std::size_t>(bytes, 8));
@@ -109,7 +108,7 @@ public:
         });
     }
 
-private:
+  private:
     static QK_INLINE __m128i lowest_bytes(kernels::vi<Arch> code) noexcept {
 #if defined(__AVX512F__)
         if constexpr (kernels::lanes<Arch> == 16) return _mm512_cvtepi32_epi8(code.data);

@@ -50,7 +50,7 @@ QK_INLINE std::uint32_t whole(float magnitude) { return static_cast<std::uint32_
 
 template <class Arch>
 QK_APART void to_sign_magnitude_codes(int mantissa_bits, const float* y, const float* first, const float* second, std::uint32_t* code,
-                                       std::size_t n) {
+                                      std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) {
         const std::uint32_t u = as_bits(y[i]);
         code[i] = whole(as_float(u & 0x7fffffffu) * first[i] * second[i]) | (u >> 31) << mantissa_bits;
@@ -58,7 +58,7 @@ QK_APART void to_sign_magnitude_codes(int mantissa_bits, const float* y, const f
 }
 template <class Arch>
 QK_APART void to_twos_complement_codes(int width, const float* y, const float* first, const float* second, std::uint32_t* code,
-                                        std::size_t n) {
+                                       std::size_t n) {
     const std::uint32_t mask = low_bits(width);
     for (std::size_t i = 0; i < n; ++i) code[i] = whole(y[i] * first[i] * second[i]) & mask;
 }
@@ -70,13 +70,11 @@ void codes_of(const block_float& f, const float* y, const float* first, const fl
     to_sign_magnitude_codes<Arch>(f.mantissa_bits, y, first, second, code, n);
 }
 template <class Arch>
-void codes_of(const microexponent& f, const float* y, const float* first, const float* second, std::uint32_t* code,
-                        std::size_t n) {
+void codes_of(const microexponent& f, const float* y, const float* first, const float* second, std::uint32_t* code, std::size_t n) {
     to_sign_magnitude_codes<Arch>(f.mantissa_bits, y, first, second, code, n);
 }
 template <class Arch>
-void codes_of(const microscaling& f, const float* y, const float* first, const float* second, std::uint32_t* code,
-                        std::size_t n) {
+void codes_of(const microscaling& f, const float* y, const float* first, const float* second, std::uint32_t* code, std::size_t n) {
     if (has_integer_elements(f)) return to_twos_complement_codes<Arch>(f.integer_bits, y, first, second, code, n);
     alignas(64) float element[tile];
     for (std::size_t i = 0; i < n; ++i) element[i] = y[i] * first[i] * second[i];

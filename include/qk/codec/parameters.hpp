@@ -59,9 +59,9 @@ class values_in {
     constexpr values_in(R&& r) : brains_(std::span<const bfloat16>(r)), size_(brains_.size()) {}
 
     template <class R>
-    requires(!detail::readable_numbers<R> && !std::same_as<std::remove_cvref_t<R>, values_in>)
-    constexpr values_in(R&&) {
-        static_assert(detail::readable_numbers<R>, "numbers to read are a span, vector or array of float, qk::float16 or qk::bfloat16: convert other types first");
+    requires(!detail::readable_numbers<R> && !std::same_as<std::remove_cvref_t<R>, values_in>) constexpr values_in(R&&) {
+        static_assert(detail::readable_numbers<R>,
+                      "numbers to read are a span, vector or array of float, qk::float16 or qk::bfloat16: convert other types first");
     }
 
     constexpr std::size_t size() const { return size_; }
@@ -105,9 +105,9 @@ class values_out {
     constexpr values_out(R&& r) : brains_(std::span<bfloat16>(r)), size_(brains_.size()) {}
 
     template <class R>
-    requires(!detail::writable_numbers<R> && !std::same_as<std::remove_cvref_t<R>, values_out>)
-    constexpr values_out(R&&) {
-        static_assert(detail::writable_numbers<R>, "numbers to write are a span, vector or array of float, qk::float16 or qk::bfloat16, neither const nor temporary");
+    requires(!detail::writable_numbers<R> && !std::same_as<std::remove_cvref_t<R>, values_out>) constexpr values_out(R&&) {
+        static_assert(detail::writable_numbers<R>,
+                      "numbers to write are a span, vector or array of float, qk::float16 or qk::bfloat16, neither const nor temporary");
     }
 
     constexpr std::size_t size() const { return size_; }

@@ -65,9 +65,11 @@ QK_INLINE kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::
     return (V(bits) & own) != V(0);
 }
 
-/// `blocks` blocks of `Size` (0: any) in a row from the start of the planes on. Returns how many values were done: whole groups of as many blocks as there are lanes, or none where the format is not for the short form.
+/// `blocks` blocks of `Size` (0: any) in a row from the start of the planes on. Returns how many values were done: whole groups of as many
+/// blocks as there are lanes, or none where the format is not for the short form.
 template <class Arch, int Known, int Size, class Format, class Values>
-std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming) noexcept {
+std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_planes p, float* y, std::size_t blocks, float tensor,
+                                 bool streaming) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     constexpr bool with_pairs = std::same_as<Format, microexponent>;
     const auto size = static_cast<std::size_t>(Size != 0 ? Size : f.block_size);
@@ -99,7 +101,8 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
                 const std::size_t vector = v + k / w, block = vector >> per_block;
                 kernels::vf<Arch> scale = halves ? kernels::load<Arch>(eighths + vector * w) : kernels::vf<Arch>(factor[0][block % w]);
                 if constexpr (with_pairs) {
-                    const kernels::vi<Arch> low = kernels::as_int<Arch>(kernels::vf<Arch>(factor[1][block])), high = kernels::as_int<Arch>(scale);
+                    const kernels::vi<Arch> low = kernels::as_int<Arch>(kernels::vf<Arch>(factor[1][block])),
+                                            high = kernels::as_int<Arch>(scale);
                     scale = kernels::as_float<Arch>(select(pairs_set<Arch>(p.shifts, g * size + vector), low, high));
                 }
                 const kernels::vf<Arch> out = values(code) * scale;
@@ -138,7 +141,8 @@ std::size_t decode_blocks_quickly(const Format& f, const_planes p, float* y, std
 
 /// The factors of n values that lie across the axis, by vectors; how many were done.
 template <class Arch, class Format>
-std::size_t factors_quickly(const Format& f, const_planes p, std::size_t scale, std::size_t shift, std::size_t n, float tensor, float* factor) noexcept {
+std::size_t factors_quickly(const Format& f, const_planes p, std::size_t scale, std::size_t shift, std::size_t n, float tensor,
+                            float* factor) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>;
     if (scale_width(f) != 8) return 0;
     if constexpr (std::same_as<Format, microexponent>) {

@@ -21,7 +21,10 @@ struct step_codes {
     kernels::vi<Arch> most, mask;
 
     step_codes(int w, bool twos_complement) noexcept
-        : width(w), complement(twos_complement), most(static_cast<std::int32_t>(low_bits(w - 1))), mask(static_cast<std::int32_t>(low_bits(w))) {}
+        : width(w),
+          complement(twos_complement),
+          most(static_cast<std::int32_t>(low_bits(w - 1))),
+          mask(static_cast<std::int32_t>(low_bits(w))) {}
     template <bool, class Form>
     QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const kernels::quick_shared<Arch>& b, const Form&) const noexcept {
         using V = kernels::vi<Arch>;
@@ -41,8 +44,10 @@ struct element_codes_of {
     grid_codes<Arch> grid;
 
     template <bool, class Form>
-    QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const kernels::quick_shared<Arch>& b, const Form& form) const noexcept {
-        if constexpr (requires { form.ratio_of(x, b); }) return grid(kernels::clamp_magnitude<Arch>(form.ratio_of(x, b), form.largest), form.least, form.magic);
+    QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const kernels::quick_shared<Arch>& b,
+                                     const Form& form) const noexcept {
+        if constexpr (requires { form.ratio_of(x, b); })
+            return grid(kernels::clamp_magnitude<Arch>(form.ratio_of(x, b), form.largest), form.least, form.magic);
         else return grid(x, kernels::as_int<Arch>(b.base), form.magic);
     }
 };
@@ -56,13 +61,14 @@ struct rounded_codes {
     kernels::vi<Arch> most;  ///< the largest magnitude's
 
     template <bool, class Form>
-    QK_INLINE kernels::vi<Arch> code(std::size_t i, kernels::vf<Arch> x, const kernels::quick_shared<Arch>& b, const Form& form) const noexcept {
+    QK_INLINE kernels::vi<Arch> code(std::size_t i, kernels::vf<Arch> x, const kernels::quick_shared<Arch>& b,
+                                     const Form& form) const noexcept {
         using V = kernels::vi<Arch>;
         const kernels::counted<Arch> c = rounded.count(i, x, b);
         V code = to_int(c.steps);
         if constexpr (requires { form.least; }) code = code + ((c.binade - form.least) >> (23 - rounded.mantissa_bits));
         else code = code + ((c.binade - kernels::as_int<Arch>(b.base)) >> (23 - form.mantissa_bits));  // 0 where a block has one step
-        const V negative = c.sign >> 31;  // all bits
+        const V negative = c.sign >> 31;                                                               // all bits
         if (!complement) return with_sign<Arch>(min(code, most), c.sign, width);
         code = min(code, rounded.uses_lowest ? most - negative : most);
         return ((code ^ negative) - negative) & V(static_cast<std::int32_t>(low_bits(width)));
@@ -74,9 +80,11 @@ template <class Arch>
 struct exponent_codes {
     kernels::vi<Arch> add, offset, top;
 
-    explicit exponent_codes(const block_float& f, const kernels::quick_block<Arch>&) noexcept : add(0), offset((1 << (f.exponent_bits - 1)) - 128), top((1 << f.exponent_bits) - 2) {}
+    explicit exponent_codes(const block_float& f, const kernels::quick_block<Arch>&) noexcept
+        : add(0), offset((1 << (f.exponent_bits - 1)) - 128), top((1 << f.exponent_bits) - 2) {}
     explicit exponent_codes(const microexponent&, const kernels::quick_block<Arch>&) noexcept : add(0), offset(0), top(255) {}
-    explicit exponent_codes(const microscaling& f, const kernels::quick_block<Arch>& form) noexcept : add(form.add), offset(-element_max_exponent(f)), top(254) {}
+    explicit exponent_codes(const microscaling& f, const kernels::quick_block<Arch>& form) noexcept
+        : add(form.add), offset(-element_max_exponent(f)), top(254) {}
     template <class Form>
     QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, const Form&) const noexcept {
         using V = kernels::vi<Arch>;
@@ -108,7 +116,7 @@ constexpr int shift_width(const Format& f) {
 /// Where the codes of blocks go; `Elements` makes those of the elements, `Scales` those of what blocks share.
 template <class Arch, int Known, class Elements, class Scales>
 struct codes_of_blocks {
-    static constexpr bool flat = false, any_rounding = requires(const Elements& e) { e.rounded; };
+    static constexpr bool flat = false, any_rounding = requires(const Elements&e) { e.rounded; };
     using elements_type = Elements;
     Elements elements;
     Scales scales;
@@ -124,10 +132,8 @@ struct codes_of_blocks {
     template <bool Grid, class Form>
     QK_INLINE void put(std::size_t i, kernels::vf<Arch> x, const kernels::quick_shared<Arch>& b, const Form& form) const noexcept {
         const kernels::vi<Arch> code = elements.template code<Grid>(i, x, b, form);
-        if (writer.waits())
-            kernels::store_codes<Arch>(waiting + (i & (tile_values() - 1)), code);
-        else
-            writer.template put<1>(out.elements.data() + writer.bytes(i), &code);
+        if (writer.waits()) kernels::store_codes<Arch>(waiting + (i & (tile_values() - 1)), code);
+        else writer.template put<1>(out.elements.data() + writer.bytes(i), &code);
     }
     QK_INLINE void pairs(std::size_t i, kernels::vi<Arch> exponents, kernels::vi<Arch> least) const noexcept {
         constexpr std::size_t bits_each = kernels::lanes<Arch> / 2;
@@ -135,10 +141,8 @@ struct codes_of_blocks {
         const std::uint32_t bits = kernels::bits_of_pairs<Arch>(exponents <= least);
         const std::size_t at = i / 2;
         auto* p = reinterpret_cast<std::uint8_t*>(out.shifts.data()) + at / 8;
-        if constexpr (bits_each == 8)
-            *p = static_cast<std::uint8_t>(bits);
-        else
-            *p = static_cast<std::uint8_t>((at % 8 == 0 ? 0u : *p) | bits << at % 8);
+        if constexpr (bits_each == 8) *p = static_cast<std::uint8_t>(bits);
+        else *p = static_cast<std::uint8_t>((at % 8 == 0 ? 0u : *p) | bits << at % 8);
     }
     template <class Form>
     QK_INLINE void finish(std::size_t first, kernels::vi<Arch> amax, const Form& form) const noexcept {
@@ -162,8 +166,8 @@ struct codes_of_blocks {
 
 inline constexpr std::size_t largest_tile = 16 * 8 * 16;  ///< values: 16 blocks of 8 vectors of 16
 
-/// Calls call.template operator()<element_step>(form, codes_of_blocks) with the short form that serves, half-even's or that of every rounding;
-/// 0 where none does.
+/// Calls call.template operator()<element_step>(form, codes_of_blocks) with the short form that serves, half-even's or that of every
+/// rounding; 0 where none does.
 template <class Arch, known_codes Known, class Format, class Step, class Call>
 std::size_t with_block_codes(const Format& f, const Step& step, planes out, std::uint8_t* waiting, const Call& call) noexcept {
     using kernels::element_step;
@@ -172,16 +176,20 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
     const auto with = [&]<element_step OfElement, class Elements>(const auto& form, const Elements& elements) {
         using scales = scale_codes_of<Arch, Format>;
         return call.template operator()<OfElement>(
-            form, codes_of_blocks<Arch, Known.width, Elements, scales>{elements, scales(f, form), out, waiting, {width}, static_cast<std::size_t>(f.block_size), shift_width(f)});
+            form, codes_of_blocks<Arch, Known.width, Elements, scales>{
+                      elements, scales(f, form), out, waiting, {width}, static_cast<std::size_t>(f.block_size), shift_width(f)});
     };
     const auto half_even = kernels::quick_of<Arch>(step);
     /// `half_even_codes` are those of half-even; `most` is the code of the largest magnitude.
-    const auto either = [&]<element_step OfElement>(const auto& half_even_codes, bool complement, [[maybe_unused]] std::uint32_t most) -> std::size_t {
-        if (half_even.usable() && (complement || step.rules.zero == zero_sign::kept)) return with.template operator()<OfElement>(half_even, half_even_codes);
+    const auto either = [&]<element_step OfElement>(const auto& half_even_codes, bool complement,
+                                                    [[maybe_unused]] std::uint32_t most) -> std::size_t {
+        if (half_even.usable() && (complement || step.rules.zero == zero_sign::kept))
+            return with.template operator()<OfElement>(half_even, half_even_codes);
         if constexpr (!kernels::is_baseline<Arch>) {
             const auto rounded = kernels::rounded_of<Arch>(step);
             if (!rounded.quick.usable()) return 0;
-            const rounded_codes<Arch, std::remove_const_t<decltype(rounded)>> codes{rounded, width, complement, kernels::vi<Arch>(static_cast<std::int32_t>(most))};
+            const rounded_codes<Arch, std::remove_const_t<decltype(rounded)>> codes{rounded, width, complement,
+                                                                                    kernels::vi<Arch>(static_cast<std::int32_t>(most))};
             return with.template operator()<OfElement>(rounded.quick, codes);
         }
         return 0;
@@ -191,11 +199,14 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
     } else if constexpr (std::same_as<Format, microexponent>) {
         return either.template operator()<element_step::pair>(step_codes<Arch>(width, false), false, low_bits(width - 1));
     } else {
-        if constexpr (std::same_as<Format, microscaling> && (Known.blocks.step == element_step::unknown || Known.blocks.step == element_step::block)) {
-            if (has_integer_elements(f)) return either.template operator()<element_step::block>(step_codes<Arch>(width, true), true, low_bits(width - 1));
+        if constexpr (std::same_as<Format, microscaling> &&
+                      (Known.blocks.step == element_step::unknown || Known.blocks.step == element_step::block)) {
+            if (has_integer_elements(f))
+                return either.template operator()<element_step::block>(step_codes<Arch>(width, true), true, low_bits(width - 1));
         }
         if constexpr (Known.blocks.step != element_step::block) {
-            return either.template operator()<element_step::element>(element_codes_of<Arch>{grid_codes<Arch>(f.element)}, false, code_of(f.element, static_cast<float>(max_value(f.element))));
+            return either.template operator()<element_step::element>(element_codes_of<Arch>{grid_codes<Arch>(f.element)}, false,
+                                                                     code_of(f.element, static_cast<float>(max_value(f.element))));
         }
         return 0;
     }
@@ -203,7 +214,8 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
 
 /// `blocks` blocks in a row, which begin the planes; complete(first, count) does the blocks that are declined. Returns how many were done.
 template <class Arch, known_codes Known, class Format, class Step>
-std::size_t encode_blocks_quickly(const Format& f, const Step& step, const float* x, planes out, std::size_t blocks, const range_call& complete) noexcept {
+std::size_t encode_blocks_quickly(const Format& f, const Step& step, const float* x, planes out, std::size_t blocks,
+                                  const range_call& complete) noexcept {
     if constexpr (std::same_as<Format, microexponent>) {
         if (f.shift_bits != 1) return 0;
     }

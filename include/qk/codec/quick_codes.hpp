@@ -30,8 +30,10 @@ struct grid_codes {
     bool lone_zero;  ///< no -0
 
     explicit grid_codes(floating f) noexcept
-        : shift(23 - f.mantissa_bits), width(bits(f)),
-          offset(((23 - f.mantissa_bits) << 23) | kernels::half_bit), highest(static_cast<std::int32_t>(code_of(f, static_cast<float>(max_value(f))))),
+        : shift(23 - f.mantissa_bits),
+          width(bits(f)),
+          offset(((23 - f.mantissa_bits) << 23) | kernels::half_bit),
+          highest(static_cast<std::int32_t>(code_of(f, static_cast<float>(max_value(f))))),
           lone_zero(!has_negative_zero(f)) {}
 
     /// `least` is the c of the lowest binade.
@@ -111,13 +113,19 @@ struct integer_coder {
 
     integer_coder(integer f, const semantics& how, bool one_scale, float scale, std::int64_t zero) noexcept
         : quick(kernels::rules_of(f, how, one_scale)),
-          offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(zero) - std::bit_cast<std::uint32_t>(kernels::quick_integer<Arch>::middle))),
-          mask(static_cast<std::int32_t>(low_bits(f.bits))), over_scale(scale, f.bits < 20 ? f.bits + 1 : 0) {
+          offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(zero) -
+                                           std::bit_cast<std::uint32_t>(kernels::quick_integer<Arch>::middle))),
+          mask(static_cast<std::int32_t>(low_bits(f.bits))),
+          over_scale(scale, f.bits < 20 ? f.bits + 1 : 0) {
         const auto lowest = static_cast<float>(qmin(f) - zero), highest = static_cast<float>(qmax(f) - zero);
         const bool quickly = how.rounding == rounding::half_even && f.bits <= 16;
         const kernels::vf<Arch> s(scale);
         using V = kernels::vi<Arch>;
-        by = {s, kernels::quotient<Arch>(kernels::vf<Arch>(1.0f), s), s, V(quick.sum_of(lowest)), V(quick.sum_of(highest)),
+        by = {s,
+              kernels::quotient<Arch>(kernels::vf<Arch>(1.0f), s),
+              s,
+              V(quick.sum_of(lowest)),
+              V(quick.sum_of(highest)),
               quickly ? quick.limit_of(scale, lowest, highest) : kernels::no_value};
     }
     bool usable() const noexcept { return by.limit != kernels::no_value; }
@@ -153,12 +161,17 @@ struct code_writer {
     QK_INLINE void put(std::byte* to, const kernels::vi<Arch>* code) const noexcept {
         constexpr std::size_t w = kernels::lanes<Arch>;
         if constexpr (may_be_wide(Known, 8)) {
-            if (width() == 8) return kernels::unrolled<Vectors>([&](auto k) QK_INLINE_CALL { kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(to) + k * w, code[k]); });
+            if (width() == 8)
+                return kernels::unrolled<Vectors>(
+                    [&](auto k) QK_INLINE_CALL { kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(to) + k * w, code[k]); });
         }
         if constexpr (may_be_wide(Known, 16)) {
-            if (width() == 16) return kernels::unrolled<Vectors>([&](auto k) QK_INLINE_CALL { kernels::store_codes<Arch>(reinterpret_cast<std::uint16_t*>(to) + k * w, code[k]); });
+            if (width() == 16)
+                return kernels::unrolled<Vectors>(
+                    [&](auto k) QK_INLINE_CALL { kernels::store_codes<Arch>(reinterpret_cast<std::uint16_t*>(to) + k * w, code[k]); });
         }
-        if constexpr (in_registers) kernels::unrolled<Vectors>([&](auto k) QK_INLINE_CALL { narrow.template store<Known>(to + bytes(k * w), code[k], given); });
+        if constexpr (in_registers)
+            kernels::unrolled<Vectors>([&](auto k) QK_INLINE_CALL { narrow.template store<Known>(to + bytes(k * w), code[k], given); });
     }
     /// `n` of them that waited, a byte each.
     QK_INLINE void put_waiting(std::byte* to, const std::uint8_t* codes, std::size_t n) const noexcept {
@@ -205,7 +218,9 @@ template <class Arch, int Known, class Coder, class Complete>
 bool encode_quickly(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
                     const Complete& complete) noexcept {
     const std::size_t bit = first * static_cast<std::size_t>(width);
-    if (!coder.usable() || bit % 8 != 0 || n < 4 * kernels::lanes<Arch> || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return false;
+    if (!coder.usable() || bit % 8 != 0 || n < 4 * kernels::lanes<Arch> || (width > 8 && width != 16) ||
+        !kernels::default_environment<Arch>())
+        return false;
     encode_row<Arch, Known>(coder, x, n, plane.data() + bit / 8, width, complete);
     return true;
 }

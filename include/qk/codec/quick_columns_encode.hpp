@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The short form of `encode` for blocks along an axis that is not the last: vectors of neighbouring columns, each lane with a block of its own.
-// Codes of a row lie side by side in the plane, as the values do, so nothing is transposed.
+// The short form of `encode` for blocks along an axis that is not the last: vectors of neighbouring columns, each lane with a block of its
+// own. Codes of a row lie side by side in the plane, as the values do, so nothing is transposed.
 #pragma once
 
 #include "qk/codec/parameters.hpp"
@@ -28,8 +28,8 @@ QK_INLINE void put_lanes(std::span<std::byte> plane, std::size_t first, std::siz
     put_codes<Arch>(plane, first, n, width, reinterpret_cast<const std::uint32_t*>(lane));
 }
 
-/// Codes as what becomes of columns (kernels/quick_block_driver.hpp). The code of row j of column k is number element + j * inner + k of the plane; the numbers of the
-/// first scale and shift are for column 0, and those of its next shift `inner` further.
+/// Codes as what becomes of columns (kernels/quick_block_driver.hpp). The code of row j of column k is number element + j * inner + k of
+/// the plane; the numbers of the first scale and shift are for column 0, and those of its next shift `inner` further.
 template <class Arch, class Codes>
 struct codes_of_columns {
     static constexpr bool looks_ahead = false, any_rounding = Codes::any_rounding;
@@ -45,7 +45,8 @@ struct codes_of_columns {
         put_lanes<Arch>(codes.out.shifts, shift + number * inner + i, n, codes.shift_bits, codes.shift_code(amax, own));
     }
     template <std::size_t Width, bool Grid, class Get, class Form>
-    QK_INLINE void row(std::size_t j, std::size_t i, std::size_t n, const Get& get, const kernels::quick_shared<Arch>* mine, const Form& form) const noexcept {
+    QK_INLINE void row(std::size_t j, std::size_t i, std::size_t n, const Get& get, const kernels::quick_shared<Arch>* mine,
+                       const Form& form) const noexcept {
         constexpr std::size_t w = kernels::lanes<Arch>;
         const std::size_t at = element + j * inner + i;
         const int width = codes.writer.width();
@@ -59,34 +60,38 @@ struct codes_of_columns {
     }
 };
 
-/// Blocks of at most a tile along a strided axis, if the short form serves the format; complete(o, l, rows, i, n) does n columns that are declined.
+/// Blocks of at most a tile along a strided axis, if the short form serves the format; complete(o, l, rows, i, n) does n columns that are
+/// declined.
 template <class Arch, known_codes Known, class Format, class Step, class Complete>
 bool encode_columns_quickly(const Format& f, const Step& step, values_in x, planes out, along_axis a, const Complete& complete) noexcept {
     const auto block = static_cast<std::size_t>(f.block_size);
     alignas(64) float staged[widened];  // of 16-bit memory
-    const std::size_t done = with_block_codes<Arch, Known>(f, step, out, nullptr, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
-        for (std::size_t o = 0; o < a.outer; ++o) {
-            for (std::size_t l = 0; l < a.length; l += block) {
-                const std::size_t rows = std::min(block, a.length - l), first = (o * a.length + l) * a.inner;
-                const std::size_t panel = x.floats() != nullptr ? a.inner : std::min(a.inner, widened / rows);
-                for (std::size_t i = 0; i < a.inner; i += panel) {
-                    const std::size_t columns = std::min(panel, a.inner - i);
-                    kernels::column_panel p{x.floats(), a.inner, rows, columns};
-                    if (x.floats() != nullptr) {
-                        p.x += first + i;
-                    } else {
-                        for (std::size_t r = 0; r < rows; ++r) x.template copy<Arch>(first + r * a.inner + i, columns, staged + r * columns);
-                        p.x = staged;
-                        p.stride = columns;
+    const std::size_t done =
+        with_block_codes<Arch, Known>(f, step, out, nullptr, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
+            for (std::size_t o = 0; o < a.outer; ++o) {
+                for (std::size_t l = 0; l < a.length; l += block) {
+                    const std::size_t rows = std::min(block, a.length - l), first = (o * a.length + l) * a.inner;
+                    const std::size_t panel = x.floats() != nullptr ? a.inner : std::min(a.inner, widened / rows);
+                    for (std::size_t i = 0; i < a.inner; i += panel) {
+                        const std::size_t columns = std::min(panel, a.inner - i);
+                        kernels::column_panel p{x.floats(), a.inner, rows, columns};
+                        if (x.floats() != nullptr) {
+                            p.x += first + i;
+                        } else {
+                            for (std::size_t r = 0; r < rows; ++r)
+                                x.template copy<Arch>(first + r * a.inner + i, columns, staged + r * columns);
+                            p.x = staged;
+                            p.stride = columns;
+                        }
+                        const auto decline = [&](std::size_t from, std::size_t n) { complete(o, l, rows, i + from, n); };
+                        const codes_of_columns<Arch, std::remove_cvref_t<decltype(codes)>> to{
+                            codes, codes.elements, first + i, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner};
+                        kernels::run_panel_of_blocks<Arch, OfElement>(p, form, to, range_call(decline));
                     }
-                    const auto decline = [&](std::size_t from, std::size_t n) { complete(o, l, rows, i + from, n); };
-                    const codes_of_columns<Arch, std::remove_cvref_t<decltype(codes)>> to{codes, codes.elements, first + i, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner};
-                    kernels::run_panel_of_blocks<Arch, OfElement>(p, form, to, range_call(decline));
                 }
             }
-        }
-        return std::size_t{1};
-    });
+            return std::size_t{1};
+        });
     return done != 0;
 }
 

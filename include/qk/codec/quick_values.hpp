@@ -23,22 +23,28 @@ struct floating_values {
 
     QK_INLINE explicit floating_values(floating f) noexcept
         : usable(f != fp32 && bits(f) <= 16 && (min_exponent(f) - f.mantissa_bits >= -126 || f == bf16 || f.specials == specials::e8m0)),
-          power_of_two(f.specials == specials::e8m0), plain_shift(f == bf16),
+          power_of_two(f.specials == specials::e8m0),
+          plain_shift(f == bf16),
           small(f.specials == specials::none && f.exponent_bits + f.mantissa_bits <= kernels::lookup_bits<Arch>()),
-          has_sign(is_signed(f)), has_special(f.specials == specials::ieee || f.specials == specials::fn), lone_nan(f.specials == specials::fnuz),
-          shift(23 - f.mantissa_bits), up(32 - bits(f)) {
+          has_sign(is_signed(f)),
+          has_special(f.specials == specials::ieee || f.specials == specials::fn),
+          lone_nan(f.specials == specials::fnuz),
+          shift(23 - f.mantissa_bits),
+          up(32 - bits(f)) {
         const int m = f.mantissa_bits, magnitude_width = f.exponent_bits + m;
         magnitude = kernels::vi<Arch>(static_cast<std::int32_t>(low_bits(magnitude_width)));
         first_normal = kernels::vi<Arch>(1 << m);
         rebias = kernels::vi<Arch>((127 - f.bias) * (1 << 23));
         // From here on a magnitude is Inf or NaN.
-        special = kernels::vi<Arch>(f.specials == specials::ieee ? static_cast<std::int32_t>(low_bits(f.exponent_bits)) << m : static_cast<std::int32_t>(low_bits(magnitude_width)));
+        special = kernels::vi<Arch>(f.specials == specials::ieee ? static_cast<std::int32_t>(low_bits(f.exponent_bits)) << m
+                                                                 : static_cast<std::int32_t>(low_bits(magnitude_width)));
         special_bits = kernels::vi<Arch>(f.specials == specials::fn ? kernels::nan_bits : kernels::infinity_bits);
         nan_code = kernels::vi<Arch>(1 << magnitude_width);
         step = kernels::vf<Arch>(usable && !plain_shift && !power_of_two ? exact_power(min_exponent(f) - m) : 1.0f);
         if (small) {
             // The same value whatever the bits above the magnitude.
-            const kernels::vi<Arch> index = kernels::iota<Arch>(), next = index + kernels::vi<Arch>(static_cast<std::int32_t>(kernels::lanes<Arch>));
+            const kernels::vi<Arch> index = kernels::iota<Arch>(),
+                                    next = index + kernels::vi<Arch>(static_cast<std::int32_t>(kernels::lanes<Arch>));
             table = {kernels::as_float<Arch>(of_magnitude(index & magnitude)), kernels::as_float<Arch>(of_magnitude(next & magnitude))};
         }
     }
@@ -46,7 +52,8 @@ struct floating_values {
     QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
         using V = kernels::vi<Arch>;
         if (plain_shift) return kernels::as_float<Arch>(code << 16);
-        if (power_of_two) return kernels::as_float<Arch>(select(code == V(0), V(0x400000), select(code == V(255), V(kernels::nan_bits), code << 23)));
+        if (power_of_two)
+            return kernels::as_float<Arch>(select(code == V(0), V(0x400000), select(code == V(255), V(kernels::nan_bits), code << 23)));
         if (small) return kernels::as_float<Arch>(kernels::as_int<Arch>(table.at(code)) | ((code << up) & V(kernels::sign_bit)));
         V y = of_magnitude(code & magnitude);
         if (has_sign) y = y | ((code << up) & V(kernels::sign_bit));
@@ -54,7 +61,7 @@ struct floating_values {
         return kernels::as_float<Arch>(y);
     }
 
-private:
+  private:
     QK_INLINE kernels::vi<Arch> of_magnitude(kernels::vi<Arch> a) const noexcept {
         using V = kernels::vi<Arch>;
         const V normal = (a << shift) + rebias, y = select(a < first_normal, kernels::as_int<Arch>(to_float(a) * step), normal);
@@ -82,7 +89,8 @@ struct sign_magnitude_values {
     kernels::vi<Arch> magnitude;
     int up;
 
-    explicit sign_magnitude_values(int mantissa_bits) noexcept : magnitude(static_cast<std::int32_t>(low_bits(mantissa_bits))), up(31 - mantissa_bits) {}
+    explicit sign_magnitude_values(int mantissa_bits) noexcept
+        : magnitude(static_cast<std::int32_t>(low_bits(mantissa_bits))), up(31 - mantissa_bits) {}
     QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
         using V = kernels::vi<Arch>;
         return kernels::as_float<Arch>(kernels::as_int<Arch>(to_float(code & magnitude)) | ((code << up) & V(kernels::sign_bit)));
@@ -129,9 +137,11 @@ struct code_reader {
         constexpr std::size_t w = kernels::lanes<Arch>, vectors = Count / w;
         kernels::vi<Arch> code[vectors];
         if (may_be_wide(Known, 8) && width() == 8) {
-            kernels::unrolled<vectors>([&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(in) + k * w); });
+            kernels::unrolled<vectors>(
+                [&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(in) + k * w); });
         } else if (may_be_wide(Known, 16) && width() == 16) {
-            kernels::unrolled<vectors>([&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(in) + k * w); });
+            kernels::unrolled<vectors>(
+                [&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(in) + k * w); });
         } else if constexpr (in_registers) {
             kernels::unrolled<vectors>([&](auto k) QK_INLINE_CALL { code[k] = narrow.load(in + bytes(k * w), end); });
         } else {
@@ -151,8 +161,8 @@ bool decodes_quickly(int width) noexcept {
 
 /// n values from `first` on, y = scale * values(code); returns how many were done.
 template <class Arch, int Known, class Values>
-std::size_t decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width, float scale,
-                       bool streaming) noexcept {
+std::size_t decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width,
+                       float scale, bool streaming) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     const Values values = given;
     const kernels::vf<Arch> factor(scale);
@@ -170,15 +180,18 @@ std::size_t decode_row(const Values& given, std::span<const std::byte> plane, st
 
 /// n values from `first` on, which need not be at a whole byte, each times a factor of its own: y = factor * values(code).
 template <class Arch, int Known, class Values>
-void decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width, const float* factor) noexcept {
+void decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width,
+                const float* factor) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = std::max<std::size_t>(w, 8);
     const Values values = given;
     const std::size_t bit = first * static_cast<std::size_t>(width);
     std::size_t i = 0;
-    const auto put = [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL { kernels::store<Arch>(y + i + k, values(code) * kernels::load<Arch>(factor + i + k)); };
+    const auto put = [&](std::size_t k, kernels::vi<Arch> code)
+                         QK_INLINE_CALL { kernels::store<Arch>(y + i + k, values(code) * kernels::load<Arch>(factor + i + k)); };
     if (bit % 8 == 0 || has_narrow_codes<Arch>()) {
         const code_reader<Arch, Known> codes{width, plane.data() + plane.size(), static_cast<int>(bit % 8)};
-        for (const std::byte* in = plane.data() + bit / 8; i + count <= n; i += count, in += codes.bytes(count)) codes.template each_vector<count>(in, put);
+        for (const std::byte* in = plane.data() + bit / 8; i + count <= n; i += count, in += codes.bytes(count))
+            codes.template each_vector<count>(in, put);
     }
     for (; i < n; i += w) {
         alignas(64) std::uint32_t code[w] = {};

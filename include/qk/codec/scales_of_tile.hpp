@@ -43,7 +43,9 @@ struct scale_tile {
         p.zero_point.empty() ? void(std::fill_n(zero, entries, 0)) : void(std::copy_n(p.zero_point.data() + at, entries, zero));
     }
     /// The zero point of all n values, if it is the same one.
-    QK_APART bool one_zero(std::size_t n) const { return single || std::all_of(zero, zero + n, [&](std::int64_t z) { return z == zero[0]; }); }
+    QK_APART bool one_zero(std::size_t n) const {
+        return single || std::all_of(zero, zero + n, [&](std::int64_t z) { return z == zero[0]; });
+    }
     QK_APART void multiply(float* v, std::size_t n) const {
         if (!single) {
             for (std::size_t k = 0; k < n; ++k) v[k] *= scale[k];

@@ -50,7 +50,8 @@ QK_APART void to_floats(floating f, const std::uint32_t* code, float* out, std::
             // Masks instead of choices: a choice lets the compiler move the conversion into a branch, and then the loop stays scalar.
             const std::uint32_t low = magnitude & (0u - std::uint32_t{magnitude < first_normal});
             const std::uint32_t subnormal = as_bits(static_cast<float>(static_cast<std::int32_t>(low)) * step);
-            const std::uint32_t large = (normal | (special_bits & (0u - std::uint32_t{magnitude >= special}))) & (0u - std::uint32_t{magnitude >= first_normal});
+            const std::uint32_t large =
+                (normal | (special_bits & (0u - std::uint32_t{magnitude >= special}))) & (0u - std::uint32_t{magnitude >= first_normal});
             const std::uint32_t u = subnormal | large | sign, nan = 0u - std::uint32_t{code[i] == lone_nan};
             out[i] = as_float((u & ~nan) | (0x7fc00000u & nan));
         }
@@ -76,7 +77,9 @@ QK_APART void to_twos_complement(int width, float unit, const std::uint32_t* cod
 }
 
 template <class Arch>
-void elements_of(floating f, const std::uint32_t* code, float* out, std::size_t n) { to_floats<Arch>(f, code, out, n); }
+void elements_of(floating f, const std::uint32_t* code, float* out, std::size_t n) {
+    to_floats<Arch>(f, code, out, n);
+}
 template <class Arch>
 void elements_of(const block_float& f, const std::uint32_t* code, float* out, std::size_t n) {
     if (f.bump) return to_twos_complement<Arch>(1 + f.mantissa_bits, 1.0f, code, out, n);
@@ -92,7 +95,9 @@ void elements_of(const microscaling& f, const std::uint32_t* code, float* out, s
     to_floats<Arch>(f.element, code, out, n);
 }
 template <class Arch>
-void elements_of(const nvfloat& f, const std::uint32_t* code, float* out, std::size_t n) { to_floats<Arch>(f.element, code, out, n); }
+void elements_of(const nvfloat& f, const std::uint32_t* code, float* out, std::size_t n) {
+    to_floats<Arch>(f.element, code, out, n);
+}
 
 /// What the elements of a block are multiplied by. NaN for the code of a NaN block; powers of two are exact.
 QK_INLINE constexpr float scale_of(const block_float& f, std::uint32_t code) {

@@ -38,8 +38,11 @@ void for_each_widened(const Format& f, basic_planes<Byte> p, std::size_t length,
     const auto block = static_cast<std::size_t>(f.block_size);
     const std::size_t blocks = widened / block / 16 * 16;
     for (std::size_t first = 0; first < length; first += blocks * block) {
-        const auto from = [&](std::span<Byte> plane, std::size_t codes, int width) { return plane.subspan(codes * static_cast<std::size_t>(width) / 8); };
-        basic_planes<Byte> part{from(p.elements, first, element_width(f)), from(p.scales, first / block, scale_width(f)), p.shifts, p.tensor};
+        const auto from = [&](std::span<Byte> plane, std::size_t codes, int width) {
+            return plane.subspan(codes * static_cast<std::size_t>(width) / 8);
+        };
+        basic_planes<Byte> part{from(p.elements, first, element_width(f)), from(p.scales, first / block, scale_width(f)), p.shifts,
+                                p.tensor};
         if constexpr (std::same_as<Format, microexponent>) part.shifts = from(p.shifts, sub_blocks_of(f, first), f.shift_bits);
         visit(first, std::min(blocks * block, length - first), part);
     }
@@ -58,7 +61,8 @@ struct gathered_rows {
     const Format& format;
     planes staged;
 
-    explicit gathered_rows(const Format& f) noexcept : format(f), staged(planes_of(layout_of(f, {1, room() * size(), 1}), std::span<std::byte>(packed))) {}
+    explicit gathered_rows(const Format& f) noexcept
+        : format(f), staged(planes_of(layout_of(f, {1, room() * size(), 1}), std::span<std::byte>(packed))) {}
 
     std::size_t size() const noexcept { return static_cast<std::size_t>(format.block_size); }
     std::size_t length() const noexcept { return blocks * size(); }
@@ -99,7 +103,7 @@ struct gathered_rows {
         }
     }
 
-private:
+  private:
     std::size_t shifts_of([[maybe_unused]] std::size_t count) const noexcept {
         if constexpr (std::same_as<Format, microexponent>) return sub_blocks_of(format, count);
         else return 0;

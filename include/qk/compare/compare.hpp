@@ -40,9 +40,9 @@ struct input_coverage {
 
 /// A part of the values in words, and how many of them are meant: "the result is subnormal", 812 of its 824 values.
 struct location {
-    std::string words;           ///< "" for everywhere
-    std::size_t values = 0;      ///< in the array
-    std::size_t differences = 0; ///< of them
+    std::string words;            ///< "" for everywhere
+    std::size_t values = 0;       ///< in the array
+    std::size_t differences = 0;  ///< of them
 };
 /// "where the result is subnormal: 812 of these 824 values differ".
 std::string to_text(const location& p);
@@ -50,7 +50,7 @@ std::string to_text(const location& p);
 /// A mistake that the device makes, as far as its values show.
 struct cause {
     std::string sentence;
-    location where;               ///< restricts the mistake, or else describes the differences that it makes
+    location where;            ///< restricts the mistake, or else describes the differences that it makes
     bool restricted = false;   ///< the mistake is made there alone
     std::size_t explains = 0;  ///< differences that would be left without it
 };
@@ -59,12 +59,12 @@ struct report {
     std::size_t values = 0, mismatches = 0, blocks_touched = 0;
     std::array<difference_class, static_cast<std::size_t>(difference::count)> classes;
     input_coverage coverage;
-    flag_counts flags;              ///< of what the format says
-    std::vector<location> where;       ///< the differences, described: the first place has most of them
-    std::vector<cause> causes;      ///< together they make the device's values
-    std::size_t unexplained = 0;    ///< values on which a converter with these mistakes still differs from the device
+    flag_counts flags;                      ///< of what the format says
+    std::vector<location> where;            ///< the differences, described: the first place has most of them
+    std::vector<cause> causes;              ///< together they make the device's values
+    std::size_t unexplained = 0;            ///< values on which a converter with these mistakes still differs from the device
     std::vector<std::string> alternatives;  ///< other mistakes, each of which explains every difference
-    std::optional<cause> nearest;   ///< where no cause is found: what explains most differences, though it is wrong elsewhere
+    std::optional<cause> nearest;           ///< where no cause is found: what explains most differences, though it is wrong elsewhere
 };
 
 /// `shape` is that of the array; `x` what the device was given, `device` what it gave.

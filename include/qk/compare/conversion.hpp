@@ -25,7 +25,7 @@ struct conversion {
     std::vector<float> scale;
     std::vector<std::int64_t> zero_point;  ///< empty: all 0
     int scale_axis = 0;
-    along_axis scale_blocks;               ///< the array seen along scale_axis
+    along_axis scale_blocks;  ///< the array seen along scale_axis
     std::size_t scale_block = 0;
 
     affine one() const;

@@ -21,10 +21,10 @@ struct dot_case {
 
 /// What the device is asked with.
 struct dot_task {
-    qk::format a, b;               ///< floating, integer, or MX with floating elements
-    std::size_t k = 64;            ///< terms of a sum
-    floating c = fp32;             ///< the format of C; integers: two's complement of 32 bits
-    int d_bits = 32;               ///< of a stored result: 16 or 32
+    qk::format a, b;     ///< floating, integer, or MX with floating elements
+    std::size_t k = 64;  ///< terms of a sum
+    floating c = fp32;   ///< the format of C; integers: two's complement of 32 bits
+    int d_bits = 32;     ///< of a stored result: 16 or 32
     std::size_t most_questions = 10000;
     std::uint64_t seed = 0;
 };
@@ -33,10 +33,10 @@ struct dot_task {
 using black_box = std::function<std::vector<std::uint64_t>(const dot_case&)>;
 
 struct found_accumulator {
-    accumulator best;                     ///< of the device, in the simplest form that gives the same answers
-    std::size_t questions = 0, met = 0;   ///< asked, and answered as `best` answers
+    accumulator best;                    ///< of the device, in the simplest form that gives the same answers
+    std::size_t questions = 0, met = 0;  ///< asked, and answered as `best` answers
     bool complete() const { return met == questions; }
-    std::vector<std::string> same;        ///< devices of the catalogue whose accumulator gives every answer
+    std::vector<std::string> same;  ///< devices of the catalogue whose accumulator gives every answer
 };
 
 /// A sentence where the task cannot be searched, or empty.

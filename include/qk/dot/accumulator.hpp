@@ -46,9 +46,9 @@ enum class zero_rule : std::uint8_t {
 
 /// Subnormal operands, C included.
 enum class input_flush : std::uint8_t {
-    none,           ///< they count
-    positive,       ///< they become +0
-    kept_sign,      ///< they become zero of their sign (x86's DAZ)
+    none,       ///< they count
+    positive,   ///< they become +0
+    kept_sign,  ///< they become zero of their sign (x86's DAZ)
 };
 
 enum class nan_answer : std::uint8_t {
@@ -78,36 +78,36 @@ struct requantization {
 /// A unit that multiplies and adds. Terms are products of two operands' elements; what carries the sum on is "the accumulator", C at first.
 struct accumulator {
     summation sum = summation::exact;
-    int groups = 0;                   ///< terms added at once; 0: all
-    int lanes = 1;                    ///< a group's terms l, l + lanes, ... are summed apart, the lanes' sums then as the terms are
-    int bundle = 1;                   ///< so many neighbouring products are first added exactly: they are one term
+    int groups = 0;  ///< terms added at once; 0: all
+    int lanes = 1;   ///< a group's terms l, l + lanes, ... are summed apart, the lanes' sums then as the terms are
+    int bundle = 1;  ///< so many neighbouring products are first added exactly: they are one term
     qk::place place = place::inside;
     // aligned
-    int align = 0;                              ///< fraction bits that a term keeps, of the largest exponent
-    rounding cut = rounding::toward_zero;       ///< of terms: toward_zero or down
-    int join = 0;                               ///< place::after: fraction bits that the group's sum keeps when it meets the accumulator; 0: rounded to `partial`
-    int join_addend = 24;                       ///< likewise: those that the accumulator keeps
-    int join_drop = 0;                          ///< likewise: the accumulator is dropped where its exponent is more than this below; 0: never
-    rounding join_cut = rounding::down;         ///< of sums that meet sums: toward_zero or down
+    int align = 0;                         ///< fraction bits that a term keeps, of the largest exponent
+    rounding cut = rounding::toward_zero;  ///< of terms: toward_zero or down
+    int join = 0;  ///< place::after: fraction bits that the group's sum keeps when it meets the accumulator; 0: rounded to `partial`
+    int join_addend = 24;                ///< likewise: those that the accumulator keeps
+    int join_drop = 0;                   ///< likewise: the accumulator is dropped where its exponent is more than this below; 0: never
+    rounding join_cut = rounding::down;  ///< of sums that meet sums: toward_zero or down
     // sequential, pairwise
-    bool fused = true;                          ///< a product is not rounded before it is added
+    bool fused = true;  ///< a product is not rounded before it is added
     // formats
-    floating addend = fp32;                     ///< of C
-    floating partial = fp32;                    ///< of what is carried from group to group, and of every sum where sums are rounded
+    floating addend = fp32;   ///< of C
+    floating partial = fp32;  ///< of what is carried from group to group, and of every sum where sums are rounded
     floating result = fp32;
     rounding partial_round = rounding::half_even;
-    rounding round = rounding::half_even;       ///< of the result
-    int operand_bits = 0;                       ///< operands are truncated to so many fraction bits (tf32: 10); 0: as they are
-    bool reverse = false;                       ///< sequential: a group's last term comes first
+    rounding round = rounding::half_even;  ///< of the result
+    int operand_bits = 0;                  ///< operands are truncated to so many fraction bits (tf32: 10); 0: as they are
+    bool reverse = false;                  ///< sequential: a group's last term comes first
     input_flush flush_inputs = input_flush::none;
-    bool flush_partials = false;                ///< subnormal results of any step become zero of their sign
-    bool product_overflow = false;              ///< aligned: a product of 2^128 and more is Inf
+    bool flush_partials = false;    ///< subnormal results of any step become zero of their sign
+    bool product_overflow = false;  ///< aligned: a product of 2^128 and more is Inf
     too_large overflow = too_large::ieee;
     zero_rule zero = zero_rule::ieee;
     nan_answer nan = nan_answer::quiet;
     // integer
-    int width = 32;                             ///< bits of the register, two's complement
-    bool saturate = false;                      ///< every sum that is carried on saturates; otherwise it wraps
+    int width = 32;         ///< bits of the register, two's complement
+    bool saturate = false;  ///< every sum that is carried on saturates; otherwise it wraps
     requantization requantize{};
     friend constexpr bool operator==(const accumulator&, const accumulator&) = default;
 };
@@ -130,12 +130,13 @@ inline constexpr accumulator int32_saturating{.sum = summation::integer, .groups
 namespace detail {
 
 constexpr bool is_register(floating f) {
-    return f == fp64 || (f.specials == specials::ieee && f.exponent_bits >= 2 && f.exponent_bits <= 8 && f.mantissa_bits >= 1 && f.mantissa_bits <= 23 &&
-                         f.bias == (1 << (f.exponent_bits - 1)) - 1);
+    return f == fp64 || (f.specials == specials::ieee && f.exponent_bits >= 2 && f.exponent_bits <= 8 && f.mantissa_bits >= 1 &&
+                         f.mantissa_bits <= 23 && f.bias == (1 << (f.exponent_bits - 1)) - 1);
 }
 constexpr message check_register(std::string_view what, floating f) {
     if (is_register(f)) return {};
-    return message(what).append(" must be fp64, or a float of 2 to 8 exponent and 1 to 23 mantissa bits with Inf and NaN: fp32, tf32, fp16, bf16, e8m13");
+    return message(what).append(
+        " must be fp64, or a float of 2 to 8 exponent and 1 to 23 mantissa bits with Inf and NaN: fp32, tf32, fp16, bf16, e8m13");
 }
 constexpr message check_cut(std::string_view what, rounding r) {
     if (r == rounding::toward_zero || r == rounding::down) return {};
@@ -143,8 +144,8 @@ constexpr message check_cut(std::string_view what, rounding r) {
 }
 constexpr message check_fused(const accumulator& a) {
     const message ranges = first_of({in_range("align", a.align, a.sum == summation::aligned ? 1 : 0, 60), in_range("join", a.join, 0, 60),
-                                     in_range("join-addend", a.join_addend, 1, 60), in_range("join-drop", a.join_drop, 0, 1000), check_cut("cut", a.cut),
-                                     check_cut("join-cut", a.join_cut)});
+                                     in_range("join-addend", a.join_addend, 1, 60), in_range("join-drop", a.join_drop, 0, 1000),
+                                     check_cut("cut", a.cut), check_cut("join-cut", a.join_cut)});
     if (!ranges.empty()) return ranges;
     if (a.partial == fp64 || a.result == fp64 || a.addend == fp64) return "fp64 needs sum=sequential or sum=pairwise";
     if (a.sum == summation::exact && (a.lanes != 1 || a.join != 0)) return "lanes and join are no question where the sum is exact";
@@ -158,17 +159,20 @@ constexpr message check_rounded(const accumulator& a) {
     if (a.lanes > 1 && a.place == place::inside) return "lanes need place=after: the accumulator is in no lane";
     if (a.align != 0 || a.join != 0) return "align and join need sum=aligned";
     if (a.product_overflow) return "product-overflow needs sum=aligned";
-    if (a.reverse && (a.sum != summation::sequential || a.lanes != 1 || a.groups == 0 || a.groups > 256)) return "reverse needs sum=sequential, groups of 1 to 256 terms and one lane";
+    if (a.reverse && (a.sum != summation::sequential || a.lanes != 1 || a.groups == 0 || a.groups > 256))
+        return "reverse needs sum=sequential, groups of 1 to 256 terms and one lane";
     const bool doubles = a.partial == fp64;
     if (doubles != (a.result == fp64) || doubles != (a.addend == fp64)) return "with fp64, c, partial and result must all be fp64";
-    if (doubles && (!a.fused || a.bundle != 1 || a.round != rounding::half_even || a.partial_round != rounding::half_even || a.flush_inputs != input_flush::none || a.flush_partials || a.reverse ||
-                    a.sum != summation::sequential || a.lanes != 1 || a.place != place::inside || a.overflow != too_large::ieee || a.operand_bits != 0)) {
+    if (doubles && (!a.fused || a.bundle != 1 || a.round != rounding::half_even || a.partial_round != rounding::half_even ||
+                    a.flush_inputs != input_flush::none || a.flush_partials || a.reverse || a.sum != summation::sequential ||
+                    a.lanes != 1 || a.place != place::inside || a.overflow != too_large::ieee || a.operand_bits != 0)) {
         return "fp64 is added by fma, one after the other, half-even";
     }
     return {};
 }
 constexpr message check_integer(const accumulator& a) {
-    const message ranges = first_of({in_range("width", a.width, 2, 64), in_range("shift", a.requantize.shift, -31, 30), check(a.requantize.output)});
+    const message ranges =
+        first_of({in_range("width", a.width, 2, 64), in_range("shift", a.requantize.shift, -31, 30), check(a.requantize.output)});
     if (!ranges.empty()) return ranges;
     if (a.lanes != 1 || a.bundle != 1 || a.align != 0 || a.join != 0) return "lanes, bundle, align and join are of floating sums";
     if (a.requantize.by == requantize_by::gemmlowp && a.width > 32) return "requantize=gemmlowp needs a width of at most 32";
@@ -183,9 +187,10 @@ constexpr message check_integer(const accumulator& a) {
 
 /// A sentence, empty where the accumulator can be computed.
 constexpr message check(const accumulator& a) {
-    const message common = detail::first_of({detail::in_range("groups", a.groups, 0, detail::largest_block), detail::in_range("lanes", a.lanes, 1, 64),
-                                             detail::in_range("bundle", a.bundle, 1, 64), detail::in_range("operands", a.operand_bits, 0, 23),
-                                             detail::check_register("c", a.addend), detail::check_register("partial", a.partial), detail::check_register("result", a.result)});
+    const message common = detail::first_of({detail::in_range("groups", a.groups, 0, detail::largest_block),
+                                             detail::in_range("lanes", a.lanes, 1, 64), detail::in_range("bundle", a.bundle, 1, 64),
+                                             detail::in_range("operands", a.operand_bits, 0, 23), detail::check_register("c", a.addend),
+                                             detail::check_register("partial", a.partial), detail::check_register("result", a.result)});
     if (!common.empty()) return common;
     if (a.groups % a.bundle != 0) return "groups must be a multiple of bundle";
     if (a.round == rounding::stochastic || a.partial_round == rounding::stochastic) return "round=stochastic is not for accumulators";

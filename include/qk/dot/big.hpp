@@ -8,8 +8,8 @@
 
 namespace qk::detail {
 
-/// A two's complement number times 2^-960. Products of the library's formats, scales of blocks and tensors included, lie between 2^-900 and 2^770
-/// (formats/check.hpp keeps each of their six factors inside float32).
+/// A two's complement number times 2^-960. Products of the library's formats, scales of blocks and tensors included, lie between 2^-900 and
+/// 2^770 (formats/check.hpp keeps each of their six factors inside float32).
 class big_sum {
   public:
     static constexpr int lowest = -960, limbs = 30;

@@ -15,7 +15,9 @@ constexpr bool is_fp64(const format& f) { return std::holds_alternative<floating
 constexpr element_kind kind_of(const format& f) {
     return with_family(f, [](const auto& g) { return kind_of(g); });
 }
-constexpr bool is_wide_unsigned(const format& f) { return is_integer_format(f) && !std::get<integer>(f).is_signed && std::get<integer>(f).bits > 31; }
+constexpr bool is_wide_unsigned(const format& f) {
+    return is_integer_format(f) && !std::get<integer>(f).is_signed && std::get<integer>(f).bits > 31;
+}
 
 }  // namespace detail
 
@@ -36,7 +38,8 @@ constexpr message check_operands(const format& a, const format& b, const accumul
     if (width > room) return message("these products have up to ").append(width).append(" bits; this accumulator takes ").append(room);
     if (acc.bundle > 1) {
         const int range = width + x.highest - x.lowest + y.highest - y.lowest + 6, wide = rounded ? 53 : 96;
-        if (range > wide) return message("bundles of these products may have ").append(range).append(" bits; this accumulator takes ").append(wide);
+        if (range > wide)
+            return message("bundles of these products may have ").append(range).append(" bits; this accumulator takes ").append(wide);
     }
     return {};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The catalogue of devices. A name is VENDOR.ARCHITECTURE.INSTRUCTION.SHAPE.D.A.B[.C][.SCALE] (NVIDIA) or holds AMD's own name; in C++ '_' stands
-// for '.'. Without its shape it means the largest k: nvidia.hopper.wgmma.f32.e4m3.e4m3.
+// The catalogue of devices. A name is VENDOR.ARCHITECTURE.INSTRUCTION.SHAPE.D.A.B[.C][.SCALE] (NVIDIA) or holds AMD's own name; in C++ '_'
+// stands for '.'. Without its shape it means the largest k: nvidia.hopper.wgmma.f32.e4m3.e4m3.
 #pragma once
 
 #include <iterator>
@@ -35,7 +35,8 @@ namespace devices {
 
 /// Every device, a family after the other, as spans of pointers.
 inline constexpr std::span<const device* const> families[] = {
-    nvidia_volta, nvidia_turing, nvidia_ampere, nvidia_ada_lovelace, nvidia_hopper, nvidia_blackwell, nvidia_rtx_blackwell, amd_cdna1, amd_cdna2, amd_cdna3, generic,
+    nvidia_volta,         nvidia_turing, nvidia_ampere, nvidia_ada_lovelace, nvidia_hopper, nvidia_blackwell,
+    nvidia_rtx_blackwell, amd_cdna1,     amd_cdna2,     amd_cdna3,           generic,
 };
 
 /// Calls visit(device) for each.
@@ -69,7 +70,8 @@ constexpr std::size_t end_of_shape(std::string_view s, std::size_t at, std::stri
 
 constexpr device_name without_shape(std::string_view name) {
     for (std::size_t i = 0; i < name.size(); ++i) {
-        if (const std::size_t end = detail::end_of_shape(name, i, ".m", "nk"); end != i) return device_name(name.substr(0, i)).append(name.substr(end));
+        if (const std::size_t end = detail::end_of_shape(name, i, ".m", "nk"); end != i)
+            return device_name(name.substr(0, i)).append(name.substr(end));
         std::size_t end = detail::end_of_shape(name, i, "", "xx");
         if (end == i) continue;
         std::size_t blocks = end;  // "_4b"
@@ -77,7 +79,8 @@ constexpr device_name without_shape(std::string_view name) {
             ++blocks;
             const std::size_t digits = blocks;
             while (blocks < name.size() && detail::is_digit(name[blocks])) ++blocks;
-            if (blocks > digits && blocks < name.size() && name[blocks] == 'b' && (blocks + 1 == name.size() || name[blocks + 1] == '_')) end = blocks + 1;
+            if (blocks > digits && blocks < name.size() && name[blocks] == 'b' && (blocks + 1 == name.size() || name[blocks + 1] == '_'))
+                end = blocks + 1;
         }
         if (end < name.size() && name[end] == '_') ++end;
         return device_name(name.substr(0, i)).append(name.substr(end));
@@ -103,7 +106,8 @@ constexpr message unknown_device(std::string_view name) {
     std::array<near, 3> best{};
     const auto place = [&](near n) {
         for (near& b : best) {
-            if (b.d != nullptr && n.d != nullptr && without_shape(b.d->name) == without_shape(n.d->name).view() && b.distance <= n.distance) return;
+            if (b.d != nullptr && n.d != nullptr && without_shape(b.d->name) == without_shape(n.d->name).view() && b.distance <= n.distance)
+                return;
             if (n.distance < b.distance) std::swap(n, b);
         }
     };

@@ -58,21 +58,24 @@ constexpr element_kind kind_of(const nvfloat& f) {
     return k;
 }
 
-/// One floating code: significand, exponent (a zero's is -126), sign. `cut` > 0 keeps so many fraction bits; `flush` makes subnormals zeros.
+/// One floating code: significand, exponent (a zero's is -126), sign. `cut` > 0 keeps so many fraction bits; `flush` makes subnormals
+/// zeros.
 struct element {
     std::int32_t n = 0, exponent = 0;
     bool negative = false;
 };
 QK_INLINE constexpr element take_apart(floating f, std::uint32_t code, int cut, input_flush flush) {
-    if (f.specials == specials::e8m0) return (code & 255u) == 255 ? element{0, nan_exponent, false} : element{1, static_cast<int>(code & 255u) - 127, false};
+    if (f.specials == specials::e8m0)
+        return (code & 255u) == 255 ? element{0, nan_exponent, false} : element{1, static_cast<int>(code & 255u) - 127, false};
     const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
     const std::uint32_t dropped = cut > 0 && cut < m ? (std::uint32_t{1} << (m - cut)) - 1 : 0, hidden = std::uint32_t{1} << m;
-    const std::uint32_t magnitude = code & ((std::uint32_t{1} << magnitude_bits) - 1) & ~dropped;  // a NaN of dropped bits alone becomes Inf
+    const std::uint32_t magnitude =
+        code & ((std::uint32_t{1} << magnitude_bits) - 1) & ~dropped;  // a NaN of dropped bits alone becomes Inf
     const std::uint32_t field = magnitude >> m, all = (std::uint32_t{1} << magnitude_bits) - 1;
     bool negative = (code >> magnitude_bits & 1u) != 0;
     const bool infinite = f.specials == specials::ieee && magnitude == (all ^ (hidden - 1));
-    const bool nan = (f.specials == specials::ieee && magnitude > (all ^ (hidden - 1))) || (f.specials == specials::fn && magnitude == all) ||
-                     (f.specials == specials::fnuz && negative && magnitude == 0);
+    const bool nan = (f.specials == specials::ieee && magnitude > (all ^ (hidden - 1))) ||
+                     (f.specials == specials::fn && magnitude == all) || (f.specials == specials::fnuz && negative && magnitude == 0);
     std::uint32_t significand = field != 0 ? (magnitude & (hidden - 1)) | hidden : magnitude;
     if (flush != input_flush::none && field == 0) {
         significand = 0;
@@ -137,7 +140,8 @@ QK_INLINE void take_codes(const nvfloat& f, const std::uint32_t* code, std::size
 
 // A block's scale: n * 2^(exponent - mantissa bits). NVFP4's has no sign (ue4m3).
 QK_INLINE constexpr element scale_code_of(const block_float& f, std::uint32_t code) {
-    return code == low_bits(f.exponent_bits) ? element{0, nan_exponent} : element{1, static_cast<int>(code) - ((1 << (f.exponent_bits - 1)) - 1)};
+    return code == low_bits(f.exponent_bits) ? element{0, nan_exponent}
+                                             : element{1, static_cast<int>(code) - ((1 << (f.exponent_bits - 1)) - 1)};
 }
 QK_INLINE constexpr element scale_code_of(const microexponent& f, std::uint32_t code) {
     return code == low_bits(f.exponent_bits) ? element{0, nan_exponent} : element{1, static_cast<int>(code) - 127};
@@ -149,7 +153,9 @@ QK_INLINE constexpr element scale_code_of(const nvfloat& f, std::uint32_t code) 
 }
 
 template <class Format>
-concept has_blocks = requires(const Format& f) { f.block_size; };
+concept has_blocks = requires(const Format& f) {
+    f.block_size;
+};
 
 /// The planes of a packed tensor, and which row of it the operand is: the values at (outer, 0..length, across).
 template <class Format>
@@ -171,22 +177,17 @@ struct packed_row {
         std::uint32_t code[dot_tile];
         const int width = element_width(format);
         const std::size_t start = (outer * axis.length + first) * axis.inner + across;
-        if (axis.inner == 1)
-            get_codes(packed.elements, start, n, width, code);
+        if (axis.inner == 1) get_codes(packed.elements, start, n, width, code);
         else
             for (std::size_t i = 0; i < n; ++i) code[i] = get_code(packed.elements, start + i * axis.inner, width);
         take_codes(format, code, n, how, t);
-        if constexpr (has_blocks<Format>)
-            scale(first, n, t);
-        else
-            std::fill_n(t.base, n, 0);
+        if constexpr (has_blocks<Format>) scale(first, n, t);
+        else std::fill_n(t.base, n, 0);
         return t;
     }
 
   private:
-    void scale(std::size_t first, std::size_t n, element_tile& t) const noexcept
-        requires has_blocks<Format>
-    {
+    void scale(std::size_t first, std::size_t n, element_tile& t) const noexcept requires has_blocks<Format> {
         const auto block = static_cast<std::size_t>(format.block_size);
         element whole{1, 0};
         if (tensor != 1) {
@@ -195,10 +196,12 @@ struct packed_row {
         }
         for (std::size_t i = 0; i < n;) {
             const std::size_t end = std::min(n, ((first + i) / block + 1) * block - first);
-            const element s = scale_code_of(format, get_code(packed.scales, scale_index(format, axis, outer, first + i, across), scale_width(format)));
+            const element s =
+                scale_code_of(format, get_code(packed.scales, scale_index(format, axis, outer, first + i, across), scale_width(format)));
             for (; i < end; ++i) {
                 if constexpr (std::is_same_v<Format, microexponent>)
-                    t.exponent[i] -= static_cast<int>(get_code(packed.shifts, shift_index(format, axis, outer, first + i, across), format.shift_bits));
+                    t.exponent[i] -=
+                        static_cast<int>(get_code(packed.shifts, shift_index(format, axis, outer, first + i, across), format.shift_bits));
                 t.base[i] = s.exponent + whole.exponent;
                 t.exponent[i] += s.exponent + whole.exponent;
                 t.n[i] *= s.n * whole.n;
@@ -226,7 +229,11 @@ row_source source_of(const packed_row<Format>& r) noexcept {
 }
 /// Elements that stand taken apart already; they fit a tile.
 inline row_source held_source(const element_tile& held, const row_source& of) noexcept {
-    return {&held, [](const void* row, std::size_t, std::size_t, element_tile&) -> const element_tile& { return *static_cast<const element_tile*>(row); }, of.kind, of.scaled};
+    return {&held,
+            [](const void* row, std::size_t, std::size_t, element_tile&) -> const element_tile& {
+                return *static_cast<const element_tile*>(row);
+            },
+            of.kind, of.scaled};
 }
 
 }  // namespace qk::detail

@@ -22,7 +22,8 @@ QK_INLINE constexpr Whole shift_and_cut(Whole v, int from, int to, rounding cut,
     if (right <= 0) return v << -right;
     const int s = right < most ? right : most;
     Whole low = 0;
-    if (cut != rounding::down && v < 0) low = static_cast<Whole>((static_cast<Whole>(1) << (s - 1)) - 1 + (static_cast<Whole>(1) << (s - 1)));
+    if (cut != rounding::down && v < 0)
+        low = static_cast<Whole>((static_cast<Whole>(1) << (s - 1)) - 1 + (static_cast<Whole>(1) << (s - 1)));
     const Whole kept = (v + low) >> s;
     seen.inexact |= (kept << s) != v;
     return kept;
@@ -111,12 +112,14 @@ class fused_group {
 
     Whole aligned_terms(std::size_t l, std::size_t lanes, int unit) noexcept {
         Whole sum = 0;
-        each(l, lanes, [&](const auto& t, std::size_t i) { sum += shift_and_cut(static_cast<Whole>(t.n[i]), t.lsb[i], unit, a_.cut, seen_); });
+        each(l, lanes,
+             [&](const auto& t, std::size_t i) { sum += shift_and_cut(static_cast<Whole>(t.n[i]), t.lsb[i], unit, a_.cut, seen_); });
         return sum;
     }
     std::uint64_t aligned_inside(floating f, rounding r, const term_survey& all) noexcept {
         const int unit = std::max(all.exponent, c_.exponent) - a_.align;
-        const Whole sum = aligned_terms(0, 1, unit) + shift_and_cut(static_cast<Whole>(c_.significand), c_.exponent - fraction_, unit, a_.cut, seen_);
+        const Whole sum =
+            aligned_terms(0, 1, unit) + shift_and_cut(static_cast<Whole>(c_.significand), c_.exponent - fraction_, unit, a_.cut, seen_);
         return rounded(f, r, sum, unit);
     }
     std::uint64_t aligned_after(floating f, rounding r) noexcept {
@@ -126,20 +129,22 @@ class fused_group {
         int128 sum = 0;
         for (std::size_t l = 0; l < lanes; ++l) {
             const int unit = lane_[l].exponent - a_.align;
-            if (first_ + l < last_) sum += shift_and_cut(int128{aligned_terms(l, lanes, unit)}, unit, largest - a_.align, a_.join_cut, seen_);
+            if (first_ + l < last_)
+                sum += shift_and_cut(int128{aligned_terms(l, lanes, unit)}, unit, largest - a_.align, a_.join_cut, seen_);
         }
         if (a_.join == 0) return add_rounded(f, r, rounded(a_.partial, a_.partial_round, sum, largest - a_.align));
         const int top = std::max(largest, c_.exponent), unit = top - std::max(a_.join, a_.join_addend);
         int128 total = shift_and_cut(sum, largest - a_.align, top - a_.join, a_.join_cut, seen_) << (top - a_.join - unit);
         if (a_.join_drop == 0 || c_.exponent >= top - a_.join_drop)
-            total += shift_and_cut(int128{c_.significand}, c_.exponent - fraction_, top - a_.join_addend, a_.join_cut, seen_) << (top - a_.join_addend - unit);
-        else
-            seen_.inexact |= c_.significand != 0;
+            total += shift_and_cut(int128{c_.significand}, c_.exponent - fraction_, top - a_.join_addend, a_.join_cut, seen_)
+                     << (top - a_.join_addend - unit);
+        else seen_.inexact |= c_.significand != 0;
         return rounded(f, r, total, unit);
     }
     /// The group's rounded sum and the accumulator.
     std::uint64_t add_rounded(floating f, rounding r, std::uint64_t group) const noexcept {
-        const double x = value_of_register(a_.partial, group), y = static_cast<double>(c_.significand) * power_of_two(c_.exponent - fraction_);
+        const double x = value_of_register(a_.partial, group),
+                     y = static_cast<double>(c_.significand) * power_of_two(c_.exponent - fraction_);
         const double c = c_.significand == 0 && c_.negative ? -0.0 : y;
         const double s = add_to_odd(c, x);
         if (s == 0 && a_.zero != zero_rule::ieee) return 0;
@@ -160,7 +165,8 @@ class fused_group {
         const int more = width_of(std::uint64_t{last_ - first_}) + 1;
         if (sizeof(typename Window::whole) == 8 && high - low + std::max(w_.product_bits(), fraction_ + 1) + more < 63) {
             std::int64_t sum = with_c ? c_.significand << (own - low) : 0;
-            each(0, 1, [&](const auto& t, std::size_t i) { sum += static_cast<std::int64_t>(t.n[i]) << (t.n[i] == 0 ? 0 : t.lsb[i] - low); });
+            each(0, 1,
+                 [&](const auto& t, std::size_t i) { sum += static_cast<std::int64_t>(t.n[i]) << (t.n[i] == 0 ? 0 : t.lsb[i] - low); });
             code = rounded(to, how, sum, low);
         } else if (high - low + product_bits + more < 127) {
             int128 sum = with_c ? int128{c_.significand} << (own - low) : int128{0};
@@ -188,7 +194,8 @@ class fused_group {
 /// Group after group; the code of the result in a.result.
 template <class Window>
 std::uint64_t fused_sum(const accumulator& a, Window& w, std::uint64_t c, events& seen) noexcept {
-    const std::size_t count = w.terms(), wanted = a.groups == 0 ? count : static_cast<std::size_t>(a.groups / a.bundle), step = wanted == 0 ? 1 : wanted;
+    const std::size_t count = w.terms(), wanted = a.groups == 0 ? count : static_cast<std::size_t>(a.groups / a.bundle),
+                      step = wanted == 0 ? 1 : wanted;
     carried sum{c, a.addend};
     const bool narrow = sizeof(typename Window::whole) == 8 && a.align <= 40 && step <= std::size_t{1} << 20;
     std::size_t i = 0;

@@ -24,7 +24,8 @@ QK_INLINE void count(const events& seen, bool nan, dot_counts* counts) {
 }
 
 /// Products of doubles: fma after fma.
-inline std::uint64_t double_sum(const packed_row<floating>& a, const packed_row<floating>& b, std::size_t k, std::uint64_t c, nan_answer nan) noexcept {
+inline std::uint64_t double_sum(const packed_row<floating>& a, const packed_row<floating>& b, std::size_t k, std::uint64_t c,
+                                nan_answer nan) noexcept {
     const auto element = [](const packed_row<floating>& r, std::size_t i) {
         double v = 0;
         std::memcpy(&v, r.packed.elements.data() + 8 * ((r.outer * r.axis.length + i) * r.axis.inner + r.across), 8);
@@ -36,14 +37,16 @@ inline std::uint64_t double_sum(const packed_row<floating>& a, const packed_row<
 }
 
 template <class Whole>
-std::uint64_t floating_sum(const accumulator& how, const row_source& a, const row_source& b, std::size_t k, std::uint64_t c, bool counted, events& seen) noexcept {
+std::uint64_t floating_sum(const accumulator& how, const row_source& a, const row_source& b, std::size_t k, std::uint64_t c, bool counted,
+                           events& seen) noexcept {
     term_window<Whole> w(a, b, k, how.bundle);
     if (how.sum == summation::exact || how.sum == summation::aligned) return fused_sum(how, w, c, seen);
     return rounded_sum(how, w, c, counted, seen);
 }
 
 /// The stored code of one element of D; `scale` multiplies the sum of the products (1: C is a term like the others).
-inline std::uint64_t one_sum(const accumulator& how, const row_source& a, const row_source& b, std::size_t k, std::uint64_t c, float scale, dot_counts* counts) noexcept {
+inline std::uint64_t one_sum(const accumulator& how, const row_source& a, const row_source& b, std::size_t k, std::uint64_t c, float scale,
+                             dot_counts* counts) noexcept {
     events seen;
     const std::uint64_t start = own_code(how.addend, c);
     const std::uint64_t first = scale == 1 ? start : 0;
@@ -68,7 +71,8 @@ struct operand {
     template <class Call>
     void with_row(std::size_t outer, std::size_t across, const Call& call) const noexcept {
         with_family(form, [&](const auto& f) {
-            packed_row<std::remove_cvref_t<decltype(f)>> r{f, packed.planes, axis, outer, across, {how.operand_bits, how.flush_inputs, packed.zero_point}, 1};
+            packed_row<std::remove_cvref_t<decltype(f)>> r{
+                f, packed.planes, axis, outer, across, {how.operand_bits, how.flush_inputs, packed.zero_point}, 1};
             if (how.sum == summation::exact) r.tensor = tensor_scale();
             call(r);
         });
@@ -76,14 +80,16 @@ struct operand {
     /// NVFP4's scale of the tensor, 1 elsewhere.
     float tensor_scale() const noexcept {
         float scale = 1;
-        if (std::holds_alternative<nvfloat>(form) && !packed.planes.tensor.empty()) std::memcpy(&scale, packed.planes.tensor.data(), sizeof scale);
+        if (std::holds_alternative<nvfloat>(form) && !packed.planes.tensor.empty())
+            std::memcpy(&scale, packed.planes.tensor.data(), sizeof scale);
         return scale;
     }
 };
 
 /// Rows that fit a tile are taken apart once for several columns.
 template <class GetC, class PutD>
-void multiply_held(const operand& a, const operand& b, product_shape s, float scale, const GetC& get_c, const PutD& put_d, dot_counts* counts) noexcept {
+void multiply_held(const operand& a, const operand& b, product_shape s, float scale, const GetC& get_c, const PutD& put_d,
+                   dot_counts* counts) noexcept {
     constexpr std::size_t panel = 8;
     element_tile columns[panel], row;
     for (std::size_t j0 = 0; j0 < s.n; j0 += panel) {
@@ -112,8 +118,8 @@ void multiply_held(const operand& a, const operand& b, product_shape s, float sc
 
 /// get_c(position) gives stored codes, put_d(position, code) takes them.
 template <class GetC, class PutD>
-void multiply(const accumulator& how, const format& fa, const format& fb, product_shape s, const packed_matrix& a, const packed_matrix& b, const GetC& get_c,
-              const PutD& put_d, dot_counts* counts) noexcept {
+void multiply(const accumulator& how, const format& fa, const format& fb, product_shape s, const packed_matrix& a, const packed_matrix& b,
+              const GetC& get_c, const PutD& put_d, dot_counts* counts) noexcept {
     const operand x{fa, a, {s.m, s.k, 1}, how}, y{fb, b, {1, s.k, s.n}, how};
     const float scale = how.sum == summation::exact ? 1.0f : x.tensor_scale() * y.tensor_scale();
     const bool floats = how.sum != summation::integer && how.partial != fp64;
@@ -140,23 +146,16 @@ void multiply(const accumulator& how, const format& fa, const format& fb, produc
 template <accumulator Acc>
 constexpr std::uint64_t stored_of(sum_type<Acc> v) {
     events ignored;
-    if constexpr (Acc.sum == summation::integer)
-        return static_cast<std::uint64_t>(v);
-    else if constexpr (Acc.addend == fp64)
-        return std::bit_cast<std::uint64_t>(v);
-    else
-        return stored_code(Acc.addend, round_to(Acc.addend, rounding::half_even, accumulator{}, static_cast<double>(v), ignored));
+    if constexpr (Acc.sum == summation::integer) return static_cast<std::uint64_t>(v);
+    else if constexpr (Acc.addend == fp64) return std::bit_cast<std::uint64_t>(v);
+    else return stored_code(Acc.addend, round_to(Acc.addend, rounding::half_even, accumulator{}, static_cast<double>(v), ignored));
 }
 template <accumulator Acc>
 constexpr sum_type<Acc> value_of_stored(std::uint64_t code) {
-    if constexpr (Acc.sum == summation::integer)
-        return static_cast<std::int64_t>(code);
-    else if constexpr (Acc.result == fp64)
-        return std::bit_cast<double>(code);
-    else if constexpr (bits(Acc.result) <= 16)
-        return value_of(Acc.result, static_cast<std::uint32_t>(code));
-    else
-        return std::bit_cast<float>(static_cast<std::uint32_t>(code));
+    if constexpr (Acc.sum == summation::integer) return static_cast<std::int64_t>(code);
+    else if constexpr (Acc.result == fp64) return std::bit_cast<double>(code);
+    else if constexpr (bits(Acc.result) <= 16) return value_of(Acc.result, static_cast<std::uint32_t>(code));
+    else return std::bit_cast<float>(static_cast<std::uint32_t>(code));
 }
 
 }  // namespace qk::detail
@@ -164,10 +163,11 @@ constexpr sum_type<Acc> value_of_stored(std::uint64_t code) {
 namespace qk {
 
 template <auto A, auto B, accumulator Acc>
-void matrix_multiply_add(product_shape shape, packed_matrix a, packed_matrix b, std::span<const sum_type<Acc>> c, std::span<sum_type<Acc>> d,
-                         dot_counts* counts) noexcept {
+void matrix_multiply_add(product_shape shape, packed_matrix a, packed_matrix b, std::span<const sum_type<Acc>> c,
+                         std::span<sum_type<Acc>> d, dot_counts* counts) noexcept {
     static_assert(check(Acc).empty(), "this accumulator cannot be computed: qk::check(accumulator) says why");
-    static_assert(check_operands(format(A), format(B), Acc).empty(), "this accumulator does not take these operands: qk::check_operands says why");
+    static_assert(check_operands(format(A), format(B), Acc).empty(),
+                  "this accumulator does not take these operands: qk::check_operands says why");
     static constexpr accumulator how = Acc;
     static constexpr format fa = A, fb = B;
     detail::multiply(
@@ -178,22 +178,26 @@ template <auto A, auto B, accumulator Acc>
 sum_type<Acc> dot(packed_vector a, packed_vector b, sum_type<Acc> c, dot_counts* counts) noexcept {
     const along_axis axis{1, a.size, 1};
     sum_type<Acc> d = 0;
-    matrix_multiply_add<A, B, Acc>({1, 1, a.size}, {planes_of(layout_of(A, axis), a.bytes), a.zero_point}, {planes_of(layout_of(B, axis), b.bytes), b.zero_point},
-                                   std::span<const sum_type<Acc>>(&c, 1), std::span<sum_type<Acc>>(&d, 1), counts);
+    matrix_multiply_add<A, B, Acc>({1, 1, a.size}, {planes_of(layout_of(A, axis), a.bytes), a.zero_point},
+                                   {planes_of(layout_of(B, axis), b.bytes), b.zero_point}, std::span<const sum_type<Acc>>(&c, 1),
+                                   std::span<sum_type<Acc>>(&d, 1), counts);
     return d;
 }
 
-inline void matrix_multiply_add(const format& fa, const format& fb, const accumulator& acc, product_shape shape, packed_matrix a, packed_matrix b,
-                                std::span<const std::uint64_t> c, std::span<std::uint64_t> d, dot_counts* counts) noexcept {
+inline void matrix_multiply_add(const format& fa, const format& fb, const accumulator& acc, product_shape shape, packed_matrix a,
+                                packed_matrix b, std::span<const std::uint64_t> c, std::span<std::uint64_t> d,
+                                dot_counts* counts) noexcept {
     detail::multiply(
-        acc, fa, fb, shape, a, b, [&](std::size_t i) { return c.empty() ? 0 : c[i]; }, [&](std::size_t i, std::uint64_t code) { d[i] = code; }, counts);
+        acc, fa, fb, shape, a, b, [&](std::size_t i) { return c.empty() ? 0 : c[i]; },
+        [&](std::size_t i, std::uint64_t code) { d[i] = code; }, counts);
 }
 inline std::uint64_t dot(const format& fa, const format& fb, const accumulator& acc, packed_vector a, packed_vector b, std::uint64_t c,
                          dot_counts* counts) noexcept {
     const along_axis axis{1, a.size, 1};
     std::uint64_t d = 0;
-    matrix_multiply_add(fa, fb, acc, {1, 1, a.size}, {planes_of(layout_of(fa, axis), a.bytes), a.zero_point}, {planes_of(layout_of(fb, axis), b.bytes), b.zero_point},
-                        std::span<const std::uint64_t>(&c, 1), std::span<std::uint64_t>(&d, 1), counts);
+    matrix_multiply_add(fa, fb, acc, {1, 1, a.size}, {planes_of(layout_of(fa, axis), a.bytes), a.zero_point},
+                        {planes_of(layout_of(fb, axis), b.bytes), b.zero_point}, std::span<const std::uint64_t>(&c, 1),
+                        std::span<std::uint64_t>(&d, 1), counts);
     return d;
 }
 

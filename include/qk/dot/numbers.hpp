@@ -61,7 +61,8 @@ QK_INLINE constexpr bool overflows_to_infinity(too_large rule, rounding r, bool 
 }
 
 /// The code of magnitude * 2^lsb, rounded. `more`: the number is a little larger than that (less than one unit of 2^lsb).
-QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumulator& a, bool negative, uint128 magnitude, int lsb, bool more, events& seen) {
+QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumulator& a, bool negative, uint128 magnitude, int lsb,
+                                           bool more, events& seen) {
     const std::uint64_t sign = negative ? sign_of(f) : 0;
     const int m = f.mantissa_bits, lowest = min_exponent(f), exponent = lsb + width_of(magnitude) - 1;
     const int at = exponent > lowest ? exponent : lowest, drop = at - m - lsb;
@@ -82,7 +83,8 @@ QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumul
         }
         if (inexact && goes_up(r, negative, (kept & 1) != 0, rest)) ++kept;
     }
-    std::uint64_t code = (static_cast<std::uint64_t>(at - lowest) << m) + kept;  // the hidden bit of a normal number raises the field by one
+    std::uint64_t code =
+        (static_cast<std::uint64_t>(at - lowest) << m) + kept;  // the hidden bit of a normal number raises the field by one
     seen.inexact |= inexact;
     if (code >= infinity_of(f)) {
         seen.overflow = seen.inexact = true;
@@ -97,7 +99,8 @@ QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumul
     return code == 0 && a.zero == zero_rule::positive ? 0 : sign | code;
 }
 
-/// A register's content as significand * 2^(exponent - mantissa bits); the exponent of a zero is -126 and a subnormal's is the smallest one.
+/// A register's content as significand * 2^(exponent - mantissa bits); the exponent of a zero is -126 and a subnormal's is the smallest
+/// one.
 struct unpacked {
     std::int64_t significand = 0;
     int exponent = -126;
@@ -134,7 +137,9 @@ QK_INLINE constexpr double value_of_register(floating f, std::uint64_t code) {
     if (f == fp64) return std::bit_cast<double>(code);
     const unpacked u = unpack(f, code);
     if (u.nan) return std::numeric_limits<double>::quiet_NaN();
-    const double magnitude = u.infinite ? std::numeric_limits<double>::infinity() : static_cast<double>(u.negative ? -u.significand : u.significand) * power_of_two(u.exponent - f.mantissa_bits);
+    const double magnitude =
+        u.infinite ? std::numeric_limits<double>::infinity()
+                   : static_cast<double>(u.negative ? -u.significand : u.significand) * power_of_two(u.exponent - f.mantissa_bits);
     return u.negative ? -magnitude : magnitude;
 }
 
@@ -148,7 +153,8 @@ QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumul
     if (magnitude == 0) return negative && a.zero != zero_rule::positive ? sign_of(f) : 0;
     const auto field = static_cast<int>(magnitude >> 52);
     const std::uint64_t mantissa = magnitude & ((std::uint64_t{1} << 52) - 1);
-    return round_to(f, r, a, negative, uint128{field == 0 ? mantissa : mantissa | std::uint64_t{1} << 52}, (field == 0 ? 1 : field) - 1075, false, seen);
+    return round_to(f, r, a, negative, uint128{field == 0 ? mantissa : mantissa | std::uint64_t{1} << 52}, (field == 0 ? 1 : field) - 1075,
+                    false, seen);
 }
 
 /// x + y rounded to odd: where bits are lost the last one is 1. What it is rounded to afterwards is as if it were rounded once.

@@ -6,8 +6,8 @@
 
 namespace qk::detail {
 
-/// Terms [first, first + count): term i is n[i] * 2^lsb[i], and its exponent (that of its leading bit before anything is normalised) exponent[i].
-/// Whole is int64 for products, int128 for bundles of them.
+/// Terms [first, first + count): term i is n[i] * 2^lsb[i], and its exponent (that of its leading bit before anything is normalised)
+/// exponent[i]. Whole is int64 for products, int128 for bundles of them.
 template <class Whole>
 struct term_tile {
     Whole n[dot_tile];
@@ -28,7 +28,12 @@ class term_window {
   public:
     using whole = Whole;
     term_window(const row_source& a, const row_source& b, std::size_t count, int bundle) noexcept
-        : a_(a), b_(b), elements_(count), bundle_(static_cast<std::size_t>(bundle)), fraction_(a.kind.fraction + b.kind.fraction), lowest_(a.kind.lowest + b.kind.lowest),
+        : a_(a),
+          b_(b),
+          elements_(count),
+          bundle_(static_cast<std::size_t>(bundle)),
+          fraction_(a.kind.fraction + b.kind.fraction),
+          lowest_(a.kind.lowest + b.kind.lowest),
           based_(a.scaled || b.scaled || (a.kind.whole && b.kind.whole)) {}
 
     std::size_t terms() const noexcept { return (elements_ + bundle_ - 1) / bundle_; }

@@ -28,7 +28,9 @@ void to_doubles(const Window& w, std::size_t n, term_doubles& d) noexcept {
     for (std::size_t i = 0; special && i < n; ++i) {
         if (t.exponent[o + i] < first_special) continue;
         const bool nan = t.exponent[o + i] >= first_nan || t.n[o + i] == 0;
-        d.value[i] = nan ? std::numeric_limits<double>::quiet_NaN() : t.n[o + i] > 0 ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+        d.value[i] = nan              ? std::numeric_limits<double>::quiet_NaN()
+                     : t.n[o + i] > 0 ? std::numeric_limits<double>::infinity()
+                                      : -std::numeric_limits<double>::infinity();
     }
 }
 
@@ -91,7 +93,8 @@ class rounded_groups {
     rounded_groups(const accumulator& a, Window& w, events& seen) noexcept : a_(a), w_(w), adder_{a, seen} {}
 
     double sum(double c) noexcept {
-        const std::size_t count = w_.terms(), step = a_.groups == 0 ? (count == 0 ? 1 : count) : static_cast<std::size_t>(a_.groups / a_.bundle);
+        const std::size_t count = w_.terms(),
+                          step = a_.groups == 0 ? (count == 0 ? 1 : count) : static_cast<std::size_t>(a_.groups / a_.bundle);
         for (std::size_t i = 0; i < count; i += step) c = group(i, std::min(count, i + step), c);
         return c;
     }
@@ -105,10 +108,8 @@ class rounded_groups {
         double sum = 0;
         for (std::size_t l = 0; l < lanes; ++l) {
             const double v = lane(first, last, l, lanes, nullptr);
-            if (a_.sum == summation::pairwise)
-                pairs.push(adder_, v);
-            else
-                sum = l == 0 ? v : adder_.add(sum, v);
+            if (a_.sum == summation::pairwise) pairs.push(adder_, v);
+            else sum = l == 0 ? v : adder_.add(sum, v);
         }
         return adder_.add(c, a_.sum == summation::pairwise ? pairs.finish(adder_) : sum);
     }
@@ -162,8 +163,8 @@ class rounded_groups {
 template <class Window>
 std::uint64_t rounded_sum(const accumulator& a, Window& w, std::uint64_t c, bool counted, events& seen) noexcept {
     c = flushed(a, a.addend, c);
-    const bool simple = !counted && a.partial == fp32 && a.partial_round == rounding::half_even && !a.flush_partials && a.overflow == too_large::ieee &&
-                        (a.zero == zero_rule::ieee || a.zero == zero_rule::positive_products);
+    const bool simple = !counted && a.partial == fp32 && a.partial_round == rounding::half_even && !a.flush_partials &&
+                        a.overflow == too_large::ieee && (a.zero == zero_rule::ieee || a.zero == zero_rule::positive_products);
     const double start = value_of_register(a.addend, c);
     const double sum = simple ? rounded_groups<true, Window>(a, w, seen).sum(start) : rounded_groups<false, Window>(a, w, seen).sum(start);
     if (a.result == fp32 && a.partial == fp32 && simple && a.round == rounding::half_even) {

@@ -33,7 +33,8 @@ inline constexpr named_option<summation> summation_names[] = {{"exact", summatio
                                                               {"pairwise", summation::pairwise},
                                                               {"integer", summation::integer}};
 inline constexpr named_option<place> place_names[] = {{"inside", place::inside}, {"after", place::after}};
-inline constexpr named_option<too_large> too_large_names[] = {{"ieee", too_large::ieee}, {"infinity", too_large::infinity}, {"saturate", too_large::saturate}};
+inline constexpr named_option<too_large> too_large_names[] = {
+    {"ieee", too_large::ieee}, {"infinity", too_large::infinity}, {"saturate", too_large::saturate}};
 inline constexpr named_option<zero_rule> zero_rule_names[] = {{"ieee", zero_rule::ieee},
                                                               {"positive-products", zero_rule::positive_products},
                                                               {"exact-positive", zero_rule::exact_positive},
@@ -45,7 +46,8 @@ inline constexpr named_option<requantize_by> requantize_names[] = {{"nothing", r
                                                                    {"scale", requantize_by::scale},
                                                                    {"gemmlowp", requantize_by::gemmlowp},
                                                                    {"multiplier", requantize_by::multiplier}};
-inline constexpr named_option<floating> register_names[] = {{"fp32", fp32}, {"tf32", tf32}, {"fp16", fp16}, {"bf16", bf16}, {"e8m13", e8m13}, {"fp64", fp64}};
+inline constexpr named_option<floating> register_names[] = {{"fp32", fp32}, {"tf32", tf32},   {"fp16", fp16},
+                                                            {"bf16", bf16}, {"e8m13", e8m13}, {"fp64", fp64}};
 
 namespace detail {
 
@@ -62,9 +64,15 @@ inline parsed<floating> parse_register(std::string_view key, std::string_view wo
     if (!rest.empty() && rest[0] == 'e') {
         rest.remove_prefix(1);
         const std::string_view exponent = take_until(rest, 'm');
-        if (parse_number(exponent, e) && parse_number(rest, m) && e >= 2 && e <= 8 && m >= 1 && m <= 23) return {{e, m, (1 << (e - 1)) - 1, specials::ieee}, {}};
+        if (parse_number(exponent, e) && parse_number(rest, m) && e >= 2 && e <= 8 && m >= 1 && m <= 23)
+            return {{e, m, (1 << (e - 1)) - 1, specials::ieee}, {}};
     }
-    return {{}, message("unknown register '").append(word.substr(0, 40)).append("' for ").append(key).append("; say fp32, tf32, fp16, bf16, e8m13, fp64 or eXmY, for instance e6m9")};
+    return {{},
+            message("unknown register '")
+                .append(word.substr(0, 40))
+                .append("' for ")
+                .append(key)
+                .append("; say fp32, tf32, fp16, bf16, e8m13, fp64 or eXmY, for instance e6m9")};
 }
 
 /// One key: what reads its value and what prints it; an empty text where the value is the default's.
@@ -109,14 +117,17 @@ message read_register(accumulator& a, std::string_view name, std::string_view va
     a.*Member = p.value;
     return p.error;
 }
-inline fixed_text<47> print_register(floating f, floating usual) { return f == usual ? fixed_text<47>() : fixed_text<47>(register_text(f).view()); }
+inline fixed_text<47> print_register(floating f, floating usual) {
+    return f == usual ? fixed_text<47>() : fixed_text<47>(register_text(f).view());
+}
 inline fixed_text<47> print_rounding(rounding r, rounding usual) { return r == usual ? std::string_view() : to_text(r); }
 
 // Keys of the requantization.
 template <auto Member>
 message read_requantized(accumulator& a, std::string_view name, std::string_view value) {
     int n = 0;
-    if (value.size() <= 9 ? !parse_number(value, n) : std::from_chars(value.data(), value.data() + value.size(), n).ptr != value.data() + value.size())
+    if (value.size() <= 9 ? !parse_number(value, n)
+                          : std::from_chars(value.data(), value.data() + value.size(), n).ptr != value.data() + value.size())
         return message("key '").append(name).append("' needs a whole number, not '").append(value.substr(0, 40)).append("'");
     a.requantize.*Member = n;
     return {};
@@ -128,7 +139,8 @@ fixed_text<47> print_requantized(const accumulator& a) {
 inline message read_scale(accumulator& a, std::string_view, std::string_view value) {
     float scale = 0;
     const auto r = std::from_chars(value.data(), value.data() + value.size(), scale);
-    if (r.ec != std::errc() || r.ptr != value.data() + value.size()) return message("key 'scale' needs a number, not '").append(value.substr(0, 40)).append("'");
+    if (r.ec != std::errc() || r.ptr != value.data() + value.size())
+        return message("key 'scale' needs a number, not '").append(value.substr(0, 40)).append("'");
     a.requantize.scale_bits = std::bit_cast<std::uint32_t>(scale);
     return check_scale(scale);
 }
@@ -140,7 +152,8 @@ inline fixed_text<47> print_scale(const accumulator& a) {
 }
 inline message read_output(accumulator& a, std::string_view, std::string_view value) {
     const named_format* entry = find_format(value);
-    if (entry == nullptr || !is_integer_format(entry->format)) return message("output is an integer format's name, for instance uint8, not '").append(value.substr(0, 40)).append("'");
+    if (entry == nullptr || !is_integer_format(entry->format))
+        return message("output is an integer format's name, for instance uint8, not '").append(value.substr(0, 40)).append("'");
     a.requantize.output = std::get<integer>(entry->format);
     return {};
 }
@@ -154,7 +167,8 @@ inline message read_by(accumulator& a, std::string_view name, std::string_view v
 }
 
 inline constexpr accumulator_key accumulator_keys[] = {
-    {"sum", read_word<&accumulator::sum, summation_names>, [](const accumulator& a) { return fixed_text<47>(option_name(a.sum, summation_names)); }},
+    {"sum", read_word<&accumulator::sum, summation_names>,
+     [](const accumulator& a) { return fixed_text<47>(option_name(a.sum, summation_names)); }},
     {"groups", read_number<&accumulator::groups>, print_number<&accumulator::groups>},
     {"lanes", read_number<&accumulator::lanes>, print_number<&accumulator::lanes>},
     {"bundle", read_number<&accumulator::bundle>, print_number<&accumulator::bundle>},
@@ -166,10 +180,12 @@ inline constexpr accumulator_key accumulator_keys[] = {
     {"join-drop", read_number<&accumulator::join_drop>, print_number<&accumulator::join_drop>},
     {"join-cut", read_word<&accumulator::join_cut, rounding_names>, print_word<&accumulator::join_cut, rounding_names>},
     {"fused", read_flag<&accumulator::fused>, print_flag<&accumulator::fused>},
-    {"c", read_register<&accumulator::addend>, [](const accumulator& a) { return print_register(a.addend, a.result == fp64 ? fp64 : fp32); }},
+    {"c", read_register<&accumulator::addend>,
+     [](const accumulator& a) { return print_register(a.addend, a.result == fp64 ? fp64 : fp32); }},
     {"partial", read_register<&accumulator::partial>, [](const accumulator& a) { return print_register(a.partial, a.result); }},
     {"result", read_register<&accumulator::result>, [](const accumulator& a) { return print_register(a.result, fp32); }},
-    {"partial-round", read_word<&accumulator::partial_round, rounding_names>, [](const accumulator& a) { return print_rounding(a.partial_round, a.round); }},
+    {"partial-round", read_word<&accumulator::partial_round, rounding_names>,
+     [](const accumulator& a) { return print_rounding(a.partial_round, a.round); }},
     {"round", read_word<&accumulator::round, rounding_names>, print_word<&accumulator::round, rounding_names>},
     {"operands", read_number<&accumulator::operand_bits>, print_number<&accumulator::operand_bits>},
     {"reverse", read_flag<&accumulator::reverse>, print_flag<&accumulator::reverse>},
@@ -182,7 +198,10 @@ inline constexpr accumulator_key accumulator_keys[] = {
     {"width", read_number<&accumulator::width>, print_number<&accumulator::width>},
     {"saturate", read_flag<&accumulator::saturate>, print_flag<&accumulator::saturate>},
     {"requantize", read_by,
-     [](const accumulator& a) { return a.requantize.by == requantize_by::nothing ? fixed_text<47>() : fixed_text<47>(option_name(a.requantize.by, requantize_names)); }},
+     [](const accumulator& a) {
+         return a.requantize.by == requantize_by::nothing ? fixed_text<47>()
+                                                          : fixed_text<47>(option_name(a.requantize.by, requantize_names));
+     }},
     {"scale", read_scale, print_scale},
     {"multiplier", read_requantized<&requantization::multiplier>, print_requantized<&requantization::multiplier>},
     {"shift", read_requantized<&requantization::shift>, print_requantized<&requantization::shift>},

@@ -28,7 +28,8 @@ constexpr std::int32_t doubling_high_multiply(std::int32_t a, std::int32_t b, bo
         return std::numeric_limits<std::int32_t>::max();
     }
     const std::int64_t product = std::int64_t{a} * b;
-    return static_cast<std::int32_t>((product + (product >= 0 ? std::int64_t{1} << 30 : 1 - (std::int64_t{1} << 30))) / (std::int64_t{1} << 31));
+    return static_cast<std::int32_t>((product + (product >= 0 ? std::int64_t{1} << 30 : 1 - (std::int64_t{1} << 30))) /
+                                     (std::int64_t{1} << 31));
 }
 /// gemmlowp's RoundingDivideByPOT: v / 2^n, ties away from zero.
 constexpr std::int32_t divide_by_power(std::int32_t v, int n) {
@@ -41,7 +42,9 @@ constexpr std::int32_t clamp_to_32(std::int64_t v, bool& saturated) {
     return static_cast<std::int32_t>(std::clamp(v, low, high));
 }
 /// v * 2^n; n up to 30.
-constexpr std::int32_t shift_left(std::int32_t v, int n, bool& saturated) { return clamp_to_32(static_cast<std::int64_t>(v) * (std::int64_t{1} << n), saturated); }
+constexpr std::int32_t shift_left(std::int32_t v, int n, bool& saturated) {
+    return clamp_to_32(static_cast<std::int64_t>(v) * (std::int64_t{1} << n), saturated);
+}
 
 /// A finite float, half to even, far numbers at the ends of 64 bits.
 constexpr std::int64_t to_whole(float v) {
@@ -82,11 +85,13 @@ namespace detail {
 /// Whole numbers of one operand, the zero point taken off.
 inline void load_whole(const packed_row<integer>& row, std::size_t first, std::size_t n, std::int64_t* out) noexcept {
     const std::size_t start = (row.outer * row.axis.length + first) * row.axis.inner + row.across;
-    for (std::size_t i = 0; i < n; ++i) out[i] = value_of(row.format, get_code(row.packed.elements, start + i * row.axis.inner, row.format.bits)) - row.how.zero_point;
+    for (std::size_t i = 0; i < n; ++i)
+        out[i] = value_of(row.format, get_code(row.packed.elements, start + i * row.axis.inner, row.format.bits)) - row.how.zero_point;
 }
 
 /// Sum in the register, requantized where asked for.
-inline std::int64_t whole_sum(const accumulator& a, const packed_row<integer>& x, const packed_row<integer>& y, std::size_t count, std::int64_t c, events& seen) noexcept {
+inline std::int64_t whole_sum(const accumulator& a, const packed_row<integer>& x, const packed_row<integer>& y, std::size_t count,
+                              std::int64_t c, events& seen) noexcept {
     const std::size_t step = a.groups == 0 ? (count == 0 ? 1 : count) : static_cast<std::size_t>(a.groups);
     std::int64_t p[dot_tile], q[dot_tile];
     std::int64_t sum = keep(c, a.width, a.saturate, seen);

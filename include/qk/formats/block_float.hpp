@@ -4,7 +4,8 @@
 
 namespace qk {
 
-/// Shared-exponent format. A block of `block_size` values stores its largest exponent once and a sign and `mantissa_bits` of magnitude each.
+/// Shared-exponent format. A block of `block_size` values stores its largest exponent once and a sign and `mantissa_bits` of magnitude
+/// each.
 struct block_float {
     int block_size = 8;
     int exponent_bits = 8;  ///< 2 to 8

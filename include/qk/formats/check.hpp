@@ -15,7 +15,8 @@ namespace detail {
 /// "NAME is N; it must be LOWEST to HIGHEST", or nothing.
 constexpr message in_range(std::string_view name, std::int64_t n, std::int64_t lowest, std::int64_t highest) {
     message m;
-    if (n < lowest || n > highest) m.append(name).append(" is ").append(n).append("; it must be ").append(lowest).append(" to ").append(highest);
+    if (n < lowest || n > highest)
+        m.append(name).append(" is ").append(n).append("; it must be ").append(lowest).append(" to ").append(highest);
     return m;
 }
 constexpr message first_of(std::initializer_list<message> candidates) {
@@ -36,15 +37,21 @@ constexpr message check(floating f) {
     if (f.specials == specials::e8m0) {
         return f == e8m0 ? message{} : message("special e8m0 means exponent 8, mantissa 0 and bias 127");
     }
-    const message widths = detail::first_of({detail::in_range("exponent", f.exponent_bits, 1, 8), detail::in_range("mantissa", f.mantissa_bits, 0, 14),
-                                             detail::in_range("the width 1 + exponent + mantissa", bits(f), 2, 16),
-                                             detail::in_range("bias", f.bias, -127, 255)});
+    const message widths = detail::first_of(
+        {detail::in_range("exponent", f.exponent_bits, 1, 8), detail::in_range("mantissa", f.mantissa_bits, 0, 14),
+         detail::in_range("the width 1 + exponent + mantissa", bits(f), 2, 16), detail::in_range("bias", f.bias, -127, 255)});
     if (!widths.empty()) return widths;
-    if (f.specials == specials::ieee && f.exponent_bits < 2) return "special=ieee keeps the highest exponent for Inf and NaN, so exponent must be at least 2";
-    if (f.specials == specials::ieee && f.mantissa_bits < 1) return "special=ieee tells NaN from Inf by the mantissa, so mantissa must be at least 1";
-    if (f.specials == specials::fn && f.mantissa_bits == 0 && f.exponent_bits < 2) return "special=fn with exponent 1 and mantissa 0 leaves no number but 0";
+    if (f.specials == specials::ieee && f.exponent_bits < 2)
+        return "special=ieee keeps the highest exponent for Inf and NaN, so exponent must be at least 2";
+    if (f.specials == specials::ieee && f.mantissa_bits < 1)
+        return "special=ieee tells NaN from Inf by the mantissa, so mantissa must be at least 1";
+    if (f.specials == specials::fn && f.mantissa_bits == 0 && f.exponent_bits < 2)
+        return "special=fn with exponent 1 and mantissa 0 leaves no number but 0";
     if (max_exponent(f) > 127 || min_exponent(f) - f.mantissa_bits < -149) {
-        return message("the numbers run from 2^").append(min_exponent(f) - f.mantissa_bits).append(" to 2^").append(max_exponent(f))
+        return message("the numbers run from 2^")
+            .append(min_exponent(f) - f.mantissa_bits)
+            .append(" to 2^")
+            .append(max_exponent(f))
             .append("; they must lie in float32's 2^-149 to 2^127: change exponent or bias");
     }
     return {};
@@ -53,25 +60,28 @@ constexpr message check(floating f) {
 constexpr message check(integer f) {
     const message widths = detail::in_range("bits", f.bits, 1, 32);
     if (!widths.empty()) return widths;
-    if (used_bits(f) < (f.is_signed ? 2 : 1) || qmin(f) >= qmax(f)) return message("an integer of ").append(f.bits).append(" bits with these modifiers has fewer than two codes; use more bits");
+    if (used_bits(f) < (f.is_signed ? 2 : 1) || qmin(f) >= qmax(f))
+        return message("an integer of ").append(f.bits).append(" bits with these modifiers has fewer than two codes; use more bits");
     return {};
 }
 
 constexpr message check(const block_float& f) {
-    return detail::first_of({detail::in_range("block", f.block_size, 1, detail::largest_block), detail::in_range("exponent", f.exponent_bits, 2, 8),
-                             detail::in_range("mantissa", f.mantissa_bits, 1, 23)});
+    return detail::first_of({detail::in_range("block", f.block_size, 1, detail::largest_block),
+                             detail::in_range("exponent", f.exponent_bits, 2, 8), detail::in_range("mantissa", f.mantissa_bits, 1, 23)});
 }
 
 constexpr message check(const microexponent& f) {
     return detail::first_of({detail::in_range("block", f.block_size, 1, detail::largest_block),
-                             detail::in_range("sub_block", f.sub_block_size, 1, f.block_size), detail::in_range("exponent", f.exponent_bits, 8, 8),
-                             detail::in_range("shift", f.shift_bits, 1, 3), detail::in_range("mantissa", f.mantissa_bits, 1, 15)});
+                             detail::in_range("sub_block", f.sub_block_size, 1, f.block_size),
+                             detail::in_range("exponent", f.exponent_bits, 8, 8), detail::in_range("shift", f.shift_bits, 1, 3),
+                             detail::in_range("mantissa", f.mantissa_bits, 1, 15)});
 }
 
 namespace detail {
 /// Elements of block formats: 8 bits or fewer, so that element times scale is exact wherever float32 can hold it.
 constexpr message check_element(floating f, std::string_view what) {
-    if (f == fp32 || f.specials == specials::e8m0) return message(what).append(" must be a signed float of 2 to 8 bits, for instance fp6_e3m2");
+    if (f == fp32 || f.specials == specials::e8m0)
+        return message(what).append(" must be a signed float of 2 to 8 bits, for instance fp6_e3m2");
     message m = check(f);
     if (m.empty()) m = in_range(fixed_text<64>(what).append(" bits"), bits(f), 2, 8);
     if (m.empty() && max_value(f) < 0x1p-16) m = message(what).append("'s largest value must be at least 2^-16: choose a smaller bias");
@@ -99,11 +109,15 @@ constexpr message check(const format& f) {
 inline message check_scale(float scale) {
     if (std::isnan(scale)) return "the scale is NaN; it must be a finite number above 0";
     if (std::isinf(scale)) return "the scale is infinite; it must be a finite number above 0";
-    if (!(scale > 0)) return scale == 0 ? "the scale is 0; it must be a finite number above 0" : "the scale is negative; it must be a finite number above 0";
+    if (!(scale > 0))
+        return scale == 0 ? "the scale is 0; it must be a finite number above 0"
+                          : "the scale is negative; it must be a finite number above 0";
     return {};
 }
 
 /// A zero point: a code of the format.
-constexpr message check_zero_point(integer f, std::int64_t zero_point) { return detail::in_range("the zero point", zero_point, qmin(f), qmax(f)); }
+constexpr message check_zero_point(integer f, std::int64_t zero_point) {
+    return detail::in_range("the zero point", zero_point, qmin(f), qmax(f));
+}
 
 }  // namespace qk

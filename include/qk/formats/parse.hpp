@@ -11,9 +11,8 @@
 //   nvfp:block=N[,element=F][,scale=F]
 //
 // parse_format never throws or allocates: `if (auto f = parse_format(text)) use(*f); else show(f.error.view());`.
-// A format that it returns has passed `check`; `*f` of a failure is asserted against in debug builds, and no_format where assertions are off.
-// to_text gives the catalogue's name, or the form above with no default spelled out;
-// parse_format(to_text(f)) == f for every valid f.
+// A format that it returns has passed `check`; `*f` of a failure is asserted against in debug builds, and no_format where assertions are
+// off. to_text gives the catalogue's name, or the form above with no default spelled out; parse_format(to_text(f)) == f for every valid f.
 #pragma once
 
 #include <initializer_list>
@@ -99,7 +98,8 @@ inline message parse_keys(std::string_view family, std::string_view rest, std::s
                 if (!rest.empty()) rest.remove_prefix(1);
             }
         } else if (found->flag != nullptr) {
-            if (has_value && item != "0" && item != "1") return message("key '").append(name).append("' is 0 or 1, not '").append(item).append("'");
+            if (has_value && item != "0" && item != "1")
+                return message("key '").append(name).append("' is 0 or 1, not '").append(item).append("'");
             *found->flag = !has_value || item == "1";
         } else if (parse_number(item, number)) {
             *found->number = number;
@@ -124,8 +124,10 @@ inline parsed<floating> parse_split(std::string_view keys_text) {
     constexpr int unset = std::numeric_limits<int>::min();
     floating f{unset, unset, unset, specials::ieee};
     std::string_view special = "ieee";
-    key keys[] = {{.name = "exponent", .number = &f.exponent_bits}, {.name = "mantissa", .number = &f.mantissa_bits},
-                  {.name = "bias", .number = &f.bias}, {.name = "special", .words = &special}};
+    key keys[] = {{.name = "exponent", .number = &f.exponent_bits},
+                  {.name = "mantissa", .number = &f.mantissa_bits},
+                  {.name = "bias", .number = &f.bias},
+                  {.name = "special", .words = &special}};
     message error = parse_keys("float", keys_text, keys);
     if (!error.empty()) return {{}, error};
     if (f.exponent_bits == unset) return {{}, missing("float", "exponent")};
@@ -142,14 +144,17 @@ inline parsed<floating> parse_element(std::string_view text) {
     if (text.substr(0, 6) == "float:") return parse_split(text.substr(6));
     const named_format* entry = find_format(text);
     if (entry == nullptr || !std::holds_alternative<floating>(entry->format)) {
-        return {{}, message("'").append(text).append("' is not a floating element; say for instance fp6_e3m2 or float:exponent=3,mantissa=2,special=none")};
+        return {{},
+                message("'").append(text).append(
+                    "' is not a floating element; say for instance fp6_e3m2 or float:exponent=3,mantissa=2,special=none")};
     }
     return {std::get<floating>(entry->format), {}};
 }
 
 inline parsed<format> parse_integer(integer f, std::string_view family, std::string_view keys_text, bool named) {
-    key keys[] = {{.name = "symmetric", .flag = &f.symmetric}, {.name = "pow2", .flag = &f.pow2}, {.name = "narrow", .flag = &f.narrow},
-                  {.name = "reduce_range", .flag = &f.reduce_range}, {.name = "bits", .number = &f.bits}, {.name = "signed", .flag = &f.is_signed}};
+    key keys[] = {{.name = "symmetric", .flag = &f.symmetric}, {.name = "pow2", .flag = &f.pow2},
+                  {.name = "narrow", .flag = &f.narrow},       {.name = "reduce_range", .flag = &f.reduce_range},
+                  {.name = "bits", .number = &f.bits},         {.name = "signed", .flag = &f.is_signed}};
     message error = parse_keys(family, keys_text, std::span<key>(keys, named ? 4 : 6));
     if (error.empty() && !named && !keys[4].seen) error = missing(family, "bits");
     if (error.empty()) error = check(f);
@@ -158,8 +163,10 @@ inline parsed<format> parse_integer(integer f, std::string_view family, std::str
 
 inline parsed<format> parse_block_float(std::string_view keys_text) {
     block_float f;
-    key keys[] = {{.name = "block", .number = &f.block_size}, {.name = "exponent", .number = &f.exponent_bits},
-                  {.name = "mantissa", .number = &f.mantissa_bits}, {.name = "bump", .flag = &f.bump}};
+    key keys[] = {{.name = "block", .number = &f.block_size},
+                  {.name = "exponent", .number = &f.exponent_bits},
+                  {.name = "mantissa", .number = &f.mantissa_bits},
+                  {.name = "bump", .flag = &f.bump}};
     message error = parse_keys("bfp", keys_text, keys);
     if (error.empty()) error = check(f);
     return {f, error};
@@ -167,8 +174,10 @@ inline parsed<format> parse_block_float(std::string_view keys_text) {
 
 inline parsed<format> parse_microexponent(std::string_view keys_text) {
     microexponent f;
-    key keys[] = {{.name = "block", .number = &f.block_size}, {.name = "sub_block", .number = &f.sub_block_size},
-                  {.name = "mantissa", .number = &f.mantissa_bits}, {.name = "shift", .number = &f.shift_bits}};
+    key keys[] = {{.name = "block", .number = &f.block_size},
+                  {.name = "sub_block", .number = &f.sub_block_size},
+                  {.name = "mantissa", .number = &f.mantissa_bits},
+                  {.name = "shift", .number = &f.shift_bits}};
     message error = parse_keys("microexponent", keys_text, keys);
     if (error.empty()) error = check(f);
     return {f, error};
@@ -215,7 +224,8 @@ inline message unknown_format(std::string_view name) {
     m.append(name.substr(0, 60)).append("'");
     constexpr std::string_view families[] = {"int", "float", "bfp", "microexponent", "mx", "nvfp"};
     for (std::string_view family : families) {
-        if (family == name) return m.append("; ").append(name).append(" is a family, say its keys as in bfp:block=16,exponent=8,mantissa=5");
+        if (family == name)
+            return m.append("; ").append(name).append(" is a family, say its keys as in bfp:block=16,exponent=8,mantissa=5");
     }
     const named_format* near = nearest_name(catalogue, name);
     if (near != nullptr) m.append("; did you mean ").append(near->name).append("?");
@@ -225,8 +235,10 @@ inline message unknown_format(std::string_view name) {
 // to_text, by family: the form that parse_format reads, without what is default.
 
 inline void append_modifiers(format_text& t, integer f, char separator) {
-    const struct { bool on; std::string_view name; } modifiers[] = {
-        {f.symmetric, "symmetric"}, {f.pow2, "pow2"}, {f.narrow, "narrow"}, {f.reduce_range, "reduce_range"}};
+    const struct {
+        bool on;
+        std::string_view name;
+    } modifiers[] = {{f.symmetric, "symmetric"}, {f.pow2, "pow2"}, {f.narrow, "narrow"}, {f.reduce_range, "reduce_range"}};
     for (const auto& m : modifiers) {
         if (m.on) t.append(std::string_view(&separator, 1)).append(m.name);
         if (m.on) separator = ',';
@@ -289,10 +301,13 @@ inline parsed<format> parse_format(std::string_view text) {
     if (head.size() == text.size()) {
         return {no_format, detail::unknown_format(head)};
     }
-    if (entry != nullptr && std::holds_alternative<integer>(entry->format)) result = detail::parse_integer(std::get<integer>(entry->format), head, keys, true);
+    if (entry != nullptr && std::holds_alternative<integer>(entry->format))
+        result = detail::parse_integer(std::get<integer>(entry->format), head, keys, true);
     else if (head == "int") result = detail::parse_integer({}, head, keys, false);
-    else if (head == "float") { const parsed<floating> f = detail::parse_split(keys); result = {f.value, f.error}; }
-    else if (head == "bfp") result = detail::parse_block_float(keys);
+    else if (head == "float") {
+        const parsed<floating> f = detail::parse_split(keys);
+        result = {f.value, f.error};
+    } else if (head == "bfp") result = detail::parse_block_float(keys);
     else if (head == "microexponent") result = detail::parse_microexponent(keys);
     else if (head == "mx") result = detail::parse_microscaling(keys);
     else if (head == "nvfp") result = detail::parse_nvfloat(keys);

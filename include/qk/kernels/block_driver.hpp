@@ -14,8 +14,8 @@ struct block_group {
     const float* x;
     float* y;
     std::size_t lane_stride, element_stride;
-    std::size_t blocks;  ///< at most a vector of them
-    std::size_t length;  ///< of each block
+    std::size_t blocks;    ///< at most a vector of them
+    std::size_t length;    ///< of each block
     std::size_t position;  ///< of x[0] in the caller's span
 };
 
@@ -27,10 +27,8 @@ vf<Arch> load_across(const block_group& g, std::size_t j) noexcept {
 template <class Arch>
 void store_across(const block_group& g, std::size_t j, vf<Arch> v) noexcept {
     float* p = g.y + j * g.element_stride;
-    if (g.lane_stride == 1 && g.blocks == lanes<Arch>)
-        store<Arch>(p, v);
-    else
-        store_some<Arch>(p, g.lane_stride, g.blocks, v);
+    if (g.lane_stride == 1 && g.blocks == lanes<Arch>) store<Arch>(p, v);
+    else store_some<Arch>(p, g.lane_stride, g.blocks, v);
 }
 
 /// A group in every case. x is read again after what is shared is known; y may be x.
@@ -73,9 +71,7 @@ void run_vectors_of_blocks(const block_group& all, const Step& step) noexcept {
     for (std::size_t i = 0; i + blocks_each <= all.blocks; i += blocks_each) {
         const float* x = all.x + i * all.length;
         float* y = all.y + i * all.length;
-        const auto bits = [&](std::size_t k) {
-            return random_lanes<Arch>(step.rules.random, all.position + i * all.length + k * w, 1, w);
-        };
+        const auto bits = [&](std::size_t k) { return random_lanes<Arch>(step.rules.random, all.position + i * all.length + k * w, 1, w); };
         seen<Arch> of_block;
         for (std::size_t k = 0; k < vectors; ++k) of_block.add(load<Arch>(x + k * w));
         of_block = {max_of_group<Group, Arch>(of_block.finite), max_of_group<Group, Arch>(of_block.all)};

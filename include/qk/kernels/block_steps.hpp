@@ -90,12 +90,22 @@ struct block_float_step {
     };
 
     block_float_step(const block_float& f, const semantics& how) noexcept
-        : block_size(f.block_size), sub_block_size(0), mantissa_bits(f.mantissa_bits), least_exponent(127 - ((1 << (f.exponent_bits - 1)) - 1)),
-          largest_exponent(least_exponent + (1 << f.exponent_bits) - 2), largest_shift(0), bump(f.bump),
+        : block_size(f.block_size),
+          sub_block_size(0),
+          mantissa_bits(f.mantissa_bits),
+          least_exponent(127 - ((1 << (f.exponent_bits - 1)) - 1)),
+          largest_exponent(least_exponent + (1 << f.exponent_bits) - 2),
+          largest_shift(0),
+          bump(f.bump),
           rules(rules_of(how, how.bfp_specials, has_negative_zero(f) ? how.bfp_zero : zero_sign::positive)) {}
     block_float_step(const microexponent& f, const semantics& how) noexcept
-        : block_size(f.block_size), sub_block_size(f.sub_block_size), mantissa_bits(f.mantissa_bits), least_exponent(0), largest_exponent(254),
-          largest_shift((1 << f.shift_bits) - 1), bump(false),
+        : block_size(f.block_size),
+          sub_block_size(f.sub_block_size),
+          mantissa_bits(f.mantissa_bits),
+          least_exponent(0),
+          largest_exponent(254),
+          largest_shift((1 << f.shift_bits) - 1),
+          bump(false),
           rules(rules_of(how, block_specials::block_nan, zero_sign::kept)) {
         rules.least_input = min_normal_bits;
     }
@@ -155,8 +165,8 @@ struct microscaling_step {
     static constexpr int sub_block_size = 0;
     static constexpr bool bump = false;
     int block_size, mantissa_bits, top_exponent;
-    std::int32_t least_step;   ///< of an element, k + step_bias
-    std::int32_t largest;      ///< magnitude of an element
+    std::int32_t least_step;  ///< of an element, k + step_bias
+    std::int32_t largest;     ///< magnitude of an element
     std::int32_t largest_negative;
     bool integers, clamp_scale;
     scale_rule rule;
@@ -168,12 +178,16 @@ struct microscaling_step {
     };
 
     microscaling_step(const microscaling& f, const semantics& how) noexcept
-        : block_size(f.block_size), mantissa_bits(has_integer_elements(f) ? f.integer_bits - 2 : f.element.mantissa_bits),
+        : block_size(f.block_size),
+          mantissa_bits(has_integer_elements(f) ? f.integer_bits - 2 : f.element.mantissa_bits),
           top_exponent(element_max_exponent(f)),
           least_step(step_bias - mantissa_bits + (has_integer_elements(f) ? 0 : min_exponent(f.element))),
           largest(has_integer_elements(f) ? float_bits(2.0 - power_of_two(2 - f.integer_bits)) : float_bits(max_value(f.element))),
-          largest_negative(has_integer_elements(f) && how.mxint_uses_lowest ? float_bits(2.0) : largest), integers(has_integer_elements(f)),
-          clamp_scale(how.clamp_mx_scale), rule(how.scale_rule), rules(rules_of(how, how.mx_specials, integers ? how.mxint_zero : how.mx_zero)) {
+          largest_negative(has_integer_elements(f) && how.mxint_uses_lowest ? float_bits(2.0) : largest),
+          integers(has_integer_elements(f)),
+          clamp_scale(how.clamp_mx_scale),
+          rule(how.scale_rule),
+          rules(rules_of(how, how.mx_specials, integers ? how.mxint_zero : how.mx_zero)) {
         if (!integers && !has_negative_zero(f.element)) rules.zero = zero_sign::positive;
     }
 
@@ -224,8 +238,11 @@ struct nvfloat_step {
     };
 
     nvfloat_step(const nvfloat& f, const semantics& how, float t) noexcept
-        : block_size(f.block_size), element(rules_of(f.element, how)), scale(rules_of(f.scale, semantics{.overflow = overflow_rule::saturate})),
-          element_max(static_cast<float>(max_value(f.element))), tensor_scale(t),
+        : block_size(f.block_size),
+          element(rules_of(f.element, how)),
+          scale(rules_of(f.scale, semantics{.overflow = overflow_rule::saturate})),
+          element_max(static_cast<float>(max_value(f.element))),
+          tensor_scale(t),
           rules(rules_of(how, how.mx_specials, has_negative_zero(f.element) ? how.mx_zero : zero_sign::positive)) {
         element.beyond[0] = element.beyond[1] = element.infinity = element.largest;
         element.flush_below = element.least_input = 0;
@@ -252,7 +269,7 @@ struct nvfloat_step {
         return finish<Arch>(select(empty, V(0), y), select(empty, special_only(bits), bits), lost, b.worst, rules);
     }
 
-private:
+  private:
     /// Inf and NaN, and +0 for the rest.
     static vi<Arch> special_only(vi<Arch> bits) noexcept {
         using V = vi<Arch>;

@@ -88,7 +88,8 @@ struct values_of_blocks {
 /// How blocks lie in vectors: two of 8 in one of 16, one in one, or one in several (2, 4 or 8).
 enum class block_fit : std::uint8_t { half, one, many };
 
-/// A tile: as many blocks of `size` as there are lanes (of halves: 8 vectors of two). `Each` is the number of vectors of a block; 0: known when running.
+/// A tile: as many blocks of `size` as there are lanes (of halves: 8 vectors of two). `Each` is the number of vectors of a block; 0: known
+/// when running.
 template <class Arch, block_fit Fit, std::size_t Each, bool Pairs>
 struct tile_shape {
     static constexpr std::size_t w = lanes<Arch>;
@@ -136,7 +137,8 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, Memory& memory, const float* 
 
 /// What blocks of these maxima share, in registers and in memory. False: some block is not served.
 template <class Arch, class Shape, class Memory, class Form>
-QK_INLINE bool share_tile(const Shape&, Memory& memory, std::size_t at, const Form& q, vi<Arch> amax, vf<Arch> ratio, quick_shared<Arch>& here) noexcept {
+QK_INLINE bool share_tile(const Shape&, Memory& memory, std::size_t at, const Form& q, vi<Arch> amax, vf<Arch> ratio,
+                          quick_shared<Arch>& here) noexcept {
     const bool served = q.template share<(Shape::pairs ? 2 : 0)>(amax, ratio, here);
     if constexpr (!Shape::half) {
         store<Arch>(memory.base[at], here.base);
@@ -148,15 +150,15 @@ QK_INLINE bool share_tile(const Shape&, Memory& memory, std::size_t at, const Fo
 
 /// Block b of tile t at x becomes what `to` makes of it.
 template <class Arch, bool Grid, class Shape, class Memory, class Form, class Out>
-QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t t, std::size_t b, const float* x, const quick_shared<Arch>& mine, const Form& q,
-                           const Out& to) noexcept {
+QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t t, std::size_t b, const float* x,
+                           const quick_shared<Arch>& mine, const Form& q, const Out& to) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     const std::size_t at = t % 2;
     quick_shared<Arch> shared;
     if constexpr (Shape::half)
-        shared = {spread_halves<Arch>(mine.base, b), spread_halves<Arch>(mine.limit, b), Form::has_low ? spread_halves<Arch>(mine.low, b) : mine.low};
-    else
-        shared = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
+        shared = {spread_halves<Arch>(mine.base, b), spread_halves<Arch>(mine.limit, b),
+                  Form::has_low ? spread_halves<Arch>(mine.low, b) : mine.low};
+    else shared = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
     const auto vector = [&](std::size_t k) QK_INLINE_CALL {
         const std::size_t i = (b * shape.each + k) * w;
         const vf<Arch> v = rounded<Arch>(load<Arch>(x + i));  // loaded once
@@ -179,10 +181,12 @@ QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t
     }
 }
 
-/// Blocks of `size` in a row from x on, in tiles. What blocks share is computed once for a tile, and two tiles before it is rounded, so that nothing waits for
-/// the chain of loads, shuffles and maxima. complete(first, count) does the blocks of a tile that the short form declines. Returns how many blocks were done.
+/// Blocks of `size` in a row from x on, in tiles. What blocks share is computed once for a tile, and two tiles before it is rounded, so
+/// that nothing waits for the chain of loads, shuffles and maxima. complete(first, count) does the blocks of a tile that the short form
+/// declines. Returns how many blocks were done.
 template <class Arch, block_fit Fit, std::size_t Each, bool Pairs, bool Grid, class Form, class Out, class Complete>
-std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out, const Complete& complete) noexcept {
+std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
+                            const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
     using shape_type = tile_shape<Arch, Fit, Each, Pairs>;
@@ -192,11 +196,12 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
     const Out to = out;
     const shape_type shape(size);
     tile_memory<Arch, shape_type, Form> memory;
-    quick_shared<Arch> here{};    // as in memory, in registers
-    V amax(0), next_amax(0);      // of the tile that is rounded next, and the one behind it
+    quick_shared<Arch> here{};  // as in memory, in registers
+    V amax(0), next_amax(0);    // of the tile that is rounded next, and the one behind it
     vf<Arch> next_ratio(0.0f);
     bool served = true;
-    for (std::size_t step = 0; step < tiles + 2; ++step) {  // which surveys its tile, shares in the one before, and rounds the one before that
+    for (std::size_t step = 0; step < tiles + 2;
+         ++step) {  // which surveys its tile, shares in the one before, and rounds the one before that
         const std::size_t t = step - 2;
         const float* p = x + t * shape.floats;
         const quick_shared<Arch> mine = here;
@@ -242,7 +247,9 @@ struct block_shape {
 };
 constexpr block_shape shape_of(const block_float& f) { return {f.block_size, element_step::block}; }
 constexpr block_shape shape_of(const microexponent& f) { return {f.block_size, element_step::pair}; }
-constexpr block_shape shape_of(const microscaling& f) { return {f.block_size, has_integer_elements(f) ? element_step::block : element_step::element}; }
+constexpr block_shape shape_of(const microscaling& f) {
+    return {f.block_size, has_integer_elements(f) ? element_step::block : element_step::element};
+}
 constexpr block_shape shape_of(const nvfloat& f) { return {f.block_size, element_step::element}; }
 
 /// Are there tiles of blocks of this size (and of sub-blocks of that one)?
@@ -255,11 +262,14 @@ constexpr bool has_tiles(std::size_t size, int sub_block_size) noexcept {
 
 /// Whole blocks of a row; returns how many were done: whole tiles of them, or none where the sizes do not suit.
 template <class Arch, block_shape Known, class Form, class Out, class Complete>
-std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out, const Complete& complete) noexcept {
+std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
+                              const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, known = static_cast<std::size_t>(Known.size);
     if (!has_tiles<Arch>(size, form.sub_block_size)) return 0;
     const auto by_step = [&]<block_fit Fit, std::size_t Each>() {
-        const auto run = [&]<bool Pairs, bool Grid>() { return run_block_tiles<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, complete); };
+        const auto run = [&]<bool Pairs, bool Grid>() {
+            return run_block_tiles<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, complete);
+        };
         // The other roundings find the step of an element in the same way, wherever it comes from.
         if constexpr (Out::any_rounding) {
             if constexpr (requires(const quick_shared<Arch>& b) { form.held(b, vi<Arch>(0)); }) {

@@ -15,7 +15,8 @@ vi<Arch> load_codes(const Code* p) noexcept {
     static_assert(sizeof(Code) <= 2);
 #if defined(__AVX512F__)
     if constexpr (lanes<Arch> == 16 && sizeof(Code) == 1) return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 2) return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 2)
+        return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #endif
 #if defined(__AVX2__)
     if constexpr (lanes<Arch> == 8 && sizeof(Code) == 1) return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
@@ -70,8 +71,8 @@ struct lookup_table {
 /// Of eight lanes, in the lower half.
 QK_INLINE __m128i lowest_bytes(__m256i v) noexcept {
     constexpr char none = -128;
-    const __m256i bytes = _mm256_setr_epi8(0, 4, 8, 12, none, none, none, none, none, none, none, none, none, none, none, none, 0, 4, 8, 12, none, none,
-                                           none, none, none, none, none, none, none, none, none, none);
+    const __m256i bytes = _mm256_setr_epi8(0, 4, 8, 12, none, none, none, none, none, none, none, none, none, none, none, none, 0, 4, 8, 12,
+                                           none, none, none, none, none, none, none, none, none, none, none, none);
     const __m256i low = _mm256_shuffle_epi8(v, bytes);
     return _mm_unpacklo_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
 }
@@ -80,17 +81,20 @@ template <class Arch, class Code>
 void store_codes(Code* p, vi<Arch> v) noexcept {
     static_assert(sizeof(Code) <= 2);
 #if defined(__AVX512F__)
-    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 1) return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v.data));
-    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 2) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(v.data));
+    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 1)
+        return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v.data));
+    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 2)
+        return _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(v.data));
 #endif
 #if defined(__AVX2__)
     if constexpr (lanes<Arch> == 8 && sizeof(Code) == 1) return _mm_storel_epi64(reinterpret_cast<__m128i*>(p), lowest_bytes(v.data));
     if constexpr (lanes<Arch> == 8 && sizeof(Code) == 2) {
         constexpr char none = -128;
-        const __m256i words = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, none, none, none, none, none, none, none, none, 0, 1, 4, 5, 8, 9, 12, 13, none,
-                                               none, none, none, none, none, none, none);
+        const __m256i words = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, none, none, none, none, none, none, none, none, 0, 1, 4, 5, 8, 9,
+                                               12, 13, none, none, none, none, none, none, none, none);
         const __m256i low = _mm256_shuffle_epi8(v.data, words);
-        return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi64(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
+        return _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                                _mm_unpacklo_epi64(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
     }
 #endif
 #if defined(__SSE2__)

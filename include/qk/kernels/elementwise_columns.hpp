@@ -11,7 +11,8 @@ inline constexpr std::size_t columns_together = 512;
 
 /// The columns of a panel, for each row that stands `stride` after the one before. The table's limits and products hold for whole tiles.
 template <class Arch, class Rows>
-void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const scale_table<Arch, columns_together>& scales, const std::int64_t* zero) noexcept {
+void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const scale_table<Arch, columns_together>& scales,
+               const std::int64_t* zero) noexcept {
     constexpr std::size_t tile = 4 * lanes<Arch>;
     const auto complete = [&](std::size_t k, std::size_t begin, std::size_t some) {  // columns of row k
         for (std::size_t i = begin; i < begin + some; i += lanes<Arch>) {
@@ -33,7 +34,8 @@ void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const s
     };
     for (std::size_t first = 0; first < r.n;) {
         const std::size_t n = scales.alike(first, r.n, tile);
-        rows.with_form(std::true_type(), scales.product[first] != 0, [&](const auto& form, auto choice) { run_segment(first, n, form, choice); });
+        rows.with_form(std::true_type(), scales.product[first] != 0,
+                       [&](const auto& form, auto choice) { run_segment(first, n, form, choice); });
         first += n;
     }
 }

@@ -23,10 +23,12 @@ void run_row_completely(const float* x, float* y, std::size_t n, std::size_t pos
 }
 
 /// Tiles of four vectors, tested with one compare, and what is left a vector at a time. `Choice` is what the short form is compiled for
-/// (scaled, multiplied); scale_at(i) is what element i is scaled by, where a tile has one limit; complete(begin, count) does what the form declines.
-/// `position` is that of x[0] in the caller's span; `streaming` (a bool, or one that is known when compiling): to whole vectors, past the caches.
+/// (scaled, multiplied); scale_at(i) is what element i is scaled by, where a tile has one limit; complete(begin, count) does what the form
+/// declines. `position` is that of x[0] in the caller's span; `streaming` (a bool, or one that is known when compiling): to whole vectors,
+/// past the caches.
 template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
-QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, const Form& form, const ScaleAt& scale_at, const Complete& complete) noexcept {
+QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, const Form& form,
+                         const ScaleAt& scale_at, const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
     std::size_t i = 0;
@@ -34,7 +36,8 @@ QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t po
         streaming ? read_ahead<Arch, 4>(x + i) : own_ahead<Arch, 4>(y + i);
         const auto &p = scale_at(i), &q = scale_at(i + w), &r = scale_at(i + 2 * w), &s = scale_at(i + 3 * w);
         vf<Arch> a = form.template prepare<Choice>(load<Arch>(x + i), p), b = form.template prepare<Choice>(load<Arch>(x + i + w), q);
-        vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w), r), d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w), s);
+        vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w), r),
+                 d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w), s);
         const V most = max(max(tested<Arch>(form, a), tested<Arch>(form, b)), max(tested<Arch>(form, c), tested<Arch>(form, d)));
         if (__builtin_expect(any(most > V(p.limit)), 0)) {
             complete(i, tile);
@@ -60,10 +63,8 @@ QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t po
         const std::size_t count = std::min(w, n - i);
         const auto& p = scale_at(i);
         const vf<Arch> a = form.template prepare<Choice>(load_first<Arch>(x + i, count), p);
-        if ((count != w && reads_words(form)) || any(tested<Arch>(form, a) > V(p.limit)))
-            complete(i, count);
-        else
-            store_first<Arch>(y + i, count, form.template finish<Choice>(a, position + i, p));
+        if ((count != w && reads_words(form)) || any(tested<Arch>(form, a) > V(p.limit))) complete(i, count);
+        else store_first<Arch>(y + i, count, form.template finish<Choice>(a, position + i, p));
     }
 }
 
@@ -76,7 +77,8 @@ struct row_group {
 
 /// The row-th scale on is theirs; complete(k, begin, some) does what of row k the short form declines. The caller ends the streaming.
 template <class Arch, bool Choice, class Streaming, class Form, std::size_t Size, class Complete>
-void run_each_row(const row_group& rows, Streaming streaming, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row, const Complete& complete) noexcept {
+void run_each_row(const row_group& rows, Streaming streaming, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row,
+                  const Complete& complete) noexcept {
     constexpr std::size_t alignment = sizeof(vf<Arch>);
     const Form form = given;  // its constants in registers
     for (std::size_t k = 0; k < rows.count; ++k) {
@@ -94,7 +96,8 @@ void run_each_row(const row_group& rows, Streaming streaming, const Form& given,
         }
         const auto declined = [&](std::size_t begin, std::size_t some) { complete(k, head + begin, some); };
         const auto same = [&](std::size_t) QK_INLINE_CALL -> const quick_scale<Arch>& { return by; };
-        run_tiles<Arch, Choice>(rows.x + at + head, rows.y + at + head, rows.n - head, rows.position + at + head, streaming, form, same, declined);
+        run_tiles<Arch, Choice>(rows.x + at + head, rows.y + at + head, rows.n - head, rows.position + at + head, streaming, form, same,
+                                declined);
     }
 }
 
@@ -117,11 +120,16 @@ struct floating_rows {
     bool other_rounding, usable, scales_apply, streaming;
 
     floating_rows(floating f, const semantics& how, bool, bool stream_rows) noexcept
-        : rules(rules_of(f, how)), quick(rules), power(rules), other_rounding(!power.usable() && (rules.how != rounding::half_even || rules.random.used)),
-          scales_apply(f != fp32), streaming(stream_rows) {
+        : rules(rules_of(f, how)),
+          quick(rules),
+          power(rules),
+          other_rounding(!power.usable() && (rules.how != rounding::half_even || rules.random.used)),
+          scales_apply(f != fp32),
+          streaming(stream_rows) {
         // Steps and what counts them are to be normal numbers.
         const bool countable = quick.shift != 0 || !any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
-        usable = default_environment<Arch>() && (power.usable() || (quick.limit != no_value && (!other_rounding || (countable && !is_baseline<Arch>))));
+        usable = default_environment<Arch>() &&
+                 (power.usable() || (quick.limit != no_value && (!other_rounding || (countable && !is_baseline<Arch>))));
     }
 
     /// Scales of `t` from the caller's; `worth`: products, where they serve.
@@ -164,7 +172,9 @@ struct floating_rows {
             if (other_rounding) return call(rounded_floating<Arch>(quick, rules), std::true_type());
         }
         if constexpr (has_fused<Arch>()) {
-            if (product && scaled) return quick.saturates ? call(floating_by_product<Arch, true>{quick}, std::true_type()) : call(floating_by_product<Arch, false>{quick}, std::true_type());
+            if (product && scaled)
+                return quick.saturates ? call(floating_by_product<Arch, true>{quick}, std::true_type())
+                                       : call(floating_by_product<Arch, false>{quick}, std::true_type());
         }
         either(quick);
     }
@@ -178,13 +188,18 @@ struct integer_rows {
     int tie_bits;  ///< of an odd number of halves between two codes less a zero point
 
     integer_rows(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept
-        : rules(rules_of(f, how, one_scale)), quick(rules), other_rounding(rules.how != rounding::half_even || rules.random.used),
-          usable(quick.plain && default_environment<Arch>() && !(other_rounding && is_baseline<Arch>)), streaming(stream_rows), tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {}
+        : rules(rules_of(f, how, one_scale)),
+          quick(rules),
+          other_rounding(rules.how != rounding::half_even || rules.random.used),
+          usable(quick.plain && default_environment<Arch>() && !(other_rounding && is_baseline<Arch>)),
+          streaming(stream_rows),
+          tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {}
 
     template <std::size_t Size>
     void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t* zero, std::size_t count, bool worth) const noexcept {
         for (std::size_t k = 0; k < count; ++k) {
-            const auto lowest = static_cast<float>(rules.lowest - (zero == nullptr ? 0 : zero[k])), highest = static_cast<float>(rules.highest - (zero == nullptr ? 0 : zero[k]));
+            const auto lowest = static_cast<float>(rules.lowest - (zero == nullptr ? 0 : zero[k])),
+                       highest = static_cast<float>(rules.highest - (zero == nullptr ? 0 : zero[k]));
             t.scale[k] = scale[k];
             t.limit[k] = quick.limit_of(scale[k], lowest, highest);
             t.lowest[k] = quick.sum_of(lowest);
@@ -197,7 +212,8 @@ struct integer_rows {
         return {rules, t.scale[k], zero == nullptr ? 0 : zero[k]};
     }
     template <std::size_t Size>
-    integer_step<Arch> step_across(const scale_table<Arch, Size>& t, std::size_t i, std::size_t count, const std::int64_t* zero) const noexcept {
+    integer_step<Arch> step_across(const scale_table<Arch, Size>& t, std::size_t i, std::size_t count,
+                                   const std::int64_t* zero) const noexcept {
         return {rules, load<Arch>(t.scale + i), zero == nullptr ? nullptr : zero + i, count};
     }
 
@@ -216,7 +232,8 @@ struct integer_rows {
 
 /// Rows of which each has a scale: that of row k is entry first + k of the table, and its zero point that of `zero`, if there are any.
 template <class Arch, class Rows, std::size_t Size>
-void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size>& scales, std::size_t first, const std::int64_t* zero) noexcept {
+void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size>& scales, std::size_t first,
+              const std::int64_t* zero) noexcept {
     const auto complete = [&](std::size_t k, std::size_t begin, std::size_t some) {
         const std::size_t at = k * r.n + begin;
         run_row_completely<Arch>(r.x + at, r.y + at, some, r.position + at, rows.step(scales, first + k, zero));
@@ -229,7 +246,7 @@ void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size
     rows.with_form(scaled, scales.product[first] != 0, [&](const auto& form, auto choice) {
         if constexpr (is_baseline<Arch>) {
             run_each_row<Arch, choice.value>(r, rows.streaming, form, scales, first, complete);
-        } else {  // short rows feel every instruction
+        } else {                                                    // short rows feel every instruction
             constexpr bool half_even = !requires { form.rounds; };  // others have so much to do that streaming is not worth its code
             if constexpr (half_even) {
                 if (rows.streaming) return run_each_row<Arch, choice.value>(r, std::true_type(), form, scales, first, complete);

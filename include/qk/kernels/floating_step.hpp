@@ -14,15 +14,15 @@ namespace qk::kernels {
 /// What a floating format under a semantics does, as the bits of float32 magnitudes.
 struct floating_rules {
     int mantissa_bits = 23;
-    std::int32_t least_step = 0;       ///< k + step_bias of the step 2^k of the subnormals
-    std::int32_t largest = 0;          ///< largest finite magnitude
-    std::int32_t beyond[2] = {};       ///< what a finite magnitude above becomes: positive, negative
-    std::int32_t infinity = 0;         ///< what Inf becomes
-    std::int32_t nan = 0;              ///< what NaN becomes, with its sign
-    std::int32_t flush_below = 0;      ///< results below this magnitude become zero (0: none)
-    std::int32_t least_input = 0;      ///< inputs below this magnitude count as zero (0: none)
-    std::int32_t zero_signs = -1;      ///< mask: all ones where -0 exists
-    bool powers_of_two = false;        ///< e8m0
+    std::int32_t least_step = 0;   ///< k + step_bias of the step 2^k of the subnormals
+    std::int32_t largest = 0;      ///< largest finite magnitude
+    std::int32_t beyond[2] = {};   ///< what a finite magnitude above becomes: positive, negative
+    std::int32_t infinity = 0;     ///< what Inf becomes
+    std::int32_t nan = 0;          ///< what NaN becomes, with its sign
+    std::int32_t flush_below = 0;  ///< results below this magnitude become zero (0: none)
+    std::int32_t least_input = 0;  ///< inputs below this magnitude count as zero (0: none)
+    std::int32_t zero_signs = -1;  ///< mask: all ones where -0 exists
+    bool powers_of_two = false;    ///< e8m0
     rounding how = rounding::half_even;
     random_source random;
 };
@@ -48,12 +48,15 @@ QK_INLINE constexpr floating_rules rules_of(floating f, const semantics& how) {
     const bool stops_below = how.rounding == rounding::toward_zero || how.rounding == rounding::up;
     r.beyond[0] = stops_above ? r.largest : r.infinity;
     r.beyond[1] = stops_below ? r.largest : r.infinity;
-    const std::int32_t none = how.nan_without_code == nan_rule::nan ? nan_bits : how.nan_without_code == nan_rule::negative_zero ? sign_bit : 0;
+    const std::int32_t none = how.nan_without_code == nan_rule::nan             ? nan_bits
+                              : how.nan_without_code == nan_rule::negative_zero ? sign_bit
+                                                                                : 0;
     r.nan = has_nan(f) ? nan_bits : none;
     r.flush_below = how.flush_outputs ? std::max(float_bits(min_normal(f)), min_normal_bits) : 0;
     r.least_input = how.flush_inputs ? min_normal_bits : 0;
     r.zero_signs = has_negative_zero(f) ? -1 : 0;
-    r.how = r.powers_of_two && (how.rounding == rounding::half_even || how.rounding == rounding::half_up) ? rounding::half_away : how.rounding;
+    r.how =
+        r.powers_of_two && (how.rounding == rounding::half_even || how.rounding == rounding::half_up) ? rounding::half_away : how.rounding;
     r.random = random_source(how);
     return r;
 }

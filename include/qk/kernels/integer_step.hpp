@@ -92,7 +92,7 @@ struct integer_step {
         return flushed<Arch>((n + vf<Arch>(0.0f)) * scale, rules.flush_below);
     }
 
-private:
+  private:
     /// `what` where `where`, for the positive ones; the negative ones become the lowest code.
     vf<Arch> special(vf<Arch> n, mask<Arch> where, mask<Arch> positive, integer_special what) const noexcept {
         using V = vi<Arch>;

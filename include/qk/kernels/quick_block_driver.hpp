@@ -17,11 +17,12 @@ struct column_panel {
     std::size_t stride, rows, columns;
 };
 
-/// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1 leaves a remainder; Width == 1
-/// masks it. `form` shares. `given` is told what is shared, column by column (scales, shifts), and then every row of a block (row); complete(first, n) does the columns
-/// that the form declines.
+/// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1
+/// leaves a remainder; Width == 1 masks it. `form` shares. `given` is told what is shared, column by column (scales, shifts), and then
+/// every row of a block (row); complete(first, n) does the columns that the form declines.
 template <class Arch, std::size_t Width, bool Grid, class Form, class Out, class Complete>
-std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const Form& form, const Out& given, const Complete& complete) noexcept {
+std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const Form& form, const Out& given,
+                                  const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     constexpr bool looks_ahead = Out::looks_ahead;  // the maxima of the next columns are taken while these are rounded
     using V = vi<Arch>;
@@ -34,7 +35,8 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
     // Of one vector the last may have fewer columns.
     const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, p.columns - i) : Width * w; };
     const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < p.columns : i + Width * w <= p.columns; };
-    const auto get = [](const float* x, std::size_t count) QK_INLINE_CALL { return Width == 1 && count < w ? load_first<Arch>(x, count) : load<Arch>(x); };
+    const auto get = [](const float* x, std::size_t count)
+                         QK_INLINE_CALL { return Width == 1 && count < w ? load_first<Arch>(x, count) : load<Arch>(x); };
     const auto add = [&](vectors& m, const float* x, std::size_t count) QK_INLINE_CALL {
         unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = max(m.of[k], as_int<Arch>(get(x + k * w, count)) & V(magnitude_bits)); });
     };
@@ -81,9 +83,11 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
             const float* x = p.x + i + begin * p.stride;
             const float* ahead = more ? x + Width * w : x;  // the last columns look at themselves, to no use
             for (std::size_t j = begin; j < end; ++j, x += p.stride, ahead += p.stride) {
-                out.template row<Width, Grid>(j, i, count, [&](std::size_t k) QK_INLINE_CALL { return rounded<Arch>(get(x + k * w, count)); }, mine, q);
+                out.template row<Width, Grid>(
+                    j, i, count, [&](std::size_t k) QK_INLINE_CALL { return rounded<Arch>(get(x + k * w, count)); }, mine, q);
                 if constexpr (looks_ahead) {
-                    if (Width > 1 && out.values.streaming) unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(x + k * w + beyond); });
+                    if (Width > 1 && out.values.streaming)
+                        unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(x + k * w + beyond); });
                     add(most, ahead, next_count);
                 }
             }
@@ -119,11 +123,13 @@ struct values_of_columns {
     void scales(std::size_t, std::size_t, vi<Arch>, const Form&) const noexcept {}
     void shifts(std::size_t, std::size_t, std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
     template <std::size_t Width, bool Grid, class Get, class Form>
-    QK_INLINE void row(std::size_t j, std::size_t i, std::size_t count, const Get& get, const quick_shared<Arch>* mine, const Form& form) const noexcept {
+    QK_INLINE void row(std::size_t j, std::size_t i, std::size_t count, const Get& get, const quick_shared<Arch>* mine,
+                       const Form& form) const noexcept {
         constexpr std::size_t w = lanes<Arch>;
         float* y = values.y + j * stride + i;
         vf<Arch> r[Width];
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { r[k] = values.template value<Grid>(position + j * stride + i + k * w, get(k), mine[k], form); });
+        unrolled<Width>(
+            [&](auto k) QK_INLINE_CALL { r[k] = values.template value<Grid>(position + j * stride + i + k * w, get(k), mine[k], form); });
         if (Width == 1 && count < w) return store_first<Arch>(y, count, r[0]);
         if (Width > 1 && values.streaming) return unrolled<Width>([&](auto k) QK_INLINE_CALL { stream<Arch>(y + k * w, r[k]); });
         unrolled<Width>([&](auto k) QK_INLINE_CALL { store<Arch>(y + k * w, r[k]); });
@@ -131,7 +137,8 @@ struct values_of_columns {
 };
 /// Blocks along a strided axis: `form` shares, `out` rounds.
 template <class Arch, block_shape Known, class Form, class Out>
-void run_strided(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out, const complete_form<Arch>& complete) noexcept {
+void run_strided(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out,
+                 const complete_form<Arch>& complete) noexcept {
     const bool whole_lines = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && axis.inner % lanes<Arch> == 0;
     const bool streaming = whole_lines && streams<Arch>(x, y, axis.outer * axis.length * axis.inner);
     for (std::size_t o = 0; o < axis.outer; ++o) {
@@ -148,7 +155,8 @@ void run_strided(const float* x, float* y, along_axis axis, std::size_t size, co
     if (streaming) end_streaming<Arch>();
 }
 
-/// Blocks in rows that do not fill tiles, side by side in a buffer: they are taken from several rows, and a short one is filled up with zeros.
+/// Blocks in rows that do not fill tiles, side by side in a buffer: they are taken from several rows, and a short one is filled up with
+/// zeros.
 template <class Arch>
 struct gathered_blocks {
     static constexpr std::size_t floats = 4096;
@@ -171,7 +179,8 @@ struct gathered_blocks {
         }
         for (std::size_t k = 0; k < size; k += w) {
             const std::size_t some = length > k ? std::min(length - k, w) : 0;
-            store_first<Arch>(values + count * size + k, std::min(size, w), some == w ? load<Arch>(x + at + k) : load_first<Arch>(x + at + k, some));
+            store_first<Arch>(values + count * size + k, std::min(size, w),
+                              some == w ? load<Arch>(x + at + k) : load_first<Arch>(x + at + k, some));
         }
         places[count++] = {at, length};
     }
@@ -179,7 +188,8 @@ struct gathered_blocks {
     void put_back(float* y, std::size_t k, std::size_t size) const noexcept {
         constexpr std::size_t w = lanes<Arch>;
         for (std::size_t i = 0; i < places[k].length; i += w) {
-            store_first<Arch>(y + places[k].at + i, std::min(places[k].length - i, w), load_first<Arch>(values + k * size + i, std::min(size, w)));
+            store_first<Arch>(y + places[k].at + i, std::min(places[k].length - i, w),
+                              load_first<Arch>(values + k * size + i, std::min(size, w)));
         }
     }
 };
@@ -228,7 +238,8 @@ struct rows_of_blocks {
         const std::size_t count = gathered.count, whole = (count + lanes<Arch> - 1) / lanes<Arch> * lanes<Arch>;
         std::fill(gathered.values + count * size, gathered.values + whole * size, 0.0f);
         if (out.random() != nullptr) std::fill(gathered.words + count * size, gathered.words + whole * size, 0u);
-        run_row_of_blocks<Arch, Known>(gathered.values, whole, size, form, out.at(gathered.values, 0, false, gathered.words), declined{this, 0, true});
+        run_row_of_blocks<Arch, Known>(gathered.values, whole, size, form, out.at(gathered.values, 0, false, gathered.words),
+                                       declined{this, 0, true});
         for (std::size_t k = 0; k < count; ++k) gathered.put_back(y, k, size);
         gathered.count = 0;
     }
@@ -236,7 +247,8 @@ struct rows_of_blocks {
 
 /// Rows of blocks.
 template <class Arch, block_shape Known, class Form, class Out>
-void run_rows_of_blocks(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out, const complete_form<Arch>& complete) noexcept {
+void run_rows_of_blocks(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out,
+                        const complete_form<Arch>& complete) noexcept {
     const std::size_t whole = axis.length / size, rest = axis.length % size;
     // Without a ragged last block the rows are one.
     const std::size_t rows = rest == 0 ? 1 : axis.outer, blocks = rest == 0 ? axis.outer * whole : whole;

@@ -13,7 +13,7 @@ template <class Arch>
 struct quick_shared {
     vf<Arch> base{};   ///< M, or the least c; of nvfloat the scale
     vf<Arch> limit{};  ///< largest magnitude; of nvfloat the larger part of 1 / scale, or the bits of the sign that elements keep
-    vf<Arch> low{};  ///< of nvfloat the smaller part of 1 / scale
+    vf<Arch> low{};    ///< of nvfloat the smaller part of 1 / scale
 };
 
 /// Formats whose blocks are described by amax alone. lowest and highest bound the amax that the short form serves (0 is served too).
@@ -21,13 +21,13 @@ template <class Arch>
 struct quick_block {
     static constexpr bool has_low = false;
     std::int32_t lowest = 0, highest = no_value;
-    bool grid = false;        ///< small floats: each element has its own step
-    int sub_block_size = 0;   ///< 0: none
+    bool grid = false;       ///< small floats: each element has its own step
+    int sub_block_size = 0;  ///< 0: none
     int mantissa_bits = 0;
     vi<Arch> add, to_base, to_limit, kept_sign;
     vi<Arch> largest_shift = vi<Arch>(0);
     vi<Arch> lowest_held = vi<Arch>(0);  ///< exponents of blocks with sub-blocks are not below
-    vi<Arch> scale_from_base;  ///< exponent field of the scale less that of the base
+    vi<Arch> scale_from_base;            ///< exponent field of the scale less that of the base
     vf<Arch> magic;
 
     /// `any_rounding`: for rounded_values_of_blocks, which has every rounding and sign of zero.
@@ -103,7 +103,7 @@ struct quick_block {
         return as_float<Arch>(as_int<Arch>(clamp_magnitude<Arch>(r, b.limit)) | (as_int<Arch>(x) & kept_sign));
     }
 
-private:
+  private:
     bool ordinary(const block_rules& r, std::int32_t least_input, bool any_rounding) noexcept {
         kept_sign = vi<Arch>(r.zero == zero_sign::kept ? sign_bit : 0);
         if (any_rounding) return r.flush_below == 0 && r.least_input == least_input;
@@ -112,8 +112,8 @@ private:
     }
 };
 
-/// NVFP4 and its like: the quotient by the block's scale, then the grid of the element. `Product`: the quotient is one (quick_quotient.hpp),
-/// which serves half-even alone.
+/// NVFP4 and its like: the quotient by the block's scale, then the grid of the element. `Product`: the quotient is one
+/// (quick_quotient.hpp), which serves half-even alone.
 template <class Arch, bool Product = has_fused<Arch>()>
 struct quick_nvfloat {
     static constexpr bool grid = true;
@@ -127,8 +127,10 @@ struct quick_nvfloat {
     /// `any_rounding`: for rounded_values_of_nvfloat, which has every rounding and sign of zero.
     explicit quick_nvfloat(const nvfloat_step<Arch>& s, bool any_rounding = false) noexcept
         : tie_bits(s.element.mantissa_bits + 2), element_max(s.element_max), tensor_scale(s.tensor_scale) {
-        plain = (any_rounding || s.rules.how == rounding::half_even) && (!Product || (tie_bits <= 20 && s.element.least_step > step_bias - 90)) && s.rules.flush_below == 0 && s.rules.least_input == 0 &&
-                (any_rounding || s.rules.zero == zero_sign::kept) && of(s.element, least, magic, largest) && of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
+        plain = (any_rounding || s.rules.how == rounding::half_even) &&
+                (!Product || (tie_bits <= 20 && s.element.least_step > step_bias - 90)) && s.rules.flush_below == 0 &&
+                s.rules.least_input == 0 && (any_rounding || s.rules.zero == zero_sign::kept) && of(s.element, least, magic, largest) &&
+                of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
     }
     bool usable() const noexcept { return plain; }
 
@@ -137,8 +139,8 @@ struct quick_nvfloat {
         return min(quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), element_max), tensor_scale), scale_largest);
     }
 
-    /// Scales from 2^-100 to 2^100 make every quotient and product that matters a normal number (has_quick_quotient() asks for more). A block
-    /// of zeros is fine, and +0.
+    /// Scales from 2^-100 to 2^100 make every quotient and product that matters a normal number (has_quick_quotient() asks for more). A
+    /// block of zeros is fine, and +0.
     template <std::size_t>
     QK_INLINE bool share(vi<Arch> amax, vf<Arch> ratio_of_amax, quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
@@ -151,7 +153,8 @@ struct quick_nvfloat {
         if constexpr (Product) {
             const two_part_reciprocal<Arch> r = reciprocal_of<Arch>(b.base);
             b.limit = r.high;
-            b.low = as_float<Arch>(select(empty, as_int<Arch>(vf<Arch>(-1.0f)), as_int<Arch>(r.low)));  // -0 * -1 + -0 is +0, and so is +0 * -1 + +0
+            b.low = as_float<Arch>(
+                select(empty, as_int<Arch>(vf<Arch>(-1.0f)), as_int<Arch>(r.low)));  // -0 * -1 + -0 is +0, and so is +0 * -1 + +0
         } else {
             b.limit = as_float<Arch>(select(empty, V(0), V(sign_bit)));
         }
@@ -160,7 +163,8 @@ struct quick_nvfloat {
     /// x over its block's scale; +0 in a block of zeros. Of a product the ties are right, not every bit.
     QK_INLINE vf<Arch> ratio_of(vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
         if constexpr (Product) return quick_quotient<Arch>(x, {b.limit, b.low});
-        return as_float<Arch>((as_int<Arch>(quotient<Arch>(x, b.base)) & vi<Arch>(magnitude_bits)) | (as_int<Arch>(x) & as_int<Arch>(b.limit)));
+        return as_float<Arch>((as_int<Arch>(quotient<Arch>(x, b.base)) & vi<Arch>(magnitude_bits)) |
+                              (as_int<Arch>(x) & as_int<Arch>(b.limit)));
     }
     template <bool>
     QK_INLINE vf<Arch> apply(vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
@@ -169,7 +173,7 @@ struct quick_nvfloat {
         return as_float<Arch>(as_int<Arch>(y) | (as_int<Arch>(q) & vi<Arch>(sign_bit)));
     }
 
-private:
+  private:
     /// The constants of a cast, if the short form serves it.
     static bool of(const floating_rules& r, vi<Arch>& least_normal, vf<Arch>& k, vf<Arch>& most) noexcept {
         const int m = r.mantissa_bits, field = r.least_step + m - step_bias + 127;

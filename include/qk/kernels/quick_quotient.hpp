@@ -18,7 +18,8 @@
 
 namespace qk::kernels {
 
-inline constexpr std::int32_t least_quick_divisor = (127 - 64) << 23, largest_quick_divisor = (127 + 64) << 23;  ///< the sums stay normal numbers
+inline constexpr std::int32_t least_quick_divisor = (127 - 64) << 23, largest_quick_divisor = (127 + 64)
+                                                                                              << 23;  ///< the sums stay normal numbers
 
 /// Is the quotient by d, of which every tie has at most `tie_bits` (up to 20) significant bits, for the product? A lane each.
 template <class Arch>
@@ -53,7 +54,8 @@ QK_INLINE vf<Arch> quick_quotient(vf<Arch> x, const two_part_reciprocal<Arch>& r
 template <class Arch>
 struct quick_scale {
     vf<Arch> scale;
-    vf<Arch> high, low;  ///< two_part_reciprocal where the quotient is a product; `high` alone, rounded, where integers are multiplied by it
+    vf<Arch> high,
+        low;  ///< two_part_reciprocal where the quotient is a product; `high` alone, rounded, where integers are multiplied by it
     vi<Arch> lowest, highest;  ///< of integers: the limits of the rounded quotient, as bits of quick_integer's sums
     std::int32_t limit;        ///< the largest that a tile's test finds among elements that the short form serves
 };
@@ -66,9 +68,12 @@ struct quick_divisor {
     bool product;
 
     quick_divisor(float d, int tie_bits) noexcept
-        : divisor(d), reciprocal(reciprocal_of<Arch>(divisor)),
+        : divisor(d),
+          reciprocal(reciprocal_of<Arch>(divisor)),
           product(has_fused<Arch>() && tie_bits != 0 && all(has_quick_quotient<Arch>(as_int<Arch>(divisor), tie_bits))) {}
-    QK_INLINE vf<Arch> operator()(vf<Arch> x) const noexcept { return product ? quick_quotient<Arch>(x, reciprocal) : quotient<Arch>(x, divisor); }
+    QK_INLINE vf<Arch> operator()(vf<Arch> x) const noexcept {
+        return product ? quick_quotient<Arch>(x, reciprocal) : quotient<Arch>(x, divisor);
+    }
 };
 
 }  // namespace qk::kernels

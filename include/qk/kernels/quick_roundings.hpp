@@ -33,7 +33,8 @@ struct quick_rounding {
     vi<Arch> lane_numbers = iota<Arch>();
     std::uint32_t key;  ///< of the indices that share the upper half of first_index
 
-    quick_rounding(rounding r, const random_source& source) noexcept : how(r), random(source), key(random_key(source.seed, source.first_index)) {
+    quick_rounding(rounding r, const random_source& source) noexcept
+        : how(r), random(source), key(random_key(source.seed, source.first_index)) {
         // A fraction above a half is 0x1.000002p-1 at least.
         const auto from = upward<float>::of(r, 0.5f, 0x1.000002p-1f, 0x1p-149f, 2.0f);
         above = vf<Arch>(from.above);
@@ -44,7 +45,8 @@ struct quick_rounding {
     QK_INLINE vi<Arch> words(std::size_t position) const noexcept {
         if (!random.used) return vi<Arch>(0);
         const std::uint64_t index = random.first_index + position;
-        if (random.words != nullptr || (random.first_index ^ (index + lanes<Arch> - 1)) >> 32 != 0) return random_lanes<Arch>(random, position, 1, lanes<Arch>);
+        if (random.words != nullptr || (random.first_index ^ (index + lanes<Arch> - 1)) >> 32 != 0)
+            return random_lanes<Arch>(random, position, 1, lanes<Arch>);
         return mixed<Arch>(as_unsigned<Arch>(lane_numbers + vi<Arch>(static_cast<std::int32_t>(index))) ^ vu<Arch>(key));
     }
 
@@ -108,8 +110,7 @@ struct rounded_truncation {
     quick_rounding<Arch> rounds;
     vi<Arch> above, below;  ///< what is added to positive elements, to negative ones
 
-    rounded_truncation(const quick_floating<Arch>& q, const floating_rules& r) noexcept
-        : quick(q), rounds(r.how, r.random) {
+    rounded_truncation(const quick_floating<Arch>& q, const floating_rules& r) noexcept : quick(q), rounds(r.how, r.random) {
         // Added to the bits, this carries from that fraction on.
         const std::int32_t all = 1 << q.shift, half = all / 2;
         const auto from = upward<std::int32_t>::of(r.how, half, half + 1, 1, all);
@@ -126,8 +127,8 @@ struct rounded_truncation {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x);
         // fraction + word >= 2^32 is fraction + (the word's upper bits) >= one step: the fraction has no more bits than that.
-        const V more = rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> (32 - quick.shift))
-                                          : select(u < V(0), below, above);
+        const V more =
+            rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> (32 - quick.shift)) : select(u < V(0), below, above);
         const vf<Arch> y = as_float<Arch>((u + more) & quick.kept);
         return multiplied<Scaled>(y, by);
     }
@@ -139,8 +140,7 @@ struct rounded_integer {
     quick_integer<Arch> quick;
     quick_rounding<Arch> rounds;
 
-    rounded_integer(const quick_integer<Arch>& q, const integer_rules& r) noexcept
-        : quick(q), rounds(r.how, r.random) {}
+    rounded_integer(const quick_integer<Arch>& q, const integer_rules& r) noexcept : quick(q), rounds(r.how, r.random) {}
 
     template <bool>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const quick_scale<Arch>&) const noexcept {
@@ -151,7 +151,8 @@ struct rounded_integer {
         using V = vi<Arch>;
         const V t = as_int<Arch>(quick.multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale));
         const vf<Arch> k = rounds.count(as_float<Arch>(t & V(magnitude_bits)), vf<Arch>(1.0f), t, rounds.words(i));
-        const vf<Arch> middle(quick_integer<Arch>::middle), low = as_float<Arch>(by.lowest) - middle, high = as_float<Arch>(by.highest) - middle;
+        const vf<Arch> middle(quick_integer<Arch>::middle), low = as_float<Arch>(by.lowest) - middle,
+                                                            high = as_float<Arch>(by.highest) - middle;
         const vf<Arch> n = clamp<Arch>(as_float<Arch>(as_int<Arch>(k) | (t & V(sign_bit))), low, high);
         return (n + vf<Arch>(0.0f)) * by.scale;
     }
@@ -169,7 +170,8 @@ QK_INLINE vi<Arch> sign_of_zero(zero_sign rule, vi<Arch> sign, const Lost& lost)
     }
 }
 
-/// An element counted in steps, rounded but not held to the range; `binade` is the one whose step it has, `sign` those of the result's sign.
+/// An element counted in steps, rounded but not held to the range; `binade` is the one whose step it has, `sign` those of the result's
+/// sign.
 template <class Arch>
 struct counted {
     vf<Arch> steps;
@@ -192,7 +194,8 @@ struct rounded_block {
         step_below = vi<Arch>((quick.grid ? quick.mantissa_bits : 23) << 23);
     }
 
-    /// Bits of the step of elements in that binade. (Where a block has one step, its base lies above every element, and is the binade of them all.)
+    /// Bits of the step of elements in that binade. (Where a block has one step, its base lies above every element, and is the binade of
+    /// them all.)
     QK_INLINE vi<Arch> step(vi<Arch> binade) const noexcept { return (binade & vi<Arch>(exponent_mask)) - step_below; }
     QK_INLINE counted<Arch> count(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
@@ -232,7 +235,8 @@ struct rounded_nvfloat {
 
     QK_INLINE counted<Arch> count(std::size_t i, vf<Arch> x, const quick_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
-        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(x, b.base), quick.largest)), u = as_int<Arch>(x), m(mantissa_bits << 23);
+        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(x, b.base), quick.largest)), u = as_int<Arch>(x),
+                m(mantissa_bits << 23);
         const V c = max(q & V(exponent_mask), quick.least), a = q & V(magnitude_bits);
         const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
         V sign = u & as_int<Arch>(b.limit);

@@ -4,9 +4,9 @@
 //
 // Why they are exact. Let c be the power of two of |x| (or of the smallest normal number, if that is larger) and K = 1.5 * 2^(23 - m)
 // with m <= 20. c * K has an ulp of c * 2^-m, the step of the grid at x, and so has the sum c * K + x, which lies within 2c of it: the
-// sum is x rounded half-even to that step, and the difference is exact, +0 if it is zero. c * K itself is exact, so it does not matter whether a compiler makes one fma of product and sum. Where a block
-// has one step, the sum is with M = 1.5 * 2^23 steps. Both hold while the sums are finite, and in the default floating-point environment,
-// which the drivers ask for.
+// sum is x rounded half-even to that step, and the difference is exact, +0 if it is zero. c * K itself is exact, so it does not matter
+// whether a compiler makes one fma of product and sum. Where a block has one step, the sum is with M = 1.5 * 2^23 steps. Both hold while
+// the sums are finite, and in the default floating-point environment, which the drivers ask for.
 #pragma once
 
 #if defined(__SSE2__)
@@ -64,14 +64,14 @@ QK_INLINE vf<Arch> multiplied(vf<Arch> y, const quick_scale<Arch>& by) noexcept 
     return y;
 }
 
-/// Floating formats. prepare(x, by) is what is rounded under a scale, limit the largest magnitude of it that the short form serves; finish(x, i, by) of the
-/// element at position i rounds half-even (the other roundings: quick_roundings.hpp).
+/// Floating formats. prepare(x, by) is what is rounded under a scale, limit the largest magnitude of it that the short form serves;
+/// finish(x, i, by) of the element at position i rounds half-even (the other roundings: quick_roundings.hpp).
 template <class Arch>
 struct quick_floating {
     std::int32_t limit = no_value;
     bool saturates = false;  ///< beyond the largest value it is that one; the limit is the last of a binade
-    int tie_bits = 0;  ///< of halves between neighbours on the grid, for has_quick_quotient(); 0: quotients are divided
-    int shift = 0;  ///< of formats with float32's exponents: bits that go; 0: round by addition
+    int tie_bits = 0;        ///< of halves between neighbours on the grid, for has_quick_quotient(); 0: quotients are divided
+    int shift = 0;           ///< of formats with float32's exponents: bits that go; 0: round by addition
     vi<Arch> least, kept_sign;
     vf<Arch> magic, largest;
 
@@ -84,7 +84,8 @@ struct quick_floating {
             shift = 23 - r.mantissa_bits;
             limit = infinity_bits;
         } else {
-            limit = saturates ? ((std::min(230 + r.mantissa_bits, 254) << 23) | 0x7fffff) : std::min(r.largest, ((230 + r.mantissa_bits) << 23) | 0x7fffff);
+            limit = saturates ? ((std::min(230 + r.mantissa_bits, 254) << 23) | 0x7fffff)
+                              : std::min(r.largest, ((230 + r.mantissa_bits) << 23) | 0x7fffff);
         }
         least = vi<Arch>(field << 23);
         magic = as_float<Arch>(vi<Arch>(((150 - r.mantissa_bits) << 23) | half_bit));
@@ -135,7 +136,8 @@ struct quick_power_of_two {
 
     explicit quick_power_of_two(const floating_rules& r) noexcept : nan(r.nan) {
         // From 1.5 * 2^127 on magnitudes round beyond the largest.
-        if (r.powers_of_two && r.how == rounding::half_away && r.flush_below == 0 && r.least_input == 0) limit = (0x7f3fffff - min_normal_bits) ^ sign_bit;
+        if (r.powers_of_two && r.how == rounding::half_away && r.flush_below == 0 && r.least_input == 0)
+            limit = (0x7f3fffff - min_normal_bits) ^ sign_bit;
     }
     bool usable() const noexcept { return limit != no_value; }
 
@@ -171,7 +173,8 @@ struct quick_integer {
     QK_INLINE std::int32_t limit_of(float s, float lowest, float highest) const noexcept {
         // 0 times an infinite reciprocal would be NaN; a subnormal scale makes one. 2^21 scales are to be finite.
         const auto bits = std::bit_cast<std::int32_t>(s);
-        if (!plain || lowest < -0x1p21f || highest > 0x1p21f || bits < min_normal_bits || bits >= infinity_bits - (22 << 23)) return no_value;
+        if (!plain || lowest < -0x1p21f || highest > 0x1p21f || bits < min_normal_bits || bits >= infinity_bits - (22 << 23))
+            return no_value;
         return bits + (21 << 23);  // larger elements are far beyond the codes
     }
     /// A limit of the rounded quotient as quick_scale has it.
@@ -212,8 +215,8 @@ struct integer_by_product {
     }
 };
 
-/// The same of a floating format, an operation shorter: where values saturate, a tile is tested by the exponents that are at hand; where they
-/// do not, there is nothing to hold, since what is not beyond the largest value does not round to more.
+/// The same of a floating format, an operation shorter: where values saturate, a tile is tested by the exponents that are at hand; where
+/// they do not, there is nothing to hold, since what is not beyond the largest value does not round to more.
 template <class Arch, bool Saturates>
 struct floating_by_product {
     quick_floating<Arch> quick;

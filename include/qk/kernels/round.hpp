@@ -52,12 +52,14 @@ vi<Arch> random_lanes(const random_source& source, std::size_t position, std::si
     if (source.words != nullptr || index >> 32 != last >> 32) {  // the latter once in 2^32 elements
         alignas(64) std::int32_t lane[lanes<Arch>] = {};
         for (std::size_t i = 0; i < count; ++i) {
-            const std::uint32_t word = source.words != nullptr ? source.words[position + i * stride] : random_bits(source.seed, index + i * stride);
+            const std::uint32_t word =
+                source.words != nullptr ? source.words[position + i * stride] : random_bits(source.seed, index + i * stride);
             lane[i] = std::bit_cast<std::int32_t>(word);
         }
         return load<Arch>(lane);
     }
-    vu<Arch> v = as_unsigned<Arch>(iota<Arch>()) * vu<Arch>(static_cast<std::uint32_t>(stride)) + vu<Arch>(static_cast<std::uint32_t>(index));
+    vu<Arch> v =
+        as_unsigned<Arch>(iota<Arch>()) * vu<Arch>(static_cast<std::uint32_t>(stride)) + vu<Arch>(static_cast<std::uint32_t>(index));
     return mixed<Arch>(v ^ vu<Arch>(random_key(source.seed, index)));
 }
 

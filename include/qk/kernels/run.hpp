@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "qk/formats/format.hpp"
-#include "qk/kernels/quick_block_driver.hpp"
 #include "qk/kernels/elementwise_columns.hpp"
 #include "qk/kernels/integer_step.hpp"
+#include "qk/kernels/quick_block_driver.hpp"
 #include "qk/parameters.hpp"
 
 namespace qk::kernels {
@@ -37,8 +37,8 @@ constexpr bool is_identity(floating f, const semantics& how) { return f == fp32 
 constexpr bool is_identity(integer, const semantics&) { return false; }
 
 template <class Arch, floating_kind Known = floating_kind::any, class Format>
-void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero, const semantics& how,
-                 bool one_scale) noexcept {
+void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero,
+                 const semantics& how, bool one_scale) noexcept {
     if (is_identity(f, how)) {
         if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));
         return;
@@ -84,7 +84,8 @@ void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std:
         if (per_outer && axis.inner > 1) {  // [outer][blocks][inner] scales
             for (std::size_t l = 0; l < axis.length; l += block) {
                 const std::size_t at = (o * axis.length + l) * axis.inner, s = (o * blocks + l / block) * axis.inner;
-                run_columns<Arch>(rows, {x + at, y + at, axis.inner, std::min(block, axis.length - l), at}, 1, scale.data() + s, zero_from(s));
+                run_columns<Arch>(rows, {x + at, y + at, axis.inner, std::min(block, axis.length - l), at}, 1, scale.data() + s,
+                                  zero_from(s));
             }
             continue;
         }
@@ -160,10 +161,8 @@ float largest_finite(const float* x, std::size_t n) noexcept {
     }
     const vi<Arch> all = max(max(most[0], most[1]), max(most[2], most[3]));
     seen<Arch> s;
-    if (any(all >= vi<Arch>(infinity_bits)))
-        i = 0;  // again, element by element
-    else
-        s.finite = all;
+    if (any(all >= vi<Arch>(infinity_bits))) i = 0;  // again, element by element
+    else s.finite = all;
     for (; i < n; i += w) s.add(load_first<Arch>(x + i, std::min(w, n - i)));
     alignas(64) std::int32_t lane[w];
     store<Arch>(lane, s.finite);
@@ -182,6 +181,8 @@ void run_block_format(const nvfloat& f, const float* x, float* y, along_axis axi
 }
 
 template <class Format>
-inline constexpr bool is_block_family = requires(const Format& f) { f.block_size; };
+inline constexpr bool is_block_family = requires(const Format& f) {
+    f.block_size;
+};
 
 }  // namespace qk::kernels

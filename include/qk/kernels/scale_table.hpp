@@ -48,7 +48,8 @@ struct scale_table {
         return {vf<Arch>(scale[k]), vf<Arch>(high[k]), vf<Arch>(low[k]), vi<Arch>(lowest[k]), vi<Arch>(highest[k]), limit[k]};
     }
     QK_INLINE quick_scale<Arch> across(std::size_t i) const noexcept {
-        return {load<Arch>(scale + i), load<Arch>(high + i), load<Arch>(low + i), load<Arch>(lowest + i), load<Arch>(highest + i), limit[i]};
+        return {load<Arch>(scale + i),  load<Arch>(high + i),    load<Arch>(low + i),
+                load<Arch>(lowest + i), load<Arch>(highest + i), limit[i]};
     }
 
     /// How many entries from `first` on are like it in being products, before `end`, by steps of `step`.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels do with vectors beyond their operators (vectors.hpp): memory, past the caches or in part; lanes moved about; masks as bits.
+// What the kernels do with vectors beyond their operators (vectors.hpp): memory, past the caches or in part; lanes moved about; masks as
+// bits.
 #pragma once
 
 #include "qk/inline.hpp"
@@ -141,7 +142,8 @@ QK_INLINE vf<Arch> spread_halves(vf<Arch> v, std::size_t i) noexcept {
 template <class Arch>
 vi<Arch> in_block_order(vi<Arch> v) noexcept {
 #if defined(__AVX512F__)
-    if constexpr (sizeof(v) == 64) return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), v.data);
+    if constexpr (sizeof(v) == 64)
+        return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), v.data);
 #endif
     alignas(64) std::int32_t from[lanes<Arch>], lane[lanes<Arch>];
     store<Arch>(from, v);

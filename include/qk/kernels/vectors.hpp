@@ -41,8 +41,8 @@
 
 namespace qk::kernels {
 
-/// What a file is compiled for, as far as the kernels tell instruction sets apart: a type each, so that it is part of every name. `ints` and
-/// `floats` are the vectors that intrinsics take.
+/// What a file is compiled for, as far as the kernels tell instruction sets apart: a type each, so that it is part of every name. `ints`
+/// and `floats` are the vectors that intrinsics take.
 #if defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define QK_MASK_REGISTERS 1
 struct avx512 {
@@ -148,7 +148,7 @@ struct batch {
     }
     static QK_INLINE batch load_unaligned(const T* p) noexcept {
         typedef lanes_type unaligned __attribute__((aligned(sizeof(T)), may_alias));
-        return (register_type)*reinterpret_cast<const unaligned*>(p);
+        return (register_type) * reinterpret_cast<const unaligned*>(p);
     }
     QK_INLINE void store_unaligned(T* p) const noexcept {
         typedef lanes_type unaligned __attribute__((aligned(sizeof(T)), may_alias));
@@ -193,8 +193,8 @@ using vu = batch<std::uint32_t, Arch>;
 template <class Arch>
 inline constexpr std::size_t lanes = vf<Arch>::size;
 
-/// The least that a processor has: x86 without AVX2. It gets the fast forms in half-even alone, and what else differs only in speed is left out, too: nobody
-/// measures there, and everybody who includes qk without naming an instruction set compiles it.
+/// The least that a processor has: x86 without AVX2. It gets the fast forms in half-even alone, and what else differs only in speed is left
+/// out, too: nobody measures there, and everybody who includes qk without naming an instruction set compiles it.
 template <class Arch>
 inline constexpr bool is_baseline = lanes<Arch> == 4
 #if defined(__aarch64__)
@@ -205,7 +205,8 @@ inline constexpr bool is_baseline = lanes<Arch> == 4
 /// call(k) for k = 0 .. N - 1, each a constant: what an array of vectors is indexed with if it is to stay in registers.
 template <std::size_t N, class Call>
 QK_INLINE void unrolled(const Call& call) noexcept {
-    [&]<std::size_t... K>(std::index_sequence<K...>) QK_INLINE_CALL { (call(std::integral_constant<std::size_t, K>()), ...); }(std::make_index_sequence<N>());
+    [&]<std::size_t... K>(std::index_sequence<K...>) QK_INLINE_CALL { (call(std::integral_constant<std::size_t, K>()), ...); }
+    (std::make_index_sequence<N>());
 }
 
 // Of 16 lanes, 8 lanes, 4 lanes; QK_LANES picks the function of that many.
@@ -223,7 +224,8 @@ QK_INLINE batch<T, Arch> select(mask<Arch> m, batch<T, Arch> a, batch<T, Arch> b
 #if defined(QK_MASK_REGISTERS)
     return (typename batch<T, Arch>::register_type)_mm512_mask_blend_epi32(m.data, (__m512i)b.data, (__m512i)a.data);
 #elif defined(__SSE4_1__)
-    return (typename batch<T, Arch>::register_type)QK_LANES(, _mm256_blendv_epi8, _mm_blendv_epi8)((typename Arch::ints)b.data, (typename Arch::ints)a.data, (typename Arch::ints)m.data);
+    return (typename batch<T, Arch>::register_type)QK_LANES(, _mm256_blendv_epi8, _mm_blendv_epi8)(
+        (typename Arch::ints)b.data, (typename Arch::ints)a.data, (typename Arch::ints)m.data);
 #else
     using ints = typename vi<Arch>::lanes_type;
     return (typename batch<T, Arch>::register_type)(((ints)a.data & m.data) | ((ints)b.data & ~m.data));
@@ -232,39 +234,67 @@ QK_INLINE batch<T, Arch> select(mask<Arch> m, batch<T, Arch> a, batch<T, Arch> b
 
 #if defined(__SSE2__)
 template <class Arch>
-QK_INLINE vf<Arch> min(vf<Arch> a, vf<Arch> b) noexcept { return QK_LANES(_mm512_min_ps, _mm256_min_ps, _mm_min_ps)(a.data, b.data); }
+QK_INLINE vf<Arch> min(vf<Arch> a, vf<Arch> b) noexcept {
+    return QK_LANES(_mm512_min_ps, _mm256_min_ps, _mm_min_ps)(a.data, b.data);
+}
 template <class Arch>
-QK_INLINE vf<Arch> max(vf<Arch> a, vf<Arch> b) noexcept { return QK_LANES(_mm512_max_ps, _mm256_max_ps, _mm_max_ps)(a.data, b.data); }
+QK_INLINE vf<Arch> max(vf<Arch> a, vf<Arch> b) noexcept {
+    return QK_LANES(_mm512_max_ps, _mm256_max_ps, _mm_max_ps)(a.data, b.data);
+}
 template <class Arch>
-QK_INLINE vf<Arch> to_float(vi<Arch> v) noexcept { return QK_LANES(_mm512_cvtepi32_ps, _mm256_cvtepi32_ps, _mm_cvtepi32_ps)(v.data); }
+QK_INLINE vf<Arch> to_float(vi<Arch> v) noexcept {
+    return QK_LANES(_mm512_cvtepi32_ps, _mm256_cvtepi32_ps, _mm_cvtepi32_ps)(v.data);
+}
 template <class Arch>
-QK_INLINE vi<Arch> to_int(vf<Arch> v) noexcept { return QK_LANES(_mm512_cvttps_epi32, _mm256_cvttps_epi32, _mm_cvttps_epi32)(v.data); }
+QK_INLINE vi<Arch> to_int(vf<Arch> v) noexcept {
+    return QK_LANES(_mm512_cvttps_epi32, _mm256_cvttps_epi32, _mm_cvttps_epi32)(v.data);
+}
 #else
 template <class Arch>
-QK_INLINE vf<Arch> min(vf<Arch> a, vf<Arch> b) noexcept { return vminq_f32(a.data, b.data); }
+QK_INLINE vf<Arch> min(vf<Arch> a, vf<Arch> b) noexcept {
+    return vminq_f32(a.data, b.data);
+}
 template <class Arch>
-QK_INLINE vf<Arch> max(vf<Arch> a, vf<Arch> b) noexcept { return vmaxq_f32(a.data, b.data); }
+QK_INLINE vf<Arch> max(vf<Arch> a, vf<Arch> b) noexcept {
+    return vmaxq_f32(a.data, b.data);
+}
 template <class Arch>
-QK_INLINE vf<Arch> to_float(vi<Arch> v) noexcept { return vcvtq_f32_s32(v.data); }
+QK_INLINE vf<Arch> to_float(vi<Arch> v) noexcept {
+    return vcvtq_f32_s32(v.data);
+}
 template <class Arch>
-QK_INLINE vi<Arch> to_int(vf<Arch> v) noexcept { return vcvtq_s32_f32(v.data); }
+QK_INLINE vi<Arch> to_int(vf<Arch> v) noexcept {
+    return vcvtq_s32_f32(v.data);
+}
 #endif
 
 #if defined(__SSE4_1__)
 template <class Arch>
-QK_INLINE vi<Arch> min(vi<Arch> a, vi<Arch> b) noexcept { return QK_LANES(_mm512_min_epi32, _mm256_min_epi32, _mm_min_epi32)(a.data, b.data); }
+QK_INLINE vi<Arch> min(vi<Arch> a, vi<Arch> b) noexcept {
+    return QK_LANES(_mm512_min_epi32, _mm256_min_epi32, _mm_min_epi32)(a.data, b.data);
+}
 template <class Arch>
-QK_INLINE vi<Arch> max(vi<Arch> a, vi<Arch> b) noexcept { return QK_LANES(_mm512_max_epi32, _mm256_max_epi32, _mm_max_epi32)(a.data, b.data); }
+QK_INLINE vi<Arch> max(vi<Arch> a, vi<Arch> b) noexcept {
+    return QK_LANES(_mm512_max_epi32, _mm256_max_epi32, _mm_max_epi32)(a.data, b.data);
+}
 #elif defined(__SSE2__)
 template <class Arch>
-QK_INLINE vi<Arch> min(vi<Arch> a, vi<Arch> b) noexcept { return select(a < b, a, b); }
+QK_INLINE vi<Arch> min(vi<Arch> a, vi<Arch> b) noexcept {
+    return select(a < b, a, b);
+}
 template <class Arch>
-QK_INLINE vi<Arch> max(vi<Arch> a, vi<Arch> b) noexcept { return select(a > b, a, b); }
+QK_INLINE vi<Arch> max(vi<Arch> a, vi<Arch> b) noexcept {
+    return select(a > b, a, b);
+}
 #else
 template <class Arch>
-QK_INLINE vi<Arch> min(vi<Arch> a, vi<Arch> b) noexcept { return vminq_s32(a.data, b.data); }
+QK_INLINE vi<Arch> min(vi<Arch> a, vi<Arch> b) noexcept {
+    return vminq_s32(a.data, b.data);
+}
 template <class Arch>
-QK_INLINE vi<Arch> max(vi<Arch> a, vi<Arch> b) noexcept { return vmaxq_s32(a.data, b.data); }
+QK_INLINE vi<Arch> max(vi<Arch> a, vi<Arch> b) noexcept {
+    return vmaxq_s32(a.data, b.data);
+}
 #endif
 
 /// Does it hold in some lane, in each?

@@ -22,7 +22,9 @@ struct block {
     float in(std::size_t i) const { return flush_input(x[position(i)], *how); }
     std::uint32_t random(std::size_t i) const { return random_word(*how, position(i)); }
     void out(std::size_t i, float value) const { y[position(i)] = flush_output(value, 0x1p-126, *how); }
-    block part(std::size_t start, std::size_t length) const { return {x, y, position(start), stride, std::min(length, count - start), how}; }
+    block part(std::size_t start, std::size_t length) const {
+        return {x, y, position(start), stride, std::min(length, count - start), how};
+    }
 };
 
 struct block_facts {

@@ -76,7 +76,9 @@ struct coded {
     std::span<std::uint32_t> shifts;
 };
 
-constexpr std::size_t sub_blocks(const microexponent& f) { return static_cast<std::size_t>((f.block_size + f.sub_block_size - 1) / f.sub_block_size); }
+constexpr std::size_t sub_blocks(const microexponent& f) {
+    return static_cast<std::size_t>((f.block_size + f.sub_block_size - 1) / f.sub_block_size);
+}
 
 // Block float.
 
@@ -96,7 +98,8 @@ inline void decode(const block_float& f, const block& b, std::size_t k, float, c
     if (code > largest_exponent_code(f)) return fill_nan(b);
     for (std::size_t i = 0; i < b.count; ++i) {
         const std::uint32_t bits = in.elements[b.position(i)];
-        const double element = f.bump ? static_cast<double>(sign_extend(bits, f.mantissa_bits + 1)) : from_sign_magnitude(bits, f.mantissa_bits);
+        const double element =
+            f.bump ? static_cast<double>(sign_extend(bits, f.mantissa_bits + 1)) : from_sign_magnitude(bits, f.mantissa_bits);
         b.out(i, static_cast<float>(element * power_of_two(step_exponent(f, code))));
     }
 }
@@ -150,8 +153,9 @@ inline void decode(const microscaling& f, const block& b, std::size_t k, float, 
     const float scale = reference::value_of(e8m0, in.blocks[k]);
     for (std::size_t i = 0; i < b.count; ++i) {
         const std::uint32_t bits = in.elements[b.position(i)];
-        const double element = has_integer_elements(f) ? static_cast<double>(sign_extend(bits, f.integer_bits)) / power_of_two(f.integer_bits - 2)
-                                                       : reference::value_of(f.element, bits);
+        const double element = has_integer_elements(f)
+                                   ? static_cast<double>(sign_extend(bits, f.integer_bits)) / power_of_two(f.integer_bits - 2)
+                                   : reference::value_of(f.element, bits);
         b.out(i, static_cast<float>(element * scale));
     }
 }
@@ -176,7 +180,8 @@ inline void decode(const nvfloat& f, const block& b, std::size_t k, float tensor
 
 /// Elementwise formats: one scale and zero point. Block formats: blocks along the axis; NVFP4's tensor scale is scale.scale, above 0 or
 /// what tensor_scale gives.
-inline void encode(const format& f, std::span<const float> x, const coded& out, along_axis axis, affine scale, const semantics& how = semantics::ocp) {
+inline void encode(const format& f, std::span<const float> x, const coded& out, along_axis axis, affine scale,
+                   const semantics& how = semantics::ocp) {
     std::visit(
         [&](const auto& g) {
             if constexpr (requires(block b) { reference::encode(g, b, std::size_t{}, 0.0f, out); }) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of dot products: every field of qk::accumulator, in long whole numbers, sharing no line with qk/dot/. docs/numerics.md, (D1) to (D14).
+// The oracle of dot products: every field of qk::accumulator, in long whole numbers, sharing no line with qk/dot/. docs/numerics.md, (D1)
+// to (D14).
 #pragma once
 
 #include <algorithm>
@@ -24,8 +25,8 @@ template <class Real>
 struct dot_number {
     Real x{};
     bool infinite = false, nan = false;
-    int exponent = -126;        ///< of the leading bit in its format, subnormals the smallest one, zeros -126
-    int scale_exponent = 0;     ///< the part of it that the block's scale is
+    int exponent = -126;     ///< of the leading bit in its format, subnormals the smallest one, zeros -126
+    int scale_exponent = 0;  ///< the part of it that the block's scale is
 };
 
 template <class Real>
@@ -38,13 +39,15 @@ class dot_oracle {
     double sum(const format& fa, const format& fb, const dot_row& a, const dot_row& b, double c) {
         const std::vector<number> terms = products(fa, fb, a, b);
         number acc = of_register(how_.addend, c, how_.flush_inputs);
-        const std::size_t group = how_.groups == 0 ? std::max<std::size_t>(terms.size(), 1) : static_cast<std::size_t>(how_.groups / how_.bundle);
+        const std::size_t group =
+            how_.groups == 0 ? std::max<std::size_t>(terms.size(), 1) : static_cast<std::size_t>(how_.groups / how_.bundle);
         const bool stepwise = how_.sum == summation::sequential || how_.sum == summation::pairwise;
         for (std::size_t i = 0; i < std::max<std::size_t>(terms.size(), 1); i += group) {
             const std::vector<number> part(terms.begin() + static_cast<std::ptrdiff_t>(std::min(i, terms.size())),
                                            terms.begin() + static_cast<std::ptrdiff_t>(std::min(i + group, terms.size())));
             const bool last = i + group >= terms.size();
-            acc = stepwise ? stepped(part, acc) : fused(part, acc, last ? how_.result : how_.partial, last ? how_.round : how_.partial_round);
+            acc =
+                stepwise ? stepped(part, acc) : fused(part, acc, last ? how_.result : how_.partial, last ? how_.round : how_.partial_round);
         }
         return value(stepwise ? rounded(acc, how_.result, how_.round) : acc);
     }
@@ -91,7 +94,8 @@ class dot_oracle {
         const double v = f.bump ? static_cast<double>(sign_extend(bits, f.mantissa_bits + 1)) : from_sign_magnitude(bits, f.mantissa_bits);
         const auto code = static_cast<int>(r.scales[i / static_cast<std::size_t>(f.block_size)]);
         const int bias = (1 << (f.exponent_bits - 1)) - 1;
-        return scaled(whole(v * power_of_two(1 - f.mantissa_bits), 0), code == (1 << f.exponent_bits) - 1, 1, code - bias, !f.bump && bits >> f.mantissa_bits != 0);
+        return scaled(whole(v * power_of_two(1 - f.mantissa_bits), 0), code == (1 << f.exponent_bits) - 1, 1, code - bias,
+                      !f.bump && bits >> f.mantissa_bits != 0);
     }
     number element_at(const microexponent& f, const dot_row& r, std::size_t i) const {
         const auto block = static_cast<std::size_t>(f.block_size);
@@ -186,9 +190,10 @@ class dot_oracle {
         const Real half = Real::power(at - 1);
         const int side = rest.zero() ? -2 : less_magnitude(rest, half) ? -1 : less_magnitude(half, rest) ? 1 : 0;
         const bool odd = kept.bit(at - low());
-        const bool away = side != -2 && ((r == rounding::half_even && (side == 1 || (side == 0 && odd))) || (r == rounding::half_away && side >= 0) ||
-                                         (r == rounding::half_up && (side == 1 || (side == 0 && !n.x.negative))) || (r == rounding::up && !n.x.negative) ||
-                                         (r == rounding::down && n.x.negative));
+        const bool away =
+            side != -2 && ((r == rounding::half_even && (side == 1 || (side == 0 && odd))) || (r == rounding::half_away && side >= 0) ||
+                           (r == rounding::half_up && (side == 1 || (side == 0 && !n.x.negative))) ||
+                           (r == rounding::up && !n.x.negative) || (r == rounding::down && n.x.negative));
         if (away) {
             Real step = Real::power(at);
             step.negative = n.x.negative;
@@ -210,7 +215,9 @@ class dot_oracle {
     }
     static int low() { return Real::power(0).exponent() == 0 ? low_of(Real{}) : 0; }
     template <int D, int L>
-    static constexpr int low_of(const real<D, L>&) { return L; }
+    static constexpr int low_of(const real<D, L>&) {
+        return L;
+    }
 
     double value(const number& n) const {
         if (n.nan) return std::numeric_limits<double>::quiet_NaN();
@@ -233,7 +240,9 @@ class dot_oracle {
         z.x.negative = how_.zero == zero_rule::ieee && (negative || (r == rounding::down && !positive));
         return z;
     }
-    number finish(const std::vector<number>& terms, const number& s, floating f, rounding r) const { return s.x.zero() ? zero_sum(terms, r) : rounded(s, f, r); }
+    number finish(const std::vector<number>& terms, const number& s, floating f, rounding r) const {
+        return s.x.zero() ? zero_sum(terms, r) : rounded(s, f, r);
+    }
 
     number fused(const std::vector<number>& terms, const number& acc, floating f, rounding r) const {
         std::vector<number> all = terms;
@@ -282,7 +291,8 @@ class dot_oracle {
         if (how_.join == 0) return added(acc, finish(terms, sum, how_.partial, how_.partial_round), f, r);
         const int both = std::max(top, acc.exponent);
         sum.x = cut(sum.x, both - how_.join, how_.join_cut);
-        if (how_.join_drop == 0 || acc.exponent >= both - how_.join_drop) sum.x = sum.x + cut(acc.x, both - how_.join_addend, how_.join_cut);
+        if (how_.join_drop == 0 || acc.exponent >= both - how_.join_drop)
+            sum.x = sum.x + cut(acc.x, both - how_.join_addend, how_.join_cut);
         return finish(terms, sum, f, r);
     }
     /// Two registers' sum, rounded.
@@ -297,7 +307,8 @@ class dot_oracle {
 
     number step(const number& a, const number& b) const { return added(a, b, how_.partial, how_.partial_round); }
     number term(number p) const {
-        if (p.x.zero() && !p.nan && !p.infinite && (how_.zero == zero_rule::positive_products || how_.zero == zero_rule::positive)) p.x.negative = false;
+        if (p.x.zero() && !p.nan && !p.infinite && (how_.zero == zero_rule::positive_products || how_.zero == zero_rule::positive))
+            p.x.negative = false;
         return how_.fused ? p : rounded(p, how_.partial, how_.partial_round);
     }
     /// Neighbours first; what has no neighbour waits for the next round.

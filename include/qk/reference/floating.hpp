@@ -27,7 +27,8 @@ inline float to_power_of_two(float x, const semantics& how, std::uint32_t random
     const bool nearest = how.rounding == rounding::half_even || how.rounding == rounding::half_away || how.rounding == rounding::half_up;
     const double up = nearest ? (part >= 0.5 ? 1 : 0) : round_whole(part, how.rounding, random);
     const double y = power_of_two(e + static_cast<int>(up));
-    if (y > 0x1p127 && how.overflow == overflow_rule::ieee && how.rounding != rounding::toward_zero && how.rounding != rounding::down) return quiet_nan;
+    if (y > 0x1p127 && how.overflow == overflow_rule::ieee && how.rounding != rounding::toward_zero && how.rounding != rounding::down)
+        return quiet_nan;
     return static_cast<float>(y > 0x1p127 ? 0x1p127 : y < 0x1p-127 ? 0x1p-127 : y);
 }
 

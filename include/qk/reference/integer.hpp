@@ -12,7 +12,8 @@ inline std::int64_t special_code(integer f, integer_special rule, std::int64_t z
 }
 
 /// The code of x. `one_scale`: one scale for the tensor (as opposed to one per channel or block), for what +Inf becomes.
-inline std::int64_t code_of(integer f, float x, float scale, std::int64_t zero_point, bool one_scale, const semantics& how, std::uint32_t random) {
+inline std::int64_t code_of(integer f, float x, float scale, std::int64_t zero_point, bool one_scale, const semantics& how,
+                            std::uint32_t random) {
     x = flush_input(x, how);
     if (std::isnan(x)) return special_code(f, how.integer_nan, zero_point);
     if (std::isinf(x)) {
@@ -33,9 +34,12 @@ inline std::int64_t code_of(integer f, float x, float scale, std::int64_t zero_p
     return static_cast<std::int64_t>(code);
 }
 
-inline float value_of(std::int64_t code, float scale, std::int64_t zero_point) { return multiply(static_cast<float>(code - zero_point), scale); }
+inline float value_of(std::int64_t code, float scale, std::int64_t zero_point) {
+    return multiply(static_cast<float>(code - zero_point), scale);
+}
 
-inline float quantize(integer f, float x, float scale, std::int64_t zero_point, bool one_scale, const semantics& how, std::uint32_t random) {
+inline float quantize(integer f, float x, float scale, std::int64_t zero_point, bool one_scale, const semantics& how,
+                      std::uint32_t random) {
     return flush_output(value_of(code_of(f, x, scale, zero_point, one_scale, how, random), scale, zero_point), 0x1p-126, how);
 }
 

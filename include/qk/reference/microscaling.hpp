@@ -12,7 +12,9 @@ constexpr double element_max(const microscaling& f) {
     if (!has_integer_elements(f)) return max_value(f.element);
     return (power_of_two(f.integer_bits - 1) - 1) / power_of_two(f.integer_bits - 2);
 }
-constexpr int element_mantissa_bits(const microscaling& f) { return has_integer_elements(f) ? f.integer_bits - 2 : f.element.mantissa_bits; }
+constexpr int element_mantissa_bits(const microscaling& f) {
+    return has_integer_elements(f) ? f.integer_bits - 2 : f.element.mantissa_bits;
+}
 
 /// The exponent S of the block's scale, before and after the clamp. amax 0 gives the smallest scale.
 inline int scale_exponent(const microscaling& f, float amax, const semantics& how) {

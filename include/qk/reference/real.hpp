@@ -69,14 +69,16 @@ struct real {
         real r;
         std::int64_t carry = 0;
         if (a.negative == b.negative) {
-            for (std::size_t i = 0; i < Digits; ++i, carry >>= 32) r.digit[i] = static_cast<std::uint32_t>(carry += std::int64_t{a.digit[i]} + b.digit[i]);
+            for (std::size_t i = 0; i < Digits; ++i, carry >>= 32)
+                r.digit[i] = static_cast<std::uint32_t>(carry += std::int64_t{a.digit[i]} + b.digit[i]);
             r.negative = a.negative;
             return r;
         }
         const bool swap = less_magnitude(a, b);
         const real& large = swap ? b : a;
         const real& small = swap ? a : b;
-        for (std::size_t i = 0; i < Digits; ++i, carry >>= 32) r.digit[i] = static_cast<std::uint32_t>(carry += std::int64_t{large.digit[i]} - small.digit[i]);
+        for (std::size_t i = 0; i < Digits; ++i, carry >>= 32)
+            r.digit[i] = static_cast<std::uint32_t>(carry += std::int64_t{large.digit[i]} - small.digit[i]);
         r.negative = large.negative && !r.zero();
         return r;
     }

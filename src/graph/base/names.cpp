@@ -12,7 +12,8 @@ namespace {
 /// Insertions, deletions, replacements and swaps of neighbours, without regard to case; names may be of any length.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
-    std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);  // of a's prefixes of i - 2, i - 1 and i characters
+    std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1),
+        row(b.size() + 1);  // of a's prefixes of i - 2, i - 1 and i characters
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
         before.swap(above);
@@ -20,7 +21,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
         row[0] = i;
         for (std::size_t j = 1; j <= b.size(); ++j) {
             row[j] = std::min({above[j - 1] + (lower(a[i - 1]) == lower(b[j - 1]) ? 0 : 1), above[j] + 1, row[j - 1] + 1});
-            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1])) row[j] = std::min(row[j], before[j - 2] + 1);
+            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1]))
+                row[j] = std::min(row[j], before[j - 2] + 1);
         }
     }
     return row[b.size()];
@@ -103,7 +105,8 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 std::string listed(const std::vector<std::string>& names, std::size_t most) {
     const std::size_t shown = names.size() <= most + 1 ? names.size() : most;  // "and 1 more" takes the room of the name
     std::string text;
-    for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "'" : shown == names.size() && i + 1 == shown ? " and '" : ", '") + names[i] + "'";
+    for (std::size_t i = 0; i < shown; ++i)
+        text += (i == 0 ? "'" : shown == names.size() && i + 1 == shown ? " and '" : ", '") + names[i] + "'";
     return shown < names.size() ? text + " and " + std::to_string(names.size() - shown) + " more" : text;
 }
 

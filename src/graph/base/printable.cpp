@@ -67,7 +67,8 @@ bool is_control(char32_t c) {
 }
 
 std::string printable(std::string_view text, std::string_view layout) {
-    return replaced(text, [&](char32_t c) { return is_control(c) && (c > 0x7f || layout.find(static_cast<char>(c)) == std::string_view::npos); });
+    return replaced(text,
+                    [&](char32_t c) { return is_control(c) && (c > 0x7f || layout.find(static_cast<char>(c)) == std::string_view::npos); });
 }
 
 std::string as_utf8(std::string_view text) {

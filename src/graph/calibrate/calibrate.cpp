@@ -26,8 +26,8 @@ struct finite_range {
     std::size_t count = 0;  ///< of finite values
 };
 
-/// Of the finite values; -0 counts as 0. Compared as integers in the order of the floats and without branches, so that compilers make vector
-/// instructions of it: a minimum of floats would have to heed NaN.
+/// Of the finite values; -0 counts as 0. Compared as integers in the order of the floats and without branches, so that compilers make
+/// vector instructions of it: a minimum of floats would have to heed NaN.
 inline finite_range range_of_finite(std::span<const float> x) {
     constexpr std::int32_t infinity = 0x7f800000;
     std::int32_t lo = infinity, hi = -infinity;
@@ -82,7 +82,7 @@ calibrate_options options_for(range_method method) {
 }
 
 calibration calibrate(const model& m, const named_tensors& inputs, const calibrate_options& options, const progress& report,
-                                      named_tensors* outputs) {
+                      named_tensors* outputs) {
     std::mutex lock;
     std::unordered_map<std::thread::id, std::unique_ptr<detail::seen_by_thread>> threads;
     static std::atomic<std::uint64_t> calls = 0;
@@ -105,7 +105,8 @@ calibration calibrate(const model& m, const named_tensors& inputs, const calibra
         if (options.moving_average) own.samples[name][sample] = range_of(value.as<float>());
     };
     // One sample a run: shapes and moving averages then mean the same for every model and thread count.
-    const evaluator run(m, {.threads = options.threads, .batch = 1, .keep_outputs = outputs != nullptr, .any_order = true, .limits = options.limits});
+    const evaluator run(
+        m, {.threads = options.threads, .batch = 1, .keep_outputs = outputs != nullptr, .any_order = true, .limits = options.limits});
     calibration result;
     evaluate_result ran = run.run(inputs, {}, observe, report);
     result.samples = ran.samples;

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "qk/graph/plan/axis_view.hpp"
 #include "qk/graph/base/kernel_calls.hpp"
 #include "qk/graph/calibrate/scales.hpp"
+#include "qk/graph/plan/axis_view.hpp"
 
 namespace qk::graph {
 
@@ -26,7 +26,8 @@ inline scale_pair finish_scale(integer f, value_range r, bool symmetric, double 
     const auto rounded = static_cast<float>(scale);
     if (!(rounded >= std::numeric_limits<float>::min() && std::isfinite(rounded))) return {1.0f, 0};
     if (symmetric) return {rounded, middle};
-    const double zero = std::nearbyint(static_cast<double>(qmin(f)) - static_cast<double>(std::min(r.lo, 0.0f)) / static_cast<double>(rounded));
+    const double zero =
+        std::nearbyint(static_cast<double>(qmin(f)) - static_cast<double>(std::min(r.lo, 0.0f)) / static_cast<double>(rounded));
     const double held = std::clamp(zero, static_cast<double>(qmin(f)), static_cast<double>(qmax(f)));
     return {rounded, static_cast<std::int64_t>(held)};
 }
@@ -220,13 +221,16 @@ void apply(const quantizer& q, const tensor& value, std::span<float> y) {
     }
     if (q.dynamic) {
         const quantizer now = activation_quantizer({.format = q.format, .semantics = q.semantics}, range_of(x), {});
-        return kernel_calls::fake_quantize(q.format, x, y, affine{now.scale.empty() ? 1.0f : now.scale[0], now.zero_point.empty() ? 0 : now.zero_point[0]},
-                             q.semantics);
+        return kernel_calls::fake_quantize(
+            q.format, x, y, affine{now.scale.empty() ? 1.0f : now.scale[0], now.zero_point.empty() ? 0 : now.zero_point[0]}, q.semantics);
     }
     if (q.scale.size() <= 1)
-        return kernel_calls::fake_quantize(q.format, x, y, affine{q.scale.empty() ? 1.0f : q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}, q.semantics);
+        return kernel_calls::fake_quantize(
+            q.format, x, y, affine{q.scale.empty() ? 1.0f : q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}, q.semantics);
     const std::span<const std::int64_t> zero_point = q.zero_point;
-    if (q.block_size > 0) return kernel_calls::fake_quantize(q.format, x, y, per_block{q.scale, zero_point, a, static_cast<std::size_t>(q.block_size)}, q.semantics);
+    if (q.block_size > 0)
+        return kernel_calls::fake_quantize(q.format, x, y, per_block{q.scale, zero_point, a, static_cast<std::size_t>(q.block_size)},
+                                           q.semantics);
     if (q.scale.size() != a.length)
         throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for axis " + std::to_string(q.axis) + " of a tensor " +
                     to_string(value.shape()));

@@ -74,7 +74,8 @@ void magnitude_histogram::add(const magnitude_histogram& other) {
 
 magnitude_histogram magnitude_histogram::restore(int exponent, std::vector<std::uint64_t> positive, std::vector<std::uint64_t> negative) {
     magnitude_histogram h;
-    if (positive.size() > bins || negative.size() > bins || exponent < -149 || exponent > 128) throw error("a histogram with more bins or another width than ours");
+    if (positive.size() > bins || negative.size() > bins || exponent < -149 || exponent > 128)
+        throw error("a histogram with more bins or another width than ours");
     h.exponent_ = exponent;
     h.positive_ = std::move(positive);
     h.negative_ = std::move(negative);
@@ -181,7 +182,8 @@ inline value_range mse_range(const tensor_statistics& s, integer f, bool symmetr
         const double e = range_error(f, r, symmetric, points);
         if (e < least) least = e, best = r;
     };
-    for (int i = 1; i < 100; ++i) attempt({s.range.lo * (1 - 0.01f * static_cast<float>(i)), s.range.hi * (1 - 0.01f * static_cast<float>(i))});
+    for (int i = 1; i < 100; ++i)
+        attempt({s.range.lo * (1 - 0.01f * static_cast<float>(i)), s.range.hi * (1 - 0.01f * static_cast<float>(i))});
     if (symmetric) return best;
     const value_range both = best;
     for (int i = 1; i < 60; ++i) attempt({best.lo, both.hi * (1 - 0.01f * static_cast<float>(i))});
@@ -216,12 +218,14 @@ value_range choose_range(const tensor_statistics& seen, const range_options& o, 
     if (seen.count == seen.not_finite) return {0, 0};
     if (o.method == range_method::min_max) return seen.range;
     if (o.method == range_method::moving_average) {
-        if (!can_choose(seen, o.method)) throw error("tensor '" + tensor + "': the calibration holds no moving average; calibrate again with --method moving_average");
+        if (!can_choose(seen, o.method))
+            throw error("tensor '" + tensor + "': the calibration holds no moving average; calibrate again with --method moving_average");
         return seen.average;
     }
     if (!can_choose(seen, o.method))
         throw error("tensor '" + tensor + "': the calibration holds ranges only; calibrate again with --method " + name_of(o.method));
-    if (!(o.percentile > 0 && o.percentile <= 100)) throw error("percentile " + std::to_string(o.percentile) + " is not above 0 and at most 100");
+    if (!(o.percentile > 0 && o.percentile <= 100))
+        throw error("percentile " + std::to_string(o.percentile) + " is not above 0 and at most 100");
     if (o.method == range_method::percentile) return detail::percentile_range(seen, o.percentile, o.symmetric);
     // What follows compares errors, which a scale makes; a format without a scale, or one with more steps than bins, keeps the whole range.
     const integer* whole = std::get_if<integer>(&o.format);

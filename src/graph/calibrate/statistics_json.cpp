@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "qk/graph/calibrate/calibration_text.hpp"
-#include "qk/graph/files/json_cursor.hpp"
 #include "qk/graph/files/atomic_file.hpp"
+#include "qk/graph/files/json_cursor.hpp"
 #include "qk/graph/files/json_text.hpp"
 
 namespace qk::graph {
@@ -43,7 +43,9 @@ std::string calibration_text(const calibration& c) {
         if (s.not_finite > 0) t["not_finite"] = s.not_finite;
         if (s.averaged) t["average"] = {s.average.lo, s.average.hi};
         if (!s.histogram.empty())
-            t["histogram"] = {{"exponent", s.histogram.exponent()}, {"positive", detail::trimmed(s.histogram.positive())}, {"negative", detail::trimmed(s.histogram.negative())}};
+            t["histogram"] = {{"exponent", s.histogram.exponent()},
+                              {"positive", detail::trimmed(s.histogram.positive())},
+                              {"negative", detail::trimmed(s.histogram.negative())}};
         tensors[name] = std::move(t);
     }
     return json_text(json{{"qk", "calibration"}, {"version", 1}, {"samples", c.samples}, {"tensors", std::move(tensors)}}) + "\n";

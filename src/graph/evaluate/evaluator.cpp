@@ -26,14 +26,15 @@ evaluator& evaluator::operator=(evaluator&&) noexcept = default;
 const model& evaluator::source() const { return state_->run.source; }
 
 evaluate_result evaluator::run(const named_tensors& inputs, const precision_plan& plan, const tensor_observer& observe,
-                                               const progress& report) const {
+                               const progress& report) const {
     execute::runner& r = state_->run;
     const execute::sample_set data = execute::make_samples(r.source, inputs);
     const precision_plan* p = &plan;
     const auto program = execute::make_program(*r.net, r.shared, {&p, 1}, static_cast<bool>(observe));
     const auto cut = r.decide(data, *program, state_->options.batch);
     std::optional<execute::joined_outputs> outputs;
-    if (state_->options.keep_outputs) outputs.emplace(r.source, cut, execute::run_once(*program, r.inputs_of(data, cut, 0), r.pool.memory(0)));
+    if (state_->options.keep_outputs)
+        outputs.emplace(r.source, cut, execute::run_once(*program, r.inputs_of(data, cut, 0), r.pool.memory(0)));
 
     std::atomic<std::size_t> done = 0;
     std::mutex reporting;
@@ -42,9 +43,12 @@ evaluate_result evaluator::run(const named_tensors& inputs, const precision_plan
         const auto in = r.inputs_of(data, cut, i);
         execute::observe_value seen{{}, state_->options.any_order};
         if (observe) seen.see = [&](const std::string& name, const tensor& value) { observe(name, value, i * cut.samples_per_run); };
-        execute::run_program(*program, in, memory, [&](std::size_t, std::span<const tensor> o) {
-            if (outputs) outputs->place(i, o);
-        }, seen);
+        execute::run_program(
+            *program, in, memory,
+            [&](std::size_t, std::span<const tensor> o) {
+                if (outputs) outputs->place(i, o);
+            },
+            seen);
         const std::size_t all = done += std::min(cut.samples_per_run, cut.samples - i * cut.samples_per_run);
         if (report) {
             const std::lock_guard lock(reporting);

@@ -7,17 +7,18 @@
 #include <unordered_map>
 
 #include "qk/graph/evaluate/fold.hpp"
+#include "qk/graph/evaluate/run_node.hpp"
+#include "qk/graph/model/check.hpp"
 #include "qk/graph/model/edit.hpp"
 #include "qk/graph/model/model.hpp"
-#include "qk/graph/model/check.hpp"
 #include "qk/graph/ops/op.hpp"
-#include "qk/graph/evaluate/run_node.hpp"
 
 namespace qk::graph {
 namespace detail {
 
 inline bool is_random(std::string_view op) {
-    for (const std::string_view r : {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"})
+    for (const std::string_view r :
+         {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"})
         if (op == r) return true;
     return false;
 }
@@ -29,7 +30,8 @@ inline void remember_constant(name_history& history, const onnx::NodeProto& n) {
         if (o.empty()) continue;
         history.add_node(n.name(), n.op_type(), {.name = o, .is_node = false, .how = bond::place, .why = why});
         for (int k = 0; k < n.input_size(); ++k)
-            if (!n.input(k).empty()) history.add_tensor(n.input(k), {.name = o, .is_node = false, .how = k == 0 ? bond::place : bond::part, .why = why});
+            if (!n.input(k).empty())
+                history.add_tensor(n.input(k), {.name = o, .is_node = false, .how = k == 0 ? bond::place : bond::part, .why = why});
     }
 }
 
@@ -121,7 +123,8 @@ inline std::optional<tensor> scaled_weights(const onnx::NodeProto& n, const tens
     tensor r(data_type::float32, w.shape());
     const auto scale = [&](auto channel_of) {
         for (std::size_t i = 0; i < w.size(); ++i)
-            r.as<float>()[i] = static_cast<float>(static_cast<double>(w.as<float>()[i]) * a[static_cast<std::size_t>(channel_of(static_cast<std::int64_t>(i)))]);
+            r.as<float>()[i] = static_cast<float>(static_cast<double>(w.as<float>()[i]) *
+                                                  a[static_cast<std::size_t>(channel_of(static_cast<std::int64_t>(i)))]);
         return r;
     };
     if (n.op_type() == "Conv") {
@@ -132,7 +135,8 @@ inline std::optional<tensor> scaled_weights(const onnx::NodeProto& n, const tens
     if (n.op_type() == "ConvTranspose") {  // weights [in, out / group, ...]
         const std::int64_t group = view.get_int("group", 1);
         if (w.rank() < 3 || w.size() == 0 || group < 1 || w.dim(0) % group != 0 || w.dim(1) * group != channels) return std::nullopt;
-        const std::int64_t per_group = w.dim(1), in_group = w.dim(0) / group, inner = static_cast<std::int64_t>(w.size()) / (w.dim(0) * per_group);
+        const std::int64_t per_group = w.dim(1), in_group = w.dim(0) / group,
+                           inner = static_cast<std::int64_t>(w.size()) / (w.dim(0) * per_group);
         return scale([=](std::int64_t i) { return i / inner / per_group / in_group * per_group + i / inner % per_group; });
     }
     const bool transposed = view.get_int("transB", 0) != 0;
@@ -142,14 +146,19 @@ inline std::optional<tensor> scaled_weights(const onnx::NodeProto& n, const tens
 }
 
 /// The names of a BatchNormalization that went into the layer before it, and of that layer's tensors. Both as they were before.
-inline void remember_batch_normalization(name_history& history, const onnx::NodeProto& layer, const onnx::NodeProto& norm, const std::vector<double>& factor) {
+inline void remember_batch_normalization(name_history& history, const onnx::NodeProto& layer, const onnx::NodeProto& norm,
+                                         const std::vector<double>& factor) {
     const std::string why = "BatchNormalization '" + norm.name() + "' was folded into " + layer.op_type() + " '" + layer.name() + "'";
     const std::string weight = layer.name() + "_folded_weight", bias = layer.name() + "_folded_bias";
     history.add_node(norm.name(), norm.op_type(), {.name = layer.name(), .is_node = true, .how = bond::part, .why = why});
     history.add_tensor(layer.output(0), {.name = norm.output(0), .is_node = false, .how = bond::place, .why = why});
     history.add_tensor(layer.input(1), {.name = weight, .is_node = false, .how = bond::place, .why = why, .factor = factor});
     if (layer.input_size() > 2 && !layer.input(2).empty())
-        history.add_tensor(layer.input(2), {.name = bias, .is_node = false, .how = bond::place, .why = why, .factor = layer.op_type() == "Gemm" ? std::vector<double>{} : factor});  // Gemm's beta
+        history.add_tensor(layer.input(2), {.name = bias,
+                                            .is_node = false,
+                                            .how = bond::place,
+                                            .why = why,
+                                            .factor = layer.op_type() == "Gemm" ? std::vector<double>{} : factor});  // Gemm's beta
     for (int k = 1; k < 5; ++k)  // scale and variance multiply, bias and mean are added
         history.add_tensor(norm.input(k), {.name = k == 1 || k == 4 ? weight : bias, .is_node = false, .how = bond::part, .why = why});
 }

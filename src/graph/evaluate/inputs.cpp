@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "qk/graph/files/file.hpp"
-#include "qk/graph/evaluate/inputs.hpp"
-#include "qk/graph/files/natural_order.hpp"
-#include "qk/graph/evaluate/tensor_files.hpp"
 #include "qk/graph/base/printable.hpp"
+#include "qk/graph/evaluate/inputs.hpp"
+#include "qk/graph/evaluate/tensor_files.hpp"
+#include "qk/graph/files/file.hpp"
+#include "qk/graph/files/natural_order.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -116,8 +116,8 @@ tensor join(const std::vector<tensor>& parts, const std::string& what) {
     for (std::size_t i = 1; i < parts.size(); ++i) {
         const tensor& t = parts[i];
         if (t.type() != parts[0].type() || t.rank() != shape.size() || !std::equal(shape.begin() + 1, shape.end(), t.shape().begin() + 1)) {
-            throw error(what + ": " + name_of(t.type()) + " " + to_string(t.shape()) + " cannot be joined to " + name_of(parts[0].type()) + " " +
-                        to_string(parts[0].shape()) + " on axis 0");
+            throw error(what + ": " + name_of(t.type()) + " " + to_string(t.shape()) + " cannot be joined to " + name_of(parts[0].type()) +
+                        " " + to_string(parts[0].shape()) + " on axis 0");
         }
         shape[0] += t.dim(0);
     }
@@ -174,8 +174,8 @@ named_tensors read_inputs(const model& m, const std::vector<std::string>& argume
         } else if (found.size() == missing.size()) {
             for (std::size_t i = 0; i < found.size(); ++i) give(missing[i]->name, {found[i].value}, argument);
         } else {
-            throw error(option + " " + argument + ": holds " + std::to_string(found.size()) + " tensors, beginning with '" + found.front().name +
-                        "', that do not match the model's inputs: " + detail::list_inputs(m));
+            throw error(option + " " + argument + ": holds " + std::to_string(found.size()) + " tensors, beginning with '" +
+                        found.front().name + "', that do not match the model's inputs: " + detail::list_inputs(m));
         }
     }
     for (const value_info& v : inputs)

@@ -3,8 +3,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "qk/graph/ops/elements.hpp"
 #include "qk/graph/evaluate/preprocess.hpp"
+#include "qk/graph/ops/elements.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -38,11 +38,13 @@ inline dims fitted_shape(const tensor& data, const value_info& input, bool chann
     }
     dims wanted{shape[0]};
     for (std::size_t i = 1; i < input.shape.size(); ++i) {
-        if (input.shape[i].value < 0) throw error("--preprocess: data " + to_string(shape) + " has another rank than input '" + input.name + "'");
+        if (input.shape[i].value < 0)
+            throw error("--preprocess: data " + to_string(shape) + " has another rank than input '" + input.name + "'");
         wanted.push_back(input.shape[i].value);
     }
     if (element_count(wanted) != data.size()) {
-        throw error("--preprocess: data " + to_string(shape) + " cannot take the shape of input '" + input.name + "', " + to_string(wanted));
+        throw error("--preprocess: data " + to_string(shape) + " cannot take the shape of input '" + input.name + "', " +
+                    to_string(wanted));
     }
     return wanted;
 }
@@ -65,7 +67,8 @@ preprocessing preprocessing::parse(const std::string& text) {
             const float height = detail::preprocess_number(value.substr(0, cross), part);
             const float width = cross == value.size() ? height : detail::preprocess_number(value.substr(cross + 1), part);
             for (const float n : {height, width})
-                if (n != std::floor(n) || n < 1 || n > 16384) throw error("--preprocess: '" + part + "' needs whole numbers from 1 to 16384, as in resize=224x224");
+                if (n != std::floor(n) || n < 1 || n > 16384)
+                    throw error("--preprocess: '" + part + "' needs whole numbers from 1 to 16384, as in resize=224x224");
             p.resize_height = static_cast<int>(height);
             p.resize_width = static_cast<int>(width);
         } else if (key == "scale") {
@@ -78,7 +81,9 @@ preprocessing preprocessing::parse(const std::string& text) {
                 if (d == 0) throw error("--preprocess: std must not be 0");
             }
         } else {
-            throw error("--preprocess: '" + part + "' is not understood; parts are layout=nhwc|nchw, channels=bgr|rgb, resize=HxW, scale=S, mean=M[:M...], std=D[:D...]");
+            throw error(
+                "--preprocess: '" + part +
+                "' is not understood; parts are layout=nhwc|nchw, channels=bgr|rgb, resize=HxW, scale=S, mean=M[:M...], std=D[:D...]");
         }
         begin = end + 1;
     }
@@ -102,7 +107,8 @@ tensor preprocessing::apply(const tensor& data, const value_info& input) const {
                         std::to_string(channels) + " channels of input '" + input.name + "'");
         }
     }
-    if (swap_channels && channels != 3) throw error("--preprocess: channels=bgr needs 3 channels; input '" + input.name + "' has " + std::to_string(channels));
+    if (swap_channels && channels != 3)
+        throw error("--preprocess: channels=bgr needs 3 channels; input '" + input.name + "' has " + std::to_string(channels));
 
     std::vector<float> x(data.size());
     if (!ops::read_elements(data.type(), data.bytes(), std::span<float>(x))) {
@@ -110,7 +116,9 @@ tensor preprocessing::apply(const tensor& data, const value_info& input) const {
     }
     tensor result(data_type::float32, out_shape);
     const std::span<float> y = result.as<float>();
-    const auto pick = [](const std::vector<float>& v, std::size_t c, float otherwise) { return v.empty() ? otherwise : v.size() == 1 ? v[0] : v[c]; };
+    const auto pick = [](const std::vector<float>& v, std::size_t c, float otherwise) {
+        return v.empty() ? otherwise : v.size() == 1 ? v[0] : v[c];
+    };
     for (std::size_t s = 0; s < n; ++s) {
         for (std::size_t c = 0; c < channels; ++c) {
             const std::size_t from = swap_channels ? channels - 1 - c : c;
@@ -142,7 +150,8 @@ std::string fitting_preprocessing(const tensor& data, const value_info& input) {
             moved.pop_back();
         }
         std::int64_t sample = 1;
-        for (std::size_t i = 1; i < input.shape.size() && sample >= 0; ++i) sample = input.shape[i].value < 0 ? -1 : sample * input.shape[i].value;
+        for (std::size_t i = 1; i < input.shape.size() && sample >= 0; ++i)
+            sample = input.shape[i].value < 0 ? -1 : sample * input.shape[i].value;
         const bool same_rank = moved.size() == input.shape.size();
         if (same_rank && fits(moved)) layout = "layout=nhwc";
         else if (same_rank || sample < 0 || data.dim(0) * sample != static_cast<std::int64_t>(data.size())) return "";

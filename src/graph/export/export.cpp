@@ -5,16 +5,16 @@
 #include <memory>
 #include <optional>
 
-#include "qk/graph/model/edit.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/export/export.hpp"
 #include "qk/graph/export/amd.hpp"
+#include "qk/graph/export/export.hpp"
 #include "qk/graph/export/fusing.hpp"
 #include "qk/graph/export/portable.hpp"
 #include "qk/graph/export/qdq.hpp"
 #include "qk/graph/export/qinteger.hpp"
 #include "qk/graph/export/qoperator.hpp"
 #include "qk/graph/export/shapes.hpp"
+#include "qk/graph/model/edit.hpp"
 #include "qk/graph/model/subgraphs.hpp"
 
 namespace qk::graph {
@@ -62,13 +62,14 @@ class exporter {
     /// Every entry of the plan means something in this model.
     void check_plan() const {
         for (const auto& [name, how] : plan_.tensors)
-            if (source_.uses(name).empty()) throw error("the plan names tensor '" + name + "', which nothing in " + source_.label() + " reads");
+            if (source_.uses(name).empty())
+                throw error("the plan names tensor '" + name + "', which nothing in " + source_.label() + " reads");
         for (const auto& [e, how] : plan_.edges) {
             bool found = false;
             for (const use u : source_.uses(e.tensor)) found = found || edge_of(e.tensor, u) == e;
             if (!found)
-                throw error("the plan names input " + std::to_string(e.index) + " of '" + e.consumer + "' for tensor '" + e.tensor + "', which " +
-                            source_.label() + " does not have");
+                throw error("the plan names input " + std::to_string(e.index) + " of '" + e.consumer + "' for tensor '" + e.tensor +
+                            "', which " + source_.label() + " does not have");
         }
     }
 
@@ -78,7 +79,8 @@ class exporter {
         int dropped = 0;
         for (int i = inputs.size(); i-- > 0;)
             if (source_.is_constant(inputs.Get(i).name())) inputs.DeleteSubrange(i, 1), ++dropped;
-        if (dropped > 0) result_.notes.push_back(std::to_string(dropped) + " graph inputs that only named initializers are no inputs any more");
+        if (dropped > 0)
+            result_.notes.push_back(std::to_string(dropped) + " graph inputs that only named initializers are no inputs any more");
     }
 
     /// In the model's order: inputs, initializers, results of nodes.
@@ -113,9 +115,10 @@ class exporter {
         for (const auto& [q, uses] : groups) {
             const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
             quantized_value v{.name = name, .how = *q, .rank = facts.rank, .length = facts.length};
-            if (!constant && q->block_size == 0 && q->scale.size() > 1 && facts.length > 0 && static_cast<std::size_t>(facts.length) != q->scale.size())
-                throw error(source_.label() + ": tensor '" + name + "' has " + std::to_string(facts.length) + " channels along axis " + std::to_string(q->axis) + ", its quantizer " +
-                            std::to_string(q->scale.size()) + " scales");
+            if (!constant && q->block_size == 0 && q->scale.size() > 1 && facts.length > 0 &&
+                static_cast<std::size_t>(facts.length) != q->scale.size())
+                throw error(source_.label() + ": tensor '" + name + "' has " + std::to_string(facts.length) + " channels along axis " +
+                            std::to_string(q->axis) + ", its quantizer " + std::to_string(q->scale.size()) + " scales");
             for (const use u : uses) v.guard = v.guard || (u.node >= 0 && fusing_->needs_guard(u.node));
             for (const use u : uses) v.nbits = v.nbits || fusing_->becomes_nbits(*q, u);
             const bool called = v.nbits && options_.style == export_style::portable;  // a function decodes them
@@ -140,13 +143,17 @@ class exporter {
     void note_int8_weights() {
         if (int8_weights_ == 0) return;
         const bool moved = options_.int8_weights == int8_codes::as_unsigned;
-        result_.notes.push_back(std::to_string(int8_weights_) + (moved
-            ? " int8 weights written as uint8 with zero point + 128: the same values; onnxruntime's kernels of uint8 by int8 saturate on x86-64 without VNNI, "
-              "those of uint8 by uint8 are right everywhere (where VNNI is sure to be, int8 takes down to half the time: \"int8_weights\": \"signed\" in a "
-              "--target profile)"
-            : " int8 weights written as int8, as asked: their products with uint8 activations saturate in onnxruntime on x86-64 without VNNI; so do those "
-              "with int8 activations in Q/DQ pairs, which its optimizer makes uint8; integer operators of style qoperator with int8 activations are right "
-              "everywhere"));
+        result_.notes.push_back(std::to_string(int8_weights_) +
+                                (moved ? " int8 weights written as uint8 with zero point + 128: the same values; onnxruntime's "
+                                         "kernels of uint8 by int8 saturate on x86-64 without VNNI, "
+                                         "those of uint8 by uint8 are right everywhere (where VNNI is sure to be, int8 takes "
+                                         "down to half the time: \"int8_weights\": \"signed\" in a "
+                                         "--target profile)"
+                                       : " int8 weights written as int8, as asked: their products with uint8 activations "
+                                         "saturate in onnxruntime on x86-64 without VNNI; so do those "
+                                         "with int8 activations in Q/DQ pairs, which its optimizer makes uint8; integer "
+                                         "operators of style qoperator with int8 activations are right "
+                                         "everywhere"));
     }
 
     /// A DequantizeLinear that the model itself has feeds a layer whose weights the plan changes.
@@ -155,7 +162,8 @@ class exporter {
             const onnx::NodeProto& n = source_.graph().node(i);
             if (!fusing_->changes_weights(n) || fusing_->planned(n, 0) != nullptr || !fusing_->needs_guard(i)) continue;
             const int producer = source_.producer(n.input(0));
-            if (producer >= 0 && source_.graph().node(producer).op_type() == "DequantizeLinear") g_.graph().mutable_node(i)->set_input(0, g_.kept_apart(n.input(0)));
+            if (producer >= 0 && source_.graph().node(producer).op_type() == "DequantizeLinear")
+                g_.graph().mutable_node(i)->set_input(0, g_.kept_apart(n.input(0)));
         }
     }
 
@@ -190,7 +198,8 @@ class exporter {
         onnx::ModelProto& p = result_.exported.proto();
         const int needed = g_.required_opset();
         if (result_.exported.opset("") < needed) {
-            result_.notes.push_back("opset raised from " + std::to_string(result_.opset_before) + " to " + std::to_string(needed) + ": " + g_.opset_reason());
+            result_.notes.push_back("opset raised from " + std::to_string(result_.opset_before) + " to " + std::to_string(needed) + ": " +
+                                    g_.opset_reason());
             raise_opset(result_.exported, needed);
         }
         result_.opset_after = result_.exported.opset("");

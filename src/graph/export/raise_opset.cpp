@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// raise_opset of export.hpp: where an operator changed between versions, the node is rewritten. https://github.com/onnx/onnx/blob/main/docs/Changelog.md
+// raise_opset of export.hpp: where an operator changed between versions, the node is rewritten.
+// https://github.com/onnx/onnx/blob/main/docs/Changelog.md
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
 #include <functional>
 
-#include "qk/graph/model/edit.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/export/graph_writer.hpp"
-#include "qk/graph/ops/op.hpp"
+#include "qk/graph/model/edit.hpp"
 #include "qk/graph/model/subgraphs.hpp"
+#include "qk/graph/ops/op.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -28,8 +29,7 @@ class opset_raiser {
                 if (!g_.node(i).domain().empty()) continue;
                 rewrite(*g_.mutable_node(i), v);
             }
-        for (auto& n : *g_.mutable_node())
-            for_each_subgraph(n, [&](onnx::GraphProto& inner) { opset_raiser(inner, m, from, to); });
+        for (auto& n : *g_.mutable_node()) for_each_subgraph(n, [&](onnx::GraphProto& inner) { opset_raiser(inner, m, from, to); });
     }
 
   private:
@@ -37,7 +37,8 @@ class opset_raiser {
         return std::find(ops.begin(), ops.end(), n.op_type()) != ops.end();
     }
     [[noreturn]] void fail(const onnx::NodeProto& n, int version) const {
-        throw error(model_.label() + ": node '" + n.name() + "' (" + n.op_type() + ") changed its meaning in opset " + std::to_string(version) +
+        throw error(model_.label() + ": node '" + n.name() + "' (" + n.op_type() + ") changed its meaning in opset " +
+                    std::to_string(version) +
                     ", which the export needs; convert the model to a newer opset first (onnx.version_converter)");
     }
     std::string constant(const onnx::NodeProto& n, const std::string& what, const tensor& value) {
@@ -45,7 +46,9 @@ class opset_raiser {
         to_proto(value, name, *g_.add_initializer());
         return name;
     }
-    static tensor numbers(const std::vector<std::int64_t>& v) { return make_tensor<std::int64_t>({static_cast<std::int64_t>(v.size())}, v); }
+    static tensor numbers(const std::vector<std::int64_t>& v) {
+        return make_tensor<std::int64_t>({static_cast<std::int64_t>(v.size())}, v);
+    }
     static void set_input(onnx::NodeProto& n, int index, const std::string& name) {
         while (n.input_size() <= index) n.add_input();
         n.set_input(index, name);
@@ -94,7 +97,9 @@ class opset_raiser {
                 } else if (n.op_type() == "Upsample") {
                     const auto* a = find_attribute(n, "scales");
                     if (a == nullptr) fail(n, version);
-                    set_input(n, 1, constant(n, "scales", make_tensor<float>({a->floats_size()}, std::vector<float>(a->floats().begin(), a->floats().end()))));
+                    set_input(n, 1,
+                              constant(n, "scales",
+                                       make_tensor<float>({a->floats_size()}, std::vector<float>(a->floats().begin(), a->floats().end()))));
                     remove_attribute(n, "scales");
                 } else if (n.op_type() == "Scan") {
                     fail(n, version);
@@ -119,13 +124,16 @@ class opset_raiser {
                 if (is(n, {"Softmax", "LogSoftmax", "Hardmax"})) softmax_to_13(n);
                 break;
             case 18:
-                if (is(n, {"ReduceMax", "ReduceMin", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSumSquare"}))
+                if (is(n, {"ReduceMax", "ReduceMin", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd",
+                           "ReduceSumSquare"}))
                     ints_to_input(n, "axes", 1);
-                if (n.op_type() == "Split" && n.input_size() < 2) set_attribute(n, "num_outputs", static_cast<std::int64_t>(n.output_size()));
+                if (n.op_type() == "Split" && n.input_size() < 2)
+                    set_attribute(n, "num_outputs", static_cast<std::int64_t>(n.output_size()));
                 break;
             case 20:
                 for (auto& a : *n.mutable_attribute())
-                    if (n.op_type() == "GridSample" && a.name() == "mode") a.set_s(a.s() == "bilinear" ? "linear" : a.s() == "bicubic" ? "cubic" : a.s());
+                    if (n.op_type() == "GridSample" && a.name() == "mode")
+                        a.set_s(a.s() == "bilinear" ? "linear" : a.s() == "bicubic" ? "cubic" : a.s());
                 break;
             case 21:
                 if (n.op_type() == "GroupNormalization") fail(n, version);

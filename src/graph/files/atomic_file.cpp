@@ -49,7 +49,7 @@ void remove_leftovers(const fs::path& folder, const fs::path& place) {
         if (name.find_first_not_of("0123456789-", prefix.size()) != name.size() - suffix.size()) continue;
         const int file = ::open(entry->path().c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (file < 0) continue;
-        struct ::stat found{};
+        struct ::stat found {};
         if (::fstat(file, &found) == 0 && S_ISREG(found.st_mode) && ::flock(file, LOCK_EX | LOCK_NB) == 0) ::unlink(entry->path().c_str());
         ::close(file);
     }
@@ -61,7 +61,7 @@ int open_locked(const fs::path& temporary) {
         const int file = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (file < 0) return -1;
         ::flock(file, LOCK_EX | LOCK_NB);
-        struct ::stat found{};
+        struct ::stat found {};
         if (::fstat(file, &found) == 0 && found.st_nlink > 0) return file;
         ::close(file);  // another process took it for a leftover before it was locked
     }
@@ -123,7 +123,11 @@ pending_file::pending_file(fs::path target) : target_(std::move(target)) {
 }
 
 pending_file::pending_file(pending_file&& other) noexcept
-    : target_(std::move(other.target_)), place_(std::move(other.place_)), temporary_(std::exchange(other.temporary_, {})), state_(other.state_), stream_(other.stream_),
+    : target_(std::move(other.target_)),
+      place_(std::move(other.place_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      state_(other.state_),
+      stream_(other.stream_),
       file_(std::exchange(other.file_, -1)) {}
 
 pending_file::~pending_file() {
@@ -135,7 +139,7 @@ pending_file::~pending_file() {
 void pending_file::fail(int number) const { throw error("cannot write " + target_.string() + ": " + std::strerror(number)); }
 
 std::uintmax_t pending_file::bytes() const {
-    struct ::stat found{};
+    struct ::stat found {};
     return ::fstat(file_, &found) == 0 ? static_cast<std::uintmax_t>(found.st_size) : 0;
 }
 
@@ -167,9 +171,10 @@ void pending_file::pour() {
 void pending_file::put() {
     if (stream_) return pour();
     std::error_code failed;
-    struct ::stat before{};
+    struct ::stat before {};
     const bool there = ::lstat(place_.c_str(), &before) == 0;
-    if (there && S_ISREG(before.st_mode) && ::fchmod(file_, before.st_mode & 0777u) != 0) failed.clear();  // its permissions are kept where they can be
+    if (there && S_ISREG(before.st_mode) && ::fchmod(file_, before.st_mode & 0777u) != 0)
+        failed.clear();  // its permissions are kept where they can be
     if (there && !fs::is_directory(place_, failed) && exchange(temporary_, place_)) {
         state_ = state::exchanged;
         return;

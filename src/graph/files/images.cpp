@@ -223,10 +223,8 @@ picture resized(const picture& from, image_size size) {
 void collect(const fs::path& folder, std::vector<fs::path>& files, std::vector<fs::path>* folders) {
     std::error_code failed;
     for (const auto& e : fs::directory_iterator(folder, failed)) {
-        if (folders != nullptr && e.is_directory(failed))
-            folders->push_back(e.path());
-        else if (is_image_name(e.path()))
-            files.push_back(e.path());
+        if (folders != nullptr && e.is_directory(failed)) folders->push_back(e.path());
+        else if (is_image_name(e.path())) files.push_back(e.path());
     }
     if (failed) throw error("cannot read the folder '" + folder.string() + "': " + failed.message());
     const auto by_name = [](const fs::path& a, const fs::path& b) { return natural_less(a.filename().string(), b.filename().string()); };

@@ -66,7 +66,8 @@ class line_parser {
     bool end_array() { return close(); }
     bool key(string_t& k) {
         frame& f = stack_.back();
-        if (f.value->contains(k)) throw error(document_.label + ":" + std::to_string(line()) + ": the key '" + k + "' stands twice in one object");
+        if (f.value->contains(k))
+            throw error(document_.label + ":" + std::to_string(line()) + ": the key '" + k + "' stands twice in one object");
         f.key = k;
         document_.lines[f.pointer + "/" + escape_pointer(k)] = line();
         return true;
@@ -149,9 +150,7 @@ std::string json_cursor::where() const {
         pointer.resize(pointer.rfind('/'));
     }
 }
-void json_cursor::fail(const std::string& what) const {
-    throw error(where() + ": " + (pointer_.empty() ? "" : pointer_ + ": ") + what);
-}
+void json_cursor::fail(const std::string& what) const { throw error(where() + ": " + (pointer_.empty() ? "" : pointer_ + ": ") + what); }
 
 void json_cursor::only(std::initializer_list<std::string_view> known) const {
     if (!is_object()) fail("an object is expected, not " + std::string(value_->type_name()));
@@ -168,9 +167,7 @@ json_cursor json_cursor::at(const std::string& key) const {
     if (!value_->contains(key)) fail("the key '" + key + "' is missing");
     return {document_, &(*value_)[key], pointer_ + "/" + detail::escape_pointer(key)};
 }
-std::optional<json_cursor> json_cursor::find(const std::string& key) const {
-    return has(key) ? std::optional(at(key)) : std::nullopt;
-}
+std::optional<json_cursor> json_cursor::find(const std::string& key) const { return has(key) ? std::optional(at(key)) : std::nullopt; }
 json_cursor json_cursor::at(std::size_t index) const {
     if (!is_array()) fail("an array is expected, not " + std::string(value_->type_name()));
     return {document_, &(*value_)[index], pointer_ + "/" + std::to_string(index)};
@@ -192,7 +189,8 @@ bool json_cursor::boolean() const {
 std::int64_t json_cursor::integer(std::int64_t lowest, std::int64_t highest) const {
     if (!value_->is_number_integer()) fail("a whole number is expected, not " + std::string(value_->type_name()));
     const auto v = value_->get<std::int64_t>();
-    if (v < lowest || v > highest) fail(std::to_string(v) + " is not between " + std::to_string(lowest) + " and " + std::to_string(highest));
+    if (v < lowest || v > highest)
+        fail(std::to_string(v) + " is not between " + std::to_string(lowest) + " and " + std::to_string(highest));
     return v;
 }
 double json_cursor::number() const {

@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "qk/formats/floating.hpp"
+#include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/npy.hpp"
-#include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/files/zip.hpp"
 
 namespace qk::graph {
@@ -22,9 +22,10 @@ struct npy_type {
     data_type type;
 };
 inline constexpr npy_type npy_types[] = {
-    {"b1", data_type::boolean}, {"i1", data_type::int8},    {"u1", data_type::uint8},   {"i2", data_type::int16},     {"u2", data_type::uint16},
-    {"i4", data_type::int32},   {"u4", data_type::uint32},  {"i8", data_type::int64},   {"u8", data_type::uint64},    {"f2", data_type::float16},
-    {"f4", data_type::float32}, {"f8", data_type::float64}, {"c8", data_type::complex64}, {"c16", data_type::complex128},
+    {"b1", data_type::boolean},   {"i1", data_type::int8},        {"u1", data_type::uint8},   {"i2", data_type::int16},
+    {"u2", data_type::uint16},    {"i4", data_type::int32},       {"u4", data_type::uint32},  {"i8", data_type::int64},
+    {"u8", data_type::uint64},    {"f2", data_type::float16},     {"f4", data_type::float32}, {"f8", data_type::float64},
+    {"c8", data_type::complex64}, {"c16", data_type::complex128},
 };
 
 /// The header is a Python dictionary literal with exactly the keys descr, fortran_order and shape.
@@ -139,7 +140,8 @@ inline void swap_bytes(std::byte* data, std::size_t size, std::size_t width) {
 
 /// The value of a code of a floating format of up to 8 bits, by its definition.
 inline float value_of_code(unsigned code, floating f) {
-    if (f.specials == specials::e8m0) return code == 0xff ? std::nanf("") : static_cast<float>(std::ldexp(1.0, static_cast<int>(code) - 127));
+    if (f.specials == specials::e8m0)
+        return code == 0xff ? std::nanf("") : static_cast<float>(std::ldexp(1.0, static_cast<int>(code) - 127));
     const unsigned mantissa = code & ((1u << f.mantissa_bits) - 1), exponent = code >> f.mantissa_bits & ((1u << f.exponent_bits) - 1);
     const bool negative = code >> (f.mantissa_bits + f.exponent_bits) & 1, ones = exponent + 1 == 1u << f.exponent_bits;
     if (f.specials == specials::fnuz && negative && mantissa == 0 && exponent == 0) return std::nanf("");
@@ -170,8 +172,10 @@ inline tensor as_numpy_type(const tensor& t) {
         case data_type::float8e5m2fnuz: return decode(fp8_e5m2fnuz);
         case data_type::float8e8m0: return decode(e8m0);
         case data_type::float4e2m1: return decode(fp4_e2m1);
-        case data_type::int4: case data_type::int2: return rename(data_type::int8);
-        case data_type::uint4: case data_type::uint2: return rename(data_type::uint8);
+        case data_type::int4:
+        case data_type::int2: return rename(data_type::int8);
+        case data_type::uint4:
+        case data_type::uint2: return rename(data_type::uint8);
         default: return t;
     }
 }
@@ -206,7 +210,8 @@ tensor parse_npy(std::string_view bytes, const std::string& label) {
     }
     const std::string_view data = bytes.substr(prefix + length);
     if (data.size() / item < count || data.size() != count * item)
-        fail("holds " + std::to_string(data.size()) + " bytes of data where its shape " + to_string(h.shape) + " needs " + std::to_string(count * item));
+        fail("holds " + std::to_string(data.size()) + " bytes of data where its shape " + to_string(h.shape) + " needs " +
+             std::to_string(count * item));
 
     tensor t(type, h.shape);
     const auto* in = reinterpret_cast<const std::byte*>(data.data());

@@ -50,7 +50,7 @@ output_set::identity output_set::identify(const std::string& what, const fs::pat
     std::error_code failed;
     found.stream = to.stream;
     found.place = fs::weakly_canonical(to.place, failed);
-    struct ::stat there{};
+    struct ::stat there {};
     found.exists = ::stat(file.c_str(), &there) == 0;
     found.device = static_cast<std::uint64_t>(there.st_dev);
     found.number = static_cast<std::uint64_t>(there.st_ino);
@@ -69,7 +69,8 @@ void output_set::protect(identity read) {
     if (!overwrite_)
         for (const identity& o : outputs_)
             if (same(read, o))
-                throw error(o.what + " " + o.file.string() + " would replace " + read.what + " " + read.file.string() + ", which is read: give another name, or --overwrite");
+                throw error(o.what + " " + o.file.string() + " would replace " + read.what + " " + read.file.string() +
+                            ", which is read: give another name, or --overwrite");
     inputs_.push_back(std::move(read));
 }
 
@@ -77,10 +78,12 @@ void output_set::declare(identity made) {
     if (!overwrite_) {
         for (const identity& i : inputs_)
             if (same(i, made))
-                throw error(made.what + " " + made.file.string() + " would replace " + i.what + " " + i.file.string() + ", which is read: give another name, or --overwrite");
+                throw error(made.what + " " + made.file.string() + " would replace " + i.what + " " + i.file.string() +
+                            ", which is read: give another name, or --overwrite");
         for (const identity& o : outputs_)
             if (same(o, made))
-                throw error("two outputs have the name '" + made.file.string() + "' (" + o.what + " and " + made.what + "): give each its own, or --overwrite");
+                throw error("two outputs have the name '" + made.file.string() + "' (" + o.what + " and " + made.what +
+                            "): give each its own, or --overwrite");
     }
     outputs_.push_back(std::move(made));
 }
@@ -92,7 +95,8 @@ output_set& output_set::input(const std::string& what, const fs::path& file) {
         protect(identify(what, file));
         return *this;
     }
-    for (fs::recursive_directory_iterator entry(file, fs::directory_options::skip_permission_denied, failed), end; !failed && entry != end; entry.increment(failed))
+    for (fs::recursive_directory_iterator entry(file, fs::directory_options::skip_permission_denied, failed), end; !failed && entry != end;
+         entry.increment(failed))
         if (is_data(entry->path()) && !entry->is_directory(failed)) protect(identify(what, entry->path()));
     return *this;
 }
@@ -115,10 +119,12 @@ output_set& output_set::appended(const std::string& what, const fs::path& file) 
 output_set& output_set::folder(const std::string& what, const fs::path& folder) {
     if (folder.empty()) return *this;
     std::error_code failed;
-    if (fs::exists(folder, failed) && !fs::is_directory(folder, failed)) throw error(what + " " + folder.string() + " is a file, not a folder: give another name");
+    if (fs::exists(folder, failed) && !fs::is_directory(folder, failed))
+        throw error(what + " " + folder.string() + " is a file, not a folder: give another name");
     const fs::path above = existing_above(folder);
     if (writes_ && (!fs::is_directory(above, failed) || ::access(above.c_str(), W_OK | X_OK) != 0))
-        throw error("cannot make the folder " + folder.string() + ": " + (fs::is_directory(above, failed) ? std::strerror(errno) : above.string() + " is a file"));
+        throw error("cannot make the folder " + folder.string() + ": " +
+                    (fs::is_directory(above, failed) ? std::strerror(errno) : above.string() + " is a file"));
     folders_.push_back((folder / "name").parent_path());  // without a slash at its end, as begin() will find it
     return *this;
 }
@@ -132,9 +138,12 @@ void output_set::make_folder(const fs::path& folder) {
     if (!is_new_folder(folder)) return;
     std::error_code failed;
     std::vector<fs::path> missing;
-    for (fs::path at = fs::absolute(folder, failed).lexically_normal(); !fs::exists(at, failed) && at.has_relative_path(); at = at.parent_path()) missing.push_back(at);
+    for (fs::path at = fs::absolute(folder, failed).lexically_normal(); !fs::exists(at, failed) && at.has_relative_path();
+         at = at.parent_path())
+        missing.push_back(at);
     for (auto at = missing.rbegin(); at != missing.rend(); ++at) {
-        if (!fs::create_directory(*at, failed) && failed) throw error("cannot make the folder " + folder.string() + ": " + failed.message());
+        if (!fs::create_directory(*at, failed) && failed)
+            throw error("cannot make the folder " + folder.string() + ": " + failed.message());
         if (!failed) made_.push_back(*at);
     }
 }
@@ -170,7 +179,8 @@ void output_set::commit() {
         std::string left;
         for (auto w = pending_.rbegin(); w != pending_.rend(); ++w)
             if (!w->file.take_back()) left += (left.empty() ? "" : ", ") + w->name.string();
-        throw error(e.what() + (left.empty() ? std::string("; nothing is written") : "; this is written already and cannot be taken back: " + left));
+        throw error(e.what() +
+                    (left.empty() ? std::string("; nothing is written") : "; this is written already and cannot be taken back: " + left));
     }
     for (const written& w : pending_) w.file.sync_folder();
     pending_.clear();

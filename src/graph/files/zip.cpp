@@ -147,12 +147,13 @@ std::vector<zip_entry> unzip(std::string_view archive, const std::string& label)
 std::string zip(const std::vector<zip_entry>& entries, const std::string& label) {
     std::string out, directory;
     for (const zip_entry& e : entries) {
-        if (e.bytes.size() + out.size() > 0xfffff000u || entries.size() > 0xfff0) throw error(label + ": too large for an .npz; write .npy files");
+        if (e.bytes.size() + out.size() > 0xfffff000u || entries.size() > 0xfff0)
+            throw error(label + ": too large for an .npz; write .npy files");
         const std::uint64_t offset = out.size();
         std::string common;
-        detail::put(common, 20, 2);      // version needed
-        detail::put(common, 0x800, 2);   // names are UTF-8
-        detail::put(common, 0, 2);       // stored
+        detail::put(common, 20, 2);        // version needed
+        detail::put(common, 0x800, 2);     // names are UTF-8
+        detail::put(common, 0, 2);         // stored
         detail::put(common, 0x210000, 4);  // 1980-01-01: the same bytes on every run
         detail::put(common, detail::crc_of(e.bytes), 4);
         detail::put(common, e.bytes.size(), 4);

@@ -28,7 +28,8 @@ inline std::vector<std::string> unknown_strings(const google::protobuf::Message&
             found.push_back(all.field(i).length_delimited());
     return found;
 }
-template <class Message> std::string overload(const Message& m, int field) {
+template <class Message>
+std::string overload(const Message& m, int field) {
     if constexpr (requires { m.overload(); }) {
         return m.overload();
     } else {
@@ -36,7 +37,8 @@ template <class Message> std::string overload(const Message& m, int field) {
         return found.empty() ? "" : found.back();
     }
 }
-template <class Function> void add_defaults(const Function& f, std::vector<onnx::AttributeProto>& to) {
+template <class Function>
+void add_defaults(const Function& f, std::vector<onnx::AttributeProto>& to) {
     if constexpr (requires { f.attribute_proto(); }) {
         to.assign(f.attribute_proto().begin(), f.attribute_proto().end());
     } else {
@@ -62,18 +64,23 @@ inline int least_inputs(const onnx::NodeProto& n) {
     if (!n.domain().empty()) return 0;
     for (const char* none : {"Constant", "RandomNormal", "RandomUniform", "Loop", "Optional", "OptionalHasElement", "SequenceEmpty"})
         if (op == none) return 0;
-    for (const char* two : {"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "And", "Or", "Xor", "Equal", "Greater", "Less"})
+    for (const char* two : {"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "And", "Or", "Xor",
+                            "Equal", "Greater", "Less"})
         if (op == two) return 2;
     return op == "Where" || op == "OneHot" ? 3 : 1;
 }
 inline void check_arguments(const onnx::NodeProto& n) {
     const int inputs = least_inputs(n), outputs = n.op_type() == "DynamicQuantizeLinear" ? 3 : 1;
-    if (n.input_size() < inputs) throw error(quoted_node(n) + " has " + std::to_string(n.input_size()) + " inputs where " + std::to_string(inputs) + " are needed");
-    if (n.output_size() < outputs) throw error(quoted_node(n) + " has " + std::to_string(n.output_size()) + " outputs where " + std::to_string(outputs) + " are needed");
+    if (n.input_size() < inputs)
+        throw error(quoted_node(n) + " has " + std::to_string(n.input_size()) + " inputs where " + std::to_string(inputs) + " are needed");
+    if (n.output_size() < outputs)
+        throw error(quoted_node(n) + " has " + std::to_string(n.output_size()) + " outputs where " + std::to_string(outputs) +
+                    " are needed");
 }
 
 /// Kahn's algorithm; of the nodes that are ready, the one that stood first goes first, so that a sorted graph stays as it is.
-template <class Nodes> void sort_nodes(Nodes& nodes, const name_scope& before) {
+template <class Nodes>
+void sort_nodes(Nodes& nodes, const name_scope& before) {
     const int count = nodes.size();
     std::unordered_map<std::string_view, int> producer;
     for (int i = 0; i < count; ++i) {
@@ -98,7 +105,8 @@ template <class Nodes> void sort_nodes(Nodes& nodes, const name_scope& before) {
                 sources[static_cast<std::size_t>(i)].push_back(p->second);
                 ++waiting[static_cast<std::size_t>(i)];
             } else if (!before.has(name)) {
-                throw error(quoted_node(n) + ": its input '" + std::string(name) + "' is made by no node and is no graph input or initializer");
+                throw error(quoted_node(n) + ": its input '" + std::string(name) +
+                            "' is made by no node and is no graph input or initializer");
             }
         }
     }
@@ -148,7 +156,8 @@ class node_namer {
     }
 
   private:
-    template <class Visit> static void each(onnx::GraphProto& g, const Visit& visit) {
+    template <class Visit>
+    static void each(onnx::GraphProto& g, const Visit& visit) {
         for (auto& n : *g.mutable_node()) visit(n);
         for (auto& n : *g.mutable_node()) for_each_subgraph(n, [&](onnx::GraphProto& inner) { each(inner, visit); });
     }
@@ -156,7 +165,8 @@ class node_namer {
     string_map<std::size_t> next_;
 };
 
-template <class Nodes> void plain_domains(Nodes& nodes) {
+template <class Nodes>
+void plain_domains(Nodes& nodes) {
     for (auto& n : nodes) {
         if (n.domain() == "ai.onnx") n.clear_domain();
         for_each_subgraph(n, [](onnx::GraphProto& g) { plain_domains(*g.mutable_node()); });
@@ -218,7 +228,8 @@ class function_sizes {
     std::size_t of(const onnx::NodeProto& n, std::size_t depth) {
         std::size_t sum = 1;
         if (!functions_.empty())
-            if (const auto f = functions_.find(key(n.domain(), n.op_type(), overload_of(n))); f != functions_.end()) sum += size(f->second, depth + 1);
+            if (const auto f = functions_.find(key(n.domain(), n.op_type(), overload_of(n))); f != functions_.end())
+                sum += size(f->second, depth + 1);
         for_each_subgraph(n, [&](const onnx::GraphProto& g) {
             for (const auto& inner : g.node()) sum = std::min(most + 1, sum + of(inner, depth + 1));
         });

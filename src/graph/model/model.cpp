@@ -8,11 +8,11 @@
 #include <limits>
 
 #include "qk/graph/files/file.hpp"
-#include "qk/graph/model/model.hpp"
 #include "qk/graph/model/check.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/model/model_files.hpp"
 #include "qk/graph/model/subgraphs.hpp"
 #include "qk/graph/model/tensor_proto.hpp"
-#include "qk/graph/model/model_files.hpp"
 #include "qk/graph/model/utf8_names.hpp"
 
 namespace qk::graph {
@@ -36,13 +36,14 @@ inline value_info to_value_info(const onnx::ValueInfoProto& v) {
     info.has_shape = t.has_shape();
     for (const auto& d : t.shape().dim()) {
         dimension n{.value = -1, .symbol = d.dim_param() == "?" ? "" : d.dim_param()};  // "?": some exporters' name of every unknown size
-        if (d.has_dim_value() && d.dim_value() >= 0) n.value = d.dim_value();  // some exporters write -1 for "any"
+        if (d.has_dim_value() && d.dim_value() >= 0) n.value = d.dim_value();           // some exporters write -1 for "any"
         info.shape.push_back(std::move(n));
     }
     return info;
 }
 
-template <class Visit> void for_each_tensor(onnx::GraphProto& g, const Visit& visit) {
+template <class Visit>
+void for_each_tensor(onnx::GraphProto& g, const Visit& visit) {
     for (auto& t : *g.mutable_initializer()) visit(t);
     for (auto& n : *g.mutable_node())
         for (auto& a : *n.mutable_attribute()) {
@@ -77,8 +78,7 @@ inline void load_external(onnx::ModelProto& m, const std::filesystem::path& fold
 }  // namespace detail
 
 model::model() : proto_(std::make_unique<onnx::ModelProto>()), index_(std::make_unique<index>()) {}
-model::model(const model& m)
-    : proto_(std::make_unique<onnx::ModelProto>(*m.proto_)), index_(std::make_unique<index>(*m.index_)) {}
+model::model(const model& m) : proto_(std::make_unique<onnx::ModelProto>(*m.proto_)), index_(std::make_unique<index>(*m.index_)) {}
 model::model(model&&) noexcept = default;
 model& model::operator=(model&&) noexcept = default;
 model::~model() = default;
@@ -182,7 +182,8 @@ bool model::is_constant(std::string_view tensor) const {
 }
 tensor model::constant(std::string_view name) const {
     try {
-        if (const auto i = index_->initializers.find(name); i != index_->initializers.end()) return to_tensor(graph().initializer(i->second), folder());
+        if (const auto i = index_->initializers.find(name); i != index_->initializers.end())
+            return to_tensor(graph().initializer(i->second), folder());
         if (const auto i = index_->sparse.find(name); i != index_->sparse.end()) return to_tensor(graph().sparse_initializer(i->second));
     } catch (const error& e) {
         throw error(label() + ": " + e.what());

@@ -24,8 +24,10 @@ tensor to_tensor(const onnx::TensorProto& proto, const std::filesystem::path& fo
         detail::unpack(packed, type, t.as<std::uint8_t>());
     } else {
         switch (type) {
-            case data_type::float32: case data_type::complex64: detail::copy_field<float>(proto.float_data(), t); break;
-            case data_type::float64: case data_type::complex128: detail::copy_field<double>(proto.double_data(), t); break;
+            case data_type::float32:
+            case data_type::complex64: detail::copy_field<float>(proto.float_data(), t); break;
+            case data_type::float64:
+            case data_type::complex128: detail::copy_field<double>(proto.double_data(), t); break;
             case data_type::int64: detail::copy_field<std::int64_t>(proto.int64_data(), t); break;
             case data_type::uint64: detail::copy_field<std::uint64_t>(proto.uint64_data(), t); break;
             case data_type::uint32: detail::copy_field<std::uint32_t>(proto.uint64_data(), t); break;
@@ -46,7 +48,8 @@ tensor to_tensor(const onnx::SparseTensorProto& proto) {
     const dims shape(proto.dims().begin(), proto.dims().end());
     // A few bytes must not become gigabytes.
     const std::size_t most = std::min(std::size_t{1} << 31, std::max(std::size_t{1} << 24, 4096 * values.size_bytes()));
-    if (element_count(shape) * size_of(values.type()) > most) throw error(who + ": more than " + std::to_string(most) + " bytes when dense");
+    if (element_count(shape) * size_of(values.type()) > most)
+        throw error(who + ": more than " + std::to_string(most) + " bytes when dense");
     const std::size_t count = values.size(), rank = shape.size();
     const bool linear = indices.rank() == 1;
     if (indices.type() != data_type::int64 || values.rank() != 1 || indices.size() != (linear ? count : count * rank))

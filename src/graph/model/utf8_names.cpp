@@ -29,10 +29,12 @@ void for_each_text(Message& m, const Visit& visit) {
     for (const FieldDescriptor* f : present) {
         const int count = f->is_repeated() ? reflection->FieldSize(m, f) : 1;
         if (f->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-            for (int i = 0; i < count; ++i) for_each_text(f->is_repeated() ? *reflection->MutableRepeatedMessage(&m, f, i) : *reflection->MutableMessage(&m, f), visit);
+            for (int i = 0; i < count; ++i)
+                for_each_text(f->is_repeated() ? *reflection->MutableRepeatedMessage(&m, f, i) : *reflection->MutableMessage(&m, f), visit);
         } else if (f->type() == FieldDescriptor::TYPE_STRING) {  // not TYPE_BYTES: those are data
             for (int i = 0; i < count; ++i) {
-                const std::string& text = f->is_repeated() ? reflection->GetRepeatedStringReference(m, f, i, &scratch) : reflection->GetStringReference(m, f, &scratch);
+                const std::string& text = f->is_repeated() ? reflection->GetRepeatedStringReference(m, f, i, &scratch)
+                                                           : reflection->GetStringReference(m, f, &scratch);
                 const std::string* better = visit(text);
                 if (better == nullptr) continue;
                 if (f->is_repeated()) reflection->SetRepeatedString(&m, f, i, *better);
@@ -56,13 +58,14 @@ std::size_t names_to_utf8(onnx::ModelProto& m) {
         taken.insert(text);
         return nullptr;
     });
-    for_each_text(m, [&](const std::string& text) -> const std::string* {  // in the model's order, so that the same model gets the same names
-        const auto found = changed.find(text);
-        if (found == changed.end() || !taken.contains(text)) return nullptr;
-        taken.erase(text);
-        while (!taken.insert(found->second).second) found->second += "_";
-        return nullptr;
-    });
+    for_each_text(m,
+                  [&](const std::string& text) -> const std::string* {  // in the model's order, so that the same model gets the same names
+                      const auto found = changed.find(text);
+                      if (found == changed.end() || !taken.contains(text)) return nullptr;
+                      taken.erase(text);
+                      while (!taken.insert(found->second).second) found->second += "_";
+                      return nullptr;
+                  });
     for_each_text(m, [&](const std::string& text) -> const std::string* {
         const auto found = changed.find(text);
         return found == changed.end() ? nullptr : &found->second;

@@ -4,13 +4,11 @@
 #include "qk/graph/ops/ml.hpp"
 #include "qk/graph/ops/optimizer.hpp"
 #include "qk/graph/ops/random.hpp"
-#include "qk/graph/ops/tfidf.hpp"
 #include "qk/graph/ops/table.hpp"
+#include "qk/graph/ops/tfidf.hpp"
 
 namespace qk::graph::ops {
 
-op_group control_group() {
-    return join(control_ops, ml_ops, optimizer_ops, random_ops, tfidf_ops);
-}
+op_group control_group() { return join(control_ops, ml_ops, optimizer_ops, random_ops, tfidf_ops); }
 
 }  // namespace qk::graph::ops

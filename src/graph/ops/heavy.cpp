@@ -10,8 +10,6 @@
 
 namespace qk::graph::ops {
 
-op_group heavy_group() {
-    return join(conv_ops, conv_transpose_ops, gemm_ops, matmul_ops, pool_ops, batch_normalization_ops);
-}
+op_group heavy_group() { return join(conv_ops, conv_transpose_ops, gemm_ops, matmul_ops, pool_ops, batch_normalization_ops); }
 
 }  // namespace qk::graph::ops

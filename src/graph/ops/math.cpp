@@ -7,9 +7,9 @@
 #include "qk/graph/ops/einsum.hpp"
 #include "qk/graph/ops/loss.hpp"
 #include "qk/graph/ops/signal.hpp"
+#include "qk/graph/ops/table.hpp"
 #include "qk/graph/ops/unary.hpp"
 #include "qk/graph/ops/variadic.hpp"
-#include "qk/graph/ops/table.hpp"
 
 namespace qk::graph::ops {
 

@@ -10,9 +10,7 @@ namespace qk::graph {
 std::string_view node_view::op_type() const { return proto_->op_type(); }
 std::string_view node_view::name() const { return proto_->name(); }
 
-void node_view::fail(const std::string& what) const {
-    throw error("node '" + proto_->name() + "' (" + proto_->op_type() + "): " + what);
-}
+void node_view::fail(const std::string& what) const { throw error("node '" + proto_->name() + "' (" + proto_->op_type() + "): " + what); }
 
 const onnx::AttributeProto* node_view::find(std::string_view attribute) const {
     for (const onnx::AttributeProto& a : proto_->attribute())

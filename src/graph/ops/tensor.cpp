@@ -8,8 +8,8 @@
 #include "qk/graph/ops/reshape.hpp"
 #include "qk/graph/ops/scatter.hpp"
 #include "qk/graph/ops/slice.hpp"
-#include "qk/graph/ops/transpose.hpp"
 #include "qk/graph/ops/table.hpp"
+#include "qk/graph/ops/transpose.hpp"
 
 namespace qk::graph::ops {
 

@@ -26,10 +26,12 @@ inline bool one_of(std::string_view text, std::initializer_list<std::string_view
 }
 inline bool is_onnx_domain(const onnx::NodeProto& node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
 
-/// ONNX code of a node's output element type, by operator; 0 stands for "that of the first input". `type_of_input(i)` is 0 where it is not known.
+/// ONNX code of a node's output element type, by operator; 0 stands for "that of the first input". `type_of_input(i)` is 0 where it is not
+/// known.
 template <class TypeOfInput>
 int output_type(const onnx::NodeProto& node, int output, const TypeOfInput& type_of_input) {
-    constexpr int float32 = static_cast<int>(data_type::float32), int64 = static_cast<int>(data_type::int64), boolean = static_cast<int>(data_type::boolean);
+    constexpr int float32 = static_cast<int>(data_type::float32), int64 = static_cast<int>(data_type::int64),
+                  boolean = static_cast<int>(data_type::boolean);
     const std::string& op = node.op_type();
     const auto said = [&](const char* attribute, int otherwise) { return static_cast<int>(int_attribute(node, attribute, otherwise)); };
     const auto of_body = [&](const char* body, int o) {
@@ -47,7 +49,8 @@ int output_type(const onnx::NodeProto& node, int output, const TypeOfInput& type
     if (op == "Dropout" && output > 0) return boolean;
     if (one_of(op, {"Shape", "Size", "NonZero", "ArgMax", "ArgMin"})) return int64;
     if (one_of(op, {"TopK", "Unique", "MaxPool"}) && output > 0) return int64;
-    if (one_of(op, {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"})) return boolean;
+    if (one_of(op, {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf"}))
+        return boolean;
     if (one_of(op, {"QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "NonMaxSuppression"})) return -1;
     if (one_of(op, {"ConvInteger", "MatMulInteger"})) return static_cast<int>(data_type::int32);
     if (one_of(op, {"RandomNormal", "RandomUniform"})) return said("dtype", float32);
@@ -73,8 +76,8 @@ layer_kind kind_of(const onnx::NodeProto& node) {
     if (one_of(op, {"Conv", "ConvTranspose", "Gemm", "MatMul"})) return layer_kind::compute;
     if (one_of(op, {"Add", "AveragePool", "GlobalAveragePool", "Concat"})) return layer_kind::neighbour;
     if (one_of(op, {"Relu", "Clip"})) return layer_kind::activation;
-    if (one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Identity",
-                    "DepthToSpace", "SpaceToDepth", "Expand", "Tile", "Dropout"}))
+    if (one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split",
+                    "Identity", "DepthToSpace", "SpaceToDepth", "Expand", "Tile", "Dropout"}))
         return layer_kind::mover;
     if (op == "Pad") {  // a padding of 0 is inside every range; other constants are not
         const onnx::AttributeProto* mode = detail::find_attribute(node, "mode");
@@ -107,7 +110,8 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
     if (op == "MatMul") return index == 0 ? operand_axes{-1, false, -2} : operand_axes{-2, false, -1};
     if (detail::one_of(op, {"LSTM", "GRU", "RNN"})) return {-1, false, -2};
     // Image-shaped tensors keep their channels on axis 1; everything else is read along its rows.
-    if (detail::one_of(op, {"AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "Resize", "Upsample", "Pad", "BatchNormalization"}))
+    if (detail::one_of(op,
+                       {"AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "Resize", "Upsample", "Pad", "BatchNormalization"}))
         return {1, false, 1};
     return shape.size() == 4 || shape.size() == 5 ? operand_axes{1, false, 1} : operand_axes{-1, false, -1};
 }
@@ -135,8 +139,10 @@ layer_view::layer_view(const model& m) : model_(&m) {
         }
 
         const std::string& op = node.op_type();
-        const bool reshapes = detail::one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MatMul", "Gemm", "Gather", "Shape", "Expand"});
-        bool picture = detail::one_of(op, {"Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "BatchNormalization"});
+        const bool reshapes =
+            detail::one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MatMul", "Gemm", "Gather", "Shape", "Expand"});
+        bool picture = detail::one_of(
+            op, {"Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "BatchNormalization"});
         for (const std::string& i : node.input()) picture = picture || (!reshapes && pictures_.contains(i));
         if (picture) pictures_.insert(node.output().begin(), node.output().end());
         for (int i = 0; i < node.input_size(); ++i) {

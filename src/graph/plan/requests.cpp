@@ -10,14 +10,21 @@
 namespace qk::graph {
 
 namespace detail {
-inline constexpr std::array<std::pair<range_method, const char*>, 6> range_method_names{{
-    {range_method::min_max, "min_max"}, {range_method::moving_average, "moving_average"}, {range_method::percentile, "percentile"},
-    {range_method::layerwise_percentile, "layerwise_percentile"}, {range_method::entropy, "entropy"}, {range_method::mse, "mse"}}};
-inline constexpr std::array<std::pair<pow2_rule, const char*>, 3> pow2_rule_names{{
-    {pow2_rule::non_overflow, "non_overflow"}, {pow2_rule::nearest, "nearest"}, {pow2_rule::min_mse, "min_mse"}}};
-inline constexpr std::array<std::pair<role, const char*>, 6> role_names{{
-    {role::input, "input"}, {role::output, "output"}, {role::activation, "activation"}, {role::weight, "weight"},
-    {role::bias, "bias"}, {role::all, "all"}}};
+inline constexpr std::array<std::pair<range_method, const char*>, 6> range_method_names{
+    {{range_method::min_max, "min_max"},
+     {range_method::moving_average, "moving_average"},
+     {range_method::percentile, "percentile"},
+     {range_method::layerwise_percentile, "layerwise_percentile"},
+     {range_method::entropy, "entropy"},
+     {range_method::mse, "mse"}}};
+inline constexpr std::array<std::pair<pow2_rule, const char*>, 3> pow2_rule_names{
+    {{pow2_rule::non_overflow, "non_overflow"}, {pow2_rule::nearest, "nearest"}, {pow2_rule::min_mse, "min_mse"}}};
+inline constexpr std::array<std::pair<role, const char*>, 6> role_names{{{role::input, "input"},
+                                                                         {role::output, "output"},
+                                                                         {role::activation, "activation"},
+                                                                         {role::weight, "weight"},
+                                                                         {role::bias, "bias"},
+                                                                         {role::all, "all"}}};
 
 template <class Table, class Value>
 const char* name_in(const Table& table, Value v) {
@@ -53,9 +60,7 @@ std::vector<range_method> all_range_methods() {
 std::optional<range_method> parse_range_method(std::string_view name) {
     return detail::value_in<range_method>(detail::range_method_names, name);
 }
-std::optional<pow2_rule> parse_pow2_rule(std::string_view name) {
-    return detail::value_in<pow2_rule>(detail::pow2_rule_names, name);
-}
+std::optional<pow2_rule> parse_pow2_rule(std::string_view name) { return detail::value_in<pow2_rule>(detail::pow2_rule_names, name); }
 std::optional<role> parse_role(std::string_view name) { return detail::value_in<role>(detail::role_names, name); }
 
 std::string describe(const request& r) {
@@ -88,13 +93,14 @@ precision_requests& precision_requests::set_default(const precision& activation,
 precision_requests& precision_requests::set_default(std::string_view activation, std::string_view weight) {
     return set_default(parse_precision(activation), parse_precision(weight));
 }
-precision_requests& precision_requests::set_precision(
-    std::string_view layer, std::string_view activation, std::initializer_list<std::pair<std::string_view, std::string_view>> parameters) {
+precision_requests& precision_requests::set_precision(std::string_view layer, std::string_view activation,
+                                                      std::initializer_list<std::pair<std::string_view, std::string_view>> parameters) {
     set_precision(layer, role::activation, parse_precision(activation));
     for (const auto& [name, format] : parameters) {
         const std::optional<role> values = parse_role(name);
         if (!values || has(*values, role::activation))
-            throw error("set_precision('" + std::string(layer) + "'): parameter '" + std::string(name) + "' is neither 'weight' nor 'bias'");
+            throw error("set_precision('" + std::string(layer) + "'): parameter '" + std::string(name) +
+                        "' is neither 'weight' nor 'bias'");
         set_precision(layer, *values, parse_precision(format));
     }
     return *this;
@@ -109,7 +115,7 @@ precision_requests& precision_requests::set_type_precision(std::string_view op_t
     return add({.scope = scope::op_type, .role = values, .name = std::string(op_type), .what = what});
 }
 precision_requests& precision_requests::set_subgraph_precision(std::string_view start, std::string_view end, role values,
-                                                                               const precision& what) {
+                                                               const precision& what) {
     return add({.scope = scope::subgraph, .role = values, .name = std::string(start), .end = std::string(end), .what = what});
 }
 precision_requests& precision_requests::set_tensor_precision(std::string_view tensor, const precision& what) {
@@ -117,12 +123,14 @@ precision_requests& precision_requests::set_tensor_precision(std::string_view te
 }
 precision_requests& precision_requests::set_model_input_precision(const std::vector<std::optional<std::string>>& formats) {
     for (std::size_t i = 0; i < formats.size(); ++i)
-        if (formats[i]) add({.scope = scope::model_input, .role = role::all, .index = static_cast<int>(i), .what = parse_precision(*formats[i])});
+        if (formats[i])
+            add({.scope = scope::model_input, .role = role::all, .index = static_cast<int>(i), .what = parse_precision(*formats[i])});
     return *this;
 }
 precision_requests& precision_requests::set_model_output_precision(const std::vector<std::optional<std::string>>& formats) {
     for (std::size_t i = 0; i < formats.size(); ++i)
-        if (formats[i]) add({.scope = scope::model_output, .role = role::all, .index = static_cast<int>(i), .what = parse_precision(*formats[i])});
+        if (formats[i])
+            add({.scope = scope::model_output, .role = role::all, .index = static_cast<int>(i), .what = parse_precision(*formats[i])});
     return *this;
 }
 precision_requests& precision_requests::exclude(std::string_view layer) { return set_precision(layer, role::all, precision{}); }

@@ -10,11 +10,11 @@
 #include <mutex>
 #include <optional>
 
-#include "qk/graph/quantize/compensate.hpp"
+#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/evaluate/execute/workers.hpp"
-#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/ops/conv.hpp"
+#include "qk/graph/quantize/compensate.hpp"
 #include "qk/graph/quantize/round_rows.hpp"
 #include "qk/graph/quantize/weight_rows.hpp"
 
@@ -47,7 +47,8 @@ struct compensation {
 
     void begin() {
         for (std::size_t g = 0; g < rows.groups; ++g)
-            for (const auto& run : runs) h.emplace_back(sums::Zero(static_cast<Eigen::Index>(width(run)), static_cast<Eigen::Index>(width(run))));
+            for (const auto& run : runs)
+                h.emplace_back(sums::Zero(static_cast<Eigen::Index>(width(run)), static_cast<Eigen::Index>(width(run))));
     }
 
     /// inputs[column * places + p]: adds up x x^T over places.
@@ -66,9 +67,11 @@ struct compensation {
         if (x.type() != data_type::float32 || x.size() == 0) return;
         const float* from = x.as<float>().data();
         if (node->op_type() == "Conv") {
-            const ops::window w = ops::check_conv(node_view(*node, opset), x.shape(), weight.shape(), nullptr, static_cast<std::int64_t>(rows.groups));
+            const ops::window w =
+                ops::check_conv(node_view(*node, opset), x.shape(), weight.shape(), nullptr, static_cast<std::int64_t>(rows.groups));
             const std::size_t places = static_cast<std::size_t>(ops::product(w.output)), channels = rows.columns / rows.taps;
-            const std::size_t in_size = static_cast<std::size_t>(ops::product(w.input)), pictures = static_cast<std::size_t>(x.dim(0)) * rows.groups;
+            const std::size_t in_size = static_cast<std::size_t>(ops::product(w.input)),
+                              pictures = static_cast<std::size_t>(x.dim(0)) * rows.groups;
             std::vector<float> columns(rows.columns * places);
             for (std::size_t i = 0; i < pictures; ++i) {
                 ops::gather_columns(from + i * channels * in_size, static_cast<std::int64_t>(channels), w, 0.0f, columns.data());
@@ -78,7 +81,9 @@ struct compensation {
         }
         const std::size_t places = x.size() / rows.columns;
         if (places * rows.columns != x.size()) return;
-        const ops::row_matrix<float> columns = Eigen::Map<const ops::row_matrix<float>>(from, static_cast<Eigen::Index>(places), static_cast<Eigen::Index>(rows.columns)).transpose();
+        const ops::row_matrix<float> columns =
+            Eigen::Map<const ops::row_matrix<float>>(from, static_cast<Eigen::Index>(places), static_cast<Eigen::Index>(rows.columns))
+                .transpose();
         add_columns(0, columns.data(), places);
     }
 
@@ -103,7 +108,8 @@ struct compensation {
                         part(static_cast<Eigen::Index>(o), c) = static_cast<double>(w[rows.at(g, o, columns[static_cast<std::size_t>(c)])]);
                 signal += output_error(part, full);
                 double plain = 0, done = 0;
-                const bool changed = round_rows(part, full, lengths, [&](std::size_t b, std::span<float> values) { rounder.round(g, run[b], values); }, plain, done);
+                const bool changed = round_rows(
+                    part, full, lengths, [&](std::size_t b, std::span<float> values) { rounder.round(g, run[b], values); }, plain, done);
                 nearest += plain, compensated += done;
                 if (!changed) continue;
                 for (Eigen::Index c = 0; c < n; ++c)
@@ -121,7 +127,8 @@ struct compensation {
 /// A weight of fewer than 16 bits that could be compensated, or why not; nothing for what is not concerned.
 inline std::optional<compensation> compensation_of(const model& m, int index, const precision_plan& plan, std::size_t longest) {
     const onnx::NodeProto& n = m.graph().node(index);
-    if (kind_of(n) != layer_kind::compute || n.input_size() < 2 || m.is_constant(n.input(0)) == m.is_constant(n.input(1))) return std::nullopt;
+    if (kind_of(n) != layer_kind::compute || n.input_size() < 2 || m.is_constant(n.input(0)) == m.is_constant(n.input(1)))
+        return std::nullopt;
     const int operand = m.is_constant(n.input(1)) ? 1 : 0;
     const std::string& weight = n.input(operand);
     const quantizer* q = plan.find({weight, n.name(), operand});
@@ -146,9 +153,10 @@ inline std::optional<compensation> compensation_of(const model& m, int index, co
     return c;
 }
 
-/// Runs the samples, as many at once as `memory` holds of what the layers read, and adds each layer's inputs up in the order of the samples.
-inline void add_up(const evaluator& run, const model& m, std::span<compensation*> layers, const execute::sample_set& data, execute::workers& pool, std::size_t memory,
-                   const std::function<void(std::size_t)>& done) {
+/// Runs the samples, as many at once as `memory` holds of what the layers read, and adds each layer's inputs up in the order of the
+/// samples.
+inline void add_up(const evaluator& run, const model& m, std::span<compensation*> layers, const execute::sample_set& data,
+                   execute::workers& pool, std::size_t memory, const std::function<void(std::size_t)>& done) {
     std::map<std::string, std::vector<tensor>> kept;
     for (const compensation* c : layers) kept[c->node->input(0)];
     std::mutex lock;
@@ -180,8 +188,8 @@ inline void add_up(const evaluator& run, const model& m, std::span<compensation*
 
 }  // namespace detail
 
-std::vector<compensated_weight> compensate_rounding(model& m, const precision_plan& plan, const named_tensors& samples, const compensate_options& options,
-                                                                    const progress& report) {
+std::vector<compensated_weight> compensate_rounding(model& m, const precision_plan& plan, const named_tensors& samples,
+                                                    const compensate_options& options, const progress& report) {
     std::vector<detail::compensation> all;
     for (int i = 0; i < m.graph().node_size(); ++i)
         if (auto c = detail::compensation_of(m, i, plan, options.columns)) all.push_back(std::move(*c));
@@ -228,13 +236,15 @@ void add_to(quantize_report& report, const std::vector<compensated_weight>& done
     };
     for (const compensated_weight& c : done) {
         if (!c.left.empty()) {
-            report.notes.push_back({plan_note::kind::unrealised, "layer '" + c.layer + "'", "its weights are rounded to nearest: " + c.left, "weight rounding"});
+            report.notes.push_back({plan_note::kind::unrealised, "layer '" + c.layer + "'", "its weights are rounded to nearest: " + c.left,
+                                    "weight rounding"});
             continue;
         }
         for (edge_report& e : report.edges)
             if (e.edge.tensor == c.weight && e.edge.consumer == c.layer) {
                 e.sqnr = c.weight_sqnr;
-                e.why += "; rounded with compensation: the layer's output at " + decibels(c.compensated) + ", to nearest " + decibels(c.nearest);
+                e.why +=
+                    "; rounded with compensation: the layer's output at " + decibels(c.compensated) + ", to nearest " + decibels(c.nearest);
             }
     }
 }

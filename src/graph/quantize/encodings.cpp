@@ -2,9 +2,9 @@
 // Definitions of encodings.hpp.
 #include <onnx/onnx_pb.h>
 
-#include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/plan/layers.hpp"
+#include "qk/graph/quantize/encodings.hpp"
 
 namespace qk::graph {
 
@@ -20,7 +20,8 @@ inline quantizer read_encoding(const json_cursor& e) {
     }
     if (e.at("dtype").text() != "INT") e.at("dtype").fail("\"dtype\" is \"INT\" or \"FLOAT\"");
     const std::string kind = e.at("enc_type").text();
-    if (kind != "PER_TENSOR" && kind != "PER_CHANNEL" && kind != "PER_BLOCK") e.at("enc_type").fail("\"enc_type\" is PER_TENSOR, PER_CHANNEL or PER_BLOCK");
+    if (kind != "PER_TENSOR" && kind != "PER_CHANNEL" && kind != "PER_BLOCK")
+        e.at("enc_type").fail("\"enc_type\" is PER_TENSOR, PER_CHANNEL or PER_BLOCK");
     const bool symmetric = e.has("is_sym") && e.at("is_sym").boolean();
     const integer f{.bits = bits, .is_signed = symmetric, .symmetric = symmetric};
     q.format = f;
@@ -31,11 +32,13 @@ inline quantizer read_encoding(const json_cursor& e) {
     if (kind == "PER_BLOCK") q.block_size = static_cast<int>(e.at("block_size").integer(1, 1 << 24));
     if (const auto offset = e.find("offset")) {
         const std::vector<std::int64_t> offsets = offset->integers();
-        if (offsets.size() != q.scale.size()) offset->fail("there are " + std::to_string(q.scale.size()) + " scales and " + std::to_string(offsets.size()) + " offsets");
+        if (offsets.size() != q.scale.size())
+            offset->fail("there are " + std::to_string(q.scale.size()) + " scales and " + std::to_string(offsets.size()) + " offsets");
         const std::int64_t shift = symmetric ? std::int64_t{1} << (bits - 1) : 0;
         for (const std::int64_t o : offsets) {
             const std::int64_t zero = -o - shift;
-            if (zero < qmin(f) || zero > qmax(f)) offset->fail("offset " + std::to_string(o) + " is outside " + std::to_string(bits) + " bits");
+            if (zero < qmin(f) || zero > qmax(f))
+                offset->fail("offset " + std::to_string(o) + " is outside " + std::to_string(bits) + " bits");
             q.zero_point.push_back(zero);
         }
     } else if (!symmetric) {
@@ -59,7 +62,8 @@ precision_plan read_encodings(const json_cursor& c) {
         if (!list->is_array()) list->fail("an array is expected, as version 1.0.0 has it");
         for (std::size_t i = 0; i < list->size(); ++i) {
             const json_cursor e = list->at(i);
-            if (!plan.tensors.emplace(e.at("name").text(), detail::read_encoding(e)).second) e.fail("tensor '" + e.at("name").text() + "' stands twice");
+            if (!plan.tensors.emplace(e.at("name").text(), detail::read_encoding(e)).second)
+                e.fail("tensor '" + e.at("name").text() + "' stands twice");
         }
     }
     return plan;
@@ -79,13 +83,17 @@ void place_encodings(precision_plan& plan, const model& m) {
 
 nlohmann::ordered_json write_encodings(const precision_plan& plan, const model& m) {
     using json = nlohmann::ordered_json;
-    json j{{"version", "1.0.0"}, {"activation_encodings", json::array()}, {"param_encodings", json::array()}, {"excluded_layers", json::array()}};
+    json j{{"version", "1.0.0"},
+           {"activation_encodings", json::array()},
+           {"param_encodings", json::array()},
+           {"excluded_layers", json::array()}};
     std::map<std::string, const quantizer*> all;
     for (const auto& [name, q] : plan.tensors) all[name] = &q;
     for (const auto& [e, q] : plan.edges) {
         const auto [place, fresh] = all.emplace(e.tensor, &q);
         if (!fresh && !(*place->second == q))
-            throw error("tensor '" + e.tensor + "' has two formats, " + to_string(place->second->format) + " and " + to_string(q.format) + "; encodings hold one for each tensor");
+            throw error("tensor '" + e.tensor + "' has two formats, " + to_string(place->second->format) + " and " + to_string(q.format) +
+                        "; encodings hold one for each tensor");
     }
     for (const auto& [name, q] : all) {
         json e{{"name", name}};
@@ -96,13 +104,20 @@ nlohmann::ordered_json write_encodings(const precision_plan& plan, const model& 
             const std::int64_t shift = f->is_signed ? std::int64_t{1} << (f->bits - 1) : 0;
             json offsets = json::array();
             for (std::size_t i = 0; i < q->scale.size(); ++i) offsets.push_back(-(q->zero_point.empty() ? 0 : q->zero_point[i]) - shift);
-            e.update({{"enc_type", q->block_size > 0 ? "PER_BLOCK" : q->scale.size() > 1 ? "PER_CHANNEL" : "PER_TENSOR"}, {"dtype", "INT"}, {"bw", f->bits},
-                      {"is_sym", symmetric}, {"scale", q->scale}, {"offset", offsets}});
+            e.update({{"enc_type", q->block_size > 0     ? "PER_BLOCK"
+                                   : q->scale.size() > 1 ? "PER_CHANNEL"
+                                                         : "PER_TENSOR"},
+                      {"dtype", "INT"},
+                      {"bw", f->bits},
+                      {"is_sym", symmetric},
+                      {"scale", q->scale},
+                      {"offset", offsets}});
             if (q->block_size > 0) e["block_size"] = q->block_size;
         } else if (q->format == qk::format(fp16)) {
             e.update({{"enc_type", "PER_TENSOR"}, {"dtype", "FLOAT"}, {"bw", 16}});
         } else {
-            throw error("tensor '" + name + "' is " + to_string(q->format) + (q->dynamic ? " (dynamic)" : "") + ", which AIMET's encodings 1.0.0 cannot hold; save a plan instead");
+            throw error("tensor '" + name + "' is " + to_string(q->format) + (q->dynamic ? " (dynamic)" : "") +
+                        ", which AIMET's encodings 1.0.0 cannot hold; save a plan instead");
         }
         j[m.is_constant(name) ? "param_encodings" : "activation_encodings"].push_back(std::move(e));
     }

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "qk/graph/base/format_text.hpp"
-#include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/base/printable.hpp"
+#include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph {
 
@@ -59,7 +59,8 @@ plan_cost cost_of(const layer_view& layers, const precision_plan& plan, const ca
     for (int n = 0; n < graph.node_size(); ++n)
         for (int i = 0; i < graph.node(n).input_size(); ++i) {
             const std::string& name = graph.node(n).input(i);
-            if ((used_as(n, i) != layer_view::part::weight && used_as(n, i) != layer_view::part::bias) || !counted.insert(name).second) continue;
+            if ((used_as(n, i) != layer_view::part::weight && used_as(n, i) != layer_view::part::bias) || !counted.insert(name).second)
+                continue;
             const quantizer* q = plan.find({name, graph.node(n).name(), i});
             const std::size_t elements = element_count(detail::shape_of(layers, name, nullptr));
             cost.float_weight_bits += 32.0 * static_cast<double>(elements);
@@ -81,11 +82,14 @@ plan_cost cost_of(const layer_view& layers, const precision_plan& plan, const ca
 
 std::string quantize_report::text() const {
     std::string out;
-    for (const plan_note& n : notes) out += printable(std::string(name_of(n.what)) + ": " + (n.origin.empty() ? "" : n.origin + ": ") + n.subject + ": " + n.text) + "\n";
+    for (const plan_note& n : notes)
+        out +=
+            printable(std::string(name_of(n.what)) + ": " + (n.origin.empty() ? "" : n.origin + ": ") + n.subject + ": " + n.text) + "\n";
     constexpr const char* parts[] = {"none", "input", "weight", "bias"};
     char buffer[96];
     if (method) {
-        out += std::string("calibration method: ") + name_of(method->method()) + ", by " + method->metric + " of " + std::to_string(method->samples) + " samples:";
+        out += std::string("calibration method: ") + name_of(method->method()) + ", by " + method->metric + " of " +
+               std::to_string(method->samples) + " samples:";
         for (const method_choice::trial& t : method->tried) {
             std::snprintf(buffer, sizeof buffer, "%s %s %.6g", &t == method->tried.data() ? "" : ",", name_of(t.method), t.metric);
             out += buffer;
@@ -94,8 +98,9 @@ std::string quantize_report::text() const {
     }
     for (const edge_report& e : edges) {
         std::snprintf(buffer, sizeof buffer, " range [%.6g, %.6g]", static_cast<double>(e.range.lo), static_cast<double>(e.range.hi));
-        out += printable("tensor '" + e.edge.tensor + "' -> " + (e.edge.consumer.empty() ? "model output" : "'" + e.edge.consumer + "' (" + e.op_type + ")")) + " " +
-               parts[static_cast<int>(e.part)] + ": " + to_string(e.how.format);
+        out += printable("tensor '" + e.edge.tensor + "' -> " +
+                         (e.edge.consumer.empty() ? "model output" : "'" + e.edge.consumer + "' (" + e.op_type + ")")) +
+               " " + parts[static_cast<int>(e.part)] + ": " + to_string(e.how.format);
         if (e.how.scale.size() == 1) {
             char scale[64];
             std::snprintf(scale, sizeof scale, ", scale %.9g, zero point %lld", static_cast<double>(e.how.scale[0]),

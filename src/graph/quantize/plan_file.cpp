@@ -3,20 +3,21 @@
 #include <array>
 #include <cmath>
 
-#include "qk/graph/quantize/encodings.hpp"
-#include "qk/graph/base/names.hpp"
-#include "qk/graph/files/file.hpp"
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/files/atomic_file.hpp"
-#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/files/file.hpp"
 #include "qk/graph/files/json_text.hpp"
+#include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph {
 
 namespace detail {
 inline constexpr std::array<std::pair<placement, const char*>, 3> placement_names{
     {{placement::layers, "layers"}, {placement::all, "all"}, {placement::every, "every"}}};
-inline constexpr std::array<std::pair<weight_rounding, const char*>, 2> rounding_names{{{weight_rounding::nearest, "nearest"}, {weight_rounding::compensated, "compensated"}}};
+inline constexpr std::array<std::pair<weight_rounding, const char*>, 2> rounding_names{
+    {{weight_rounding::nearest, "nearest"}, {weight_rounding::compensated, "compensated"}}};
 inline constexpr std::array<std::pair<approach, const char*>, 3> approach_names{
     {{approach::static_ranges, "static"}, {approach::dynamic, "dynamic"}, {approach::weight_only, "weight_only"}}};
 
@@ -27,7 +28,8 @@ Value named(const Table& table, std::string_view text, const char* what) {
         if (text == name) return value;
         known.emplace_back(name);
     }
-    throw error("unknown " + std::string(what) + " '" + std::string(text) + "': it is one of " + comma_separated(known) + "." + did_you_mean(text, known));
+    throw error("unknown " + std::string(what) + " '" + std::string(text) + "': it is one of " + comma_separated(known) + "." +
+                did_you_mean(text, known));
 }
 
 /// "activation", "weight", ... of one scope, each a precision.
@@ -60,7 +62,8 @@ inline void read_roles(const json_cursor& c, const request& base, std::vector<re
 }
 
 inline void read_request(const json_cursor& c, std::vector<request>& out) {
-    c.only({"op_type", "layer", "group", "subgraph", "tensor", "model_input", "model_output", "format", "activation", "input", "output", "weight", "bias", "exclude"});
+    c.only({"op_type", "layer", "group", "subgraph", "tensor", "model_input", "model_output", "format", "activation", "input", "output",
+            "weight", "bias", "exclude"});
     std::vector<std::string> scopes;
     for (const char* s : {"op_type", "layer", "group", "subgraph", "tensor", "model_input", "model_output"})
         if (c.has(s)) scopes.emplace_back(s);
@@ -92,7 +95,8 @@ inline void read_request(const json_cursor& c, std::vector<request>& out) {
     }
     const scope s = scopes[0] == "op_type" ? scope::op_type : scopes[0] == "layer" ? scope::layer : scope::group;
     const std::vector<std::string> names = target.texts();
-    for (const std::string& name : names) read_roles(c, {.scope = s, .name = name, .beside = s == scope::op_type ? names : std::vector<std::string>{}}, out);
+    for (const std::string& name : names)
+        read_roles(c, {.scope = s, .name = name, .beside = s == scope::op_type ? names : std::vector<std::string>{}}, out);
 }
 
 inline precision_plan read_saved_plan(const json_cursor& c) {
@@ -114,7 +118,11 @@ inline void read_model_values(const json_cursor& list, scope s, std::vector<requ
     if (!list.is_array()) list.fail("an array is expected: a format for each position, null to skip one");
     for (std::size_t i = 0; i < list.size(); ++i)
         if (!list.at(i).is_null())
-            out.push_back({.scope = s, .role = role::all, .index = static_cast<int>(i), .what = read_precision(list.at(i)), .origin = list.at(i).where()});
+            out.push_back({.scope = s,
+                           .role = role::all,
+                           .index = static_cast<int>(i),
+                           .what = read_precision(list.at(i)),
+                           .origin = list.at(i).where()});
 }
 }  // namespace detail
 
@@ -122,7 +130,9 @@ const char* name_of(placement p) { return detail::placement_names[static_cast<st
 const char* name_of(approach a) { return detail::approach_names[static_cast<std::size_t>(a)].second; }
 placement parse_placement(std::string_view n) { return detail::named<placement>(detail::placement_names, n, "placement"); }
 approach parse_approach(std::string_view n) { return detail::named<approach>(detail::approach_names, n, "approach"); }
-weight_rounding parse_weight_rounding(std::string_view n) { return detail::named<weight_rounding>(detail::rounding_names, n, "weight rounding"); }
+weight_rounding parse_weight_rounding(std::string_view n) {
+    return detail::named<weight_rounding>(detail::rounding_names, n, "weight rounding");
+}
 
 void plan_file::fill(quantize_options& o) const {
     if (where) o.where = *where;
@@ -153,7 +163,8 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         }
         if (kind->text() != "requests") kind->fail("\"qk\" is \"plan\" or \"requests\", not '" + kind->text() + "'");
     }
-    c.only({"qk", "version", "default", "requests", "model_inputs", "model_outputs", "placement", "approach", "boundary", "strict", "per_channel", "calibration", "target", "weight_rounding"});
+    c.only({"qk", "version", "default", "requests", "model_inputs", "model_outputs", "placement", "approach", "boundary", "strict",
+            "per_channel", "calibration", "target", "weight_rounding"});
     if (const auto d = c.find("default")) {
         d->only({"activation", "input", "output", "weight", "bias"});
         detail::read_roles(*d, {.scope = scope::everything}, f.requests);
@@ -161,7 +172,8 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
     if (const auto v = c.find("model_inputs")) detail::read_model_values(*v, scope::model_input, f.requests);
     if (const auto v = c.find("model_outputs")) detail::read_model_values(*v, scope::model_output, f.requests);
     if (const auto v = c.find("requests"))
-        for (std::size_t i = 0; i < (v->is_array() ? v->size() : (v->fail("an array of requests is expected"), 0)); ++i) detail::read_request(v->at(i), f.requests);
+        for (std::size_t i = 0; i < (v->is_array() ? v->size() : (v->fail("an array of requests is expected"), 0)); ++i)
+            detail::read_request(v->at(i), f.requests);
     if (const auto v = c.find("placement")) f.where = detail::at_place(*v, [&] { return parse_placement(v->text()); });
     if (const auto v = c.find("approach")) f.how = detail::at_place(*v, [&] { return parse_approach(v->text()); });
     if (const auto v = c.find("weight_rounding")) f.rounding = detail::at_place(*v, [&] { return parse_weight_rounding(v->text()); });
@@ -177,7 +189,9 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         if (const auto m = v->find("method")) {
             f.method = parse_range_method(m->text());
             f.best_method = m->text() == "best";
-            if (!f.method && !f.best_method) m->fail("unknown calibration method '" + m->text() + "'; say one of " + comma_separated(range_method_names({"best"})) + "." + did_you_mean(m->text(), range_method_names({"best"})));
+            if (!f.method && !f.best_method)
+                m->fail("unknown calibration method '" + m->text() + "'; say one of " + comma_separated(range_method_names({"best"})) +
+                        "." + did_you_mean(m->text(), range_method_names({"best"})));
         }
         if (const auto p = v->find("percentile")) f.percentile = p->number();
     }
@@ -195,9 +209,11 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
 plan_file load_plan_file(const std::filesystem::path& file) { return parse_plan_file(read_file(file), file.string()); }
 
 nlohmann::ordered_json to_json(const precision_plan& plan) {
-    nlohmann::ordered_json j{{"qk", "plan"}, {"version", 1}, {"tensors", nlohmann::ordered_json::object()}, {"edges", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json j{
+        {"qk", "plan"}, {"version", 1}, {"tensors", nlohmann::ordered_json::object()}, {"edges", nlohmann::ordered_json::array()}};
     for (const auto& [name, q] : plan.tensors) j["tensors"][name] = to_json(q);
-    for (const auto& [e, q] : plan.edges) j["edges"].push_back({{"tensor", e.tensor}, {"consumer", e.consumer}, {"index", e.index}, {"quantizer", to_json(q)}});
+    for (const auto& [e, q] : plan.edges)
+        j["edges"].push_back({{"tensor", e.tensor}, {"consumer", e.consumer}, {"index", e.index}, {"quantizer", to_json(q)}});
     return j;
 }
 nlohmann::ordered_json to_json(const quantize_report& r) {
@@ -205,17 +221,27 @@ nlohmann::ordered_json to_json(const quantize_report& r) {
     const auto number = [](double v) { return std::isfinite(v) ? json(v) : json(); };
     constexpr const char* parts[] = {"none", "input", "weight", "bias"};
     json notes = json::array(), edges = json::array();
-    for (const plan_note& n : r.notes) notes.push_back({{"kind", name_of(n.what)}, {"subject", n.subject}, {"text", n.text}, {"origin", n.origin}});
+    for (const plan_note& n : r.notes)
+        notes.push_back({{"kind", name_of(n.what)}, {"subject", n.subject}, {"text", n.text}, {"origin", n.origin}});
     for (const edge_report& e : r.edges)
-        edges.push_back({{"tensor", e.edge.tensor}, {"consumer", e.edge.consumer}, {"index", e.edge.index}, {"op_type", e.op_type},
-                         {"role", e.edge.consumer.empty() ? "model_output" : parts[static_cast<int>(e.part)]}, {"quantizer", to_json(e.how)},
-                         {"range", {number(static_cast<double>(e.range.lo)), number(static_cast<double>(e.range.hi))}}, {"elements", e.elements},
-                         {"sqnr", number(e.sqnr)}, {"why", e.why}, {"origin", e.origin}});
+        edges.push_back({{"tensor", e.edge.tensor},
+                         {"consumer", e.edge.consumer},
+                         {"index", e.edge.index},
+                         {"op_type", e.op_type},
+                         {"role", e.edge.consumer.empty() ? "model_output" : parts[static_cast<int>(e.part)]},
+                         {"quantizer", to_json(e.how)},
+                         {"range", {number(static_cast<double>(e.range.lo)), number(static_cast<double>(e.range.hi))}},
+                         {"elements", e.elements},
+                         {"sqnr", number(e.sqnr)},
+                         {"why", e.why},
+                         {"origin", e.origin}});
     json all = {{"notes", notes}, {"edges", edges}, {"weight_bytes", r.quantized_bits / 8}, {"float_weight_bytes", r.float_bits / 8}};
     if (r.method) {
         json tried = json::array();
-        for (const method_choice::trial& t : r.method->tried) tried.push_back({{"method", name_of(t.method)}, {"metric", number(t.metric)}, {"error", number(t.error)}});
-        all["calibration_method"] = {{"chosen", name_of(r.method->method())}, {"metric", r.method->metric}, {"samples", r.method->samples}, {"tried", tried}};
+        for (const method_choice::trial& t : r.method->tried)
+            tried.push_back({{"method", name_of(t.method)}, {"metric", number(t.metric)}, {"error", number(t.error)}});
+        all["calibration_method"] = {
+            {"chosen", name_of(r.method->method())}, {"metric", r.method->metric}, {"samples", r.method->samples}, {"tried", tried}};
     }
     return all;
 }

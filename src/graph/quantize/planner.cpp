@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/model/subgraphs.hpp"
 #include "qk/graph/quantize/collect_requests.hpp"
 #include "qk/graph/quantize/planner.hpp"
-#include "qk/graph/model/subgraphs.hpp"
 
 namespace qk::graph {
 
@@ -58,12 +58,14 @@ inline bool made_of_constants(const model& m, const std::string& tensor) {
 
 inline std::string unchanged_sentence(const std::vector<request>& requests) {
     const bool asked = std::ranges::any_of(requests, [](const request& r) { return !is_identity(r.what.format); });
-    return std::string("the plan changes nothing: every value stays float32") + (asked ? "" : ", because no request asks for another format");
+    return std::string("the plan changes nothing: every value stays float32") +
+           (asked ? "" : ", because no request asks for another format");
 }
 
 /// Remarks where a request for everything met nothing: no layer, or only layers in the bodies of If, Loop and Scan, which are left alone.
 inline void note_what_stayed(const model& m, const std::vector<request>& requests, bool nothing, std::vector<plan_note>& notes) {
-    const auto general = std::ranges::find_if(requests, [](const request& r) { return r.scope == scope::everything && !is_identity(r.what.format); });
+    const auto general =
+        std::ranges::find_if(requests, [](const request& r) { return r.scope == scope::everything && !is_identity(r.what.format); });
     if (general == requests.end()) {
         if (nothing) notes.push_back({plan_note::kind::unchanged, m.label(), unchanged_sentence(requests), {}});
         return;
@@ -76,8 +78,11 @@ inline void note_what_stayed(const model& m, const std::vector<request>& request
     };
     for (const auto& n : m.graph().node()) count(count, n);
     if (inner > 0)
-        notes.push_back({plan_note::kind::unrealised, m.label(), std::to_string(inner) + " layers in the bodies of If, Loop or Scan: left in float32", general->origin});
-    if (nothing) notes.push_back({plan_note::kind::unrealised, m.label(), "nothing was quantized: no layer has float32 values that the requests mean", general->origin});
+        notes.push_back({plan_note::kind::unrealised, m.label(),
+                         std::to_string(inner) + " layers in the bodies of If, Loop or Scan: left in float32", general->origin});
+    if (nothing)
+        notes.push_back({plan_note::kind::unrealised, m.label(),
+                         "nothing was quantized: no layer has float32 values that the requests mean", general->origin});
 }
 }  // namespace detail
 
@@ -136,8 +141,10 @@ value_range planner::range_for(const std::string& tensor, const precision& what,
         throw error("tensor '" + tensor + "' has no calibrated range, which the format " + to_string(what.format) +
                     " needs: give --calibration data, or use a dynamic or block format");
     }
-    range_options o{.method = what.method.value_or(options.method), .percentile = what.percentile.value_or(options.percentile),
-                    .format = what.format, .symmetric = is_symmetric(what, false)};
+    range_options o{.method = what.method.value_or(options.method),
+                    .percentile = what.percentile.value_or(options.percentile),
+                    .format = what.format,
+                    .symmetric = is_symmetric(what, false)};
     auto& known = ranges_[layers_.root(tensor)];
     for (const auto& [k, r] : known)
         if (k.method == o.method && k.percentile == o.percentile && k.format == o.format && k.symmetric == o.symmetric) return r;
@@ -150,9 +157,12 @@ value_range planner::range_for(const std::string& tensor, const precision& what,
 class planner::making {
   public:
     making(planner& own, const std::vector<request>& requests, const quantize_options& options)
-        : own_(own), requests_(requests), options_(options),
+        : own_(own),
+          requests_(requests),
+          options_(options),
           found_(resolve(own.layers_, requests, {.where = options.where, .how = options.how, .dual = options.dual})),
-          joined_(detail::joined_tensors(own.layers_, found_.edges)), notes_(result_.report.notes) {
+          joined_(detail::joined_tensors(own.layers_, found_.edges)),
+          notes_(result_.report.notes) {
         notes_ = std::move(found_.notes);
     }
 
@@ -211,8 +221,8 @@ class planner::making {
         const bool mover = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::mover;
         if ((a == nullptr && w == nullptr) || mover || options_.target->allows(l.node->op_type(), a, w)) return true;
         note(plan_note::kind::left_out, "layer '" + l.node->name() + "'",
-             options_.target->name + " has no " + l.node->op_type() + " with activation " + (a ? to_string(*a) : "fp32") + " and weight " + (w ? to_string(*w) : "fp32") +
-                 ": left in float32",
+             options_.target->name + " has no " + l.node->op_type() + " with activation " + (a ? to_string(*a) : "fp32") + " and weight " +
+                 (w ? to_string(*w) : "fp32") + ": left in float32",
              l.edges.front().second->origin, l.index);
         return false;
     }
@@ -226,14 +236,18 @@ class planner::making {
     void activation(layer& l, const edge& e, const edge_precision& p) {
         precision what = *p.what;
         if (options_.how == approach::dynamic && p.sequence < 0) what.dynamic = true;
-        if (l.node == nullptr && own_.seen_ != nullptr && own_.statistics_of(e.tensor) == nullptr && detail::made_of_constants(source(), e.tensor))
-            return note(plan_note::kind::unrealised, "output '" + e.tensor + "'", "depends on no input of the model: left in float32", p.origin);
-        const bool nv = std::holds_alternative<nvfloat>(what.format) && own_.seen_ != nullptr && own_.seen_->tensors.contains(own_.layers_.root(e.tensor));
+        if (l.node == nullptr && own_.seen_ != nullptr && own_.statistics_of(e.tensor) == nullptr &&
+            detail::made_of_constants(source(), e.tensor))
+            return note(plan_note::kind::unrealised, "output '" + e.tensor + "'", "depends on no input of the model: left in float32",
+                        p.origin);
+        const bool nv = std::holds_alternative<nvfloat>(what.format) && own_.seen_ != nullptr &&
+                        own_.seen_->tensors.contains(own_.layers_.root(e.tensor));
         const bool ranged = detail::needs_range(what) || nv || source().is_constant(e.tensor);
         const value_range r = ranged ? own_.range_for(ranged_as(e.tensor), what, options_) : value_range{};
         if (const tensor_statistics* s = detail::needs_range(what) ? own_.statistics_of(e.tensor) : nullptr;
             s != nullptr && s->count > 0 && s->count == s->not_finite && without_range_.insert(e.tensor).second)
-            note(plan_note::kind::unrealised, "tensor '" + e.tensor + "'", "calibration saw no finite value of it: it has scale 1", p.origin, detail::place_of(source(), e.tensor));
+            note(plan_note::kind::unrealised, "tensor '" + e.tensor + "'", "calibration saw no finite value of it: it has scale 1",
+                 p.origin, detail::place_of(source(), e.tensor));
         quantizer q = activation_quantizer(what, r, axes_of_activation(l, e));
         take_best_pow2(q, what, r, e.tensor);
         const auto placed = chosen_.emplace(e, std::move(q)).first;
@@ -242,7 +256,8 @@ class planner::making {
 
     operand_axes axes_of_activation(const layer& l, const edge& e) const {
         // Readers that multiply nothing take blocks as the layers around them do: one tensor, one format, one axis.
-        if ((l.node == nullptr || kind_of(*l.node) != layer_kind::compute) && own_.layers_.has_channels_second(e.tensor)) return {1, false, 1};
+        if ((l.node == nullptr || kind_of(*l.node) != layer_kind::compute) && own_.layers_.has_channels_second(e.tensor))
+            return {1, false, 1};
         dims shape;
         if (own_.seen_ != nullptr)
             if (const auto s = own_.seen_->tensors.find(e.tensor); s != own_.seen_->tensors.end()) shape = s->second.shape;
@@ -252,7 +267,8 @@ class planner::making {
     /// A power-of-two scale by the least squared error over the histogram, where that is asked for and there is one.
     void take_best_pow2(quantizer& q, const precision& what, const value_range& r, const std::string& tensor) const {
         const integer* whole = std::get_if<integer>(&what.format);
-        if (!whole || !whole->pow2 || what.pow2 != pow2_rule::min_mse || what.dynamic || !what.scale.empty() || own_.seen_ == nullptr) return;
+        if (!whole || !whole->pow2 || what.pow2 != pow2_rule::min_mse || what.dynamic || !what.scale.empty() || own_.seen_ == nullptr)
+            return;
         const auto s = own_.seen_->tensors.find(own_.layers_.root(ranged_as(tensor)));
         if (s == own_.seen_->tensors.end() || s->second.histogram.empty()) return;
         const histogram_points points = points_of(s->second);
@@ -268,24 +284,31 @@ class planner::making {
         const operand_axes axes = axes_of(*l.node, l.bias->index, value.shape());
         const bool integers = l.activation && l.weight && is_integer_format(l.activation->format) && is_integer_format(l.weight->format);
         if (!automatic) {
-            const bool accumulator = l.bias_precision->what->format == qk::format(int32) && l.bias_precision->what->scale.empty() && integers;
+            const bool accumulator =
+                l.bias_precision->what->format == qk::format(int32) && l.bias_precision->what->scale.empty() && integers;
             if (!accumulator) {
                 chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, *l.bias_precision->what, axes);
                 return;
             }
         }
         // A scale for each channel needs a bias with a value for each: Gemm's may have any shape that broadcasts.
-        const bool by_channel = integers && (l.weight->scale.size() == 1 || (value.rank() == 1 && !l.weight->scale.empty() && value.size() % l.weight->scale.size() == 0));
-        const bool in_codes = by_channel && !l.activation->dynamic && l.activation->scale.size() == 1 && l.weight->block_size == 0 && !l.weight->scale.empty();
+        const bool by_channel = integers && (l.weight->scale.size() == 1 ||
+                                             (value.rank() == 1 && !l.weight->scale.empty() && value.size() % l.weight->scale.size() == 0));
+        const bool in_codes = by_channel && !l.activation->dynamic && l.activation->scale.size() == 1 && l.weight->block_size == 0 &&
+                              !l.weight->scale.empty();
         if (!in_codes) {
             if (!automatic)
-                note(plan_note::kind::unrealised, "bias '" + l.bias->tensor + "' of '" + l.node->name() + "'",
-                     "int32 codes need calibrated activations, weights without blocks and a value for each of their scales: left in float32", l.bias_precision->origin, l.index);
+                note(
+                    plan_note::kind::unrealised, "bias '" + l.bias->tensor + "' of '" + l.node->name() + "'",
+                    "int32 codes need calibrated activations, weights without blocks and a value for each of their scales: left in float32",
+                    l.bias_precision->origin, l.index);
             // 16-bit floats convert the whole layer; `all` and `every` treat a bias as a weight. Otherwise biases stay float32.
             const floating* f = l.weight ? std::get_if<floating>(&l.weight->format) : nullptr;
             const bool half = f != nullptr && bits(*f) == 16;
             const bool as_weight = l.weight && options_.where != placement::layers && !is_integer_format(l.weight->format);
-            if (half || as_weight) chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, {.format = l.weight->format, .semantics = l.weight->semantics}, axes);
+            if (half || as_weight)
+                chosen_[*l.bias] =
+                    own_.constant_quantizer(l.bias->tensor, {.format = l.weight->format, .semantics = l.weight->semantics}, axes);
             return;
         }
         // Beyond 24 bits together, products leave too little of an int32: most biases would not fit, and weights would pay for them.
@@ -310,10 +333,12 @@ class planner::making {
         }
         if (grown > 0)
             note(plan_note::kind::adjusted, "layer '" + l.node->name() + "'",
-                 "the int32 bias would overflow at scale s_x * s_w: " + std::to_string(std::min(grown, channels)) + " of " + std::to_string(channels) + " weight scales enlarged", {},
-                 l.index);
+                 "the int32 bias would overflow at scale s_x * s_w: " + std::to_string(std::min(grown, channels)) + " of " +
+                     std::to_string(channels) + " weight scales enlarged",
+                 {}, l.index);
         quantizer q{.format = int32, .axis = 0, .scale = {}, .zero_point = {}};
-        for (std::size_t i = 0; i < (channels == 1 ? 1 : b.size()); ++i) q.scale.push_back(static_cast<float>(sx * static_cast<double>(l.weight->scale[i % channels])));
+        for (std::size_t i = 0; i < (channels == 1 ? 1 : b.size()); ++i)
+            q.scale.push_back(static_cast<float>(sx * static_cast<double>(l.weight->scale[i % channels])));
         q.semantics = l.weight->semantics;
         chosen_[*l.bias] = std::move(q);
     }
@@ -333,7 +358,8 @@ class planner::making {
         for (const edge& e : quantized_edges(result_.plan, source())) {
             const edge_precision& p = found_.edges.at(e);
             const bool constant = source().is_constant(e.tensor);
-            edge_report line = describe_edge(own_.layers_, e, p.part, chosen_.at(e), own_.seen_, constant ? &own_.constant(e.tensor) : nullptr);
+            edge_report line =
+                describe_edge(own_.layers_, e, p.part, chosen_.at(e), own_.seen_, constant ? &own_.constant(e.tensor) : nullptr);
             if (own_.seen_ != nullptr && !constant && own_.seen_->tensors.contains(e.tensor) && p.what && detail::needs_range(*p.what))
                 line.range = own_.range_for(ranged_as(e.tensor), *p.what, options_);
             line.why = p.why, line.origin = p.origin;

@@ -33,14 +33,27 @@ std::vector<std::string> range_method_names(const std::vector<std::string>& more
 }
 
 qk::semantics read_semantics(const json_cursor& c) {
-    if (c.is_string()) return detail::read_option(c, +[](std::string_view w) { return parse_semantics(w); });
-    c.only({"base", "rounding", "scale_rule", "overflow", "integer_mode", "zero_point_before", "mxint_lowest", "flush_inputs", "flush_outputs", "seed"});
+    if (c.is_string())
+        return detail::read_option(
+            c, +[](std::string_view w) { return parse_semantics(w); });
+    c.only({"base", "rounding", "scale_rule", "overflow", "integer_mode", "zero_point_before", "mxint_lowest", "flush_inputs",
+            "flush_outputs", "seed"});
     qk::semantics s = qk::semantics::ocp;
-    if (const auto v = c.find("base")) s = detail::read_option(*v, +[](std::string_view w) { return parse_semantics(w); });
-    if (const auto v = c.find("rounding")) s.rounding = detail::read_option(*v, +[](std::string_view w) { return parse_rounding(w); });
-    if (const auto v = c.find("scale_rule")) s.scale_rule = detail::read_option(*v, +[](std::string_view w) { return parse_scale_rule(w); });
-    if (const auto v = c.find("overflow")) s.overflow = detail::read_option(*v, +[](std::string_view w) { return parse_overflow(w); });
-    if (const auto v = c.find("integer_mode")) s.integer_mode = detail::read_option(*v, +[](std::string_view w) { return parse_integer_mode(w); });
+    if (const auto v = c.find("base"))
+        s = detail::read_option(
+            *v, +[](std::string_view w) { return parse_semantics(w); });
+    if (const auto v = c.find("rounding"))
+        s.rounding = detail::read_option(
+            *v, +[](std::string_view w) { return parse_rounding(w); });
+    if (const auto v = c.find("scale_rule"))
+        s.scale_rule = detail::read_option(
+            *v, +[](std::string_view w) { return parse_scale_rule(w); });
+    if (const auto v = c.find("overflow"))
+        s.overflow = detail::read_option(
+            *v, +[](std::string_view w) { return parse_overflow(w); });
+    if (const auto v = c.find("integer_mode"))
+        s.integer_mode = detail::read_option(
+            *v, +[](std::string_view w) { return parse_integer_mode(w); });
     if (const auto v = c.find("zero_point_before")) s.zero_point_before = v->boolean();
     if (const auto v = c.find("mxint_lowest")) s.mxint_uses_lowest = v->boolean();
     if (const auto v = c.find("flush_inputs")) s.flush_inputs = v->boolean();
@@ -72,12 +85,15 @@ nlohmann::ordered_json to_json(const qk::semantics& s) {
         set("seed", b.seed, s.seed, s.seed);
         if (b == s) return j;
     }
-    throw error("these semantics have no textual form: they are none of the named ones with a change of rounding, scale rule, overflow, integer mode or flushing");
+    throw error(
+        "these semantics have no textual form: they are none of the named ones with a change of rounding, scale rule, overflow, integer "
+        "mode or flushing");
 }
 
 precision read_precision(const json_cursor& c) {
     if (c.is_string()) return precision{.format = detail::read_format(c)};
-    c.only({"format", "symmetric", "per_channel", "block_size", "method", "percentile", "pow2", "range", "scale", "zero_point", "semantics", "dynamic"});
+    c.only({"format", "symmetric", "per_channel", "block_size", "method", "percentile", "pow2", "range", "scale", "zero_point", "semantics",
+            "dynamic"});
     precision p{.format = detail::read_format(c.at("format"))};
     if (const auto v = c.find("symmetric")) p.symmetric = v->boolean();
     if (const auto v = c.find("per_channel")) p.per_channel = v->boolean();
@@ -87,7 +103,9 @@ precision read_precision(const json_cursor& c) {
     }
     if (const auto v = c.find("method")) {
         p.method = parse_range_method(v->text());
-        if (!p.method) v->fail("unknown calibration method '" + v->text() + "'; say one of " + comma_separated(range_method_names()) + "." + did_you_mean(v->text(), range_method_names()));
+        if (!p.method)
+            v->fail("unknown calibration method '" + v->text() + "'; say one of " + comma_separated(range_method_names()) + "." +
+                    did_you_mean(v->text(), range_method_names()));
     }
     if (const auto v = c.find("percentile")) {
         p.percentile = v->number();
@@ -98,7 +116,9 @@ precision read_precision(const json_cursor& c) {
             if (v->boolean()) p.pow2 = pow2_rule::non_overflow;
         } else {
             p.pow2 = parse_pow2_rule(v->text());
-            if (!p.pow2) v->fail("unknown rule for power-of-two scales '" + v->text() + "': non_overflow, nearest or min_mse." + did_you_mean(v->text(), {"non_overflow", "nearest", "min_mse"}));
+            if (!p.pow2)
+                v->fail("unknown rule for power-of-two scales '" + v->text() + "': non_overflow, nearest or min_mse." +
+                        did_you_mean(v->text(), {"non_overflow", "nearest", "min_mse"}));
         }
         integer* f = std::get_if<integer>(&p.format);
         if (p.pow2 && f == nullptr) v->fail("only integers have power-of-two scales to choose; " + to_string(p.format) + " is none");
@@ -143,7 +163,8 @@ quantizer read_quantizer(const json_cursor& c) {
         if (f == nullptr) v->fail("only integers have zero points");
         for (const std::int64_t z : q.zero_point)
             if (z < qmin(*f) || z > qmax(*f)) v->fail("zero point " + std::to_string(z) + " is no code of " + to_string(q.format));
-        if (q.zero_point.size() != q.scale.size()) v->fail("there are " + std::to_string(q.scale.size()) + " scales and " + std::to_string(q.zero_point.size()) + " zero points");
+        if (q.zero_point.size() != q.scale.size())
+            v->fail("there are " + std::to_string(q.scale.size()) + " scales and " + std::to_string(q.zero_point.size()) + " zero points");
     }
     if (const auto v = c.find("block_size")) q.block_size = static_cast<int>(v->integer(0, 1 << 24));
     if (const auto v = c.find("semantics")) q.semantics = read_semantics(*v);
@@ -203,9 +224,17 @@ std::optional<target_profile> builtin_target(std::string_view name) {
     // Pairs that its QDQ fusion has integer kernels for (qdq_selectors.cc), and the float conversions that it runs.
     const std::vector<qk::format> eight{int8, uint8}, data{int8, uint8, int16, uint16, fp16, bf16, fp8_e4m3fn, fp8_e5m2};
     const std::vector<qk::format> product{int8, uint8, fp16}, weights{int8, uint8, fp16}, packed{int8, uint8, int4, uint4, fp16};
-    return target_profile{"onnxruntime", {{"Conv", {product, weights}}, {"ConvTranspose", {{fp16}, {int8, uint8, fp16}}}, {"Gemm", {product, weights}},
-                                          {"MatMul", {product, packed}}, {"Add", {eight, {}}}, {"Mul", {eight, {}}}, {"AveragePool", {eight, {}}},
-                                          {"GlobalAveragePool", {eight, {}}}, {"Concat", {eight, {}}}, {"*", {data, {}}}}};
+    return target_profile{"onnxruntime",
+                          {{"Conv", {product, weights}},
+                           {"ConvTranspose", {{fp16}, {int8, uint8, fp16}}},
+                           {"Gemm", {product, weights}},
+                           {"MatMul", {product, packed}},
+                           {"Add", {eight, {}}},
+                           {"Mul", {eight, {}}},
+                           {"AveragePool", {eight, {}}},
+                           {"GlobalAveragePool", {eight, {}}},
+                           {"Concat", {eight, {}}},
+                           {"*", {data, {}}}}};
 }
 
 }  // namespace qk::graph

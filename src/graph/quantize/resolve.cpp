@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "qk/graph/base/format_text.hpp"
-#include "qk/graph/quantize/resolve.hpp"
 #include "qk/graph/quantize/collect_requests.hpp"
+#include "qk/graph/quantize/resolve.hpp"
 
 namespace qk::graph {
 
 const char* name_of(plan_note::kind k) {
-    constexpr const char* names[] = {"unmatched", "overridden", "contradictory", "boundary", "propagated", "moved", "unrealised", "adjusted",
-                                     "left_out", "renamed", "absent", "unchanged"};
+    constexpr const char* names[] = {"unmatched",  "overridden", "contradictory", "boundary", "propagated", "moved",
+                                     "unrealised", "adjusted",   "left_out",      "renamed",  "absent",     "unchanged"};
     return names[static_cast<int>(k)];
 }
 bool is_violation(const plan_note& n) {
@@ -74,8 +74,10 @@ class resolver {
                 if (to.sequence > from.sequence) continue;
                 to = from;
                 to.why = from.why + ", through " + node(n).op_type() + " '" + node(n).name() + "'";
-                note(kind::propagated, "tensor '" + o + "'", "takes " + to_string(from.what->format) + " from '" + node(n).input(0) + "' through " +
-                     node(n).op_type() + " '" + node(n).name() + "'", n);
+                note(kind::propagated, "tensor '" + o + "'",
+                     "takes " + to_string(from.what->format) + " from '" + node(n).input(0) + "' through " + node(n).op_type() + " '" +
+                         node(n).name() + "'",
+                     n);
             }
         }
     }
@@ -86,7 +88,8 @@ class resolver {
             if (u.node < 0) continue;
             const auto e = result_.edges.find({tensor, node(u.node).name(), u.input});
             if (e != result_.edges.end() && e->second.what && is_integer_format(e->second.what->format)) return true;
-            if (info(u.node).kind == layer_kind::activation && u.input == 0 && node(u.node).output_size() > 0 && read_as_integer(node(u.node).output(0)))
+            if (info(u.node).kind == layer_kind::activation && u.input == 0 && node(u.node).output_size() > 0 &&
+                read_as_integer(node(u.node).output(0)))
                 return true;
         }
         return false;
@@ -94,15 +97,18 @@ class resolver {
 
     /// What the default says of a node's inputs; nullptr: nothing.
     const precision* default_of(int n) const {
-        if (asked_.default_input == nullptr || options_.how == approach::weight_only || is_identity(asked_.default_input->format)) return nullptr;
+        if (asked_.default_input == nullptr || options_.how == approach::weight_only || is_identity(asked_.default_input->format))
+            return nullptr;
         const layer_kind k = info(n).kind;
         if (options_.where == placement::every) return asked_.default_input;
         if (options_.where == placement::all) {
-            const bool fused = k == layer_kind::activation && model_.producer(node(n).input(0)) >= 0 && layers_.fused_activation(node(n).input(0)) == n;
+            const bool fused =
+                k == layer_kind::activation && model_.producer(node(n).input(0)) >= 0 && layers_.fused_activation(node(n).input(0)) == n;
             return fused ? nullptr : asked_.default_input;
         }
         if (k == layer_kind::compute) return asked_.default_input;
-        if (k != layer_kind::neighbour || !is_integer_format(asked_.default_input->format) || options_.how == approach::dynamic) return nullptr;
+        if (k != layer_kind::neighbour || !is_integer_format(asked_.default_input->format) || options_.how == approach::dynamic)
+            return nullptr;
         for (const std::string& o : node(n).output())
             if (!read_as_integer(o)) return nullptr;
         return asked_.default_input;
@@ -117,7 +123,8 @@ class resolver {
             if (const precision* p = default_of(n)) input = {p, -1, nullptr, "default"};
         wish weight = asked_.weights[at];
         const bool excluded = input.asked() && is_identity(input.what->format);
-        if (!weight.asked() && info(n).kind == layer_kind::compute && asked_.default_weight != nullptr) weight = {asked_.default_weight, -1, nullptr, "default"};
+        if (!weight.asked() && info(n).kind == layer_kind::compute && asked_.default_weight != nullptr)
+            weight = {asked_.default_weight, -1, nullptr, "default"};
         // A mover follows what it makes (rule 4), so that integer kernels meet the same scale on both sides.
         if (info(n).kind == layer_kind::mover && !input.asked())
             if (const precision* p = widest_made(n)) input = {p, -1, nullptr, "moves its values on to readers of that format"};
@@ -127,12 +134,14 @@ class resolver {
             wish w = parts[i] == part::weight ? weight : parts[i] == part::bias ? asked_.biases[at] : input;
             const auto t = asked_.tensors.find(name);
             const bool fused_here = info(n).kind == layer_kind::activation && options_.where != placement::every;
-            if (t != asked_.tensors.end() && t->second.asked() && !(fused_here && layers_.fused_activation(name) == n && model_.producer(name) >= 0)) {
+            if (t != asked_.tensors.end() && t->second.asked() &&
+                !(fused_here && layers_.fused_activation(name) == n && model_.producer(name) >= 0)) {
                 if (w.asked() && !(*w.what == *t->second.what)) {
                     const bool later = t->second.sequence > w.sequence;
                     const wish &loser = later ? w : t->second, &winner = later ? t->second : w;
                     note(kind::overridden, "tensor '" + name + "' in layer '" + node(n).name() + "'",
-                         to_string(loser.what->format) + " (" + loser.why + ") gives way to " + to_string(winner.what->format) + " (" + winner.why + "), asked later",
+                         to_string(loser.what->format) + " (" + loser.why + ") gives way to " + to_string(winner.what->format) + " (" +
+                             winner.why + "), asked later",
                          n, loser.who ? loser.who->origin : "");
                 }
                 if (w.asked()) asked_.settled.insert(std::min(w.sequence, t->second.sequence));
@@ -157,7 +166,8 @@ class resolver {
             for (const auto& u : model_.uses(o)) {
                 if (u.node < 0) continue;
                 const auto e = result_.edges.find({o, node(u.node).name(), u.input});
-                if (e == result_.edges.end() || !e->second.what || !is_integer_format(e->second.what->format) || !moves(*e->second.what)) continue;
+                if (e == result_.edges.end() || !e->second.what || !is_integer_format(e->second.what->format) || !moves(*e->second.what))
+                    continue;
                 if (!best || bits_per_value(e->second.what->format) > bits_per_value(best->format)) best = e->second.what;
             }
         return best;
@@ -198,7 +208,8 @@ class resolver {
             const std::string own = to_string(p->what->format), taken = to_string(chosen.what->format);
             note(kind::boundary, "tensor '" + tensor + "'",
                  "layer '" + e.consumer + "' asks for " + own + " and layer '" + widest->first.consumer + "' for " + taken +
-                     (own == taken ? " with another range: one serves both" : ": the wider format serves both") + " (`dual` keeps the two)", place_of(model_, tensor), p->origin);
+                     (own == taken ? " with another range: one serves both" : ": the wider format serves both") + " (`dual` keeps the two)",
+                 place_of(model_, tensor), p->origin);
             p->what = chosen.what;
             p->why = "shared with layer '" + widest->first.consumer + "', which needs the wider format";
         }
@@ -260,7 +271,8 @@ class resolver {
             const bool used = std::any_of(result_.edges.lower_bound({name, "", 0}), result_.edges.end(),
                                           [&name = name](const auto& e) { return e.first.tensor == name; });
             if (used) continue;
-            note(kind::unrealised, "tensor '" + name + "'", "no reader of it takes " + to_string(w.what->format), place_of(model_, name), w.who->origin);
+            note(kind::unrealised, "tensor '" + name + "'", "no reader of it takes " + to_string(w.what->format), place_of(model_, name),
+                 w.who->origin);
             asked_.settled.insert(w.sequence);
         }
     }
@@ -273,7 +285,8 @@ class resolver {
 };
 
 /// The two halves without remarks about requests as wholes.
-inline std::map<edge, edge_precision> resolved_edges(const layer_view& layers, const std::vector<request>& requests, const resolve_options& options) {
+inline std::map<edge, edge_precision> resolved_edges(const layer_view& layers, const std::vector<request>& requests,
+                                                     const resolve_options& options) {
     return resolver(layers, wish_collector(layers, options.where).collect(requests), options).run().edges;
 }
 

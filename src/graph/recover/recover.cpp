@@ -7,28 +7,31 @@
 #include <optional>
 #include <set>
 
+#include "qk/graph/evaluate/run_node.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/code_types.hpp"
 #include "qk/graph/quantize/planner.hpp"
-#include "qk/graph/recover/recover.hpp"
 #include "qk/graph/recover/amd.hpp"
 #include "qk/graph/recover/calls.hpp"
 #include "qk/graph/recover/drop.hpp"
-#include "qk/graph/evaluate/run_node.hpp"
+#include "qk/graph/recover/recover.hpp"
+#include "qk/graph/recover/refine.hpp"
 
 namespace qk::graph {
 namespace detail {
 
 class plan_recovery {
   public:
-    explicit plan_recovery(const model& m) : source_(m), result_{m, {}, {}}, owned_(static_cast<std::size_t>(m.graph().node_size()), false) {
+    explicit plan_recovery(const model& m)
+        : source_(m), result_{m, {}, {}}, owned_(static_cast<std::size_t>(m.graph().node_size()), false) {
         for (const auto& n : m.graph().node())
             if (n.op_type() == "Constant" && n.domain().empty())
                 if (auto v = constant_value(n)) constants_.emplace(n.output(0), std::move(*v));
         for (const auto& p : m.proto().metadata_props())
             if (p.key() == int8_property) {
                 std::size_t at = 0;
-                for (std::size_t end; (end = p.value().find('\n', at)) != std::string::npos; at = end + 1) int8_.insert(p.value().substr(at, end - at));
+                for (std::size_t end; (end = p.value().find('\n', at)) != std::string::npos; at = end + 1)
+                    int8_.insert(p.value().substr(at, end - at));
             }
     }
 
@@ -37,12 +40,16 @@ class plan_recovery {
         look_at_rounded_constants();
         for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i);
         int calls = 0;
-        for (int i = 0; i < source_.graph().node_size(); ++i) calls += source_.graph().node(i).domain() == function_domain && !owned_[static_cast<std::size_t>(i)];
+        for (int i = 0; i < source_.graph().node_size(); ++i)
+            calls += source_.graph().node(i).domain() == function_domain && !owned_[static_cast<std::size_t>(i)];
         if (links_.empty())
-            throw error(source_.label() + " has no quantizers to recover a plan from: no QuantizeLinear and DequantizeLinear pairs, Cast pairs, calls of functions of style portable or com.amd.quark operators" +
+            throw error(source_.label() +
+                        " has no quantizers to recover a plan from: no QuantizeLinear and DequantizeLinear pairs, Cast pairs, calls of "
+                        "functions of style portable or com.amd.quark operators" +
                         (has_integer_operators() ? "; its layers are integer operators, export it as qdq instead" : "") +
                         (calls > 0 ? "; its calls of functions do not say what they quantize" : ""));
-        if (calls > 0) result_.notes.push_back(std::to_string(calls) + " calls of functions stay in the model: they do not say what they quantize");
+        if (calls > 0)
+            result_.notes.push_back(std::to_string(calls) + " calls of functions stay in the model: they do not say what they quantize");
         rewire();
         drop_quantizers(result_.plain, owned_);
         result_.plan = gather(edges_, result_.plain);
@@ -60,11 +67,13 @@ class plan_recovery {
     static bool is_amd(const onnx::NodeProto& n) { return n.domain() == "com.amd.quark" || n.domain() == "com.vai.quantize"; }
     static bool quantizes(const onnx::NodeProto& n) {
         const std::string& op = n.op_type();
-        return is_amd(n) ? op == "ExtendedQuantizeLinear" || op == "VitisQuantizeLinear" : op == "QuantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
+        return is_amd(n) ? op == "ExtendedQuantizeLinear" || op == "VitisQuantizeLinear"
+                         : op == "QuantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
     }
     static bool dequantizes(const onnx::NodeProto& n) {
         const std::string& op = n.op_type();
-        return is_amd(n) ? op == "ExtendedDequantizeLinear" || op == "VitisDequantizeLinear" : op == "DequantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
+        return is_amd(n) ? op == "ExtendedDequantizeLinear" || op == "VitisDequantizeLinear"
+                         : op == "DequantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
     }
     bool has_integer_operators() const {
         return std::any_of(source_.graph().node().begin(), source_.graph().node().end(),
@@ -102,11 +111,14 @@ class plan_recovery {
         if (const int i = source_.producer(tensor); i >= 0) owned_[static_cast<std::size_t>(i)] = true;
     }
 
-    /// Values of a constant are rounded already: a code divided by its scale again may fall an ulp short of itself, and is then nearest to it.
+    /// Values of a constant are rounded already: a code divided by its scale again may fall an ulp short of itself, and is then nearest to
+    /// it.
     void remember(const std::string& result, link found) {
         if (found.value && found.how.semantics.rounding >= rounding::toward_zero) found.how.semantics.rounding = rounding::half_even;
         if (found.value && !gives_itself(found.how, *found.value)) {
-            result_.notes.push_back("tensor '" + result + "' stays as its rounded values: NVFP4's scales are chosen by values before a rounding, and these come from another");
+            result_.notes.push_back(
+                "tensor '" + result +
+                "' stays as its rounded values: NVFP4's scales are chosen by values before a rounding, and these come from another");
             found.how = of(fp32);
         }
         links_.emplace(result, std::move(found));
@@ -128,10 +140,10 @@ class plan_recovery {
         else if (n.op_type() == "Cast" && n.domain().empty() && number(n, "to", 0) == 1) found = widened(n);
         else if (is_amd(n) && !quantizes(n)) {
             if (const auto q = amd_block_quantizer(n)) found = link{n.input(0), *q, std::nullopt};
-        }
-        else if (n.domain() == function_domain) found = called(n);
+        } else if (n.domain() == function_domain) found = called(n);
         else if (n.op_type() == "Reshape" && n.domain().empty() && links_.contains(n.input(0))) found = rows_of_filter(n);
-        else if (n.op_type() == "Max" && n.domain().empty() && n.input_size() == 1 && links_.contains(n.input(0))) found = links_.at(n.input(0));
+        else if (n.op_type() == "Max" && n.domain().empty() && n.input_size() == 1 && links_.contains(n.input(0)))
+            found = links_.at(n.input(0));
         if (!found) return;
         if (n.domain().empty()) refine(found->how, n.doc_string());
         if (const auto value = constant(found->source); value && !found->value) {
@@ -142,31 +154,13 @@ class plan_recovery {
         owned_[static_cast<std::size_t>(i)] = true;
     }
 
-    /// What a node's doc_string says beyond its inputs: semantics, and a format whose codes are fewer than the type's, or signed and stored unsigned.
-    static void refine(quantizer& how, const std::string& text) {
-        const auto told = described(text, how.scale);
-        if (!told) return;
-        quantizer refined = how;
-        refined.semantics = told->semantics;
-        if (holds_codes(how.format, told->format)) refined.format = told->format;
-        else if (holds_moved_codes(how.format, told->format)) make_signed(refined, std::get<integer>(told->format));
-        const integer* f = std::get_if<integer>(&refined.format);
-        if (f == nullptr || std::ranges::all_of(refined.zero_point, [&](std::int64_t z) { return qmin(*f) <= z && z <= qmax(*f); })) how = refined;
-    }
-    /// Codes of 8 bits that were stored half their range higher.
-    static void make_signed(quantizer& how, integer f) {
-        if (how.zero_point.empty()) how.zero_point = {0};
-        for (std::int64_t& z : how.zero_point) z -= 128;
-        if (std::all_of(how.zero_point.begin(), how.zero_point.end(), [](std::int64_t z) { return z == 0; })) how.zero_point.clear();
-        how.format = f;
-    }
-
     /// `wanted` if no other tensor has it (or `own`, the quantizer's result, which goes away), else `otherwise`, else something like it.
     std::string free_name(const std::string& wanted, const std::string& otherwise, const tensor& value, const std::string& own = {}) {
         for (std::string name = wanted, next = otherwise;; next += "_float") {
             const auto made = made_.find(name);
-            const bool used = !source_.uses(name).empty() || source_.producer(name) >= 0;  // a constant that nobody reads may be written over
-            const bool free = made != made_.end() ? same(made->second, value)
+            const bool used =
+                !source_.uses(name).empty() || source_.producer(name) >= 0;  // a constant that nobody reads may be written over
+            const bool free = made != made_.end()                 ? same(made->second, value)
                               : source_.is_constant(name) && used ? same(source_.constant(name), value)
                                                                   : !used || name == otherwise || name == own;
             if (free) {
@@ -214,11 +208,14 @@ class plan_recovery {
         }
         const onnx::NodeProto* q = maker(n.input(0));
         if (q == nullptr) return std::nullopt;
-        if (q->op_type() == "DynamicQuantizeLinear" && q->domain().empty() && n.input_size() > 2 && n.input(1) == q->output(1) && n.input(2) == q->output(2)) {
+        if (q->op_type() == "DynamicQuantizeLinear" && q->domain().empty() && n.input_size() > 2 && n.input(1) == q->output(1) &&
+            n.input(2) == q->output(2)) {
             own(n.input(0));
             return link{q->input(0), of(uint8, true), std::nullopt};
         }
-        if (!quantizes(*q) || !same_constant(q->input(1), n.input(1)) || n.input_size() < 3 || q->input_size() < 3 || !same_constant(q->input(2), n.input(2))) return std::nullopt;
+        if (!quantizes(*q) || !same_constant(q->input(1), n.input(1)) || n.input_size() < 3 || q->input_size() < 3 ||
+            !same_constant(q->input(2), n.input(2)))
+            return std::nullopt;
         if (number(*q, "axis", 1) != number(n, "axis", 1)) return std::nullopt;
         const auto zero = constant(n.input(2));
         auto how = zero ? parameters(n, zero->type()) : std::nullopt;
@@ -228,7 +225,8 @@ class plan_recovery {
         link found{q->input(0), *how, std::nullopt};
         skip_guard(found);
         narrow_by_clip(found);
-        if ((int8_.contains(found.source) || int8_.contains(without(found.source, {"_float"}))) && found.how.format == qk::format(uint8)) make_signed(found.how, int8);
+        if ((int8_.contains(found.source) || int8_.contains(without(found.source, {"_float"}))) && found.how.format == qk::format(uint8))
+            make_signed(found.how, int8);
         return found;
     }
 
@@ -243,13 +241,19 @@ class plan_recovery {
     /// The exporter's own Clip before a QuantizeLinear whose type has more codes than the format.
     void narrow_by_clip(link& found) {
         const onnx::NodeProto* n = maker(found.source);
-        if (n == nullptr || n->op_type() != "Clip" || !found.source.ends_with("_clipped") || n->input_size() < 3 || !is_integer_format(found.how.format)) return;
+        if (n == nullptr || n->op_type() != "Clip" || !found.source.ends_with("_clipped") || n->input_size() < 3 ||
+            !is_integer_format(found.how.format))
+            return;
         const auto low = constant(n->input(1)), high = constant(n->input(2));
-        if (!low || !high || found.how.scale.size() != 1 || low->type() != data_type::float32 || high->type() != data_type::float32 || low->size() != 1 || high->size() != 1) return;
+        if (!low || !high || found.how.scale.size() != 1 || low->type() != data_type::float32 || high->type() != data_type::float32 ||
+            low->size() != 1 || high->size() != 1)
+            return;
         const std::int64_t zero = found.how.zero_point.empty() ? 0 : found.how.zero_point[0];
         for (const tensor* t : {&*low, &*high})
             if (!(std::fabs(t->as<float>()[0] / found.how.scale[0]) < 0x1p40f)) return;
-        const auto code = [&](const tensor& t) { return static_cast<std::int64_t>(std::nearbyint(t.as<float>()[0] / found.how.scale[0])) + zero; };
+        const auto code = [&](const tensor& t) {
+            return static_cast<std::int64_t>(std::nearbyint(t.as<float>()[0] / found.how.scale[0])) + zero;
+        };
         for (int width = 1; width <= 16; ++width)
             for (const bool narrow : {false, true}) {
                 const integer f{.bits = width, .is_signed = std::get<integer>(found.how.format).is_signed, .narrow = narrow};
@@ -267,7 +271,8 @@ class plan_recovery {
             if (codes->type() != data_type::float16 && codes->type() != data_type::bfloat16) return std::nullopt;
             const std::vector<tensor> values = try_run(source_, n, {*codes}, std::size_t{1} << 34);
             if (values.size() != 1) return std::nullopt;
-            return link{free_name(without(n.input(0), {"_narrow"}), n.input(0) + "_float", values[0], n.output(0)), of(*format_of_codes(codes->type())), values[0]};
+            return link{free_name(without(n.input(0), {"_narrow"}), n.input(0) + "_float", values[0], n.output(0)),
+                        of(*format_of_codes(codes->type())), values[0]};
         }
         const onnx::NodeProto* narrow = maker(n.input(0));
         if (narrow == nullptr || narrow->op_type() != "Cast" || !narrow->domain().empty()) return std::nullopt;
@@ -290,7 +295,9 @@ class plan_recovery {
     std::optional<link> rows_of_filter(const onnx::NodeProto& n) {
         const link& rows = links_.at(n.input(0));
         const onnx::NodeProto* flatten = maker(rows.source);
-        if (!rows.how.flatten || rows.value || flatten == nullptr || flatten->op_type() != "Flatten" || called_quantizer(source_, *maker(n.input(0))) == nullptr) return std::nullopt;
+        if (!rows.how.flatten || rows.value || flatten == nullptr || flatten->op_type() != "Flatten" ||
+            called_quantizer(source_, *maker(n.input(0))) == nullptr)
+            return std::nullopt;
         own(rows.source), own(n.input(0)), own(n.input(1));
         return link{flatten->input(0), rows.how, std::nullopt};
     }
@@ -320,7 +327,8 @@ class plan_recovery {
                 n.set_input(k, l.source);
             }
         }
-        for (const std::string& t : twice) result_.notes.push_back("tensor '" + t + "' is quantized a second time; its first quantizer stays in the model");
+        for (const std::string& t : twice)
+            result_.notes.push_back("tensor '" + t + "' is quantized a second time; its first quantizer stays in the model");
         for (int o = 0; o < g.output_size(); ++o) output(g.output(o).name(), o);
         for (const auto& [name, value] : made_) {
             const int producer = source_.producer(name);
@@ -341,7 +349,8 @@ class plan_recovery {
         bool is_output = false;
         for (const auto& o : g.output()) is_output = is_output || o.name() == from;
         if (found->second.value || source_.producer(from) < 0 || is_output || links_.contains(from)) {
-            result_.notes.push_back("the quantizer of output '" + name + "' stays in the model: what it quantizes is an input, a constant or an output itself");
+            result_.notes.push_back("the quantizer of output '" + name +
+                                    "' stays in the model: what it quantizes is an input, a constant or an output itself");
             return;
         }
         // Consistently under the new name: plan, readers and the node that makes it; the quantizer's own nodes are cut off.
@@ -362,8 +371,8 @@ class plan_recovery {
     std::vector<bool> owned_;  ///< nodes that are part of a quantizer
     std::map<std::string, tensor> constants_;
     std::map<std::string, tensor> called_;  ///< results of calls of constants
-    std::map<std::string, tensor> made_;  ///< float constants by their new names
-    std::map<std::string, link> links_;   ///< by the quantized tensor
+    std::map<std::string, tensor> made_;    ///< float constants by their new names
+    std::map<std::string, link> links_;     ///< by the quantized tensor
     std::map<edge, quantizer> edges_;
     std::set<std::string> int8_;
 };

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "qk/graph/report/html.hpp"
 #include "qk/graph/base/printable.hpp"
+#include "qk/graph/report/html.hpp"
 
 namespace qk::graph {
 
@@ -41,16 +41,18 @@ inline std::vector<double> html_ticks(double lo, double hi, int count) {
     const double raw = (hi - lo) / count, power = std::pow(10.0, std::floor(std::log10(raw)));
     const double step = power * (raw / power < 1.5 ? 1 : raw / power < 3.5 ? 2 : raw / power < 7.5 ? 5 : 10);
     std::vector<double> all;
-    for (double v = std::ceil(lo / step - 1e-9) * step; v <= hi + step * 1e-6 && all.size() < 20; v += step) all.push_back(std::fabs(v) < step * 1e-9 ? 0 : v);
+    for (double v = std::ceil(lo / step - 1e-9) * step; v <= hi + step * 1e-6 && all.size() < 20; v += step)
+        all.push_back(std::fabs(v) < step * 1e-9 ? 0 : v);
     return all;
 }
 
 inline bool looks_numeric(std::string_view cell) {
-    return !cell.empty() && cell.find_first_not_of("0123456789.+-eE%, ") == std::string_view::npos && cell.find_first_of("0123456789") != std::string_view::npos;
+    return !cell.empty() && cell.find_first_not_of("0123456789.+-eE%, ") == std::string_view::npos &&
+           cell.find_first_of("0123456789") != std::string_view::npos;
 }
 inline std::string svg_text(double x, double y, std::string_view text, const char* anchor, const char* kind = "") {
-    return "<text x=\"" + at(x) + "\" y=\"" + at(y) + "\" text-anchor=\"" + anchor + "\"" + (*kind ? " class=\"" + std::string(kind) + "\"" : "") + ">" +
-           html_escape(text) + "</text>";
+    return "<text x=\"" + at(x) + "\" y=\"" + at(y) + "\" text-anchor=\"" + anchor + "\"" +
+           (*kind ? " class=\"" + std::string(kind) + "\"" : "") + ">" + html_escape(text) + "</text>";
 }
 inline std::string svg_title(std::string_view text) { return text.empty() ? "" : "<title>" + html_escape(text) + "</title>"; }
 inline std::string svg_line(double x0, double y0, double x1, double y1, const std::string& style) {
@@ -115,7 +117,10 @@ html_page& html_page::table(std::span<const std::string> columns, std::span<cons
     for (const auto& row : rows) {
         body_ += "<tr>";
         for (const std::string& cell : row)
-            body_ += (detail::looks_numeric(cell) ? "<td class=\"n\">" : cell.size() > 40 ? "<td class=\"w\">" : "<td>") + html_escape(cell) + "</td>";
+            body_ += (detail::looks_numeric(cell) ? "<td class=\"n\">"
+                      : cell.size() > 40          ? "<td class=\"w\">"
+                                                  : "<td>") +
+                     html_escape(cell) + "</td>";
         body_ += "</tr>\n";
     }
     body_ += "</tbody></table></div>\n";
@@ -131,26 +136,31 @@ html_page& html_page::facts(std::span<const std::pair<std::string, std::string>>
 html_page& html_page::bar_chart(std::string_view title, std::span<const html_bar> bars, std::string_view unit) {
     double lo = 0, hi = 0;
     std::size_t longest = 4, behind = 0;
-    const auto value_text = [&](const html_bar& b) { return html_number(b.value) + (unit.empty() ? "" : " " + std::string(unit)) + (b.note.empty() ? "" : "  " + b.note); };
+    const auto value_text = [&](const html_bar& b) {
+        return html_number(b.value) + (unit.empty() ? "" : " " + std::string(unit)) + (b.note.empty() ? "" : "  " + b.note);
+    };
     for (const html_bar& b : bars) {
         behind = std::max(behind, value_text(b).size());
         if (std::isfinite(b.value)) lo = std::min(lo, b.value), hi = std::max(hi, b.value);
         longest = std::max(longest, std::min<std::size_t>(b.label.size(), 48));
     }
     if (hi == lo) hi = lo + 1;
-    const double left = 6.4 * static_cast<double>(longest) + 10, width = 900, right = 6.4 * static_cast<double>(std::min<std::size_t>(behind, 60)) + 14, row = 18;
+    const double left = 6.4 * static_cast<double>(longest) + 10, width = 900,
+                 right = 6.4 * static_cast<double>(std::min<std::size_t>(behind, 60)) + 14, row = 18;
     const auto x_of = [&](double v) { return left + (v - lo) / (hi - lo) * (width - left - right); };
     const double height = row * static_cast<double>(bars.size()) + 8;
-    body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><div class=\"wide\"><svg viewBox=\"0 0 900 " + detail::at(height) + "\" role=\"img\">";
+    body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><div class=\"wide\"><svg viewBox=\"0 0 900 " + detail::at(height) +
+             "\" role=\"img\">";
     double y = 4;
     for (const html_bar& b : bars) {
         const double v = std::isfinite(b.value) ? b.value : b.value > 0 ? hi : lo;
         const double x0 = x_of(std::min(v, 0.0)), x1 = x_of(std::max(v, 0.0));
         const std::string label = b.label.size() > 48 ? "…" + b.label.substr(b.label.size() - 47) : b.label;
-        body_ += "<g>" + detail::svg_title(b.label + ": " + html_number(b.value) + (unit.empty() ? "" : " " + std::string(unit)) + (b.note.empty() ? "" : " – " + b.note));
+        body_ += "<g>" + detail::svg_title(b.label + ": " + html_number(b.value) + (unit.empty() ? "" : " " + std::string(unit)) +
+                                           (b.note.empty() ? "" : " – " + b.note));
         body_ += detail::svg_text(left - 6, y + 12, label, "end");
-        body_ += "<rect x=\"" + detail::at(x0) + "\" y=\"" + detail::at(y + 2) + "\" width=\"" + detail::at(std::max(x1 - x0, 0.8)) + "\" height=\"" + detail::at(row - 5) +
-                 "\" rx=\"2\" fill=\"" + detail::html_colour(b.series) + "\"/>";
+        body_ += "<rect x=\"" + detail::at(x0) + "\" y=\"" + detail::at(y + 2) + "\" width=\"" + detail::at(std::max(x1 - x0, 0.8)) +
+                 "\" height=\"" + detail::at(row - 5) + "\" rx=\"2\" fill=\"" + detail::html_colour(b.series) + "\"/>";
         body_ += detail::svg_text(x1 + 6, y + 12, value_text(b), "start", "soft") + "</g>";
         y += row;
     }
@@ -159,7 +169,7 @@ html_page& html_page::bar_chart(std::string_view title, std::span<const html_bar
 }
 
 html_page& html_page::histogram(std::string_view title, std::span<const double> edges, std::span<const double> counts,
-                                                std::span<const html_marker> markers) {
+                                std::span<const html_marker> markers) {
     if (counts.empty() || edges.size() != counts.size() + 1) return *this;
     double most = 0, least = 0;
     for (const double c : counts) {
@@ -188,7 +198,8 @@ html_page& html_page::histogram(std::string_view title, std::span<const double> 
     }
     const double top = 14 + 11.0 * static_cast<double>(rows.size()), base = top + 112;
     body_ += "<figure><figcaption>" + html_escape(title) + (logarithmic ? " <span style=\"font-weight:400\">(log counts)</span>" : "") +
-             "</figcaption><svg viewBox=\"0 0 420 " + detail::at(base + 22) + "\" role=\"img\"><path fill=\"" + detail::html_colour(0) + "\" d=\"M" + detail::at(x_of(lo)) + " " + detail::at(base);
+             "</figcaption><svg viewBox=\"0 0 420 " + detail::at(base + 22) + "\" role=\"img\"><path fill=\"" + detail::html_colour(0) +
+             "\" d=\"M" + detail::at(x_of(lo)) + " " + detail::at(base);
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const std::string y = detail::at(base - height_of(counts[i]) * (base - top));
         body_ += "L" + detail::at(x_of(edges[i])) + " " + y + "L" + detail::at(x_of(edges[i + 1])) + " " + y;
@@ -200,10 +211,12 @@ html_page& html_page::histogram(std::string_view title, std::span<const double> 
         const html_marker& m = markers[i];
         const double x = x_of(std::clamp(m.at, lo, hi)), y = 10 + 11.0 * static_cast<double>(row_of[i]);
         const std::string what = detail::svg_title(m.label + ": " + html_number(m.at)), colour = detail::html_colour(m.series);
-        body_ += "<g>" + what + detail::svg_line(x, y, x, base, "stroke=\"" + colour + "\" stroke-width=\"1.2\" stroke-dasharray=\"3 2\"") + "</g>";
+        body_ += "<g>" + what + detail::svg_line(x, y, x, base, "stroke=\"" + colour + "\" stroke-width=\"1.2\" stroke-dasharray=\"3 2\"") +
+                 "</g>";
         const bool leftward = x > width / 2;
-        labels += "<g>" + what + "<text class=\"mark\" x=\"" + detail::at(x + (leftward ? -3 : 3)) + "\" y=\"" + detail::at(y + 4) + "\" text-anchor=\"" + (leftward ? "end" : "start") +
-                  "\" style=\"fill:" + colour + "\">" + html_escape(m.label) + "</text></g>";
+        labels += "<g>" + what + "<text class=\"mark\" x=\"" + detail::at(x + (leftward ? -3 : 3)) + "\" y=\"" + detail::at(y + 4) +
+                  "\" text-anchor=\"" + (leftward ? "end" : "start") + "\" style=\"fill:" + colour + "\">" + html_escape(m.label) +
+                  "</text></g>";
     }
     body_ += labels;
     body_ += "</svg></figure>\n";
@@ -231,29 +244,35 @@ html_page& html_page::line_chart(std::string_view title, std::span<const html_se
     const auto sy = [&](double v) { return base - (v - y0) / (y1 - y0) * (base - top); };
     body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><div class=\"wide\"><svg viewBox=\"0 0 900 395\" role=\"img\">";
     for (const double t : detail::html_ticks(x0, x1, 8))
-        body_ += detail::svg_line(sx(t), top, sx(t), base, "class=\"axis\"") + detail::svg_text(sx(t), base + 15, html_number(axes.log_x ? std::pow(10, t) : t), "middle", "soft");
+        body_ += detail::svg_line(sx(t), top, sx(t), base, "class=\"axis\"") +
+                 detail::svg_text(sx(t), base + 15, html_number(axes.log_x ? std::pow(10, t) : t), "middle", "soft");
     for (const double t : detail::html_ticks(y0, y1, 6))
-        body_ += detail::svg_line(left, sy(t), right, sy(t), "class=\"axis\"") + detail::svg_text(left - 6, sy(t) + 4, html_number(axes.log_y ? std::pow(10, t) : t), "end", "soft");
+        body_ += detail::svg_line(left, sy(t), right, sy(t), "class=\"axis\"") +
+                 detail::svg_text(left - 6, sy(t) + 4, html_number(axes.log_y ? std::pow(10, t) : t), "end", "soft");
     body_ += detail::svg_text((left + right) / 2, base + 33, axes.x, "middle");
-    body_ += "<text x=\"14\" y=\"" + detail::at((top + base) / 2) + "\" text-anchor=\"middle\" transform=\"rotate(-90 14 " + detail::at((top + base) / 2) + ")\">" +
-             html_escape(axes.y) + "</text>";
+    body_ += "<text x=\"14\" y=\"" + detail::at((top + base) / 2) + "\" text-anchor=\"middle\" transform=\"rotate(-90 14 " +
+             detail::at((top + base) / 2) + ")\">" + html_escape(axes.y) + "</text>";
     int number = 0;
     double legend = left;
     for (const html_series& s : series) {
         const std::string colour = detail::html_colour(number++);
         std::string path;
         for (const auto& [px, py] : s.points)
-            if (std::isfinite(px) && std::isfinite(py)) path += (path.empty() ? "M" : "L") + detail::at(sx(fx(px))) + " " + detail::at(sy(fy(py)));
+            if (std::isfinite(px) && std::isfinite(py))
+                path += (path.empty() ? "M" : "L") + detail::at(sx(fx(px))) + " " + detail::at(sy(fy(py)));
         if (s.line && !path.empty()) body_ += "<path fill=\"none\" stroke=\"" + colour + "\" stroke-width=\"1.8\" d=\"" + path + "\"/>";
         for (std::size_t i = 0; i < s.points.size(); ++i) {
             const auto& [px, py] = s.points[i];
             if (!std::isfinite(px) || !std::isfinite(py)) continue;
-            body_ += "<circle cx=\"" + detail::at(sx(fx(px))) + "\" cy=\"" + detail::at(sy(fy(py))) + "\" r=\"" + (s.line ? "2.6" : "4") + "\" fill=\"" + colour + "\">" +
-                     detail::svg_title((s.name.empty() ? "" : s.name + ": ") + html_number(px) + ", " + html_number(py) + (i < s.notes.size() && !s.notes[i].empty() ? " – " + s.notes[i] : "")) +
+            body_ += "<circle cx=\"" + detail::at(sx(fx(px))) + "\" cy=\"" + detail::at(sy(fy(py))) + "\" r=\"" + (s.line ? "2.6" : "4") +
+                     "\" fill=\"" + colour + "\">" +
+                     detail::svg_title((s.name.empty() ? "" : s.name + ": ") + html_number(px) + ", " + html_number(py) +
+                                       (i < s.notes.size() && !s.notes[i].empty() ? " – " + s.notes[i] : "")) +
                      "</circle>";
         }
         if (!s.name.empty()) {
-            body_ += "<rect x=\"" + detail::at(legend) + "\" y=\"" + detail::at(base + 44) + "\" width=\"11\" height=\"11\" rx=\"2\" fill=\"" + colour + "\"/>" +
+            body_ += "<rect x=\"" + detail::at(legend) + "\" y=\"" + detail::at(base + 44) +
+                     "\" width=\"11\" height=\"11\" rx=\"2\" fill=\"" + colour + "\"/>" +
                      detail::svg_text(legend + 16, base + 54, s.name, "start");
             legend += 40 + 6.6 * static_cast<double>(s.name.size());
         }
@@ -280,8 +299,10 @@ html_page& html_page::close_grid() {
 }
 
 std::string html_page::text() const {
-    return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>" +
-           html_escape(title_) + "</title><style>" + std::string(detail::html_style) + "</style></head><body>\n" + body_ + "</body></html>\n";
+    return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+           "content=\"width=device-width,initial-scale=1\"><title>" +
+           html_escape(title_) + "</title><style>" + std::string(detail::html_style) + "</style></head><body>\n" + body_ +
+           "</body></html>\n";
 }
 
 }  // namespace qk::graph

@@ -46,7 +46,8 @@ std::string content_hash::text() const {
     return text;
 }
 
-search_cache::search_cache(std::filesystem::path file, std::string key, const ranks& together) : file_(std::move(file)), key_(std::move(key)) {
+search_cache::search_cache(std::filesystem::path file, std::string key, const ranks& together)
+    : file_(std::move(file)), key_(std::move(key)) {
     if (file_.empty()) return;
     if (together.first()) read();
     else file_.clear();
@@ -65,7 +66,8 @@ void search_cache::read() {
         torn = in.eof();  // no line end behind it
         if (add_line(line)) continue;
         // What a crash left of a line; but a file that begins with anything else is somebody's own.
-        if (number == 1 && !torn && !line.starts_with("{\"key\":")) throw error("'" + file_.string() + "' is not a search cache; name another file with --cache");
+        if (number == 1 && !torn && !line.starts_with("{\"key\":"))
+            throw error("'" + file_.string() + "' is not a search cache; name another file with --cache");
     }
     in.close();
     std::ofstream out(file_, std::ios::app);

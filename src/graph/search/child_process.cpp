@@ -111,10 +111,8 @@ bool child_process::receive(int milliseconds) {
     }
     if (wanted[0].revents != 0) {
         const ssize_t n = ::read(from_, part.data(), part.size());
-        if (n <= 0)
-            shut(from_);
-        else
-            output_.append(part.data(), static_cast<std::size_t>(n));
+        if (n <= 0) shut(from_);
+        else output_.append(part.data(), static_cast<std::size_t>(n));
     }
     return from_ >= 0;
 }

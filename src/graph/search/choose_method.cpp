@@ -7,7 +7,7 @@
 namespace qk::graph {
 
 method_choice choose_method(const model& m, const std::vector<request>& requests, quantize_options options, const calibration& seen,
-                                            named_tensors inputs, score_options scoring, const progress& report) {
+                            named_tensors inputs, score_options scoring, const progress& report) {
     planner plans(m, &seen);
     std::vector<precision_plan> distinct;
     std::vector<std::pair<range_method, std::size_t>> methods;  // and the place of their plan

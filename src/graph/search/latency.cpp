@@ -31,7 +31,8 @@ latency_table latency_table::load(const std::filesystem::path& file) {
                 if (!options.is_object()) throw bad("/" + key + "/" + name + " must be an object from \"A/W\" to a number");
                 std::map<std::string, double> costs;
                 for (const auto& [option, cost] : options.items()) {
-                    if (!cost.is_number() || cost.get<double>() < 0) throw bad("/" + key + "/" + name + "/" + option + " must be a number of at least 0");
+                    if (!cost.is_number() || cost.get<double>() < 0)
+                        throw bad("/" + key + "/" + name + "/" + option + " must be a number of at least 0");
                     costs[option] = cost;
                 }
                 (key == "layers" ? table.layers_ : table.op_types_).emplace_back(name, std::move(costs));

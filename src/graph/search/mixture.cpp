@@ -35,7 +35,8 @@ inline std::vector<int> owners(const model& m, const std::unordered_map<std::str
     for (std::size_t n = 0; n < count; ++n) {
         if (comes_from[n] >= 0) continue;
         for (const std::string& input : nodes[static_cast<int>(n)].input()) {
-            if (const int producer = m.producer(input); producer >= 0) comes_from[n] = std::max(comes_from[n], comes_from[static_cast<std::size_t>(producer)]);
+            if (const int producer = m.producer(input); producer >= 0)
+                comes_from[n] = std::max(comes_from[n], comes_from[static_cast<std::size_t>(producer)]);
         }
     }
     for (std::size_t n = 0; n < count; ++n) own[n] = leads_to[n] >= 0 ? leads_to[n] : comes_from[n];
@@ -57,7 +58,8 @@ mixture::mixture(const layer_view& layers, std::vector<precision_plan> uniform, 
     const auto consider = [&](const edge& where, int layer, bool weight) {
         choice_of_edge e{where, {}, weight};
         for (const precision_plan& p : uniform_) e.by_option.push_back(p.find(where));
-        const bool fixed = std::all_of(e.by_option.begin(), e.by_option.end(), [&](const quantizer* q) { return detail::same(q, e.by_option[0]); });
+        const bool fixed =
+            std::all_of(e.by_option.begin(), e.by_option.end(), [&](const quantizer* q) { return detail::same(q, e.by_option[0]); });
         if (fixed || layer < 0) {
             put(common_, e, 0);
         } else {
@@ -69,7 +71,8 @@ mixture::mixture(const layer_view& layers, std::vector<precision_plan> uniform, 
         const auto& parts = layers.nodes()[static_cast<std::size_t>(n)].parts;
         for (int i = 0; i < node.input_size(); ++i) {
             if (node.input(i).empty()) continue;
-            const bool weight = static_cast<std::size_t>(i) < parts.size() && parts[static_cast<std::size_t>(i)] == layer_view::part::weight;
+            const bool weight =
+                static_cast<std::size_t>(i) < parts.size() && parts[static_cast<std::size_t>(i)] == layer_view::part::weight;
             consider({node.input(i), node.name(), i}, owner[static_cast<std::size_t>(n)], weight);
         }
     }

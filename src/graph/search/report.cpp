@@ -4,16 +4,18 @@
 #include <cmath>
 #include <map>
 
+#include "qk/graph/files/json_text.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/report/report.hpp"
-#include "qk/graph/files/json_text.hpp"
 #include "qk/graph/search/report.hpp"
 
 namespace qk::graph {
 namespace detail {
 
 /// JSON has no NaN and no infinity.
-inline nlohmann::ordered_json finite_number(double v) { return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr); }
+inline nlohmann::ordered_json finite_number(double v) {
+    return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
+}
 
 inline const char* name_of(mixture::part p) {
     return p == mixture::part::both ? "layer" : p == mixture::part::weights ? "weights alone" : "activations alone";
@@ -52,9 +54,13 @@ inline void draw_alone(html_page& page, const search_result& r) {
     std::vector<html_bar> bars;
     for (const auto& [where, t] : alone)
         bars.push_back({r.space.layers[where.first] + "  " + r.space.options[where.second], t->result.error - wide->result.error,
-                        "makes " + html_number(t->result.error) + "; " + r.metric_name + " " + html_number(t->result.metric), where.second});
+                        "makes " + html_number(t->result.error) + "; " + r.metric_name + " " + html_number(t->result.metric),
+                        where.second});
     if (!bars.empty())
-        page.heading("Sensitivity").bar_chart("What narrowing each layer alone adds to the output's mean squared error (all wide: " + html_number(wide->result.error) + "), in network order", bars);
+        page.heading("Sensitivity")
+            .bar_chart("What narrowing each layer alone adds to the output's mean squared error (all wide: " +
+                           html_number(wide->result.error) + "), in network order",
+                       bars);
 }
 
 /// How many layers each option has.
@@ -81,28 +87,59 @@ inline void draw_tensors(html_page& page, const search_subject& subject) {
 nlohmann::ordered_json to_json(const sensitivity_result& r) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     for (const sensitivity_row& row : r.rows) {
-        rows.push_back({{"layer", row.layer}, {"op_type", row.op_type}, {"option", row.option}, {"part", detail::name_of(row.part)},
-                        {"metric", detail::finite_number(row.metric)}, {"harm", detail::finite_number(row.harm)},
-                        {"error", detail::finite_number(row.error)}, {"added", detail::finite_number(row.added)}, {"saving", row.saving}});
+        rows.push_back({{"layer", row.layer},
+                        {"op_type", row.op_type},
+                        {"option", row.option},
+                        {"part", detail::name_of(row.part)},
+                        {"metric", detail::finite_number(row.metric)},
+                        {"harm", detail::finite_number(row.harm)},
+                        {"error", detail::finite_number(row.error)},
+                        {"added", detail::finite_number(row.added)},
+                        {"saving", row.saving}});
     }
-    return {{"metric_name", r.metric_name}, {"direction", r.widened ? "widen" : "narrow"}, {"base_metric", detail::finite_number(r.base_metric)},
-            {"base_error", detail::finite_number(r.base_error)}, {"metric_definition", detail::definition_of(r.metric_name)}, {"remarks", r.remarks}, {"cost_unit", r.cost_unit}, {"seconds", r.seconds}, {"evaluations", r.statistics.evaluations},
-            {"layer_evaluations", r.statistics.layer_evaluations}, {"naive_layer_evaluations", r.statistics.naive_layer_evaluations},
-            {"peak_bytes", r.statistics.peak_bytes}, {"sensitivity", rows}};
+    return {{"metric_name", r.metric_name},
+            {"direction", r.widened ? "widen" : "narrow"},
+            {"base_metric", detail::finite_number(r.base_metric)},
+            {"base_error", detail::finite_number(r.base_error)},
+            {"metric_definition", detail::definition_of(r.metric_name)},
+            {"remarks", r.remarks},
+            {"cost_unit", r.cost_unit},
+            {"seconds", r.seconds},
+            {"evaluations", r.statistics.evaluations},
+            {"layer_evaluations", r.statistics.layer_evaluations},
+            {"naive_layer_evaluations", r.statistics.naive_layer_evaluations},
+            {"peak_bytes", r.statistics.peak_bytes},
+            {"sensitivity", rows}};
 }
 
 nlohmann::ordered_json to_json(const search_result& r) {
     nlohmann::ordered_json front = nlohmann::ordered_json::array(), layers = nlohmann::ordered_json::object();
     for (const trial& t : r.front) front.push_back(detail::trial_json(r.space, t));
     for (std::size_t l = 0; l < r.space.size(); ++l) layers[r.space.layers[l]] = r.space.options[r.choice[l]];
-    nlohmann::ordered_json json{
-        {"status", r.status}, {"metric", detail::finite_number(r.metric)}, {"baseline_metric", detail::finite_number(r.baseline_metric)},
-        {"seconds", r.seconds}, {"evaluations", r.evaluations}, {"layer_evaluations", r.layer_evaluations}, {"plan", to_json(r.plan)},
-        {"strategy", r.strategy}, {"metric_name", r.metric_name}, {"float_metric", detail::finite_number(r.float_metric)},
-        {"target", r.target ? detail::finite_number(*r.target) : nlohmann::ordered_json(nullptr)}, {"target_met", r.target_met},
-        {"cost", r.cost}, {"wide_cost", r.wide_cost}, {"float_cost", r.float_cost}, {"cost_unit", r.cost_unit},
-        {"naive_layer_evaluations", r.naive_layer_evaluations}, {"cached", r.cached}, {"samples", r.samples}, {"peak_bytes", r.peak_bytes},
-        {"metric_definition", detail::definition_of(r.metric_name)}, {"remarks", r.remarks}, {"layers", layers}, {"front", front}};
+    nlohmann::ordered_json json{{"status", r.status},
+                                {"metric", detail::finite_number(r.metric)},
+                                {"baseline_metric", detail::finite_number(r.baseline_metric)},
+                                {"seconds", r.seconds},
+                                {"evaluations", r.evaluations},
+                                {"layer_evaluations", r.layer_evaluations},
+                                {"plan", to_json(r.plan)},
+                                {"strategy", r.strategy},
+                                {"metric_name", r.metric_name},
+                                {"float_metric", detail::finite_number(r.float_metric)},
+                                {"target", r.target ? detail::finite_number(*r.target) : nlohmann::ordered_json(nullptr)},
+                                {"target_met", r.target_met},
+                                {"cost", r.cost},
+                                {"wide_cost", r.wide_cost},
+                                {"float_cost", r.float_cost},
+                                {"cost_unit", r.cost_unit},
+                                {"naive_layer_evaluations", r.naive_layer_evaluations},
+                                {"cached", r.cached},
+                                {"samples", r.samples},
+                                {"peak_bytes", r.peak_bytes},
+                                {"metric_definition", detail::definition_of(r.metric_name)},
+                                {"remarks", r.remarks},
+                                {"layers", layers},
+                                {"front", front}};
     if (r.sampling_error > 0) json["sampling_error"] = r.sampling_error;
     return json;
 }
@@ -110,35 +147,51 @@ nlohmann::ordered_json to_json(const search_result& r) {
 std::string sensitivity_html(const search_subject& subject, const sensitivity_result& r) {
     html_page page("Sensitivity of " + subject.model);
     const std::string base = r.widened ? "all narrow" : "all wide";
-    page.facts(std::vector<std::pair<std::string, std::string>>{{"metric", r.metric_name}, {base, html_number(r.base_metric)}, {"output MSE, " + base, html_number(r.base_error)},
-               {"layer evaluations", std::to_string(r.statistics.layer_evaluations) + " of " + std::to_string(r.statistics.naive_layer_evaluations)},
-               {"seconds", html_number(r.seconds)}});
+    page.facts(std::vector<std::pair<std::string, std::string>>{
+        {"metric", r.metric_name},
+        {base, html_number(r.base_metric)},
+        {"output MSE, " + base, html_number(r.base_error)},
+        {"layer evaluations",
+         std::to_string(r.statistics.layer_evaluations) + " of " + std::to_string(r.statistics.naive_layer_evaluations)},
+        {"seconds", html_number(r.seconds)}});
     detail::explain_metric(page, r.metric_name, r.remarks);
     page.code(subject.command);
-    const std::string change = r.widened ? "What widening each layer alone takes off " : "What narrowing each layer alone adds to ", from = " (" + base + ": ";
+    const std::string change = r.widened ? "What widening each layer alone takes off " : "What narrowing each layer alone adds to ",
+                      from = " (" + base + ": ";
     std::map<std::string, int> series;
-    const auto colour = [&](const sensitivity_row& row) { return series.emplace(row.option, static_cast<int>(series.size())).first->second; };
+    const auto colour = [&](const sensitivity_row& row) {
+        return series.emplace(row.option, static_cast<int>(series.size())).first->second;
+    };
     const auto draw = [&](mixture::part part, bool in_order, const std::string& title, double sensitivity_row::*value, const char* note) {
         std::vector<const sensitivity_row*> chosen;
         for (const sensitivity_row& row : r.rows)
             if (row.part == part) chosen.push_back(&row);
-        if (in_order) std::stable_sort(chosen.begin(), chosen.end(), [](const sensitivity_row* x, const sensitivity_row* y) { return x->position < y->position; });
+        if (in_order)
+            std::stable_sort(chosen.begin(), chosen.end(),
+                             [](const sensitivity_row* x, const sensitivity_row* y) { return x->position < y->position; });
         std::vector<html_bar> bars;
         for (const sensitivity_row* row : chosen)
-            bars.push_back({row->layer + "  " + row->option, r.widened ? -(row->*value) : row->*value, note + html_number(value == &sensitivity_row::added ? row->error : row->metric), colour(*row)});
+            bars.push_back({row->layer + "  " + row->option, r.widened ? -(row->*value) : row->*value,
+                            note + html_number(value == &sensitivity_row::added ? row->error : row->metric), colour(*row)});
         if (!bars.empty()) page.bar_chart(title, bars);
     };
-    draw(mixture::part::both, true, change + "the output's mean squared error" + from + html_number(r.base_error) + "), in network order", &sensitivity_row::added, "makes ");
+    draw(mixture::part::both, true, change + "the output's mean squared error" + from + html_number(r.base_error) + "), in network order",
+         &sensitivity_row::added, "makes ");
     for (const mixture::part part : {mixture::part::both, mixture::part::weights, mixture::part::activations}) {
         const std::string of = part == mixture::part::both ? "" : std::string(", ") + detail::name_of(part);
-        draw(part, false, change + r.metric_name + of + from + html_number(r.base_metric) + (r.widened ? "), the largest gain first" : "), the least harm first"), &sensitivity_row::harm, "makes ");
+        draw(part, false,
+             change + r.metric_name + of + from + html_number(r.base_metric) +
+                 (r.widened ? "), the largest gain first" : "), the least harm first"),
+             &sensitivity_row::harm, "makes ");
     }
     std::vector<std::vector<std::string>> rows;
     for (const sensitivity_row& row : r.rows) {
         rows.push_back({row.layer, row.op_type, row.option, detail::name_of(row.part), html_number(row.metric), html_number(row.harm),
                         html_number(row.error), html_number(row.added), html_number(row.saving)});
     }
-    page.heading("All").table(std::vector<std::string>{"layer", "operator", "format", "what", r.metric_name, "harm", "output MSE", "of it added", "saves (" + r.cost_unit + ")"}, rows);
+    page.heading("All").table(std::vector<std::string>{"layer", "operator", "format", "what", r.metric_name, "harm", "output MSE",
+                                                       "of it added", "saves (" + r.cost_unit + ")"},
+                              rows);
     detail::draw_tensors(page, subject);
     return page.text();
 }
@@ -146,16 +199,24 @@ std::string sensitivity_html(const search_subject& subject, const sensitivity_re
 std::string search_html(const search_subject& subject, const search_result& r) {
     html_page page("Mixed precision of " + subject.model);
     page.facts(std::vector<std::pair<std::string, std::string>>{
-        {"status", r.status}, {r.metric_name, html_number(r.metric)}, {"target", r.target ? html_number(*r.target) : "none"},
-        {"all wide", html_number(r.baseline_metric)}, {"cost, " + r.cost_unit, html_number(r.cost) + " of " + html_number(r.wide_cost)},
+        {"status", r.status},
+        {r.metric_name, html_number(r.metric)},
+        {"target", r.target ? html_number(*r.target) : "none"},
+        {"all wide", html_number(r.baseline_metric)},
+        {"cost, " + r.cost_unit, html_number(r.cost) + " of " + html_number(r.wide_cost)},
         {"evaluations", std::to_string(r.evaluations)},
-        {"layer evaluations", std::to_string(r.layer_evaluations) + " of " + std::to_string(r.naive_layer_evaluations)}, {"seconds", html_number(r.seconds)}});
+        {"layer evaluations", std::to_string(r.layer_evaluations) + " of " + std::to_string(r.naive_layer_evaluations)},
+        {"seconds", html_number(r.seconds)}});
     detail::explain_metric(page, r.metric_name, r.remarks);
-    page.paragraph("Chosen: " + detail::share_text(r.space, r.choice) + "." + (r.choice == r.space.all(0) ? " That changes nothing: every layer stays wide." : ""));
-    if (r.sampling_error > 0) page.paragraph("One standard error of this accuracy over " + std::to_string(r.samples) + " samples is " + html_number(r.sampling_error) + ".");
+    page.paragraph("Chosen: " + detail::share_text(r.space, r.choice) + "." +
+                   (r.choice == r.space.all(0) ? " That changes nothing: every layer stays wide." : ""));
+    if (r.sampling_error > 0)
+        page.paragraph("One standard error of this accuracy over " + std::to_string(r.samples) + " samples is " +
+                       html_number(r.sampling_error) + ".");
     page.code(subject.command);
 
-    html_series all{"trials", {}, false, {}}, front{"front", {}, true, {}}, chosen{"chosen", {{r.cost, r.metric}}, false, {detail::share_text(r.space, r.choice)}};
+    html_series all{"trials", {}, false, {}}, front{"front", {}, true, {}},
+        chosen{"chosen", {{r.cost, r.metric}}, false, {detail::share_text(r.space, r.choice)}};
     for (const trial& t : r.history) {
         if (!std::isfinite(t.result.metric)) continue;
         all.points.emplace_back(t.cost, t.result.metric);
@@ -164,7 +225,8 @@ std::string search_html(const search_subject& subject, const search_result& r) {
     for (const trial& t : r.front) {
         if (std::isfinite(t.result.metric)) front.points.emplace_back(t.cost, t.result.metric);
     }
-    page.heading("Accuracy against cost").line_chart(r.metric_name + " against " + r.cost_unit, std::vector<html_series>{all, front, chosen}, {r.cost_unit, r.metric_name});
+    page.heading("Accuracy against cost")
+        .line_chart(r.metric_name + " against " + r.cost_unit, std::vector<html_series>{all, front, chosen}, {r.cost_unit, r.metric_name});
 
     detail::draw_alone(page, r);
 
@@ -174,14 +236,16 @@ std::string search_html(const search_subject& subject, const search_result& r) {
     for (std::size_t l = 0; l < r.space.size(); ++l) {
         const std::uint8_t o = r.choice[l];
         along.push_back({r.space.layers[l], r.space.cost[l][o], r.space.options[o], o});
-        rows.push_back({r.space.layers[l], r.space.options[0], r.space.options[o], html_number(r.space.cost[l][0]), html_number(r.space.cost[l][o])});
+        rows.push_back(
+            {r.space.layers[l], r.space.options[0], r.space.options[o], html_number(r.space.cost[l][0]), html_number(r.space.cost[l][o])});
     }
     page.bar_chart("Cost of each layer (" + r.cost_unit + "), coloured by its formats", along);
     page.table(std::vector<std::string>{"layer", "before", "after", "cost before", "cost after"}, rows);
-    page.table(std::vector<std::string>{"model", r.metric_name, r.cost_unit},
-               std::vector<std::vector<std::string>>{{"float32", html_number(r.float_metric), html_number(r.float_cost)},
-                                                     {"all " + r.space.options[0], html_number(r.baseline_metric), html_number(r.wide_cost)},
-                                                     {"chosen mix", html_number(r.metric), html_number(r.cost)}});
+    page.table(
+        std::vector<std::string>{"model", r.metric_name, r.cost_unit},
+        std::vector<std::vector<std::string>>{{"float32", html_number(r.float_metric), html_number(r.float_cost)},
+                                              {"all " + r.space.options[0], html_number(r.baseline_metric), html_number(r.wide_cost)},
+                                              {"chosen mix", html_number(r.metric), html_number(r.cost)}});
     page.heading("Plan").open_details("The plan as JSON").code(json_text(to_json(r.plan), 1)).close_details();
     detail::draw_tensors(page, subject);
     return page.text();

@@ -54,7 +54,7 @@ user_metric metric_from_command(const std::string& command) {
 scorer::scorer(const model& m, named_tensors inputs, score_options options)
     : options_(std::move(options)),
       metric_(options_.has_user() ? qk::graph::metric{"user", options_.user_higher_is_better, false, false, nullptr, nullptr, ""}
-                            : find_metric(options_.metric)),
+                                  : find_metric(options_.metric)),
       session_(m, std::move(inputs), detail::with_known_samples(options_)) {
     const auto& outputs = m.outputs();
     if (options_.output_index < 0 || static_cast<std::size_t>(options_.output_index) >= outputs.size()) {
@@ -66,7 +66,8 @@ scorer::scorer(const model& m, named_tensors inputs, score_options options)
         throw error("metric " + std::string(metric_.name) + " needs --labels");
     }
     if (!options_.labels.empty() && options_.labels.size() != session_.samples()) {
-        throw error("there are " + std::to_string(options_.labels.size()) + " labels for " + std::to_string(session_.samples()) + " samples");
+        throw error("there are " + std::to_string(options_.labels.size()) + " labels for " + std::to_string(session_.samples()) +
+                    " samples");
     }
     const auto known = options_.float_outputs.find(output_name_);
     const bool fits = known != options_.float_outputs.end() && known->second.rank() > 0 &&
@@ -122,8 +123,8 @@ std::vector<score> scorer::operator()(std::span<const precision_plan> candidates
         const std::vector<float> y = sample_of(outputs[static_cast<std::size_t>(options_.output_index)]);
         const std::vector<float>& r = reference_[s];
         if (y.size() != r.size()) {  // outputs whose number depends on values, as of NonMaxSuppression
-            throw error("output '" + output_name_ + "' of sample " + std::to_string(s) + " has " + std::to_string(y.size()) + " values, its reference " +
-                        std::to_string(r.size()) + "; choose another --output-index or a --metric-command");
+            throw error("output '" + output_name_ + "' of sample " + std::to_string(s) + " has " + std::to_string(y.size()) +
+                        " values, its reference " + std::to_string(r.size()) + "; choose another --output-index or a --metric-command");
         }
         terms[c * n + s] = metric_.sample(y, r, options_.labels.empty() ? -1 : options_.labels[s]);
         errors[c * n + s] = y.empty() ? 0 : detail::squared_distance(y, r) / double(y.size());
@@ -148,7 +149,8 @@ void scorer::share(std::vector<metric_terms>& terms) const {
     std::vector<double> values;
     for (const metric_terms& t : terms) values.insert(values.end(), t.begin(), t.end());
     options_.session.together.sum(values);
-    for (std::size_t i = 0; i < terms.size(); ++i) std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * terms[i].size()), terms[i].size(), terms[i].begin());
+    for (std::size_t i = 0; i < terms.size(); ++i)
+        std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * terms[i].size()), terms[i].size(), terms[i].begin());
 }
 
 /// A user's own measure sees all samples at once: the first process measures, the others hear of it.
@@ -198,7 +200,8 @@ score scorer::reference_score() {
     std::vector<metric_terms> terms;
     for (std::size_t s = 0; s < reference_.size(); ++s) {
         terms.emplace_back();
-        if (!reference_[s].empty()) terms.back() = metric_.sample(reference_[s], reference_[s], options_.labels.empty() ? -1 : options_.labels[s]);
+        if (!reference_[s].empty())
+            terms.back() = metric_.sample(reference_[s], reference_[s], options_.labels.empty() ? -1 : options_.labels[s]);
     }
     share(terms);
     return finish(terms, {});

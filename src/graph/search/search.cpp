@@ -20,8 +20,16 @@ inline void add_to(content_hash& h, const quantizer& q) {
     h.add(q.scale.data(), q.scale.size() * sizeof(float));
     h.add(q.zero_point.data(), q.zero_point.size() * sizeof(std::int64_t));
     const qk::semantics& s = q.semantics;
-    const int plain[] = {q.axis, int{q.flatten}, q.block_size, int{q.dynamic}, static_cast<int>(s.rounding), static_cast<int>(s.overflow),
-                         static_cast<int>(s.scale_rule), static_cast<int>(s.integer_mode), static_cast<int>(s.mx_specials), int{s.clamp_mx_scale}};
+    const int plain[] = {q.axis,
+                         int{q.flatten},
+                         q.block_size,
+                         int{q.dynamic},
+                         static_cast<int>(s.rounding),
+                         static_cast<int>(s.overflow),
+                         static_cast<int>(s.scale_rule),
+                         static_cast<int>(s.integer_mode),
+                         static_cast<int>(s.mx_specials),
+                         int{s.clamp_mx_scale}};
     h.add(plain, sizeof plain);
 }
 
@@ -52,7 +60,7 @@ std::string mix_problem::key(const named_tensors& inputs) const {
 }
 
 sensitivity_result measure_sensitivity(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options,
-                                                       bool widen) {
+                                       bool widen) {
     const auto start = std::chrono::steady_clock::now();
     mix_problem problem(m, inputs, seen, options);
     const search_space& space = problem.space();
@@ -66,8 +74,12 @@ sensitivity_result measure_sensitivity(const model& m, const named_tensors& inpu
                 precision_plan plan = problem.mix().plan(base, l, static_cast<std::uint8_t>(o), part);
                 if (plan == plans[0]) continue;  // this part is the same in both
                 plans.push_back(std::move(plan));
-                rows.push_back({.layer = space.layers[l], .op_type = problem.op_type(l), .option = space.options[o], .part = part,
-                                .saving = part == mixture::part::both ? space.cost[l][base[l]] - space.cost[l][o] : 0, .position = l});
+                rows.push_back({.layer = space.layers[l],
+                                .op_type = problem.op_type(l),
+                                .option = space.options[o],
+                                .part = part,
+                                .saving = part == mixture::part::both ? space.cost[l][base[l]] - space.cost[l][o] : 0,
+                                .position = l});
             }
         }
     }
@@ -86,7 +98,9 @@ sensitivity_result measure_sensitivity(const model& m, const named_tensors& inpu
         rows[i].error = scores[i + 1].error;
         rows[i].added = scores[i + 1].error - scores[0].error;
     }
-    std::stable_sort(rows.begin(), rows.end(), [](const sensitivity_row& a, const sensitivity_row& b) { return a.harm != b.harm ? a.harm < b.harm : a.error < b.error; });
+    std::stable_sort(rows.begin(), rows.end(), [](const sensitivity_row& a, const sensitivity_row& b) {
+        return a.harm != b.harm ? a.harm < b.harm : a.error < b.error;
+    });
     result.rows = std::move(rows);
     result.statistics = problem.score().statistics();
     result.seconds = detail::seconds_since(start);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of strategies: to add one, write one function of search_run& and name it here.
-#include "qk/graph/search/greedy.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/search/greedy.hpp"
 #include "qk/graph/search/pareto.hpp"
 #include "qk/graph/search/tuning.hpp"
 
@@ -10,7 +10,8 @@ namespace detail {
 inline constexpr strategy strategies[] = {
     {"greedy", greedy, "narrow in ascending order of sensitivity until the target is about to break; skip what breaks it and go on"},
     {"pareto", pareto, "the front of accuracy against cost; without a target, the knee of the front"},
-    {"budget", budget, "the best metric under a cost (or the least cost under a target): a knapsack over sensitivities, verified and repaired"},
+    {"budget", budget,
+     "the best metric under a cost (or the least cost under a target): a knapsack over sensitivities, verified and repaired"},
     {"basic", basic, "everything narrow, then single layers back to wide, then these added up (Intel Neural Compressor)"},
     {"mse", mse, "everything narrow, then back to wide in the order of each layer's output error (Intel Neural Compressor)"},
     {"bayesian", bayesian, "a Gaussian process chooses each trial by expected improvement (Intel Neural Compressor)"},
@@ -27,8 +28,9 @@ const strategy& find_strategy(std::string_view name) {
         if (s.name == name) return s;
         known.emplace_back(s.name);
     }
-    throw error("unknown strategy '" + std::string(name) + "'; choose one of " + comma_separated(known) +
-                (name == "hawq_v2" ? " (hawq_v2 needs gradients, which an ONNX evaluator does not have)" : "." + did_you_mean(name, known)));
+    throw error(
+        "unknown strategy '" + std::string(name) + "'; choose one of " + comma_separated(known) +
+        (name == "hawq_v2" ? " (hawq_v2 needs gradients, which an ONNX evaluator does not have)" : "." + did_you_mean(name, known)));
 }
 
 }  // namespace qk::graph

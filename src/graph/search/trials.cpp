@@ -14,8 +14,7 @@ double search_space::cost_of(const assignment& a) const {
     return sum;
 }
 
-search_run::search_run(search_space space, const metric& m, evaluate_function evaluate, search_limits limits,
-                                       std::uint64_t seed)
+search_run::search_run(search_space space, const metric& m, evaluate_function evaluate, search_limits limits, std::uint64_t seed)
     : space_(std::move(space)),
       metric_(&m),
       evaluate_(std::move(evaluate)),
@@ -90,7 +89,8 @@ std::vector<trial> search_run::front() const {
     });
     std::vector<trial> front;
     for (const trial& t : sorted) {
-        if (front.empty() ? !std::isnan(t.result.metric) : better(*metric_, t.result.metric, front.back().result.metric)) front.push_back(t);
+        if (front.empty() ? !std::isnan(t.result.metric) : better(*metric_, t.result.metric, front.back().result.metric))
+            front.push_back(t);
     }
     return front;
 }
@@ -108,7 +108,8 @@ search_outcome run_strategy(const strategy& s, search_run& run) {
     outcome.target_met = run.acceptable(outcome.best);
     const auto with_best = [&](const char* what) {
         char text[128];
-        std::snprintf(text, sizeof text, "%s %.*s %.6g", what, static_cast<int>(run.measure().name.size()), run.measure().name.data(), outcome.best.result.metric);
+        std::snprintf(text, sizeof text, "%s %.*s %.6g", what, static_cast<int>(run.measure().name.size()), run.measure().name.data(),
+                      outcome.best.result.metric);
         return std::string(text);
     };
     if (!stopped.empty()) outcome.status = stopped;

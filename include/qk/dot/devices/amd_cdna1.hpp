@@ -24,15 +24,9 @@ inline constexpr const device& amd_cdna1_mfma_f32_bf16 = amd_cdna1_mfma_f32_16x1
 // clang-format on
 
 inline constexpr const device* amd_cdna1[] = {
-    &amd_cdna1_mfma_f32_16x16x16f16,
-    &amd_cdna1_mfma_f32_16x16x1f32,
-    &amd_cdna1_mfma_f32_16x16x2bf16,
-    &amd_cdna1_mfma_f32_16x16x4f16,
-    &amd_cdna1_mfma_f32_16x16x4f32,
-    &amd_cdna1_mfma_f32_16x16x8bf16,
-    &amd_cdna1_mfma_f32_4x4x1f32,
-    &amd_cdna1_mfma_f32_4x4x2bf16,
-    &amd_cdna1_mfma_f32_4x4x4f16,
+    &amd_cdna1_mfma_f32_16x16x16f16, &amd_cdna1_mfma_f32_16x16x1f32, &amd_cdna1_mfma_f32_16x16x2bf16,
+    &amd_cdna1_mfma_f32_16x16x4f16,  &amd_cdna1_mfma_f32_16x16x4f32, &amd_cdna1_mfma_f32_16x16x8bf16,
+    &amd_cdna1_mfma_f32_4x4x1f32,    &amd_cdna1_mfma_f32_4x4x2bf16,  &amd_cdna1_mfma_f32_4x4x4f16,
 };
 
 }  // namespace qk::devices

@@ -31,20 +31,10 @@ inline constexpr const device& amd_cdna2_mfma_f64_f64 = amd_cdna2_mfma_f64_16x16
 // clang-format on
 
 inline constexpr const device* amd_cdna2[] = {
-    &amd_cdna2_mfma_f32_16x16x16bf16_1k,
-    &amd_cdna2_mfma_f32_16x16x16f16,
-    &amd_cdna2_mfma_f32_16x16x1f32,
-    &amd_cdna2_mfma_f32_16x16x2bf16,
-    &amd_cdna2_mfma_f32_16x16x4bf16_1k,
-    &amd_cdna2_mfma_f32_16x16x4f16,
-    &amd_cdna2_mfma_f32_16x16x4f32,
-    &amd_cdna2_mfma_f32_16x16x8bf16,
-    &amd_cdna2_mfma_f32_4x4x1f32,
-    &amd_cdna2_mfma_f32_4x4x2bf16,
-    &amd_cdna2_mfma_f32_4x4x4bf16_1k,
-    &amd_cdna2_mfma_f32_4x4x4f16,
-    &amd_cdna2_mfma_f64_16x16x4f64,
-    &amd_cdna2_mfma_f64_4x4x4f64,
+    &amd_cdna2_mfma_f32_16x16x16bf16_1k, &amd_cdna2_mfma_f32_16x16x16f16, &amd_cdna2_mfma_f32_16x16x1f32,   &amd_cdna2_mfma_f32_16x16x2bf16,
+    &amd_cdna2_mfma_f32_16x16x4bf16_1k,  &amd_cdna2_mfma_f32_16x16x4f16,  &amd_cdna2_mfma_f32_16x16x4f32,   &amd_cdna2_mfma_f32_16x16x8bf16,
+    &amd_cdna2_mfma_f32_4x4x1f32,        &amd_cdna2_mfma_f32_4x4x2bf16,   &amd_cdna2_mfma_f32_4x4x4bf16_1k, &amd_cdna2_mfma_f32_4x4x4f16,
+    &amd_cdna2_mfma_f64_16x16x4f64,      &amd_cdna2_mfma_f64_4x4x4f64,
 };
 
 }  // namespace qk::devices

@@ -37,21 +37,11 @@ inline constexpr const device& amd_cdna3_mfma_f64_f64 = amd_cdna3_mfma_f64_16x16
 // clang-format on
 
 inline constexpr const device* amd_cdna3[] = {
-    &amd_cdna3_mfma_f32_16x16x16_bf16,
-    &amd_cdna3_mfma_f32_16x16x16_f16,
-    &amd_cdna3_mfma_f32_16x16x1_4b_f32,
-    &amd_cdna3_mfma_f32_16x16x32_bf8_bf8,
-    &amd_cdna3_mfma_f32_16x16x32_bf8_fp8,
-    &amd_cdna3_mfma_f32_16x16x32_fp8_bf8,
-    &amd_cdna3_mfma_f32_16x16x32_fp8_fp8,
-    &amd_cdna3_mfma_f32_16x16x4_4b_bf16,
-    &amd_cdna3_mfma_f32_16x16x4_4b_f16,
-    &amd_cdna3_mfma_f32_16x16x4_f32,
-    &amd_cdna3_mfma_f32_16x16x8_xf32,
-    &amd_cdna3_mfma_f32_4x4x1_16b_f32,
-    &amd_cdna3_mfma_f32_4x4x4_16b_bf16,
-    &amd_cdna3_mfma_f32_4x4x4_16b_f16,
-    &amd_cdna3_mfma_f64_16x16x4_f64,
+    &amd_cdna3_mfma_f32_16x16x16_bf16,    &amd_cdna3_mfma_f32_16x16x16_f16,     &amd_cdna3_mfma_f32_16x16x1_4b_f32,
+    &amd_cdna3_mfma_f32_16x16x32_bf8_bf8, &amd_cdna3_mfma_f32_16x16x32_bf8_fp8, &amd_cdna3_mfma_f32_16x16x32_fp8_bf8,
+    &amd_cdna3_mfma_f32_16x16x32_fp8_fp8, &amd_cdna3_mfma_f32_16x16x4_4b_bf16,  &amd_cdna3_mfma_f32_16x16x4_4b_f16,
+    &amd_cdna3_mfma_f32_16x16x4_f32,      &amd_cdna3_mfma_f32_16x16x8_xf32,     &amd_cdna3_mfma_f32_4x4x1_16b_f32,
+    &amd_cdna3_mfma_f32_4x4x4_16b_bf16,   &amd_cdna3_mfma_f32_4x4x4_16b_f16,    &amd_cdna3_mfma_f64_16x16x4_f64,
     &amd_cdna3_mfma_f64_4x4x4_4b_f64,
 };
 

@@ -27,17 +27,39 @@ inline constexpr std::string_view tpu = "Jouppi et al., arXiv 1704.04760, and No
 /// NVIDIA: products and C aligned and truncated, the sum truncated to `d` (fp16: rounded).
 constexpr accumulator tensor_core(int align, int groups, floating d, floating c, int operand_bits = 0, int bundle = 1) {
     const rounding r = d == fp16 ? rounding::half_even : rounding::toward_zero;
-    return {.sum = summation::aligned, .groups = groups, .bundle = bundle, .align = align, .addend = c, .partial = d, .result = d, .partial_round = r, .round = r,
-            .operand_bits = operand_bits, .overflow = too_large::infinity, .zero = zero_rule::positive, .nan = nan_answer::all_ones};
+    return {.sum = summation::aligned,
+            .groups = groups,
+            .bundle = bundle,
+            .align = align,
+            .addend = c,
+            .partial = d,
+            .result = d,
+            .partial_round = r,
+            .round = r,
+            .operand_bits = operand_bits,
+            .overflow = too_large::infinity,
+            .zero = zero_rule::positive,
+            .nan = nan_answer::all_ones};
 }
 /// CDNA1 and CDNA2 (flushes): products and sums of a group in pairs, each rounded to float32.
 constexpr accumulator matrix_core(int groups, bool flush) {
-    return {.sum = summation::pairwise, .groups = groups, .place = place::after, .fused = false, .flush_inputs = flush ? input_flush::positive : input_flush::none, .flush_partials = flush,
+    return {.sum = summation::pairwise,
+            .groups = groups,
+            .place = place::after,
+            .fused = false,
+            .flush_inputs = flush ? input_flush::positive : input_flush::none,
+            .flush_partials = flush,
             .zero = zero_rule::positive_products};
 }
 /// CDNA3: a group aligned and truncated, then it and C aligned and rounded down, then float32. fp8: even and odd terms apart.
 constexpr accumulator matrix_core_3(int groups, int operand_bits = 0) {
-    return {.sum = summation::aligned, .groups = groups, .place = place::after, .align = 24, .join = 31, .operand_bits = operand_bits, .product_overflow = true,
+    return {.sum = summation::aligned,
+            .groups = groups,
+            .place = place::after,
+            .align = 24,
+            .join = 31,
+            .operand_bits = operand_bits,
+            .product_overflow = true,
             .zero = zero_rule::exact_positive};
 }
 constexpr accumulator matrix_core_3_fp8() {

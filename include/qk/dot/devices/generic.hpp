@@ -7,11 +7,19 @@
 namespace qk::devices {
 
 /// AVX512_BF16: pairs of products, the odd one first, each an fma without subnormals.
-inline constexpr accumulator pairs_of_bf16{.sum = summation::sequential, .groups = 2, .reverse = true, .flush_inputs = input_flush::kept_sign, .flush_partials = true};
+inline constexpr accumulator pairs_of_bf16{
+    .sum = summation::sequential, .groups = 2, .reverse = true, .flush_inputs = input_flush::kept_sign, .flush_partials = true};
 /// AMX bf16: even and odd products apart, the two chains added, then C.
-inline constexpr accumulator tiles_of_bf16{.sum = summation::sequential, .groups = 32, .lanes = 2, .place = place::after, .flush_inputs = input_flush::kept_sign, .flush_partials = true,
+inline constexpr accumulator tiles_of_bf16{.sum = summation::sequential,
+                                           .groups = 32,
+                                           .lanes = 2,
+                                           .place = place::after,
+                                           .flush_inputs = input_flush::kept_sign,
+                                           .flush_partials = true,
                                            .zero = zero_rule::positive_products};
-constexpr accumulator whole_numbers(int groups, bool saturate = false) { return {.sum = summation::integer, .groups = groups, .saturate = saturate}; }
+constexpr accumulator whole_numbers(int groups, bool saturate = false) {
+    return {.sum = summation::integer, .groups = groups, .saturate = saturate};
+}
 /// Weights stay, partial sums move through a column: one product after the other, exact, each sum rounded without subnormals.
 inline constexpr accumulator column_of_fp32{.sum = summation::sequential, .flush_inputs = input_flush::kept_sign, .flush_partials = true};
 
@@ -35,10 +43,10 @@ inline constexpr device systolic_f32_f16_f16{"systolic.f32.f16.f16", fp16, fp16,
 // clang-format on
 
 inline constexpr const device* generic[] = {
-    &x86_fma_vfmadd231ps,       &x86_fma_vfmadd231pd,       &x86_avx512_bf16_vdpbf16ps, &x86_avx512_vnni_vpdpbusd,
-    &x86_avx512_vnni_vpdpbusds, &x86_avx512_vnni_vpdpwssd,  &x86_avx512_vnni_vpdpwssds, &x86_amx_tdpbf16ps,
-    &x86_amx_tdpbssd,           &x86_amx_tdpbsud,           &x86_amx_tdpbusd,           &x86_amx_tdpbuud,
-    &systolic_s32_s8_s8,        &systolic_s32_u8_s8,        &systolic_f32_bf16_bf16,    &systolic_f32_f16_f16,
+    &x86_fma_vfmadd231ps,       &x86_fma_vfmadd231pd,      &x86_avx512_bf16_vdpbf16ps, &x86_avx512_vnni_vpdpbusd,
+    &x86_avx512_vnni_vpdpbusds, &x86_avx512_vnni_vpdpwssd, &x86_avx512_vnni_vpdpwssds, &x86_amx_tdpbf16ps,
+    &x86_amx_tdpbssd,           &x86_amx_tdpbsud,          &x86_amx_tdpbusd,           &x86_amx_tdpbuud,
+    &systolic_s32_s8_s8,        &systolic_s32_u8_s8,       &systolic_f32_bf16_bf16,    &systolic_f32_f16_f16,
 };
 
 }  // namespace qk::devices

@@ -26,14 +26,10 @@ inline constexpr const device& nvidia_ampere_mma_f64_f64_f64_f64 = nvidia_ampere
 // clang-format on
 
 inline constexpr const device* nvidia_ampere[] = {
-    &nvidia_ampere_mma_m16n8k16_f16_f16_f16_f16,
-    &nvidia_ampere_mma_m16n8k16_f32_bf16_bf16_f32,
-    &nvidia_ampere_mma_m16n8k16_f32_f16_f16_f32,
-    &nvidia_ampere_mma_m16n8k4_f32_tf32_tf32_f32,
-    &nvidia_ampere_mma_m16n8k8_f16_f16_f16_f16,
-    &nvidia_ampere_mma_m16n8k8_f32_bf16_bf16_f32,
-    &nvidia_ampere_mma_m16n8k8_f32_f16_f16_f32,
-    &nvidia_ampere_mma_m16n8k8_f32_tf32_tf32_f32,
+    &nvidia_ampere_mma_m16n8k16_f16_f16_f16_f16, &nvidia_ampere_mma_m16n8k16_f32_bf16_bf16_f32,
+    &nvidia_ampere_mma_m16n8k16_f32_f16_f16_f32, &nvidia_ampere_mma_m16n8k4_f32_tf32_tf32_f32,
+    &nvidia_ampere_mma_m16n8k8_f16_f16_f16_f16,  &nvidia_ampere_mma_m16n8k8_f32_bf16_bf16_f32,
+    &nvidia_ampere_mma_m16n8k8_f32_f16_f16_f32,  &nvidia_ampere_mma_m16n8k8_f32_tf32_tf32_f32,
     &nvidia_ampere_mma_m8n8k4_f64_f64_f64_f64,
 };
 

@@ -43,24 +43,15 @@ inline constexpr const device& nvidia_hopper_wgmma_f32_tf32_tf32 = nvidia_hopper
 // clang-format on
 
 inline constexpr const device* nvidia_hopper[] = {
-    &nvidia_hopper_mma_m16n8k16_f16_f16_f16_f16,
-    &nvidia_hopper_mma_m16n8k16_f32_bf16_bf16_f32,
-    &nvidia_hopper_mma_m16n8k16_f32_f16_f16_f32,
-    &nvidia_hopper_mma_m16n8k16_f64_f64_f64_f64,
-    &nvidia_hopper_mma_m16n8k4_f32_tf32_tf32_f32,
-    &nvidia_hopper_mma_m16n8k4_f64_f64_f64_f64,
-    &nvidia_hopper_mma_m16n8k8_f16_f16_f16_f16,
-    &nvidia_hopper_mma_m16n8k8_f32_bf16_bf16_f32,
-    &nvidia_hopper_mma_m16n8k8_f32_f16_f16_f32,
-    &nvidia_hopper_mma_m16n8k8_f32_tf32_tf32_f32,
-    &nvidia_hopper_mma_m16n8k8_f64_f64_f64_f64,
-    &nvidia_hopper_mma_m8n8k4_f64_f64_f64_f64,
-    &nvidia_hopper_wgmma_m64n8k16_f16_f16_f16,
-    &nvidia_hopper_wgmma_m64n8k16_f32_bf16_bf16,
-    &nvidia_hopper_wgmma_m64n8k16_f32_f16_f16,
-    &nvidia_hopper_wgmma_m64n8k32_f16_e4m3_e5m2,
-    &nvidia_hopper_wgmma_m64n8k32_f32_e4m3_e4m3,
-    &nvidia_hopper_wgmma_m64n8k32_f32_e5m2_e4m3,
+    &nvidia_hopper_mma_m16n8k16_f16_f16_f16_f16,  &nvidia_hopper_mma_m16n8k16_f32_bf16_bf16_f32,
+    &nvidia_hopper_mma_m16n8k16_f32_f16_f16_f32,  &nvidia_hopper_mma_m16n8k16_f64_f64_f64_f64,
+    &nvidia_hopper_mma_m16n8k4_f32_tf32_tf32_f32, &nvidia_hopper_mma_m16n8k4_f64_f64_f64_f64,
+    &nvidia_hopper_mma_m16n8k8_f16_f16_f16_f16,   &nvidia_hopper_mma_m16n8k8_f32_bf16_bf16_f32,
+    &nvidia_hopper_mma_m16n8k8_f32_f16_f16_f32,   &nvidia_hopper_mma_m16n8k8_f32_tf32_tf32_f32,
+    &nvidia_hopper_mma_m16n8k8_f64_f64_f64_f64,   &nvidia_hopper_mma_m8n8k4_f64_f64_f64_f64,
+    &nvidia_hopper_wgmma_m64n8k16_f16_f16_f16,    &nvidia_hopper_wgmma_m64n8k16_f32_bf16_bf16,
+    &nvidia_hopper_wgmma_m64n8k16_f32_f16_f16,    &nvidia_hopper_wgmma_m64n8k32_f16_e4m3_e5m2,
+    &nvidia_hopper_wgmma_m64n8k32_f32_e4m3_e4m3,  &nvidia_hopper_wgmma_m64n8k32_f32_e5m2_e4m3,
     &nvidia_hopper_wgmma_m64n8k8_f32_tf32_tf32,
 };
 

@@ -20,11 +20,8 @@ inline constexpr const device& nvidia_turing_mma_f32_f16_f16_f16 = nvidia_turing
 // clang-format on
 
 inline constexpr const device* nvidia_turing[] = {
-    &nvidia_turing_mma_m16n8k8_f16_f16_f16_f16,
-    &nvidia_turing_mma_m16n8k8_f32_f16_f16_f32,
-    &nvidia_turing_mma_m8n8k4_f16_f16_f16_f16,
-    &nvidia_turing_mma_m8n8k4_f32_f16_f16_f16,
-    &nvidia_turing_mma_m8n8k4_f32_f16_f16_f32,
+    &nvidia_turing_mma_m16n8k8_f16_f16_f16_f16, &nvidia_turing_mma_m16n8k8_f32_f16_f16_f32, &nvidia_turing_mma_m8n8k4_f16_f16_f16_f16,
+    &nvidia_turing_mma_m8n8k4_f32_f16_f16_f16,  &nvidia_turing_mma_m8n8k4_f32_f16_f16_f32,
 };
 
 }  // namespace qk::devices

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which kernels the graph module calls: those of qk::dispatch, which suit the processor that runs them, where qk::graph was built
-// with them (QK_GRAPH_DISPATCH); else those of the headers, for the instruction set that the including file is compiled for. The bits are the same.
+// with them (QK_GRAPH_DISPATCH); else those of the headers, for the instruction set that the including file is compiled for. The bits are
+// the same.
 #pragma once
 
 #ifdef QK_GRAPH_DISPATCH

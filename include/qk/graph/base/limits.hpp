@@ -26,13 +26,17 @@ class memory_budget {
     void take(std::size_t bytes) {
         std::size_t left = left_.load();
         do {
-            if (bytes > left) throw error("a tensor of " + std::to_string(bytes) + " bytes does not fit in the memory that is left to this model (" + std::to_string(left) + " bytes)");
+            if (bytes > left)
+                throw error("a tensor of " + std::to_string(bytes) + " bytes does not fit in the memory that is left to this model (" +
+                            std::to_string(left) + " bytes)");
         } while (!left_.compare_exchange_weak(left, left - bytes));
     }
     void give(std::size_t bytes) { left_ += bytes; }
 
   private:
-    static std::size_t of_machine() { return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE)); }
+    static std::size_t of_machine() {
+        return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+    }
     std::atomic<std::size_t> left_;
 };
 

@@ -17,18 +17,44 @@ namespace qk::graph {
 
 /// ONNX's TensorProto.DataType codes, those newer than the installed onnx library included.
 enum class data_type : int {
-    undefined = 0, float32 = 1, uint8 = 2, int8 = 3, uint16 = 4, int16 = 5, int32 = 6, int64 = 7, string = 8, boolean = 9,
-    float16 = 10, float64 = 11, uint32 = 12, uint64 = 13, complex64 = 14, complex128 = 15, bfloat16 = 16,
-    float8e4m3fn = 17, float8e4m3fnuz = 18, float8e5m2 = 19, float8e5m2fnuz = 20, uint4 = 21, int4 = 22, float4e2m1 = 23,
-    float8e8m0 = 24, uint2 = 25, int2 = 26, float6e2m3 = 27, float6e3m2 = 28,
+    undefined = 0,
+    float32 = 1,
+    uint8 = 2,
+    int8 = 3,
+    uint16 = 4,
+    int16 = 5,
+    int32 = 6,
+    int64 = 7,
+    string = 8,
+    boolean = 9,
+    float16 = 10,
+    float64 = 11,
+    uint32 = 12,
+    uint64 = 13,
+    complex64 = 14,
+    complex128 = 15,
+    bfloat16 = 16,
+    float8e4m3fn = 17,
+    float8e4m3fnuz = 18,
+    float8e5m2 = 19,
+    float8e5m2fnuz = 20,
+    uint4 = 21,
+    int4 = 22,
+    float4e2m1 = 23,
+    float8e8m0 = 24,
+    uint2 = 25,
+    int2 = 26,
+    float6e2m3 = 27,
+    float6e3m2 = 28,
 };
 
 /// Lower-case name as ONNX's documentation spells it: "float32", "int8", "float8e4m3fn".
 constexpr const char* name_of(data_type t) {
-    constexpr const char* names[] = {"undefined", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool",
-                                     "float16", "float64", "uint32", "uint64", "complex64", "complex128", "bfloat16", "float8e4m3fn",
-                                     "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0",
-                                     "uint2", "int2", "float6e2m3", "float6e3m2"};
+    constexpr const char* names[] = {"undefined",      "float32",    "uint8",          "int8",       "uint16",    "int16",
+                                     "int32",          "int64",      "string",         "bool",       "float16",   "float64",
+                                     "uint32",         "uint64",     "complex64",      "complex128", "bfloat16",  "float8e4m3fn",
+                                     "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",      "int4",      "float4e2m1",
+                                     "float8e8m0",     "uint2",      "int2",           "float6e2m3", "float6e3m2"};
     const int i = static_cast<int>(t);
     return i >= 0 && i < static_cast<int>(std::size(names)) ? names[i] : "unknown";
 }
@@ -36,39 +62,67 @@ constexpr const char* name_of(data_type t) {
 /// Bytes that one element takes in a tensor's buffer; 0 for types without a fixed size (string, undefined).
 constexpr std::size_t size_of(data_type t) {
     switch (t) {
-        case data_type::float32: case data_type::int32: case data_type::uint32: return 4;
-        case data_type::float64: case data_type::int64: case data_type::uint64: case data_type::complex64: return 8;
+        case data_type::float32:
+        case data_type::int32:
+        case data_type::uint32: return 4;
+        case data_type::float64:
+        case data_type::int64:
+        case data_type::uint64:
+        case data_type::complex64: return 8;
         case data_type::complex128: return 16;
-        case data_type::uint16: case data_type::int16: case data_type::float16: case data_type::bfloat16: return 2;
-        case data_type::undefined: case data_type::string: return 0;
+        case data_type::uint16:
+        case data_type::int16:
+        case data_type::float16:
+        case data_type::bfloat16: return 2;
+        case data_type::undefined:
+        case data_type::string: return 0;
         default: return 1;
     }
 }
 
 /// Storage of a 16-bit float; arithmetic goes through float32 and qk's own casts.
-struct half { std::uint16_t bits; };
-struct brain { std::uint16_t bits; };
+struct half {
+    std::uint16_t bits;
+};
+struct brain {
+    std::uint16_t bits;
+};
 
 /// data_type of a C++ element type.
-template <class T> inline constexpr data_type type_of = data_type::undefined;
-template <> inline constexpr data_type type_of<float> = data_type::float32;
-template <> inline constexpr data_type type_of<double> = data_type::float64;
-template <> inline constexpr data_type type_of<std::int8_t> = data_type::int8;
-template <> inline constexpr data_type type_of<std::uint8_t> = data_type::uint8;
-template <> inline constexpr data_type type_of<std::int16_t> = data_type::int16;
-template <> inline constexpr data_type type_of<std::uint16_t> = data_type::uint16;
-template <> inline constexpr data_type type_of<std::int32_t> = data_type::int32;
-template <> inline constexpr data_type type_of<std::uint32_t> = data_type::uint32;
-template <> inline constexpr data_type type_of<std::int64_t> = data_type::int64;
-template <> inline constexpr data_type type_of<std::uint64_t> = data_type::uint64;
-template <> inline constexpr data_type type_of<bool> = data_type::boolean;
-template <> inline constexpr data_type type_of<half> = data_type::float16;
-template <> inline constexpr data_type type_of<brain> = data_type::bfloat16;
+template <class T>
+inline constexpr data_type type_of = data_type::undefined;
+template <>
+inline constexpr data_type type_of<float> = data_type::float32;
+template <>
+inline constexpr data_type type_of<double> = data_type::float64;
+template <>
+inline constexpr data_type type_of<std::int8_t> = data_type::int8;
+template <>
+inline constexpr data_type type_of<std::uint8_t> = data_type::uint8;
+template <>
+inline constexpr data_type type_of<std::int16_t> = data_type::int16;
+template <>
+inline constexpr data_type type_of<std::uint16_t> = data_type::uint16;
+template <>
+inline constexpr data_type type_of<std::int32_t> = data_type::int32;
+template <>
+inline constexpr data_type type_of<std::uint32_t> = data_type::uint32;
+template <>
+inline constexpr data_type type_of<std::int64_t> = data_type::int64;
+template <>
+inline constexpr data_type type_of<std::uint64_t> = data_type::uint64;
+template <>
+inline constexpr data_type type_of<bool> = data_type::boolean;
+template <>
+inline constexpr data_type type_of<half> = data_type::float16;
+template <>
+inline constexpr data_type type_of<brain> = data_type::bfloat16;
 
 using dims = std::vector<std::int64_t>;
 
 /// Number of elements; throws on negative dimensions and on overflow of 2^40 elements, so that absurd shapes end in a sentence.
-/// Where one dimension is 0 the others are bounded as well (2^28): no product of dimensions overflows, no loop over some of them is endless.
+/// Where one dimension is 0 the others are bounded as well (2^28): no product of dimensions overflows, no loop over some of them is
+/// endless.
 inline std::size_t element_count(std::span<const std::int64_t> shape) {
     std::size_t n = 1;
     bool none = false;
@@ -113,8 +167,14 @@ class tensor {
     const std::shared_ptr<std::byte>& buffer() const { return buffer_; }
 
     /// Elements as T; the caller has checked type().
-    template <class T> std::span<T> as() { return {reinterpret_cast<T*>(buffer_.get()), count_}; }
-    template <class T> std::span<const T> as() const { return {reinterpret_cast<const T*>(buffer_.get()), count_}; }
+    template <class T>
+    std::span<T> as() {
+        return {reinterpret_cast<T*>(buffer_.get()), count_};
+    }
+    template <class T>
+    std::span<const T> as() const {
+        return {reinterpret_cast<const T*>(buffer_.get()), count_};
+    }
 
     /// The same elements under another shape of equal count, sharing the buffer.
     tensor reshaped(dims shape) const {
@@ -126,8 +186,8 @@ class tensor {
 
     static std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         const std::size_t n = (bytes + 63) / 64 * 64 + 64;  // room for a vector read past the end
-        return {static_cast<std::byte*>(::operator new(n, std::align_val_t{64})),
-                [](std::byte* p) { ::operator delete(p, std::align_val_t{64}); }};
+        return {static_cast<std::byte*>(::operator new (n, std::align_val_t{64})),
+                [](std::byte* p) { ::operator delete (p, std::align_val_t{64}); }};
     }
 
   private:
@@ -138,7 +198,8 @@ class tensor {
 };
 
 /// A tensor holding the given elements.
-template <class T> tensor make_tensor(dims shape, std::span<const T> values) {
+template <class T>
+tensor make_tensor(dims shape, std::span<const T> values) {
     tensor t(type_of<T>, std::move(shape));
     if (t.size() != values.size()) throw error("make_tensor: the shape and the number of values differ");
     if (!values.empty()) std::memcpy(t.bytes(), values.data(), t.size_bytes());

@@ -12,10 +12,10 @@ namespace qk::graph {
 
 struct calibrate_options {
     int threads = 0;
-    bool histograms = true;          ///< false: ranges only (min_max needs no more), about twice as fast
-    bool moving_average = false;     ///< also average = (1 - weight) * average + weight * range, sample after sample
+    bool histograms = true;       ///< false: ranges only (min_max needs no more), about twice as fast
+    bool moving_average = false;  ///< also average = (1 - weight) * average + weight * range, sample after sample
     double average_weight = 0.01;
-    std::set<std::string> tensors{}; ///< only these; empty: every float32 activation
+    std::set<std::string> tensors{};  ///< only these; empty: every float32 activation
     run_limits limits{};
 };
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "qk/formats/format.hpp"
+#include "qk/graph/base/tensor.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/plan/plan.hpp"
 #include "qk/graph/plan/requests.hpp"
-#include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph {
 
@@ -59,7 +59,8 @@ double sqnr(std::span<const float> reference, std::span<const float> value);
 /// Squared error that a scale makes on values (or on histogram bins: `weights` counts each value).
 double squared_error(integer format, scale_pair s, std::span<const float> values, std::span<const double> weights = {});
 /// scale_of with the exponent (among five around that of non_overflow) of least squared error.
-scale_pair best_pow2(integer format, value_range range, bool symmetric, std::span<const float> values, std::span<const double> weights = {});
+scale_pair best_pow2(integer format, value_range range, bool symmetric, std::span<const float> values,
+                     std::span<const double> weights = {});
 /// Whether scales of that precision are symmetric when nothing was said: weights are, activations are not.
 bool is_symmetric(const precision& what, bool weight);
 

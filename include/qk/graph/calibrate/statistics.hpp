@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/plan/requests.hpp"
-#include "qk/graph/calibrate/scales.hpp"
 #include "qk/graph/base/tensor.hpp"
+#include "qk/graph/calibrate/scales.hpp"
+#include "qk/graph/plan/requests.hpp"
 
 namespace qk::graph {
 
@@ -41,11 +41,11 @@ class magnitude_histogram {
 };
 
 struct tensor_statistics {
-    dims shape;                ///< of the first observation
-    value_range range;         ///< of finite values
-    value_range average;       ///< moving average of each sample's range, if asked for
+    dims shape;           ///< of the first observation
+    value_range range;    ///< of finite values
+    value_range average;  ///< moving average of each sample's range, if asked for
     bool averaged = false;
-    std::uint64_t count = 0;   ///< values seen
+    std::uint64_t count = 0;  ///< values seen
     std::uint64_t not_finite = 0;
     magnitude_histogram histogram;  ///< empty when only ranges were asked for
     friend bool operator==(const tensor_statistics&, const tensor_statistics&) = default;

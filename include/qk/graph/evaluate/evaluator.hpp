@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a model on the CPU under a precision plan, without rewriting it. Deterministic: the same bits for any number of threads and any batch.
+// Runs a model on the CPU under a precision plan, without rewriting it. Deterministic: the same bits for any number of threads and any
+// batch.
 #pragma once
 
 #include <functional>
@@ -9,17 +10,17 @@
 #include <vector>
 
 #include "qk/graph/base/limits.hpp"
+#include "qk/graph/base/tensor.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/plan/plan.hpp"
-#include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph {
 
 using named_tensors = std::map<std::string, tensor>;
 
 struct evaluate_options {
-    int threads = 0;  ///< 0: one per core
-    int batch = 0;    ///< samples handed to one run; 0: chosen here. Bits do not depend on it for models that do not mix samples
+    int threads = 0;             ///< 0: one per core
+    int batch = 0;               ///< samples handed to one run; 0: chosen here. Bits do not depend on it for models that do not mix samples
     bool keep_outputs = true;    ///< false: a run's result has none, for who only observes and must not hold a value for every sample
     bool any_order = false;      ///< the observer takes a value's elements in any order: spares it conversions
     bool plain_kernels = false;  ///< Eigen even where oneDNN is there: what the fast path is compared with
@@ -32,7 +33,7 @@ using tensor_observer = std::function<void(const std::string& name, const tensor
 using progress = std::function<void(std::size_t done, std::size_t all)>;
 
 struct evaluate_result {
-    named_tensors outputs;       ///< joined on axis 0
+    named_tensors outputs;  ///< joined on axis 0
     std::size_t samples = 0;
     bool one_by_one = false;     ///< the model does not mix samples, so each ran alone
     double seconds = 0;          ///< running alone: without loading and preparation

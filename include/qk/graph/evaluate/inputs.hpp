@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/model/model.hpp"
-#include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/images.hpp"
+#include "qk/graph/files/npy.hpp"
+#include "qk/graph/model/model.hpp"
 
 namespace qk::graph {
 
@@ -24,7 +24,8 @@ std::vector<named_tensor> read_tensors(const std::filesystem::path& path, image_
 /// What the arguments of `option` give a model: FILE, or NAME=FILE (split at the first '=' when what stands left of it names an input).
 /// Tensors without a matching name go to the model's inputs in order; when the model has one input, several of them are samples and are
 /// joined on axis 0. Every input is there exactly once, or an error names the file, the input and what is expected.
-named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option = "--inputs", image_size size = {});
+named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option = "--inputs",
+                          image_size size = {});
 
 /// A tensor's name as a file name: '/' and ':' become '_'.
 std::string as_file_name(std::string name);

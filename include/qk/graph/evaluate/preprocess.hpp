@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/model/model.hpp"
 #include "qk/graph/base/tensor.hpp"
+#include "qk/graph/model/model.hpp"
 
 namespace qk::graph {
 
@@ -17,7 +17,7 @@ struct preprocessing {
     bool swap_channels = false;  ///< channels=bgr: the data is RGB and the model takes BGR
     float scale = 1;
     int resize_height = 0, resize_width = 0;  ///< resize=HxW: what images become before anything else; only image files can be resized
-    std::vector<float> mean, deviation;  ///< one value for all channels, or one a channel; empty: 0 and 1
+    std::vector<float> mean, deviation;       ///< one value for all channels, or one a channel; empty: 0 and 1
 
     /// Error naming the part and what it may be.
     static preprocessing parse(const std::string& text);
@@ -27,8 +27,8 @@ struct preprocessing {
     tensor apply(const tensor& data, const value_info& input) const;
 };
 
-/// The text of a preprocessing by which `data` would fit `input`, for errors: "layout=nhwc,scale=0.003921569" for bytes in N,H,W,C. Empty if the data
-/// fits as it is, or if none would help.
+/// The text of a preprocessing by which `data` would fit `input`, for errors: "layout=nhwc,scale=0.003921569" for bytes in N,H,W,C. Empty
+/// if the data fits as it is, or if none would help.
 std::string fitting_preprocessing(const tensor& data, const value_info& input);
 
 }  // namespace qk::graph

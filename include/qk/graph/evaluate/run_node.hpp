@@ -10,8 +10,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "qk/graph/model/model.hpp"
 #include "qk/graph/model/check.hpp"
+#include "qk/graph/model/model.hpp"
 #include "qk/graph/ops/op.hpp"
 
 namespace qk::graph::detail {
@@ -23,8 +23,10 @@ inline std::optional<tensor> constant_value(const onnx::NodeProto& n) {
         if (a.name() == "sparse_value") return to_tensor(a.sparse_tensor());
         if (a.name() == "value_float") return make_tensor<float>({}, std::vector<float>{a.f()});
         if (a.name() == "value_int") return make_tensor<std::int64_t>({}, std::vector<std::int64_t>{a.i()});
-        if (a.name() == "value_floats") return make_tensor<float>({a.floats_size()}, std::vector<float>(a.floats().begin(), a.floats().end()));
-        if (a.name() == "value_ints") return make_tensor<std::int64_t>({a.ints_size()}, std::vector<std::int64_t>(a.ints().begin(), a.ints().end()));
+        if (a.name() == "value_floats")
+            return make_tensor<float>({a.floats_size()}, std::vector<float>(a.floats().begin(), a.floats().end()));
+        if (a.name() == "value_ints")
+            return make_tensor<std::int64_t>({a.ints_size()}, std::vector<std::int64_t>(a.ints().begin(), a.ints().end()));
     }
     return std::nullopt;
 }
@@ -42,14 +44,17 @@ class bounded_heap : public allocator {
     std::size_t limit_;
 };
 
-/// The outputs of a node of constants; empty when it cannot be computed now (unknown operator, an error that belongs to the run, too large).
+/// The outputs of a node of constants; empty when it cannot be computed now (unknown operator, an error that belongs to the run, too
+/// large).
 inline std::vector<tensor> try_run(const model& m, const onnx::NodeProto& n, const std::vector<tensor>& inputs, std::size_t limit) {
     const op_entry* op = find_op(n.domain(), n.op_type(), m.opset(n.domain()));
     if (op == nullptr || op->run == nullptr || find_function(m.proto(), n) != nullptr) return {};
     try {
         const node_view view(n, m.opset(n.domain()));
         bounded_heap heap(limit);
-        const op_context::subgraph_runner none = [](const onnx::GraphProto&, std::span<const tensor>) -> std::vector<tensor> { throw error("subgraph"); };
+        const op_context::subgraph_runner none = [](const onnx::GraphProto&, std::span<const tensor>) -> std::vector<tensor> {
+            throw error("subgraph");
+        };
         std::vector<tensor> outputs(static_cast<std::size_t>(n.output_size()));
         op_context call(view, inputs, outputs, heap, none);
         op->run(call);

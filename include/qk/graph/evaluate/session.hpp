@@ -14,16 +14,16 @@
 #include <span>
 #include <vector>
 
-#include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/base/ranks.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
 
 namespace qk::graph {
 
 struct session_options {
-    int threads = 0;                      ///< 0: one per core
-    ranks together{};                     ///< with other processes: each evaluates its own share of the samples
-    std::function<bool()> stop;           ///< asked between samples, from several threads; true ends the call early
-    bool one_by_one = false;              ///< the model is known not to mix samples: spares the trial that finds out
+    int threads = 0;             ///< 0: one per core
+    ranks together{};            ///< with other processes: each evaluates its own share of the samples
+    std::function<bool()> stop;  ///< asked between samples, from several threads; true ends the call early
+    bool one_by_one = false;     ///< the model is known not to mix samples: spares the trial that finds out
 };
 
 /// Adds up over all calls of a session.

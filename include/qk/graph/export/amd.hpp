@@ -27,18 +27,26 @@ class amd_writer : public qdq_writer {
         check_extended(v, true);
         const quantizer_inputs p = inputs_of(v, *type);
         const std::string y = g_.fresh(v.name + "_DequantizeLinear_Output");
-        set_channel(amd_node("ExtendedDequantizeLinear", {g_.constant(v.name + "_quantized", integer_codes(v.how, value, *type)), p.scale, p.zero_point}, y), v);
+        set_channel(amd_node("ExtendedDequantizeLinear",
+                             {g_.constant(v.name + "_quantized", integer_codes(v.how, value, *type)), p.scale, p.zero_point}, y),
+                    v);
         return y;
     }
 
     void finish() override {
         if (other_answers_ > 0)
             notes_.push_back("AMD's operators treat NaN, Inf, the sign of zero and scales below 2^-127 as semantics 'quark' does, and " +
-                             std::to_string(other_answers_) + " quantizers of the plan were made with others: finite values of ordinary size come out the same");
-        if (clipping_ > 0) notes_.push_back("ExtendedQuantizeLinear clips fp16 to 65504 where the plan has Inf (" + std::to_string(clipping_) + " tensors)");
+                             std::to_string(other_answers_) +
+                             " quantizers of the plan were made with others: finite values of ordinary size come out the same");
+        if (clipping_ > 0)
+            notes_.push_back("ExtendedQuantizeLinear clips fp16 to 65504 where the plan has Inf (" + std::to_string(clipping_) +
+                             " tensors)");
         if (along_channels_ > 0)
-            notes_.push_back(std::to_string(along_channels_) + " weights of grouped convolutions have blocks along axis 1, as AMD's tools have them; the plan's are flattened for each output channel");
-        if (single_ > 0) notes_.push_back(std::to_string(single_) + " constants of one element pass through AMD's block operators unchanged");
+            notes_.push_back(std::to_string(along_channels_) +
+                             " weights of grouped convolutions have blocks along axis 1, as AMD's tools have them; the plan's are "
+                             "flattened for each output channel");
+        if (single_ > 0)
+            notes_.push_back(std::to_string(single_) + " constants of one element pass through AMD's block operators unchanged");
     }
 
   private:
@@ -88,7 +96,8 @@ class amd_writer : public qdq_writer {
             set_attribute(n, "block_size", static_cast<std::int64_t>(mx->block_size));
             set_attribute(n, "rounding_mode", mode);
         } else {
-            if ((bfp ? bfp->exponent_bits : micro->exponent_bits) != 8) no_operator(v, "has a shared exponent of other than 8 bits, which no AMD operator has");
+            if ((bfp ? bfp->exponent_bits : micro->exponent_bits) != 8)
+                no_operator(v, "has a shared exponent of other than 8 bits, which no AMD operator has");
             if (bfp && bfp->bump) no_operator(v, "with bump has no AMD operator");
             const std::int64_t mode = rounding_mode(v);
             auto& n = amd_node("BFPQuantizeDequantize", {v.name}, y);

@@ -9,17 +9,22 @@
 namespace qk::graph::detail {
 
 /// Calls visit(element, scale, zero point, one scale for all) for every element of a tensor under an elementwise quantizer.
-template <class Visit> void for_each_scale(const quantizer& q, const dims& shape, std::size_t count, const Visit& visit) {
+template <class Visit>
+void for_each_scale(const quantizer& q, const dims& shape, std::size_t count, const Visit& visit) {
     const along_axis a = view_along(shape, q.axis, q.flatten && q.block_size > 0);
     const std::size_t block = q.block_size > 0 ? static_cast<std::size_t>(q.block_size) : 1, blocks = (a.length + block - 1) / block;
     const bool many = q.scale.size() > 1 || q.block_size > 0;
     const std::size_t expected = q.block_size > 0 ? a.outer * blocks * a.inner : a.length;
     if (many && q.scale.size() != expected)
-        throw error("the plan has " + std::to_string(q.scale.size()) + " scales where " + to_string(shape) + " needs " + std::to_string(expected));
-    if (q.zero_point.size() > 1 && q.zero_point.size() != q.scale.size()) throw error("the plan has another number of zero points than scales");
+        throw error("the plan has " + std::to_string(q.scale.size()) + " scales where " + to_string(shape) + " needs " +
+                    std::to_string(expected));
+    if (q.zero_point.size() > 1 && q.zero_point.size() != q.scale.size())
+        throw error("the plan has another number of zero points than scales");
     for (std::size_t i = 0; i < count; ++i) {
         std::size_t k = 0;
-        if (many) k = q.block_size > 0 ? (i / (a.length * a.inner) * blocks + i / a.inner % a.length / block) * a.inner + i % a.inner : i / a.inner % a.length;
+        if (many)
+            k = q.block_size > 0 ? (i / (a.length * a.inner) * blocks + i / a.inner % a.length / block) * a.inner + i % a.inner
+                                 : i / a.inner % a.length;
         const float scale = q.scale.empty() ? 1.0f : q.scale[k];
         visit(i, scale, q.zero_point.empty() ? 0 : q.zero_point[q.zero_point.size() == 1 ? 0 : k], !many);
     }
@@ -34,8 +39,8 @@ inline tensor rounded(const quantizer& q, const tensor& x) {
         return y;
     }
     for_each_scale(q, x.shape(), x.size(), [&](std::size_t i, float scale, std::int64_t zero_point, bool one) {
-        y.as<float>()[i] =
-            reference::quantize_one(q.format, x.as<float>()[i], scale, zero_point, one, q.semantics, reference::random_word(q.semantics, i));
+        y.as<float>()[i] = reference::quantize_one(q.format, x.as<float>()[i], scale, zero_point, one, q.semantics,
+                                                   reference::random_word(q.semantics, i));
     });
     return y;
 }

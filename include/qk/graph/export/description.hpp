@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a quantizer is, written beside what carries it out, so that the way back need not guess: the doc_string of a call or of a rounded constant.
+// What a quantizer is, written beside what carries it out, so that the way back need not guess: the doc_string of a call or of a rounded
+// constant.
 #pragma once
 
 #include <optional>
@@ -21,7 +22,8 @@ inline std::string describe(quantizer q, bool with_scales = false) {
 }
 
 /// The quantizer that `describe` wrote, with the scales and zero points that were left out; nullopt for any other text.
-inline std::optional<quantizer> described(const std::string& text, const std::vector<float>& scale = {}, std::vector<std::int64_t> zero_point = {}) {
+inline std::optional<quantizer> described(const std::string& text, const std::vector<float>& scale = {},
+                                          std::vector<std::int64_t> zero_point = {}) {
     if (!text.starts_with("{\"format\":")) return std::nullopt;
     try {
         nlohmann::ordered_json j = nlohmann::ordered_json::parse(text);

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "qk/graph/model/attribute.hpp"
 #include "qk/graph/export/qdq.hpp"
 #include "qk/graph/export/writer.hpp"
+#include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/plan/plan.hpp"
 
@@ -19,11 +19,12 @@ namespace qk::graph::detail {
 class fusing_rules {
   public:
     /// All must outlive the rules.
-    fusing_rules(const model& m, const precision_plan& plan, const quantizer_writer& writer) : model_(m), plan_(plan), writer_(writer), has_bytes_(has_byte_activations()) {}
+    fusing_rules(const model& m, const precision_plan& plan, const quantizer_writer& writer)
+        : model_(m), plan_(plan), writer_(writer), has_bytes_(has_byte_activations()) {}
 
     /// Whether onnxruntime would change what this node computes if a DequantizeLinear fed it: it requantizes float constants (of a MatMul,
-    /// too, which it joins with an Add behind it to a Gemm), and makes integer operators of types, scales and attributes that those do not have,
-    /// so that the model does not load or run.
+    /// too, which it joins with an Add behind it to a Gemm), and makes integer operators of types, scales and attributes that those do not
+    /// have, so that the model does not load or run.
     bool needs_guard(int node) const {
         const onnx::NodeProto& n = model_.graph().node(node);
         if (cannot_fuse(n)) return true;
@@ -34,7 +35,8 @@ class fusing_rules {
         return false;
     }
 
-    /// Weights of 4 bits in any MatMul, or Gemm that does not transpose them; of 8 bits unless the other operand has pairs of 8-bit integers too, which fuse into an integer product first.
+    /// Weights of 4 bits in any MatMul, or Gemm that does not transpose them; of 8 bits unless the other operand has pairs of 8-bit
+    /// integers too, which fuse into an integer product first.
     bool becomes_nbits(const quantizer& q, model::use u) const {
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr || f->bits > 8 || u.node < 0) return false;
@@ -44,18 +46,21 @@ class fusing_rules {
         if (!gemm && (n.op_type() != "MatMul" || n.input_size() != 2)) return false;
         const int other = 1 - u.input;
         const quantizer* beside = planned(n, other);
-        const bool pair = beside != nullptr && !(gemm && beside->dynamic) && !cannot_fuse(n) && (model_.is_constant(n.input(other)) || writer_.dequantizes_activation(*beside));
+        const bool pair = beside != nullptr && !(gemm && beside->dynamic) && !cannot_fuse(n) &&
+                          (model_.is_constant(n.input(other)) || writer_.dequantizes_activation(*beside));
         const integer* g = pair ? std::get_if<integer>(&beside->format) : nullptr;
         if (f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8) return true;
         return !model_.is_constant(n.input(other)) && !fills(*g, container_of(*g).type);  // what is clipped is kept apart (qdq.hpp)
     }
 
-    /// Whether products of a layer's int8 weights may saturate on x86-64 with AVX2 and no VNNI: onnxruntime's kernels of uint8 by int8 add two of
-    /// them in 16 bits there. Codes of up to 64 leave room, and where no activation has 8 bits there is no such kernel. bench/int8_hazards.py.
+    /// Whether products of a layer's int8 weights may saturate on x86-64 with AVX2 and no VNNI: onnxruntime's kernels of uint8 by int8 add
+    /// two of them in 16 bits there. Codes of up to 64 leave room, and where no activation has 8 bits there is no such kernel.
+    /// bench/int8_hazards.py.
     bool may_saturate(const quantizer& q, const std::vector<model::use>& readers) const {
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr || container_of(*f).type != data_type::int8 || qmin(*f) >= -64 || !has_bytes_) return false;
-        return std::ranges::any_of(readers, [&](model::use u) { return u.node >= 0 && u.input <= 1 && is_layer(model_.graph().node(u.node)); });
+        return std::ranges::any_of(readers,
+                                   [&](model::use u) { return u.node >= 0 && u.input <= 1 && is_layer(model_.graph().node(u.node)); });
     }
 
     const quantizer* planned(const onnx::NodeProto& n, int input) const { return plan_.find({n.input(input), n.name(), input}); }
@@ -68,11 +73,13 @@ class fusing_rules {
 
   private:
     static bool is_layer(const onnx::NodeProto& n) {
-        return n.domain().empty() && (n.op_type() == "Conv" || n.op_type() == "ConvTranspose" || n.op_type() == "Gemm" || n.op_type() == "MatMul");
+        return n.domain().empty() &&
+               (n.op_type() == "Conv" || n.op_type() == "ConvTranspose" || n.op_type() == "Gemm" || n.op_type() == "MatMul");
     }
     /// Whether the integer operator that the node would become does not have what the plan asks for.
     bool cannot_fuse(const onnx::NodeProto& n) const {
-        if (n.domain().empty() && n.op_type() == "AveragePool") return find_attribute(n, "dilations") != nullptr;  // QLinearAveragePool has none
+        if (n.domain().empty() && n.op_type() == "AveragePool")
+            return find_attribute(n, "dilations") != nullptr;  // QLinearAveragePool has none
         for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
             if (n.input(k).empty() || !model_.is_constant(n.input(k))) continue;
             const quantizer* q = planned(n, k);
@@ -82,7 +89,9 @@ class fusing_rules {
             const integer* f = std::get_if<integer>(&q->format);
             if (f == nullptr || f->bits > 16 || f->bits <= 2) return true;
             // Scales by row, by block, or of several matrices: integer products have them by column.
-            if (q->scale.size() > 1 && (k == 0 || q->block_size > 0 || (n.op_type() == "MatMul" && model_.constant_shape(n.input(k)).size() > 2))) return true;
+            if (q->scale.size() > 1 &&
+                (k == 0 || q->block_size > 0 || (n.op_type() == "MatMul" && model_.constant_shape(n.input(k)).size() > 2)))
+                return true;
         }
         return false;
     }

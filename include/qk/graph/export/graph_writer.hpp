@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "qk/graph/model/attribute.hpp"
-#include "qk/graph/model/model.hpp"
 #include "qk/graph/model/check.hpp"
+#include "qk/graph/model/model.hpp"
 
 namespace qk::graph::detail {
 

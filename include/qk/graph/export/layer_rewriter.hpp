@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "qk/graph/model/edit.hpp"
 #include "qk/graph/export/graph_writer.hpp"
+#include "qk/graph/model/edit.hpp"
 #include "qk/graph/model/subgraphs.hpp"
 #include "qk/graph/model/tensor_proto.hpp"
 
@@ -113,7 +113,8 @@ class layer_rewriter {
         const std::int64_t lowest = low, highest = high;
         const auto code_of_value = [&](double v) {
             const double c = std::nearbyint(v / static_cast<double>(q.to.scales[0])) + static_cast<double>(*zero);
-            return static_cast<std::int64_t>(std::min(std::max(static_cast<double>(lowest), c), static_cast<double>(highest)));  // NaN: the lowest
+            return static_cast<std::int64_t>(
+                std::min(std::max(static_cast<double>(lowest), c), static_cast<double>(highest)));  // NaN: the lowest
         };
         for (const int i : q.clamps) {
             const onnx::NodeProto& n = node(i);
@@ -185,7 +186,8 @@ class layer_rewriter {
         if (bounds.first > lowest || bounds.second < lowest + 255) {
             g_.require_opset(12, "Clip of codes");
             made = g_.fresh(q.to.codes + "_unclamped");
-            g_.node("Clip", {made, code_constant(q.to, bounds.first, "_lowest_code"), code_constant(q.to, bounds.second, "_highest_code")}, {q.to.codes});
+            g_.node("Clip", {made, code_constant(q.to, bounds.first, "_lowest_code"), code_constant(q.to, bounds.second, "_highest_code")},
+                    {q.to.codes});
         }
         node(i).set_output(0, made);
         gone_[static_cast<std::size_t>(q.quantizer)] = true;
@@ -215,7 +217,9 @@ class layer_rewriter {
             for (const auto& o : p.output()) read.insert(o.name());
             for (int i = 0; i < p.node_size(); ++i) {
                 const onnx::NodeProto& n = p.node(i);
-                if (gone_[static_cast<std::size_t>(i)] || (n.op_type() != "DequantizeLinear" && !is_identity_max(n)) || read.count(n.output(0)) > 0) continue;
+                if (gone_[static_cast<std::size_t>(i)] || (n.op_type() != "DequantizeLinear" && !is_identity_max(n)) ||
+                    read.count(n.output(0)) > 0)
+                    continue;
                 gone_[static_cast<std::size_t>(i)] = again = true;
             }
         }

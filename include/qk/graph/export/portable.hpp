@@ -64,7 +64,12 @@ class portable_writer : public quantizer_writer {
     std::string decoded(const quantized_value& v, const tensor& value, const packed_constant& p) {
         const quantizer& q = v.how;
         const bool blocked = is_block_format(q.format);
-        function_key key{.format = q.format, .semantics = {}, .one_scale = q.scale.size() <= 1, .block_scales = !blocked && q.block_size > 0, .block = blocked ? 0 : q.block_size, .decodes = true};
+        function_key key{.format = q.format,
+                         .semantics = {},
+                         .one_scale = q.scale.size() <= 1,
+                         .block_scales = !blocked && q.block_size > 0,
+                         .block = blocked ? 0 : q.block_size,
+                         .decodes = true};
         std::vector<std::string> inputs;
         const auto planes = [&](const std::vector<std::uint32_t>& codes, int width, const char* stem) {
             for (const tensor& plane : pack_planes(codes, width)) inputs.push_back(g_.constant(v.name + stem, plane));
@@ -79,7 +84,8 @@ class portable_writer : public quantizer_writer {
             if (key.block_scales) shape = {outer, number(p.blocks), inner};
             else if (!key.one_scale) shape = {number(p.view.length), 1};
             key.scales = 1;
-            inputs.push_back(g_.constant(v.name + "_scale", make_tensor<float>(shape, blocked ? std::vector<float>{p.tensor_scale} : q.scale)));
+            inputs.push_back(
+                g_.constant(v.name + "_scale", make_tensor<float>(shape, blocked ? std::vector<float>{p.tensor_scale} : q.scale)));
             if (std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; })) {
                 key.scales = 2;
                 inputs.push_back(g_.constant(v.name + "_zero_point", zero_points(q, q.zero_point.size() == 1 ? dims{} : shape)));
@@ -101,7 +107,8 @@ class portable_writer : public quantizer_writer {
         return n.output(0);
     }
 
-    onnx::NodeProto& call(const quantized_value& v, const quantizer& asked, const function_key& key, const std::vector<std::string>& inputs) {
+    onnx::NodeProto& call(const quantized_value& v, const quantizer& asked, const function_key& key,
+                          const std::vector<std::string>& inputs) {
         onnx::NodeProto& n = g_.node(functions_.name(key), inputs, {g_.fresh(v.name + "_rounded")}, function_domain);
         n.set_doc_string(describe(asked));
         return n;
@@ -144,7 +151,8 @@ class portable_writer : public quantizer_writer {
             v.rank = 2, v.how.axis = 1, v.length = -1;
         }
         const std::vector<std::int64_t> whole = blocks_of(v);
-        function_key key{.format = v.how.format, .semantics = v.how.semantics, .layout = whole.empty() ? block_layout::any_length : block_layout::whole};
+        function_key key{
+            .format = v.how.format, .semantics = v.how.semantics, .layout = whole.empty() ? block_layout::any_length : block_layout::whole};
         std::vector<std::string> inputs{x};
         if (std::holds_alternative<nvfloat>(v.how.format) && !v.how.dynamic && !v.how.scale.empty()) {
             key.scales = 1;
@@ -176,7 +184,9 @@ class portable_writer : public quantizer_writer {
                 shape = {static_cast<std::int64_t>(q.scale.size())};
             } else if (!key.one_scale) {
                 const std::int64_t axis = positive_axis(q.axis, v.rank);
-                if (axis >= 0 && v.rank == 0) cannot_hold(v, "has a scale for each index of axis " + std::to_string(axis) + ", and the tensor's rank is not known; run the model through shape inference first");
+                if (axis >= 0 && v.rank == 0)
+                    cannot_hold(v, "has a scale for each index of axis " + std::to_string(axis) +
+                                       ", and the tensor's rank is not known; run the model through shape inference first");
                 shape.assign(axis < 0 ? static_cast<std::size_t>(-axis) : v.rank - static_cast<std::size_t>(axis), 1);
                 shape[0] = static_cast<std::int64_t>(q.scale.size());
             }

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <optional>
 
-#include "qk/graph/model/code_types.hpp"
 #include "qk/graph/export/codes.hpp"
 #include "qk/graph/export/description.hpp"
+#include "qk/graph/model/code_types.hpp"
 
 namespace qk::graph::detail {
 
@@ -27,9 +27,11 @@ inline container container_of(integer f) {
 /// Codes that the container has; a format with fewer needs a Clip.
 inline bool fills(integer f, data_type t) {
     const int width = static_cast<int>(packed_bits(t));
-    return f.bits == width && qmin(f) == qmin(integer{.bits = width, .is_signed = f.is_signed}) && qmax(f) == qmax(integer{.bits = width, .is_signed = f.is_signed});
+    return f.bits == width && qmin(f) == qmin(integer{.bits = width, .is_signed = f.is_signed}) &&
+           qmax(f) == qmax(integer{.bits = width, .is_signed = f.is_signed});
 }
-/// 2 bits: onnxruntime 1.31 does not hold what is far out of their range, it wraps around. 4 bits do so beyond 2^31 scales, where scales are many.
+/// 2 bits: onnxruntime 1.31 does not hold what is far out of their range, it wraps around. 4 bits do so beyond 2^31 scales, where scales
+/// are many.
 constexpr bool wraps(data_type t) { return t == data_type::int2 || t == data_type::uint2; }
 inline std::optional<data_type> onnx_float8(floating f) {
     if (f == fp8_e4m3fn) return data_type::float8e4m3fn;
@@ -56,21 +58,30 @@ class qdq_writer : public quantizer_writer {
             const bool shifted = std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; });
             if (f->bits > 16 && shifted) return why = "has no DequantizeLinear with a zero point", false;
             if (q.flatten && q.block_size > 0) return why = "with blocks over a flattened filter has no DequantizeLinear form", false;
-            if (q.dynamic && !is_dynamic_linear(q)) return why = "with scales from each run's own values has no standard operator (uint8 has one, DynamicQuantizeLinear)", false;
+            if (q.dynamic && !is_dynamic_linear(q))
+                return why = "with scales from each run's own values has no standard operator (uint8 has one, DynamicQuantizeLinear)",
+                       false;
             if (!q.dynamic && q.scale.empty()) return why = "has no scale in the plan", false;
-            if (!is_weight && q.semantics.integer_mode != integer_mode::division) return why = "in reciprocal mode is not what QuantizeLinear computes", false;
-            if (!is_weight && q.semantics.rounding != rounding::half_even) return why = "with another rounding than half-even is not what QuantizeLinear computes", false;
-            if (!is_weight && q.semantics.zero_point_before) return why = "with the zero point added before rounding is not what QuantizeLinear computes", false;
-            if (!is_weight && q.scale.size() > 1 && (!fills(*f, container_of(*f).type) || wraps(container_of(*f).type))) return why = "with a scale per channel does not fill its container type", false;
-            if (!is_weight && (q.semantics.flush_inputs || q.semantics.flush_outputs)) return why = "with subnormals flushed is not what QuantizeLinear computes", false;
-            if (!is_weight && q.block_size > 0) return why = "with a grid of scales on an activation of unknown shape has no QuantizeLinear form", false;
+            if (!is_weight && q.semantics.integer_mode != integer_mode::division)
+                return why = "in reciprocal mode is not what QuantizeLinear computes", false;
+            if (!is_weight && q.semantics.rounding != rounding::half_even)
+                return why = "with another rounding than half-even is not what QuantizeLinear computes", false;
+            if (!is_weight && q.semantics.zero_point_before)
+                return why = "with the zero point added before rounding is not what QuantizeLinear computes", false;
+            if (!is_weight && q.scale.size() > 1 && (!fills(*f, container_of(*f).type) || wraps(container_of(*f).type)))
+                return why = "with a scale per channel does not fill its container type", false;
+            if (!is_weight && (q.semantics.flush_inputs || q.semantics.flush_outputs))
+                return why = "with subnormals flushed is not what QuantizeLinear computes", false;
+            if (!is_weight && q.block_size > 0)
+                return why = "with a grid of scales on an activation of unknown shape has no QuantizeLinear form", false;
             return true;
         }
         if (const floating* f = std::get_if<floating>(&q.format)) {
             const semantics& how = q.semantics;
             const bool as_ieee = how.rounding == rounding::half_even && !how.flush_inputs && !how.flush_outputs;
             if (onnx_float16(*f) && !has_scale(q) && (is_weight || (as_ieee && !reference::saturates(*f, how.overflow)))) return true;
-            if (onnx_float8(*f) && !q.dynamic && !(q.flatten && q.block_size > 0) && (is_weight || (as_ieee && q.block_size == 0))) return true;
+            if (onnx_float8(*f) && !q.dynamic && !(q.flatten && q.block_size > 0) && (is_weight || (as_ieee && q.block_size == 0)))
+                return true;
         }
         return why = "has no standard operator", false;
     }
@@ -85,21 +96,24 @@ class qdq_writer : public quantizer_writer {
         std::string why;
         if (!holds(v.how, false, why)) cannot_hold(v, why + "; use --export portable");
         if (v.how.dynamic && is_integer_format(v.how.format)) return dynamic_linear(v);
-        if (const floating* f = std::get_if<floating>(&v.how.format); f != nullptr && onnx_float16(*f)) return cast_pair(v, *onnx_float16(*f));
+        if (const floating* f = std::get_if<floating>(&v.how.format); f != nullptr && onnx_float16(*f))
+            return cast_pair(v, *onnx_float16(*f));
         const quantize_type t = type_of_codes(v);
         std::string x = v.name;
         const integer* f = std::get_if<integer>(&v.how.format);
         const bool clipped = f != nullptr && (!fills(*f, t.codes.type) || wraps(t.codes.type));
         if (clipped) x = clip(v, *f);
-        // onnxruntime drops a Relu before QuantizeLinear of FP8 and of 4 bits, whatever the zero point, and fuses what is behind them into operators
-        // that have no such types; a Clip before QuantizeLinear it takes for a range of its own and, from opset 21 on, does not load the model.
+        // onnxruntime drops a Relu before QuantizeLinear of FP8 and of 4 bits, whatever the zero point, and fuses what is behind them into
+        // operators that have no such types; a Clip before QuantizeLinear it takes for a range of its own and, from opset 21 on, does not
+        // load the model.
         const bool apart = t.is_float || packed_bits(t.codes.type) == 4 || clipped;
         if (apart) x = g_.kept_apart(x);
         const parameters p = scales(v, {}, t);
         const std::string codes = g_.fresh(v.name + "_quantized");
         auto& q = g_.node("QuantizeLinear", {x, p.scale, p.zero_point}, {codes});
         set_axis(q, v, p);
-        if (t.is_float && !reference::saturates(std::get<floating>(v.how.format), v.how.semantics.overflow)) set_attribute(q, "saturate", std::int64_t{0});
+        if (t.is_float && !reference::saturates(std::get<floating>(v.how.format), v.how.semantics.overflow))
+            set_attribute(q, "saturate", std::int64_t{0});
         const std::string y = g_.fresh(v.name + "_dequantized");
         auto& d = g_.node("DequantizeLinear", {codes, p.scale, p.zero_point}, {y});
         set_axis(d, v, p);
@@ -117,10 +131,12 @@ class qdq_writer : public quantizer_writer {
         std::string codes;
         // A bias has no QuantizeLinear of 32 bits; its codes are stored in either case.
         if (options_.weights == weight_storage::packed || t.codes.type == data_type::int32) {
-            codes = g_.constant(v.name + "_quantized", t.is_float ? floating_codes(v.how, value, t.codes.type) : integer_codes(v.how, value, t.codes.type, t.shift));
+            codes = g_.constant(v.name + "_quantized", t.is_float ? floating_codes(v.how, value, t.codes.type)
+                                                                  : integer_codes(v.how, value, t.codes.type, t.shift));
         } else {
             codes = g_.fresh(v.name + "_quantized");
-            set_axis(g_.node("QuantizeLinear", {g_.constant(v.name + "_rounded", rounded(v.how, value)), p.scale, p.zero_point}, {codes}), v, p);
+            set_axis(g_.node("QuantizeLinear", {g_.constant(v.name + "_rounded", rounded(v.how, value)), p.scale, p.zero_point}, {codes}),
+                     v, p);
         }
         const std::string y = g_.fresh(v.name + "_dequantized");
         std::vector<std::string> inputs{codes, p.scale};
@@ -149,7 +165,8 @@ class qdq_writer : public quantizer_writer {
     }
     std::string dynamic_linear(const quantized_value& v) {
         g_.require_opset(11, "DynamicQuantizeLinear");
-        const std::string codes = g_.fresh(v.name + "_quantized"), scale = g_.fresh(v.name + "_scale"), zero = g_.fresh(v.name + "_zero_point");
+        const std::string codes = g_.fresh(v.name + "_quantized"), scale = g_.fresh(v.name + "_scale"),
+                          zero = g_.fresh(v.name + "_zero_point");
         g_.node("DynamicQuantizeLinear", {v.name}, {codes, scale, zero});
         const std::string y = g_.fresh(v.name + "_dequantized");
         remember(g_.node("DequantizeLinear", {codes, scale, zero}, {y}), v.how, data_type::uint8);
@@ -163,7 +180,8 @@ class qdq_writer : public quantizer_writer {
 
     quantize_type type_of_codes(const quantized_value& v) {
         const integer* i = std::get_if<integer>(&v.how.format);
-        quantize_type t = i ? quantize_type{container_of(*i), false} : quantize_type{{*onnx_float8(std::get<floating>(v.how.format)), 19}, true};
+        quantize_type t =
+            i ? quantize_type{container_of(*i), false} : quantize_type{{*onnx_float8(std::get<floating>(v.how.format)), 19}, true};
         if (v.as_unsigned) t.codes.type = data_type::uint8, t.shift = 128;
         g_.require_opset(t.codes.opset, std::string("QuantizeLinear of ") + graph::name_of(t.codes.type));
         return t;
@@ -229,7 +247,8 @@ class qdq_writer : public quantizer_writer {
         if (options_.weights == weight_storage::floats) return g_.rounded_constant(v.name, r, describe(v.how, true));
         g_.require_opset(type == data_type::bfloat16 ? 13 : 9, "Cast");
         tensor codes(type, value.shape());
-        for (std::size_t i = 0; i < r.size(); ++i) codes.as<half>()[i].bits = static_cast<std::uint16_t>(code_of(std::get<floating>(v.how.format), r.as<float>()[i]));
+        for (std::size_t i = 0; i < r.size(); ++i)
+            codes.as<half>()[i].bits = static_cast<std::uint16_t>(code_of(std::get<floating>(v.how.format), r.as<float>()[i]));
         const std::string y = g_.fresh(v.name + "_rounded");
         auto& wide = g_.node("Cast", {g_.constant(v.name + "_narrow", codes)}, {y});
         set_attribute(wide, "to", std::int64_t{1});
@@ -239,7 +258,9 @@ class qdq_writer : public quantizer_writer {
 
     /// onnxruntime quantizes float weights and biases of Conv, ConvTranspose and Gemm by itself when DequantizeLinear feeds them
     /// (WeightBiasQuantization), so that what runs is not what was planned.
-    std::string guarded(const quantized_value& v, const std::string& dequantized) { return v.guard ? g_.kept_apart(dequantized) : dequantized; }
+    std::string guarded(const quantized_value& v, const std::string& dequantized) {
+        return v.guard ? g_.kept_apart(dequantized) : dequantized;
+    }
 };
 
 }  // namespace qk::graph::detail

@@ -9,7 +9,8 @@ namespace qk::graph::detail {
 
 /// Before:  DynamicQuantizeLinear -> DequantizeLinear -> MatMul | Gemm | Conv, of weights in int8 or uint8.
 /// After:   MatMulInteger | ConvInteger -> Cast -> Mul of both scales -> Add of the bias.
-/// Conditions: scales per tensor or per output channel, those of a Conv then with one zero point; Gemm with alpha = beta = 1 and transA = 0.
+/// Conditions: scales per tensor or per output channel, those of a Conv then with one zero point; Gemm with alpha = beta = 1 and transA =
+/// 0.
 class integer_product_rewriter {
   public:
     explicit integer_product_rewriter(graph_writer& g) : g_(g), layers_(g) {}
@@ -96,7 +97,11 @@ class integer_product_rewriter {
                 bias = g_.constant(n.input(2) + "_channels", held->reshaped(along_channels));
             } else {
                 bias = g_.fresh(n.input(2) + "_channels");
-                g_.node("Reshape", {n.input(2), g_.constant(n.input(2) + "_shape", make_tensor<std::int64_t>({static_cast<std::int64_t>(along_channels.size())}, along_channels))}, {bias});
+                g_.node("Reshape",
+                        {n.input(2),
+                         g_.constant(n.input(2) + "_shape",
+                                     make_tensor<std::int64_t>({static_cast<std::int64_t>(along_channels.size())}, along_channels))},
+                        {bias});
             }
         }
         product(i, "ConvInteger", *x, *w, scale, bias);
@@ -104,7 +109,8 @@ class integer_product_rewriter {
 
     /// (q_a * q_b) as int32, times both scales, plus the bias.
     void product(int i, const std::string& op, const coded& a, const coded& b, const std::string& scale, const std::string& bias) {
-        const std::string y = layers_.node(i).output(0), sums = g_.fresh(y + "_sums"), wide = g_.fresh(y + "_float"), scales = g_.fresh(y + "_scales");
+        const std::string y = layers_.node(i).output(0), sums = g_.fresh(y + "_sums"), wide = g_.fresh(y + "_float"),
+                          scales = g_.fresh(y + "_scales");
         std::vector<std::string> in{a.codes, b.codes, a.zero_point};
         if (!b.zero_point.empty()) in.push_back(layers_.scalar_zero_point(b));
         layers_.rewrite(i, op, "", in);
@@ -130,7 +136,9 @@ class qinteger_writer : public qdq_writer {
         integer_product_rewriter rewriter(g_);
         rewriter.run();
         notes_.push_back(std::to_string(rewriter.layers()) + " layers became ConvInteger or MatMulInteger" +
-                         (rewriter.layers() == 0 ? "; this style is for dynamic uint8 activations: --approach dynamic --activation uint8 --weight int8" : ""));
+                         (rewriter.layers() == 0
+                              ? "; this style is for dynamic uint8 activations: --approach dynamic --activation uint8 --weight int8"
+                              : ""));
     }
 };
 

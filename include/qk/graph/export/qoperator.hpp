@@ -85,7 +85,8 @@ class qlinear_rewriter {
         const auto b = bias(n, 2, *x, *w);
         const auto y = output(i, x->type);
         if (!b || !y) return;
-        std::vector<std::string> in{x->codes, x->scale, x->zero_point, w->codes, w->scale, w->zero_point, y->to.to.scale, y->to.to.zero_point};
+        std::vector<std::string> in{x->codes, x->scale,      x->zero_point,  w->codes,
+                                    w->scale, w->zero_point, y->to.to.scale, y->to.to.zero_point};
         if (!b->empty()) in.push_back(*b);
         replace(i, "QLinearConv", "", in, *y);
     }
@@ -96,7 +97,8 @@ class qlinear_rewriter {
         if (!a || !b || !multiply(*a, *b) || !per_column(*b)) return;
         const auto y = output(i, a->type);
         if (!y) return;
-        replace(i, "QLinearMatMul", "", {a->codes, a->scale, a->zero_point, b->codes, b->scale, b->zero_point, y->to.to.scale, y->to.to.zero_point}, *y);
+        replace(i, "QLinearMatMul", "",
+                {a->codes, a->scale, a->zero_point, b->codes, b->scale, b->zero_point, y->to.to.scale, y->to.to.zero_point}, *y);
     }
     /// Scales along the last of two axes, which is what a scale a column means.
     bool per_column(const coded& b) {
@@ -141,7 +143,8 @@ class qlinear_rewriter {
         if (!a || !b || a->type != b->type) return;
         const auto y = output(i, a->type);
         if (!y) return;
-        replace(i, op, "com.microsoft", {a->codes, a->scale, a->zero_point, b->codes, b->scale, b->zero_point, y->to.to.scale, y->to.to.zero_point}, *y);
+        replace(i, op, "com.microsoft",
+                {a->codes, a->scale, a->zero_point, b->codes, b->scale, b->zero_point, y->to.to.scale, y->to.to.zero_point}, *y);
     }
 
     void unary(int i, const std::string& op) {

@@ -17,10 +17,11 @@ namespace qk::graph::detail {
 struct quantized_value {
     std::string name;
     quantizer how;
-    std::size_t rank = 0;  ///< 0: not known
+    std::size_t rank = 0;      ///< 0: not known
     std::int64_t length = -1;  ///< of axis how.axis; -1: not known
-    bool nbits = false;    ///< onnxruntime would make MatMulNBits of DequantizeLinear and the product: 8-bit activations that nobody asked for
-    bool guard = false;    ///< a reader has constants that DequantizeLinear before it would endanger (exporter::needs_guard)
+    bool nbits =
+        false;  ///< onnxruntime would make MatMulNBits of DequantizeLinear and the product: 8-bit activations that nobody asked for
+    bool guard = false;        ///< a reader has constants that DequantizeLinear before it would endanger (exporter::needs_guard)
     bool as_unsigned = false;  ///< codes of a signed format, stored in the unsigned type, half its range higher
 };
 
@@ -29,7 +30,8 @@ inline std::string text_of(const qk::format& f) { return std::string(qk::to_text
 
 class quantizer_writer {
   public:
-    quantizer_writer(graph_writer& g, const export_options& options, std::vector<std::string>& notes) : g_(g), options_(options), notes_(notes) {}
+    quantizer_writer(graph_writer& g, const export_options& options, std::vector<std::string>& notes)
+        : g_(g), options_(options), notes_(notes) {}
     virtual ~quantizer_writer() = default;
 
     /// Adds operators that quantize the tensor `v.name`; returns the name of the result.

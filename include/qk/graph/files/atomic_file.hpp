@@ -38,7 +38,8 @@ class pending_file {
     void sync();
     /// The target is what was written. Throws.
     void put();
-    /// After put(): the target is again what it was before. False if that is impossible: a stream, or a filesystem that cannot exchange two files.
+    /// After put(): the target is again what it was before. False if that is impossible: a stream, or a filesystem that cannot exchange two
+    /// files.
     bool take_back() noexcept;
     /// The folder's entry is on the disk. Errors are ignored: nothing can be done about them any more.
     void sync_folder() const noexcept;

@@ -54,8 +54,8 @@ class json_cursor {
     bool boolean() const;
     std::int64_t integer(std::int64_t lowest, std::int64_t highest) const;
     double number() const;
-    std::vector<float> floats() const;          ///< a number, or an array of numbers
-    std::vector<std::int64_t> integers() const; ///< likewise
+    std::vector<float> floats() const;           ///< a number, or an array of numbers
+    std::vector<std::int64_t> integers() const;  ///< likewise
     /// A string, or an array of strings.
     std::vector<std::string> texts() const;
 

@@ -23,20 +23,20 @@ namespace qk::graph {
 ///     files.commit();
 ///
 /// Files are compared by what they are, not by their names (links, hard links, "./"). An existing file that is none of the inputs is
-/// replaced. commit() puts every file on the disk, then renames; if a rename fails, those before it are taken back. What cannot be taken back
-/// (a pipe or device, a filesystem that cannot exchange two files) is named in the error. A process that is killed between two renames leaves
-/// each output whole, the new or the old one.
+/// replaced. commit() puts every file on the disk, then renames; if a rename fails, those before it are taken back. What cannot be taken
+/// back (a pipe or device, a filesystem that cannot exchange two files) is named in the error. A process that is killed between two renames
+/// leaves each output whole, the new or the old one.
 class output_set {
   public:
-    /// `overwrite`: outputs may take the place of inputs and of each other. `writes`: false in a process that leaves writing to another one; then
-    /// names are compared, and nothing is touched.
+    /// `overwrite`: outputs may take the place of inputs and of each other. `writes`: false in a process that leaves writing to another
+    /// one; then names are compared, and nothing is touched.
     explicit output_set(bool overwrite = false, bool writes = true) : overwrite_(overwrite), writes_(writes) {}
     output_set(const output_set&) = delete;
     output_set& operator=(const output_set&) = delete;
     ~output_set();  ///< without commit(): nothing is left
 
-    /// `what` is how messages name a file: the option or argument. Empty paths were not given. Throws qk::graph::error when a file is already
-    /// named as the other kind. A folder as input means the tensors and pictures in it.
+    /// `what` is how messages name a file: the option or argument. Empty paths were not given. Throws qk::graph::error when a file is
+    /// already named as the other kind. A folder as input means the tensors and pictures in it.
     output_set& input(const std::string& what, const std::filesystem::path& file);
     /// Throws, too, when the file cannot be written.
     output_set& output(const std::string& what, const std::filesystem::path& file);
@@ -75,7 +75,7 @@ class output_set {
     bool overwrite_, writes_;
     std::vector<identity> inputs_, outputs_;
     std::vector<std::filesystem::path> folders_, made_;  ///< those that may be made, those that were
-    std::deque<written> pending_;  // begin() gives references away
+    std::deque<written> pending_;                        // begin() gives references away
 };
 
 }  // namespace qk::graph

@@ -14,7 +14,8 @@ namespace qk::graph {
 
 class temporary_folder {
   public:
-    /// In the first of `places` that lets a folder be made, then where the system keeps such; `what` names the use in errors and the stem in the name.
+    /// In the first of `places` that lets a folder be made, then where the system keeps such; `what` names the use in errors and the stem
+    /// in the name.
     explicit temporary_folder(const std::string& stem, const std::string& what, std::initializer_list<std::filesystem::path> places = {}) {
         std::error_code none;
         const std::filesystem::path last = std::filesystem::temp_directory_path(none);

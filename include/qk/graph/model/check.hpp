@@ -22,7 +22,8 @@ struct string_hash {
     using is_transparent = void;
     std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
 };
-template <class T> using string_map = std::unordered_map<std::string, T, string_hash, std::equal_to<>>;
+template <class T>
+using string_map = std::unordered_map<std::string, T, string_hash, std::equal_to<>>;
 using string_set = std::unordered_set<std::string, string_hash, std::equal_to<>>;
 
 /// Oldest and newest version of the standard operators that qk reads.

@@ -51,7 +51,9 @@ inline bool holds_moved_codes(const qk::format& wide, const qk::format& narrow) 
 /// One code of an integer tensor.
 inline std::int64_t code_at(const tensor& t, std::size_t i) {
     switch (t.type()) {
-        case data_type::int8: case data_type::int4: case data_type::int2: return t.as<std::int8_t>()[i];
+        case data_type::int8:
+        case data_type::int4:
+        case data_type::int2: return t.as<std::int8_t>()[i];
         case data_type::int16: return t.as<std::int16_t>()[i];
         case data_type::uint16: return t.as<std::uint16_t>()[i];
         case data_type::int32: return t.as<std::int32_t>()[i];

@@ -59,21 +59,24 @@ class model {
     /// Checks again, sorts again, rebuilds the look-ups below.
     void reindex();
 
-    const std::vector<value_info>& inputs() const;   ///< without those that only name an initializer
+    const std::vector<value_info>& inputs() const;  ///< without those that only name an initializer
     const std::vector<value_info>& outputs() const;
-    int opset(std::string_view domain) const;        ///< 0: not imported
-    int node_index(std::string_view name) const;     ///< index into graph().node(), or -1
-    int producer(std::string_view tensor) const;     ///< index of the node that makes it, or -1
-    struct use { int node; int input; };             ///< node -1: graph output number `input`; input -1: read inside a subgraph of the node
+    int opset(std::string_view domain) const;     ///< 0: not imported
+    int node_index(std::string_view name) const;  ///< index into graph().node(), or -1
+    int producer(std::string_view tensor) const;  ///< index of the node that makes it, or -1
+    struct use {
+        int node;
+        int input;
+    };  ///< node -1: graph output number `input`; input -1: read inside a subgraph of the node
     const std::vector<use>& uses(std::string_view tensor) const;  ///< by every graph node, in order, then by graph outputs
-    bool is_constant(std::string_view tensor) const; ///< an initializer (Constant nodes become initializers in fold_constants)
+    bool is_constant(std::string_view tensor) const;              ///< an initializer (Constant nodes become initializers in fold_constants)
     /// The initializer's value. Error if there is none or its data does not fit its shape.
     tensor constant(std::string_view name) const;
     dims constant_shape(std::string_view name) const;  ///< without reading its values
 
-    const std::string& label() const;                ///< the file's name, for messages
-    const std::filesystem::path& folder() const;     ///< where it came from; empty: memory
-    const name_history& history() const;             ///< names of the file that folding took away
+    const std::string& label() const;             ///< the file's name, for messages
+    const std::filesystem::path& folder() const;  ///< where it came from; empty: memory
+    const name_history& history() const;          ///< names of the file that folding took away
     name_history& history();
 
   private:

@@ -24,7 +24,7 @@ struct successor {
     std::string name;
     bool is_node = false;  ///< the name of a node; otherwise of a tensor
     bond how = bond::place;
-    std::string why{};     ///< "BatchNormalization 'bn1' was folded into 'conv1'"
+    std::string why{};  ///< "BatchNormalization 'bn1' was folded into 'conv1'"
     /// Weights and biases: what each output channel was multiplied by. Empty: the values did not change so simply, or not at all.
     std::vector<double> factor{};
 };
@@ -49,8 +49,8 @@ class name_history {
     std::map<std::string, folded_node, std::less<>> nodes_;
 };
 
-/// What stands in `m` for a tensor of the file: passes that followed one another count as one step. A tensor that several nodes read may have
-/// several successors, and may be there still. Empty: nothing became of it.
+/// What stands in `m` for a tensor of the file: passes that followed one another count as one step. A tensor that several nodes read may
+/// have several successors, and may be there still. Empty: nothing became of it.
 std::vector<successor> successors_of_tensor(const model& m, std::string_view name);
 /// Likewise of a node. A node of constants became tensors.
 std::vector<successor> successors_of_node(const model& m, std::string_view name);

@@ -9,13 +9,15 @@
 
 namespace qk::graph::detail {
 
-template <class Visit> void for_each_subgraph(onnx::NodeProto& n, const Visit& visit) {
+template <class Visit>
+void for_each_subgraph(onnx::NodeProto& n, const Visit& visit) {
     for (auto& a : *n.mutable_attribute()) {
         if (a.has_g()) visit(*a.mutable_g());
         for (auto& g : *a.mutable_graphs()) visit(g);
     }
 }
-template <class Visit> void for_each_subgraph(const onnx::NodeProto& n, const Visit& visit) {
+template <class Visit>
+void for_each_subgraph(const onnx::NodeProto& n, const Visit& visit) {
     for (const auto& a : n.attribute()) {
         if (a.has_g()) visit(a.g());
         for (const auto& g : a.graphs()) visit(g);

@@ -19,8 +19,11 @@ namespace detail {
 /// Bits of one element as ONNX packs it: 2, 4, or whole bytes; 0 for types without a fixed size.
 constexpr std::size_t packed_bits(data_type t) {
     switch (t) {
-        case data_type::uint4: case data_type::int4: case data_type::float4e2m1: return 4;
-        case data_type::uint2: case data_type::int2: return 2;
+        case data_type::uint4:
+        case data_type::int4:
+        case data_type::float4e2m1: return 4;
+        case data_type::uint2:
+        case data_type::int2: return 2;
         default: return 8 * size_of(t);
     }
 }
@@ -62,7 +65,8 @@ inline std::string read_external(const onnx::TensorProto& p, const std::filesyst
         if (e.key() != "offset" && e.key() != "length") continue;
         std::uint64_t v = 0;
         const char* end = e.value().data() + e.value().size();
-        if (const auto r = std::from_chars(e.value().data(), end, v); r.ec != std::errc() || r.ptr != end) fail("has the " + e.key() + " '" + e.value() + "'");
+        if (const auto r = std::from_chars(e.value().data(), end, v); r.ec != std::errc() || r.ptr != end)
+            fail("has the " + e.key() + " '" + e.value() + "'");
         if (e.key() == "offset") offset = v;
         else length = v;
     }
@@ -92,8 +96,8 @@ inline std::string read_external(const onnx::TensorProto& p, const std::filesyst
 inline std::size_t raw_size(const onnx::TensorProto& p) {
     const auto type = static_cast<data_type>(p.data_type());
     if (!is_known(type)) {
-        throw error(quoted_name(p) + ": element type " + (type == data_type::string ? "string" : "number " + std::to_string(p.data_type())) +
-                    " is not supported");
+        throw error(quoted_name(p) + ": element type " +
+                    (type == data_type::string ? "string" : "number " + std::to_string(p.data_type())) + " is not supported");
     }
     try {
         return (element_count({p.dims().data(), static_cast<std::size_t>(p.dims_size())}) * packed_bits(type) + 7) / 8;
@@ -103,7 +107,8 @@ inline std::size_t raw_size(const onnx::TensorProto& p) {
 }
 
 /// Copies a typed field. ONNX keeps float16 and narrower in int32_data, complex numbers as pairs, 4-bit types two to an entry.
-template <class To, class Field> void copy_field(const Field& from, tensor& to) {
+template <class To, class Field>
+void copy_field(const Field& from, tensor& to) {
     auto* out = reinterpret_cast<To*>(to.bytes());
     for (int i = 0; i < from.size(); ++i) out[i] = static_cast<To>(from.Get(i));
 }
@@ -116,10 +121,13 @@ inline std::size_t field_entries(data_type type, std::size_t count) {
 
 inline std::size_t field_size(const onnx::TensorProto& p) {
     switch (static_cast<data_type>(p.data_type())) {
-        case data_type::float32: case data_type::complex64: return static_cast<std::size_t>(p.float_data_size());
-        case data_type::float64: case data_type::complex128: return static_cast<std::size_t>(p.double_data_size());
+        case data_type::float32:
+        case data_type::complex64: return static_cast<std::size_t>(p.float_data_size());
+        case data_type::float64:
+        case data_type::complex128: return static_cast<std::size_t>(p.double_data_size());
         case data_type::int64: return static_cast<std::size_t>(p.int64_data_size());
-        case data_type::uint32: case data_type::uint64: return static_cast<std::size_t>(p.uint64_data_size());
+        case data_type::uint32:
+        case data_type::uint64: return static_cast<std::size_t>(p.uint64_data_size());
         default: return static_cast<std::size_t>(p.int32_data_size());
     }
 }

@@ -10,8 +10,9 @@ class ModelProto;
 
 namespace qk::graph {
 
-/// Before: node "conv\xff" (the byte 255).  After: node "conv\\xff" (four characters), everywhere in the model where it stood.  Conditions: a text of
-/// the model (name, operator, domain, key, documentation) is not UTF-8. Different texts stay different. Returns how many were changed.
+/// Before: node "conv\xff" (the byte 255).  After: node "conv\\xff" (four characters), everywhere in the model where it stood.  Conditions:
+/// a text of the model (name, operator, domain, key, documentation) is not UTF-8. Different texts stay different. Returns how many were
+/// changed.
 std::size_t names_to_utf8(onnx::ModelProto& m);
 
 }  // namespace qk::graph

@@ -11,29 +11,44 @@
 namespace qk::graph::ops {
 
 // The same spelling for one element and for a vector, so that a formula needs one text.
-template <class T> T any_exp(T x) { return std::exp(x); }
+template <class T>
+T any_exp(T x) {
+    return std::exp(x);
+}
 inline vfloat any_exp(vfloat x) { return vexp(x); }
-template <class T> T any_tanh(T x) { return std::tanh(x); }
+template <class T>
+T any_tanh(T x) {
+    return std::tanh(x);
+}
 inline vfloat any_tanh(vfloat x) { return vtanh(x); }
-template <class T> T any_erf(T x) { return std::erf(x); }
+template <class T>
+T any_erf(T x) {
+    return std::erf(x);
+}
 inline vfloat any_erf(vfloat x) { return verf(x); }
-template <class T> T any_sigmoid(T x) { return T{1} / (T{1} + std::exp(-x)); }
+template <class T>
+T any_sigmoid(T x) {
+    return T{1} / (T{1} + std::exp(-x));
+}
 inline vfloat any_sigmoid(vfloat x) { return vsigmoid(x); }
 /// A constant in the formula's type.
-template <class V> V like(double c) {
+template <class V>
+V like(double c) {
     if constexpr (std::is_arithmetic_v<V>) return static_cast<V>(c);
     else return vector_fill(static_cast<float>(c));
 }
 
 /// y = f(x), f a generic lambda over float vectors and double.
-template <class F> tensor& map_activation(op_context& call, F f) {
+template <class F>
+tensor& map_activation(op_context& call, F f) {
     const tensor& x = call.input(0);
     tensor& y = call.output(0, x.type(), x.shape());
     dispatch(call, x.type(), float_types, [&]<class T>(type_tag<T>) {
         const T* from = x.as<T>().data();
         T* to = y.as<T>().data();
         if constexpr (std::is_same_v<T, float>) map_vectors(from, to, x.size(), f);
-        else for (std::size_t i = 0; i < x.size(); ++i) to[i] = f(from[i]);
+        else
+            for (std::size_t i = 0; i < x.size(); ++i) to[i] = f(from[i]);
     });
     return y;
 }
@@ -51,16 +66,14 @@ inline void elu(op_context& call) {
 inline void selu(op_context& call) {
     const double alpha = call.node().get_float("alpha", 1.67326319217681884765625f);
     const double gamma = call.node().get_float("gamma", 1.05070102214813232421875f);
-    map_activation(call, [=]<class V>(V x) -> V {
-        return like<V>(gamma) * (x > like<V>(0) ? x : like<V>(alpha) * (any_exp(x) - like<V>(1)));
-    });
+    map_activation(call,
+                   [=]<class V>(V x) -> V { return like<V>(gamma) * (x > like<V>(0) ? x : like<V>(alpha) * (any_exp(x) - like<V>(1))); });
 }
 
 inline void celu(op_context& call) {
     const double alpha = call.node().get_float("alpha", 1.0f);
-    map_activation(call, [=]<class V>(V x) -> V {
-        return x < like<V>(0) ? like<V>(alpha) * (any_exp(x / like<V>(alpha)) - like<V>(1)) : x;
-    });
+    map_activation(call,
+                   [=]<class V>(V x) -> V { return x < like<V>(0) ? like<V>(alpha) * (any_exp(x / like<V>(alpha)) - like<V>(1)) : x; });
 }
 
 inline void gelu(op_context& call) {
@@ -70,7 +83,8 @@ inline void gelu(op_context& call) {
             return like<V>(0.5) * x * (like<V>(1) + any_tanh(inner));
         });
     else
-        map_activation(call, []<class V>(V x) -> V { return like<V>(0.5) * x * (like<V>(1) + any_erf(x * like<V>(std::numbers::sqrt2 / 2))); });
+        map_activation(call,
+                       []<class V>(V x) -> V { return like<V>(0.5) * x * (like<V>(1) + any_erf(x * like<V>(std::numbers::sqrt2 / 2))); });
 }
 
 inline void hard_sigmoid(op_context& call) {

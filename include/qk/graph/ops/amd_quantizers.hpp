@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD's operators (com.amd.quark, older com.vai.quantize): block formats, and Q/DQ with types that ONNX's lack. docs/numerics.md, section 6.
+// AMD's operators (com.amd.quark, older com.vai.quantize): block formats, and Q/DQ with types that ONNX's lack. docs/numerics.md,
+// section 6.
 #pragma once
 
 #include <cmath>
@@ -27,7 +28,8 @@ inline rounding amd_rounding(const op_context& call, std::int64_t mode) {
 inline int bounded_int(const op_context& call, std::string_view name, std::int64_t otherwise, std::int64_t low, std::int64_t high) {
     const std::int64_t v = call.node().get_int(name, otherwise);
     if (v < low || v > high) {
-        call.fail("attribute " + std::string(name) + "=" + std::to_string(v) + " is outside [" + std::to_string(low) + ", " + std::to_string(high) + "]");
+        call.fail("attribute " + std::string(name) + "=" + std::to_string(v) + " is outside [" + std::to_string(low) + ", " +
+                  std::to_string(high) + "]");
     }
     return static_cast<int>(v);
 }
@@ -73,7 +75,8 @@ inline void run_bfp_quantize_dequantize(op_context& call) {
         const block_float f{.block_size = block, .exponent_bits = 8, .mantissa_bits = mantissa};
         return detail::fake_quantize_blocks(call, f, how, through_bfloat16);
     }
-    if (method != "to_bfp_prime" && method != "to_bfp_prime_shared") call.fail("bfp_method '" + method + "' is none of to_bfp, to_bfp_prime");
+    if (method != "to_bfp_prime" && method != "to_bfp_prime_shared")
+        call.fail("bfp_method '" + method + "' is none of to_bfp, to_bfp_prime");
     const microexponent f{.block_size = block,
                           .sub_block_size = detail::bounded_int(call, "sub_block_size", 2, 1, block),
                           .exponent_bits = 8,
@@ -106,7 +109,8 @@ inline void run_mx_quantize_dequantize(op_context& call) {
 namespace detail {
 
 /// NaN and both infinities become the lowest code, as a float-to-int conversion on x86 gives it.
-template <class T> void specials_to_lowest(std::span<const float> x, std::int64_t lowest, std::span<T> y) {
+template <class T>
+void specials_to_lowest(std::span<const float> x, std::int64_t lowest, std::span<T> y) {
     float mark = 0;  // stays 0 unless something is not finite
     for (const float v : x) mark += v * 0.0f;
     if (mark == 0) return;
@@ -133,7 +137,8 @@ inline void run_extended_quantize_linear(op_context& call) {
         }
         return;
     }
-    const scale_grid grid = make_scale_grid(call, x.shape(), call.input(1), call.node().get_int("axis", 1), call.node().get_int("block_size", 0));
+    const scale_grid grid =
+        make_scale_grid(call, x.shape(), call.input(1), call.node().get_int("axis", 1), call.node().get_int("block_size", 0));
     const tensor scale = input_as<float>(call, 1);
     quantize_elements(call, from, grid, scale.as<float>(), zero_points(call, 2, type), y);
     if (!is_integer_type(type)) return;
@@ -151,7 +156,8 @@ inline void run_extended_dequantize_linear(op_context& call) {
     if (x.type() == data_type::float16) {
         widen(x.as<half>(), y.values());
     } else {
-        const scale_grid grid = make_scale_grid(call, x.shape(), call.input(1), call.node().get_int("axis", 1), call.node().get_int("block_size", 0));
+        const scale_grid grid =
+            make_scale_grid(call, x.shape(), call.input(1), call.node().get_int("axis", 1), call.node().get_int("block_size", 0));
         const tensor scale = input_as<float>(call, 1);
         dequantize_elements(call, x, grid, scale.as<float>(), zero_points(call, 2, x.type()), y.values());
     }

@@ -6,7 +6,8 @@
 
 namespace qk::graph::ops {
 
-template <bool Largest> void arg_reduce(op_context& call) {
+template <bool Largest>
+void arg_reduce(op_context& call) {
     const tensor& x = call.input(0);
     const std::size_t axis = x.rank() == 0 ? 0 : normal_axis(call, call.node().get_int("axis", 0), x.rank());
     const bool last = call.node().get_int("select_last_index", 0) != 0;

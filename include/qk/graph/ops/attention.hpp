@@ -6,19 +6,21 @@
 #include <limits>
 #include <vector>
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/matrix.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/sums.hpp"
 #include "qk/graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
 
 /// x as [batch, heads, sequence, width], in T: rank 3 is [batch, sequence, heads * width].
-template <class T> tensor split_heads(op_context& call, const tensor& given, std::int64_t heads) {
+template <class T>
+tensor split_heads(op_context& call, const tensor& given, std::int64_t heads) {
     const tensor x = convert_to<T>(call, given);
     if (x.rank() == 4) return x;
     if (x.rank() != 3) call.fail("Q, K and V must have rank 3 or 4, not shape " + to_string(x.shape()));
-    if (heads < 1 || x.dim(2) % heads != 0) call.fail("rank-3 inputs need q_num_heads and kv_num_heads that divide the last axis of " + to_string(x.shape()));
+    if (heads < 1 || x.dim(2) % heads != 0)
+        call.fail("rank-3 inputs need q_num_heads and kv_num_heads that divide the last axis of " + to_string(x.shape()));
     const std::int64_t width = x.dim(2) / heads;
     tensor y = call.scratch(type_of<T>, {x.dim(0), heads, x.dim(1), width});
     const T* from = x.as<T>().data();
@@ -30,7 +32,8 @@ template <class T> tensor split_heads(op_context& call, const tensor& given, std
 }
 
 /// past and now joined along the sequence axis.
-template <class T> tensor join_sequence(op_context& call, const tensor& past, const tensor& now) {
+template <class T>
+tensor join_sequence(op_context& call, const tensor& past, const tensor& now) {
     if (past.empty()) return now;
     if (past.rank() != 4 || past.dim(0) != now.dim(0) || past.dim(1) != now.dim(1) || past.dim(3) != now.dim(3)) {
         call.fail("a cache of shape " + to_string(past.shape()) + " does not fit " + to_string(now.shape()));
@@ -46,7 +49,8 @@ template <class T> tensor join_sequence(op_context& call, const tensor& past, co
 }
 
 /// In place; a row of -inf alone becomes zeros.
-template <class T> void softmax_row(T* x, std::size_t n) {
+template <class T>
+void softmax_row(T* x, std::size_t n) {
     T largest = -std::numeric_limits<T>::infinity();
     for (std::size_t i = 0; i < n; ++i) largest = x[i] > largest || x[i] != x[i] ? x[i] : largest;
     if (std::isinf(largest) && largest < 0) {
@@ -61,9 +65,11 @@ template <class T> void softmax_row(T* x, std::size_t n) {
 namespace detail {
 
 /// What may be added to the score of query i and key j: attn_mask, the causal frontier, the window and the padding of the cache.
-template <class T> class attention_bias {
+template <class T>
+class attention_bias {
   public:
-    attention_bias(op_context& call, std::int64_t queries, std::int64_t keys, std::int64_t past) : queries_(queries), keys_(keys), past_(past) {
+    attention_bias(op_context& call, std::int64_t queries, std::int64_t keys, std::int64_t past)
+        : queries_(queries), keys_(keys), past_(past) {
         const node_view& node = call.node();
         causal_ = node.get_int("is_causal", 0) != 0;
         left_ = node.get_int("left_window_size", -1);
@@ -79,15 +85,18 @@ template <class T> class attention_bias {
         if (shape_.size() > 4 || shape_.empty()) call.fail("attn_mask has shape " + to_string(shape_));
         shape_.insert(shape_.begin(), 4 - shape_.size(), 1);
         if (shape_[3] > keys || (shape_[2] != 1 && shape_[2] != queries)) {
-            call.fail("attn_mask of shape " + to_string(given.shape()) + " does not fit " + std::to_string(queries) + " queries and " + std::to_string(keys) + " keys");
+            call.fail("attn_mask of shape " + to_string(given.shape()) + " does not fit " + std::to_string(queries) + " queries and " +
+                      std::to_string(keys) + " keys");
         }
     }
 
     void check(const op_context& call, std::int64_t batch, std::int64_t heads) const {
         if (!mask_.empty() && ((shape_[0] != 1 && shape_[0] != batch) || (shape_[1] != 1 && shape_[1] != heads))) {
-            call.fail("attn_mask of shape " + to_string(shape_) + " does not fit batch " + std::to_string(batch) + " and " + std::to_string(heads) + " heads");
+            call.fail("attn_mask of shape " + to_string(shape_) + " does not fit batch " + std::to_string(batch) + " and " +
+                      std::to_string(heads) + " heads");
         }
-        if (!valid_.empty() && valid_.size() != static_cast<std::size_t>(batch)) call.fail("nonpad_kv_seqlen needs one value for each sample");
+        if (!valid_.empty() && valid_.size() != static_cast<std::size_t>(batch))
+            call.fail("nonpad_kv_seqlen needs one value for each sample");
         for (const std::int64_t v : valid_)
             if (v < 0 || v > keys_) call.fail("nonpad_kv_seqlen holds " + std::to_string(v) + " for " + std::to_string(keys_) + " keys");
     }
@@ -99,7 +108,8 @@ template <class T> class attention_bias {
         const std::int64_t offset = past_ > 0 || valid_.empty() ? past_ : valid - queries_;
         const T* mask = nullptr;
         if (!mask_.empty()) {
-            const std::int64_t at = ((shape_[0] == 1 ? 0 : b) * shape_[1] + (shape_[1] == 1 ? 0 : h)) * shape_[2] + (shape_[2] == 1 ? 0 : i);
+            const std::int64_t at =
+                ((shape_[0] == 1 ? 0 : b) * shape_[1] + (shape_[1] == 1 ? 0 : h)) * shape_[2] + (shape_[2] == 1 ? 0 : i);
             mask = mask_.as<T>().data() + at * shape_[3];
         }
         bool any = false;
@@ -125,6 +135,14 @@ template <class T> class attention_bias {
     std::vector<std::int64_t> valid_;
 };
 
+/// Output i as `type`, where somebody wants it.
+template <class T>
+void give_as(op_context& call, std::size_t i, const tensor& value, data_type type) {
+    if (!call.wants(i)) return;
+    if (type == type_of<T>) return call.set_output(i, value);
+    write_elements<T>(value.as<T>(), type, call.output(i, type, value.shape()).bytes());
+}
+
 }  // namespace detail
 
 inline void run_attention(op_context& call) {
@@ -141,13 +159,16 @@ inline void run_attention(op_context& call) {
         const tensor k = join_sequence<T>(call, past_k, now_k), v = join_sequence<T>(call, past_v, now_v);
         const std::int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), width = q.dim(3);
         const std::int64_t groups = k.dim(1), keys = k.dim(2), value_width = v.dim(3);
-        if (k.dim(0) != batch || v.dim(0) != batch || v.dim(1) != groups || v.dim(2) != keys || k.dim(3) != width || groups == 0 || heads % groups != 0) {
-            call.fail("Q " + to_string(q.shape()) + ", K " + to_string(k.shape()) + " and V " + to_string(v.shape()) + " do not fit (batch, heads, sequence, width)");
+        if (k.dim(0) != batch || v.dim(0) != batch || v.dim(1) != groups || v.dim(2) != keys || k.dim(3) != width || groups == 0 ||
+            heads % groups != 0) {
+            call.fail("Q " + to_string(q.shape()) + ", K " + to_string(k.shape()) + " and V " + to_string(v.shape()) +
+                      " do not fit (batch, heads, sequence, width)");
         }
         const detail::attention_bias<T> bias(call, queries, keys, past_k.empty() ? 0 : past_k.dim(2));
         bias.check(call, batch, heads);
 
-        const T scale = static_cast<T>(std::sqrt(node.has("scale") ? static_cast<double>(node.get_float("scale", 1)) : 1 / std::sqrt(static_cast<double>(width))));
+        const T scale = static_cast<T>(
+            std::sqrt(node.has("scale") ? static_cast<double>(node.get_float("scale", 1)) : 1 / std::sqrt(static_cast<double>(width))));
         const T cap = static_cast<T>(node.get_float("softcap", 0));
         const std::int64_t mode = node.get_int("qk_matmul_output_mode", 0);
         const bool wants_scores = call.wants(3);
@@ -155,7 +176,8 @@ inline void run_attention(op_context& call) {
         tensor scaled_q = call.scratch(type_of<T>, {queries, width}), scaled_k = call.scratch(type_of<T>, {keys, width});
         tensor scores = call.scratch(type_of<T>, {queries, keys}), result = call.scratch(type_of<T>, {queries, value_width});
         tensor extra = call.scratch(type_of<T>, {keys});
-        working_output<T> y(call, 0, given.type(), packed ? dims{batch, queries, heads * value_width} : dims{batch, heads, queries, value_width});
+        working_output<T> y(call, 0, given.type(),
+                            packed ? dims{batch, queries, heads * value_width} : dims{batch, heads, queries, value_width});
         const auto scaled = [&](const tensor& x, std::int64_t matrix, tensor& to) {
             const T* from = x.as<T>().data() + static_cast<std::size_t>(matrix) * to.size();
             for (std::size_t i = 0; i < to.size(); ++i) to.as<T>()[i] = from[i] * scale;
@@ -183,25 +205,17 @@ inline void run_attention(op_context& call) {
                     else std::fill_n(row, n, T{0});
                 }
                 if (show != nullptr && mode == 3) std::copy_n(score, scores.size(), show);
-                multiply(score, false, v.as<T>().data() + static_cast<std::size_t>(group * keys * value_width), false, result.as<T>().data(), queries, value_width, keys);
+                multiply(score, false, v.as<T>().data() + static_cast<std::size_t>(group * keys * value_width), false,
+                         result.as<T>().data(), queries, value_width, keys);
                 for (std::int64_t i = 0; i < queries; ++i) {
                     const std::int64_t to = packed ? ((b * queries + i) * heads + h) * value_width : (matrix * queries + i) * value_width;
                     std::copy_n(result.as<T>().data() + i * value_width, value_width, y.data() + to);
                 }
             }
         y.store();
-        const auto give = [&](std::size_t i, const tensor& value, data_type type) {
-            if (!call.wants(i)) return;
-            if (type == type_of<T>) {
-                call.set_output(i, value);
-                return;
-            }
-            tensor& out = call.output(i, type, value.shape());
-            write_elements<T>(value.as<T>(), type, out.bytes());
-        };
-        give(1, k, call.input(1).type());
-        give(2, v, call.input(2).type());
-        if (wants_scores) give(3, debug, given.type());
+        detail::give_as<T>(call, 1, k, call.input(1).type());
+        detail::give_as<T>(call, 2, v, call.input(2).type());
+        if (wants_scores) detail::give_as<T>(call, 3, debug, given.type());
     });
 }
 
@@ -214,11 +228,15 @@ inline void run_flex_attention(op_context& call) {
     with_working_type(precision, [&]<class T>(T) {
         const tensor q = input_as<T>(call, 0), k = input_as<T>(call, 1), v = input_as<T>(call, 2);
         if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4) call.fail("Q, K and V must have rank 4");
-        const std::int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), width = q.dim(3), groups = k.dim(1), keys = k.dim(2), value_width = v.dim(3);
-        if (k.dim(0) != batch || v.dim(0) != batch || v.dim(1) != groups || v.dim(2) != keys || k.dim(3) != width || groups == 0 || heads % groups != 0) {
-            call.fail("Q " + to_string(q.shape()) + ", K " + to_string(k.shape()) + " and V " + to_string(v.shape()) + " do not fit (batch, heads, sequence, width)");
+        const std::int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), width = q.dim(3), groups = k.dim(1), keys = k.dim(2),
+                           value_width = v.dim(3);
+        if (k.dim(0) != batch || v.dim(0) != batch || v.dim(1) != groups || v.dim(2) != keys || k.dim(3) != width || groups == 0 ||
+            heads % groups != 0) {
+            call.fail("Q " + to_string(q.shape()) + ", K " + to_string(k.shape()) + " and V " + to_string(v.shape()) +
+                      " do not fit (batch, heads, sequence, width)");
         }
-        const T scale = static_cast<T>(std::sqrt(node.has("scale") ? static_cast<double>(node.get_float("scale", 1)) : 1 / std::sqrt(static_cast<double>(width))));
+        const T scale = static_cast<T>(
+            std::sqrt(node.has("scale") ? static_cast<double>(node.get_float("scale", 1)) : 1 / std::sqrt(static_cast<double>(width))));
         const auto scaled = [&](const tensor& x) {
             tensor y = call.scratch(type_of<T>, x.shape());
             for (std::size_t i = 0; i < x.size(); ++i) y.as<T>()[i] = x.as<T>()[i] * scale;
@@ -228,8 +246,8 @@ inline void run_flex_attention(op_context& call) {
         tensor scores = call.scratch(type_of<T>, {batch, heads, queries, keys});
         const auto group = [&](std::int64_t matrix) { return matrix / heads * groups + matrix % heads / (heads / groups); };
         for (std::int64_t m = 0; m < batch * heads; ++m) {
-            multiply(scaled_q.as<T>().data() + m * queries * width, false, scaled_k.as<T>().data() + group(m) * keys * width, true, scores.as<T>().data() + m * queries * keys, queries,
-                     keys, width);
+            multiply(scaled_q.as<T>().data() + m * queries * width, false, scaled_k.as<T>().data() + group(m) * keys * width, true,
+                     scores.as<T>().data() + m * queries * keys, queries, keys, width);
         }
         const auto modified = [&](const char* attribute, const tensor& value) {
             if (!node.has(attribute)) return value;
@@ -239,18 +257,20 @@ inline void run_flex_attention(op_context& call) {
                 write_elements<T>(value.as<T>(), precision, in.bytes());
             }
             const std::vector<tensor> out = call.run_subgraph(node.get_graph(attribute), std::span<const tensor>(&in, 1));
-            if (out.size() != 1 || out[0].shape() != value.shape()) call.fail(std::string("attribute ") + attribute + " must give one tensor of shape " + to_string(value.shape()));
+            if (out.size() != 1 || out[0].shape() != value.shape())
+                call.fail(std::string("attribute ") + attribute + " must give one tensor of shape " + to_string(value.shape()));
             return convert_to<T>(call, out[0]);
         };
         const tensor changed = modified("score_mod", scores);
         tensor probabilities = call.scratch(type_of<T>, changed.shape());
         std::copy(changed.as<T>().begin(), changed.as<T>().end(), probabilities.as<T>().begin());
-        for (std::int64_t r = 0; r < batch * heads * queries; ++r) softmax_row(probabilities.as<T>().data() + r * keys, static_cast<std::size_t>(keys));
+        for (std::int64_t r = 0; r < batch * heads * queries; ++r)
+            softmax_row(probabilities.as<T>().data() + r * keys, static_cast<std::size_t>(keys));
         const tensor weights = modified("prob_mod", probabilities);
         working_output<T> y(call, 0, given.type(), {batch, heads, queries, value_width});
         for (std::int64_t m = 0; m < batch * heads; ++m) {
-            multiply(weights.as<T>().data() + m * queries * keys, false, v.as<T>().data() + group(m) * keys * value_width, false, y.data() + m * queries * value_width, queries,
-                     value_width, keys);
+            multiply(weights.as<T>().data() + m * queries * keys, false, v.as<T>().data() + group(m) * keys * value_width, false,
+                     y.data() + m * queries * value_width, queries, value_width, keys);
         }
         y.store();
     });

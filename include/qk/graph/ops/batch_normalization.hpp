@@ -20,7 +20,8 @@ void batch_normalization_of(op_context& c) {
     const auto parameter = [&](std::size_t i) {
         const tensor& t = c.input(i);
         std::vector<double> v(t.size());
-        if (v.size() != static_cast<std::size_t>(channels)) c.fail("input " + std::to_string(i) + " of shape " + to_string(t.shape()) + " for " + std::to_string(channels) + " channels");
+        if (v.size() != static_cast<std::size_t>(channels))
+            c.fail("input " + std::to_string(i) + " of shape " + to_string(t.shape()) + " for " + std::to_string(channels) + " channels");
         for (std::size_t k = 0; k < v.size(); ++k) switch (t.type()) {
                 case data_type::float32: v[k] = static_cast<double>(t.as<float>()[k]); break;
                 case data_type::float64: v[k] = t.as<double>()[k]; break;
@@ -31,9 +32,11 @@ void batch_normalization_of(op_context& c) {
         return v;
     };
     const auto scale = parameter(1), bias = parameter(2), given_mean = parameter(3), given_variance = parameter(4);
-    const double epsilon = static_cast<double>(c.node().get_float("epsilon", 1e-5f)), momentum = static_cast<double>(c.node().get_float("momentum", 0.9f));
+    const double epsilon = static_cast<double>(c.node().get_float("epsilon", 1e-5f)),
+                 momentum = static_cast<double>(c.node().get_float("momentum", 0.9f));
     const int version = c.node().version();
-    const bool training = version >= 14 ? c.node().get_int("training_mode", 0) != 0 : version < 7 && c.node().get_int("is_test", 0) == 0 && c.wants(1);
+    const bool training =
+        version >= 14 ? c.node().get_int("training_mode", 0) != 0 : version < 7 && c.node().get_int("is_test", 0) == 0 && c.wants(1);
     tensor& y = c.output(0, x.type(), x.shape());
     const T* xp = x.as<T>().data();
     T* yp = y.as<T>().data();
@@ -75,7 +78,8 @@ void batch_normalization_of(op_context& c) {
         const tensor& old = c.input(o + 2);
         tensor running = c.scratch(data_type::float32, old.shape());
         for (std::size_t k = 0; k < scale.size(); ++k)
-            running.as<float>()[k] = static_cast<float>((o == 1 ? given_mean : given_variance)[k] * momentum + (o == 1 ? mean : variance)[k] * (1 - momentum));
+            running.as<float>()[k] =
+                static_cast<float>((o == 1 ? given_mean : given_variance)[k] * momentum + (o == 1 ? mean : variance)[k] * (1 - momentum));
         if (old.type() == data_type::float32 || is_narrow_float(x.type())) {
             c.set_output(o, running);
         } else {

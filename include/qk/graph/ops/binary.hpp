@@ -21,7 +21,8 @@ inline tensor aligned_operand(const op_context& call, const tensor& a, const ten
 }
 
 /// y = f(a, b); both operands have one type of the list, `Y` (void: the same type) is the result's.
-template <const auto& Types, class Y = void, class F> void map_binary(op_context& call, F f) {
+template <const auto& Types, class Y = void, class F>
+void map_binary(op_context& call, F f) {
     const tensor& a = call.input(0);
     const tensor b = aligned_operand(call, a, call.input(1));
     if (a.type() != b.type()) call.fail(std::string("operands differ in type: ") + name_of(a.type()) + " and " + name_of(b.type()));
@@ -35,33 +36,40 @@ template <const auto& Types, class Y = void, class F> void map_binary(op_context
 }
 
 /// Integers wrap; they are computed unsigned and at least 32 bits wide, where wrapping is defined.
-template <class T> using wrapping = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<std::conditional_t<std::is_integral_v<T>, T, int>>>;
+template <class T>
+using wrapping =
+    std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<std::conditional_t<std::is_integral_v<T>, T, int>>>;
 
 namespace functions {
 struct add {
-    template <class T> T operator()(T a, T b) const {
+    template <class T>
+    T operator()(T a, T b) const {
         if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<wrapping<T>>(a) + static_cast<wrapping<T>>(b));
         else return a + b;
     }
 };
 struct subtract {
-    template <class T> T operator()(T a, T b) const {
+    template <class T>
+    T operator()(T a, T b) const {
         if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<wrapping<T>>(a) - static_cast<wrapping<T>>(b));
         else return a - b;
     }
 };
 struct multiply {
-    template <class T> T operator()(T a, T b) const {
+    template <class T>
+    T operator()(T a, T b) const {
         if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<wrapping<T>>(a) * static_cast<wrapping<T>>(b));
         else return a * b;
     }
 };
 /// Integers truncate; x / 0 is 0, and the lowest integer over -1 wraps, so that no input traps.
 struct divide {
-    template <class T> T operator()(T a, T b) const {
+    template <class T>
+    T operator()(T a, T b) const {
         if constexpr (std::is_integral_v<T>) {
             if (b == 0) return 0;
-            if constexpr (std::is_signed_v<T>) if (b == T{-1}) return subtract{}(T{0}, a);
+            if constexpr (std::is_signed_v<T>)
+                if (b == T{-1}) return subtract{}(T{0}, a);
             return static_cast<T>(a / b);
         } else return a / b;
     }
@@ -69,7 +77,8 @@ struct divide {
 /// fmod=1: the sign of the dividend (C). fmod=0: the sign of the divisor (Python).
 struct modulo {
     bool c_sign;
-    template <class T> T operator()(T a, T b) const {
+    template <class T>
+    T operator()(T a, T b) const {
         if constexpr (std::is_integral_v<T>) {
             if (b == 0) return 0;
             if constexpr (std::is_signed_v<T>) {
@@ -87,12 +96,16 @@ struct modulo {
 };
 }  // namespace functions
 
-template <class F> void arithmetic(op_context& call) { map_binary<number_types>(call, F{}); }
+template <class F>
+void arithmetic(op_context& call) {
+    map_binary<number_types>(call, F{});
+}
 
 inline void mod(op_context& call) { map_binary<number_types>(call, functions::modulo{call.node().get_int("fmod", 0) != 0}); }
 
 /// base ^ exponent in the base's type. Integers of integers are exact and wrap; a negative exponent truncates towards zero.
-template <class A, class B> A power(A base, B exponent) {
+template <class A, class B>
+A power(A base, B exponent) {
     if constexpr (std::is_integral_v<A> && std::is_integral_v<B>) {
         if constexpr (std::is_signed_v<B>)
             if (exponent < 0) return base == 1 ? A{1} : base == static_cast<A>(-1) ? static_cast<A>(exponent % 2 ? base : A{1}) : A{0};
@@ -103,7 +116,8 @@ template <class A, class B> A power(A base, B exponent) {
     } else if constexpr (std::is_integral_v<A>) {
         return static_cast<A>(detail::to_int64(std::pow(static_cast<double>(base), static_cast<double>(exponent))));
     } else {
-        return static_cast<A>(std::pow(base, static_cast<std::conditional_t<std::is_same_v<A, float> && !std::is_same_v<B, double>, float, double>>(exponent)));
+        return static_cast<A>(std::pow(
+            base, static_cast<std::conditional_t<std::is_same_v<A, float> && !std::is_same_v<B, double>, float, double>>(exponent)));
     }
 }
 
@@ -118,7 +132,9 @@ inline void pow(op_context& call) {
         const double e = scalar_value<double>(call, b);
         const auto x = a.as<float>();
         const auto to = y.as<float>();
-        const auto each = [&](auto f) { for (std::size_t i = 0; i < x.size(); ++i) to[i] = f(x[i]); };
+        const auto each = [&](auto f) {
+            for (std::size_t i = 0; i < x.size(); ++i) to[i] = f(x[i]);
+        };
         if (e == 2) return each([](float v) { return v * v; });
         if (e == 3) return each([](float v) { return v * v * v; });
         if (e == 1) return each([](float v) { return v; });
@@ -152,13 +168,20 @@ inline void bit_shift(op_context& call) {
     map_binary<integer_types>(call, [left]<class T>(T a, T b) -> T {
         const bool outside = static_cast<std::make_unsigned_t<T>>(b) >= sizeof(T) * 8;  // negative amounts too
         if (left) return outside ? T{0} : static_cast<T>(static_cast<wrapping<T>>(a) << b);
-        return static_cast<T>(a >> (outside ? sizeof(T) * 8 - 1 : static_cast<std::size_t>(b)) >> (outside && std::is_unsigned_v<T> ? 1 : 0));
+        return static_cast<T>(a >> (outside ? sizeof(T) * 8 - 1 : static_cast<std::size_t>(b)) >>
+                              (outside && std::is_unsigned_v<T> ? 1 : 0));
     });
 }
 
-inline void bitwise_and(op_context& call) { map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a & b); }); }
-inline void bitwise_or(op_context& call) { map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a | b); }); }
-inline void bitwise_xor(op_context& call) { map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a ^ b); }); }
+inline void bitwise_and(op_context& call) {
+    map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a & b); });
+}
+inline void bitwise_or(op_context& call) {
+    map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a | b); });
+}
+inline void bitwise_xor(op_context& call) {
+    map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a ^ b); });
+}
 
 inline constexpr op_entry binary_ops[] = {
     {"", "Add", 1, through_float32<arithmetic<functions::add>>},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numpy broadcasting: the common shape of some operands, and a walk over it in runs along which each operand either stands still or advances by one.
+// Numpy broadcasting: the common shape of some operands, and a walk over it in runs along which each operand either stands still or
+// advances by one.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +32,11 @@ inline dims broadcast_shape(const op_context& call, std::span<const tensor* cons
 ///
 /// Axes over which every operand moves alike are merged, so most calls become one run or a few long ones. The innermost axis
 /// is the run: there, step[k] is 0 (operand k repeats one element) or 1 (it is contiguous).
-template <std::size_t N> struct broadcast_walk {
-    std::size_t run = 1;               ///< length of the innermost axis
+template <std::size_t N>
+struct broadcast_walk {
+    std::size_t run = 1;                ///< length of the innermost axis
     std::array<std::size_t, N> step{};  ///< 0 or 1
-    std::vector<std::size_t> extent;   ///< outer axes, outermost first
+    std::vector<std::size_t> extent;    ///< outer axes, outermost first
     std::vector<std::array<std::size_t, N>> stride;
 
     broadcast_walk(std::span<const std::int64_t> out, const std::array<const dims*, N>& operands) {
@@ -55,7 +57,10 @@ template <std::size_t N> struct broadcast_walk {
             bool merge = !extent.empty();
             for (std::size_t k = 0; merge && k < N; ++k) merge = s[k] == strides.back()[k] * extent.back();
             if (merge) extent.back() *= length;
-            else { extent.push_back(length); strides.push_back(s); }
+            else {
+                extent.push_back(length);
+                strides.push_back(s);
+            }
         }
         if (!extent.empty()) {  // innermost first so far
             run = extent.front();
@@ -68,7 +73,8 @@ template <std::size_t N> struct broadcast_walk {
     }
 
     /// Calls f(output offset, operand offsets) for every run.
-    template <class F> void each_run(F&& f) const {
+    template <class F>
+    void each_run(F&& f) const {
         std::size_t runs = run == 0 ? 0 : 1;
         for (const std::size_t e : extent) runs *= e;
         std::array<std::size_t, N> at{};
@@ -98,10 +104,14 @@ void map_broadcast(std::span<const std::int64_t> shape, const tensor& a, const t
         const A* x = pa + at[0];
         const B* w = pb + at[1];
         Y* to = py + out;
-        if (walk.step[0] && walk.step[1]) for (std::size_t i = 0; i < n; ++i) to[i] = f(x[i], w[i]);
-        else if (walk.step[0]) for (std::size_t i = 0; i < n; ++i) to[i] = f(x[i], *w);
-        else if (walk.step[1]) for (std::size_t i = 0; i < n; ++i) to[i] = f(*x, w[i]);
-        else for (std::size_t i = 0; i < n; ++i) to[i] = f(*x, *w);
+        if (walk.step[0] && walk.step[1])
+            for (std::size_t i = 0; i < n; ++i) to[i] = f(x[i], w[i]);
+        else if (walk.step[0])
+            for (std::size_t i = 0; i < n; ++i) to[i] = f(x[i], *w);
+        else if (walk.step[1])
+            for (std::size_t i = 0; i < n; ++i) to[i] = f(*x, w[i]);
+        else
+            for (std::size_t i = 0; i < n; ++i) to[i] = f(*x, *w);
     });
 }
 
@@ -119,8 +129,10 @@ void map_broadcast(std::span<const std::int64_t> shape, const tensor& a, const t
         const B* u = pb + at[1];
         const C* v = pc + at[2];
         Y* to = py + out;
-        if (sa && sb && sc) for (std::size_t i = 0; i < walk.run; ++i) to[i] = f(x[i], u[i], v[i]);
-        else for (std::size_t i = 0; i < walk.run; ++i) to[i] = f(x[i * sa], u[i * sb], v[i * sc]);
+        if (sa && sb && sc)
+            for (std::size_t i = 0; i < walk.run; ++i) to[i] = f(x[i], u[i], v[i]);
+        else
+            for (std::size_t i = 0; i < walk.run; ++i) to[i] = f(x[i * sa], u[i * sb], v[i * sc]);
     });
 }
 

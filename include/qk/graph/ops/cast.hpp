@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/elements.hpp"
+#include "qk/graph/ops/op.hpp"
 
 namespace qk::graph::ops {
 
@@ -23,8 +23,8 @@ inline void cast_elements(const op_context& call, const tensor& from, tensor& to
         for (std::size_t begin = 0; begin < from.size(); begin += chunk) {
             const std::size_t n = std::min(chunk, from.size() - begin);
             const bool read = read_elements<Wide>(from.type(), from.bytes() + begin * in_size, std::span<Wide>(wide, n));
-            const bool written = read && write_elements<Wide>(std::span<const Wide>(wide, n), to.type(), to.bytes() + begin * out_size, rules,
-                                                              from.type() == data_type::uint64);
+            const bool written = read && write_elements<Wide>(std::span<const Wide>(wide, n), to.type(), to.bytes() + begin * out_size,
+                                                              rules, from.type() == data_type::uint64);
             if (!written) {
                 call.fail(std::string("cannot cast ") + name_of(from.type()) + " to " + name_of(to.type()));
             }
@@ -62,8 +62,8 @@ inline void run_cast(op_context& call) {
         const std::string to = call.node().get_string("to", "");
         static constexpr std::pair<std::string_view, data_type> names[] = {
             {"FLOAT", data_type::float32}, {"DOUBLE", data_type::float64}, {"FLOAT16", data_type::float16}, {"INT8", data_type::int8},
-            {"INT16", data_type::int16}, {"INT32", data_type::int32}, {"INT64", data_type::int64}, {"UINT8", data_type::uint8},
-            {"UINT16", data_type::uint16}, {"UINT32", data_type::uint32}, {"UINT64", data_type::uint64}, {"BOOL", data_type::boolean}};
+            {"INT16", data_type::int16},   {"INT32", data_type::int32},    {"INT64", data_type::int64},     {"UINT8", data_type::uint8},
+            {"UINT16", data_type::uint16}, {"UINT32", data_type::uint32},  {"UINT64", data_type::uint64},   {"BOOL", data_type::boolean}};
         for (const auto& [name, type] : names) {
             if (name == to) return detail::cast_to(call, type);
         }

@@ -8,14 +8,30 @@ namespace qk::graph::ops {
 
 inline constexpr type_list<bool> logical_types;
 
-inline void equal(op_context& call) { map_binary<element_types, bool>(call, [](auto a, auto b) { return a == b; }); }
-inline void greater(op_context& call) { map_binary<number_types, bool>(call, [](auto a, auto b) { return a > b; }); }
-inline void greater_or_equal(op_context& call) { map_binary<number_types, bool>(call, [](auto a, auto b) { return a >= b; }); }
-inline void less(op_context& call) { map_binary<number_types, bool>(call, [](auto a, auto b) { return a < b; }); }
-inline void less_or_equal(op_context& call) { map_binary<number_types, bool>(call, [](auto a, auto b) { return a <= b; }); }
-inline void logical_and(op_context& call) { map_binary<logical_types>(call, [](bool a, bool b) { return a && b; }); }
-inline void logical_or(op_context& call) { map_binary<logical_types>(call, [](bool a, bool b) { return a || b; }); }
-inline void logical_xor(op_context& call) { map_binary<logical_types>(call, [](bool a, bool b) { return a != b; }); }
+inline void equal(op_context& call) {
+    map_binary<element_types, bool>(call, [](auto a, auto b) { return a == b; });
+}
+inline void greater(op_context& call) {
+    map_binary<number_types, bool>(call, [](auto a, auto b) { return a > b; });
+}
+inline void greater_or_equal(op_context& call) {
+    map_binary<number_types, bool>(call, [](auto a, auto b) { return a >= b; });
+}
+inline void less(op_context& call) {
+    map_binary<number_types, bool>(call, [](auto a, auto b) { return a < b; });
+}
+inline void less_or_equal(op_context& call) {
+    map_binary<number_types, bool>(call, [](auto a, auto b) { return a <= b; });
+}
+inline void logical_and(op_context& call) {
+    map_binary<logical_types>(call, [](bool a, bool b) { return a && b; });
+}
+inline void logical_or(op_context& call) {
+    map_binary<logical_types>(call, [](bool a, bool b) { return a || b; });
+}
+inline void logical_xor(op_context& call) {
+    map_binary<logical_types>(call, [](bool a, bool b) { return a != b; });
+}
 
 inline void where(op_context& call) {
     const tensor &condition = call.input(0), &x = call.input(1), &y = call.input(2);

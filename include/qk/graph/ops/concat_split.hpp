@@ -22,7 +22,8 @@ inline void concat(op_context& call) {
         if (x.rank() != first.rank()) call.fail("the inputs differ in rank");
         shape[axis] += rest[axis];
         rest[axis] = first.dim(axis);
-        if (rest != first.shape()) call.fail("input " + std::to_string(k) + " of shape " + to_string(x.shape()) + " does not fit " + to_string(first.shape()));
+        if (rest != first.shape())
+            call.fail("input " + std::to_string(k) + " of shape " + to_string(x.shape()) + " does not fit " + to_string(first.shape()));
     }
     tensor& y = call.output(0, first.type(), shape);
     if (y.size() == 0) return;
@@ -55,10 +56,12 @@ inline void split(op_context& call) {
     const auto lengths = split_lengths(call, x.dim(axis));
     std::int64_t total = 0;
     for (const std::int64_t n : lengths) {
-        if (n < 0 || n > x.dim(axis) - total) call.fail("a part of length " + std::to_string(n) + " does not fit the axis of " + std::to_string(x.dim(axis)));
+        if (n < 0 || n > x.dim(axis) - total)
+            call.fail("a part of length " + std::to_string(n) + " does not fit the axis of " + std::to_string(x.dim(axis)));
         total += n;
     }
-    if (total != x.dim(axis)) call.fail("the parts' lengths add up to " + std::to_string(total) + ", the axis has " + std::to_string(x.dim(axis)));
+    if (total != x.dim(axis))
+        call.fail("the parts' lengths add up to " + std::to_string(total) + ", the axis has " + std::to_string(x.dim(axis)));
     if (lengths.size() < call.output_count()) call.fail("there are more outputs than parts");
     const axis_split s = split_at(x.shape(), axis);
     const std::size_t width = size_of(x.type()), row = s.length * s.inner * width;

@@ -24,7 +24,8 @@ inline tensor take_along(op_context& call, const tensor& x, std::size_t axis, st
     tensor y = call.scratch(x.type(), shape);
     const axis_split s = split_at(x.shape(), axis);
     const auto inner = static_cast<std::ptrdiff_t>(s.inner), length = static_cast<std::ptrdiff_t>(s.length);
-    if (y.size() != 0) strided_copy(call, x, static_cast<std::ptrdiff_t>(at) * inner, y, 0, {{s.outer, length * inner, inner}, {s.inner, 1, 1}});
+    if (y.size() != 0)
+        strided_copy(call, x, static_cast<std::ptrdiff_t>(at) * inner, y, 0, {{s.outer, length * inner, inner}, {s.inner, 1, 1}});
     return y;
 }
 
@@ -37,7 +38,8 @@ inline tensor stack(op_context& call, const std::vector<tensor>& parts, std::siz
     tensor y = call.scratch(parts[0].type(), shape);
     const auto run = static_cast<std::ptrdiff_t>(inner), row = static_cast<std::ptrdiff_t>(parts.size()) * run;
     for (std::size_t k = 0; k < parts.size(); ++k) {
-        if (parts[k].shape() != parts[0].shape() || parts[k].type() != y.type()) call.fail("a scan output changes its shape or type between iterations");
+        if (parts[k].shape() != parts[0].shape() || parts[k].type() != y.type())
+            call.fail("a scan output changes its shape or type between iterations");
         if (y.size() != 0) strided_copy(call, parts[k], 0, y, static_cast<std::ptrdiff_t>(k) * run, {{outer, run, row}, {inner, 1, 1}});
     }
     return y;
@@ -55,7 +57,8 @@ inline tensor nothing_scanned(op_context& call, const onnx::GraphProto& body, st
 /// Body: (iteration, condition, carried...) -> (condition, carried..., scanned...).
 inline void loop(op_context& call) {
     const onnx::GraphProto& body = call.node().get_graph("body");
-    const std::int64_t limit = call.has_input(0) ? scalar_value<std::int64_t>(call, call.input(0)) : std::numeric_limits<std::int64_t>::max();
+    const std::int64_t limit =
+        call.has_input(0) ? scalar_value<std::int64_t>(call, call.input(0)) : std::numeric_limits<std::int64_t>::max();
     bool going = call.has_input(1) ? truth(call, call.input(1)) : true;
     if (call.input_count() < 2 && !call.has_input(0)) call.fail("there is neither a trip count nor a condition");
     std::vector<tensor> carried;
@@ -74,14 +77,17 @@ inline void loop(op_context& call) {
     }
     for (std::size_t k = 0; k < carried.size(); ++k) call.set_output(k, carried[k]);
     for (std::size_t k = 0; k < scanned.size(); ++k)
-        call.set_output(carried.size() + k, scanned[k].empty() ? nothing_scanned(call, body, 1 + carried.size() + k) : stack(call, scanned[k], 0));
+        call.set_output(carried.size() + k,
+                        scanned[k].empty() ? nothing_scanned(call, body, 1 + carried.size() + k) : stack(call, scanned[k], 0));
 }
 
 /// One run over a sequence: `states` are replaced by the last ones, scan outputs are returned in the order of iterations.
-struct scan_axes { std::vector<std::int64_t> input, input_reversed, output, output_reversed; };
+struct scan_axes {
+    std::vector<std::int64_t> input, input_reversed, output, output_reversed;
+};
 
-inline std::vector<tensor> scan_once(op_context& call, const onnx::GraphProto& body, std::vector<tensor>& states, const std::vector<tensor>& sequences,
-                                     const scan_axes& axes, std::int64_t limit) {
+inline std::vector<tensor> scan_once(op_context& call, const onnx::GraphProto& body, std::vector<tensor>& states,
+                                     const std::vector<tensor>& sequences, const scan_axes& axes, std::int64_t limit) {
     const auto at = [](const std::vector<std::int64_t>& v, std::size_t i) { return i < v.size() ? v[i] : 0; };
     std::int64_t length = limit;
     std::vector<std::size_t> axis;
@@ -98,7 +104,8 @@ inline std::vector<tensor> scan_once(op_context& call, const onnx::GraphProto& b
     for (std::int64_t i = 0; i < length; ++i) {
         std::vector<tensor> inputs = states;
         for (std::size_t k = 0; k < sequences.size(); ++k)
-            inputs.push_back(take_along(call, sequences[k], axis[k], static_cast<std::size_t>(at(axes.input_reversed, k) ? length - 1 - i : i)));
+            inputs.push_back(
+                take_along(call, sequences[k], axis[k], static_cast<std::size_t>(at(axes.input_reversed, k) ? length - 1 - i : i)));
         auto results = call.run_subgraph(body, inputs);
         if (results.size() != outputs) call.fail("the body gave too few outputs");
         for (std::size_t k = 0; k < states.size(); ++k) states[k] = std::move(results[k]);
@@ -106,7 +113,10 @@ inline std::vector<tensor> scan_once(op_context& call, const onnx::GraphProto& b
     }
     std::vector<tensor> stacked;
     for (std::size_t k = 0; k < scanned.size(); ++k) {
-        if (scanned[k].empty()) { stacked.push_back(nothing_scanned(call, body, states.size() + k)); continue; }
+        if (scanned[k].empty()) {
+            stacked.push_back(nothing_scanned(call, body, states.size() + k));
+            continue;
+        }
         if (at(axes.output_reversed, k)) std::reverse(scanned[k].begin(), scanned[k].end());
         stacked.push_back(stack(call, scanned[k], normal_axis(call, at(axes.output, k), scanned[k][0].rank() + 1)));
     }
@@ -167,9 +177,7 @@ inline void scan_batched(op_context& call) {
 }
 
 // A tensor stands for an optional that holds it, a missing one for an empty optional.
-inline void optional_has_element(op_context& call) {
-    call.output(0, data_type::boolean, {}).as<bool>()[0] = call.has_input(0);
-}
+inline void optional_has_element(op_context& call) { call.output(0, data_type::boolean, {}).as<bool>()[0] = call.has_input(0); }
 inline void optional_get_element(op_context& call) { call.set_output(0, call.input(0)); }
 
 inline constexpr op_entry control_ops[] = {

@@ -41,7 +41,8 @@ void gather_columns(const T* x, std::int64_t channels, const window& w, T paddin
                     const T* row = plane + base * w.input[l];
                     // Outputs [from, to) read inside the row.
                     const std::int64_t from = std::clamp<std::int64_t>(first >= 0 ? 0 : (-first + s - 1) / s, 0, out_row);
-                    const std::int64_t to = std::clamp<std::int64_t>(w.input[l] - first <= 0 ? 0 : (w.input[l] - first + s - 1) / s, from, out_row);
+                    const std::int64_t to =
+                        std::clamp<std::int64_t>(w.input[l] - first <= 0 ? 0 : (w.input[l] - first + s - 1) / s, from, out_row);
                     std::fill(columns, columns + from, padding);
                     if (s == 1) std::copy(row + first + from, row + first + to, columns + from);
                     else
@@ -82,11 +83,13 @@ inline window check_conv(const node_view& node, const dims& x, const dims& weigh
     if (x.size() < 3 || weights.size() != x.size())
         node.fail("input of shape " + to_string(x) + " and weights of shape " + to_string(weights) + " do not fit");
     if (misfit_groups(x[1], weights[1], group) || weights[0] % group != 0)
-        node.fail("input of shape " + to_string(x) + " does not fit weights of shape " + to_string(weights) + " in " + std::to_string(group) + " group(s)");
+        node.fail("input of shape " + to_string(x) + " does not fit weights of shape " + to_string(weights) + " in " +
+                  std::to_string(group) + " group(s)");
     std::vector<std::int64_t> kernel(weights.begin() + 2, weights.end());
     if (const auto given = node.get_ints("kernel_shape"); !given.empty() && given != kernel)
         node.fail("attribute 'kernel_shape' differs from the shape of the weights " + to_string(weights));
-    if (bias != nullptr && bias->shape() != dims{weights[0]}) node.fail("bias of shape " + to_string(bias->shape()) + " for " + std::to_string(weights[0]) + " channels");
+    if (bias != nullptr && bias->shape() != dims{weights[0]})
+        node.fail("bias of shape " + to_string(bias->shape()) + " for " + std::to_string(weights[0]) + " channels");
     return make_window(node, x, std::move(kernel));
 }
 
@@ -97,7 +100,8 @@ void conv_of(op_context& c) {
     if (weights.type() != x.type() || (bias != nullptr && bias->type() != x.type())) c.fail("input, weights and bias must have one type");
     const std::int64_t group = c.node().get_int("group", 1);
     const window w = check_conv(c.node(), x.shape(), weights.shape(), bias, group);
-    const std::int64_t n = x.dim(0), in = weights.dim(1), out = weights.dim(0) / group, taps = product(w.kernel), places = product(w.output), in_size = product(w.input);
+    const std::int64_t n = x.dim(0), in = weights.dim(1), out = weights.dim(0) / group, taps = product(w.kernel),
+                       places = product(w.output), in_size = product(w.input);
     dims shape{n, weights.dim(0)};
     shape.insert(shape.end(), w.output.begin(), w.output.end());
     tensor& y = c.output(0, x.type(), shape);
@@ -107,7 +111,8 @@ void conv_of(op_context& c) {
     T* yp = y.as<T>().data();
     const bool direct = w.rank() == 2 && in == 1;
     bool pointwise = true;  // the input already is the matrix of columns
-    for (std::size_t i = 0; i < w.rank(); ++i) pointwise = pointwise && w.kernel[i] == 1 && w.stride[i] == 1 && w.pad_begin[i] == 0 && w.pad_end[i] == 0;
+    for (std::size_t i = 0; i < w.rank(); ++i)
+        pointwise = pointwise && w.kernel[i] == 1 && w.stride[i] == 1 && w.pad_begin[i] == 0 && w.pad_end[i] == 0;
     tensor columns;
     if (!direct && !pointwise) columns = c.scratch(x.type(), {in * taps, places});
     for (std::int64_t b = 0; b < n; ++b)
@@ -119,7 +124,8 @@ void conv_of(op_context& c) {
                 for (std::int64_t o = 0; o < out; ++o) add_depthwise(source, wp + (g * out + o) * taps, w, target + o * places);
             } else {
                 if (!pointwise) gather_columns(source, in, w, T(0), columns.as<T>().data());
-                multiply(wp + g * out * in * taps, false, pointwise ? source : columns.as<T>().data(), false, target, out, places, in * taps);
+                multiply(wp + g * out * in * taps, false, pointwise ? source : columns.as<T>().data(), false, target, out, places,
+                         in * taps);
             }
             if (bias != nullptr)
                 for (std::int64_t o = 0; o < out; ++o) {

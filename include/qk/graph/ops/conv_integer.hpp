@@ -2,31 +2,36 @@
 // ConvInteger, QLinearConv: convolutions of int8/uint8 codes with exact int32 sums, any number of spatial axes.
 #pragma once
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/conv.hpp"
 #include "qk/graph/ops/integer_product.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/window.hpp"
 
 namespace qk::graph::ops {
 
 /// int32 sums [N, M, output...] of a convolution of codes. Padding stands for the zero point of x. Zero points of w: one, or one a channel.
 inline tensor integer_conv(op_context& call, const tensor& x, float x_zero, const tensor& w, const tensor& w_zero) {
-    if (x.rank() < 3 || w.rank() != x.rank()) call.fail("x of shape " + to_string(x.shape()) + " and w of shape " + to_string(w.shape()) + " do not fit");
+    if (x.rank() < 3 || w.rank() != x.rank())
+        call.fail("x of shape " + to_string(x.shape()) + " and w of shape " + to_string(w.shape()) + " do not fit");
     const std::int64_t groups = call.node().get_int("group", 1);
     const std::int64_t outputs = w.dim(0), per_group = w.dim(1);
     if (misfit_groups(x.dim(1), per_group, groups) || outputs % groups != 0) {
-        call.fail("group=" + std::to_string(groups) + " does not fit x of shape " + to_string(x.shape()) + " and w of shape " + to_string(w.shape()));
+        call.fail("group=" + std::to_string(groups) + " does not fit x of shape " + to_string(x.shape()) + " and w of shape " +
+                  to_string(w.shape()));
     }
     check_codes(call, x);
     check_codes(call, w);
-    if (!w_zero.empty() && w_zero.size() != 1 && w_zero.size() != static_cast<std::size_t>(outputs)) call.fail("the zero point of w must be one value, or one an output channel");
+    if (!w_zero.empty() && w_zero.size() != 1 && w_zero.size() != static_cast<std::size_t>(outputs))
+        call.fail("the zero point of w must be one value, or one an output channel");
     const window win = make_window(call.node(), x.shape(), {w.shape().begin() + 2, w.shape().end()});
-    const std::int64_t positions = product(win.output), in_size = product(win.input), taps = per_group * product(win.kernel), rows = outputs / groups;
+    const std::int64_t positions = product(win.output), in_size = product(win.input), taps = per_group * product(win.kernel),
+                       rows = outputs / groups;
 
     tensor weights = call.scratch(data_type::float32, w.shape());
     for (std::int64_t o = 0; o < outputs; ++o) {
         const float zero = w_zero.empty() ? 0 : w_zero.as<float>()[w_zero.size() == 1 ? 0 : static_cast<std::size_t>(o)];
-        center(w, static_cast<std::size_t>(o * taps), weights.as<float>().subspan(static_cast<std::size_t>(o * taps), static_cast<std::size_t>(taps)), zero);
+        center(w, static_cast<std::size_t>(o * taps),
+               weights.as<float>().subspan(static_cast<std::size_t>(o * taps), static_cast<std::size_t>(taps)), zero);
     }
     tensor image = call.scratch(data_type::float32, {per_group, in_size});
     tensor columns = call.scratch(data_type::float32, {taps, positions});
@@ -40,8 +45,8 @@ inline tensor integer_conv(op_context& call, const tensor& x, float x_zero, cons
         for (std::int64_t g = 0; g < groups; ++g) {
             center(x, static_cast<std::size_t>((i * groups + g) * per_group * in_size), image.as<float>(), x_zero);
             gather_columns(image.as<float>().data(), per_group, win, 0.0f, columns.as<float>().data());
-            multiply_integers(weights.as<float>().data() + g * rows * taps, columns.as<float>().data(), all.data() + (i * groups + g) * rows * positions, rows,
-                              positions, taps, piece.as<float>().data());
+            multiply_integers(weights.as<float>().data() + g * rows * taps, columns.as<float>().data(),
+                              all.data() + (i * groups + g) * rows * positions, rows, positions, taps, piece.as<float>().data());
         }
     }
     return sums;
@@ -56,7 +61,8 @@ inline void run_conv_integer(op_context& call) {
 /// y = saturate(round((sum + bias) * (x_scale * w_scale / y_scale)) + y_zero_point).
 inline void run_qlinear_conv(op_context& call) {
     static_cast<void>(zero_point_of<float>(call, 2, call.input(0).type()));  // its type
-    tensor sums = integer_conv(call, call.input(0), optional_scalar(call, 2), call.input(3), zero_point_of<float>(call, 5, call.input(3).type()));
+    tensor sums =
+        integer_conv(call, call.input(0), optional_scalar(call, 2), call.input(3), zero_point_of<float>(call, 5, call.input(3).type()));
     const float x_scale = optional_scalar(call, 1), y_scale = optional_scalar(call, 6);
     const tensor w_scale = input_as<float>(call, 4);
     const auto channels = static_cast<std::size_t>(sums.dim(1));

@@ -28,7 +28,8 @@ inline window transposed_window(const node_view& node, const dims& x, std::vecto
         node.fail("pads, output_padding or output_shape do not have the input's number of spatial axes");
     for (const auto* list : {&pads, &extra, &wanted})
         for (const std::int64_t v : *list)
-            if (v < -(std::int64_t{1} << 31) || v > (std::int64_t{1} << 31)) node.fail("pads, output_padding or output_shape are out of range");
+            if (v < -(std::int64_t{1} << 31) || v > (std::int64_t{1} << 31))
+                node.fail("pads, output_padding or output_shape are out of range");
     const std::string auto_pad = node.get_string("auto_pad", "NOTSET");
     for (std::size_t i = 0; i < rank; ++i) {
         if (w.kernel[i] < 1 || w.kernel[i] > 1 << 20) node.fail("a kernel of length " + std::to_string(w.kernel[i]));
@@ -57,18 +58,23 @@ void conv_transpose_of(op_context& c) {
     const tensor &x = c.input(0), &weights = c.input(1);
     const std::int64_t group = c.node().get_int("group", 1);
     if (weights.type() != x.type()) c.fail("input and weights must have one type");
-    if (x.rank() < 3 || weights.rank() != x.rank() || weights.dim(0) != x.dim(1) || misfit_groups(x.dim(1), x.dim(1) / std::max<std::int64_t>(group, 1), group))
-        c.fail("input of shape " + to_string(x.shape()) + " does not fit weights of shape " + to_string(weights.shape()) + " in " + std::to_string(group) + " group(s)");
+    if (x.rank() < 3 || weights.rank() != x.rank() || weights.dim(0) != x.dim(1) ||
+        misfit_groups(x.dim(1), x.dim(1) / std::max<std::int64_t>(group, 1), group))
+        c.fail("input of shape " + to_string(x.shape()) + " does not fit weights of shape " + to_string(weights.shape()) + " in " +
+               std::to_string(group) + " group(s)");
     const window w = transposed_window(c.node(), x.shape(), {weights.shape().begin() + 2, weights.shape().end()});
-    const std::int64_t n = x.dim(0), in = x.dim(1) / group, out = weights.dim(1), taps = product(w.kernel), places = product(w.output), size = product(w.input);
+    const std::int64_t n = x.dim(0), in = x.dim(1) / group, out = weights.dim(1), taps = product(w.kernel), places = product(w.output),
+                       size = product(w.input);
     dims shape{n, out * group};
     shape.insert(shape.end(), w.input.begin(), w.input.end());
     tensor& y = c.output(0, x.type(), shape);
     T* yp = y.as<T>().data();
     if (c.has_input(2)) {
-        if (c.input(2).type() != x.type() || c.input(2).size() != static_cast<std::size_t>(out * group)) c.fail("the bias does not fit the output channels");
+        if (c.input(2).type() != x.type() || c.input(2).size() != static_cast<std::size_t>(out * group))
+            c.fail("the bias does not fit the output channels");
         const auto bias = c.input(2).as<T>();
-        for (std::int64_t i = 0; i < n * out * group; ++i) std::fill(yp + i * size, yp + (i + 1) * size, bias[static_cast<std::size_t>(i % (out * group))]);
+        for (std::int64_t i = 0; i < n * out * group; ++i)
+            std::fill(yp + i * size, yp + (i + 1) * size, bias[static_cast<std::size_t>(i % (out * group))]);
     } else {
         std::fill(yp, yp + y.size(), T(0));
     }

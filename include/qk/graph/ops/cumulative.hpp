@@ -6,7 +6,8 @@
 
 namespace qk::graph::ops {
 
-template <class F> void cumulate(op_context& call, int neutral) {
+template <class F>
+void cumulate(op_context& call, int neutral) {
     const tensor& x = call.input(0);
     const std::size_t axis = normal_axis(call, scalar_value<std::int64_t>(call, call.input(1)), x.rank());
     const bool exclusive = call.node().get_int("exclusive", 0) != 0, reverse = call.node().get_int("reverse", 0) != 0;

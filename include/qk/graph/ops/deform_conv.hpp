@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeformConv: a convolution whose taps are moved by offsets and weighted by a mask; linear interpolation, zeros outside. Any number of axes.
+// DeformConv: a convolution whose taps are moved by offsets and weighted by a mask; linear interpolation, zeros outside. Any number of
+// axes.
 #pragma once
 
 #include <cmath>
 #include <vector>
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/matrix.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/window.hpp"
 #include "qk/graph/ops/working_type.hpp"
 
@@ -15,7 +16,8 @@ namespace qk::graph::ops {
 namespace detail {
 
 /// The value of one plane at a fractional position: corners weighted linearly, zero outside.
-template <class T> T linear_sample(const T* plane, const std::vector<std::int64_t>& shape, const std::vector<T>& position) {
+template <class T>
+T linear_sample(const T* plane, const std::vector<std::int64_t>& shape, const std::vector<T>& position) {
     T sum = 0;
     for (std::size_t corner = 0; corner < std::size_t{1} << shape.size(); ++corner) {
         T weight = 1;
@@ -41,11 +43,14 @@ template <class T> T linear_sample(const T* plane, const std::vector<std::int64_
 inline void run_deform_conv(op_context& call) {
     const node_view& node = call.node();
     const tensor &given = call.input(0), &given_w = call.input(1);
-    if (given.rank() < 3 || given_w.rank() != given.rank()) call.fail("X of shape " + to_string(given.shape()) + " and W of shape " + to_string(given_w.shape()) + " do not fit");
+    if (given.rank() < 3 || given_w.rank() != given.rank())
+        call.fail("X of shape " + to_string(given.shape()) + " and W of shape " + to_string(given_w.shape()) + " do not fit");
     const std::int64_t groups = node.get_int("group", 1), offset_groups = node.get_int("offset_group", 1);
     const std::int64_t channels = given.dim(1), outputs = given_w.dim(0), per_group = given_w.dim(1);
-    if (misfit_groups(channels, per_group, groups) || outputs % groups != 0 || misfit_groups(channels, channels / std::max<std::int64_t>(offset_groups, 1), offset_groups)) {
-        call.fail("group and offset_group do not fit X of shape " + to_string(given.shape()) + " and W of shape " + to_string(given_w.shape()));
+    if (misfit_groups(channels, per_group, groups) || outputs % groups != 0 ||
+        misfit_groups(channels, channels / std::max<std::int64_t>(offset_groups, 1), offset_groups)) {
+        call.fail("group and offset_group do not fit X of shape " + to_string(given.shape()) + " and W of shape " +
+                  to_string(given_w.shape()));
     }
     const window win = make_window(node, given.shape(), {given_w.shape().begin() + 2, given_w.shape().end()});
     const std::int64_t positions = product(win.output), taps = product(win.kernel), plane = product(win.input), rows = outputs / groups;
@@ -55,11 +60,14 @@ inline void run_deform_conv(op_context& call) {
     shape.insert(shape.end(), win.output.begin(), win.output.end());
     if (call.input(2).shape() != shape) call.fail("offset has shape " + to_string(call.input(2).shape()) + ", not " + to_string(shape));
     shape[1] = offset_groups * taps;
-    if (call.has_input(4) && call.input(4).shape() != shape) call.fail("mask has shape " + to_string(call.input(4).shape()) + ", not " + to_string(shape));
-    if (call.has_input(3) && call.input(3).size() != static_cast<std::size_t>(outputs)) call.fail("B needs one value for each output channel");
+    if (call.has_input(4) && call.input(4).shape() != shape)
+        call.fail("mask has shape " + to_string(call.input(4).shape()) + ", not " + to_string(shape));
+    if (call.has_input(3) && call.input(3).size() != static_cast<std::size_t>(outputs))
+        call.fail("B needs one value for each output channel");
     shape[1] = outputs;
     with_working_type(given.type(), [&]<class T>(T) {
-        const tensor x = input_as<T>(call, 0), w = input_as<T>(call, 1), offset = input_as<T>(call, 2), bias = optional_as<T>(call, 3), mask = optional_as<T>(call, 4);
+        const tensor x = input_as<T>(call, 0), w = input_as<T>(call, 1), offset = input_as<T>(call, 2), bias = optional_as<T>(call, 3),
+                     mask = optional_as<T>(call, 4);
         working_output<T> y(call, 0, given.type(), shape);
         tensor columns = call.scratch(type_of<T>, {per_group * taps, positions});
         std::vector<T> at(win.rank());
@@ -76,7 +84,8 @@ inline void run_deform_conv(op_context& call) {
                         std::int64_t p = 0;
                         do {
                             for (std::size_t a = 0; a < win.rank(); ++a) {
-                                const T moved = offset.as<T>()[static_cast<std::size_t>(((og * taps + tap) * rank + static_cast<std::int64_t>(a)) * positions + p)];
+                                const T moved = offset.as<T>()[static_cast<std::size_t>(
+                                    ((og * taps + tap) * rank + static_cast<std::int64_t>(a)) * positions + p)];
                                 at[a] = static_cast<T>(o[a] * win.stride[a] - win.pad_begin[a] + k[a] * win.dilation[a]) + moved;
                             }
                             T v = detail::linear_sample(from, win.input, at);
@@ -88,9 +97,11 @@ inline void run_deform_conv(op_context& call) {
                     } while (advance(k, win.kernel));
                 }
                 T* out = y.data() + (n * outputs + g * rows) * positions;
-                multiply(w.as<T>().data() + g * rows * per_group * taps, false, columns.as<T>().data(), false, out, rows, positions, per_group * taps);
+                multiply(w.as<T>().data() + g * rows * per_group * taps, false, columns.as<T>().data(), false, out, rows, positions,
+                         per_group * taps);
                 for (std::int64_t r = 0; r < rows && !bias.empty(); ++r)
-                    for (std::int64_t p = 0; p < positions; ++p) out[r * positions + p] += bias.as<T>()[static_cast<std::size_t>(g * rows + r)];
+                    for (std::int64_t p = 0; p < positions; ++p)
+                        out[r * positions + p] += bias.as<T>()[static_cast<std::size_t>(g * rows + r)];
             }
         y.store();
     });

@@ -32,12 +32,14 @@ inline double determinant(std::vector<double>& m, std::size_t n) {
 
 inline void det(op_context& call) {
     const tensor& x = call.input(0);
-    if (x.rank() < 2 || x.dim(x.rank() - 1) != x.dim(x.rank() - 2)) call.fail("the last two axes of " + to_string(x.shape()) + " are not a square matrix");
+    if (x.rank() < 2 || x.dim(x.rank() - 1) != x.dim(x.rank() - 2))
+        call.fail("the last two axes of " + to_string(x.shape()) + " are not a square matrix");
     const auto n = static_cast<std::size_t>(x.shape().back());
     tensor& y = call.output(0, x.type(), dims(x.shape().begin(), x.shape().end() - 2));
     dispatch(call, x.type(), float_types, [&]<class T>(type_tag<T>) {
         for (std::size_t i = 0; i < y.size(); ++i) {
-            std::vector<double> m(x.as<T>().begin() + static_cast<std::ptrdiff_t>(i * n * n), x.as<T>().begin() + static_cast<std::ptrdiff_t>((i + 1) * n * n));
+            std::vector<double> m(x.as<T>().begin() + static_cast<std::ptrdiff_t>(i * n * n),
+                                  x.as<T>().begin() + static_cast<std::ptrdiff_t>((i + 1) * n * n));
             y.as<T>()[i] = static_cast<T>(determinant(m, n));
         }
     });

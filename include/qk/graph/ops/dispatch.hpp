@@ -7,15 +7,22 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/op.hpp"
 
 namespace qk::graph::ops {
 
-template <class T> struct type_tag { using type = T; };
-template <class... Ts> struct type_list {};
-template <class... As, class... Bs> constexpr type_list<As..., Bs...> operator+(type_list<As...>, type_list<Bs...>) { return {}; }
+template <class T>
+struct type_tag {
+    using type = T;
+};
+template <class... Ts>
+struct type_list {};
+template <class... As, class... Bs>
+constexpr type_list<As..., Bs...> operator+(type_list<As...>, type_list<Bs...>) {
+    return {};
+}
 
 inline constexpr type_list<float, double> float_types;
 inline constexpr type_list<std::int8_t, std::int16_t, std::int32_t, std::int64_t> signed_types;
@@ -26,16 +33,20 @@ inline constexpr auto element_types = number_types + type_list<bool>{};
 inline constexpr type_list<std::int32_t, std::int64_t> index_types;
 
 /// Calls f(type_tag<T>{}) for the T of the list that `type` names; fails with the node's name when there is none.
-template <class... Ts, class F> void dispatch(const op_context& call, data_type type, type_list<Ts...>, F&& f) {
+template <class... Ts, class F>
+void dispatch(const op_context& call, data_type type, type_list<Ts...>, F&& f) {
     const bool found = ((type == type_of<Ts> && (f(type_tag<Ts>{}), true)) || ...);
     if (!found) call.fail(std::string("element type ") + name_of(type) + " is not supported here");
 }
 
 /// An element of 16 bytes (complex128) for operators that only move elements.
-struct sixteen_bytes { std::uint64_t low, high; };
+struct sixteen_bytes {
+    std::uint64_t low, high;
+};
 
 /// Calls f(type_tag<U>{}) with an unsigned type as wide as an element: for operators that only move elements.
-template <class F> void dispatch_width(const op_context& call, data_type type, F&& f) {
+template <class F>
+void dispatch_width(const op_context& call, data_type type, F&& f) {
     switch (size_of(type)) {
         case 1: return f(type_tag<std::uint8_t>{});
         case 2: return f(type_tag<std::uint16_t>{});
@@ -67,10 +78,14 @@ inline tensor narrowed(op_context& call, const tensor& x, data_type type) {
 
 /// Run, with float16 and bfloat16 computed in float32: those inputs are widened, and float32 outputs narrowed back.
 /// As a table entry: {"", "Exp", 1, through_float32<exp>}.
-template <void (*Run)(op_context&)> void through_float32(op_context& call) {
+template <void (*Run)(op_context&)>
+void through_float32(op_context& call) {
     data_type narrow_type = data_type::undefined;
     for (std::size_t i = 0; i < call.input_count(); ++i)
-        if (call.has_input(i) && is_narrow_float(call.input(i).type())) { narrow_type = call.input(i).type(); break; }
+        if (call.has_input(i) && is_narrow_float(call.input(i).type())) {
+            narrow_type = call.input(i).type();
+            break;
+        }
     if (narrow_type == data_type::undefined) return Run(call);
 
     std::vector<tensor> inputs(call.input_count());
@@ -95,13 +110,16 @@ inline std::vector<std::int64_t> int_values(const op_context& call, const tensor
 }
 
 /// A number as T. A float that T, an integer, does not hold becomes what Cast makes of it (elements.hpp); any bool is "not zero".
-template <class T, class U> constexpr T number_as(U v) {
-    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> && std::is_floating_point_v<U>) return static_cast<T>(detail::to_int64(static_cast<double>(v)));
+template <class T, class U>
+constexpr T number_as(U v) {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> && std::is_floating_point_v<U>)
+        return static_cast<T>(detail::to_int64(static_cast<double>(v)));
     else return static_cast<T>(v);
 }
 
 /// The one element of a tensor, as T (double, std::int64_t, bool...).
-template <class T> T scalar_value(op_context& call, const tensor& given) {
+template <class T>
+T scalar_value(op_context& call, const tensor& given) {
     if (given.size() != 1) call.fail("an input that must hold one element has shape " + to_string(given.shape()));
     const tensor t = widened(call, given);
     T value{};
@@ -117,7 +135,9 @@ inline std::size_t normal_axis(const op_context& call, std::int64_t axis, std::s
 }
 
 /// Elements before, along and after an axis: a row-major tensor is outer x length x inner.
-struct axis_split { std::size_t outer = 1, length = 1, inner = 1; };
+struct axis_split {
+    std::size_t outer = 1, length = 1, inner = 1;
+};
 inline axis_split split_at(std::span<const std::int64_t> shape, std::size_t axis) {
     axis_split s;
     for (std::size_t i = 0; i < shape.size(); ++i)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// com.microsoft DynamicQuantizeLSTM, which onnxruntime's quantize_dynamic writes: int8 or uint8 weights; what they are multiplied by becomes uint8 on the way.
+// com.microsoft DynamicQuantizeLSTM, which onnxruntime's quantize_dynamic writes: int8 or uint8 weights; what they are multiplied by
+// becomes uint8 on the way.
 #pragma once
 
 #include <memory>
@@ -27,7 +28,8 @@ struct coded_gates {
 
 inline std::vector<float> floats_of(const node_view& node, const tensor& t) {
     std::vector<float> values(t.size());
-    if (!read_elements<float>(t.type(), t.bytes(), std::span<float>(values))) node.fail(std::string("type ") + name_of(t.type()) + " has no numbers to compute with");
+    if (!read_elements<float>(t.type(), t.bytes(), std::span<float>(values)))
+        node.fail(std::string("type ") + name_of(t.type()) + " has no numbers to compute with");
     return values;
 }
 
@@ -36,9 +38,11 @@ inline tensor dequantized(const node_view& node, const coded_gates& g) {
     if (!g.complete()) node.fail("W, R, their scales and zero points are needed");
     if (g.codes.rank() != 3) node.fail("W and R must have rank 3");
     const std::vector<float> values = floats_of(node, g.codes), scale = floats_of(node, g.scale), zero = floats_of(node, g.zero);
-    const auto d = static_cast<std::size_t>(g.codes.dim(0)), inputs = static_cast<std::size_t>(g.codes.dim(1)), columns = static_cast<std::size_t>(g.codes.dim(2));
+    const auto d = static_cast<std::size_t>(g.codes.dim(0)), inputs = static_cast<std::size_t>(g.codes.dim(1)),
+               columns = static_cast<std::size_t>(g.codes.dim(2));
     for (const auto* t : {&scale, &zero})
-        if (t->size() != d && t->size() != d * columns) node.fail("the scales and zero points of W and R need one value a direction, or one a column");
+        if (t->size() != d && t->size() != d * columns)
+            node.fail("the scales and zero points of W and R need one value a direction, or one a column");
     const auto of = [&](const std::vector<float>& t, std::size_t k, std::size_t j) { return t[t.size() == d ? k : k * columns + j]; };
     tensor y(data_type::float32, {g.codes.dim(0), g.codes.dim(2), g.codes.dim(1)});
     for (std::size_t k = 0; k < d; ++k)
@@ -84,16 +88,19 @@ inline void run_dynamic_quantize_lstm(op_context& call) {
     std::vector<tensor> in(12);
     for (std::size_t i = 0; i < in.size(); ++i)
         if (call.has_input(i)) in[i] = call.input(i);
-    detail::run_dynamic_quantize_lstm_with(call, detail::dequantized(call.node(), detail::coded_gates::of(in, 1, 8)), detail::dequantized(call.node(), detail::coded_gates::of(in, 2, 10)));
+    detail::run_dynamic_quantize_lstm_with(call, detail::dequantized(call.node(), detail::coded_gates::of(in, 1, 8)),
+                                           detail::dequantized(call.node(), detail::coded_gates::of(in, 2, 10)));
 }
 
 /// Constant weights are dequantized once.
 inline std::unique_ptr<prepared_op> prepare_dynamic_quantize_lstm(const prepare_context& context) {
     const auto w = detail::coded_gates::of(context.constants, 1, 8), r = detail::coded_gates::of(context.constants, 2, 10);
     if (!w.complete() || !r.complete()) return nullptr;
-    return std::make_unique<detail::prepared_dynamic_quantize_lstm>(detail::dequantized(context.node, w), detail::dequantized(context.node, r));
+    return std::make_unique<detail::prepared_dynamic_quantize_lstm>(detail::dequantized(context.node, w),
+                                                                    detail::dequantized(context.node, r));
 }
 
-inline constexpr op_entry dynamic_quantize_lstm_ops[] = {{"com.microsoft", "DynamicQuantizeLSTM", 1, run_dynamic_quantize_lstm, prepare_dynamic_quantize_lstm}};
+inline constexpr op_entry dynamic_quantize_lstm_ops[] = {
+    {"com.microsoft", "DynamicQuantizeLSTM", 1, run_dynamic_quantize_lstm, prepare_dynamic_quantize_lstm}};
 
 }  // namespace qk::graph::ops

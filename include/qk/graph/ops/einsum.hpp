@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Einsum: operands are multiplied two at a time, left to right, each pair as a batch of matrix products; labels that nobody needs any more are summed on the way.
+// Einsum: operands are multiplied two at a time, left to right, each pair as a batch of matrix products; labels that nobody needs any more
+// are summed on the way.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +38,11 @@ inline einsum_equation parse_einsum(const op_context& call, const std::vector<st
     }
     if (e.inputs.size() != ranks.size()) call.fail("the equation '" + text + "' names " + std::to_string(e.inputs.size()) + " operands");
     std::size_t ellipsis = 0;  // most axes that any "..." stands for
-    const auto digits = [](std::size_t n) { std::string s; while (n-- > 0) s += static_cast<char>('0' + n); return s; };
+    const auto digits = [](std::size_t n) {
+        std::string s;
+        while (n-- > 0) s += static_cast<char>('0' + n);
+        return s;
+    };
     const auto replace = [&](std::string& term, std::size_t axes) {
         const std::size_t dots = term.find("...");
         if (dots != std::string::npos) term.replace(dots, 3, digits(axes));
@@ -45,22 +50,30 @@ inline einsum_equation parse_einsum(const op_context& call, const std::vector<st
     for (std::size_t k = 0; k < ranks.size(); ++k) {
         const bool dots = e.inputs[k].find("...") != std::string::npos;
         const std::size_t letters = e.inputs[k].size() - (dots ? 3 : 0);
-        if (letters > ranks[k] || (!dots && letters != ranks[k]) || ranks[k] - letters > 10) call.fail("the term '" + e.inputs[k] + "' does not fit an operand of rank " + std::to_string(ranks[k]));
+        if (letters > ranks[k] || (!dots && letters != ranks[k]) || ranks[k] - letters > 10)
+            call.fail("the term '" + e.inputs[k] + "' does not fit an operand of rank " + std::to_string(ranks[k]));
         if (dots) ellipsis = std::max(ellipsis, ranks[k] - letters);
         replace(e.inputs[k], ranks[k] - letters);
     }
     if (arrow == std::string::npos) {  // the letters that stand once, in order, after the ellipsis
         std::map<char, int> seen;
-        for (const char c : left) if (c != ',' && c != '.') ++seen[c];
+        for (const char c : left)
+            if (c != ',' && c != '.') ++seen[c];
         e.output = digits(ellipsis);
-        for (const auto& [c, times] : seen) if (times == 1) e.output += c;
+        for (const auto& [c, times] : seen)
+            if (times == 1) e.output += c;
     } else {
         e.output = right;
         replace(e.output, ellipsis);
     }
-    const std::string all = [&] { std::string s; for (const auto& t : e.inputs) s += t; return s; }();
+    const std::string all = [&] {
+        std::string s;
+        for (const auto& t : e.inputs) s += t;
+        return s;
+    }();
     for (std::size_t i = 0; i < e.output.size(); ++i)
-        if (all.find(e.output[i]) == std::string::npos || e.output.find(e.output[i], i + 1) != std::string::npos) call.fail("the output of the equation '" + text + "' has a label that no operand has, or one twice");
+        if (all.find(e.output[i]) == std::string::npos || e.output.find(e.output[i], i + 1) != std::string::npos)
+            call.fail("the output of the equation '" + text + "' has a label that no operand has, or one twice");
     return e;
 }
 
@@ -78,7 +91,8 @@ inline labelled take_diagonals(op_context& call, labelled x) {
             for (std::size_t a = 2; a < order.size(); ++a) d.labels += x.labels[order[a]];
             const auto n = static_cast<std::size_t>(front.dim(0));
             const std::size_t bytes = n == 0 ? 0 : d.value.size_bytes() / n;
-            for (std::size_t k = 0; bytes != 0 && k < n; ++k) std::memcpy(d.value.bytes() + k * bytes, front.bytes() + (k * n + k) * bytes, bytes);
+            for (std::size_t k = 0; bytes != 0 && k < n; ++k)
+                std::memcpy(d.value.bytes() + k * bytes, front.bytes() + (k * n + k) * bytes, bytes);
             x = d;
             i = 0;
         }
@@ -102,7 +116,10 @@ inline tensor arranged(op_context& call, const labelled& x, const std::string& o
 /// a * b summed over the labels that are not in `keep`.
 inline labelled contract(op_context& call, const labelled& a, const labelled& b, const std::string& keep) {
     const auto has = [](const std::string& s, char c) { return s.find(c) != std::string::npos; };
-    const auto length = [](const labelled& x, char c) { const std::size_t at = x.labels.find(c); return at == std::string::npos ? std::int64_t{1} : x.value.dim(at); };
+    const auto length = [](const labelled& x, char c) {
+        const std::size_t at = x.labels.find(c);
+        return at == std::string::npos ? std::int64_t{1} : x.value.dim(at);
+    };
     std::map<char, std::int64_t> size;
     for (const char c : a.labels + b.labels) {
         const std::int64_t la = length(a, c), lb = length(b, c);
@@ -116,13 +133,18 @@ inline labelled contract(op_context& call, const labelled& a, const labelled& b,
         if (has(keep, c)) (in_a && in_b ? batch : in_a ? rows : columns) += c;
         else (in_a && in_b ? both : in_a ? sum_a : sum_b) += c;
     }
-    const auto elements = [&](const std::string& s) { std::size_t n = 1; for (const char c : s) n *= static_cast<std::size_t>(size[c]); return n; };
+    const auto elements = [&](const std::string& s) {
+        std::size_t n = 1;
+        for (const char c : s) n *= static_cast<std::size_t>(size[c]);
+        return n;
+    };
     const tensor left = arranged(call, a, batch + rows + both + sum_a), right = arranged(call, b, batch + columns + both + sum_b);
     dims shape;
     const std::string labels = batch + rows + columns;
     for (const char c : labels) shape.push_back(size[c]);
     labelled y{call.scratch(left.type(), shape), labels};
-    const std::size_t nb = elements(batch), nr = elements(rows), nc = elements(columns), k = elements(both), ka = elements(sum_a), kb = elements(sum_b);
+    const std::size_t nb = elements(batch), nr = elements(rows), nc = elements(columns), k = elements(both), ka = elements(sum_a),
+                      kb = elements(sum_b);
     dispatch(call, left.type(), number_types, [&]<class T>(type_tag<T>) {
         // Labels of one operand alone are summed first, then one product per pair of rows.
         const auto summed = [](const T* x, std::size_t n, std::size_t inner, std::vector<T>& out) {
@@ -130,7 +152,9 @@ inline labelled contract(op_context& call, const labelled& a, const labelled& b,
             for (std::size_t i = 0; i < n; ++i)
                 for (std::size_t j = 0; j < inner; ++j) out[i] = functions::add{}(out[i], x[i * inner + j]);
         };
-        if (ka != 1) static_cast<void>(call.scratch(left.type(), {static_cast<std::int64_t>(nb * nr * k)}));  // an error before the vectors take the memory
+        if (ka != 1)
+            static_cast<void>(
+                call.scratch(left.type(), {static_cast<std::int64_t>(nb * nr * k)}));  // an error before the vectors take the memory
         if (kb != 1) static_cast<void>(call.scratch(left.type(), {static_cast<std::int64_t>(nb * nc * k)}));
         std::vector<T> sums_a, sums_b;
         const T *pa = left.as<T>().data(), *pb = right.as<T>().data();
@@ -141,7 +165,8 @@ inline labelled contract(op_context& call, const labelled& a, const labelled& b,
             for (std::size_t i = 0; i < nr; ++i)
                 for (std::size_t j = 0; j < nc; ++j) {
                     T total{0};
-                    for (std::size_t l = 0; l < k; ++l) total = functions::add{}(total, functions::multiply{}(pa[i * k + l], pb[j * k + l]));
+                    for (std::size_t l = 0; l < k; ++l)
+                        total = functions::add{}(total, functions::multiply{}(pa[i * k + l], pb[j * k + l]));
                     *to++ = total;
                 }
     });

@@ -11,8 +11,8 @@
 #include <span>
 
 #include "qk/formats/floating.hpp"
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/half.hpp"
+#include "qk/graph/ops/op.hpp"
 
 namespace qk::graph::ops {
 
@@ -23,16 +23,25 @@ struct cast_rules {
 };
 
 constexpr bool is_small_float(data_type t) {
-    return (t >= data_type::float8e4m3fn && t <= data_type::float8e5m2fnuz) || t == data_type::float4e2m1 ||
-           t == data_type::float8e8m0 || t == data_type::float6e2m3 || t == data_type::float6e3m2;
+    return (t >= data_type::float8e4m3fn && t <= data_type::float8e5m2fnuz) || t == data_type::float4e2m1 || t == data_type::float8e8m0 ||
+           t == data_type::float6e2m3 || t == data_type::float6e3m2;
 }
 constexpr bool is_float_type(data_type t) {
     return t == data_type::float32 || t == data_type::float64 || t == data_type::float16 || t == data_type::bfloat16 || is_small_float(t);
 }
 constexpr bool is_integer_type(data_type t) {
     switch (t) {
-        case data_type::int2: case data_type::int4: case data_type::int8: case data_type::int16: case data_type::int32: case data_type::int64:
-        case data_type::uint2: case data_type::uint4: case data_type::uint8: case data_type::uint16: case data_type::uint32:
+        case data_type::int2:
+        case data_type::int4:
+        case data_type::int8:
+        case data_type::int16:
+        case data_type::int32:
+        case data_type::int64:
+        case data_type::uint2:
+        case data_type::uint4:
+        case data_type::uint8:
+        case data_type::uint16:
+        case data_type::uint32:
         case data_type::uint64: return true;
         default: return false;
     }
@@ -41,9 +50,13 @@ constexpr bool is_integer_type(data_type t) {
 /// Width in bits of a type's codes; booleans count as 8.
 constexpr int bits_of(data_type t) {
     switch (t) {
-        case data_type::int2: case data_type::uint2: return 2;
-        case data_type::int4: case data_type::uint4: case data_type::float4e2m1: return 4;
-        case data_type::float6e2m3: case data_type::float6e3m2: return 6;
+        case data_type::int2:
+        case data_type::uint2: return 2;
+        case data_type::int4:
+        case data_type::uint4:
+        case data_type::float4e2m1: return 4;
+        case data_type::float6e2m3:
+        case data_type::float6e3m2: return 6;
         default: return static_cast<int>(size_of(t)) * 8;
     }
 }
@@ -51,7 +64,9 @@ constexpr bool is_signed_integer(data_type t) {
     return t == data_type::int2 || t == data_type::int4 || t == data_type::int8 || t == data_type::int16 || t == data_type::int32 ||
            t == data_type::int64;
 }
-constexpr std::int64_t lowest_code(data_type t) { return is_signed_integer(t) ? std::numeric_limits<std::int64_t>::min() >> (64 - bits_of(t)) : 0; }
+constexpr std::int64_t lowest_code(data_type t) {
+    return is_signed_integer(t) ? std::numeric_limits<std::int64_t>::min() >> (64 - bits_of(t)) : 0;
+}
 /// Highest code of an integer type of at most 32 bits (wider ones: of int64).
 constexpr std::int64_t highest_code(data_type t) {
     if (bits_of(t) == 64) return std::numeric_limits<std::int64_t>::max();
@@ -124,7 +139,9 @@ inline std::uint8_t small_float_code(floating f, float x, bool saturate) {
     };
     if (x != x) return static_cast<std::uint8_t>(special(false));
     const std::uint32_t largest = (static_cast<std::uint32_t>(max_exponent(f) + f.bias) << f.mantissa_bits) | max_mantissa(f);
-    const auto overflow = [&] { return static_cast<std::uint8_t>(saturate || f.specials == specials::none ? sign | largest : special(true)); };
+    const auto overflow = [&] {
+        return static_cast<std::uint8_t>(saturate || f.specials == specials::none ? sign | largest : special(true));
+    };
     if (std::isinf(x)) return overflow();
     // Magnitude in units of the target's step at x: an exact double, rounded to even, is the code itself (binades are consecutive).
     const double a = std::fabs(static_cast<double>(x));
@@ -174,7 +191,8 @@ inline std::int64_t narrow_integer(data_type t, std::int64_t v) {
 
 namespace detail {
 
-template <class T, class Out, class F> void read_as(const std::byte* from, std::span<Out> to, F convert) {
+template <class T, class Out, class F>
+void read_as(const std::byte* from, std::span<Out> to, F convert) {
     const T* in = reinterpret_cast<const T*>(from);
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = convert(in[i]);
 }
@@ -182,7 +200,8 @@ template <class T, class Out, class F> void read_as(const std::byte* from, std::
 /// float to an integer as C++ does it where that is defined, saturated to int64 elsewhere (NaN: the lowest), then wrapped by the caller.
 constexpr std::int64_t to_int64(double x) {
     if (!(x > -0x1p63)) return std::numeric_limits<std::int64_t>::min();
-    if (x >= 0x1p63) return x < 0x1p64 ? static_cast<std::int64_t>(static_cast<std::uint64_t>(x)) : std::numeric_limits<std::int64_t>::max();
+    if (x >= 0x1p63)
+        return x < 0x1p64 ? static_cast<std::int64_t>(static_cast<std::uint64_t>(x)) : std::numeric_limits<std::int64_t>::max();
     return static_cast<std::int64_t>(x);
 }
 
@@ -190,7 +209,8 @@ constexpr std::int64_t to_int64(double x) {
 
 /// Reads to.size() elements of type `t` as numbers. Out is float, double or int64 (uint64 keeps its 64 bits).
 /// Returns false if `t` has no numbers (string, complex).
-template <class Out> bool read_elements(data_type t, const std::byte* from, std::span<Out> to) {
+template <class Out>
+bool read_elements(data_type t, const std::byte* from, std::span<Out> to) {
     const auto number = [](auto v) -> Out {
         if constexpr (std::is_same_v<Out, std::int64_t> && std::is_floating_point_v<decltype(v)>) return detail::to_int64(v);
         else return static_cast<Out>(v);
@@ -208,10 +228,13 @@ template <class Out> bool read_elements(data_type t, const std::byte* from, std:
         case data_type::uint32: detail::read_as<std::uint32_t>(from, to, number); return true;
         case data_type::int64: detail::read_as<std::int64_t>(from, to, number); return true;
         case data_type::uint64: detail::read_as<std::uint64_t>(from, to, number); return true;
-        case data_type::boolean: detail::read_as<std::uint8_t>(from, to, [&](auto v) { return number(static_cast<int>(v != 0)); }); return true;
-        case data_type::int2: case data_type::int4: case data_type::uint2: case data_type::uint4:
-            detail::read_as<std::uint8_t>(from, to, [&](auto v) { return number(narrow_integer(t, v)); });
+        case data_type::boolean:
+            detail::read_as<std::uint8_t>(from, to, [&](auto v) { return number(static_cast<int>(v != 0)); });
             return true;
+        case data_type::int2:
+        case data_type::int4:
+        case data_type::uint2:
+        case data_type::uint4: detail::read_as<std::uint8_t>(from, to, [&](auto v) { return number(narrow_integer(t, v)); }); return true;
         default: break;
     }
     if (!is_small_float(t)) return false;
@@ -222,12 +245,14 @@ template <class Out> bool read_elements(data_type t, const std::byte* from, std:
 
 namespace detail {
 
-template <class T, class In, class F> void write_as(std::span<const In> from, std::byte* to, F convert) {
+template <class T, class In, class F>
+void write_as(std::span<const In> from, std::byte* to, F convert) {
     T* out = reinterpret_cast<T*>(to);
     for (std::size_t i = 0; i < from.size(); ++i) out[i] = convert(from[i]);
 }
 
-template <class T, class In> void write_integers(std::span<const In> from, std::byte* to) {
+template <class T, class In>
+void write_integers(std::span<const In> from, std::byte* to) {
     if constexpr (std::is_same_v<In, std::int64_t>) write_as<T>(from, to, [](std::int64_t v) { return static_cast<T>(v); });
     else write_as<T>(from, to, [](In v) { return static_cast<T>(to_int64(static_cast<double>(v))); });
 }
@@ -246,7 +271,8 @@ bool write_elements(std::span<const In> from, data_type t, std::byte* to, cast_r
                 return static_cast<double>((u >> 11 | std::uint64_t{(u & 0x7ff) != 0})) * 2048.0;
             }
             const std::uint64_t m = v < 0 ? 0 - static_cast<std::uint64_t>(v) : static_cast<std::uint64_t>(v);
-            const double a = m >> 53 == 0 ? static_cast<double>(m) : static_cast<double>(m >> 11 | std::uint64_t{(m & 0x7ff) != 0}) * 2048.0;
+            const double a =
+                m >> 53 == 0 ? static_cast<double>(m) : static_cast<double>(m >> 11 | std::uint64_t{(m & 0x7ff) != 0}) * 2048.0;
             return v < 0 ? -a : a;
         }
         return static_cast<double>(v);
@@ -258,13 +284,15 @@ bool write_elements(std::span<const In> from, data_type t, std::byte* to, cast_r
     switch (t) {
         case data_type::float32:
             detail::write_as<float>(from, to, [&](In v) {
-                if constexpr (std::is_same_v<In, std::int64_t>) return unsigned_source ? static_cast<float>(static_cast<std::uint64_t>(v)) : static_cast<float>(v);
+                if constexpr (std::is_same_v<In, std::int64_t>)
+                    return unsigned_source ? static_cast<float>(static_cast<std::uint64_t>(v)) : static_cast<float>(v);
                 else return static_cast<float>(v);
             });
             return true;
         case data_type::float64:
             detail::write_as<double>(from, to, [&](In v) {
-                if constexpr (std::is_same_v<In, std::int64_t>) return unsigned_source ? static_cast<double>(static_cast<std::uint64_t>(v)) : static_cast<double>(v);
+                if constexpr (std::is_same_v<In, std::int64_t>)
+                    return unsigned_source ? static_cast<double>(static_cast<std::uint64_t>(v)) : static_cast<double>(v);
                 else return static_cast<double>(v);
             });
             return true;
@@ -278,8 +306,13 @@ bool write_elements(std::span<const In> from, data_type t, std::byte* to, cast_r
         case data_type::uint32: detail::write_integers<std::uint32_t>(from, to); return true;
         case data_type::int64: detail::write_integers<std::int64_t>(from, to); return true;
         case data_type::uint64: detail::write_integers<std::uint64_t>(from, to); return true;
-        case data_type::boolean: detail::write_as<std::uint8_t>(from, to, [](In v) { return static_cast<std::uint8_t>(v != In{0}); }); return true;
-        case data_type::int2: case data_type::int4: case data_type::uint2: case data_type::uint4:
+        case data_type::boolean:
+            detail::write_as<std::uint8_t>(from, to, [](In v) { return static_cast<std::uint8_t>(v != In{0}); });
+            return true;
+        case data_type::int2:
+        case data_type::int4:
+        case data_type::uint2:
+        case data_type::uint4:
             detail::write_integers<std::uint8_t>(from, to);
             for (std::size_t i = 0; i < from.size(); ++i) {
                 to[i] = static_cast<std::byte>(narrow_integer(t, static_cast<std::int64_t>(to[i])));

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/activation.hpp"
 #include "qk/graph/ops/conv.hpp"
 #include "qk/graph/ops/gemm.hpp"
 #include "qk/graph/ops/matmul_integer.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/recurrent.hpp"
 
 namespace qk::graph::ops {
@@ -24,7 +24,11 @@ inline void apply_fused_activation(const op_context& call, const std::string& na
         for (float& v : y) v = std::min(std::max(v, first), second);
         return;
     }
-    static constexpr std::pair<std::string_view, kind> known[] = {{"Relu", kind::relu}, {"Tanh", kind::tanh}, {"Sigmoid", kind::sigmoid}, {"LeakyRelu", kind::leaky_relu}, {"HardSigmoid", kind::hard_sigmoid}};
+    static constexpr std::pair<std::string_view, kind> known[] = {{"Relu", kind::relu},
+                                                                  {"Tanh", kind::tanh},
+                                                                  {"Sigmoid", kind::sigmoid},
+                                                                  {"LeakyRelu", kind::leaky_relu},
+                                                                  {"HardSigmoid", kind::hard_sigmoid}};
     for (const auto& [activation, function] : known) {
         if (activation != name) continue;
         const recurrent_activation f{function, first, second};
@@ -46,11 +50,13 @@ inline void run_fused_conv(op_context& call) {
     if (y.type() != data_type::float32) call.fail("only float32 is supported");
     if (call.has_input(3)) {
         const tensor& z = call.input(3);
-        if (z.shape() != y.shape() || z.type() != y.type()) call.fail("Z of shape " + to_string(z.shape()) + " does not fit " + to_string(y.shape()));
+        if (z.shape() != y.shape() || z.type() != y.type())
+            call.fail("Z of shape " + to_string(z.shape()) + " does not fit " + to_string(y.shape()));
         for (std::size_t i = 0; i < y.size(); ++i) y.as<float>()[i] += z.as<float>()[i];
     }
     const auto p = call.node().get_floats("activation_params");
-    detail::apply_fused_activation(call, call.node().get_string("activation", ""), p.empty() ? 0.01f : p[0], p.size() < 2 ? 0.5f : p[1], y.as<float>());
+    detail::apply_fused_activation(call, call.node().get_string("activation", ""), p.empty() ? 0.01f : p[0], p.size() < 2 ? 0.5f : p[1],
+                                   y.as<float>());
     call.set_output(0, y);
 }
 
@@ -62,7 +68,8 @@ inline void run_fused_gemm(op_context& call) {
     gemm(inner);
     if (y.type() != data_type::float32) call.fail("only float32 is supported");
     const node_view& node = call.node();
-    detail::apply_fused_activation(call, node.get_string("activation", ""), node.get_float("activation_alpha", 0.01f), node.get_float("activation_beta", 0.5f), y.as<float>());
+    detail::apply_fused_activation(call, node.get_string("activation", ""), node.get_float("activation_alpha", 0.01f),
+                                   node.get_float("activation_beta", 0.5f), y.as<float>());
     call.set_output(0, y);
 }
 
@@ -104,13 +111,16 @@ inline tensor transposed_matrices(op_context& call, const tensor& x, bool swap, 
 
 inline void run_fused_matmul(op_context& call) {
     const node_view& node = call.node();
-    const tensor a = detail::transposed_matrices(call, input_as<float>(call, 0), node.get_int("transA", 0) != 0, node.get_int("transBatchA", 0) != 0);
-    const tensor b = detail::transposed_matrices(call, input_as<float>(call, 1), node.get_int("transB", 0) != 0, node.get_int("transBatchB", 0) != 0);
+    const tensor a =
+        detail::transposed_matrices(call, input_as<float>(call, 0), node.get_int("transA", 0) != 0, node.get_int("transBatchA", 0) != 0);
+    const tensor b =
+        detail::transposed_matrices(call, input_as<float>(call, 1), node.get_int("transB", 0) != 0, node.get_int("transBatchB", 0) != 0);
     const matmul_shapes s(call, a.shape(), b.shape());
     working_output<float> y(call, 0, call.input(0).type(), s.output);
     s.each([&](std::size_t ia, std::size_t ib, std::size_t i) {
         const auto at = [](std::size_t which, std::int64_t size) { return which * static_cast<std::size_t>(size); };
-        multiply(a.as<float>().data() + at(ia, s.m * s.k), false, b.as<float>().data() + at(ib, s.k * s.n), false, y.data() + at(i, s.m * s.n), s.m, s.n, s.k);
+        multiply(a.as<float>().data() + at(ia, s.m * s.k), false, b.as<float>().data() + at(ib, s.k * s.n), false,
+                 y.data() + at(i, s.m * s.n), s.m, s.n, s.k);
     });
     const float alpha = node.get_float("alpha", 1);
     if (alpha != 1)
@@ -121,18 +131,22 @@ inline void run_fused_matmul(op_context& call) {
 namespace detail {
 
 /// x + bias over the last axis, then f. The bias is optional.
-template <class F> void biased_activation(op_context& call, F f) {
+template <class F>
+void biased_activation(op_context& call, F f) {
     const tensor x = input_as<float>(call, 0), bias = optional_as<float>(call, 1);
-    if (!bias.empty() && (x.rank() == 0 || bias.size() != static_cast<std::size_t>(x.shape().back()))) call.fail("the bias does not fit the last axis of " + to_string(x.shape()));
+    if (!bias.empty() && (x.rank() == 0 || bias.size() != static_cast<std::size_t>(x.shape().back())))
+        call.fail("the bias does not fit the last axis of " + to_string(x.shape()));
     working_output<float> y(call, 0, call.input(0).type(), x.shape());
-    for (std::size_t i = 0; i < x.size(); ++i) y.values()[i] = f(x.as<float>()[i] + (bias.empty() ? 0.0f : bias.as<float>()[i % bias.size()]));
+    for (std::size_t i = 0; i < x.size(); ++i)
+        y.values()[i] = f(x.as<float>()[i] + (bias.empty() ? 0.0f : bias.as<float>()[i % bias.size()]));
     y.store();
 }
 
 }  // namespace detail
 
 inline void run_fast_gelu(op_context& call) {
-    detail::biased_activation(call, [](float x) { return 0.5f * x * (1 + std::tanh(x * (0.035677408136300125f * x * x + 0.7978845608028654f))); });
+    detail::biased_activation(
+        call, [](float x) { return 0.5f * x * (1 + std::tanh(x * (0.035677408136300125f * x * x + 0.7978845608028654f))); });
 }
 inline void run_bias_gelu(op_context& call) {
     detail::biased_activation(call, [](float x) { return 0.5f * x * (1 + std::erf(x * 0.70710678118654752f)); });
@@ -143,14 +157,10 @@ inline void run_quick_gelu(op_context& call) {
 }
 
 inline constexpr op_entry fused_ops[] = {
-    {"com.microsoft", "FusedConv", 1, run_fused_conv},
-    {"com.microsoft", "FusedGemm", 1, run_fused_gemm},
-    {"com.microsoft", "FusedMatMul", 1, run_fused_matmul},
-    {"com.microsoft", "TransposeMatMul", 1, run_fused_matmul},
-    {"com.microsoft", "Gelu", 1, run_bias_gelu},
-    {"com.microsoft", "FastGelu", 1, run_fast_gelu},
-    {"com.microsoft", "BiasGelu", 1, run_bias_gelu},
-    {"com.microsoft", "QuickGelu", 1, run_quick_gelu},
+    {"com.microsoft", "FusedConv", 1, run_fused_conv},     {"com.microsoft", "FusedGemm", 1, run_fused_gemm},
+    {"com.microsoft", "FusedMatMul", 1, run_fused_matmul}, {"com.microsoft", "TransposeMatMul", 1, run_fused_matmul},
+    {"com.microsoft", "Gelu", 1, run_bias_gelu},           {"com.microsoft", "FastGelu", 1, run_fast_gelu},
+    {"com.microsoft", "BiasGelu", 1, run_bias_gelu},       {"com.microsoft", "QuickGelu", 1, run_quick_gelu},
 };
 
 }  // namespace qk::graph::ops

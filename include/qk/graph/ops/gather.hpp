@@ -40,12 +40,15 @@ inline void gather(op_context& call) {
     }
 }
 
-/// Calls f(i, offset) for each element i of `indices`: offset is where (its position with the axis coordinate replaced by the index) lies in `data`.
-template <class F> void each_element_index(const op_context& call, const tensor& data, const tensor& indices, F&& f) {
+/// Calls f(i, offset) for each element i of `indices`: offset is where (its position with the axis coordinate replaced by the index) lies
+/// in `data`.
+template <class F>
+void each_element_index(const op_context& call, const tensor& data, const tensor& indices, F&& f) {
     if (indices.rank() != data.rank()) call.fail("data and indices differ in rank");
     const std::size_t axis = normal_axis(call, call.node().get_int("axis", 0), data.rank());
     for (std::size_t a = 0; a < data.rank(); ++a)
-        if (a != axis && indices.dim(a) > data.dim(a)) call.fail("indices of shape " + to_string(indices.shape()) + " do not fit into " + to_string(data.shape()));
+        if (a != axis && indices.dim(a) > data.dim(a))
+            call.fail("indices of shape " + to_string(indices.shape()) + " do not fit into " + to_string(data.shape()));
     const auto values = int_values(call, indices);
     const auto stride = row_major_strides(data.shape());
     std::vector<std::size_t> at(data.rank());
@@ -76,14 +79,16 @@ struct slice_tuples {
 inline slice_tuples find_slices(const op_context& call, const tensor& data, const tensor& indices, std::size_t batch) {
     if (indices.rank() == 0 || indices.rank() <= batch) call.fail("indices need a rank above batch_dims");
     const auto depth = static_cast<std::size_t>(indices.shape().back());
-    if (batch + depth > data.rank()) call.fail("indices of shape " + to_string(indices.shape()) + " reach beyond data of shape " + to_string(data.shape()));
+    if (batch + depth > data.rank())
+        call.fail("indices of shape " + to_string(indices.shape()) + " reach beyond data of shape " + to_string(data.shape()));
     for (std::size_t a = 0; a < batch; ++a)
         if (indices.dim(a) != data.dim(a)) call.fail("the batch dimensions of data and indices differ");
     return {product(indices.shape(), 0, indices.rank() - 1), depth, product(data.shape(), batch + depth, data.rank())};
 }
 
 /// Calls f(k, offset) for each index tuple k: offset is where the slice that it names begins in `data`.
-template <class F> void each_slice(const op_context& call, const tensor& data, const tensor& indices, std::size_t batch, F&& f) {
+template <class F>
+void each_slice(const op_context& call, const tensor& data, const tensor& indices, std::size_t batch, F&& f) {
     const auto [tuples, depth, inner] = find_slices(call, data, indices, batch);
     if (inner == 0) return;
     const auto values = int_values(call, indices);
@@ -92,7 +97,8 @@ template <class F> void each_slice(const op_context& call, const tensor& data, c
     const std::size_t per_batch = batches == 0 ? 0 : tuples / batches, batch_size = product(data.shape(), batch, data.rank());
     for (std::size_t k = 0; k < tuples; ++k) {
         std::size_t offset = per_batch == 0 ? 0 : k / per_batch * batch_size;
-        for (std::size_t d = 0; d < depth; ++d) offset += normal_index(call, values[k * depth + d], data.dim(batch + d)) * stride[batch + d];
+        for (std::size_t d = 0; d < depth; ++d)
+            offset += normal_index(call, values[k * depth + d], data.dim(batch + d)) * stride[batch + d];
         f(k, offset);
     }
 }
@@ -106,7 +112,9 @@ inline void gather_nd(op_context& call) {
     dims shape(indices.shape().begin(), indices.shape().end() - 1);
     shape.insert(shape.end(), x.shape().begin() + static_cast<std::ptrdiff_t>(batch) + indices.shape().back(), x.shape().end());
     tensor& y = call.output(0, x.type(), shape);
-    each_slice(call, x, indices, batch, [&](std::size_t k, std::size_t offset) { std::memcpy(y.bytes() + k * bytes, x.bytes() + offset * size_of(x.type()), bytes); });
+    each_slice(call, x, indices, batch, [&](std::size_t k, std::size_t offset) {
+        std::memcpy(y.bytes() + k * bytes, x.bytes() + offset * size_of(x.type()), bytes);
+    });
 }
 
 /// The slices where the condition is true; it may be shorter than the axis.

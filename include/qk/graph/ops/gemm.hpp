@@ -11,7 +11,8 @@ namespace qk::graph::ops {
 template <class T>
 void gemm_of(op_context& c) {
     const tensor &a = c.input(0), &b = c.input(1);
-    if (a.rank() != 2 || b.rank() != 2) c.fail("A of shape " + to_string(a.shape()) + " and B of shape " + to_string(b.shape()) + " must be matrices");
+    if (a.rank() != 2 || b.rank() != 2)
+        c.fail("A of shape " + to_string(a.shape()) + " and B of shape " + to_string(b.shape()) + " must be matrices");
     if (a.type() != b.type()) c.fail("A and B must have one type");
     const bool ta = c.node().get_int("transA", 0) != 0, tb = c.node().get_int("transB", 0) != 0;
     const std::int64_t m = a.dim(ta), k = a.dim(!ta), n = b.dim(!tb);

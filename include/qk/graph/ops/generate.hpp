@@ -11,9 +11,18 @@ namespace qk::graph::ops {
 
 inline void constant(op_context& call) {
     const node_view& node = call.node();
-    if (node.has("value")) { call.set_output(0, node.get_tensor("value")); return; }
-    if (node.has("value_float")) { call.set_output(0, make_tensor<float>({}, std::array{node.get_float("value_float", 0)})); return; }
-    if (node.has("value_int")) { call.set_output(0, make_tensor<std::int64_t>({}, std::array{node.get_int("value_int", 0)})); return; }
+    if (node.has("value")) {
+        call.set_output(0, node.get_tensor("value"));
+        return;
+    }
+    if (node.has("value_float")) {
+        call.set_output(0, make_tensor<float>({}, std::array{node.get_float("value_float", 0)}));
+        return;
+    }
+    if (node.has("value_int")) {
+        call.set_output(0, make_tensor<std::int64_t>({}, std::array{node.get_int("value_int", 0)}));
+        return;
+    }
     if (node.has("value_floats")) {
         const auto v = node.get_floats("value_floats");
         call.set_output(0, make_tensor<float>({static_cast<std::int64_t>(v.size())}, v));
@@ -48,7 +57,8 @@ inline void range(op_context& call) {
         double n = 0;
         if constexpr (std::is_integral_v<T>) {
             if (step > T{0} ? to > from : to < from) {  // the distance may exceed T: unsigned
-                const auto distance = step > T{0} ? static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from) : static_cast<std::uint64_t>(from) - static_cast<std::uint64_t>(to);
+                const auto distance = step > T{0} ? static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from)
+                                                  : static_cast<std::uint64_t>(from) - static_cast<std::uint64_t>(to);
                 const auto size = step > T{0} ? static_cast<std::uint64_t>(step) : std::uint64_t{0} - static_cast<std::uint64_t>(step);
                 n = static_cast<double>((distance - 1) / size + 1);
             }
@@ -58,7 +68,8 @@ inline void range(op_context& call) {
         tensor& y = call.output(0, type_of<T>, {count});
         for (std::int64_t i = 0; i < count; ++i) {
             if constexpr (std::is_integral_v<T>)
-                y.as<T>()[static_cast<std::size_t>(i)] = static_cast<T>(static_cast<std::uint64_t>(from) + static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(step));
+                y.as<T>()[static_cast<std::size_t>(i)] =
+                    static_cast<T>(static_cast<std::uint64_t>(from) + static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(step));
             else y.as<T>()[static_cast<std::size_t>(i)] = from + static_cast<T>(i) * step;
         }
     });
@@ -70,8 +81,9 @@ inline void eye_like(op_context& call) {
     const auto type = static_cast<data_type>(call.node().get_int("dtype", static_cast<std::int64_t>(x.type())));
     const std::int64_t k = std::clamp(call.node().get_int("k", 0), -x.dim(0), x.dim(1));  // no overflow below
     // float16 and bfloat16 ones by their codes.
-    const tensor one = type == data_type::float16 ? make_tensor<half>({}, std::array{to_half(1.0f)})
-                       : type == data_type::bfloat16 ? make_tensor<brain>({}, std::array{to_brain(1.0f)}) : tensor();
+    const tensor one = type == data_type::float16    ? make_tensor<half>({}, std::array{to_half(1.0f)})
+                       : type == data_type::bfloat16 ? make_tensor<brain>({}, std::array{to_brain(1.0f)})
+                                                     : tensor();
     tensor& y = call.output(0, type, x.shape());
     if (y.size() != 0) std::memset(y.bytes(), 0, y.size_bytes());
     const auto diagonal = [&](auto* to, auto value) {

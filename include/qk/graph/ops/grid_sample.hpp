@@ -72,7 +72,8 @@ inline grid_taps taps_of(double normalized, std::int64_t length, bool align_corn
 inline void run_grid_sample(op_context& call) {
     const node_view& node = call.node();
     const tensor &given = call.input(0), &given_grid = call.input(1);
-    if (given.rank() < 3 || given_grid.rank() != given.rank() || given_grid.shape().back() != static_cast<std::int64_t>(given.rank()) - 2 || given_grid.dim(0) != given.dim(0)) {
+    if (given.rank() < 3 || given_grid.rank() != given.rank() || given_grid.shape().back() != static_cast<std::int64_t>(given.rank()) - 2 ||
+        given_grid.dim(0) != given.dim(0)) {
         call.fail("X of shape " + to_string(given.shape()) + " and grid of shape " + to_string(given_grid.shape()) + " do not fit");
     }
     std::string mode = node.get_string("mode", "linear");
@@ -104,7 +105,8 @@ inline void run_grid_sample(op_context& call) {
             for (std::size_t p = 0; p < positions; ++p) {
                 // The grid lists coordinates from the innermost axis to the outermost.
                 const double* at = grid.as<double>().data() + (n * positions + p) * spatial;
-                for (std::size_t a = 0; a < spatial; ++a) taps[a] = detail::taps_of(at[spatial - 1 - a], given.dim(a + 2), align, padding, mode);
+                for (std::size_t a = 0; a < spatial; ++a)
+                    taps[a] = detail::taps_of(at[spatial - 1 - a], given.dim(a + 2), align, padding, mode);
                 offset.assign(1, 0);
                 weight.assign(1, T{1});
                 for (std::size_t a = 0; a < spatial; ++a) {
@@ -113,7 +115,8 @@ inline void run_grid_sample(op_context& call) {
                     for (std::size_t i = 0; i < offset.size(); ++i)
                         for (std::size_t t = 0; t < taps[a].count; ++t) {
                             if (taps[a].index[t] < 0) continue;
-                            next_offset.push_back(offset[i] * static_cast<std::size_t>(given.dim(a + 2)) + static_cast<std::size_t>(taps[a].index[t]));
+                            next_offset.push_back(offset[i] * static_cast<std::size_t>(given.dim(a + 2)) +
+                                                  static_cast<std::size_t>(taps[a].index[t]));
                             next_weight.push_back(weight[i] * static_cast<T>(taps[a].weight[t]));
                         }
                     offset.swap(next_offset);
@@ -138,7 +141,8 @@ inline void run_affine_grid(op_context& call) {
     if ((size.size() != 4 && size.size() != 5) || given.rank() != 3) call.fail("size needs 4 or 5 values and theta rank 3");
     const std::size_t spatial = size.size() - 2;
     const auto rank = static_cast<std::int64_t>(spatial);
-    if (given.shape() != dims{size[0], rank, rank + 1}) call.fail("theta has shape " + to_string(given.shape()) + ", not " + to_string(dims{size[0], rank, rank + 1}));
+    if (given.shape() != dims{size[0], rank, rank + 1})
+        call.fail("theta has shape " + to_string(given.shape()) + ", not " + to_string(dims{size[0], rank, rank + 1}));
     const bool align = call.node().get_int("align_corners", 0) != 0;
     dims shape{size[0]};
     shape.insert(shape.end(), size.begin() + 2, size.end());

@@ -38,7 +38,8 @@ inline void normalize_groups(op_context& call, std::int64_t groups) {
             for (std::size_t k = 0; k < per_group; ++k) {
                 const std::size_t c = (g % static_cast<std::size_t>(groups)) * per_group + k;
                 const T factor = value(scale, c), shift = value(bias, c);
-                for (std::size_t i = k * positions; i < (k + 1) * positions; ++i) y.values()[g * length + i] = factor * ((from[i] - m.mean) * inverse) + shift;
+                for (std::size_t i = k * positions; i < (k + 1) * positions; ++i)
+                    y.values()[g * length + i] = factor * ((from[i] - m.mean) * inverse) + shift;
             }
         }
         y.store();

@@ -35,14 +35,16 @@ constexpr half to_half(float x) {
     // Normal results: drop 13 bits with ties to even, move the bias. A carry may raise the exponent, to Inf too.
     const std::uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
     // Subnormal results are multiples of 2^-24, the step of floats in [0.5, 1): adding 0.5 rounds to one.
-    const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude < 0x38800000u ? magnitude : 0u) + 0.5f) - 0x3f000000u;
+    const std::uint32_t subnormal =
+        std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude < 0x38800000u ? magnitude : 0u) + 0.5f) - 0x3f000000u;
     std::uint32_t code = magnitude < 0x38800000u ? subnormal : normal;
     code = magnitude >= 0x477ff000u ? 0x7c00u : code;  // 65520 and above
     code = magnitude > 0x7f800000u ? 0x7e00u : code;
     return {static_cast<std::uint16_t>(code | (u >> 16 & 0x8000u))};
 }
 
-template <class Narrow> void widen(std::span<const Narrow> x, std::span<float> y) {
+template <class Narrow>
+void widen(std::span<const Narrow> x, std::span<float> y) {
     for (std::size_t i = 0; i < x.size(); ++i) y[i] = to_float(x[i]);
 }
 inline void narrow(std::span<const float> x, std::span<half> y) {

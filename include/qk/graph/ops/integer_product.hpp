@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/ops/matrix.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -15,7 +15,10 @@ namespace qk::graph::ops {
 /// Integers of at most 16 bits: what an integer product takes.
 inline void check_codes(const op_context& call, const tensor& codes) {
     switch (codes.type()) {
-        case data_type::int8: case data_type::uint8: case data_type::int16: case data_type::uint16: return;
+        case data_type::int8:
+        case data_type::uint8:
+        case data_type::int16:
+        case data_type::uint16: return;
         default: call.fail(std::string("type ") + name_of(codes.type()) + " is no integer of 8 or 16 bits");
     }
 }
@@ -31,7 +34,8 @@ inline void center(const tensor& codes, std::size_t begin, std::span<float> out,
 ///
 /// Every partial sum over a piece of `k` stays below 2^24 in magnitude, so float32 holds it exactly whatever the order of additions;
 /// the pieces are added as integers, which wrap as the standard's int32 does.
-inline void multiply_integers(const float* a, const float* b, std::int32_t* c, std::int64_t m, std::int64_t n, std::int64_t k, float* piece) {
+inline void multiply_integers(const float* a, const float* b, std::int32_t* c, std::int64_t m, std::int64_t n, std::int64_t k,
+                              float* piece) {
     if (m == 0 || n == 0 || k == 0) return;
     float largest_a = 1, largest_b = 1;
     for (std::int64_t i = 0; i < m * k; ++i) largest_a = std::max(largest_a, std::fabs(a[i]));
@@ -41,11 +45,13 @@ inline void multiply_integers(const float* a, const float* b, std::int32_t* c, s
             for (std::int64_t l = 0; l < k; ++l) {
                 const auto left = static_cast<std::int64_t>(a[i * k + l]);
                 for (std::int64_t j = 0; j < n; ++j)
-                    c[i * n + j] = static_cast<std::int32_t>(static_cast<std::uint32_t>(c[i * n + j]) + static_cast<std::uint32_t>(left * static_cast<std::int64_t>(b[l * n + j])));
+                    c[i * n + j] = static_cast<std::int32_t>(static_cast<std::uint32_t>(c[i * n + j]) +
+                                                             static_cast<std::uint32_t>(left * static_cast<std::int64_t>(b[l * n + j])));
             }
         return;
     }
-    const auto step = std::max<std::int64_t>(1, static_cast<std::int64_t>(0x1p24 / (static_cast<double>(largest_a) * static_cast<double>(largest_b))));
+    const auto step =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(0x1p24 / (static_cast<double>(largest_a) * static_cast<double>(largest_b))));
     matrix_view<float> sum(piece, m, n, Eigen::OuterStride<>(n));
     for (std::int64_t from = 0; from < k; from += step) {
         const std::int64_t length = std::min(step, k - from);
@@ -53,13 +59,15 @@ inline void multiply_integers(const float* a, const float* b, std::int32_t* c, s
         const const_matrix_view<float> right(b + from * n, length, n, Eigen::OuterStride<>(n));
         sum.noalias() = left * right;
         for (std::int64_t i = 0; i < m * n; ++i) {
-            c[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(c[i]) + static_cast<std::uint32_t>(static_cast<std::int32_t>(piece[i])));
+            c[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(c[i]) +
+                                             static_cast<std::uint32_t>(static_cast<std::int32_t>(piece[i])));
         }
     }
 }
 
 /// round(sum * multiplier) + zero_point, clamped to the codes of T.
-template <class T> void requantize(const std::int32_t* sum, std::size_t n, float multiplier, std::int64_t zero_point, T* y) {
+template <class T>
+void requantize(const std::int32_t* sum, std::size_t n, float multiplier, std::int64_t zero_point, T* y) {
     constexpr auto lowest = static_cast<float>(std::numeric_limits<T>::min());
     constexpr auto highest = static_cast<float>(std::numeric_limits<T>::max());
     const auto zero = static_cast<float>(zero_point);
@@ -72,7 +80,8 @@ template <class T> void requantize(const std::int32_t* sum, std::size_t n, float
 }
 
 /// Rows of sums into codes of y; `multiplier(i)` is row i's (one column wide: column's).
-template <class F> void with_byte_type(const op_context& call, data_type t, F&& f) {
+template <class F>
+void with_byte_type(const op_context& call, data_type t, F&& f) {
     if (t == data_type::int8) f(std::int8_t{});
     else if (t == data_type::uint8) f(std::uint8_t{});
     else call.fail(std::string("type ") + name_of(t) + " is not int8 or uint8");

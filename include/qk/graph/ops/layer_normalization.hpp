@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/broadcast.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/sums.hpp"
 #include "qk/graph/ops/working_type.hpp"
 
@@ -14,11 +14,13 @@ namespace qk::graph::ops {
 namespace detail {
 
 /// `value` stretched to `shape` by numpy's rules; shared when it already has that many elements.
-template <class T> tensor stretched(op_context& call, const tensor& value, const dims& shape) {
+template <class T>
+tensor stretched(op_context& call, const tensor& value, const dims& shape) {
     if (value.size() == element_count(shape)) return value;
     tensor like(type_of<T>, shape, value.buffer());  // only its shape is read
     const tensor* both[] = {&value, &like};
-    if (broadcast_shape(call, both) != shape) call.fail("an input of shape " + to_string(value.shape()) + " does not broadcast to " + to_string(shape));
+    if (broadcast_shape(call, both) != shape)
+        call.fail("an input of shape " + to_string(value.shape()) + " does not broadcast to " + to_string(shape));
     tensor out = call.scratch(type_of<T>, shape);
     const broadcast_walk<1> walk(shape, {&value.shape()});
     walk.each_run([&](std::size_t to, const std::array<std::size_t, 1>& at) {
@@ -28,7 +30,8 @@ template <class T> tensor stretched(op_context& call, const tensor& value, const
 }
 
 /// Scale or bias of a normalization over shape[axis..]: one value for each element of a row, or (rows) of the whole tensor.
-template <class T> struct row_parameter {
+template <class T>
+struct row_parameter {
     tensor values;
     bool whole = false;
     const T* row(std::size_t i, std::size_t length) const { return values.as<T>().data() + (whole ? i * length : 0); }
@@ -41,7 +44,9 @@ template <class T> struct row_parameter {
             if (given.dim(i) != 1) break;
             if (i + inner.size() + 1 == given.rank()) whole = false;  // leading ones only
         }
-        const tensor shaped = whole || given.rank() <= inner.size() ? given : given.reshaped({given.shape().end() - static_cast<std::ptrdiff_t>(inner.size()), given.shape().end()});
+        const tensor shaped = whole || given.rank() <= inner.size()
+                                  ? given
+                                  : given.reshaped({given.shape().end() - static_cast<std::ptrdiff_t>(inner.size()), given.shape().end()});
         values = stretched<T>(call, shaped, whole ? shape : inner);
     }
     explicit operator bool() const { return !values.empty(); }
@@ -51,8 +56,8 @@ template <class T> struct row_parameter {
 
 /// Y = (X - mean) / sqrt(variance + epsilon) * Scale + B over the axes from `axis`; outputs Y, Mean, InvStdDev.
 /// With `centered` false the mean is taken as 0 (RMS).
-inline void normalize_rows(op_context& call, const tensor& given, std::size_t axis, const tensor& scale, const tensor& bias, float epsilon, bool centered,
-                           std::size_t mean_output, std::size_t deviation_output) {
+inline void normalize_rows(op_context& call, const tensor& given, std::size_t axis, const tensor& scale, const tensor& bias, float epsilon,
+                           bool centered, std::size_t mean_output, std::size_t deviation_output) {
     with_working_type(given.type(), [&]<class T>(T) {
         const tensor x = convert_to<T>(call, given);
         const std::size_t rows = product(x.shape(), 0, axis), length = product(x.shape(), axis, x.rank());
@@ -127,7 +132,8 @@ inline void skip_layer_normalization(op_context& call, bool simplified) {
         if (c.size() != length) call.fail("the bias does not fit the last axis");
         for (std::size_t i = 0; i < to.size(); ++i) to[i] += c.as<float>()[i % length];
     }
-    normalize_rows(call, sum, x.rank() - 1, call.input(2), simplified ? tensor{} : optional_input(call, 3), call.node().get_float("epsilon", 1e-5f), !simplified, 1, 2);
+    normalize_rows(call, sum, x.rank() - 1, call.input(2), simplified ? tensor{} : optional_input(call, 3),
+                   call.node().get_float("epsilon", 1e-5f), !simplified, 1, 2);
     call.set_output(3, sum);
 }
 

@@ -9,12 +9,15 @@
 namespace qk::graph::ops {
 
 /// The loss from log probabilities [N, C, ...] and classes [N, ...], as output 0.
-template <class T> void negative_log_likelihood(op_context& call, const tensor& log_probability, const tensor& classes, const tensor& weight) {
+template <class T>
+void negative_log_likelihood(op_context& call, const tensor& log_probability, const tensor& classes, const tensor& weight) {
     const axis_split s = split_at(log_probability.shape(), 1);
     dims expected = log_probability.shape();
     expected.erase(expected.begin() + 1);
-    if (classes.shape() != expected) call.fail("the target's shape " + to_string(classes.shape()) + " does not fit the input's " + to_string(log_probability.shape()));
-    if (!weight.empty() && (weight.size() != s.length || weight.type() != log_probability.type())) call.fail("weight needs one element for each class, of the input's type");
+    if (classes.shape() != expected)
+        call.fail("the target's shape " + to_string(classes.shape()) + " does not fit the input's " + to_string(log_probability.shape()));
+    if (!weight.empty() && (weight.size() != s.length || weight.type() != log_probability.type()))
+        call.fail("weight needs one element for each class, of the input's type");
     const std::string reduction = call.node().get_string("reduction", "mean");
     if (reduction != "none" && reduction != "sum" && reduction != "mean") call.fail("unknown reduction '" + reduction + "'");
     const bool ignoring = call.node().has("ignore_index");
@@ -26,7 +29,8 @@ template <class T> void negative_log_likelihood(op_context& call, const tensor& 
     for (std::size_t i = 0; i < target.size(); ++i) {
         T loss{0}, w{0};
         if (!ignoring || target[i] != ignored) {
-            if (target[i] < 0 || target[i] >= static_cast<std::int64_t>(s.length)) call.fail("class " + std::to_string(target[i]) + " is outside the " + std::to_string(s.length) + " classes");
+            if (target[i] < 0 || target[i] >= static_cast<std::int64_t>(s.length))
+                call.fail("class " + std::to_string(target[i]) + " is outside the " + std::to_string(s.length) + " classes");
             const auto c = static_cast<std::size_t>(target[i]);
             w = weight.empty() ? T{1} : weight.as<T>()[c];
             loss = -log_probability.as<T>()[(i / s.inner * s.length + c) * s.inner + i % s.inner] * w;

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/broadcast.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/working_type.hpp"
 
 namespace qk::graph::ops {
@@ -63,7 +63,8 @@ inline void run_lrn(op_context& call) {
                 const T* from = x.as<T>().data() + static_cast<std::size_t>(n * channels + c) * positions;
                 T* to = y.data() + static_cast<std::size_t>(n * channels + c) * positions;
                 const T factor = static_cast<T>(alpha) / static_cast<T>(size);
-                for (std::size_t i = 0; i < positions; ++i) to[i] = from[i] / std::pow(static_cast<T>(bias) + factor * squares[i], static_cast<T>(beta));
+                for (std::size_t i = 0; i < positions; ++i)
+                    to[i] = from[i] / std::pow(static_cast<T>(bias) + factor * squares[i], static_cast<T>(beta));
             }
         y.store();
     });

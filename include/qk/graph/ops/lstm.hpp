@@ -9,7 +9,8 @@
 namespace qk::graph::ops {
 
 /// The cells of a call. `read_state` gives what the products see of a state of `hidden` values.
-template <class T, class ReadState> void run_lstm_cells(recurrent_call<T>& c, const ReadState& read_state) {
+template <class T, class ReadState>
+void run_lstm_cells(recurrent_call<T>& c, const ReadState& read_state) {
     const auto activations = recurrent_activations(c.call, {"Sigmoid", "Tanh", "Tanh"}, c.directions);
     const bool coupled = c.call.node().get_int("input_forget", 0) != 0;
     tensor cell = c.initial_state(6);

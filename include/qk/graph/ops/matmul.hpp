@@ -12,11 +12,12 @@ namespace qk::graph::ops {
 /// How two shapes multiply: a batch of [m,k] x [k,n] products.
 struct matmul_plan {
     std::int64_t m = 1, n = 1, k = 1;
-    dims shape;                           ///< of the result
-    dims a_batch, b_batch, batch;         ///< leading axes of the operands, filled up with ones, and of the result
+    dims shape;                    ///< of the result
+    dims a_batch, b_batch, batch;  ///< leading axes of the operands, filled up with ones, and of the result
 
     /// Calls f(product, matrix of a, matrix of b) for every product.
-    template <class F> void each(F&& f) const {
+    template <class F>
+    void each(F&& f) const {
         const auto count = static_cast<std::int64_t>(element_count(batch));
         for (std::int64_t i = 0; i < count; ++i) {
             std::int64_t rest = i, ia = 0, ib = 0, sa = 1, sb = 1;
@@ -66,7 +67,9 @@ void matmul_of(op_context& c) {
     bool one_matrix = b.rank() == 2 && a.rank() >= 2;  // weights: all rows at once
     if (y.size() == 0) return;
     if (one_matrix) return multiply(ap, false, bp, false, yp, static_cast<std::int64_t>(y.size()) / p.n, p.n, p.k);
-    p.each([&](std::int64_t i, std::int64_t ia, std::int64_t ib) { multiply(ap + ia * p.m * p.k, false, bp + ib * p.k * p.n, false, yp + i * p.m * p.n, p.m, p.n, p.k); });
+    p.each([&](std::int64_t i, std::int64_t ia, std::int64_t ib) {
+        multiply(ap + ia * p.m * p.k, false, bp + ib * p.k * p.n, false, yp + i * p.m * p.n, p.m, p.n, p.k);
+    });
 }
 
 inline void matmul(op_context& c) {

@@ -2,18 +2,18 @@
 // MatMulInteger, QLinearMatMul: int8/uint8 products with zero points per tensor, row or column; sums are exact.
 #pragma once
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/broadcast.hpp"
 #include "qk/graph/ops/integer_product.hpp"
+#include "qk/graph/ops/op.hpp"
 
 namespace qk::graph::ops {
 
 /// Shapes of a matrix product with numpy's rules for vectors and stacks of matrices.
 struct matmul_shapes {
-    dims batch;                        ///< broadcast stack
+    dims batch;  ///< broadcast stack
     std::int64_t m = 1, n = 1, k = 1;
     dims a_batch, b_batch;
-    dims output;                       ///< without the axes that vectors do not have
+    dims output;  ///< without the axes that vectors do not have
 
     matmul_shapes(const op_context& call, const dims& a, const dims& b) {
         if (a.empty() || b.empty()) call.fail("a matrix product needs operands of rank 1 or more");
@@ -28,7 +28,8 @@ struct matmul_shapes {
         const std::size_t rank = std::max(a_batch.size(), b_batch.size());
         for (dims* d : {&a_batch, &b_batch}) d->insert(d->begin(), rank - d->size(), 1);
         for (std::size_t i = 0; i < rank; ++i) {
-            if (a_batch[i] != b_batch[i] && a_batch[i] != 1 && b_batch[i] != 1) call.fail("stacks do not broadcast: " + to_string(a) + " times " + to_string(b));
+            if (a_batch[i] != b_batch[i] && a_batch[i] != 1 && b_batch[i] != 1)
+                call.fail("stacks do not broadcast: " + to_string(a) + " times " + to_string(b));
             batch.push_back(a_batch[i] == 1 ? b_batch[i] : a_batch[i]);
         }
         output = batch;
@@ -37,7 +38,8 @@ struct matmul_shapes {
     }
 
     /// Calls f(which matrix of a, which of b, which of the output) for the whole stack.
-    template <class F> void each(F&& f) const {
+    template <class F>
+    void each(F&& f) const {
         const std::size_t all = element_count(batch);
         for (std::size_t i = 0; i < all; ++i) {
             std::size_t rest = i, ia = 0, ib = 0, step_a = 1, step_b = 1;
@@ -65,13 +67,15 @@ inline float pick(std::span<const float> values, std::size_t matrix, std::size_t
 
 inline void check_lines(const op_context& call, const tensor& values, std::int64_t lines, const char* what) {
     if (values.empty() || values.size() <= 1) return;
-    if (lines == 0 || values.size() % static_cast<std::size_t>(lines) != 0) call.fail(std::string(what) + " of shape " + to_string(values.shape()) + " does not fit");
+    if (lines == 0 || values.size() % static_cast<std::size_t>(lines) != 0)
+        call.fail(std::string(what) + " of shape " + to_string(values.shape()) + " does not fit");
 }
 
 }  // namespace detail
 
 /// int32 sums of (a - a_zero) * (b - b_zero). Zero points: one, or one for each row of a and each column of b.
-inline tensor integer_matmul(op_context& call, const tensor& a, const tensor& a_zero, const tensor& b, const tensor& b_zero, const matmul_shapes& s) {
+inline tensor integer_matmul(op_context& call, const tensor& a, const tensor& a_zero, const tensor& b, const tensor& b_zero,
+                             const matmul_shapes& s) {
     check_codes(call, a);
     check_codes(call, b);
     detail::check_lines(call, a_zero, s.m, "the zero point of A");
@@ -97,7 +101,8 @@ inline tensor integer_matmul(op_context& call, const tensor& a, const tensor& a_
             }
             last_b = ib;
         }
-        multiply_integers(left.as<float>().data(), right.as<float>().data(), all.data() + i * m * n, s.m, s.n, s.k, piece.as<float>().data());
+        multiply_integers(left.as<float>().data(), right.as<float>().data(), all.data() + i * m * n, s.m, s.n, s.k,
+                          piece.as<float>().data());
     });
     return sums;
 }
@@ -134,7 +139,8 @@ inline void run_qlinear_matmul(op_context& call) {
                     continue;
                 }
                 for (std::size_t c = 0; c < n; ++c) {
-                    requantize(from + at + c, 1, row * detail::pick(b_scale.as<float>(), ib, c, n) / y_scale.as<float>()[0], zero, to + at + c);
+                    requantize(from + at + c, 1, row * detail::pick(b_scale.as<float>(), ib, c, n) / y_scale.as<float>()[0], zero,
+                               to + at + c);
                 }
             }
         });

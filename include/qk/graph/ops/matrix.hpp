@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row-major matrix products on raw pointers: Eigen for floats, plain loops for integers. One thread; the order of a sum depends on sizes only.
+// Row-major matrix products on raw pointers: Eigen for floats, plain loops for integers. One thread; the order of a sum depends on sizes
+// only.
 #pragma once
 
 #include <Eigen/Core>
@@ -9,9 +10,12 @@
 
 namespace qk::graph::ops {
 
-template <class T> using row_matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-template <class T> using matrix_view = Eigen::Map<row_matrix<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
-template <class T> using const_matrix_view = Eigen::Map<const row_matrix<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
+template <class T>
+using row_matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+template <class T>
+using matrix_view = Eigen::Map<row_matrix<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
+template <class T>
+using const_matrix_view = Eigen::Map<const row_matrix<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
 
 /// c[m,n] = a * b, where a is [m,k] (or [k,m] read transposed) and b is [k,n] (or [n,k] read transposed). Integers wrap.
 template <class T>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simple operators of ai.onnx.ml on numbers: Binarizer, LabelEncoder, ArrayFeatureExtractor, Scaler, Normalizer, Imputer, LinearRegressor.
+// The simple operators of ai.onnx.ml on numbers: Binarizer, LabelEncoder, ArrayFeatureExtractor, Scaler, Normalizer, Imputer,
+// LinearRegressor.
 #pragma once
 
 #include <cmath>
@@ -39,9 +40,13 @@ inline void label_encoder(op_context& call) {
     if (keys.type() != x.type() || keys.size() != values.size()) call.fail("keys need the input's type and as many values");
     tensor otherwise;
     if (call.node().has("default_tensor")) otherwise = call.node().get_tensor("default_tensor");
-    else if (values.type() == data_type::float32) otherwise = make_tensor<float>({}, std::array{call.node().get_float("default_float", -0.0f)});
-    else if (values.type() == data_type::int64) otherwise = make_tensor<std::int64_t>({}, std::array{call.node().get_int("default_int64", -1)});
-    else dispatch(call, values.type(), number_types, [&]<class T>(type_tag<T>) { otherwise = make_tensor<T>({}, std::array{static_cast<T>(std::is_integral_v<T> ? -1 : 0)}); });
+    else if (values.type() == data_type::float32)
+        otherwise = make_tensor<float>({}, std::array{call.node().get_float("default_float", -0.0f)});
+    else if (values.type() == data_type::int64)
+        otherwise = make_tensor<std::int64_t>({}, std::array{call.node().get_int("default_int64", -1)});
+    else
+        dispatch(call, values.type(), number_types,
+                 [&]<class T>(type_tag<T>) { otherwise = make_tensor<T>({}, std::array{static_cast<T>(std::is_integral_v<T> ? -1 : 0)}); });
     if (otherwise.type() != values.type() || otherwise.size() != 1) call.fail("the default is not one element of the values' type");
     tensor& y = call.output(0, values.type(), x.shape());
     const std::size_t width = size_of(values.type());
@@ -73,7 +78,8 @@ inline void array_feature_extractor(op_context& call) {
 }
 
 /// f(value, feature) over rows of features; the result is float32.
-template <class F> void each_feature(op_context& call, F f) {
+template <class F>
+void each_feature(op_context& call, F f) {
     const tensor& x = call.input(0);
     auto v = as_doubles(call, x);
     const std::size_t features = x.rank() == 0 ? 1 : static_cast<std::size_t>(x.shape().back());
@@ -112,11 +118,13 @@ inline void imputer(op_context& call) {
     const bool floating = call.node().has("imputed_value_floats");
     const auto floats = call.node().get_floats("imputed_value_floats");
     const auto integers = call.node().get_ints("imputed_value_int64s");
-    const std::size_t entries = floating ? floats.size() : integers.size(), features = x.rank() == 0 ? 1 : static_cast<std::size_t>(x.shape().back());
+    const std::size_t entries = floating ? floats.size() : integers.size(),
+                      features = x.rank() == 0 ? 1 : static_cast<std::size_t>(x.shape().back());
     if (entries != 1 && entries != features) call.fail("there must be one imputed value, or one for each feature");
     tensor& y = call.output(0, x.type(), x.shape());
     dispatch(call, x.type(), number_types, [&]<class T>(type_tag<T>) {
-        const T replaced = floating ? number_as<T>(call.node().get_float("replaced_value_float", 0)) : static_cast<T>(call.node().get_int("replaced_value_int64", 0));
+        const T replaced = floating ? number_as<T>(call.node().get_float("replaced_value_float", 0))
+                                    : static_cast<T>(call.node().get_int("replaced_value_int64", 0));
         for (std::size_t i = 0; i < x.size(); ++i) {
             const T v = x.as<T>()[i];
             const std::size_t e = entries == 1 ? 0 : i % features;
@@ -133,7 +141,8 @@ inline void linear_regressor(op_context& call) {
     const auto features = static_cast<std::size_t>(x.dim(1));
     const std::int64_t targets = call.node().get_int("targets", 1);
     const auto coefficients = call.node().get_floats("coefficients"), intercepts = call.node().get_floats("intercepts");
-    if (targets < 1 || coefficients.size() != features * static_cast<std::size_t>(targets)) call.fail("the coefficients do not fit the features");
+    if (targets < 1 || coefficients.size() != features * static_cast<std::size_t>(targets))
+        call.fail("the coefficients do not fit the features");
     const auto v = as_doubles(call, x);
     expect_room(call, {x.dim(0), targets});
     std::vector<double> y;

@@ -43,7 +43,7 @@ class node_view {
     std::vector<std::int64_t> get_ints(std::string_view attribute, std::vector<std::int64_t> otherwise = {}) const;
     std::vector<float> get_floats(std::string_view attribute, std::vector<float> otherwise = {}) const;
     std::vector<std::string> get_strings(std::string_view attribute) const;
-    tensor get_tensor(std::string_view attribute) const;              ///< error if absent
+    tensor get_tensor(std::string_view attribute) const;                  ///< error if absent
     const onnx::GraphProto& get_graph(std::string_view attribute) const;  ///< error if absent
 
     /// Throws error: "node 'conv1' (Conv): <what>".
@@ -129,7 +129,8 @@ struct prepare_context {
     std::span<const tensor> constants;
 };
 
-/// A line of the table. `since` is the first opset version that this entry serves; the entry with the largest since <= the model's version wins.
+/// A line of the table. `since` is the first opset version that this entry serves; the entry with the largest since <= the model's version
+/// wins.
 struct op_entry {
     std::string_view domain;  ///< "" is ai.onnx
     std::string_view name;

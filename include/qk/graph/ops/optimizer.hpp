@@ -10,9 +10,11 @@
 namespace qk::graph::ops {
 
 /// Calls step(parameter, gradient, state...) for every element; `States` tensors accompany each parameter. Elements are computed in double.
-template <std::size_t States, class F> void optimizer_step(op_context& call, F step) {
+template <std::size_t States, class F>
+void optimizer_step(op_context& call, F step) {
     constexpr std::size_t each = 2 + States;
-    if (call.input_count() < 2 + each || (call.input_count() - 2) % each != 0) call.fail("the inputs are not a rate, a count and groups of " + std::to_string(each));
+    if (call.input_count() < 2 + each || (call.input_count() - 2) % each != 0)
+        call.fail("the inputs are not a rate, a count and groups of " + std::to_string(each));
     const std::size_t n = (call.input_count() - 2) / each;
     for (std::size_t k = 0; k < n; ++k) {
         const tensor& x = call.input(2 + k);
@@ -20,7 +22,8 @@ template <std::size_t States, class F> void optimizer_step(op_context& call, F s
         std::array<tensor, 1 + States> out;
         for (std::size_t s = 0; s < each; ++s) {
             in[s] = &call.input(2 + s * n + k);
-            if (in[s]->shape() != x.shape() || in[s]->type() != x.type()) call.fail("a parameter, its gradient and its state differ in shape or type");
+            if (in[s]->shape() != x.shape() || in[s]->type() != x.type())
+                call.fail("a parameter, its gradient and its state differ in shape or type");
         }
         for (tensor& t : out) t = call.scratch(x.type(), x.shape());
         dispatch(call, x.type(), float_types, [&]<class T>(type_tag<T>) {
@@ -37,7 +40,8 @@ template <std::size_t States, class F> void optimizer_step(op_context& call, F s
 }
 
 inline void adagrad(op_context& call) {
-    const double decay = call.node().get_float("decay_factor", 0), epsilon = call.node().get_float("epsilon", 1e-6f), norm = call.node().get_float("norm_coefficient", 0);
+    const double decay = call.node().get_float("decay_factor", 0), epsilon = call.node().get_float("epsilon", 1e-6f),
+                 norm = call.node().get_float("norm_coefficient", 0);
     const double rate = scalar_value<double>(call, call.input(0)) / (1 + scalar_value<double>(call, call.input(1)) * decay);
     optimizer_step<1>(call, [=](auto& v) {
         auto& [x, g, h] = v;
@@ -48,7 +52,8 @@ inline void adagrad(op_context& call) {
 }
 
 inline void adam(op_context& call) {
-    const double alpha = call.node().get_float("alpha", 0.9f), beta = call.node().get_float("beta", 0.999f), epsilon = call.node().get_float("epsilon", 1e-6f);
+    const double alpha = call.node().get_float("alpha", 0.9f), beta = call.node().get_float("beta", 0.999f),
+                 epsilon = call.node().get_float("epsilon", 1e-6f);
     const double norm = call.node().get_float("norm_coefficient", 0), after = call.node().get_float("norm_coefficient_post", 0);
     const double t = scalar_value<double>(call, call.input(1));
     double rate = scalar_value<double>(call, call.input(0));

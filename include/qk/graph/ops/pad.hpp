@@ -44,7 +44,8 @@ inline void pad_tensor(op_context& call, const tensor& x, const dims& before, co
     for (std::size_t a = 0; a <= last; ++a)
         for (std::int64_t i = 0; i < shape[a]; ++i) {
             // What wraps is what negative amounts leave.
-            const std::int64_t cut = mode == pad_mode::wrap ? std::max<std::int64_t>(-before[a], 0) : 0, left = x.dim(a) - cut - (mode == pad_mode::wrap ? std::max<std::int64_t>(-after[a], 0) : 0);
+            const std::int64_t cut = mode == pad_mode::wrap ? std::max<std::int64_t>(-before[a], 0) : 0,
+                               left = x.dim(a) - cut - (mode == pad_mode::wrap ? std::max<std::int64_t>(-after[a], 0) : 0);
             if (left <= 0 && mode == pad_mode::wrap) call.fail("negative amounts leave nothing of axis " + std::to_string(a) + " to wrap");
             const std::int64_t from = padded_source(i - before[a] - cut, left, mode);
             source[a].push_back(from < 0 ? from : from + cut);
@@ -55,7 +56,8 @@ inline void pad_tensor(op_context& call, const tensor& x, const dims& before, co
     };
     std::vector<run> runs;  // along `last`: neighbours that come from neighbours, or are all constant, move together
     for (const std::int64_t s : source[last]) {
-        if (!runs.empty() && s == (runs.back().source < 0 ? -1 : runs.back().source + static_cast<std::int64_t>(runs.back().count))) ++runs.back().count;
+        if (!runs.empty() && s == (runs.back().source < 0 ? -1 : runs.back().source + static_cast<std::int64_t>(runs.back().count)))
+            ++runs.back().count;
         else runs.push_back({s, 1});
     }
     const auto stride = row_major_strides(x.shape());
@@ -79,7 +81,8 @@ inline void pad_tensor(op_context& call, const tensor& x, const dims& before, co
             else
                 for (const run& part : runs) {
                     if (part.source < 0) std::fill_n(to, part.count * inner, constant);
-                    else std::memcpy(to, from + base + static_cast<std::size_t>(part.source) * stride[last], part.count * inner * sizeof(T));
+                    else
+                        std::memcpy(to, from + base + static_cast<std::size_t>(part.source) * stride[last], part.count * inner * sizeof(T));
                     to += part.count * inner;
                 }
             for (std::size_t a = last; a-- > 0;) {
@@ -103,8 +106,10 @@ inline void pad(op_context& call) {
     const auto pads = old ? call.node().get_ints(call.node().has("paddings") ? "paddings" : "pads") : int_values(call, call.input(1));
     std::vector<std::int64_t> axes;
     if (call.has_input(3)) axes = int_values(call, call.input(3));
-    else for (std::size_t i = 0; i < x.rank(); ++i) axes.push_back(static_cast<std::int64_t>(i));
-    if (pads.size() != 2 * axes.size()) call.fail("there are " + std::to_string(pads.size()) + " pads for " + std::to_string(axes.size()) + " axes");
+    else
+        for (std::size_t i = 0; i < x.rank(); ++i) axes.push_back(static_cast<std::int64_t>(i));
+    if (pads.size() != 2 * axes.size())
+        call.fail("there are " + std::to_string(pads.size()) + " pads for " + std::to_string(axes.size()) + " axes");
     dims before(x.rank(), 0), after(x.rank(), 0);
     for (std::size_t k = 0; k < axes.size(); ++k) {
         const std::size_t a = normal_axis(call, axes[k], x.rank());
@@ -132,7 +137,8 @@ inline void center_crop_pad(op_context& call) {
     std::vector<std::int64_t> axes = call.node().get_ints("axes");
     if (!call.node().has("axes"))
         for (std::size_t i = 0; i < x.rank(); ++i) axes.push_back(static_cast<std::int64_t>(i));
-    if (axes.size() != target.size()) call.fail("shape has " + std::to_string(target.size()) + " entries for " + std::to_string(axes.size()) + " axes");
+    if (axes.size() != target.size())
+        call.fail("shape has " + std::to_string(target.size()) + " entries for " + std::to_string(axes.size()) + " axes");
     dims before(x.rank(), 0), after(x.rank(), 0);
     for (std::size_t k = 0; k < axes.size(); ++k) {
         const std::size_t a = normal_axis(call, axes[k], x.rank());

@@ -30,10 +30,10 @@ void for_each_window(const window& w, const Start& start, const Visit& visit, co
         }
         std::fill(k.begin(), k.end(), 0);
         if (inside != 0) do {
-            std::int64_t at = 0;
-            for (std::size_t i = 0; i < rank; ++i) at = at * w.input[i] + first[i] + k[i] * w.dilation[i];
-            visit(at);
-        } while (advance(k, taps));
+                std::int64_t at = 0;
+                for (std::size_t i = 0; i < rank; ++i) at = at * w.input[i] + first[i] + k[i] * w.dilation[i];
+                visit(at);
+            } while (advance(k, taps));
         finish(place++, inside, padded);
     } while (advance(o, w.output));
 }
@@ -71,7 +71,8 @@ void max_pool_of(op_context& c) {
                     for (std::int64_t b = 0; b < w.kernel[1]; ++b) {
                         const std::int64_t s = w.stride[1], first = b * w.dilation[1] - w.pad_begin[1];
                         const std::int64_t from = std::clamp<std::int64_t>(first >= 0 ? 0 : (-first + s - 1) / s, 0, w.output[1]);
-                        const std::int64_t to = std::clamp<std::int64_t>(w.input[1] - first <= 0 ? 0 : (w.input[1] - first + s - 1) / s, from, w.output[1]);
+                        const std::int64_t to =
+                            std::clamp<std::int64_t>(w.input[1] - first <= 0 ? 0 : (w.input[1] - first + s - 1) / s, from, w.output[1]);
                         for (std::int64_t j = from; j < to; ++j) out[j] = std::max(out[j], row[first + j * s]);
                     }
                 }
@@ -144,7 +145,8 @@ template <class T>
 void lp_pool_of(op_context& c) {
     const tensor& x = c.input(0);
     const window w = make_window(c.node(), x.shape(), pool_kernel(c), c.node().get_int("ceil_mode", 0) != 0);
-    const double p = c.node().version() < 2 ? static_cast<double>(c.node().get_float("p", 2.0f)) : static_cast<double>(c.node().get_int("p", 2));
+    const double p =
+        c.node().version() < 2 ? static_cast<double>(c.node().get_float("p", 2.0f)) : static_cast<double>(c.node().get_int("p", 2));
     tensor& y = c.output(0, x.type(), pooled_shape(x, w));
     if (y.size() == 0) return;
     const std::int64_t planes = x.dim(0) * x.dim(1), in_size = product(w.input), out_size = product(w.output);
@@ -167,7 +169,9 @@ void global_pool_of(op_context& c) {
     dims shape(x.rank(), 1);
     shape[0] = x.dim(0), shape[1] = x.dim(1);
     tensor& y = c.output(0, x.type(), shape);
-    const double p = Kind != global_pool::norm ? 0 : c.node().version() < 2 ? static_cast<double>(c.node().get_float("p", 2.0f)) : static_cast<double>(c.node().get_int("p", 2));
+    const double p = Kind != global_pool::norm ? 0
+                     : c.node().version() < 2  ? static_cast<double>(c.node().get_float("p", 2.0f))
+                                               : static_cast<double>(c.node().get_int("p", 2));
     if (y.size() == 0) return;
     const std::size_t plane = x.size() / y.size();
     for (std::size_t i = 0; i < y.size(); ++i) {

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/conv_integer.hpp"
 #include "qk/graph/ops/matmul_integer.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/quantize_linear.hpp"
 
 namespace qk::graph::ops {
@@ -45,14 +45,16 @@ inline void run_qgemm(op_context& call) {
     const node_view& node = call.node();
     const tensor a = node.get_int("transA", 0) != 0 ? detail::transposed_codes(call, call.input(0)) : call.input(0);
     const tensor b = node.get_int("transB", 0) != 0 ? detail::transposed_codes(call, call.input(3)) : call.input(3);
-    if (a.rank() != 2 || b.rank() != 2) call.fail("A of shape " + to_string(a.shape()) + " and B of shape " + to_string(b.shape()) + " must be matrices");
+    if (a.rank() != 2 || b.rank() != 2)
+        call.fail("A of shape " + to_string(a.shape()) + " and B of shape " + to_string(b.shape()) + " must be matrices");
     const matmul_shapes s(call, a.shape(), b.shape());
     tensor sums = integer_matmul(call, a, zero_point_of<float>(call, 2, a.type()), b, zero_point_of<float>(call, 5, b.type()), s);
     const auto m = static_cast<std::size_t>(s.m), n = static_cast<std::size_t>(s.n);
     if (call.has_input(6)) {
         const tensor c = input_as<std::int64_t>(call, 6);
         const std::size_t rank = c.rank();
-        const auto rows = static_cast<std::size_t>(rank > 1 ? c.dim(rank - 2) : 1), columns = static_cast<std::size_t>(rank > 0 ? c.dim(rank - 1) : 1);
+        const auto rows = static_cast<std::size_t>(rank > 1 ? c.dim(rank - 2) : 1),
+                   columns = static_cast<std::size_t>(rank > 0 ? c.dim(rank - 1) : 1);
         if (rank > 2 || (rows != 1 && rows != m) || (columns != 1 && columns != n)) call.fail("C has shape " + to_string(c.shape()));
         for (std::size_t i = 0; i < m * n; ++i) {
             const std::int64_t add = c.as<std::int64_t>()[(rows == 1 ? 0 : i / n * columns) + (columns == 1 ? 0 : i % n)];
@@ -94,27 +96,33 @@ inline void run_dynamic_quantize_matmul(op_context& call) {
     op_context inner = call.with(std::span(&a, 1), quantized);
     run_dynamic_quantize_linear(inner);
     const matmul_shapes s(call, a.shape(), call.input(1).shape());
-    const tensor sums = integer_matmul(call, quantized[0], convert_to<float>(call, quantized[2]), call.input(1), zero_point_of<float>(call, 3, call.input(1).type()), s);
+    const tensor sums = integer_matmul(call, quantized[0], convert_to<float>(call, quantized[2]), call.input(1),
+                                       zero_point_of<float>(call, 3, call.input(1).type()), s);
     call.set_output(0, detail::scaled_sums(call, sums, quantized[1].as<float>()[0], input_as<float>(call, 2), optional_as<float>(call, 4)));
 }
 
 inline void run_microsoft_qlinear_conv(op_context& call) {
-    if (call.node().get_int("channels_last", 0) != 0) call.fail("channels_last=1 is not supported: save the model without layout optimisation");
+    if (call.node().get_int("channels_last", 0) != 0)
+        call.fail("channels_last=1 is not supported: save the model without layout optimisation");
     run_qlinear_conv(call);
 }
 
 /// A times the transpose of B, whose rows of K values are blocks of packed codes with a scale each.
 inline void run_matmul_nbits(op_context& call) {
     const node_view& node = call.node();
-    const std::int64_t k = node.get_int("K", 0), n = node.get_int("N", 0), bits = node.get_int("bits", 4), block = node.get_int("block_size", 32);
+    const std::int64_t k = node.get_int("K", 0), n = node.get_int("N", 0), bits = node.get_int("bits", 4),
+                       block = node.get_int("block_size", 32);
     constexpr std::int64_t most = std::int64_t{1} << 32;
-    if (k < 1 || n < 1 || block < 1 || (bits != 2 && bits != 4 && bits != 8) || k > most || n > most || block > most) call.fail("K, N, block_size must be positive and bits 2, 4 or 8");
+    if (k < 1 || n < 1 || block < 1 || (bits != 2 && bits != 4 && bits != 8) || k > most || n > most || block > most)
+        call.fail("K, N, block_size must be positive and bits 2, 4 or 8");
     const std::int64_t blocks = (k + block - 1) / block, bytes = (block * bits + 7) / 8;
     static_cast<void>(element_count(dims{n, blocks, bytes}));  // throws: products of them are taken below
     const tensor& packed = call.input(1);
-    if (packed.type() != data_type::uint8 || packed.size() != static_cast<std::size_t>(n * blocks * bytes)) call.fail("B of shape " + to_string(packed.shape()) + " does not hold " + std::to_string(n * blocks) + " blocks");
+    if (packed.type() != data_type::uint8 || packed.size() != static_cast<std::size_t>(n * blocks * bytes))
+        call.fail("B of shape " + to_string(packed.shape()) + " does not hold " + std::to_string(n * blocks) + " blocks");
     const tensor a = input_as<float>(call, 0), scale = input_as<float>(call, 2);
-    if (a.rank() < 1 || a.shape().back() != k || scale.size() != static_cast<std::size_t>(n * blocks)) call.fail("A of shape " + to_string(a.shape()) + " or the scales do not fit K and N");
+    if (a.rank() < 1 || a.shape().back() != k || scale.size() != static_cast<std::size_t>(n * blocks))
+        call.fail("A of shape " + to_string(a.shape()) + " or the scales do not fit K and N");
     const auto per_byte = 8 / bits, mask = (std::int64_t{1} << bits) - 1;
     const std::int64_t zero_bytes = (blocks * bits + 7) / 8;
     const bool packed_zeros = call.has_input(3) && call.input(3).type() == data_type::uint8;
@@ -133,7 +141,8 @@ inline void run_matmul_nbits(op_context& call) {
             if (packed_zeros) zero = static_cast<float>(code(call.input(3), r * zero_bytes, b));
             else if (!zeros.empty()) zero = zeros.as<float>()[static_cast<std::size_t>(r * blocks + b)];
             weights.as<float>()[static_cast<std::size_t>(r * k + i)] =
-                (static_cast<float>(code(packed, (r * blocks + b) * bytes, i % block)) - zero) * scale.as<float>()[static_cast<std::size_t>(r * blocks + b)];
+                (static_cast<float>(code(packed, (r * blocks + b) * bytes, i % block)) - zero) *
+                scale.as<float>()[static_cast<std::size_t>(r * blocks + b)];
         }
     dims shape = a.shape();
     shape.back() = n;

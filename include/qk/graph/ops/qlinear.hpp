@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/broadcast.hpp"
 #include "qk/graph/ops/integer_product.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/quantize_linear.hpp"
 
 namespace qk::graph::ops {
@@ -38,7 +38,8 @@ inline void quantized_output(op_context& call, const tensor& values, std::size_t
 }
 
 /// The code of a value in steps, zero point included: rounded to even and clamped.
-template <class T> T nearest_code(float v) {
+template <class T>
+T nearest_code(float v) {
     constexpr auto lowest = static_cast<float>(std::numeric_limits<T>::min()), highest = static_cast<float>(std::numeric_limits<T>::max());
     return static_cast<T>(std::min(std::max(lowest, std::nearbyint(v)), highest));  // in this order NaN gives the lowest code
 }
@@ -55,28 +56,30 @@ inline tensor run_standard(op_context& call, std::string_view name, int version,
 }
 
 /// x, x_scale, x_zero_point, y_scale, y_zero_point around one float operator.
-template <class F> void through_floats(op_context& call, F f) {
+template <class F>
+void through_floats(op_context& call, F f) {
     const tensor x = dequantized_input(call, 0);
     quantized_output(call, f(x), 3, call.input(0).type());
 }
 
 inline void no_channels_last(const op_context& call) {
-    if (call.node().get_int("channels_last", 0) != 0) call.fail("channels_last=1 is not supported: save the model without layout optimisation");
+    if (call.node().get_int("channels_last", 0) != 0)
+        call.fail("channels_last=1 is not supported: save the model without layout optimisation");
 }
 
 /// Two triples of codes, scale and zero point, then y_scale and y_zero_point: f(a, b) in steps of y, its zero point included, is rounded to
 /// even and clamped. `make` gets both scales and zero points, y's, and returns f.
-template <class Make> void qlinear_binary(op_context& call, Make make) {
+template <class Make>
+void qlinear_binary(op_context& call, Make make) {
     const tensor a = input_as<float>(call, 0), b = input_as<float>(call, 3);
-    const auto f = make(optional_scalar(call, 1), optional_scalar(call, 2), optional_scalar(call, 4), optional_scalar(call, 5), optional_scalar(call, 6), optional_scalar(call, 7));
+    const auto f = make(optional_scalar(call, 1), optional_scalar(call, 2), optional_scalar(call, 4), optional_scalar(call, 5),
+                        optional_scalar(call, 6), optional_scalar(call, 7));
     const tensor* both[] = {&a, &b};
     const dims shape = broadcast_shape(call, both);
     const data_type type = call.has_input(7) ? call.input(7).type() : call.input(0).type();
     tensor& y = call.output(0, type, shape);
     with_byte_type(call, type, [&]<class T>(T) {
-        map_broadcast<float, float, T>(shape, a, b, y, [&](float u, float v) {
-            return nearest_code<T>(f(u, v));
-        });
+        map_broadcast<float, float, T>(shape, a, b, y, [&](float u, float v) { return nearest_code<T>(f(u, v)); });
     });
 }
 
@@ -145,7 +148,8 @@ inline void run_qlinear_softmax(op_context& call) {
 
 /// y_scale, y_zero_point, then a triple for each tensor.
 inline void run_qlinear_concat(op_context& call) {
-    if (call.input_count() < 5 || (call.input_count() - 2) % 3 != 0) call.fail("inputs must be y_scale, y_zero_point, then triples of tensor, scale and zero point");
+    if (call.input_count() < 5 || (call.input_count() - 2) % 3 != 0)
+        call.fail("inputs must be y_scale, y_zero_point, then triples of tensor, scale and zero point");
     std::vector<tensor> parts;
     for (std::size_t i = 2; i < call.input_count(); i += 3) parts.push_back(detail::dequantized_input(call, i));
     detail::quantized_output(call, detail::run_standard(call, "Concat", 13, parts), 0, call.input(2).type());

@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "qk/graph/base/kernel_calls.hpp"
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/cast.hpp"
 #include "qk/graph/ops/elements.hpp"
+#include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/scale_grid.hpp"
 #include "qk/graph/ops/working_type.hpp"
 
@@ -17,7 +17,8 @@ namespace detail {
 
 /// round(x / scale) + zero_point, clamped: NaN becomes the lowest code, as ONNX Runtime has it. T holds at most 16 bits, so the bounds
 /// less the zero point are exact floats and the clamp may come before the addition.
-template <class T> void quantize_run(const float* x, std::size_t n, float scale, std::int64_t zero_point, std::int64_t lowest, std::int64_t highest, T* y) {
+template <class T>
+void quantize_run(const float* x, std::size_t n, float scale, std::int64_t zero_point, std::int64_t lowest, std::int64_t highest, T* y) {
     const auto low = static_cast<float>(lowest - zero_point);
     const auto high = static_cast<float>(highest - zero_point);
     const auto shift = static_cast<std::int32_t>(zero_point);
@@ -30,7 +31,8 @@ template <class T> void quantize_run(const float* x, std::size_t n, float scale,
 }
 
 /// The same for 32-bit codes, whose bounds are not floats.
-template <class T> void quantize_run_wide(const float* x, std::size_t n, float scale, std::int64_t zero_point, T* y) {
+template <class T>
+void quantize_run_wide(const float* x, std::size_t n, float scale, std::int64_t zero_point, T* y) {
     for (std::size_t i = 0; i < n; ++i) {
         const double q = std::nearbyint(x[i] / scale);
         const double sum = q + static_cast<double>(zero_point);  // both below 2^33 after the clamp, so the sum is exact where it matters
@@ -45,11 +47,11 @@ inline bool suits_codec(data_type codes, std::size_t n, float scale) {
     const bool whole = codes == data_type::int8 || codes == data_type::uint8 || codes == data_type::int16 || codes == data_type::uint16;
     return whole && n >= 64 && scale > 0 && std::isfinite(scale);
 }
-inline integer code_format(data_type codes) { return {.bits = bits_of(codes), .is_signed = codes == data_type::int8 || codes == data_type::int16}; }
-
-inline float round_to_half(data_type t, float x) {
-    return t == data_type::float16 ? to_float(to_half(x)) : to_float(to_brain(x));
+inline integer code_format(data_type codes) {
+    return {.bits = bits_of(codes), .is_signed = codes == data_type::int8 || codes == data_type::int16};
 }
+
+inline float round_to_half(data_type t, float x) { return t == data_type::float16 ? to_float(to_half(x)) : to_float(to_brain(x)); }
 
 }  // namespace detail
 
@@ -60,21 +62,28 @@ inline void quantize_elements(const op_context& call, std::span<const float> x, 
     const data_type type = y.type();
     const auto zero = [&](std::size_t i) { return zero_point.empty() ? 0 : zero_point[zero_point.size() == 1 ? 0 : i]; };
     const auto each = [&]<class T>(T* to, auto run) {
-        grid.for_each_run([&](std::size_t begin, std::size_t n, std::size_t s) { run(x.data() + begin, n, scale[s], zero(s), to + begin); });
+        grid.for_each_run(
+            [&](std::size_t begin, std::size_t n, std::size_t s) { run(x.data() + begin, n, scale[s], zero(s), to + begin); });
     };
     const auto narrow = [&]<class T>(T* to) {
         const std::int64_t low = lowest_code(type), high = highest_code(type);
         each(to, [low, high, type](const float* from, std::size_t n, float s, std::int64_t z, T* out) {
             if (detail::suits_codec(type, n, s) && z >= low && z <= high) {
                 const auto bytes = std::as_writable_bytes(std::span(out, n));
-                if (kernel_calls::encode(detail::code_format(type), std::span(from, n), bytes, affine{s, z}, semantics::onnx) == encode_status::done) return;
+                if (kernel_calls::encode(detail::code_format(type), std::span(from, n), bytes, affine{s, z}, semantics::onnx) ==
+                    encode_status::done)
+                    return;
             }
             detail::quantize_run(from, n, s, z, low, high, out);
         });
     };
     switch (type) {
-        case data_type::int8: case data_type::int4: case data_type::int2: return narrow(reinterpret_cast<std::int8_t*>(y.bytes()));
-        case data_type::uint8: case data_type::uint4: case data_type::uint2: return narrow(reinterpret_cast<std::uint8_t*>(y.bytes()));
+        case data_type::int8:
+        case data_type::int4:
+        case data_type::int2: return narrow(reinterpret_cast<std::int8_t*>(y.bytes()));
+        case data_type::uint8:
+        case data_type::uint4:
+        case data_type::uint2: return narrow(reinterpret_cast<std::uint8_t*>(y.bytes()));
         case data_type::int16: return narrow(y.as<std::int16_t>().data());
         case data_type::uint16: return narrow(y.as<std::uint16_t>().data());
         case data_type::int32:
@@ -95,7 +104,8 @@ inline void quantize_elements(const op_context& call, std::span<const float> x, 
         for (std::size_t i = 0; i < n; i += chunk) {
             const std::size_t m = std::min(chunk, n - i);
             for (std::size_t j = 0; j < m; ++j) quotient[j] = from[i + j] / s + float_zero;
-            write_elements<float>(std::span<const float>(quotient, m), type, y.bytes() + (begin + i) * size_of(type), {.saturate = saturate});
+            write_elements<float>(std::span<const float>(quotient, m), type, y.bytes() + (begin + i) * size_of(type),
+                                  {.saturate = saturate});
         }
     });
 }
@@ -155,7 +165,8 @@ inline std::vector<std::int64_t> zero_points(op_context& call, std::size_t i, da
 
 /// The zero point that is added before rounding to float4e2m1 and the float6 types: given as 0 it turns -0 into +0. Others have none.
 inline float small_float_zero(op_context& call, std::size_t i, data_type type) {
-    if (!call.has_input(i) || is_integer_type(type) || call.input(i).size() == 0 || format_of(type).specials != specials::none) return -0.0f;
+    if (!call.has_input(i) || is_integer_type(type) || call.input(i).size() == 0 || format_of(type).specials != specials::none)
+        return -0.0f;
     return input_as<float>(call, i).as<float>()[0];
 }
 
@@ -166,7 +177,8 @@ inline void run_quantize_linear(op_context& call) {
     auto type = static_cast<data_type>(node.get_int("output_dtype", 0));
     if (call.has_input(2)) {
         if (type != data_type::undefined && type != call.input(2).type()) {
-            call.fail(std::string("output_dtype ") + name_of(type) + " and a zero point of type " + name_of(call.input(2).type()) + " disagree");
+            call.fail(std::string("output_dtype ") + name_of(type) + " and a zero point of type " + name_of(call.input(2).type()) +
+                      " disagree");
         }
         type = call.input(2).type();
     }
@@ -180,7 +192,8 @@ inline void run_quantize_linear(op_context& call) {
     if (precision == data_type::undefined && is_narrow_float(y_scale.type()) && x.type() == y_scale.type()) precision = y_scale.type();
     if (!is_narrow_float(precision)) {
         tensor& y = call.output(0, type, x.shape());
-        quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, 2, type), y, node.get_int("saturate", 1) != 0, small_float_zero(call, 2, type));
+        quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, 2, type), y,
+                          node.get_int("saturate", 1) != 0, small_float_zero(call, 2, type));
         return;
     }
     // A quotient of two numbers of at most 11 bits, rounded to 24 and then to 11, is rounded as if once.
@@ -196,7 +209,8 @@ inline void run_quantize_linear(op_context& call) {
     });
     const std::vector<float> ones(scale.size(), 1.0f);
     tensor& y = call.output(0, type, x.shape());
-    quantize_elements(call, to, grid, ones, zero_points(call, 2, type), y, node.get_int("saturate", 1) != 0, small_float_zero(call, 2, type));
+    quantize_elements(call, to, grid, ones, zero_points(call, 2, type), y, node.get_int("saturate", 1) != 0,
+                      small_float_zero(call, 2, type));
 }
 
 inline void run_dequantize_linear(op_context& call) {

@@ -36,7 +36,8 @@ class uniform_source {
 };
 
 /// Output 0 of `type` (float16 and bfloat16 too) filled with next().
-template <class F> void fill_random(op_context& call, data_type type, const dims& shape, F next) {
+template <class F>
+void fill_random(op_context& call, data_type type, const dims& shape, F next) {
     tensor y = call.scratch(is_narrow_float(type) ? data_type::float32 : type, shape);
     dispatch(call, y.type(), element_types, [&]<class T>(type_tag<T>) {
         for (T& v : y.as<T>()) v = number_as<T>(next());
@@ -50,16 +51,20 @@ inline data_type random_type(const op_context& call) {
     return static_cast<data_type>(call.node().get_int("dtype", static_cast<std::int64_t>(otherwise)));
 }
 
-template <bool Like> void random_uniform(op_context& call) {
+template <bool Like>
+void random_uniform(op_context& call) {
     uniform_source uniform(call);
     const double low = call.node().get_float("low", 0.0f), high = call.node().get_float("high", 1.0f);
-    fill_random(call, random_type(call), Like ? call.input(0).shape() : call.node().get_ints("shape"), [&] { return low + (high - low) * uniform(); });
+    fill_random(call, random_type(call), Like ? call.input(0).shape() : call.node().get_ints("shape"),
+                [&] { return low + (high - low) * uniform(); });
 }
 
-template <bool Like> void random_normal(op_context& call) {
+template <bool Like>
+void random_normal(op_context& call) {
     uniform_source uniform(call);
     const double mean = call.node().get_float("mean", 0.0f), scale = call.node().get_float("scale", 1.0f);
-    fill_random(call, random_type(call), Like ? call.input(0).shape() : call.node().get_ints("shape"), [&] { return mean + scale * uniform.normal(); });
+    fill_random(call, random_type(call), Like ? call.input(0).shape() : call.node().get_ints("shape"),
+                [&] { return mean + scale * uniform.normal(); });
 }
 
 inline void bernoulli(op_context& call) {
@@ -84,7 +89,8 @@ inline void multinomial(op_context& call) {
             const T* row = x.as<T>().data() + b * classes;
             const T top = *std::max_element(row, row + classes);
             std::vector<double> total(classes);
-            for (std::size_t c = 0; c < classes; ++c) total[c] = (c ? total[c - 1] : 0) + std::exp(static_cast<double>(row[c]) - static_cast<double>(top));
+            for (std::size_t c = 0; c < classes; ++c)
+                total[c] = (c ? total[c - 1] : 0) + std::exp(static_cast<double>(row[c]) - static_cast<double>(top));
             for (std::int64_t s = 0; s < samples; ++s) {
                 const auto at = std::upper_bound(total.begin(), total.end() - 1, uniform() * total.back());
                 drawn.push_back(at - total.begin());
@@ -109,7 +115,10 @@ inline void dropout(op_context& call) {
         if (call.wants(1)) {
             std::fill_n(mask.as<bool>().data(), mask.size(), true);
             // Before opset 10 the mask had the input's type.
-            if (version >= 10) { call.set_output(1, mask); return; }
+            if (version >= 10) {
+                call.set_output(1, mask);
+                return;
+            }
             tensor& old = call.output(1, x.type(), x.shape());
             dispatch(call, x.type(), float_types, [&]<class T>(type_tag<T>) { std::fill_n(old.as<T>().data(), old.size(), T{1}); });
         }

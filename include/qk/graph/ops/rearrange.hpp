@@ -8,7 +8,10 @@
 
 namespace qk::graph::ops {
 
-struct block_mode { std::int64_t size; bool depth_first; };
+struct block_mode {
+    std::int64_t size;
+    bool depth_first;
+};
 
 inline block_mode find_block_mode(const op_context& call) {
     const std::string mode = call.node().get_string("mode", "DCR");
@@ -27,7 +30,8 @@ inline void depth_to_space(op_context& call) {
     if (c % (b * b) != 0) call.fail("the channels do not divide into blocks");
     const std::int64_t d = c / (b * b);
     const std::size_t block_last[] = {0, 3, 4, 1, 5, 2}, depth_last[] = {0, 1, 4, 2, 5, 3};
-    const tensor y = depth_first ? transposed(call, x.reshaped({n, b, b, d, h, w}), block_last) : transposed(call, x.reshaped({n, d, b, b, h, w}), depth_last);
+    const tensor y = depth_first ? transposed(call, x.reshaped({n, b, b, d, h, w}), block_last)
+                                 : transposed(call, x.reshaped({n, d, b, b, h, w}), depth_last);
     call.set_output(0, y.reshaped({n, d, h * b, w * b}));
 }
 
@@ -45,7 +49,8 @@ inline void space_to_depth(op_context& call) {
 inline void reverse_sequence(op_context& call) {
     const tensor& x = call.input(0);
     const std::int64_t batch_axis = call.node().get_int("batch_axis", 1), time_axis = call.node().get_int("time_axis", 0);
-    if (x.rank() < 2 || !((batch_axis == 0 && time_axis == 1) || (batch_axis == 1 && time_axis == 0))) call.fail("batch_axis and time_axis must be 0 and 1");
+    if (x.rank() < 2 || !((batch_axis == 0 && time_axis == 1) || (batch_axis == 1 && time_axis == 0)))
+        call.fail("batch_axis and time_axis must be 0 and 1");
     const auto batches = x.dim(static_cast<std::size_t>(batch_axis)), times = x.dim(static_cast<std::size_t>(time_axis));
     const auto lengths = int_values(call, call.input(1));
     if (lengths.size() != static_cast<std::size_t>(batches)) call.fail("sequence_lens need one entry for each sequence");
@@ -56,7 +61,9 @@ inline void reverse_sequence(op_context& call) {
         if (n < 0 || n > times) call.fail("a sequence length of " + std::to_string(n));
         for (std::int64_t t = 0; bytes != 0 && t < times; ++t) {
             const std::int64_t source = t < n ? n - 1 - t : t;
-            const auto at = [&](std::int64_t time) { return static_cast<std::size_t>(batch_axis == 0 ? b * times + time : time * batches + b) * bytes; };
+            const auto at = [&](std::int64_t time) {
+                return static_cast<std::size_t>(batch_axis == 0 ? b * times + time : time * batches + b) * bytes;
+            };
             std::memcpy(y.bytes() + at(t), x.bytes() + at(source), bytes);
         }
     }

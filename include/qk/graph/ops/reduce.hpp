@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSum, LogSumExp. Axes are an attribute before opset 18 (ReduceSum: 13), an input since.
-// The reduced axes are brought together at the end or left in the middle, so that two loops serve all cases, each in a fixed order.
+// ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSum, LogSumExp. Axes are an attribute before opset 18 (ReduceSum: 13), an input
+// since. The reduced axes are brought together at the end or left in the middle, so that two loops serve all cases, each in a fixed order.
 #pragma once
 
 #include <cmath>
@@ -16,61 +16,93 @@ namespace qk::graph::ops {
 // A reduction: start, map of an element, fold of two, finish. map and fold serve vectors of float32 too.
 namespace reducers {
 struct base {
-    template <class T> static T start() { return T{0}; }
-    template <class V> static V map(V x) { return x; }
-    template <class V> static V fold(V a, V b) {
+    template <class T>
+    static T start() {
+        return T{0};
+    }
+    template <class V>
+    static V map(V x) {
+        return x;
+    }
+    template <class V>
+    static V fold(V a, V b) {
         if constexpr (std::is_integral_v<V>) return functions::add{}(a, b);
         else return a + b;
     }
-    template <class T> static T finish(T x, std::size_t) { return x; }
+    template <class T>
+    static T finish(T x, std::size_t) {
+        return x;
+    }
 };
 struct sum : base {};
 struct mean : base {
-    template <class T> static T finish(T x, std::size_t n) {
+    template <class T>
+    static T finish(T x, std::size_t n) {
         // The number of elements need not fit T.
-        if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) return n == 0 ? T{0} : static_cast<T>(std::int64_t{x} / static_cast<std::int64_t>(n));
+        if constexpr (std::is_signed_v<T> && std::is_integral_v<T>)
+            return n == 0 ? T{0} : static_cast<T>(std::int64_t{x} / static_cast<std::int64_t>(n));
         else if constexpr (std::is_integral_v<T>) return n == 0 ? T{0} : static_cast<T>(x / n);
         else return x / static_cast<T>(n);
     }
 };
 struct sum_square : base {
-    template <class V> static V map(V x) {
+    template <class V>
+    static V map(V x) {
         if constexpr (std::is_integral_v<V>) return functions::multiply{}(x, x);
         else return x * x;
     }
 };
 struct l2 : sum_square {
-    template <class T> static T finish(T x, std::size_t) {
+    template <class T>
+    static T finish(T x, std::size_t) {
         if constexpr (std::is_floating_point_v<T>) return std::sqrt(x);
         else return static_cast<T>(detail::to_int64(std::sqrt(static_cast<double>(x))));
     }
 };
 struct l1 : base {
-    template <class V> static V map(V x) {
+    template <class V>
+    static V map(V x) {
         if constexpr (std::is_arithmetic_v<V>) return functions::absolute::of(x);
         else return vector_abs(x);
     }
 };
 struct log_sum : base {
-    template <class T> static T finish(T x, std::size_t) {
+    template <class T>
+    static T finish(T x, std::size_t) {
         if constexpr (std::is_floating_point_v<T>) return std::log(x);
         else return static_cast<T>(detail::to_int64(std::log(static_cast<double>(x))));
     }
 };
 struct prod : base {
-    template <class T> static T start() { return T{1}; }
-    template <class V> static V fold(V a, V b) {
+    template <class T>
+    static T start() {
+        return T{1};
+    }
+    template <class V>
+    static V fold(V a, V b) {
         if constexpr (std::is_integral_v<V>) return functions::multiply{}(a, b);
         else return a * b;
     }
 };
 struct max : base {
-    template <class T> static T start() { return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest(); }
-    template <class V> static V fold(V a, V b) { return vector_larger{}(a, b); }
+    template <class T>
+    static T start() {
+        return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
+    }
+    template <class V>
+    static V fold(V a, V b) {
+        return vector_larger{}(a, b);
+    }
 };
 struct min : base {
-    template <class T> static T start() { return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max(); }
-    template <class V> static V fold(V a, V b) { return vector_smaller{}(a, b); }
+    template <class T>
+    static T start() {
+        return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
+    }
+    template <class V>
+    static V fold(V a, V b) {
+        return vector_smaller{}(a, b);
+    }
 };
 }  // namespace reducers
 
@@ -109,7 +141,10 @@ inline reduction_view gather_reduced(op_context& call, const tensor& x, const st
         const auto n = static_cast<std::size_t>(x.dim(i));
         if (reduced[i]) {
             s.length *= n;
-            if (n != 1 && !inside) { ++pieces; inside = true; }
+            if (n != 1 && !inside) {
+                ++pieces;
+                inside = true;
+            }
         } else {
             (pieces == 0 ? s.outer : s.inner) *= n;
             if (n != 1) inside = false;
@@ -123,12 +158,15 @@ inline reduction_view gather_reduced(op_context& call, const tensor& x, const st
     return {transposed(call, x, order), {s.outer * s.inner, s.length, 1}};
 }
 
-template <class R, class T> void reduce_rows(const T* x, T* y, const axis_split& s) {
+template <class R, class T>
+void reduce_rows(const T* x, T* y, const axis_split& s) {
     if (s.inner == 1) {
         for (std::size_t o = 0; o < s.outer; ++o, x += s.length) {
             T total;
             if constexpr (std::is_same_v<T, float>) {
-                total = fold_row(x, s.length, R::template start<float>(), [](auto v) { return R::map(v); }, [](auto a, auto b) { return R::fold(a, b); });
+                total = fold_row(
+                    x, s.length, R::template start<float>(), [](auto v) { return R::map(v); },
+                    [](auto a, auto b) { return R::fold(a, b); });
             } else {
                 total = R::template start<T>();
                 for (std::size_t i = 0; i < s.length; ++i) total = R::fold(total, R::map(x[i]));
@@ -145,7 +183,8 @@ template <class R, class T> void reduce_rows(const T* x, T* y, const axis_split&
     }
 }
 
-template <class R, const auto& Types> void reduce(op_context& call) {
+template <class R, const auto& Types>
+void reduce(op_context& call) {
     const tensor& x = call.input(0);
     const reduction r = find_reduction(call, x);
     if (r.nothing && (std::is_same_v<R, reducers::sum> || std::is_same_v<R, reducers::mean> || std::is_same_v<R, reducers::max> ||

@@ -11,27 +11,56 @@
 
 namespace qk::graph::ops {
 
+namespace detail {
+
+/// A point of an image: the four pixels around it and their weights, zero outside.
+template <class T>
+struct region_sample {
+    std::int64_t at[4];
+    T weight[4];
+};
+
+/// The point (u, v) in pixels of an image of width x height.
+template <class T>
+region_sample<T> between_pixels(double u, double v, std::int64_t width, std::int64_t height) {
+    if (v < -1 || v > static_cast<double>(height) || u < -1 || u > static_cast<double>(width)) return {};
+    v = std::max(v, 0.0);
+    u = std::max(u, 0.0);
+    const std::int64_t y0 = std::min(static_cast<std::int64_t>(v), height - 1), x0 = std::min(static_cast<std::int64_t>(u), width - 1);
+    const std::int64_t y1 = std::min(y0 + 1, height - 1), x1 = std::min(x0 + 1, width - 1);
+    const T ly = static_cast<T>(y0 >= height - 1 ? 0 : v - static_cast<double>(y0)),
+            lx = static_cast<T>(x0 >= width - 1 ? 0 : u - static_cast<double>(x0));
+    return {{y0 * width + x0, y0 * width + x1, y1 * width + x0, y1 * width + x1},
+            {(1 - ly) * (1 - lx), (1 - ly) * lx, ly * (1 - lx), ly * lx}};
+}
+
+}  // namespace detail
+
 inline void run_roi_align(op_context& call) {
     const node_view& node = call.node();
     const tensor& given = call.input(0);
     if (given.rank() != 4) call.fail("X must have rank 4");
     const tensor rois = input_as<double>(call, 1);
     const std::vector<std::int64_t> batch = integers(call, 2);
-    if (rois.rank() != 2 || rois.dim(1) != 4 || batch.size() != static_cast<std::size_t>(rois.dim(0))) call.fail("rois must be [n, 4] and batch_indices [n]");
+    if (rois.rank() != 2 || rois.dim(1) != 4 || batch.size() != static_cast<std::size_t>(rois.dim(0)))
+        call.fail("rois must be [n, 4] and batch_indices [n]");
     // Before opset 16 there was no half-pixel shift.
-    const std::string transform = node.get_string("coordinate_transformation_mode", node.version() >= 16 ? "half_pixel" : "output_half_pixel");
-    if (transform != "half_pixel" && transform != "output_half_pixel") call.fail("coordinate_transformation_mode '" + transform + "' is neither half_pixel nor output_half_pixel");
+    const std::string transform =
+        node.get_string("coordinate_transformation_mode", node.version() >= 16 ? "half_pixel" : "output_half_pixel");
+    if (transform != "half_pixel" && transform != "output_half_pixel")
+        call.fail("coordinate_transformation_mode '" + transform + "' is neither half_pixel nor output_half_pixel");
     const bool half_pixel = transform == "half_pixel", maximum = node.get_string("mode", "avg") == "max";
-    const std::int64_t out_h = node.get_int("output_height", 1), out_w = node.get_int("output_width", 1), ratio = node.get_int("sampling_ratio", 0);
+    const std::int64_t out_h = node.get_int("output_height", 1), out_w = node.get_int("output_width", 1),
+                       ratio = node.get_int("sampling_ratio", 0);
     const double spatial_scale = static_cast<double>(node.get_float("spatial_scale", 1));
-    if (out_h < 1 || out_w < 1 || ratio < 0 || ratio > 4096) call.fail("output_height and output_width must be positive, sampling_ratio in [0, 4096]");
+    if (out_h < 1 || out_w < 1 || ratio < 0 || ratio > 4096)
+        call.fail("output_height and output_width must be positive, sampling_ratio in [0, 4096]");
     const std::int64_t channels = given.dim(1), height = given.dim(2), width = given.dim(3);
     if (height == 0 || width == 0) call.fail("X of shape " + to_string(given.shape()) + " has no pixels");
     with_working_type(given.type(), [&]<class T>(T) {
         const tensor x = input_as<T>(call, 0);
         working_output<T> y(call, 0, given.type(), {rois.dim(0), channels, out_h, out_w});
-        struct sample { std::int64_t at[4]; T weight[4]; };
-        std::vector<sample> samples;
+        std::vector<detail::region_sample<T>> samples;
         for (std::int64_t r = 0; r < rois.dim(0); ++r) {
             const std::int64_t image = batch[static_cast<std::size_t>(r)];
             if (image < 0 || image >= given.dim(0)) call.fail("batch_indices holds " + std::to_string(image));
@@ -47,30 +76,24 @@ inline void run_roi_align(op_context& call) {
             if (!(std::fabs(bin_h) < 4096 && std::fabs(bin_w) < 4096)) call.fail("a region is larger than 4096 samples a bin");
             const std::int64_t grid_h = ratio > 0 ? ratio : std::max<std::int64_t>(0, static_cast<std::int64_t>(std::ceil(bin_h)));
             const std::int64_t grid_w = ratio > 0 ? ratio : std::max<std::int64_t>(0, static_cast<std::int64_t>(std::ceil(bin_w)));
-            static_cast<void>(call.scratch(data_type::uint8, {grid_h, grid_w, sizeof(sample)}));  // an error before `samples` takes the memory
+            static_cast<void>(call.scratch(
+                data_type::uint8, {grid_h, grid_w, sizeof(detail::region_sample<T>)}));  // an error before `samples` takes the memory
             for (std::int64_t ph = 0; ph < out_h; ++ph)
                 for (std::int64_t pw = 0; pw < out_w; ++pw) {
                     samples.clear();
                     for (std::int64_t iy = 0; iy < grid_h; ++iy)
                         for (std::int64_t ix = 0; ix < grid_w; ++ix) {
-                            double v = top + static_cast<double>(ph) * bin_h + (static_cast<double>(iy) + 0.5) * bin_h / static_cast<double>(grid_h);
-                            double u = left + static_cast<double>(pw) * bin_w + (static_cast<double>(ix) + 0.5) * bin_w / static_cast<double>(grid_w);
-                            sample s{};
-                            if (!(v < -1 || v > static_cast<double>(height) || u < -1 || u > static_cast<double>(width))) {
-                                v = std::max(v, 0.0);
-                                u = std::max(u, 0.0);
-                                const std::int64_t y0 = std::min(static_cast<std::int64_t>(v), height - 1), x0 = std::min(static_cast<std::int64_t>(u), width - 1);
-                                const std::int64_t y1 = std::min(y0 + 1, height - 1), x1 = std::min(x0 + 1, width - 1);
-                                const T ly = static_cast<T>(y0 >= height - 1 ? 0 : v - static_cast<double>(y0)), lx = static_cast<T>(x0 >= width - 1 ? 0 : u - static_cast<double>(x0));
-                                s = {{y0 * width + x0, y0 * width + x1, y1 * width + x0, y1 * width + x1}, {(1 - ly) * (1 - lx), (1 - ly) * lx, ly * (1 - lx), ly * lx}};
-                            }
-                            samples.push_back(s);
+                            const double v = top + static_cast<double>(ph) * bin_h +
+                                             (static_cast<double>(iy) + 0.5) * bin_h / static_cast<double>(grid_h);
+                            const double u = left + static_cast<double>(pw) * bin_w +
+                                             (static_cast<double>(ix) + 0.5) * bin_w / static_cast<double>(grid_w);
+                            samples.push_back(detail::between_pixels<T>(u, v, width, height));
                         }
                     for (std::int64_t c = 0; c < channels; ++c) {
                         const T* from = x.as<T>().data() + (image * channels + c) * height * width;
                         T sum = 0, largest = 0;
                         bool any = false;
-                        for (const sample& s : samples)
+                        for (const auto& s : samples)
                             for (int i = 0; i < 4; ++i) {
                                 const T v = s.weight[i] * from[s.at[i]];
                                 sum += v;
@@ -90,7 +113,8 @@ inline void run_max_roi_pool(op_context& call) {
     const tensor& given = call.input(0);
     const auto pooled = call.node().get_ints("pooled_shape");
     const tensor rois = input_as<double>(call, 1);
-    if (given.rank() != 4 || pooled.size() != 2 || pooled[0] < 1 || pooled[1] < 1 || rois.rank() != 2 || rois.dim(1) != 5) call.fail("X must have rank 4, rois be [n, 5], pooled_shape two positive values");
+    if (given.rank() != 4 || pooled.size() != 2 || pooled[0] < 1 || pooled[1] < 1 || rois.rank() != 2 || rois.dim(1) != 5)
+        call.fail("X must have rank 4, rois be [n, 5], pooled_shape two positive values");
     const double scale = static_cast<double>(call.node().get_float("spatial_scale", 1));
     const std::int64_t channels = given.dim(1), height = given.dim(2), width = given.dim(3);
     with_working_type(given.type(), [&]<class T>(T) {
@@ -99,7 +123,8 @@ inline void run_max_roi_pool(op_context& call) {
         for (std::int64_t r = 0; r < rois.dim(0); ++r) {
             const double* roi = rois.as<double>().data() + r * 5;
             for (int i = 0; i < 5; ++i)
-                if (!(std::fabs(roi[i]) < 1e9 && std::fabs(roi[i] * scale) < 1e9)) call.fail("a region has a coordinate that is not finite");
+                if (!(std::fabs(roi[i]) < 1e9 && std::fabs(roi[i] * scale) < 1e9))
+                    call.fail("a region has a coordinate that is not finite");
             const auto image = static_cast<std::int64_t>(roi[0]);
             if (image < 0 || image >= given.dim(0)) call.fail("rois name image " + std::to_string(image));
             const auto at = [&](int i) { return static_cast<std::int64_t>(std::round(roi[i] * scale)); };
@@ -109,9 +134,13 @@ inline void run_max_roi_pool(op_context& call) {
             for (std::int64_t c = 0; c < channels; ++c)
                 for (std::int64_t i = 0; i < pooled[0]; ++i)
                     for (std::int64_t j = 0; j < pooled[1]; ++j) {
-                        const auto bound = [](double v, std::int64_t start, std::int64_t size) { return std::clamp<std::int64_t>(static_cast<std::int64_t>(v) + start, 0, size); };
-                        const std::int64_t y0 = bound(std::floor(static_cast<double>(i) * h), top, height), y1 = bound(std::ceil(static_cast<double>(i + 1) * h), top, height);
-                        const std::int64_t x0 = bound(std::floor(static_cast<double>(j) * w), left, width), x1 = bound(std::ceil(static_cast<double>(j + 1) * w), left, width);
+                        const auto bound = [](double v, std::int64_t start, std::int64_t size) {
+                            return std::clamp<std::int64_t>(static_cast<std::int64_t>(v) + start, 0, size);
+                        };
+                        const std::int64_t y0 = bound(std::floor(static_cast<double>(i) * h), top, height),
+                                           y1 = bound(std::ceil(static_cast<double>(i + 1) * h), top, height);
+                        const std::int64_t x0 = bound(std::floor(static_cast<double>(j) * w), left, width),
+                                           x1 = bound(std::ceil(static_cast<double>(j + 1) * w), left, width);
                         const T* from = x.as<T>().data() + (image * channels + c) * height * width;
                         T largest = y0 < y1 && x0 < x1 ? from[y0 * width + x0] : T{0};
                         for (std::int64_t a = y0; a < y1; ++a)
@@ -135,7 +164,9 @@ inline void run_non_max_suppression(op_context& call) {
     const bool has_threshold = scalar(4);
     const float threshold = has_threshold ? input_as<float>(call, 4).as<float>()[0] : 0.0f;
     const bool centred = call.node().get_int("center_point_box", 0) != 0;
-    struct box { float y0, x0, y1, x1; };
+    struct box {
+        float y0, x0, y1, x1;
+    };
     const auto box_of = [&](const float* b) -> box {
         if (centred) return {b[1] - b[3] / 2, b[0] - b[2] / 2, b[1] + b[3] / 2, b[0] + b[2] / 2};
         return {std::min(b[0], b[2]), std::min(b[1], b[3]), std::max(b[0], b[2]), std::max(b[1], b[3])};

@@ -19,7 +19,8 @@ inline void reshape(op_context& call) {
     std::size_t known = 1;
     for (std::size_t i = 0; i < shape.size(); ++i) {
         if (shape[i] == 0 && !allow_zero) {
-            if (i >= x.rank()) call.fail("a 0 in the new shape " + to_string(shape) + " stands for no dimension of " + to_string(x.shape()));
+            if (i >= x.rank())
+                call.fail("a 0 in the new shape " + to_string(shape) + " stands for no dimension of " + to_string(x.shape()));
             shape[i] = x.dim(i);
         }
         if (shape[i] == -1) {
@@ -40,7 +41,8 @@ inline void flatten(op_context& call) {
     const tensor& x = call.input(0);
     const std::int64_t axis = call.node().get_int("axis", 1);
     const std::size_t at = axis == static_cast<std::int64_t>(x.rank()) ? x.rank() : normal_axis(call, axis, x.rank());
-    call.set_output(0, x.reshaped({static_cast<std::int64_t>(product(x.shape(), 0, at)), static_cast<std::int64_t>(product(x.shape(), at, x.rank()))}));
+    call.set_output(
+        0, x.reshaped({static_cast<std::int64_t>(product(x.shape(), 0, at)), static_cast<std::int64_t>(product(x.shape(), at, x.rank()))}));
 }
 
 /// Axes are an attribute before opset 13, an input since. `given` says whether there were any.
@@ -125,14 +127,8 @@ inline void bit_cast(op_context& call) {
 }
 
 inline constexpr op_entry reshape_ops[] = {
-    {"", "Identity", 1, identity},
-    {"", "Reshape", 1, reshape},
-    {"", "Flatten", 1, flatten},
-    {"", "Squeeze", 1, squeeze},
-    {"", "Unsqueeze", 1, unsqueeze},
-    {"", "Shape", 1, shape_of},
-    {"", "Size", 1, size_of_tensor},
-    {"", "BitCast", 26, bit_cast},
+    {"", "Identity", 1, identity},   {"", "Reshape", 1, reshape}, {"", "Flatten", 1, flatten},     {"", "Squeeze", 1, squeeze},
+    {"", "Unsqueeze", 1, unsqueeze}, {"", "Shape", 1, shape_of},  {"", "Size", 1, size_of_tensor}, {"", "BitCast", 26, bit_cast},
 };
 
 }  // namespace qk::graph::ops

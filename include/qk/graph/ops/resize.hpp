@@ -36,7 +36,8 @@ struct resize_options {
 };
 
 /// The input coordinate of output position x. docs of Resize, coordinate_transformation_mode.
-inline double resize_coordinate(const op_context& call, const resize_options& o, double x, double scale, std::int64_t input, std::int64_t output, double start, double end) {
+inline double resize_coordinate(const op_context& call, const resize_options& o, double x, double scale, std::int64_t input,
+                                std::int64_t output, double start, double end) {
     const auto length = static_cast<double>(input);
     const double exact = scale * length;  // may be fractional
     if (o.transform == "half_pixel") return (x + 0.5) / scale - 0.5;
@@ -69,7 +70,8 @@ inline double cubic_weight(double x, double a) {
     return 0;
 }
 
-inline resize_axis plan_resize_axis(op_context& call, const resize_options& o, double scale, std::int64_t input, std::int64_t output, double start, double end) {
+inline resize_axis plan_resize_axis(op_context& call, const resize_options& o, double scale, std::int64_t input, std::int64_t output,
+                                    double start, double end) {
     if (input < 1 && output > 0) call.fail("cannot resize an empty axis");
     const bool nearest = o.mode == "nearest", cubic = o.mode == "cubic";
     // Antialiasing stretches the kernel when the axis shrinks.
@@ -80,7 +82,8 @@ inline resize_axis plan_resize_axis(op_context& call, const resize_options& o, d
     resize_axis plan;
     plan.output = output;
     plan.taps = nearest ? 1 : static_cast<std::size_t>(2 - 2 * first);
-    static_cast<void>(call.scratch(data_type::float64, {output, static_cast<std::int64_t>(plan.taps), 2}));  // an error before the vectors below take the memory
+    static_cast<void>(call.scratch(
+        data_type::float64, {output, static_cast<std::int64_t>(plan.taps), 2}));  // an error before the vectors below take the memory
     for (std::int64_t i = 0; i < output; ++i) {
         const double x = resize_coordinate(call, o, static_cast<double>(i), scale, input, output, start, end);
         plan.outside.push_back(o.transform == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(input - 1)));
@@ -90,7 +93,8 @@ inline resize_axis plan_resize_axis(op_context& call, const resize_options& o, d
             plan.weight.push_back(1);
             continue;
         }
-        const auto base = static_cast<std::int64_t>(std::ceil(x)) - 1;  // x - base in (0, 1]: the left neighbour of a whole number comes first
+        const auto base =
+            static_cast<std::int64_t>(std::ceil(x)) - 1;  // x - base in (0, 1]: the left neighbour of a whole number comes first
         const std::size_t at = plan.weight.size();
         double sum = 0;
         for (std::size_t t = 0; t < plan.taps; ++t) {
@@ -109,7 +113,8 @@ inline resize_axis plan_resize_axis(op_context& call, const resize_options& o, d
 }
 
 /// One axis of x, seen as [outer][length][inner].
-template <class T> tensor resize_along(op_context& call, const tensor& x, std::size_t axis, const resize_axis& plan, double extrapolation) {
+template <class T>
+tensor resize_along(op_context& call, const tensor& x, std::size_t axis, const resize_axis& plan, double extrapolation) {
     const axis_split s = split_at(x.shape(), axis);
     dims shape = x.shape();
     shape[axis] = plan.output;
@@ -126,8 +131,10 @@ template <class T> tensor resize_along(op_context& call, const tensor& x, std::s
                 const T* row = from + static_cast<std::size_t>(plan.index[i * plan.taps + t]) * s.inner;
                 const T w = static_cast<T>(plan.weight[i * plan.taps + t]);
                 if (plan.taps == 1) std::copy_n(row, s.inner, to);
-                else if (t == 0) for (std::size_t j = 0; j < s.inner; ++j) to[j] = row[j] * w;
-                else for (std::size_t j = 0; j < s.inner; ++j) to[j] += row[j] * w;
+                else if (t == 0)
+                    for (std::size_t j = 0; j < s.inner; ++j) to[j] = row[j] * w;
+                else
+                    for (std::size_t j = 0; j < s.inner; ++j) to[j] += row[j] * w;
             }
         }
     }
@@ -173,7 +180,8 @@ inline void resize_by_scales(op_context& call, const std::vector<double>& scales
     if (o.mode != "nearest" && o.mode != "linear") call.fail("mode '" + o.mode + "' is neither nearest nor linear");
     if (scales.size() != x.rank()) call.fail(std::to_string(scales.size()) + " scales for an input of rank " + std::to_string(x.rank()));
     std::vector<resize_axis> plans;
-    for (std::size_t a = 0; a < x.rank(); ++a) plans.push_back(plan_resize_axis(call, o, scales[a], x.dim(a), scaled_size(call, scales[a], x.dim(a)), 0, 1));
+    for (std::size_t a = 0; a < x.rank(); ++a)
+        plans.push_back(plan_resize_axis(call, o, scales[a], x.dim(a), scaled_size(call, scales[a], x.dim(a)), 0, 1));
     resize_axes(call, plans, 0);
 }
 
@@ -189,7 +197,8 @@ inline void run_upsample(op_context& call) {
     if (call.input_count() > 1) return detail::resize_by_scales(call, detail::scale_values(call, 1));
     std::vector<double> scales;
     for (const float s : node.get_floats("scales")) scales.push_back(static_cast<double>(s));
-    if (scales.empty()) scales = {1, 1, static_cast<double>(node.get_float("height_scale", 1)), static_cast<double>(node.get_float("width_scale", 1))};
+    if (scales.empty())
+        scales = {1, 1, static_cast<double>(node.get_float("height_scale", 1)), static_cast<double>(node.get_float("width_scale", 1))};
     detail::resize_by_scales(call, scales);
 }
 
@@ -204,7 +213,8 @@ inline void run_resize(op_context& call) {
                                    .extrapolation = static_cast<double>(node.get_float("extrapolation_value", 0)),
                                    .exclude_outside = node.get_int("exclude_outside", 0) != 0,
                                    .antialias = node.get_int("antialias", 0) != 0};
-    if (o.mode != "nearest" && o.mode != "linear" && o.mode != "cubic") call.fail("mode '" + o.mode + "' is none of nearest, linear, cubic");
+    if (o.mode != "nearest" && o.mode != "linear" && o.mode != "cubic")
+        call.fail("mode '" + o.mode + "' is none of nearest, linear, cubic");
     std::vector<std::size_t> axes;
     for (const std::int64_t a : node.get_ints("axes")) axes.push_back(normal_axis(call, a, x.rank()));
     if (!node.has("axes"))
@@ -214,7 +224,8 @@ inline void run_resize(op_context& call) {
     dims size = x.shape();
     const bool has_sizes = call.has_input(3) && call.input(3).size() > 0, has_scales = call.has_input(2) && call.input(2).size() > 0;
     if (has_sizes == has_scales) call.fail("exactly one of scales and sizes must be given");
-    if ((has_sizes ? call.input(3) : call.input(2)).size() != axes.size()) call.fail("scales or sizes need one value for each of " + std::to_string(axes.size()) + " axes");
+    if ((has_sizes ? call.input(3) : call.input(2)).size() != axes.size())
+        call.fail("scales or sizes need one value for each of " + std::to_string(axes.size()) + " axes");
     if (has_scales) {
         const auto values = detail::scale_values(call, 2);
         for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -224,7 +235,8 @@ inline void run_resize(op_context& call) {
     } else {
         const auto values = integers(call, 3);
         const std::string policy = node.get_string("keep_aspect_ratio_policy", "stretch");
-        if (policy != "stretch" && policy != "not_larger" && policy != "not_smaller") call.fail("keep_aspect_ratio_policy '" + policy + "' is none of stretch, not_larger, not_smaller");
+        if (policy != "stretch" && policy != "not_larger" && policy != "not_smaller")
+            call.fail("keep_aspect_ratio_policy '" + policy + "' is none of stretch, not_larger, not_smaller");
         double common = 0;
         for (std::size_t i = 0; i < axes.size(); ++i) {
             if (values[i] < 0 || x.dim(axes[i]) == 0) call.fail("sizes must not be negative, nor the resized axes empty");

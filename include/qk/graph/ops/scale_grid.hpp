@@ -23,7 +23,8 @@ struct scale_grid {
     }
 
     /// Calls f(begin, count, scale index) for runs of elements that lie side by side and share a scale.
-    template <class F> void for_each_run(F&& f) const {
+    template <class F>
+    void for_each_run(F&& f) const {
         if (block == 0) return f(std::size_t{0}, outer * length * inner, std::size_t{0});
         for (std::size_t o = 0; o < outer; ++o) {
             if (blocked && inner == 1) {
@@ -33,14 +34,16 @@ struct scale_grid {
             for (std::size_t k = 0; k < length; ++k) {
                 const std::size_t begin = (o * length + k) * inner;
                 if (!blocked) f(begin, inner, k);
-                else for (std::size_t i = 0; i < inner; ++i) f(begin + i, std::size_t{1}, index(o, k, i));
+                else
+                    for (std::size_t i = 0; i < inner; ++i) f(begin + i, std::size_t{1}, index(o, k, i));
             }
         }
     }
 };
 
 /// The grid that the shapes of x and its scale describe; errors name the node.
-inline scale_grid make_scale_grid(const op_context& call, const dims& x, const tensor& scale, std::int64_t axis_attribute, std::int64_t block_size) {
+inline scale_grid make_scale_grid(const op_context& call, const dims& x, const tensor& scale, std::int64_t axis_attribute,
+                                  std::int64_t block_size) {
     scale_grid g;
     if (scale.rank() == 0 || scale.size() == 1) {
         g.inner = product(x, 0, x.size());
@@ -54,7 +57,8 @@ inline scale_grid make_scale_grid(const op_context& call, const dims& x, const t
     if (block_size < 0) call.fail("block_size " + std::to_string(block_size) + " is negative");
     if (scale.rank() == 1 && block_size == 0) {
         if (scale.size() != g.length) {
-            call.fail("a scale of shape " + to_string(scale.shape()) + " does not fit axis " + std::to_string(axis) + " of " + to_string(x));
+            call.fail("a scale of shape " + to_string(scale.shape()) + " does not fit axis " + std::to_string(axis) + " of " +
+                      to_string(x));
         }
         g.block = 1;
         g.blocks = g.length;
@@ -69,8 +73,8 @@ inline scale_grid make_scale_grid(const op_context& call, const dims& x, const t
     dims expected = x;
     expected[axis] = static_cast<std::int64_t>(g.blocks);
     if (scale.shape() != expected) {
-        call.fail("blocks of " + std::to_string(g.block) + " along axis " + std::to_string(axis) + " of " + to_string(x) + " need a scale of shape " +
-                  to_string(expected) + ", not " + to_string(scale.shape()));
+        call.fail("blocks of " + std::to_string(g.block) + " along axis " + std::to_string(axis) + " of " + to_string(x) +
+                  " need a scale of shape " + to_string(expected) + ", not " + to_string(scale.shape()));
     }
     return g;
 }

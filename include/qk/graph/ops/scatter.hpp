@@ -8,7 +8,8 @@
 namespace qk::graph::ops {
 
 /// Calls f(combine) with what `reduction` says an update does to an element of type T.
-template <class T, class F> void with_reduction(const op_context& call, F&& f) {
+template <class T, class F>
+void with_reduction(const op_context& call, F&& f) {
     const std::string how = call.node().get_string("reduction", "none");
     if (how == "none") return f([](T, T update) { return update; });
     if constexpr (std::is_same_v<T, bool>) {
@@ -36,7 +37,8 @@ inline void scatter_elements(op_context& call) {
     tensor& y = copied(call, x);
     dispatch(call, x.type(), element_types, [&]<class T>(type_tag<T>) {
         with_reduction<T>(call, [&](auto combine) {
-            each_element_index(call, x, indices, [&](std::size_t i, std::size_t to) { y.as<T>()[to] = combine(y.as<T>()[to], updates.as<T>()[i]); });
+            each_element_index(call, x, indices,
+                               [&](std::size_t i, std::size_t to) { y.as<T>()[to] = combine(y.as<T>()[to], updates.as<T>()[i]); });
         });
     });
 }
@@ -46,7 +48,8 @@ inline void scatter_nd(op_context& call) {
     if (updates.type() != x.type()) call.fail("updates and data differ in type");
     tensor& y = copied(call, x);
     const slice_tuples slices = find_slices(call, x, indices, 0);
-    if (updates.size() != slices.count * slices.inner) call.fail("updates of shape " + to_string(updates.shape()) + " do not fit indices of shape " + to_string(indices.shape()));
+    if (updates.size() != slices.count * slices.inner)
+        call.fail("updates of shape " + to_string(updates.shape()) + " do not fit indices of shape " + to_string(indices.shape()));
     dispatch(call, x.type(), element_types, [&]<class T>(type_tag<T>) {
         with_reduction<T>(call, [&](auto combine) {
             const T* update = updates.as<T>().data();
@@ -67,7 +70,8 @@ inline void tensor_scatter(op_context& call) {
     if (axis == 0) call.fail("the axis is the batch's");
     if (update.rank() != x.rank() || update.type() != x.type()) call.fail("update and cache differ in rank or type");
     for (std::size_t a = 0; a < x.rank(); ++a)
-        if (a == axis ? update.dim(a) > x.dim(a) : update.dim(a) != x.dim(a)) call.fail("update of shape " + to_string(update.shape()) + " does not fit " + to_string(x.shape()));
+        if (a == axis ? update.dim(a) > x.dim(a) : update.dim(a) != x.dim(a))
+            call.fail("update of shape " + to_string(update.shape()) + " does not fit " + to_string(x.shape()));
     const bool circular = call.node().get_string("mode", "linear") == "circular";
     std::vector<std::int64_t> start;
     if (call.has_input(2)) start = int_values(call, call.input(2));
@@ -85,7 +89,8 @@ inline void tensor_scatter(op_context& call) {
             std::int64_t at = first % length + static_cast<std::int64_t>(i);
             if (circular) at = (at % length + length) % length;
             if (at >= length) call.fail("position " + std::to_string(at) + " is outside the cache");
-            std::memcpy(y.bytes() + (o * to.length + static_cast<std::size_t>(at)) * bytes, update.bytes() + (o * from.length + i) * bytes, bytes);
+            std::memcpy(y.bytes() + (o * to.length + static_cast<std::size_t>(at)) * bytes, update.bytes() + (o * from.length + i) * bytes,
+                        bytes);
         }
 }
 

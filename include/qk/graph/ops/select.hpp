@@ -56,7 +56,8 @@ inline void unique(op_context& call) {
     const std::size_t axis = flat ? 0 : normal_axis(call, call.node().get_int("axis", 0), x.rank());
     const axis_split s = split_at(x.shape(), axis);
     const std::size_t slice = s.outer * s.inner;
-    static_cast<void>(call.scratch(data_type::int64, {static_cast<std::int64_t>(s.length), 4}));  // an error before the vectors below take the memory
+    static_cast<void>(
+        call.scratch(data_type::int64, {static_cast<std::int64_t>(s.length), 4}));  // an error before the vectors below take the memory
     std::vector<std::size_t> first, group(s.length), count;  // by group: first occurrence and size; group of each slice
     dispatch(call, x.type(), element_types, [&]<class T>(type_tag<T>) {
         const auto from = x.as<T>();
@@ -65,7 +66,11 @@ inline void unique(op_context& call) {
             for (std::size_t e = 0; e < slice; ++e)
                 if (element(a, e) != element(b, e)) {
                     const T va = element(a, e), vb = element(b, e);
-                    if (va != va || vb != vb) { if (va == va) return -1; if (vb == vb) return 1; continue; }  // NaN last, all alike
+                    if (va != va || vb != vb) {
+                        if (va == va) return -1;
+                        if (vb == vb) return 1;
+                        continue;
+                    }  // NaN last, all alike
                     return va < vb ? -1 : 1;
                 }
             return 0;
@@ -74,7 +79,10 @@ inline void unique(op_context& call) {
         std::iota(order.begin(), order.end(), std::size_t{0});
         std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return compare(a, b) < 0; });
         for (std::size_t i = 0; i < order.size(); ++i) {
-            if (i == 0 || compare(order[i - 1], order[i]) != 0) { first.push_back(order[i]); count.push_back(0); }
+            if (i == 0 || compare(order[i - 1], order[i]) != 0) {
+                first.push_back(order[i]);
+                count.push_back(0);
+            }
             group[order[i]] = first.size() - 1;
             ++count.back();
         }
@@ -113,7 +121,8 @@ inline void non_zero(op_context& call) {
     const auto stride = row_major_strides(x.shape());
     for (std::size_t a = 0; a < x.rank(); ++a)
         for (std::size_t i = 0; i < found.size(); ++i)
-            y.as<std::int64_t>()[a * found.size() + i] = static_cast<std::int64_t>(found[i] / stride[a] % static_cast<std::size_t>(x.dim(a)));
+            y.as<std::int64_t>()[a * found.size() + i] =
+                static_cast<std::int64_t>(found[i] / stride[a] % static_cast<std::size_t>(x.dim(a)));
 }
 
 inline constexpr op_entry select_ops[] = {

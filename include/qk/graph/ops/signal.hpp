@@ -66,7 +66,9 @@ inline complex_row fourier(const complex_row& x, double sign) {
     const std::size_t n = x.size();
     if (n <= 1) return x;
     complex_row y(n);
-    const auto turn = [&](std::size_t k) { return std::polar(1.0, sign * 2 * std::numbers::pi * static_cast<double>(k % n) / static_cast<double>(n)); };
+    const auto turn = [&](std::size_t k) {
+        return std::polar(1.0, sign * 2 * std::numbers::pi * static_cast<double>(k % n) / static_cast<double>(n));
+    };
     if (n % 2 == 0) {
         complex_row even(n / 2), odd(n / 2);
         for (std::size_t i = 0; i < n / 2; ++i) even[i] = x[2 * i], odd[i] = x[2 * i + 1];
@@ -99,11 +101,15 @@ inline std::vector<double> as_doubles(op_context& call, const tensor& given) {
 inline void dft(op_context& call) {
     const tensor& x = call.input(0);
     if (x.rank() < 2 || x.shape().back() < 1 || x.shape().back() > 2) call.fail("the last axis must be of length 1 or 2");
-    const std::int64_t given = call.node().version() < 20 ? call.node().get_int("axis", 1) : call.has_input(2) ? scalar_value<std::int64_t>(call, call.input(2)) : -2;
+    const std::int64_t given = call.node().version() < 20 ? call.node().get_int("axis", 1)
+                               : call.has_input(2)        ? scalar_value<std::int64_t>(call, call.input(2))
+                                                          : -2;
     const std::size_t axis = normal_axis(call, given, x.rank());
     if (axis + 1 == x.rank()) call.fail("the axis of real and imaginary parts cannot be transformed");
     const bool inverse = call.node().get_int("inverse", 0) != 0, onesided = call.node().get_int("onesided", 0) != 0;
-    const std::int64_t wanted = call.has_input(1) ? scalar_value<std::int64_t>(call, call.input(1)) : onesided && inverse ? 2 * (x.dim(axis) - 1) : x.dim(axis);
+    const std::int64_t wanted = call.has_input(1)     ? scalar_value<std::int64_t>(call, call.input(1))
+                                : onesided && inverse ? 2 * (x.dim(axis) - 1)
+                                                      : x.dim(axis);
     if (wanted < 1) call.fail("dft_length is not positive");
     expect_room(call, {wanted, 16});
     const auto n = static_cast<std::size_t>(wanted);
@@ -145,12 +151,17 @@ inline void stft(op_context& call) {
     const std::int64_t step = scalar_value<std::int64_t>(call, call.input(1));
     std::vector<double> window;
     if (call.has_input(2)) window = as_doubles(call, call.input(2));
-    const std::int64_t length = call.has_input(3) ? scalar_value<std::int64_t>(call, call.input(3)) : window.empty() ? x.dim(1) : static_cast<std::int64_t>(window.size());
-    if (step < 1 || length < 1 || length > x.dim(1)) call.fail("frame_step and frame_length must be positive, and a frame no longer than the signal");
+    const std::int64_t length = call.has_input(3) ? scalar_value<std::int64_t>(call, call.input(3))
+                                : window.empty()  ? x.dim(1)
+                                                  : static_cast<std::int64_t>(window.size());
+    if (step < 1 || length < 1 || length > x.dim(1))
+        call.fail("frame_step and frame_length must be positive, and a frame no longer than the signal");
     if (window.empty()) window.assign(static_cast<std::size_t>(length), 1.0);
     if (window.size() != static_cast<std::size_t>(length)) call.fail("the window is not as long as a frame");
-    const auto n = static_cast<std::size_t>(length), signal = static_cast<std::size_t>(x.dim(1)), batches = static_cast<std::size_t>(x.dim(0));
-    const std::size_t parts = x.rank() == 3 ? static_cast<std::size_t>(x.dim(2)) : 1, frames = (signal - n) / static_cast<std::size_t>(step) + 1;
+    const auto n = static_cast<std::size_t>(length), signal = static_cast<std::size_t>(x.dim(1)),
+               batches = static_cast<std::size_t>(x.dim(0));
+    const std::size_t parts = x.rank() == 3 ? static_cast<std::size_t>(x.dim(2)) : 1,
+                      frames = (signal - n) / static_cast<std::size_t>(step) + 1;
     if (parts < 1 || parts > 2) call.fail("the last axis must be of length 1 or 2");
     const std::size_t bins = call.node().get_int("onesided", 1) != 0 ? n / 2 + 1 : n;
     const auto from = as_doubles(call, x);
@@ -172,7 +183,8 @@ inline void stft(op_context& call) {
 /// Triangles of height 1 whose corners are spread evenly on the mel scale and fall on spectrogram bins.
 inline void mel_weight_matrix(op_context& call) {
     const std::int64_t mel_bins = scalar_value<std::int64_t>(call, call.input(0)), length = scalar_value<std::int64_t>(call, call.input(1));
-    const double rate = scalar_value<double>(call, call.input(2)), lower = scalar_value<double>(call, call.input(3)), upper = scalar_value<double>(call, call.input(4));
+    const double rate = scalar_value<double>(call, call.input(2)), lower = scalar_value<double>(call, call.input(3)),
+                 upper = scalar_value<double>(call, call.input(4));
     if (mel_bins < 1 || length < 1 || !(rate > 0)) call.fail("the numbers of bins and the sample rate must be positive");
     const std::int64_t bins = length / 2 + 1;
     expect_room(call, {bins, mel_bins});
@@ -189,7 +201,8 @@ inline void mel_weight_matrix(op_context& call) {
     for (std::int64_t i = 0; i < mel_bins; ++i) {
         const std::int64_t left = corner(i), centre = corner(i + 1), right = corner(i + 2);
         if (left == centre) at(centre, i) = 1;
-        for (std::int64_t j = left; left != centre && j <= centre; ++j) at(j, i) = static_cast<double>(j - left) / static_cast<double>(centre - left);
+        for (std::int64_t j = left; left != centre && j <= centre; ++j)
+            at(j, i) = static_cast<double>(j - left) / static_cast<double>(centre - left);
         for (std::int64_t j = centre; j < right; ++j) at(j, i) = static_cast<double>(right - j) / static_cast<double>(right - centre);
     }
     output_as(call, static_cast<data_type>(call.node().get_int("output_datatype", 1)), {bins, mel_bins}, w);

@@ -9,8 +9,8 @@
 
 namespace qk::graph::ops {
 
-/// Bounds are attributes before opset 10, inputs since; they clamp as Python's slices do, but for a start before the first element, which is
-/// that element also where the step is negative.
+/// Bounds are attributes before opset 10, inputs since; they clamp as Python's slices do, but for a start before the first element, which
+/// is that element also where the step is negative.
 inline void slice(op_context& call) {
     const tensor& x = call.input(0);
     std::vector<std::int64_t> starts, ends, axes, steps;
@@ -27,7 +27,8 @@ inline void slice(op_context& call) {
     if (axes.empty())
         for (std::size_t i = 0; i < starts.size(); ++i) axes.push_back(static_cast<std::int64_t>(i));
     if (steps.empty()) steps.assign(starts.size(), 1);
-    if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size()) call.fail("starts, ends, axes and steps differ in length");
+    if (ends.size() != starts.size() || axes.size() != starts.size() || steps.size() != starts.size())
+        call.fail("starts, ends, axes and steps differ in length");
 
     dims shape = x.shape();
     auto stride = signed_strides(x.shape());
@@ -95,7 +96,8 @@ inline void tile(op_context& call) {
         repeats.assign(x.rank(), 1);
         repeats[normal_axis(call, scalar_value<std::int64_t>(call, call.input(2)), x.rank())] = tiles;
     }
-    if (repeats.size() != x.rank()) call.fail("there are " + std::to_string(repeats.size()) + " repeats for an input of shape " + to_string(x.shape()));
+    if (repeats.size() != x.rank())
+        call.fail("there are " + std::to_string(repeats.size()) + " repeats for an input of shape " + to_string(x.shape()));
     dims shape = x.shape();
     for (std::size_t i = 0; i < shape.size(); ++i) {
         if (repeats[i] < 0) call.fail("a repeat is negative");

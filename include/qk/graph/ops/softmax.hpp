@@ -41,15 +41,15 @@ inline void softmax_short_rows(const float* x, float* y, std::size_t rows, std::
 }
 
 /// Along an axis with `inner` elements between neighbours, one position after the other.
-template <class T> void softmax_strided(const T* x, T* y, std::size_t n, std::size_t inner, bool logarithm) {
+template <class T>
+void softmax_strided(const T* x, T* y, std::size_t n, std::size_t inner, bool logarithm) {
     for (std::size_t j = 0; j < inner; ++j) {
         T top = x[j];
         for (std::size_t i = 1; i < n; ++i) top = x[i * inner + j] > top || x[i * inner + j] != x[i * inner + j] ? x[i * inner + j] : top;
         T total = 0;
         for (std::size_t i = 0; i < n; ++i) total += y[i * inner + j] = std::exp(x[i * inner + j] - top);
         const T shift = top + std::log(total);
-        for (std::size_t i = 0; i < n; ++i)
-            y[i * inner + j] = logarithm ? x[i * inner + j] - shift : y[i * inner + j] / total;
+        for (std::size_t i = 0; i < n; ++i) y[i * inner + j] = logarithm ? x[i * inner + j] - shift : y[i * inner + j] / total;
     }
 }
 
@@ -83,13 +83,14 @@ inline axis_split softmax_axis(const op_context& call, const tensor& x) {
     return {product(x.shape(), 0, axis), product(x.shape(), axis, x.rank()), 1};
 }
 
-template <bool Logarithm> void softmax(op_context& call) {
+template <bool Logarithm>
+void softmax(op_context& call) {
     const tensor& x = call.input(0);
     const axis_split s = softmax_axis(call, x);
     tensor& y = call.output(0, x.type(), x.shape());
     if (x.size() == 0) return;
-    tensor work = x.type() == data_type::float32 && s.inner > 1
-                      ? call.scratch(data_type::float32, {2, static_cast<std::int64_t>(s.inner)}) : tensor();
+    tensor work = x.type() == data_type::float32 && s.inner > 1 ? call.scratch(data_type::float32, {2, static_cast<std::int64_t>(s.inner)})
+                                                                : tensor();
     dispatch(call, x.type(), float_types, [&]<class T>(type_tag<T>) {
         const T* from = x.as<T>().data();
         T* to = y.as<T>().data();

@@ -16,13 +16,15 @@ struct copy_axis {
 };
 
 /// to[...] = from[...] over all axes, outermost first. Axes that continue one another are merged; the last one is a run.
-template <class T> void strided_copy(const T* from, T* to, const std::vector<copy_axis>& given) {
+template <class T>
+void strided_copy(const T* from, T* to, const std::vector<copy_axis>& given) {
     std::vector<copy_axis> axes;
     for (const copy_axis& a : given) {
         if (a.length == 0) return;
         if (a.length == 1) continue;
         const auto n = static_cast<std::ptrdiff_t>(a.length);
-        if (!axes.empty() && axes.back().from == a.from * n && axes.back().to == a.to * n) axes.back() = {axes.back().length * a.length, a.from, a.to};
+        if (!axes.empty() && axes.back().from == a.from * n && axes.back().to == a.to * n)
+            axes.back() = {axes.back().length * a.length, a.from, a.to};
         else axes.push_back(a);
     }
     if (axes.empty()) axes.push_back({1, 1, 1});
@@ -52,9 +54,8 @@ template <class T> void strided_copy(const T* from, T* to, const std::vector<cop
 /// The same on tensors' buffers, any element type, from element `from_start` to element `to_start` on.
 inline void strided_copy(const op_context& call, const tensor& from, std::ptrdiff_t from_start, tensor& to, std::ptrdiff_t to_start,
                          const std::vector<copy_axis>& axes) {
-    dispatch_width(call, from.type(), [&]<class T>(type_tag<T>) {
-        strided_copy(from.as<T>().data() + from_start, to.as<T>().data() + to_start, axes);
-    });
+    dispatch_width(call, from.type(),
+                   [&]<class T>(type_tag<T>) { strided_copy(from.as<T>().data() + from_start, to.as<T>().data() + to_start, axes); });
 }
 
 /// Row-major steps of a shape, signed.

@@ -3,13 +3,14 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cmath>
+#include <cstddef>
 
 namespace qk::graph::ops {
 
 /// Sum of f(i) for i in [0, n).
-template <class T, class F> T lane_sum(std::size_t n, F&& f) {
+template <class T, class F>
+T lane_sum(std::size_t n, F&& f) {
     constexpr std::size_t lanes = 16;
     std::array<T, lanes> sum{};
     std::size_t i = 0;
@@ -22,8 +23,12 @@ template <class T, class F> T lane_sum(std::size_t n, F&& f) {
 }
 
 /// Mean and population variance, by two passes.
-template <class T> struct moments { T mean, variance; };
-template <class T> moments<T> moments_of(const T* x, std::size_t n) {
+template <class T>
+struct moments {
+    T mean, variance;
+};
+template <class T>
+moments<T> moments_of(const T* x, std::size_t n) {
     const T count = static_cast<T>(n == 0 ? 1 : n);
     const T mean = lane_sum<T>(n, [x](std::size_t i) { return x[i]; }) / count;
     const T variance = lane_sum<T>(n, [x, mean](std::size_t i) { return (x[i] - mean) * (x[i] - mean); }) / count;
@@ -31,7 +36,8 @@ template <class T> moments<T> moments_of(const T* x, std::size_t n) {
 }
 
 /// a . b
-template <class T> T dot(const T* a, const T* b, std::size_t n) {
+template <class T>
+T dot(const T* a, const T* b, std::size_t n) {
     return lane_sum<T>(n, [a, b](std::size_t i) { return a[i] * b[i]; });
 }
 

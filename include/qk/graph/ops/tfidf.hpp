@@ -13,7 +13,8 @@ inline void tfidf_vectorizer(op_context& call) {
     const tensor& x = call.input(0);
     const auto pool = node.get_ints("pool_int64s"), starts = node.get_ints("ngram_counts"), places = node.get_ints("ngram_indexes");
     const auto weights = node.get_floats("weights");
-    const std::int64_t shortest = node.get_int("min_gram_length", 1), longest = node.get_int("max_gram_length", 1), skips = node.get_int("max_skip_count", 0);
+    const std::int64_t shortest = node.get_int("min_gram_length", 1), longest = node.get_int("max_gram_length", 1),
+                       skips = node.get_int("max_skip_count", 0);
     const std::string mode = node.get_string("mode", "TF");
     if (!node.has("pool_int64s")) call.fail("only a pool of integers is supported");
     if (mode != "TF" && mode != "IDF" && mode != "TFIDF") call.fail("unknown mode '" + mode + "'");
@@ -45,7 +46,8 @@ inline void tfidf_vectorizer(op_context& call) {
         float* count = y.as<float>().data() + r * width;
         // No gram is longer than the pool's longest, and none reaches beyond the row.
         for (std::size_t n = static_cast<std::size_t>(shortest); n <= std::min(static_cast<std::size_t>(longest), starts.size()); ++n)
-            for (std::size_t step = 1; pooled[n] && step <= (n == 1 ? 1 : static_cast<std::size_t>(skips) + 1) && (n - 1) * step < length; ++step)
+            for (std::size_t step = 1; pooled[n] && step <= (n == 1 ? 1 : static_cast<std::size_t>(skips) + 1) && (n - 1) * step < length;
+                 ++step)
                 for (std::size_t i = 0; i + (n - 1) * step < length; ++i) {
                     std::vector<std::int64_t> items(n);
                     for (std::size_t k = 0; k < n; ++k) items[k] = values[r * length + i + k * step];

@@ -27,12 +27,16 @@ struct merged_permutation {
                 stride.push_back(strides[from]);
             }
         }
-        if (length.empty()) { length.push_back(1); stride.push_back(1); }
+        if (length.empty()) {
+            length.push_back(1);
+            stride.push_back(1);
+        }
     }
 };
 
 /// y[i * y_pitch + j] = x[j * x_pitch + i] for i < rows, j < columns, by tiles that stay in the first cache.
-template <class T> void turn(const T* x, std::size_t x_pitch, T* y, std::size_t y_pitch, std::size_t rows, std::size_t columns) {
+template <class T>
+void turn(const T* x, std::size_t x_pitch, T* y, std::size_t y_pitch, std::size_t rows, std::size_t columns) {
     constexpr std::size_t tile = 16;
     for (std::size_t j0 = 0; j0 < columns; j0 += tile)
         for (std::size_t i0 = 0; i0 < rows; i0 += tile) {
@@ -43,7 +47,8 @@ template <class T> void turn(const T* x, std::size_t x_pitch, T* y, std::size_t 
 }
 
 /// y = x with its axes in `order`: output axis k is input axis order[k]. y has x.size() elements.
-template <class T> void transpose_elements(const T* x, std::span<const std::int64_t> shape, std::span<const std::size_t> order, T* y) {
+template <class T>
+void transpose_elements(const T* x, std::span<const std::int64_t> shape, std::span<const std::size_t> order, T* y) {
     const merged_permutation p(shape, order);
     const std::size_t axes = p.length.size();
     // Output axes walked one by one: all but the last, and but the one that is contiguous in the input (turned together with the last).
@@ -56,7 +61,10 @@ template <class T> void transpose_elements(const T* x, std::span<const std::int6
     std::vector<std::size_t> walked;
     std::size_t steps = 1;
     for (std::size_t a = 0; a < last; ++a)
-        if (a != unit) { walked.push_back(a); steps *= p.length[a]; }
+        if (a != unit) {
+            walked.push_back(a);
+            steps *= p.length[a];
+        }
     for (const std::size_t n : p.length)
         if (n == 0) return;
 
@@ -92,7 +100,8 @@ inline void transpose(op_context& call) {
     if (call.node().has("perm")) {
         const auto perm = call.node().get_ints("perm");
         std::vector<bool> seen(x.rank());
-        if (perm.size() != x.rank()) call.fail("perm has " + std::to_string(perm.size()) + " entries for an input of shape " + to_string(x.shape()));
+        if (perm.size() != x.rank())
+            call.fail("perm has " + std::to_string(perm.size()) + " entries for an input of shape " + to_string(x.shape()));
         for (std::size_t i = 0; i < perm.size(); ++i) {
             order[i] = normal_axis(call, perm[i], x.rank());
             if (seen[order[i]]) call.fail("perm names an axis twice");

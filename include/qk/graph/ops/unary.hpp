@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unary maths without attributes. float32 runs by whole vectors where vector_math.hpp has the function, or where the compiler vectorises the formula.
+// Unary maths without attributes. float32 runs by whole vectors where vector_math.hpp has the function, or where the compiler vectorises
+// the formula.
 #pragma once
 
 #include <cmath>
@@ -12,100 +13,228 @@ namespace qk::graph::ops {
 
 // A function is a struct: `of` for one element of any type it serves, and `vector` if there is a float32 vector form.
 namespace functions {
-struct acos { template <class T> static T of(T x) { return std::acos(x); } };
-struct acosh { template <class T> static T of(T x) { return std::acosh(x); } };
-struct asin { template <class T> static T of(T x) { return std::asin(x); } };
-struct asinh { template <class T> static T of(T x) { return std::asinh(x); } };
-struct atan { template <class T> static T of(T x) { return std::atan(x); } };
-struct atanh { template <class T> static T of(T x) { return std::atanh(x); } };
-struct cos { template <class T> static T of(T x) { return std::cos(x); } };
-struct cosh { template <class T> static T of(T x) { return std::cosh(x); } };
-struct sin { template <class T> static T of(T x) { return std::sin(x); } };
-struct sinh { template <class T> static T of(T x) { return std::sinh(x); } };
-struct tan { template <class T> static T of(T x) { return std::tan(x); } };
-struct ceil { template <class T> static T of(T x) { return std::ceil(x); } };
-struct floor { template <class T> static T of(T x) { return std::floor(x); } };
-struct round { template <class T> static T of(T x) { return std::nearbyint(x); } };  // the default mode: half to even
-struct sqrt { template <class T> static T of(T x) { return std::sqrt(x); } };
-struct reciprocal { template <class T> static T of(T x) { return T{1} / x; } };
-struct softsign { template <class T> static T of(T x) { return x / (T{1} + std::abs(x)); } };
+struct acos {
+    template <class T>
+    static T of(T x) {
+        return std::acos(x);
+    }
+};
+struct acosh {
+    template <class T>
+    static T of(T x) {
+        return std::acosh(x);
+    }
+};
+struct asin {
+    template <class T>
+    static T of(T x) {
+        return std::asin(x);
+    }
+};
+struct asinh {
+    template <class T>
+    static T of(T x) {
+        return std::asinh(x);
+    }
+};
+struct atan {
+    template <class T>
+    static T of(T x) {
+        return std::atan(x);
+    }
+};
+struct atanh {
+    template <class T>
+    static T of(T x) {
+        return std::atanh(x);
+    }
+};
+struct cos {
+    template <class T>
+    static T of(T x) {
+        return std::cos(x);
+    }
+};
+struct cosh {
+    template <class T>
+    static T of(T x) {
+        return std::cosh(x);
+    }
+};
+struct sin {
+    template <class T>
+    static T of(T x) {
+        return std::sin(x);
+    }
+};
+struct sinh {
+    template <class T>
+    static T of(T x) {
+        return std::sinh(x);
+    }
+};
+struct tan {
+    template <class T>
+    static T of(T x) {
+        return std::tan(x);
+    }
+};
+struct ceil {
+    template <class T>
+    static T of(T x) {
+        return std::ceil(x);
+    }
+};
+struct floor {
+    template <class T>
+    static T of(T x) {
+        return std::floor(x);
+    }
+};
+struct round {
+    template <class T>
+    static T of(T x) {
+        return std::nearbyint(x);
+    }
+};  // the default mode: half to even
+struct sqrt {
+    template <class T>
+    static T of(T x) {
+        return std::sqrt(x);
+    }
+};
+struct reciprocal {
+    template <class T>
+    static T of(T x) {
+        return T{1} / x;
+    }
+};
+struct softsign {
+    template <class T>
+    static T of(T x) {
+        return x / (T{1} + std::abs(x));
+    }
+};
 struct hard_swish {
-    template <class T> static T of(T x) {
+    template <class T>
+    static T of(T x) {
         const T gate = x * (T{1} / T{6}) + T{0.5};
         return x * (gate < 0 ? T{0} : gate > 1 ? T{1} : gate);
     }
 };
 struct exp {
-    template <class T> static T of(T x) { return std::exp(x); }
+    template <class T>
+    static T of(T x) {
+        return std::exp(x);
+    }
     static vfloat vector(vfloat x) { return vexp(x); }
 };
 struct log {
-    template <class T> static T of(T x) { return std::log(x); }
+    template <class T>
+    static T of(T x) {
+        return std::log(x);
+    }
     static vfloat vector(vfloat x) { return vlog(x); }
 };
 struct tanh {
-    template <class T> static T of(T x) { return std::tanh(x); }
+    template <class T>
+    static T of(T x) {
+        return std::tanh(x);
+    }
     static vfloat vector(vfloat x) { return vtanh(x); }
 };
 struct sigmoid {
-    template <class T> static T of(T x) { return T{1} / (T{1} + std::exp(-x)); }
+    template <class T>
+    static T of(T x) {
+        return T{1} / (T{1} + std::exp(-x));
+    }
     static vfloat vector(vfloat x) { return vsigmoid(x); }
 };
 struct softplus {
-    template <class T> static T of(T x) { return (x > 0 ? x : T{0}) + std::log1p(std::exp(-std::abs(x))); }
+    template <class T>
+    static T of(T x) {
+        return (x > 0 ? x : T{0}) + std::log1p(std::exp(-std::abs(x)));
+    }
     static vfloat vector(vfloat x) { return vsoftplus(x); }
 };
 struct mish {
-    template <class T> static T of(T x) { return x * std::tanh(softplus::of(x)); }
+    template <class T>
+    static T of(T x) {
+        return x * std::tanh(softplus::of(x));
+    }
     static vfloat vector(vfloat x) { return x * vtanh(vsoftplus(x)); }
 };
 struct erf {
-    template <class T> static T of(T x) {
+    template <class T>
+    static T of(T x) {
         if constexpr (std::is_integral_v<T>) return static_cast<T>(std::erf(static_cast<double>(x)));
         else return std::erf(x);
     }
     static vfloat vector(vfloat x) { return verf(x); }
 };
 struct absolute {
-    template <class T> static T of(T x) {
+    template <class T>
+    static T of(T x) {
         if constexpr (std::is_floating_point_v<T>) return std::abs(x);
         else if constexpr (std::is_signed_v<T>) return x < 0 ? static_cast<T>(-static_cast<std::make_unsigned_t<T>>(x)) : x;
         else return x;
     }
 };
 struct negate {
-    template <class T> static T of(T x) {
+    template <class T>
+    static T of(T x) {
         if constexpr (std::is_floating_point_v<T>) return -x;
         else return static_cast<T>(-static_cast<std::make_unsigned_t<T>>(x));  // the lowest integer stays what it is
     }
 };
 struct sign {
-    template <class T> static T of(T x) {
-        if constexpr (std::is_floating_point_v<T>) if (x != x) return x;
+    template <class T>
+    static T of(T x) {
+        if constexpr (std::is_floating_point_v<T>)
+            if (x != x) return x;
         return static_cast<T>((x > T{0}) - (x < T{0}));
     }
 };
-struct relu { template <class T> static T of(T x) { return x < T{0} ? T{0} : x; } };  // NaN stays NaN
-struct bitwise_not { template <class T> static T of(T x) { return static_cast<T>(~x); } };
-struct logical_not { template <class T> static T of(T x) { return !x; } };
+struct relu {
+    template <class T>
+    static T of(T x) {
+        return x < T{0} ? T{0} : x;
+    }
+};  // NaN stays NaN
+struct bitwise_not {
+    template <class T>
+    static T of(T x) {
+        return static_cast<T>(~x);
+    }
+};
+struct logical_not {
+    template <class T>
+    static T of(T x) {
+        return !x;
+    }
+};
 }  // namespace functions
 
 /// y = F(x) on contiguous elements; y may be x.
-template <class F, class T> void map_unary(const T* x, T* y, std::size_t n) {
+template <class F, class T>
+void map_unary(const T* x, T* y, std::size_t n) {
     if constexpr (std::is_same_v<T, float> && requires { F::vector(vfloat{}); })
         map_vectors(x, y, n, [](vfloat v) { return F::vector(v); });
     else
         for (std::size_t i = 0; i < n; ++i) y[i] = F::of(x[i]);
 }
 
-template <class F, const auto& Types> void unary(op_context& call) {
+template <class F, const auto& Types>
+void unary(op_context& call) {
     const tensor& x = call.input(0);
     tensor& y = call.output(0, x.type(), x.shape());
     dispatch(call, x.type(), Types, [&]<class T>(type_tag<T>) { map_unary<F>(x.as<T>().data(), y.as<T>().data(), x.size()); });
 }
 
-template <class F> inline constexpr auto unary_float = through_float32<unary<F, float_types>>;
-template <class F> inline constexpr auto unary_number = through_float32<unary<F, number_types>>;
+template <class F>
+inline constexpr auto unary_float = through_float32<unary<F, float_types>>;
+template <class F>
+inline constexpr auto unary_number = through_float32<unary<F, number_types>>;
 inline constexpr auto signed_numbers = float_types + signed_types;
 inline constexpr type_list<bool> only_bool;
 
@@ -125,8 +254,7 @@ inline void is_inf(op_context& call) {
     tensor& y = call.output(0, data_type::boolean, x.shape());
     dispatch(call, x.type(), float_types, [&]<class T>(type_tag<T>) {
         const auto from = x.as<T>();
-        for (std::size_t i = 0; i < from.size(); ++i)
-            y.as<bool>()[i] = std::isinf(from[i]) && (from[i] > 0 ? positive : negative);
+        for (std::size_t i = 0; i < from.size(); ++i) y.as<bool>()[i] = std::isinf(from[i]) && (from[i] > 0 ? positive : negative);
     });
 }
 

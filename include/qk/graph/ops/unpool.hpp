@@ -31,14 +31,17 @@ inline void run_col2im(op_context& call) {
     static_cast<void>(element_count(block));
     std::vector<std::int64_t> blocks(rank);
     for (std::size_t a = 0; a < rank; ++a) {
-        if (image[a] < 1 || block[a] < 1 || image[a] > 1 << 24 || block[a] > 1 << 24) call.fail("image_shape and block_shape must be positive");
+        if (image[a] < 1 || block[a] < 1 || image[a] > 1 << 24 || block[a] > 1 << 24)
+            call.fail("image_shape and block_shape must be positive");
         const std::int64_t room = image[a] + pads[a] + pads[a + rank] - dilation[a] * (block[a] - 1) - 1;
         if (room < 0) call.fail("a block is larger than the padded image");
         blocks[a] = room / stride[a] + 1;
     }
     static_cast<void>(element_count(blocks));
     const std::int64_t taps = product(block), places = product(blocks), plane = product(image);
-    if (given.dim(1) % taps != 0 || given.dim(2) != places) call.fail("input of shape " + to_string(given.shape()) + " does not fit " + std::to_string(places) + " blocks of " + std::to_string(taps));
+    if (given.dim(1) % taps != 0 || given.dim(2) != places)
+        call.fail("input of shape " + to_string(given.shape()) + " does not fit " + std::to_string(places) + " blocks of " +
+                  std::to_string(taps));
     const std::int64_t channels = given.dim(1) / taps;
     dims shape{given.dim(0), channels};
     shape.insert(shape.end(), image.begin(), image.end());
@@ -91,7 +94,8 @@ inline void run_max_unpool(op_context& call) {
     const dims shape = call.has_input(2) ? integers(call, 2) : inferred;
     if (shape.size() != inferred.size()) call.fail("output_shape needs " + std::to_string(inferred.size()) + " values");
     for (std::size_t a = 0; a < shape.size(); ++a)
-        if (shape[a] < inferred[a] || inferred[a] < 0) call.fail("output_shape " + to_string(shape) + " is smaller than " + to_string(inferred));
+        if (shape[a] < inferred[a] || inferred[a] < 0)
+            call.fail("output_shape " + to_string(shape) + " is smaller than " + to_string(inferred));
     const auto count = static_cast<std::int64_t>(element_count(inferred));
     tensor& y = call.output(0, x.type(), shape);
     std::fill_n(y.bytes(), y.size_bytes(), std::byte{0});

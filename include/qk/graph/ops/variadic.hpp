@@ -10,12 +10,23 @@ namespace qk::graph::ops {
 
 namespace functions {
 // NaN wins, as numpy's maximum and minimum have it.
-struct larger { template <class T> T operator()(T a, T b) const { return b > a || b != b ? b : a; } };
-struct smaller { template <class T> T operator()(T a, T b) const { return b < a || b != b ? b : a; } };
+struct larger {
+    template <class T>
+    T operator()(T a, T b) const {
+        return b > a || b != b ? b : a;
+    }
+};
+struct smaller {
+    template <class T>
+    T operator()(T a, T b) const {
+        return b < a || b != b ? b : a;
+    }
+};
 }  // namespace functions
 
 /// Folds all inputs with f; `last` is applied to every element of the result.
-template <class F, class Last> void fold_inputs(op_context& call, F f, Last last) {
+template <class F, class Last>
+void fold_inputs(op_context& call, F f, Last last) {
     std::vector<const tensor*> operands;
     for (std::size_t i = 0; i < call.input_count(); ++i) operands.push_back(&call.input(i));
     if (operands.empty()) call.fail("there is no input");
@@ -32,16 +43,23 @@ template <class F, class Last> void fold_inputs(op_context& call, F f, Last last
     });
 }
 
-inline void sum(op_context& call) { fold_inputs(call, functions::add{}, [](auto v, std::size_t) { return v; }); }
+inline void sum(op_context& call) {
+    fold_inputs(call, functions::add{}, [](auto v, std::size_t) { return v; });
+}
 inline void mean(op_context& call) {
     fold_inputs(call, functions::add{}, []<class T>(T v, std::size_t n) {
-        if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) return static_cast<T>(std::int64_t{v} / static_cast<std::int64_t>(n));  // n need not fit T
+        if constexpr (std::is_signed_v<T> && std::is_integral_v<T>)
+            return static_cast<T>(std::int64_t{v} / static_cast<std::int64_t>(n));  // n need not fit T
         else if constexpr (std::is_integral_v<T>) return static_cast<T>(v / n);
         else return v / static_cast<T>(n);
     });
 }
-inline void max(op_context& call) { fold_inputs(call, functions::larger{}, [](auto v, std::size_t) { return v; }); }
-inline void min(op_context& call) { fold_inputs(call, functions::smaller{}, [](auto v, std::size_t) { return v; }); }
+inline void max(op_context& call) {
+    fold_inputs(call, functions::larger{}, [](auto v, std::size_t) { return v; });
+}
+inline void min(op_context& call) {
+    fold_inputs(call, functions::smaller{}, [](auto v, std::size_t) { return v; });
+}
 
 /// min(max(x, low), high): high wins if low > high. Attributes before opset 11, optional inputs since.
 inline void clip(op_context& call) {
@@ -55,7 +73,10 @@ inline void clip(op_context& call) {
                 if (!call.node().has(name)) return otherwise;
                 const float v = call.node().get_float(name, 0);
                 if constexpr (std::is_floating_point_v<T>) return static_cast<T>(v);
-                else return v >= static_cast<float>(high) ? high : v > static_cast<float>(low) ? static_cast<T>(v) : low;  // low and high: still T's own
+                else
+                    return v >= static_cast<float>(high) ? high
+                           : v > static_cast<float>(low) ? static_cast<T>(v)
+                                                         : low;  // low and high: still T's own
             };
             const T least = bound("min", std::is_floating_point_v<T> ? static_cast<T>(std::numeric_limits<float>::lowest()) : low);
             high = bound("max", std::is_floating_point_v<T> ? static_cast<T>(std::numeric_limits<float>::max()) : high);
@@ -73,11 +94,8 @@ inline void clip(op_context& call) {
 }
 
 inline constexpr op_entry variadic_ops[] = {
-    {"", "Sum", 1, through_float32<sum>},
-    {"", "Mean", 1, through_float32<mean>},
-    {"", "Max", 1, through_float32<max>},
-    {"", "Min", 1, through_float32<min>},
-    {"", "Clip", 1, through_float32<clip>},
+    {"", "Sum", 1, through_float32<sum>}, {"", "Mean", 1, through_float32<mean>}, {"", "Max", 1, through_float32<max>},
+    {"", "Min", 1, through_float32<min>}, {"", "Clip", 1, through_float32<clip>},
 };
 
 }  // namespace qk::graph::ops

@@ -26,7 +26,11 @@ using vint = std::int32_t __attribute__((vector_size(vector_bytes)));
 using vuint = std::uint32_t __attribute__((vector_size(vector_bytes)));
 inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(float);
 
-inline vfloat vector_load(const float* p) { vfloat v; std::memcpy(&v, p, sizeof v); return v; }
+inline vfloat vector_load(const float* p) {
+    vfloat v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
 inline void vector_store(float* p, vfloat v) { std::memcpy(p, &v, sizeof v); }
 inline vfloat vector_fill(float x) { return vfloat{} + x; }
 inline vfloat vector_abs(vfloat x) { return std::bit_cast<vfloat>(std::bit_cast<vuint>(x) & 0x7fffffffu); }
@@ -39,7 +43,8 @@ inline vfloat vector_at_most(vfloat x, vfloat high) { return x > high ? high : x
 
 /// y[i] = f(x[i]) by whole vectors. The last, partial one is padded and goes through the same code, so that an element's
 /// result does not depend on where in the buffer it stands. y may be x.
-template <class F> void map_vectors(const float* x, float* y, std::size_t n, F f) {
+template <class F>
+void map_vectors(const float* x, float* y, std::size_t n, F f) {
     std::size_t i = 0;
     for (; i + vector_lanes <= n; i += vector_lanes) vector_store(y + i, f(vector_load(x + i)));
     if (i < n) {
@@ -149,7 +154,8 @@ inline vfloat vsoftplus(vfloat x) { return vector_at_least(x, vector_fill(0.0f))
 
 /// fold(...fold(start, map(x[0]))..., map(x[n-1])) in an order that depends on n alone: lanes first, then across them.
 /// `start` is neutral. map and fold are generic over float and vfloat.
-template <class Map, class Fold> float fold_row(const float* x, std::size_t n, float start, Map map, Fold fold) {
+template <class Map, class Fold>
+float fold_row(const float* x, std::size_t n, float start, Map map, Fold fold) {
     vfloat part[4];
     for (vfloat& p : part) p = vector_fill(start);
     std::size_t i = 0;
@@ -165,16 +171,28 @@ template <class Map, class Fold> float fold_row(const float* x, std::size_t n, f
 }
 
 inline float vector_sum(const float* x, std::size_t n) {
-    return fold_row(x, n, 0.0f, [](auto v) { return v; }, [](auto a, auto b) { return a + b; });
+    return fold_row(
+        x, n, 0.0f, [](auto v) { return v; }, [](auto a, auto b) { return a + b; });
 }
 
 /// The larger or smaller of two, NaN if either is: for one element and for vectors.
-struct vector_larger { template <class V> V operator()(V a, V b) const { return a > b ? a : (a == a ? b : a); } };
-struct vector_smaller { template <class V> V operator()(V a, V b) const { return a < b ? a : (a == a ? b : a); } };
+struct vector_larger {
+    template <class V>
+    V operator()(V a, V b) const {
+        return a > b ? a : (a == a ? b : a);
+    }
+};
+struct vector_smaller {
+    template <class V>
+    V operator()(V a, V b) const {
+        return a < b ? a : (a == a ? b : a);
+    }
+};
 
 /// Largest element of a row (-Inf if it is empty); NaN if there is one.
 inline float vector_max(const float* x, std::size_t n) {
-    return fold_row(x, n, -std::numeric_limits<float>::infinity(), [](auto v) { return v; }, vector_larger{});
+    return fold_row(
+        x, n, -std::numeric_limits<float>::infinity(), [](auto v) { return v; }, vector_larger{});
 }
 
 }  // namespace qk::graph::ops

@@ -35,7 +35,8 @@ inline std::vector<std::int64_t> spatial_attribute(const node_view& node, const 
 
 /// The window of Conv and of every pool, for an input of the given shape. ceil_mode rounds the number of steps up (pools).
 inline window make_window(const node_view& node, const dims& shape, std::vector<std::int64_t> kernel, bool ceil_mode = false) {
-    if (shape.size() < 2 || shape.size() != kernel.size() + 2) node.fail("input of shape " + to_string(shape) + " does not fit a kernel of rank " + std::to_string(kernel.size()));
+    if (shape.size() < 2 || shape.size() != kernel.size() + 2)
+        node.fail("input of shape " + to_string(shape) + " does not fit a kernel of rank " + std::to_string(kernel.size()));
     window w;
     const std::size_t rank = kernel.size();
     for (const std::int64_t k : kernel)
@@ -91,7 +92,9 @@ struct tap_range {
 /// For the window at output position `o`. Absurd padding costs nothing: what lies in it is counted, not visited.
 inline tap_range taps_of(const window& w, std::size_t axis, std::int64_t o) {
     const std::int64_t base = o * w.stride[axis] - w.pad_begin[axis], step = w.dilation[axis];
-    const auto below = [&](std::int64_t end) { return std::clamp<std::int64_t>(end <= base ? 0 : (end - base + step - 1) / step, 0, w.kernel[axis]); };
+    const auto below = [&](std::int64_t end) {
+        return std::clamp<std::int64_t>(end <= base ? 0 : (end - base + step - 1) / step, 0, w.kernel[axis]);
+    };
     const std::int64_t begin = below(0);
     return {begin, std::max(below(w.input[axis]), begin), below(w.input[axis] + w.pad_end[axis])};  // ceil_mode reaches beyond the padding
 }

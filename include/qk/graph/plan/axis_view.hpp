@@ -2,8 +2,8 @@
 // A tensor's shape as kernels see it: what runs along an axis, how often, and how far apart.
 #pragma once
 
-#include "qk/graph/plan/layers.hpp"
 #include "qk/graph/base/tensor.hpp"
+#include "qk/graph/plan/layers.hpp"
 #include "qk/parameters.hpp"
 
 namespace qk::graph::detail {

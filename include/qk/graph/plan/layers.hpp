@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What precision has to know of a node: which inputs are activations, weights and bias, where blocks and channels run, what only moves data.
+// What precision has to know of a node: which inputs are activations, weights and bias, where blocks and channels run, what only moves
+// data.
 #pragma once
 
 #include <map>

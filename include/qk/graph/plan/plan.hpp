@@ -23,14 +23,15 @@ struct edge {
 
 /// How one value is quantized: everything that fake_quantize needs, nothing that it can derive.
 struct quantizer {
-    qk::format format = fp32;             ///< fp32: left alone
-    int axis = -1;                        ///< block formats, per_block: the axis blocks run along; per channel: the channel axis (counted from 0, or negative)
-    bool flatten = false;                 ///< grouped Conv weights: blocks over all axes but the first, flattened
-    std::vector<float> scale;             ///< integer, scaled floats: 1 value per tensor, or one a channel, or a grid (block_size > 0); nvfp4: the tensor scale, or empty
-    std::vector<std::int64_t> zero_point; ///< empty: all 0
-    int block_size = 0;                   ///< integer and scaled floats with a scale for each run along `axis`; 0: per tensor or per channel
+    qk::format format = fp32;  ///< fp32: left alone
+    int axis = -1;  ///< block formats, per_block: the axis blocks run along; per channel: the channel axis (counted from 0, or negative)
+    bool flatten = false;      ///< grouped Conv weights: blocks over all axes but the first, flattened
+    std::vector<float> scale;  ///< integer, scaled floats: 1 value per tensor, or one a channel, or a grid (block_size > 0); nvfp4: the
+                               ///< tensor scale, or empty
+    std::vector<std::int64_t> zero_point;  ///< empty: all 0
+    int block_size = 0;  ///< integer and scaled floats with a scale for each run along `axis`; 0: per tensor or per channel
     qk::semantics semantics = qk::semantics::ocp;
-    bool dynamic = false;                 ///< scale and zero point computed from each run's own value, where the format has such
+    bool dynamic = false;  ///< scale and zero point computed from each run's own value, where the format has such
     friend bool operator==(const quantizer&, const quantizer&) = default;
 };
 

@@ -29,18 +29,18 @@ enum class pow2_rule : std::uint8_t {
 /// A format and everything else that may be asked about how a value is stored. What is not set follows the defaults of its role:
 /// activations affine, weights symmetric, one scale for the tensor.
 struct precision {
-    qk::format format = fp32;               ///< fp32: leave the value alone (an exclusion)
-    std::optional<bool> symmetric{};        ///< integers: zero point in the middle
-    std::optional<bool> per_channel{};      ///< weights: a scale for each output channel
-    std::optional<int> block_size{};        ///< weights, integers and scaled floats: a scale for each run along the reduction axis
-    std::optional<range_method> method{};   ///< activations; unset: the options' method
-    std::optional<double> percentile{};     ///< per cent kept by `percentile`
-    std::optional<pow2_rule> pow2{};        ///< formats with power-of-two scales; unset: non_overflow
+    qk::format format = fp32;                        ///< fp32: leave the value alone (an exclusion)
+    std::optional<bool> symmetric{};                 ///< integers: zero point in the middle
+    std::optional<bool> per_channel{};               ///< weights: a scale for each output channel
+    std::optional<int> block_size{};                 ///< weights, integers and scaled floats: a scale for each run along the reduction axis
+    std::optional<range_method> method{};            ///< activations; unset: the options' method
+    std::optional<double> percentile{};              ///< per cent kept by `percentile`
+    std::optional<pow2_rule> pow2{};                 ///< formats with power-of-two scales; unset: non_overflow
     std::optional<std::pair<float, float>> range{};  ///< given instead of calibrated
-    std::vector<float> scale{};             ///< given instead of computed: 1 value, or one a channel
+    std::vector<float> scale{};                      ///< given instead of computed: 1 value, or one a channel
     std::vector<std::int64_t> zero_point{};
     qk::semantics semantics = qk::semantics::ocp;
-    bool dynamic = false;                   ///< activations: scale from each run's own value
+    bool dynamic = false;  ///< activations: scale from each run's own value
     friend bool operator==(const precision&, const precision&) = default;
 };
 
@@ -64,13 +64,13 @@ constexpr bool has(role set, role r) { return (static_cast<int>(set) & static_ca
 struct request {
     qk::graph::scope scope = scope::everything;
     qk::graph::role role = role::activation;
-    std::string name{};    ///< op type, layer, prefix, first node of a sub-graph, or tensor
-    std::string end{};     ///< last node of a sub-graph
-    int index = 0;         ///< model_input, model_output
+    std::string name{};  ///< op type, layer, prefix, first node of a sub-graph, or tensor
+    std::string end{};   ///< last node of a sub-graph
+    int index = 0;       ///< model_input, model_output
     precision what{};
-    std::string origin{};  ///< where it was said: "plan.json:12", "--activation", "set_precision call 3"
+    std::string origin{};               ///< where it was said: "plan.json:12", "--activation", "set_precision call 3"
     std::vector<std::string> beside{};  ///< op_type: the list that it stands in. The model need not have every type of a list
-    bool quiet = false;    ///< nobody typed it: no remark where it has no effect
+    bool quiet = false;                 ///< nobody typed it: no remark where it has no effect
 };
 
 /// "layer 'conv1' activation+weight" for messages.

@@ -39,8 +39,8 @@ struct wishes {
     std::map<std::string, wish> weak;           ///< asked of a layer's activations, for what it makes
     std::map<int, wish> outputs;                ///< of the model
     std::vector<plan_note> notes;
-    std::set<int> settled;                      ///< requests of which a note says what became of them, or that others met for them
-    std::map<int, std::vector<int>> matched;    ///< request to the nodes that it names
+    std::set<int> settled;                    ///< requests of which a note says what became of them, or that others met for them
+    std::map<int, std::vector<int>> matched;  ///< request to the nodes that it names
 };
 
 /// Where a tensor stands in network order: behind the node that makes it; a constant before its first reader.
@@ -86,8 +86,9 @@ class wish_collector {
                 const bool in = r.scope == scope::model_input;
                 const auto& list = in ? model_.inputs() : model_.outputs();
                 if (r.index < 0 || static_cast<std::size_t>(r.index) >= list.size())
-                    return note(kind::unmatched, describe(r), "the model has " + std::to_string(list.size()) + (in ? " inputs" : " outputs") +
-                                ", counted from 0", r.origin);
+                    return note(kind::unmatched, describe(r),
+                                "the model has " + std::to_string(list.size()) + (in ? " inputs" : " outputs") + ", counted from 0",
+                                r.origin);
                 const std::string& name = list[static_cast<std::size_t>(r.index)].name;
                 if (in) want(all_.tensors[name], {&r.what, sequence, &r, describe(r)}, "tensor '" + name + "'", -1);
                 else want(all_.outputs[r.index], {&r.what, sequence, &r, describe(r)}, "model output '" + name + "'", tensor_place(name));
@@ -100,11 +101,13 @@ class wish_collector {
         if (found.empty()) return;
         all_.matched[sequence] = found;
         // A list of layers means its layers; one name or one type means exactly that.
-        const bool loose = r.scope == scope::group || r.scope == scope::subgraph || (r.scope == scope::layer && (is_glob(r.name) || found.size() > 1));
+        const bool loose =
+            r.scope == scope::group || r.scope == scope::subgraph || (r.scope == scope::layer && (is_glob(r.name) || found.size() > 1));
         const bool exclusion = is_identity(r.what.format);
         for (const int n : found) {
             const layer_kind k = info(n).kind;
-            if (loose && !exclusion && k != layer_kind::compute && (k != layer_kind::neighbour || !is_integer_format(r.what.format))) continue;
+            if (loose && !exclusion && k != layer_kind::compute && (k != layer_kind::neighbour || !is_integer_format(r.what.format)))
+                continue;
             enter_node(r, sequence, n);
         }
     }
@@ -124,12 +127,15 @@ class wish_collector {
                 add(s.name);
                 folded.push_back(name);
                 if (!is_glob(r.name))
-                    note(kind::renamed, "tensor '" + name + "'", (s.how == bond::part ? "went into '" : "is '") + s.name + "' now: " + s.why, r.origin, tensor_place(s.name));
+                    note(kind::renamed, "tensor '" + name + "'",
+                         (s.how == bond::part ? "went into '" : "is '") + s.name + "' now: " + s.why, r.origin, tensor_place(s.name));
             }
         }
         if (found.empty()) return note(kind::unmatched, describe(r), no_tensor(r.name, all), r.origin);
         if (is_glob(r.name) && !folded.empty())
-            note(kind::renamed, describe(r), listed(folded) + " of its names were folded and lead to what they became (`qk inspect --tensors` lists them)", r.origin, -1);
+            note(kind::renamed, describe(r),
+                 listed(folded) + " of its names were folded and lead to what they became (`qk inspect --tensors` lists them)", r.origin,
+                 -1);
         for (const std::string& name : found) {
             if (!layers_.is_float(name)) {
                 if (!is_glob(r.name)) note(kind::unrealised, describe(r), "the tensor does not hold float32", r.origin, tensor_place(name));
@@ -137,7 +143,8 @@ class wish_collector {
             }
             const std::string place = behind_activation(name);
             if (place != name && !is_glob(r.name))
-                note(kind::moved, "tensor '" + name + "'", "only a Relu or Clip reads it: its format stands behind that, on '" + place + "'", r.origin, tensor_place(name));
+                note(kind::moved, "tensor '" + name + "'",
+                     "only a Relu or Clip reads it: its format stands behind that, on '" + place + "'", r.origin, tensor_place(name));
             want(all_.tensors[place], {&r.what, sequence, &r, describe(r)}, "tensor '" + place + "'", tensor_place(place));
         }
     }
@@ -150,8 +157,10 @@ class wish_collector {
 
     /// Why a name leads nowhere, with the nearest ones.
     std::string no_tensor(const std::string& name, const std::vector<std::string>& all) const {
-        if (model_.history().tensors().contains(name)) return "the tensor is gone: nothing reads what it was folded into." + did_you_mean(name, all);
-        if (model_.node_index(name) >= 0) return "no tensor has that name, but a layer has: say \"layer\" instead of \"tensor\"." + did_you_mean(name, all);
+        if (model_.history().tensors().contains(name))
+            return "the tensor is gone: nothing reads what it was folded into." + did_you_mean(name, all);
+        if (model_.node_index(name) >= 0)
+            return "no tensor has that name, but a layer has: say \"layer\" instead of \"tensor\"." + did_you_mean(name, all);
         return "no tensor has that name." + did_you_mean(name, all);
     }
 
@@ -167,7 +176,8 @@ class wish_collector {
             // What a Relu or Clip reads is not a place of its own: the format stands behind it.
             if (info(n).kind == layer_kind::activation && !is_identity(r.what.format)) {
                 if (node(n).output_size() > 0) want(all_.tensors[node(n).output(0)], w, "tensor '" + node(n).output(0) + "'", n);
-                note(kind::moved, subject, "quantized behind the " + node(n).op_type() + ", which is fused with the node before it", r.origin, n);
+                note(kind::moved, subject, "quantized behind the " + node(n).op_type() + ", which is fused with the node before it",
+                     r.origin, n);
             } else {
                 want(all_.inputs[at], w, subject + " input", n);
             }
@@ -179,7 +189,9 @@ class wish_collector {
                 std::string target = o;
                 if (const int relu = layers_.fused_activation(o); relu >= 0 && node(relu).output_size() > 0) {
                     target = node(relu).output(0);
-                    if (r.role == role::output) note(kind::moved, "tensor '" + o + "'", "its format stands behind the " + node(relu).op_type() + ", on '" + target + "'", r.origin, n);
+                    if (r.role == role::output)
+                        note(kind::moved, "tensor '" + o + "'",
+                             "its format stands behind the " + node(relu).op_type() + ", on '" + target + "'", r.origin, n);
                 }
                 if (has(r.role, role::input)) all_.weak[target] = w;
                 else want(all_.tensors[target], w, "tensor '" + target + "'", tensor_place(target));
@@ -196,13 +208,15 @@ class wish_collector {
     }
 
     void want(wish& place, wish w, const std::string& subject, int at) {
-        if (place.asked() && place.who != w.who) all_.settled.insert(place.sequence);  // a later request says the same, or the note below speaks
+        if (place.asked() && place.who != w.who)
+            all_.settled.insert(place.sequence);  // a later request says the same, or the note below speaks
         if (place.asked() && place.who != w.who && !(*place.what == *w.what)) {
             const request &a = *place.who, &b = *w.who;
             const bool same = a.scope == b.scope && a.name == b.name && a.end == b.end && a.index == b.index;
             all_.notes.push_back({same ? kind::contradictory : kind::overridden, subject,
-                 "asked to be " + to_string(a.what.format) + " (" + a.origin + ": " + describe(a) + ") and later " + to_string(b.what.format) + " (" +
-                     b.origin + ": " + describe(b) + "): the later one counts", a.origin, at});
+                                  "asked to be " + to_string(a.what.format) + " (" + a.origin + ": " + describe(a) + ") and later " +
+                                      to_string(b.what.format) + " (" + b.origin + ": " + describe(b) + "): the later one counts",
+                                  a.origin, at});
         }
         if (w.sequence >= place.sequence) place = std::move(w);
     }
@@ -230,8 +244,9 @@ class wish_collector {
             return found;
         }
         const auto in_group = [&](const std::string& name) {
-            return name == r.name || (name.size() > r.name.size() && name.starts_with(r.name) &&
-                                      (std::string_view("/._:").find(name[r.name.size()]) != std::string_view::npos || r.name.ends_with('/')));
+            return name == r.name ||
+                   (name.size() > r.name.size() && name.starts_with(r.name) &&
+                    (std::string_view("/._:").find(name[r.name.size()]) != std::string_view::npos || r.name.ends_with('/')));
         };
         if (r.scope == scope::layer) {
             for (int n = 0; n < count; ++n)
@@ -265,7 +280,9 @@ class wish_collector {
         std::vector<std::string> gone;
         for (const auto& [old, n] : model_.history().nodes())
             if (is_glob(name) && glob_match(name, old) && model_.node_index(old) < 0) gone.push_back(old);
-        if (!gone.empty()) return "it names only what was folded into other layers (" + listed(gone) + "): name those layers (`qk inspect --tensors` lists them)";
+        if (!gone.empty())
+            return "it names only what was folded into other layers (" + listed(gone) +
+                   "): name those layers (`qk inspect --tensors` lists them)";
         return sentence + did_you_mean(name, node_names(model_));
     }
 
@@ -275,14 +292,16 @@ class wish_collector {
         const bool is_operator = find_op("", r.name, std::max(model_.opset(""), 1)) != nullptr;
         if (is_operator && std::any_of(r.beside.begin(), r.beside.end(), here)) {
             all_.settled.insert(sequence_);
-            const plan_note none{kind::absent, "op type '" + r.name + "'", "the model has none; the other types of the list stand", r.origin, -1};
+            const plan_note none{kind::absent, "op type '" + r.name + "'", "the model has none; the other types of the list stand",
+                                 r.origin, -1};
             if (std::find(all_.notes.begin(), all_.notes.end(), none) == all_.notes.end()) all_.notes.push_back(none);  // one for all roles
             return;
         }
         std::size_t folded = 0;
         for (const auto& [name, n] : model_.history().nodes()) folded += n.op_type == r.name && model_.node_index(name) < 0;
         if (folded > 0)
-            return note(kind::unmatched, describe(r), "all " + std::to_string(folded) + " of that type were folded into others when the model was read", r.origin);
+            return note(kind::unmatched, describe(r),
+                        "all " + std::to_string(folded) + " of that type were folded into others when the model was read", r.origin);
         note(kind::unmatched, describe(r), "the model has no operator of that type." + did_you_mean(r.name, types), r.origin);
     }
 

@@ -13,8 +13,8 @@
 #include "qk/graph/files/json_cursor.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/plan/plan.hpp"
-#include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/plan/requests.hpp"
+#include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph {
 
@@ -56,7 +56,8 @@ void check_plan(const precision_plan& plan, const model& m, const std::string& l
 
 target_profile load_target(const std::filesystem::path& file);
 target_profile read_target(const json_cursor& c);
-/// "onnxruntime": what stock onnxruntime 1.31 has on the CPU (profiles/onnxruntime.json is the same as a file); nullopt: not a built-in name.
+/// "onnxruntime": what stock onnxruntime 1.31 has on the CPU (profiles/onnxruntime.json is the same as a file); nullopt: not a built-in
+/// name.
 std::optional<target_profile> builtin_target(std::string_view name);
 
 const char* name_of(placement p);

@@ -35,12 +35,12 @@ enum class weight_rounding : std::uint8_t { nearest, compensated };
 struct quantize_options {
     placement where = placement::layers;
     approach how = approach::static_ranges;
-    bool dual = false;                              ///< a tensor may have two formats, one for each of its readers
-    bool strict = false;                            ///< every violation (resolve.hpp) is an error
-    range_method method = range_method::min_max;    ///< of activations whose request names none
-    bool best_method = false;                       ///< a planner takes `method`; search/choose_method.hpp chooses it by measuring
+    bool dual = false;                            ///< a tensor may have two formats, one for each of its readers
+    bool strict = false;                          ///< every violation (resolve.hpp) is an error
+    range_method method = range_method::min_max;  ///< of activations whose request names none
+    bool best_method = false;                     ///< a planner takes `method`; search/choose_method.hpp chooses it by measuring
     double percentile = 99.999;
-    bool per_channel = false;                       ///< of weights whose request does not say
+    bool per_channel = false;  ///< of weights whose request does not say
     std::optional<target_profile> target{};
     weight_rounding rounding = weight_rounding::nearest;  ///< does not change the plan: compensate_rounding does it to the model
 };
@@ -48,12 +48,12 @@ struct quantize_options {
 /// One quantized edge in the report.
 struct edge_report {
     graph::edge edge;
-    std::string op_type;      ///< of the consumer; "" for a model output
+    std::string op_type;  ///< of the consumer; "" for a model output
     layer_view::part part = layer_view::part::input;
     quantizer how;
-    value_range range;        ///< calibrated or of the weights; {0, 0} where none was needed
-    std::size_t elements = 0; ///< of a weight or bias; of one observation of an activation; 0: unknown
-    double sqnr = 0;          ///< decibels; weights exactly, activations as estimated from the histogram; NaN: unknown
+    value_range range;         ///< calibrated or of the weights; {0, 0} where none was needed
+    std::size_t elements = 0;  ///< of a weight or bias; of one observation of an activation; 0: unknown
+    double sqnr = 0;           ///< decibels; weights exactly, activations as estimated from the histogram; NaN: unknown
     std::string why;
     std::string origin;
 };
@@ -73,9 +73,9 @@ struct method_choice {
 };
 
 struct quantize_report {
-    std::vector<plan_note> notes;       ///< in network order
-    std::vector<edge_report> edges;     ///< likewise: quantized_edges() of the plan
-    widened_tensors widened;            ///< what the remarks of kind `boundary` say, for a single line
+    std::vector<plan_note> notes;    ///< in network order
+    std::vector<edge_report> edges;  ///< likewise: quantized_edges() of the plan
+    widened_tensors widened;         ///< what the remarks of kind `boundary` say, for a single line
     std::optional<method_choice> method{};
     /// Weights and biases of compute layers, in bits, scales counted with them.
     double float_bits = 0, quantized_bits = 0;
@@ -107,7 +107,7 @@ class planner {
     value_range range_for(const std::string& tensor, const precision& what, const quantize_options& options);
 
   private:
-    class making;  ///< one call of plan()
+    class making;                                                             ///< one call of plan()
     const tensor_statistics* statistics_of(const std::string& tensor) const;  ///< nullptr: not seen
     struct constant_entry {
         precision what;
@@ -126,14 +126,17 @@ class planner {
 };
 
 /// One call: requests and calibration to plan and report.
-inline quantize_result quantize(const model& m, const precision_requests& requests, const calibration& seen, const quantize_options& options = {}) {
+inline quantize_result quantize(const model& m, const precision_requests& requests, const calibration& seen,
+                                const quantize_options& options = {}) {
     return planner(m, &seen).plan(requests.list(), options);
 }
 
-/// Every reader of a tensor that a plan quantizes, in network order, the model's outputs last: what "quantized edges" counts wherever it is said.
+/// Every reader of a tensor that a plan quantizes, in network order, the model's outputs last: what "quantized edges" counts wherever it is
+/// said.
 std::vector<edge> quantized_edges(const precision_plan& plan, const model& m);
 /// The report's line of one edge, without why. `constant`: the tensor's value if it is one.
-edge_report describe_edge(const layer_view& layers, const edge& e, layer_view::part part, const quantizer& how, const calibration* seen, const tensor* constant);
+edge_report describe_edge(const layer_view& layers, const edge& e, layer_view::part part, const quantizer& how, const calibration* seen,
+                          const tensor* constant);
 /// The report of a plan that was not made here: a saved one, or encodings. `why` stands at every edge.
 quantize_report describe_plan(const layer_view& layers, const precision_plan& plan, const calibration* seen, const std::string& why);
 /// With `strict`, error for the first remark that is a violation.
@@ -148,7 +151,7 @@ precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m);
 struct plan_cost {
     double weight_bits = 0;        ///< weights and biases under the plan
     double float_weight_bits = 0;  ///< the same at 32 bits
-    double bit_operations = 0;     ///< multiply-accumulates of one sample times activation bits times weight bits; needs shapes (calibration)
+    double bit_operations = 0;  ///< multiply-accumulates of one sample times activation bits times weight bits; needs shapes (calibration)
     double float_bit_operations = 0;
 };
 plan_cost cost_of(const layer_view& layers, const precision_plan& plan, const calibration* seen);

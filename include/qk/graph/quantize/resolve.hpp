@@ -62,10 +62,10 @@ struct plan_note {
         unchanged,      ///< the plan as a whole changes nothing
     };
     kind what = kind::unmatched;
-    std::string subject;  ///< tensor, layer or request
-    std::string text;     ///< one sentence
-    std::string origin{}; ///< of the request
-    int place = -1;       ///< the node that it is about, for a log in network order; -1: the model, its inputs, or no place at all
+    std::string subject;   ///< tensor, layer or request
+    std::string text;      ///< one sentence
+    std::string origin{};  ///< of the request
+    int place = -1;        ///< the node that it is about, for a log in network order; -1: the model, its inputs, or no place at all
     friend bool operator==(const plan_note&, const plan_note&) = default;
 };
 const char* name_of(plan_note::kind k);
@@ -76,8 +76,8 @@ bool is_violation(const plan_note& n);
 struct edge_precision {
     const precision* what = nullptr;
     layer_view::part part = layer_view::part::input;
-    int node = -1;        ///< the consumer; -1: the model's output
-    int sequence = -1;    ///< of the request; -1: the default
+    int node = -1;                ///< the consumer; -1: the model's output
+    int sequence = -1;            ///< of the request; -1: the default
     bool automatic_bias = false;  ///< a bias that nobody asked for: follows its layer
     std::string why;
     std::string origin;

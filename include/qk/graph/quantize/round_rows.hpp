@@ -17,11 +17,12 @@ using matrix = Eigen::MatrixXd;
 /// E H E^T summed over rows: the squared error of outputs.
 inline double output_error(const matrix& e, const matrix& h) { return (e * h).cwiseProduct(e).sum(); }
 
-/// Rounds w [rows, n] under h [n, n] (symmetric). `blocks` are runs of neighbouring columns, by their lengths; round(block, values) rounds the
-/// columns of one, row-major floats, in place. False, w unchanged: h has no inverse, or rounding to nearest is as good.
-/// `nearest` and `compensated` get the errors of both.
+/// Rounds w [rows, n] under h [n, n] (symmetric). `blocks` are runs of neighbouring columns, by their lengths; round(block, values) rounds
+/// the columns of one, row-major floats, in place. False, w unchanged: h has no inverse, or rounding to nearest is as good. `nearest` and
+/// `compensated` get the errors of both.
 template <class Round>
-bool round_rows(matrix& w, const matrix& h, const std::vector<std::size_t>& lengths, const Round& round, double& nearest, double& compensated) {
+bool round_rows(matrix& w, const matrix& h, const std::vector<std::size_t>& lengths, const Round& round, double& nearest,
+                double& compensated) {
     const Eigen::Index n = w.cols(), rows = w.rows();
     const auto rounded = [&](std::size_t block, const auto& part) {
         std::vector<float> values(static_cast<std::size_t>(part.size()));
@@ -47,7 +48,8 @@ bool round_rows(matrix& w, const matrix& h, const std::vector<std::size_t>& leng
     std::vector<std::size_t> order(lengths.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::vector<double> weight;
-    for (std::size_t b = 0; b < lengths.size(); ++b) weight.push_back(h.diagonal().segment(first[b], static_cast<Eigen::Index>(lengths[b])).mean());
+    for (std::size_t b = 0; b < lengths.size(); ++b)
+        weight.push_back(h.diagonal().segment(first[b], static_cast<Eigen::Index>(lengths[b])).mean());
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return weight[a] > weight[b]; });
     Eigen::PermutationMatrix<Eigen::Dynamic, Eigen::Dynamic, int> sorted(n);
     std::vector<Eigen::Index> edge{0};  // where the blocks begin when sorted, and the end

@@ -9,21 +9,21 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/plan/axis_view.hpp"
 #include "qk/graph/base/kernel_calls.hpp"
-#include "qk/graph/plan/layers.hpp"
-#include "qk/graph/ops/op.hpp"
-#include "qk/graph/calibrate/scales.hpp"
 #include "qk/graph/base/tensor.hpp"
+#include "qk/graph/calibrate/scales.hpp"
+#include "qk/graph/ops/op.hpp"
+#include "qk/graph/plan/axis_view.hpp"
+#include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph::detail {
 
 /// Where element (row, column) of group g lies in the tensor. A grouped Conv is `groups` products; everything else is one.
 struct weight_rows {
     std::size_t groups = 1, rows = 0, columns = 0;
-    std::size_t taps = 1;             ///< Conv: columns of one input channel
-    bool columns_outermost = false;   ///< [columns, rows]: MatMul, Gemm without transB
-    std::string refusal;              ///< not empty: no such matrix, and why
+    std::size_t taps = 1;            ///< Conv: columns of one input channel
+    bool columns_outermost = false;  ///< [columns, rows]: MatMul, Gemm without transB
+    std::string refusal;             ///< not empty: no such matrix, and why
 
     std::size_t at(std::size_t g, std::size_t row, std::size_t column) const {
         return columns_outermost ? column * rows + row : (g * rows + row) * columns + column;
@@ -53,7 +53,8 @@ inline weight_rows rows_of(const onnx::NodeProto& n, const tensor& w) {
 
 /// Columns that one quantizer rounds together, in the order of the weight: single ones, or the blocks of a block format.
 /// Empty: blocks run along another axis.
-inline std::vector<std::vector<std::size_t>> blocks_of(const weight_rows& r, const onnx::NodeProto& n, const quantizer& q, std::size_t rank) {
+inline std::vector<std::vector<std::size_t>> blocks_of(const weight_rows& r, const onnx::NodeProto& n, const quantizer& q,
+                                                       std::size_t rank) {
     std::vector<std::vector<std::size_t>> blocks;
     if (!is_block_format(q.format)) {
         for (std::size_t c = 0; c < r.columns; ++c) blocks.push_back({c});
@@ -93,8 +94,10 @@ class column_rounder {
     /// values[row * block.size() + i], in place, of column block[i] of group g.
     void round(std::size_t g, const std::vector<std::size_t>& block, std::span<float> values) const {
         if (std::holds_alternative<nvfloat>(q_->format))
-            return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1}, affine{q_->scale.empty() ? 0.0f : q_->scale[0], 0}, q_->semantics);
-        if (is_block_format(q_->format)) return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1}, q_->semantics);
+            return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1},
+                                               affine{q_->scale.empty() ? 0.0f : q_->scale[0], 0}, q_->semantics);
+        if (is_block_format(q_->format))
+            return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1}, q_->semantics);
         std::vector<float> scale(r_->rows);
         std::vector<std::int64_t> zero_point(r_->rows);
         for (std::size_t o = 0; o < r_->rows; ++o) {

@@ -42,10 +42,14 @@ inline std::optional<quantizer> amd_block_quantizer(const onnx::NodeProto& n) {
         q.format = f;
     } else if (n.op_type() == "BFPQuantizeDequantize" || n.op_type() == "BFPFixNeuron") {
         const int mantissa = number(n, "bit_width", 16) - 9, block = number(n, "block_size", 8);
-        if (text("bfp_method", "to_bfp") == "to_bfp") q.format = block_float{.block_size = block, .exponent_bits = 8, .mantissa_bits = mantissa};
+        if (text("bfp_method", "to_bfp") == "to_bfp")
+            q.format = block_float{.block_size = block, .exponent_bits = 8, .mantissa_bits = mantissa};
         else
-            q.format = microexponent{.block_size = block, .sub_block_size = number(n, "sub_block_size", 2), .exponent_bits = 8,
-                                     .shift_bits = number(n, "sub_block_shift_bits", 1), .mantissa_bits = mantissa};
+            q.format = microexponent{.block_size = block,
+                                     .sub_block_size = number(n, "sub_block_size", 2),
+                                     .exponent_bits = 8,
+                                     .shift_bits = number(n, "sub_block_shift_bits", 1),
+                                     .mantissa_bits = mantissa};
     } else {
         return std::nullopt;
     }

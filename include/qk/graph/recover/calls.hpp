@@ -13,8 +13,8 @@
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/export/description.hpp"
 #include "qk/graph/export/portable/function_builder.hpp"
-#include "qk/graph/model/model.hpp"
 #include "qk/graph/model/check.hpp"
+#include "qk/graph/model/model.hpp"
 
 namespace qk::graph::detail {
 
@@ -38,7 +38,8 @@ inline std::optional<quantizer> quantizer_of_call(const model& m, const onnx::No
     std::vector<std::int64_t> zeros;
     if (scale->type() == data_type::float32) scales.assign(scale->as<float>().begin(), scale->as<float>().end());
     for (std::size_t i = 0; i < zero_point->size(); ++i)
-        zeros.push_back(static_cast<std::int64_t>(zero_point->type() == data_type::float64 ? zero_point->as<double>()[i] : static_cast<double>(zero_point->as<float>()[i])));
+        zeros.push_back(static_cast<std::int64_t>(
+            zero_point->type() == data_type::float64 ? zero_point->as<double>()[i] : static_cast<double>(zero_point->as<float>()[i])));
     return described(n.doc_string(), scales, zeros);
 }
 
@@ -57,7 +58,9 @@ inline std::map<std::string, tensor> called_constants(const model& m) {
     std::map<std::string, tensor> results;
     std::set<std::string> held;
     for (const auto& n : m.graph().node()) {
-        if (called_quantizer(m, n) == nullptr || !std::all_of(n.input().begin(), n.input().end(), [&](const std::string& i) { return m.is_constant(i); })) continue;
+        if (called_quantizer(m, n) == nullptr ||
+            !std::all_of(n.input().begin(), n.input().end(), [&](const std::string& i) { return m.is_constant(i); }))
+            continue;
         *g.add_node() = n;
         declare(*g.add_output(), n.output(0));
         for (const std::string& i : n.input())
@@ -81,11 +84,13 @@ inline std::map<std::string, tensor> called_constants(const model& m) {
 /// Drops what qk's functions leave behind where nobody calls them, and imports of their domain and of AMD's.
 inline void forget_functions(onnx::ModelProto& m) {
     const auto called = [&](const std::string& domain, const std::string* name) {
-        return std::any_of(m.graph().node().begin(), m.graph().node().end(), [&](const onnx::NodeProto& n) { return n.domain() == domain && (name == nullptr || n.op_type() == *name); });
+        return std::any_of(m.graph().node().begin(), m.graph().node().end(),
+                           [&](const onnx::NodeProto& n) { return n.domain() == domain && (name == nullptr || n.op_type() == *name); });
     };
     auto& functions = *m.mutable_functions();
     for (int k = functions.size(); k-- > 0;)
-        if (functions.Get(k).domain() == function_domain && !called(function_domain, &functions.Get(k).name())) functions.DeleteSubrange(k, 1);
+        if (functions.Get(k).domain() == function_domain && !called(function_domain, &functions.Get(k).name()))
+            functions.DeleteSubrange(k, 1);
     auto& imports = *m.mutable_opset_import();
     for (int k = imports.size(); k-- > 0;) {
         const std::string& domain = imports.Get(k).domain();

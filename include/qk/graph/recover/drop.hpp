@@ -13,12 +13,13 @@
 
 #include "qk/graph/model/edit.hpp"
 #include "qk/graph/model/model.hpp"
-#include "qk/graph/recover/calls.hpp"
 #include "qk/graph/model/subgraphs.hpp"
+#include "qk/graph/recover/calls.hpp"
 
 namespace qk::graph::detail {
 
-inline constexpr const char* int8_property = "qk.int8_as_uint8";  ///< of a model: names of int8 tensors that are stored as uint8, a line each
+inline constexpr const char* int8_property =
+    "qk.int8_as_uint8";  ///< of a model: names of int8 tensors that are stored as uint8, a line each
 
 /// `owned`: nodes that are part of a quantizer; those that nobody reads any more go, and constants that only they read.
 inline void drop_quantizers(model& m, const std::vector<bool>& owned) {

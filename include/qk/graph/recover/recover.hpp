@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way back: a model with Q/DQ pairs, Cast pairs, portable functions or AMD's operators becomes the float model underneath and its plan. docs/plan.md.
+// The way back: a model with Q/DQ pairs, Cast pairs, portable functions or AMD's operators becomes the float model underneath and its plan.
+// docs/plan.md.
 #pragma once
 
 #include <string>
@@ -17,9 +18,9 @@ struct recovered_plan {
 };
 
 /// Understood: QuantizeLinear / DequantizeLinear (also com.microsoft's) with constant parameters, DequantizeLinear of constant codes,
-/// DynamicQuantizeLinear, Cast to fp16 or bf16 and back, com.amd.quark's quantizers, calls and rounded constants of style portable, which say
-/// what they are (export/description.hpp). Evaluating `plain` under `plan` computes what the model
-/// computes. Throws error when nothing of the kind is there.
+/// DynamicQuantizeLinear, Cast to fp16 or bf16 and back, com.amd.quark's quantizers, calls and rounded constants of style portable, which
+/// say what they are (export/description.hpp). Evaluating `plain` under `plan` computes what the model computes. Throws error when nothing
+/// of the kind is there.
 recovered_plan recover_plan(const model& quantized);
 
 /// Writes into an exported model which int8 activations of the plan were stored as uint8 (store_activations_unsigned), for recover_plan.

@@ -20,13 +20,13 @@ std::string html_bytes(double bytes);
 struct html_bar {
     std::string label;
     double value = 0;
-    std::string note{};     ///< shown when the pointer rests on it, and behind the value
-    int series = 0;         ///< colour
+    std::string note{};  ///< shown when the pointer rests on it, and behind the value
+    int series = 0;      ///< colour
 };
 struct html_series {
     std::string name;
     std::vector<std::pair<double, double>> points;
-    bool line = true;       ///< false: dots only
+    bool line = true;                  ///< false: dots only
     std::vector<std::string> notes{};  ///< one for each point, shown when the pointer rests on it
 };
 /// A vertical line in a histogram, with a name at its top.
@@ -55,7 +55,8 @@ class html_page {
     /// Horizontal bars, one a line, labels left. Negative values go left.
     html_page& bar_chart(std::string_view title, std::span<const html_bar> bars, std::string_view unit = {});
     /// counts[i] lies between edges[i] and edges[i + 1]; the height is logarithmic when the counts span more than three decades.
-    html_page& histogram(std::string_view title, std::span<const double> edges, std::span<const double> counts, std::span<const html_marker> markers = {});
+    html_page& histogram(std::string_view title, std::span<const double> edges, std::span<const double> counts,
+                         std::span<const html_marker> markers = {});
     html_page& line_chart(std::string_view title, std::span<const html_series> series, const html_axes& axes);
     /// Opens and closes a part that is folded away at first.
     html_page& open_details(std::string_view summary, bool open = false);

@@ -8,17 +8,17 @@
 #include <nlohmann/json.hpp>
 
 #include "qk/graph/calibrate/statistics.hpp"
-#include "qk/graph/report/html.hpp"
 #include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/report/html.hpp"
 
 namespace qk::graph {
 
 /// What a report is about.
 struct report_subject {
-    std::string model;                      ///< file name
-    std::string command;                    ///< as typed
+    std::string model;    ///< file name
+    std::string command;  ///< as typed
     std::vector<request> requests;
-    std::vector<std::string> export_notes;  ///< what export did beyond placing quantizers
+    std::vector<std::string> export_notes;     ///< what export did beyond placing quantizers
     double input_bytes = 0, output_bytes = 0;  ///< of the files; 0: not written
 };
 std::string quantize_html(const report_subject& subject, const quantize_result& result, const plan_cost& cost, const calibration* seen);
@@ -37,12 +37,14 @@ struct method_comparison {
     std::size_t best = 0;  ///< least error
 };
 /// Every tensor under every given method, for one integer format. Methods that the statistics cannot serve are left out.
-std::vector<method_comparison> compare_methods(const calibration& seen, const std::vector<range_method>& methods, const precision& what, double percentile = 99.999);
+std::vector<method_comparison> compare_methods(const calibration& seen, const std::vector<range_method>& methods, const precision& what,
+                                               double percentile = 99.999);
 
 nlohmann::ordered_json to_json(const std::vector<method_comparison>& all);
 std::string calibration_html(const std::string& model, const std::string& command, const calibration& seen, const precision& what,
                              const std::vector<method_comparison>& all);
 /// A histogram of at most `bars` bars with the given lines drawn in.
-void draw_histogram(html_page& page, const std::string& title, const tensor_statistics& s, const std::vector<html_marker>& markers, std::size_t bars = 120);
+void draw_histogram(html_page& page, const std::string& title, const tensor_statistics& s, const std::vector<html_marker>& markers,
+                    std::size_t bars = 120);
 
 }  // namespace qk::graph

@@ -13,7 +13,7 @@ namespace qk::graph {
 /// The method whose plan does best on `inputs` by `scoring.metric`; of equals the one with the smaller output error, then the first by
 /// value. Methods for which `seen` lacks statistics are passed over, and methods whose plans are equal are measured once; requests that
 /// name a method of their own keep it. Errors: those of planner::plan and of scorer.
-method_choice choose_method(const model& m, const std::vector<request>& requests, quantize_options options, const calibration& seen, named_tensors inputs,
-                            score_options scoring, const progress& report = {});
+method_choice choose_method(const model& m, const std::vector<request>& requests, quantize_options options, const calibration& seen,
+                            named_tensors inputs, score_options scoring, const progress& report = {});
 
 }  // namespace qk::graph

@@ -77,7 +77,8 @@ inline std::size_t longest_prefix(search_run& run, const assignment& base, const
 
 /// The moves from `first` on, one after the other, each kept if the target holds with it. What breaks the target alone, on top of `base`,
 /// is passed over. The next few are measured together, more of them the longer none was kept: they share most of the network.
-inline assignment add_one_by_one(search_run& run, const assignment& base, assignment now, const std::vector<move>& moves, std::size_t first) {
+inline assignment add_one_by_one(search_run& run, const assignment& base, assignment now, const std::vector<move>& moves,
+                                 std::size_t first) {
     const search_space& space = run.space();
     std::size_t together = 4;
     for (std::size_t i = first; i < moves.size();) {
@@ -91,7 +92,8 @@ inline assignment add_one_by_one(search_run& run, const assignment& base, assign
             index.push_back(i);
         }
         const std::vector<score> scores = run.evaluate(next);
-        const auto kept = std::find_if(scores.begin(), scores.end(), [&](const score& s) { return run.meets_target(s.metric); }) - scores.begin();
+        const auto kept =
+            std::find_if(scores.begin(), scores.end(), [&](const score& s) { return run.meets_target(s.metric); }) - scores.begin();
         together *= 2;
         if (kept == static_cast<std::ptrdiff_t>(next.size())) continue;
         now = next[static_cast<std::size_t>(kept)];

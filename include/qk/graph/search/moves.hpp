@@ -48,7 +48,8 @@ inline std::vector<move> measure_moves(search_run& run, const assignment& base) 
 
 /// Ascending harm, then ascending error: accuracies tie often, errors hardly ever.
 inline void order_by_harm(std::vector<move>& moves) {
-    std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.harm != b.harm ? a.harm < b.harm : a.error < b.error; });
+    std::stable_sort(moves.begin(), moves.end(),
+                     [](const move& a, const move& b) { return a.harm != b.harm ? a.harm < b.harm : a.error < b.error; });
 }
 
 inline void order_by_error(std::vector<move>& moves) {
@@ -64,7 +65,8 @@ inline void order_by_exchange(std::vector<move>& moves) {
     const auto rate = [](const move& m) {
         return m.saving > 0 ? std::max(m.error, 0.0) / m.saving : std::numeric_limits<double>::infinity();
     };
-    std::stable_sort(moves.begin(), moves.end(), [&](const move& a, const move& b) { return rate(a) != rate(b) ? rate(a) < rate(b) : a.error < b.error; });
+    std::stable_sort(moves.begin(), moves.end(),
+                     [&](const move& a, const move& b) { return rate(a) != rate(b) ? rate(a) < rate(b) : a.error < b.error; });
 }
 
 /// The base with the first `count` moves made; of several moves of one layer the one that saves most holds.

@@ -31,7 +31,8 @@ inline std::optional<assignment> knapsack(const search_space& space, const std::
             }
         }
         if (next.empty()) return std::nullopt;
-        std::sort(next.begin(), next.end(), [](const state& x, const state& y) { return x.cost != y.cost ? x.cost < y.cost : x.error < y.error; });
+        std::sort(next.begin(), next.end(),
+                  [](const state& x, const state& y) { return x.cost != y.cost ? x.cost < y.cost : x.error < y.error; });
         std::vector<state> kept;
         for (const state& s : next) {
             if (kept.empty() || s.error < kept.back().error) kept.push_back(s);
@@ -40,7 +41,8 @@ inline std::optional<assignment> knapsack(const search_space& space, const std::
             const double step = (kept.back().cost - kept.front().cost) / double(most_states);
             std::vector<state> thinned{kept.front()};
             for (std::size_t i = 1; i < kept.size(); ++i) {  // errors fall as costs rise: the last of a step is its most accurate
-                if (i + 1 == kept.size() || std::floor(kept[i + 1].cost / step) != std::floor(kept[i].cost / step)) thinned.push_back(kept[i]);
+                if (i + 1 == kept.size() || std::floor(kept[i + 1].cost / step) != std::floor(kept[i].cost / step))
+                    thinned.push_back(kept[i]);
             }
             kept = std::move(thinned);
         }
@@ -99,7 +101,8 @@ inline const trial& knee(const std::vector<trial>& front) {
 }
 
 /// Budgets at which a front is asked for between two costs.
-inline void add_knapsacks(const search_space& space, const std::vector<std::vector<double>>& error, double least, double most, std::vector<assignment>& to) {
+inline void add_knapsacks(const search_space& space, const std::vector<std::vector<double>>& error, double least, double most,
+                          std::vector<assignment>& to) {
     constexpr int steps = 16;
     for (int i = 1; i < steps; ++i) {
         if (auto a = knapsack(space, error, least + (most - least) * i / steps)) to.push_back(*a);
@@ -156,8 +159,8 @@ inline void refine(search_run& run) {
     }
 }
 
-/// The front of what was measured. From the wide end: prefixes of the narrowings in the order of error for cost saved, of error alone and of
-/// cost saved alone, and knapsacks; then from the narrow end; then around the front that this gave.
+/// The front of what was measured. From the wide end: prefixes of the narrowings in the order of error for cost saved, of error alone and
+/// of cost saved alone, and knapsacks; then from the narrow end; then around the front that this gave.
 inline void pareto(search_run& run) {
     const search_space& space = run.space();
     const assignment wide = space.all(0), narrow = all_cheapest(space);

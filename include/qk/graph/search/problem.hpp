@@ -59,7 +59,8 @@ inline const char* name_of(cost_kind k) {
     return names[static_cast<int>(k)];
 }
 
-inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options) : model_(&m) {
+inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options)
+    : model_(&m) {
     planner plans(m, &seen);
     const layer_view& layers = plans.layers();
     remarks_ = options.remarks;
@@ -94,7 +95,8 @@ inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, con
 /// What became of the user's own requests, which are the same under every option.
 inline void mix_problem::remember_fixed(const std::vector<request>& fixed, const quantize_report& report) {
     for (const plan_note& n : report.notes) {
-        const bool theirs = !n.origin.empty() && std::any_of(fixed.begin(), fixed.end(), [&](const request& r) { return r.origin == n.origin; });
+        const bool theirs =
+            !n.origin.empty() && std::any_of(fixed.begin(), fixed.end(), [&](const request& r) { return r.origin == n.origin; });
         if (theirs && (is_violation(n) || n.what == plan_note::kind::renamed || n.what == plan_note::kind::absent))
             remarks_.push_back(n.origin + ": " + n.subject + ": " + n.text);
     }
@@ -163,9 +165,10 @@ inline void mix_problem::measure_costs(const layer_view& layers, const calibrati
     float_cost_ = kind == cost_kind::latency ? 0 : space_.fixed_cost;
     for (std::size_t l = 0; l < space_.size(); ++l) {
         for (std::size_t o = 0; o < n_options; ++o) {
-            space_.cost[l][o] = kind == cost_kind::size             ? bits[l][o] / 8
-                                : kind == cost_kind::bit_operations ? operations[l][o]
-                                                                    : table.cost(space_.layers[l], op_types_[l], macs[l], space_.options[o]);
+            space_.cost[l][o] = kind == cost_kind::size ? bits[l][o] / 8
+                                : kind == cost_kind::bit_operations
+                                    ? operations[l][o]
+                                    : table.cost(space_.layers[l], op_types_[l], macs[l], space_.options[o]);
         }
         if (kind == cost_kind::size) float_cost_ += float_bits[l] / 8;
         if (kind == cost_kind::bit_operations) float_cost_ += macs[l] * 32 * 32;

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "qk/graph/search/metric.hpp"
-#include "qk/graph/search/trials.hpp"
 #include "qk/graph/evaluate/session.hpp"
+#include "qk/graph/search/metric.hpp"
 #include "qk/graph/search/metric_server.hpp"
+#include "qk/graph/search/trials.hpp"
 
 namespace qk::graph {
 
@@ -25,14 +25,14 @@ user_metric metric_from_command(const std::string& command);
 
 struct score_options {
     std::string metric = "l2";
-    user_metric user;               ///< instead of `metric`
+    user_metric user;                                 ///< instead of `metric`
     std::shared_ptr<metric_server> server = nullptr;  ///< likewise, a program of the user's own
     bool user_higher_is_better = false;
-    std::string user_name;          ///< the command, or whatever identifies it in a cache
+    std::string user_name;  ///< the command, or whatever identifies it in a cache
     bool has_user() const { return user || server; }
-    int output_index = 0;           ///< which model output; out of range is an error
+    int output_index = 0;  ///< which model output; out of range is an error
     std::vector<std::int64_t> labels;
-    named_tensors float_outputs;    ///< of the same inputs, if calibrate() gave them: saves a run
+    named_tensors float_outputs;  ///< of the same inputs, if calibrate() gave them: saves a run
     session_options session;
 };
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/plan/requests.hpp"
+#include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/search/mixture.hpp"
-#include "qk/graph/search/trials.hpp"
 #include "qk/graph/search/scorer.hpp"
+#include "qk/graph/search/trials.hpp"
 
 namespace qk::graph {
 
@@ -36,8 +36,8 @@ format_pair parse_format_pair(const std::string& text);
 
 /// What sensitivity and search have in common: which layers, which formats, measured how.
 struct mix_options {
-    std::string wide = "int16/int8";                 ///< ACTIVATION/WEIGHT
-    std::vector<std::string> narrow = {"int8/int8"}; ///< likewise; FORMAT@RULE names an MX scale rule: mxfp4@rceil/mxfp4
+    std::string wide = "int16/int8";                  ///< ACTIVATION/WEIGHT
+    std::vector<std::string> narrow = {"int8/int8"};  ///< likewise; FORMAT@RULE names an MX scale rule: mxfp4@rceil/mxfp4
     bool per_channel = false;
     std::vector<std::string> op_types;  ///< only layers of these types; empty: all compute layers
     std::vector<std::string> layers;    ///< only these names or globs; empty: all
@@ -47,7 +47,7 @@ struct mix_options {
     std::vector<std::string> remarks;   ///< what there is to say of these; results open with it
     quantize_options quantize;          ///< calibration method, target profile, ...
     score_options scoring;
-    bool baseline_wide = false;         ///< scores count from the wide model's outputs instead of float's
+    bool baseline_wide = false;  ///< scores count from the wide model's outputs instead of float's
     cost_kind cost = cost_kind::automatic;
     std::filesystem::path latency_table;
 };
@@ -56,11 +56,11 @@ struct mix_options {
 struct sensitivity_row {
     std::string layer, op_type, option;
     mixture::part part = mixture::part::both;
-    double metric = 0;  ///< of the model with this change alone
-    double harm = 0;    ///< how much worse than the base
-    double error = 0;   ///< mean squared error of the output
-    double added = 0;   ///< what this change alone adds to that error: `error` less the base's. Below 0 where errors cancel
-    double saving = 0;  ///< of cost
+    double metric = 0;         ///< of the model with this change alone
+    double harm = 0;           ///< how much worse than the base
+    double error = 0;          ///< mean squared error of the output
+    double added = 0;          ///< what this change alone adds to that error: `error` less the base's. Below 0 where errors cancel
+    double saving = 0;         ///< of cost
     std::size_t position = 0;  ///< of the layer, among those searched, in network order
 };
 struct sensitivity_result {
@@ -76,12 +76,12 @@ struct sensitivity_result {
 
 struct search_options : mix_options {
     std::string strategy = "greedy";
-    std::string direction = "narrow";     ///< greedy: narrow or widen
-    std::optional<double> target;         ///< of the metric
-    std::optional<double> target_drop;    ///< of an accuracy: the largest drop from the baseline's, as a fraction
-    std::optional<double> budget;         ///< largest cost, in the cost's unit
-    std::optional<double> budget_ratio;   ///< largest cost, as a share of the wide model's
-    std::optional<double> wide_share;     ///< share of searched layers that stay wide, exactly (rounded)
+    std::string direction = "narrow";    ///< greedy: narrow or widen
+    std::optional<double> target;        ///< of the metric
+    std::optional<double> target_drop;   ///< of an accuracy: the largest drop from the baseline's, as a fraction
+    std::optional<double> budget;        ///< largest cost, in the cost's unit
+    std::optional<double> budget_ratio;  ///< largest cost, as a share of the wide model's
+    std::optional<double> wide_share;    ///< share of searched layers that stay wide, exactly (rounded)
     search_limits limits;
     std::uint64_t seed = 0;
     std::filesystem::path cache;
@@ -92,9 +92,9 @@ struct search_result {
     std::string status;
     bool target_met = false;
     std::string strategy, metric_name, cost_unit;
-    double metric = 0;           ///< of the chosen mix
-    double baseline_metric = 0;  ///< of the model with every searched layer wide
-    double float_metric = 0;     ///< of the reference outputs themselves
+    double metric = 0;             ///< of the chosen mix
+    double baseline_metric = 0;    ///< of the model with every searched layer wide
+    double float_metric = 0;       ///< of the reference outputs themselves
     std::optional<double> target;  ///< as a value of the metric
     double cost = 0, wide_cost = 0, float_cost = 0;
     double seconds = 0;

@@ -84,7 +84,7 @@ class search_run {
     /// The best so far: acceptable ones before others; of acceptable ones the cheapest (with a budget and no target: the most accurate);
     /// of others the one nearest to being acceptable. Empty before the first evaluation.
     std::optional<trial> best() const;
-    void settle_on(const trial& t) { best_ = t; }  ///< a strategy's own choice, where neither target nor budget makes one
+    void settle_on(const trial& t) { best_ = t; }                   ///< a strategy's own choice, where neither target nor budget makes one
     const std::vector<trial>& history() const { return history_; }  ///< in the order measured
     /// Trials that no other beats in both cost and metric, cheapest first.
     std::vector<trial> front() const;
@@ -107,8 +107,8 @@ class search_run {
 
 /// How a strategy ended.
 struct search_outcome {
-    /// "target met" (a budget is one, too) | "target out of reach: best is ..." | "no target: the knee of the front is ..." | "time limit" |
-    /// "trial limit" | "interrupted"
+    /// "target met" (a budget is one, too) | "target out of reach: best is ..." | "no target: the knee of the front is ..." | "time limit"
+    /// | "trial limit" | "interrupted"
     std::string status;
     trial best;
     bool target_met = false;

@@ -71,10 +71,12 @@ inline void random(search_run& run) {
         if (seen.insert(a).second) run.evaluate(a);
     };
     draw(all_cheapest(run.space()));
-    for (std::size_t tries = 0; seen.size() < std::min(all, default_trials) && tries < 100 * default_trials; ++tries) draw(random_assignment(run));
+    for (std::size_t tries = 0; seen.size() < std::min(all, default_trials) && tries < 100 * default_trials; ++tries)
+        draw(random_assignment(run));
 }
 
-/// exhaustive: every assignment, fewest wide layers first, until one meets the target (no later one of equal rank is missed: the whole rank is measured).
+/// exhaustive: every assignment, fewest wide layers first, until one meets the target (no later one of equal rank is missed: the whole rank
+/// is measured).
 inline void exhaustive(search_run& run) {
     const search_space& space = run.space();
     constexpr std::size_t most = std::size_t{1} << 20;
@@ -113,7 +115,8 @@ inline void bayesian(search_run& run) {
     const double least_cost = space.cost_of(all_cheapest(space)), cost_span = std::max(space.cost_of(space.all(0)) - least_cost, 1e-300);
     const auto objective = [&](const trial& t) {
         double miss = run.fits_budget(t.cost) ? 0.0 : 1.0;
-        if (!run.meets_target(t.result.metric)) miss += 1.0 + std::min(std::abs(t.result.metric - *run.target) / (std::abs(*run.target) + 1e-12), 1.0);
+        if (!run.meets_target(t.result.metric))
+            miss += 1.0 + std::min(std::abs(t.result.metric - *run.target) / (std::abs(*run.target) + 1e-12), 1.0);
         return (t.cost - least_cost) / cost_span + miss;
     };
     for (std::size_t stalled = 0; run.history().size() < budget_trials && stalled < 20;) {
@@ -124,7 +127,8 @@ inline void bayesian(search_run& run) {
         for (Eigen::Index i = 0; i < n; ++i) {
             y[i] = objective(h[static_cast<std::size_t>(i)]);
             for (Eigen::Index j = 0; j <= i; ++j) {
-                gram(i, j) = gram(j, i) = kernel(h[static_cast<std::size_t>(i)].choice, h[static_cast<std::size_t>(j)].choice) + (i == j ? 1e-6 : 0.0);
+                gram(i, j) = gram(j, i) =
+                    kernel(h[static_cast<std::size_t>(i)].choice, h[static_cast<std::size_t>(j)].choice) + (i == j ? 1e-6 : 0.0);
             }
         }
         const double mean = y.mean(), spread = std::sqrt((y.array() - mean).square().mean()) + 1e-12;
@@ -146,7 +150,8 @@ inline void bayesian(search_run& run) {
             if (k.maxCoeff() >= 1.0) continue;  // measured already
             const double mu = k.dot(weights), sigma = std::sqrt(std::max(1.0 - k.dot(solver.solve(k)), 1e-12));
             const double z = (lowest - mu) / sigma;
-            const double gain = sigma * (z * 0.5 * std::erfc(-z / std::sqrt(2.0)) + std::exp(-0.5 * z * z) / std::sqrt(2.0 * 3.14159265358979323846));
+            const double gain =
+                sigma * (z * 0.5 * std::erfc(-z / std::sqrt(2.0)) + std::exp(-0.5 * z * z) / std::sqrt(2.0 * 3.14159265358979323846));
             if (gain > most) {
                 most = gain;
                 chosen = a;

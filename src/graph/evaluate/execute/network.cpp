@@ -15,9 +15,9 @@ using opset_versions = std::map<std::string, int>;
 /// Names visible in a graph or in a function's body.
 struct scope {
     network* net = nullptr;
-    scope* outer = nullptr;              ///< of a subgraph
+    scope* outer = nullptr;                ///< of a subgraph
     std::vector<int>* captured = nullptr;  ///< where a subgraph notes what it takes from `outer`
-    std::string prefix;                  ///< of names inside a function call: "call/"
+    std::string prefix;                    ///< of names inside a function call: "call/"
     std::unordered_map<std::string, net_input> names;
     const opset_versions* versions = nullptr;
     int depth = 0;
@@ -44,7 +44,9 @@ class builder {
 
   private:
     static std::string domain_of(const std::string& d) { return d == "ai.onnx" ? "" : d; }
-    static std::string function_key(const std::string& domain, const std::string& name, const std::string& overload) { return domain + ":" + name + ":" + overload; }
+    static std::string function_key(const std::string& domain, const std::string& name, const std::string& overload) {
+        return domain + ":" + name + ":" + overload;
+    }
 
     static int new_value(network& net, std::string name) {
         net.values.push_back({std::move(name), {}, 0});
@@ -103,13 +105,14 @@ class builder {
     void add_node(const onnx::NodeProto& proto, scope& s) {
         const std::string domain = domain_of(proto.domain());
         if (!functions_.empty())
-            if (const auto f = functions_.find(function_key(domain, proto.op_type(), overload_of(proto))); f != functions_.end()) return add_call(proto, *f->second, s);
+            if (const auto f = functions_.find(function_key(domain, proto.op_type(), overload_of(proto))); f != functions_.end())
+                return add_call(proto, *f->second, s);
         const auto v = s.versions->find(domain);
         const int version = v == s.versions->end() ? 1 : v->second;
         net_node node{node_view(proto, version), find_op(domain, proto.op_type(), version), {}, {}, {}};
         if (node.op == nullptr)
-            node.view.fail("operator " + (domain.empty() ? std::string() : domain + ".") + proto.op_type() + " of opset " + std::to_string(version) +
-                           " is not supported by the evaluator");
+            node.view.fail("operator " + (domain.empty() ? std::string() : domain + ".") + proto.op_type() + " of opset " +
+                           std::to_string(version) + " is not supported by the evaluator");
         int index = 0;
         for (const std::string& name : proto.input()) {
             net_input use;
@@ -169,7 +172,9 @@ class builder {
         for (int i = 0; i < f.input_size() && i < call.input_size(); ++i) {
             if (call.input(i).empty()) continue;
             net_input use = resolve(call.input(i), s);
-            if (use.value < 0) throw error("node '" + call.name() + "' (" + call.op_type() + "): input '" + call.input(i) + "' is made by no earlier node");
+            if (use.value < 0)
+                throw error("node '" + call.name() + "' (" + call.op_type() + "): input '" + call.input(i) +
+                            "' is made by no earlier node");
             use.edges.push_back({s.prefix + call.input(i), call.name(), i});
             inner.names[f.input(i)] = std::move(use);
         }
@@ -183,7 +188,9 @@ class builder {
         int number = 0;
         for (const auto& n : f.node()) {
             copied_ += n.ByteSizeLong();
-            if (copied_ > most_copied) throw error("node '" + call.name() + "' (" + call.op_type() + "): the bodies of all function calls together hold more than 2 GB; make their constants inputs");
+            if (copied_ > most_copied)
+                throw error("node '" + call.name() + "' (" + call.op_type() +
+                            "): the bodies of all function calls together hold more than 2 GB; make their constants inputs");
             onnx::NodeProto& body = s.net->owned.emplace_back(n);
             body.set_name(inner.prefix + (n.name().empty() ? n.op_type() + "_" + std::to_string(number) : n.name()));
             ++number;
@@ -243,7 +250,7 @@ class builder {
 
     std::unordered_map<std::string, const onnx::FunctionProto*> functions_;
     static constexpr std::size_t most_copied = std::size_t{1} << 31;
-    std::size_t copied_ = 0;  ///< bytes of function bodies
+    std::size_t copied_ = 0;                               ///< bytes of function bodies
     std::unordered_map<std::string, int> formal_outputs_;  ///< "call/formal" to the value it stands for
     opset_versions model_versions_;
     std::deque<opset_versions> owned_versions_;

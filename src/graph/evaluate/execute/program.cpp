@@ -36,12 +36,15 @@ struct step_key {
     friend bool operator==(const step_key&, const step_key&) = default;
 };
 struct step_key_hash {
-    std::size_t operator()(const step_key& k) const noexcept { return slots_hash()(k.parts) * 31 + static_cast<std::size_t>(k.what) * 7 + static_cast<std::size_t>(k.own_plan + 1); }
+    std::size_t operator()(const step_key& k) const noexcept {
+        return slots_hash()(k.parts) * 31 + static_cast<std::size_t>(k.what) * 7 + static_cast<std::size_t>(k.own_plan + 1);
+    }
 };
 
 class program_builder {
   public:
-    program_builder(const network& net, cache& shared, bool whole) : net_(net), cache_(shared), whole_(whole), program_(std::make_unique<program>()) {
+    program_builder(const network& net, cache& shared, bool whole)
+        : net_(net), cache_(shared), whole_(whole), program_(std::make_unique<program>()) {
         for (const net_node& n : net.nodes)
             for (const net_input& i : n.inputs)
                 if (i.value >= 0 && net.values[static_cast<std::size_t>(i.value)].uses == 1) readers_[i.value] = {&n, &i};
@@ -135,7 +138,8 @@ class program_builder {
             outputs = fold(n, key, in);
         } else {
             c.layers += is_layer(n);
-            const auto [at, is_new] = known_.try_emplace({step_key::kind::node, key, own ? static_cast<int>(program_->candidates.size()) : -1});
+            const auto [at, is_new] =
+                known_.try_emplace({step_key::kind::node, key, own ? static_cast<int>(program_->candidates.size()) : -1});
             if (is_new) at->second = add_step(n, key, in, plan);
             outputs = at->second;
         }
@@ -168,7 +172,9 @@ class program_builder {
         std::vector<slot> in;
     };
 
-    static bool is_op(const net_node& n, std::string_view name) { return n.view.op_type() == name && (n.view.proto().domain().empty() || n.view.proto().domain() == "ai.onnx"); }
+    static bool is_op(const net_node& n, std::string_view name) {
+        return n.view.op_type() == name && (n.view.proto().domain().empty() || n.view.proto().domain() == "ai.onnx");
+    }
 
     /// The unit could go on with the only reader of `value`, through an edge without a quantizer.
     bool goes_on(int value, const precision_plan& plan, bool add_allowed) const {
@@ -184,7 +190,8 @@ class program_builder {
     }
 
     void emit(const unit_plan& u, int value, program::candidate& c) {
-        std::vector<int> key{cache_.node_number(*u.conv), u.add ? cache_.node_number(*u.add) : -1, u.relu ? cache_.node_number(*u.relu) : -1};
+        std::vector<int> key{cache_.node_number(*u.conv), u.add ? cache_.node_number(*u.add) : -1,
+                             u.relu ? cache_.node_number(*u.relu) : -1};
         std::vector<int> constants = key;
         constants.push_back(u.in[1]), constants.push_back(u.in[2]);
         key.insert(key.end(), u.in.begin(), u.in.end());
@@ -200,8 +207,9 @@ class program_builder {
             constants.push_back(quantizer_number(u.in[0]));
             auto& unit = cache_.units[constants];
             if (!unit)
-                unit = std::make_shared<conv_unit>(*u.conv, u.add != nullptr, u.relu != nullptr, cache_.constant(u.in[1]), u.in[2] < no_slot ? cache_.constant(u.in[2]) : tensor(),
-                                                   quantizer_of(u.in[0]), cache_.quantizer_of_constant(u.in[1]));
+                unit = std::make_shared<conv_unit>(*u.conv, u.add != nullptr, u.relu != nullptr, cache_.constant(u.in[1]),
+                                                   u.in[2] < no_slot ? cache_.constant(u.in[2]) : tensor(), quantizer_of(u.in[0]),
+                                                   cache_.quantizer_of_constant(u.in[1]));
             t.unit = unit;
             at->second = t.out;
             program_->steps.push_back(std::move(t));
@@ -209,12 +217,13 @@ class program_builder {
         slots_[static_cast<std::size_t>(value)] = at->second[0];
     }
 
-    void emit_dense(const net_node& n, const net_node* add, const std::vector<slot>& in, bool transposed, int value, program::candidate& c) {
+    void emit_dense(const net_node& n, const net_node* add, const std::vector<slot>& in, bool transposed, int value,
+                    program::candidate& c) {
         std::vector<int> key{cache_.node_number(n), add != nullptr ? cache_.node_number(*add) : -1, in[1], in[2], quantizer_number(in[0])};
         auto& unit = cache_.dense[key];
         if (!unit)
-            unit = std::make_shared<dense_unit>(cache_.constant(in[1]), transposed, in[2] < no_slot ? cache_.constant(in[2]) : tensor(), quantizer_of(in[0]),
-                                                cache_.quantizer_of_constant(in[1]));
+            unit = std::make_shared<dense_unit>(cache_.constant(in[1]), transposed, in[2] < no_slot ? cache_.constant(in[2]) : tensor(),
+                                                quantizer_of(in[0]), cache_.quantizer_of_constant(in[1]));
         key.push_back(in[0]);
         ++c.layers;
         const auto [at, is_new] = known_.try_emplace({step_key::kind::dense, key});
@@ -230,7 +239,10 @@ class program_builder {
         slots_[static_cast<std::size_t>(value)] = at->second[0];
     }
 
-    bool is_matrix(slot s) const { return s < no_slot && cache_.constant(s).type() == data_type::float32 && cache_.constant(s).rank() == 2 && cache_.constant(s).size() != 0; }
+    bool is_matrix(slot s) const {
+        return s < no_slot && cache_.constant(s).type() == data_type::float32 && cache_.constant(s).rank() == 2 &&
+               cache_.constant(s).size() != 0;
+    }
     /// A constant that is added to every row of n values.
     bool is_bias(slot s, std::int64_t n) const {
         if (s >= no_slot) return false;
@@ -244,7 +256,8 @@ class program_builder {
             const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan), no_slot};
             if (in[0] < 0 || !is_matrix(in[1])) return false;
             const auto r = whole_ ? readers_.end() : readers_.find(n.outputs[0]);
-            bool wait = r != readers_.end() && is_op(*r->second.node, "Add") && r->second.node->view.version() >= 7 && r->second.node->outputs[0] >= 0;
+            bool wait = r != readers_.end() && is_op(*r->second.node, "Add") && r->second.node->view.version() >= 7 &&
+                        r->second.node->outputs[0] >= 0;
             if (wait) {
                 for (const edge& e : r->second.input->edges) wait = wait && plan.find(e) == nullptr;
                 const net_node& add = *r->second.node;
@@ -260,8 +273,10 @@ class program_builder {
             const node_view& v = n.view;
             const bool transposed = v.get_int("transB", 0) != 0;
             if (v.get_int("transA", 0) != 0 || v.get_float("alpha", 1) != 1.0f || v.get_float("beta", 1) != 1.0f) return false;
-            const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan), n.inputs.size() > 2 ? use(n.inputs[2], plan) : no_slot};
-            if (in[0] < 0 || !is_matrix(in[1]) || (in[2] != no_slot && !is_bias(in[2], cache_.constant(in[1]).dim(transposed ? 0 : 1)))) return false;
+            const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan),
+                                       n.inputs.size() > 2 ? use(n.inputs[2], plan) : no_slot};
+            if (in[0] < 0 || !is_matrix(in[1]) || (in[2] != no_slot && !is_bias(in[2], cache_.constant(in[1]).dim(transposed ? 0 : 1))))
+                return false;
             emit_dense(n, nullptr, in, transposed, n.outputs[0], c);
             return true;
         }
@@ -279,7 +294,10 @@ class program_builder {
     /// Starts, continues or ends a unit with this node; false: an ordinary node.
     bool add_to_unit(const net_node& n, const precision_plan& plan, program::candidate& c) {
         if (is_op(n, "Conv") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
-            unit_plan u{&n, nullptr, nullptr, {use(n.inputs[0], plan), use(n.inputs[1], plan), n.inputs.size() > 2 ? use(n.inputs[2], plan) : no_slot}};
+            unit_plan u{&n,
+                        nullptr,
+                        nullptr,
+                        {use(n.inputs[0], plan), use(n.inputs[1], plan), n.inputs.size() > 2 ? use(n.inputs[2], plan) : no_slot}};
             if (u.in[0] < 0 || u.in[1] >= no_slot || u.in[2] >= 0) return false;
             const tensor& w = cache_.constant(u.in[1]);
             if (w.type() != data_type::float32 || w.rank() != 4 || w.size() == 0) return false;
@@ -358,7 +376,7 @@ class program_builder {
     const network& net_;
     cache& cache_;
     bool whole_;
-    std::unordered_map<int, reader> readers_;    ///< of values with one reader
+    std::unordered_map<int, reader> readers_;  ///< of values with one reader
     std::unordered_map<int, std::pair<const net_node*, std::vector<slot>>> pending_dense_;
     std::unordered_map<int, unit_plan> pending_;  ///< by the value that is not computed yet
     std::unique_ptr<program> program_;

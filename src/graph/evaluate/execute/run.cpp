@@ -12,8 +12,14 @@ namespace detail {
 
 class program_run {
   public:
-    program_run(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe, std::uint64_t* body_steps)
-        : p_(p), memory_(memory), out_(out), observe_(observe), slots_(static_cast<std::size_t>(p.slot_count)), inside_(body_steps != nullptr),
+    program_run(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe,
+                std::uint64_t* body_steps)
+        : p_(p),
+          memory_(memory),
+          out_(out),
+          observe_(observe),
+          slots_(static_cast<std::size_t>(p.slot_count)),
+          inside_(body_steps != nullptr),
           body_steps_(inside_ ? body_steps : &own_steps_) {
         for (std::size_t i = 0; i < inputs.size(); ++i) slots_[i].main = {inputs[i], false};
     }
@@ -40,12 +46,13 @@ class program_run {
     struct held {
         run_value main;
         tensor other;
-        tensor narrow;  ///< in the form that its quantizer allows, once somebody asked
+        tensor narrow;             ///< in the form that its quantizer allows, once somebody asked
         bool narrow_last = false;  ///< channels last
     };
 
     void count_step() {
-        if (++*body_steps_ > p_.shared->body_steps) throw error("more than " + std::to_string(p_.shared->body_steps) + " steps inside subgraphs: a loop that does not end");
+        if (++*body_steps_ > p_.shared->body_steps)
+            throw error("more than " + std::to_string(p_.shared->body_steps) + " steps inside subgraphs: a loop that does not end");
     }
     const std::string& name_of_value(int value) const { return p_.net->values[static_cast<std::size_t>(value)].name; }
     void put(slot s, tensor t, bool channels_last) {
@@ -67,7 +74,8 @@ class program_run {
     tensor in_form(slot s, bool last, const narrow_form* form) {
         if (form == nullptr) return {};
         held& h = slots_[static_cast<std::size_t>(s)];
-        if (h.narrow.empty() || h.narrow_last != last) h.narrow = narrowed(*form, in_layout(s, last).as<float>(), memory_), h.narrow_last = last;
+        if (h.narrow.empty() || h.narrow_last != last)
+            h.narrow = narrowed(*form, in_layout(s, last).as<float>(), memory_), h.narrow_last = last;
         return h.narrow;
     }
     /// A constant of the same shape, too.
@@ -83,7 +91,8 @@ class program_run {
 
     void observe_outputs(const step& t) {
         for (std::size_t k = 0; k < t.out.size(); ++k)
-            if (t.out[k] >= 0 && !raw(t.out[k]).empty()) observe_.see(name_of_value(t.node->outputs[k]), observe_.any_order ? raw(t.out[k]) : plain(t.out[k]));
+            if (t.out[k] >= 0 && !raw(t.out[k]).empty())
+                observe_.see(name_of_value(t.node->outputs[k]), observe_.any_order ? raw(t.out[k]) : plain(t.out[k]));
     }
 
     void run_quantizer(const step& t) {
@@ -97,7 +106,8 @@ class program_run {
         if (x.rank() == 4 && x.type() == data_type::float32 && x.size() != 0) {
             const bool residual_fits = t.add == nullptr || (raw(t.in[3]).rank() == 4 && raw(t.in[3]).type() == data_type::float32);
             if (residual_fits) {
-                tensor y = t.unit->run(in_layout(t.in[0], true), in_form(t.in[0], true, t.unit->form_at(x.shape())), t.add == nullptr ? tensor() : in_layout(t.in[3], true), memory_);
+                tensor y = t.unit->run(in_layout(t.in[0], true), in_form(t.in[0], true, t.unit->form_at(x.shape())),
+                                       t.add == nullptr ? tensor() : in_layout(t.in[3], true), memory_);
                 if (!y.empty()) return put(t.out[0], std::move(y), true);
             }
         }
@@ -155,7 +165,8 @@ class program_run {
     bool run_blocks(const step& t) {
         const tensor& x = raw(t.in[0]);
         const std::int64_t block = t.node->view.get_int("block_size", 0);
-        if (!is_last(t.in[0]) || t.in.size() != 1 || block < 1 || (x.dim(1) % block != 0 && (x.dim(1) > block || x.dim(1) % 8 != 0))) return false;
+        if (!is_last(t.in[0]) || t.in.size() != 1 || block < 1 || (x.dim(1) % block != 0 && (x.dim(1) > block || x.dim(1) % 8 != 0)))
+            return false;
         return call_on_rows(t, x);
     }
 
@@ -174,7 +185,8 @@ class program_run {
     bool run_binary(const step& t) {
         const tensor &x = raw(t.in[0]), &y = raw(t.in[1]);
         if (x.shape() == y.shape() && is_picture(t.in[0]) && is_picture(t.in[1])) return call(t, {last(t.in[0]), last(t.in[1])});
-        const bool beside_scalar = (is_last(t.in[0]) && y.size() == 1 && y.rank() <= 4) || (is_last(t.in[1]) && x.size() == 1 && x.rank() <= 4);
+        const bool beside_scalar =
+            (is_last(t.in[0]) && y.size() == 1 && y.rank() <= 4) || (is_last(t.in[1]) && x.size() == 1 && x.rank() <= 4);
         return beside_scalar && call(t, {x, y});
     }
 
@@ -206,8 +218,8 @@ class program_run {
         const node_view& node = t.node->view;
         const ops::window w = ops::make_window(node, x.shape(), node.get_ints("kernel_shape"), node.get_int("ceil_mode", 0) != 0);
         tensor y = make({x.dim(0), x.dim(1), w.output[0], w.output[1]});
-        pool_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)), w, t.layout == layout_rule::average_pool,
-                           node.get_int("count_include_pad", 0) != 0, y.as<float>().data());
+        pool_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)), w,
+                           t.layout == layout_rule::average_pool, node.get_int("count_include_pad", 0) != 0, y.as<float>().data());
         put(t.out[0], std::move(y), true);
         return true;
     }
@@ -216,8 +228,8 @@ class program_run {
         if (!is_picture(t.in[0])) return false;
         const tensor& x = raw(t.in[0]);
         tensor y = make({x.dim(0), x.dim(1), 1, 1});
-        global_mean_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)), static_cast<std::size_t>(x.dim(2) * x.dim(3)),
-                                  y.as<float>().data());
+        global_mean_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)),
+                                  static_cast<std::size_t>(x.dim(2) * x.dim(3)), y.as<float>().data());
         put(t.out[0], std::move(y), false);  // one place: both layouts are the same
         return true;
     }
@@ -271,7 +283,9 @@ class program_run {
         if (t.bodies.empty()) {
             call_node(*t.node, t.prepared.get(), in_, made_, memory_, no_subgraphs());
         } else {
-            const op_context::subgraph_runner subgraphs = [&](const onnx::GraphProto& graph, std::span<const tensor> given) { return run_body(t, graph, given); };
+            const op_context::subgraph_runner subgraphs = [&](const onnx::GraphProto& graph, std::span<const tensor> given) {
+                return run_body(t, graph, given);
+            };
             call_node(*t.node, t.prepared.get(), in_, made_, memory_, subgraphs);
         }
         for (std::size_t k = 0; k < made_.size(); ++k) put(t.out[k], std::move(made_[k]), false);
@@ -285,10 +299,13 @@ class program_run {
             const subnetwork& sub = t.node->bodies[b];
             if (sub.graph == &graph) {
                 const std::size_t own = sub.body->inputs.size() - sub.captured.size();
-                if (given.size() != own) t.node->view.fail("its subgraph takes " + std::to_string(own) + " inputs and is given " + std::to_string(given.size()));
+                if (given.size() != own)
+                    t.node->view.fail("its subgraph takes " + std::to_string(own) + " inputs and is given " + std::to_string(given.size()));
                 std::vector<tensor> all(given.begin(), given.end()), outputs;
                 for (std::size_t k = 0; k < sub.captured.size(); ++k) all.push_back(plain(t.in[captured_at + k]));
-                run_program(*t.bodies[b], all, memory_, [&](std::size_t, std::span<const tensor> o) { outputs.assign(o.begin(), o.end()); }, observe_, body_steps_);
+                run_program(
+                    *t.bodies[b], all, memory_, [&](std::size_t, std::span<const tensor> o) { outputs.assign(o.begin(), o.end()); },
+                    observe_, body_steps_);
                 return outputs;
             }
             captured_at += sub.captured.size();
@@ -311,7 +328,7 @@ class program_run {
 }  // namespace detail
 
 void run_program(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe,
-                                 std::uint64_t* body_steps) {
+                 std::uint64_t* body_steps) {
     [[maybe_unused]] const one_thread alone;
     detail::program_run(p, inputs, memory, out, observe, body_steps).run();
 }

@@ -102,7 +102,9 @@ joined_outputs::joined_outputs(const model& m, const runner::cut& c, std::span<c
         }
         dims shape = first[i].shape();
         if (shape.empty()) shape = {in_run};  // a scalar for each run
-        if (shape[0] % in_run != 0) throw error("output '" + m.outputs()[i].name + "' of shape " + to_string(shape) + " cannot be cut into " + std::to_string(in_run) + " samples");
+        if (shape[0] % in_run != 0)
+            throw error("output '" + m.outputs()[i].name + "' of shape " + to_string(shape) + " cannot be cut into " +
+                        std::to_string(in_run) + " samples");
         rows_.push_back(shape[0] / in_run);
         shape[0] = rows_.back() * static_cast<std::int64_t>(c.samples);
         all_.emplace_back(first[i].type(), std::move(shape));
@@ -122,8 +124,9 @@ void joined_outputs::place(std::size_t run, std::span<const tensor> outputs) {
         dims expected = all_[i].shape();
         expected[0] = rows_[i] * static_cast<std::int64_t>(n);
         if (t.type() != all_[i].type() || (t.shape() != expected && !(t.rank() == 0 && expected == dims{1})))
-            throw error("output '" + model_->outputs()[i].name + "' is " + name_of(t.type()) + " " + to_string(t.shape()) + " for sample " + std::to_string(first) +
-                        " and cannot be joined with others that are " + name_of(all_[i].type()) + " " + to_string(expected) + "; run such samples one by one");
+            throw error("output '" + model_->outputs()[i].name + "' is " + name_of(t.type()) + " " + to_string(t.shape()) + " for sample " +
+                        std::to_string(first) + " and cannot be joined with others that are " + name_of(all_[i].type()) + " " +
+                        to_string(expected) + "; run such samples one by one");
         const std::size_t row = all_[i].size_bytes() / std::max<std::size_t>(cut_.samples, 1);
         if (t.size_bytes() != 0) std::memcpy(all_[i].bytes() + first * row, t.bytes(), t.size_bytes());
     }

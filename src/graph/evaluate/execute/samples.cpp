@@ -29,6 +29,31 @@ std::string describe(const value_info& v) {
     return s + "]";
 }
 
+namespace {
+
+/// Samples lie along the leading symbol of the first input that has one; unknown leading dimensions count as one symbol if they agree.
+void cut_at_leading_symbol(const std::vector<value_info>& declared, sample_set& s) {
+    std::string symbol;
+    std::int64_t extent = -1;
+    for (std::size_t i = 0; i < declared.size(); ++i) {
+        const value_info& v = declared[i];
+        if (!v.has_shape || v.shape.empty() || v.shape[0].value >= 0) continue;
+        if (extent >= 0 && (v.shape[0].symbol != symbol || s.inputs[i].dim(0) != extent)) continue;
+        symbol = v.shape[0].symbol;
+        extent = s.inputs[i].dim(0);
+        s.cut[i] = 1;
+    }
+    bool elsewhere = false;
+    for (const auto& v : declared)
+        for (std::size_t k = 1; v.has_shape && k < v.shape.size(); ++k)
+            elsewhere = elsewhere || (!symbol.empty() && v.shape[k].symbol == symbol);
+    if (extent < 1 || elsewhere) return s.cut.assign(declared.size(), 0);
+    s.count = static_cast<std::size_t>(extent);
+    s.symbolic = true;
+}
+
+}  // namespace
+
 sample_set make_samples(const model& m, const named_tensors& given) {
     const auto& declared = m.inputs();
     std::string names;
@@ -41,9 +66,11 @@ sample_set make_samples(const model& m, const named_tensors& given) {
     sample_set s;
     for (const auto& v : declared) {
         const auto at = given.find(v.name);
-        if (at == given.end() || at->second.empty()) throw error("input '" + v.name + "' " + describe(v) + " of the model is not given; its inputs are " + names);
+        if (at == given.end() || at->second.empty())
+            throw error("input '" + v.name + "' " + describe(v) + " of the model is not given; its inputs are " + names);
         if (v.type != data_type::undefined && at->second.type() != v.type)
-            throw error("input '" + v.name + "' is " + name_of(v.type) + " in the model, and the data given is " + name_of(at->second.type()));
+            throw error("input '" + v.name + "' is " + name_of(v.type) + " in the model, and the data given is " +
+                        name_of(at->second.type()));
         s.inputs.push_back(at->second);
     }
     s.cut.assign(declared.size(), 0);
@@ -63,31 +90,16 @@ sample_set make_samples(const model& m, const named_tensors& given) {
             else if (!d.symbol.empty()) {
                 const auto [bound, is_new] = symbols.try_emplace(d.symbol, shape[k], v.name);
                 fits = is_new || bound->second.first == shape[k];
-                if (!fits) why = "; " + d.symbol + " is " + std::to_string(bound->second.first) + " in input '" + bound->second.second + "'";
+                if (!fits)
+                    why = "; " + d.symbol + " is " + std::to_string(bound->second.first) + " in input '" + bound->second.second + "'";
             }
         }
-        if (!fits) problem = "input '" + v.name + "' has shape " + describe(v) + " in the model, and the data given has shape " + to_string(shape) + why;
+        if (!fits)
+            problem =
+                "input '" + v.name + "' has shape " + describe(v) + " in the model, and the data given has shape " + to_string(shape) + why;
     }
     if (problem.empty()) {
-        // The leading symbol of the first input that has one; unknown leading dimensions count as one symbol if they agree.
-        const auto leading = [&](std::size_t i) { return declared[i].has_shape && !declared[i].shape.empty() && declared[i].shape[0].value < 0; };
-        std::string symbol;
-        std::int64_t extent = -1;
-        bool elsewhere = false;
-        for (std::size_t i = 0; i < declared.size(); ++i)
-            if (leading(i) && (extent < 0 || (declared[i].shape[0].symbol == symbol && s.inputs[i].dim(0) == extent))) {
-                symbol = declared[i].shape[0].symbol;
-                extent = s.inputs[i].dim(0);
-                s.cut[i] = 1;
-            }
-        for (const auto& v : declared)
-            for (std::size_t k = 1; v.has_shape && k < v.shape.size(); ++k) elsewhere = elsewhere || (!symbol.empty() && v.shape[k].symbol == symbol);
-        if (extent < 1 || elsewhere) {
-            s.cut.assign(declared.size(), 0);
-            return s;
-        }
-        s.count = static_cast<std::size_t>(extent);
-        s.symbolic = true;
+        cut_at_leading_symbol(declared, s);
         return s;
     }
 
@@ -96,7 +108,8 @@ sample_set make_samples(const model& m, const named_tensors& given) {
     for (std::size_t i = 0; i < declared.size(); ++i) {
         const value_info& v = declared[i];
         const dims& shape = s.inputs[i].shape();
-        bool fits = v.has_shape && !shape.empty() && shape.size() == v.shape.size() && v.shape[0].value == 1 && (n < 0 || shape[0] == n) && shape[0] > 0;
+        bool fits = v.has_shape && !shape.empty() && shape.size() == v.shape.size() && v.shape[0].value == 1 && (n < 0 || shape[0] == n) &&
+                    shape[0] > 0;
         for (std::size_t k = 1; fits && k < shape.size(); ++k) fits = v.shape[k].value < 0 || v.shape[k].value == shape[k];
         if (!fits) throw error(problem);
         n = shape[0];

@@ -55,7 +55,7 @@ class arena : public allocator {
                 core_->held += size_of_class(c);
             }
         }
-        if (p == nullptr) p = static_cast<std::byte*>(::operator new(size_of_class(c), std::align_val_t{64}));
+        if (p == nullptr) p = static_cast<std::byte*>(::operator new (size_of_class(c), std::align_val_t{64}));
         set_usable(p, bytes + 64, size_of_class(c));
         return {p, [k = core_, c](std::byte* q) {
                     set_usable(q, 0, size_of_class(c));
@@ -91,7 +91,7 @@ class arena : public allocator {
                 for (std::byte* p : free[c]) {
                     const std::size_t size = size_of_class(static_cast<int>(c));
                     set_usable(p, size, size);
-                    ::operator delete(p, std::align_val_t{64});
+                    ::operator delete (p, std::align_val_t{64});
                 }
         }
     };

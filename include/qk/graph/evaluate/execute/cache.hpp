@@ -35,7 +35,7 @@ class cache {
 
     const tensor& constant(slot s) const { return constants_[static_cast<std::size_t>(-2 - s)]; }
     slot add_constant(tensor t);
-    slot value_constant(const net_value& v);               ///< the slot of a constant value of a network
+    slot value_constant(const net_value& v);  ///< the slot of a constant value of a network
     int intern(const quantizer& q);
     const quantizer& quantizer_at(int id) const { return quantizers_[static_cast<std::size_t>(id)]; }
     slot quantized_constant(slot s, int quantizer_id);
@@ -43,10 +43,10 @@ class cache {
     void set_quantizer_of_constant(slot s, int quantizer_id) { quantizer_of_constant_[s] = quantizer_id; }
     std::size_t bytes() const { return bytes_; }
 
-    std::unordered_map<std::vector<int>, std::vector<slot>, slots_hash> folded;                   ///< outputs of nodes of constants
+    std::unordered_map<std::vector<int>, std::vector<slot>, slots_hash> folded;                     ///< outputs of nodes of constants
     std::unordered_map<std::vector<int>, std::shared_ptr<const prepared_op>, slots_hash> prepared;  ///< by node and constant inputs
 
-    std::unordered_map<std::vector<int>, std::shared_ptr<const conv_unit>, slots_hash> units;      ///< by nodes and constant inputs
+    std::unordered_map<std::vector<int>, std::shared_ptr<const conv_unit>, slots_hash> units;  ///< by nodes and constant inputs
     std::unordered_map<std::vector<int>, std::shared_ptr<const dense_unit>, slots_hash> dense;
 
     bool plain_kernels = false;  ///< no units: every node by its own operator

@@ -12,10 +12,12 @@ namespace qk::graph::execute {
 
 class dense_unit {
   public:
-    /// `weights` is [k,n], or [n,k] if transposed; `bias` has n elements or is empty. `x` and `w` are the quantizers of the two operands, null
-    /// where they have none; `weights` are under theirs.
+    /// `weights` is [k,n], or [n,k] if transposed; `bias` has n elements or is empty. `x` and `w` are the quantizers of the two operands,
+    /// null where they have none; `weights` are under theirs.
     dense_unit(const tensor& weights, bool transposed, tensor bias, const quantizer* x, const quantizer* w)
-        : k_(weights.dim(transposed ? 1 : 0)), n_(weights.dim(transposed ? 0 : 1)), convolution_(by_rows(weights, transposed), std::move(bias), x, w, transposed ? 0 : 1, 2) {}
+        : k_(weights.dim(transposed ? 1 : 0)),
+          n_(weights.dim(transposed ? 0 : 1)),
+          convolution_(by_rows(weights, transposed), std::move(bias), x, w, transposed ? 0 : 1, 2) {}
 
     /// The form in which this x is wanted, or null: as floats.
     const narrow_form* form_for(const tensor& x) const { return fits(x) ? convolution_.form_of(prepared(x)) : nullptr; }
@@ -42,7 +44,8 @@ class dense_unit {
         return rows;
     }
     bool fits(const tensor& x) const {
-        return x.type() == data_type::float32 && x.rank() >= 2 && x.size() != 0 && x.shape().back() == k_ && n_ != 0 && convolution_.bias().rank() <= x.rank();
+        return x.type() == data_type::float32 && x.rank() >= 2 && x.size() != 0 && x.shape().back() == k_ && n_ != 0 &&
+               convolution_.bias().rank() <= x.rank();
     }
     const prepared_convolution::at_shape& prepared(const tensor& x) const {
         const std::int64_t rows = static_cast<std::int64_t>(x.size()) / k_;

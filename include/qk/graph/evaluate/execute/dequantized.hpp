@@ -5,16 +5,18 @@
 #include <optional>
 #include <string_view>
 
-#include "qk/graph/model/code_types.hpp"
 #include "qk/graph/evaluate/execute/network.hpp"
+#include "qk/graph/model/code_types.hpp"
 
 namespace qk::graph::execute {
 
 /// Nothing: another operator, blocks, or codes that are not integers. Tensors that are not constant are empty.
-inline std::optional<quantizer> quantizer_of_dequantize(const net_node& n, const tensor& codes, const tensor& scale, const tensor& zero_point) {
+inline std::optional<quantizer> quantizer_of_dequantize(const net_node& n, const tensor& codes, const tensor& scale,
+                                                        const tensor& zero_point) {
     const std::string_view op = n.view.op_type();
     if (op != "DequantizeLinear" && op != "ExtendedDequantizeLinear" && op != "VitisDequantizeLinear") return std::nullopt;
-    if (scale.empty() || scale.type() != data_type::float32 || scale.size() == 0 || n.view.get_int("block_size", 0) != 0) return std::nullopt;
+    if (scale.empty() || scale.type() != data_type::float32 || scale.size() == 0 || n.view.get_int("block_size", 0) != 0)
+        return std::nullopt;
     const auto format = qk::graph::detail::format_of_codes(!zero_point.empty() ? zero_point.type() : codes.type());
     if (!format || !is_integer_format(*format)) return std::nullopt;
     quantizer q;

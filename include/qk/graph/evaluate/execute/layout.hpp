@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "qk/graph/base/tensor.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/window.hpp"
-#include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph::execute {
 
@@ -21,7 +21,8 @@ struct run_value {
 };
 
 /// y[c][r] = x[r][c]
-template <class T> void transpose(const T* x, std::size_t rows, std::size_t columns, T* y) {
+template <class T>
+void transpose(const T* x, std::size_t rows, std::size_t columns, T* y) {
     constexpr std::size_t tile = 16;
     for (std::size_t r0 = 0; r0 < rows; r0 += tile)
         for (std::size_t c0 = 0; c0 < columns; c0 += tile) {
@@ -60,8 +61,8 @@ inline dims plain_shape(dims s) {
     return s;
 }
 
-/// What a Slice or Pad of a channels-last value is told: x as its buffer lies, axes (input 3) by their place there. Empty where the axes are
-/// none: the plain way says what is wrong.
+/// What a Slice or Pad of a channels-last value is told: x as its buffer lies, axes (input 3) by their place there. Empty where the axes
+/// are none: the plain way says what is wrong.
 inline std::vector<tensor> with_last_axes(std::vector<tensor> in, std::size_t axis_count) {
     const auto rank = static_cast<std::int64_t>(in[0].rank());
     std::vector<std::int64_t> axes;
@@ -84,7 +85,8 @@ inline std::vector<tensor> with_last_axes(std::vector<tensor> in, std::size_t ax
 }
 
 /// Largest or mean value of each window; channels last; padding does not count (or counts, for the mean, as zeros).
-inline void pool_channels_last(const float* x, std::size_t n, std::size_t c, const ops::window& w, bool mean, bool count_padding, float* y) {
+inline void pool_channels_last(const float* x, std::size_t n, std::size_t c, const ops::window& w, bool mean, bool count_padding,
+                               float* y) {
     const std::int64_t h = w.input[0], width = w.input[1];
     for (std::size_t b = 0; b < n; ++b)
         for (std::int64_t i = 0; i < w.output[0]; ++i) {
@@ -94,7 +96,8 @@ inline void pool_channels_last(const float* x, std::size_t n, std::size_t c, con
                 std::fill(y, y + c, mean ? 0.0f : -std::numeric_limits<float>::infinity());
                 for (std::int64_t p = down.begin; p < down.end; ++p)
                     for (std::int64_t q = across.begin; q < across.end; ++q) {
-                        const std::int64_t r = i * w.stride[0] - w.pad_begin[0] + p * w.dilation[0], s = j * w.stride[1] - w.pad_begin[1] + q * w.dilation[1];
+                        const std::int64_t r = i * w.stride[0] - w.pad_begin[0] + p * w.dilation[0],
+                                           s = j * w.stride[1] - w.pad_begin[1] + q * w.dilation[1];
                         const float* in = x + (b * static_cast<std::size_t>(h * width) + static_cast<std::size_t>(r * width + s)) * c;
                         if (mean)
                             for (std::size_t k = 0; k < c; ++k) y[k] += in[k];
@@ -102,7 +105,8 @@ inline void pool_channels_last(const float* x, std::size_t n, std::size_t c, con
                             for (std::size_t k = 0; k < c; ++k) y[k] = y[k] < in[k] ? in[k] : y[k];
                     }
                 if (mean) {
-                    const auto count = static_cast<float>(std::max<std::int64_t>(count_padding ? down.padded * across.padded : down.size() * across.size(), 1));
+                    const auto count = static_cast<float>(
+                        std::max<std::int64_t>(count_padding ? down.padded * across.padded : down.size() * across.size(), 1));
                     for (std::size_t k = 0; k < c; ++k) y[k] /= count;
                 }
             }

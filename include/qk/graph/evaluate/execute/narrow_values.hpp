@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "qk/formats/format.hpp"
+#include "qk/graph/base/tensor.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/plan.hpp"
-#include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph::execute {
 
@@ -50,7 +50,8 @@ inline bool is_power_of_two(float v) { return v > 0 && (std::bit_cast<std::uint3
 /// Nothing: float32 it is.
 inline std::optional<narrow_form> narrow_form_of(const quantizer& q) {
     if (const auto* g = std::get_if<integer>(&q.format)) {
-        if (q.dynamic || q.scale.size() != 1 || q.block_size != 0 || !std::isnormal(q.scale[0]) || q.scale[0] > 0x1p100f) return std::nullopt;
+        if (q.dynamic || q.scale.size() != 1 || q.block_size != 0 || !std::isnormal(q.scale[0]) || q.scale[0] > 0x1p100f)
+            return std::nullopt;
         const std::int64_t zero = q.zero_point.empty() ? 0 : q.zero_point[0], low = qmin(*g) - zero, high = qmax(*g) - zero;
         const auto within = [&](std::int64_t least, std::int64_t most) { return low >= least && high <= most; };
         if (within(-128, 127) || within(0, 255)) return narrow_form{true, low < 0, 1, q.scale[0]};
@@ -103,7 +104,8 @@ struct narrow_weights {
 
 /// `w` [channels, ...] are the values under `q`, or as they are where that is null; `channel_axis` is where the channels lay among `rank`
 /// axes when they were quantized. Nothing: they do not fit, or a sum could pass 2^31.
-inline std::optional<narrow_weights> narrow_weights_of(const narrow_form& x, const tensor& w, const quantizer* q, int channel_axis, int rank) {
+inline std::optional<narrow_weights> narrow_weights_of(const narrow_form& x, const tensor& w, const quantizer* q, int channel_axis,
+                                                       int rank) {
     const auto values = w.as<float>();
     const auto channels = static_cast<std::size_t>(w.dim(0)), each = values.size() / std::max<std::size_t>(channels, 1);
     narrow_weights result;

@@ -27,7 +27,8 @@ struct net_value {
 
 struct net_input {
     int value = -1;           ///< -1: left out
-    std::vector<edge> edges;  ///< the model's edges this use stands for, in the order that their quantizers apply (functions: the call's, then the body's)
+    std::vector<edge> edges;  ///< the model's edges this use stands for, in the order that their quantizers apply (functions: the call's,
+                              ///< then the body's)
 };
 
 /// A graph attribute (If, Loop, Scan): its own network, whose inputs are the graph's and then the captured outer values.
@@ -47,9 +48,9 @@ struct net_node {
 
 struct network {
     std::vector<net_value> values;
-    std::vector<net_node> nodes;      ///< in an order that can be run
-    std::vector<int> inputs;          ///< values
-    std::vector<net_input> outputs;   ///< edge consumer "" and output number
+    std::vector<net_node> nodes;        ///< in an order that can be run
+    std::vector<int> inputs;            ///< values
+    std::vector<net_input> outputs;     ///< edge consumer "" and output number
     std::deque<onnx::NodeProto> owned;  ///< nodes of expanded functions, their attributes bound
 };
 

@@ -18,8 +18,8 @@ inline const op_context::subgraph_runner& no_subgraphs() {
     return none;
 }
 
-inline void call_node(const net_node& node, const prepared_op* prepared, std::span<const tensor> in, std::span<tensor> out, allocator& memory,
-                      const op_context::subgraph_runner& subgraphs) {
+inline void call_node(const net_node& node, const prepared_op* prepared, std::span<const tensor> in, std::span<tensor> out,
+                      allocator& memory, const op_context::subgraph_runner& subgraphs) {
     try {
         op_context call(node.view, in, out, memory, subgraphs);
         if (prepared != nullptr) prepared->run(call);

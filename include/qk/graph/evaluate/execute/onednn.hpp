@@ -15,8 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "qk/graph/ops/op.hpp"
 #include "qk/graph/base/tensor.hpp"
+#include "qk/graph/ops/op.hpp"
 
 namespace qk::graph::execute {
 
@@ -80,13 +80,16 @@ class dnn_convolution {
 #if DNNL_VERSION_MAJOR >= 3
         if (s.relu) after.append_eltwise(algorithm::eltwise_relu, 0.0f, 0.0f);
         attributes.set_post_ops(after);
-        const convolution_forward::primitive_desc made(cpu_engine(), prop_kind::forward_inference, algorithm::convolution_direct, x, w, s.bias ? b : memory::desc(), y, s.stride,
-                                                       s.dilation, s.pad_begin, s.pad_end, attributes, true);
+        const convolution_forward::primitive_desc made(cpu_engine(), prop_kind::forward_inference, algorithm::convolution_direct, x, w,
+                                                       s.bias ? b : memory::desc(), y, s.stride, s.dilation, s.pad_begin, s.pad_end,
+                                                       attributes, true);
 #else
         if (s.relu) after.append_eltwise(1.0f, algorithm::eltwise_relu, 0.0f, 0.0f);
         attributes.set_post_ops(after);
-        const auto description = s.bias ? convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, b, y, s.stride, s.dilation, s.pad_begin, s.pad_end)
-                                        : convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, y, s.stride, s.dilation, s.pad_begin, s.pad_end);
+        const auto description = s.bias ? convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, b, y,
+                                                                    s.stride, s.dilation, s.pad_begin, s.pad_end)
+                                        : convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, y,
+                                                                    s.stride, s.dilation, s.pad_begin, s.pad_end);
         const convolution_forward::primitive_desc made(description, attributes, cpu_engine(), true);
 #endif
         if (!made || !is_quick(made.impl_info_str(), s.type)) return std::nullopt;
@@ -136,7 +139,9 @@ class dnn_convolution {
     /// The arguments of one call: making them takes a third of a small convolution's time, so they are kept for the next.
     struct call {
         explicit call(const dnn_convolution& d)
-            : x(d.x_, cpu_engine(), nullptr), y(d.y_, cpu_engine(), nullptr), scratch(d.scratch_, cpu_engine(), nullptr),
+            : x(d.x_, cpu_engine(), nullptr),
+              y(d.y_, cpu_engine(), nullptr),
+              scratch(d.scratch_, cpu_engine(), nullptr),
               arguments{{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, d.weights_}, {DNNL_ARG_DST, y}, {DNNL_ARG_SCRATCHPAD, scratch}} {
             if (d.has_bias_) arguments.emplace(DNNL_ARG_BIAS, d.bias_);
             if (d.scale_) arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, d.scale_);

@@ -32,7 +32,8 @@ class prepared_convolution {
 
     /// `weights`: [channels, ...], as the shapes will have them. `x` and `w` are the quantizers of the operands, null where they have none;
     /// `channel_axis` is w's place of the channels among `rank` axes.
-    prepared_convolution(tensor weights, tensor bias, const quantizer* x, const quantizer* w, int channel_axis, int rank) : weights_(std::move(weights)), bias_(std::move(bias)) {
+    prepared_convolution(tensor weights, tensor bias, const quantizer* x, const quantizer* w, int channel_axis, int rank)
+        : weights_(std::move(weights)), bias_(std::move(bias)) {
         if (x != nullptr) form_ = narrow_form_of(*x);
         if (form_) narrow_ = narrow_weights_of(*form_, weights_, w, channel_axis, rank);
         // A bias is added in units of the products.
@@ -79,7 +80,8 @@ class prepared_convolution {
         const one_thread alone;
         const auto add = [&](const dnn_convolution::shape& of, const tensor& weights) {
             try {
-                if (auto made = dnn_convolution::make(of, weights.bytes(), of.bias ? bias_.as<float>().data() : nullptr)) to.passes.push_back(std::move(*made));
+                if (auto made = dnn_convolution::make(of, weights.bytes(), of.bias ? bias_.as<float>().data() : nullptr))
+                    to.passes.push_back(std::move(*made));
             } catch (const dnnl::error&) {  // a shape that it does not take
             }
         };

@@ -28,20 +28,20 @@ struct step {
     const net_node* node = nullptr;  ///< null: a quantizer
     int quantizer = -1;
     std::vector<slot> in, out;
-    std::vector<slot> release;       ///< last used here
+    std::vector<slot> release;  ///< last used here
     layout_rule layout = layout_rule::plain;
-    std::shared_ptr<const conv_unit> unit;  ///< `node` is its Conv; `in` are the Conv's inputs and the residual
+    std::shared_ptr<const conv_unit> unit;    ///< `node` is its Conv; `in` are the Conv's inputs and the residual
     std::shared_ptr<const dense_unit> dense;  ///< `node` is its MatMul or Gemm; `in` are x, weights, bias
     const net_node *add = nullptr, *relu = nullptr;
     std::shared_ptr<const prepared_op> prepared;
     std::vector<std::unique_ptr<program>> bodies;  ///< of the node's subgraphs, in their order
-    bool is_layer = false;           ///< Conv, ConvTranspose, Gemm, MatMul: what a search counts
+    bool is_layer = false;                         ///< Conv, ConvTranspose, Gemm, MatMul: what a search counts
 };
 
 struct program {
     struct candidate {
         std::vector<slot> outputs;
-        int after = -1;         ///< step after which the outputs exist
+        int after = -1;          ///< step after which the outputs exist
         std::size_t layers = 0;  ///< layer steps that this plan alone would run
     };
     const network* net = nullptr;
@@ -51,7 +51,7 @@ struct program {
     std::vector<slot> input_slots;
     std::vector<slot> unused;  ///< slots that nothing reads: released at once
     int slot_count = 0;
-    std::size_t layers = 0;    ///< layer steps in all
+    std::size_t layers = 0;  ///< layer steps in all
 };
 
 /// `whole`: keep every value observable (no step may swallow another).

@@ -9,9 +9,9 @@
 
 #include "qk/graph/base/block_rows.hpp"
 #include "qk/graph/base/kernel_calls.hpp"
+#include "qk/graph/base/tensor.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/plan.hpp"
-#include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph::execute {
 
@@ -48,7 +48,8 @@ inline affine range_scale(const format& f, std::span<const float> x) {
             if (g->pow2 && scale > 0) scale = std::exp2(std::ceil(std::log2(scale)));
         } else {
             scale = (static_cast<double>(high) - static_cast<double>(low)) / (qhigh - qlow);
-            if (scale > 0) a.zero_point = static_cast<std::int64_t>(std::clamp(std::nearbyint(qlow - static_cast<double>(low) / scale), qlow, qhigh));
+            if (scale > 0)
+                a.zero_point = static_cast<std::int64_t>(std::clamp(std::nearbyint(qlow - static_cast<double>(low) / scale), qlow, qhigh));
         }
         a.scale = static_cast<float>(scale);
     } else if (const auto* e = std::get_if<floating>(&f); e != nullptr && is_scaled(*e)) {
@@ -75,11 +76,15 @@ inline void quantize_value(const quantizer& q, const dims& shape, bool channels_
     if (q.block_size > 0) {
         const std::size_t blocks = (length + static_cast<std::size_t>(q.block_size) - 1) / static_cast<std::size_t>(q.block_size);
         if (q.scale.size() != axis.outer * blocks * axis.inner)
-            throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for " + std::to_string(axis.outer * blocks * axis.inner) + " blocks of shape " + to_string(shape));
-        return kernel_calls::fake_quantize(q.format, x, y, per_block{q.scale, q.zero_point, axis, static_cast<std::size_t>(q.block_size)}, q.semantics);
+            throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for " +
+                        std::to_string(axis.outer * blocks * axis.inner) + " blocks of shape " + to_string(shape));
+        return kernel_calls::fake_quantize(q.format, x, y, per_block{q.scale, q.zero_point, axis, static_cast<std::size_t>(q.block_size)},
+                                           q.semantics);
     }
     if (q.scale.size() > 1) {
-        if (q.scale.size() != length) throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for " + std::to_string(length) + " channels of shape " + to_string(shape));
+        if (q.scale.size() != length)
+            throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for " + std::to_string(length) +
+                        " channels of shape " + to_string(shape));
         return kernel_calls::fake_quantize(q.format, x, y, per_channel{q.scale, q.zero_point, axis}, q.semantics);
     }
     if (q.scale.empty() && is_integer_format(q.format)) throw error("an integer format has no scale: calibrate first");
@@ -91,7 +96,8 @@ inline void quantize_value(const quantizer& q, const dims& shape, bool channels_
 inline bool works_channels_last(const quantizer& q, const dims& shape) {
     const bool has_axis = is_block_format(q.format) || q.block_size > 0 || q.scale.size() > 1;
     if (!has_axis) return true;
-    if (is_block_format(q.format) && shape[1] % block_size(q.format) != 0 && (shape[1] > block_size(q.format) || shape[1] % 8 != 0)) return false;  // ragged rows are slow
+    if (is_block_format(q.format) && shape[1] % block_size(q.format) != 0 && (shape[1] > block_size(q.format) || shape[1] % 8 != 0))
+        return false;  // ragged rows are slow
     return !q.flatten && q.block_size == 0 && (q.axis == 1 || q.axis == 1 - static_cast<int>(shape.size()));
 }
 

@@ -23,14 +23,15 @@ inline std::vector<tensor> run_once(const program& p, std::span<const tensor> in
 
 class runner {
   public:
-    runner(const model& m, int threads, run_limits limits = {}) : source(m), net(make_network(source)), shared(limits), pool(threads, shared.budget) {}
+    runner(const model& m, int threads, run_limits limits = {})
+        : source(m), net(make_network(source)), shared(limits), pool(threads, shared.budget) {}
 
     /// One run for each of these: samples alone, or batches of several where the model mixes samples.
     struct cut {
         std::size_t runs = 1;
         std::size_t samples_per_run = 1;
         std::size_t samples = 1;
-        bool join = false;  ///< outputs of runs are joined on axis 0
+        bool join = false;        ///< outputs of runs are joined on axis 0
         bool one_by_one = false;  ///< samples do not mix
     };
     /// Runs a sample alone once, so that what is built on first use is there; tries two samples together against each alone.

@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "qk/graph/base/tensor.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/model.hpp"
-#include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph::execute {
 
 /// Data in the order of the model's inputs. An input is either cut along axis 0 into `count` samples, or given whole to each.
 struct sample_set {
     std::size_t count = 1;
-    bool symbolic = false;            ///< cut along a symbol: a whole batch could run at once, too
+    bool symbolic = false;  ///< cut along a symbol: a whole batch could run at once, too
     std::vector<tensor> inputs;
     std::vector<char> cut;
 

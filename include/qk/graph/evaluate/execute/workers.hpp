@@ -24,14 +24,16 @@ class workers {
         : threads_(threads > 0 ? threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
         for (int i = 0; i < threads_; ++i) arenas_.emplace_back(budget);
         // oneTBB gives no more threads than there are cores, with a warning on standard error, unless told otherwise.
-        if (threads_ > tbb::info::default_concurrency()) more_than_cores_.emplace(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads_));
+        if (threads_ > tbb::info::default_concurrency())
+            more_than_cores_.emplace(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads_));
     }
 
     int threads() const { return threads_; }
     arena& memory(std::size_t worker) { return arenas_[worker]; }
 
     /// body(item, arena of the thread) for every item in [0, n). The first exception ends the loop and is thrown here.
-    template <class Body> void for_each(std::size_t n, const Body& body) {
+    template <class Body>
+    void for_each(std::size_t n, const Body& body) {
         if (threads_ == 1 || n == 1) {
             for (std::size_t i = 0; i < n; ++i) body(i, arenas_[0]);
             return;
@@ -39,7 +41,8 @@ class workers {
         tbb::task_arena pool(threads_);
         pool.execute([&] {
             tbb::parallel_for(
-                std::size_t{0}, n, [&](std::size_t i) { body(i, arenas_[static_cast<std::size_t>(tbb::this_task_arena::current_thread_index())]); },
+                std::size_t{0}, n,
+                [&](std::size_t i) { body(i, arenas_[static_cast<std::size_t>(tbb::this_task_arena::current_thread_index())]); },
                 tbb::simple_partitioner{});
         });
     }

@@ -41,7 +41,7 @@ class surveyed_blocks {
         }
     }
 
-    const operand& x() const { return x_; }  ///< with 0 for what passes through
+    const operand& x() const { return x_; }        ///< with 0 for what passes through
     const operand& amax() const { return amax_; }  ///< of the finite values
     /// A block's scale for the multiplication that gives the results: NaN where the block becomes NaN.
     operand scale_of_results(const arithmetic& a, const operand& scale) const {
@@ -61,14 +61,16 @@ class surveyed_blocks {
     function_builder& f_;
     arithmetic a_;
     operand x_, amax_;
-    operand poison_;    ///< 0, or NaN for blocks that become NaN
-    operand dead_;      ///< blocks in which an Inf leaves nothing but zeros
-    operand passes_;    ///< elements that pass through, and as what
+    operand poison_;  ///< 0, or NaN for blocks that become NaN
+    operand dead_;    ///< blocks in which an Inf leaves nothing but zeros
+    operand passes_;  ///< elements that pass through, and as what
     operand passed_;
 };
 
 /// The largest power of two in amax (float32), in float64.
-inline operand top_power(function_builder& f, const operand& amax) { return arithmetic(f, data_type::float64).power_below(f.cast(amax, data_type::float64), 1); }
+inline operand top_power(function_builder& f, const operand& amax) {
+    return arithmetic(f, data_type::float64).power_below(f.cast(amax, data_type::float64), 1);
+}
 
 /// 1 for blocks of zeros, whose results do not depend on a scale: the smallest one is subnormal, and slow to multiply with.
 inline operand unless_zero(function_builder& f, const operand& amax, const operand& scale) {
@@ -102,12 +104,15 @@ inline operand block_scale(function_builder& f, const microscaling& format, cons
 inline operand fake_quantize(function_builder& f, const microscaling& format, const operand& x, const semantics& how) {
     const bool integers = has_integer_elements(format);
     // Unclamped scales have no float32.
-    const arithmetic a(f, is_directed(how.rounding) || !how.clamp_mx_scale || !(integers || fits_float32(format.element)) ? data_type::float64 : data_type::float32);
+    const arithmetic a(f, is_directed(how.rounding) || !how.clamp_mx_scale || !(integers || fits_float32(format.element))
+                              ? data_type::float64
+                              : data_type::float32);
     const surveyed_blocks b(f, x, how.mx_specials);
     const operand scale64 = block_scale(f, format, b.amax(), how);
     const bool wide = a.type() == data_type::float64;
     const double unit = integers ? power_of_two(-(format.integer_bits - 2)) : 1;
-    const operand scale = wide ? arithmetic(f, data_type::float64).mul(scale64, unit) : f.cast(arithmetic(f, data_type::float64).mul(scale64, unit), data_type::float32);
+    const operand scale = wide ? arithmetic(f, data_type::float64).mul(scale64, unit)
+                               : f.cast(arithmetic(f, data_type::float64).mul(scale64, unit), data_type::float32);
     const operand quotient = a.div(wide ? f.cast(b.x(), data_type::float64) : b.x(), scale);
     operand element;
     zero_sign rule = zero_sign::positive;
@@ -166,15 +171,17 @@ inline operand fake_quantize(function_builder& f, const block_float& format, con
 inline operand fake_quantize(function_builder& f, const microexponent& format, const operand& x, const semantics& how) {
     const arithmetic d(f, data_type::float64), a(f, data_type::float32);
     const operand magnitude = a.abs(x);
-    const operand sum = f.reduce("ReduceSum", magnitude, {-3, -2}), pair_amax = f.reduce("ReduceMax", magnitude, {-2}), amax = f.reduce("ReduceMax", pair_amax, {-3});
+    const operand sum = f.reduce("ReduceSum", magnitude, {-3, -2}), pair_amax = f.reduce("ReduceMax", magnitude, {-2}),
+                  amax = f.reduce("ReduceMax", pair_amax, {-3});
     const operand worst = a.where(a.is_nan(sum), sum, amax), poison = a.sub(worst, worst);
     // Exponent fields, as powers of two; field 0 is 2^-127.
     const operand pair = d.max(top_power(f, pair_amax), 0x1p-127), top = unless_zero(f, amax, d.max(top_power(f, amax), 0x1p-127));
     const operand shifted = f.op("Max", {pair, d.mul(top, power_of_two(-((1 << format.shift_bits) - 1)))});
     const operand step64 = d.mul(shifted, power_of_two(1 - format.mantissa_bits)), step = f.cast(step64, data_type::float32);
     const double largest = power_of_two(format.mantissa_bits) - 1;
-    operand element = is_directed(how.rounding) ? f.cast(d.round(d.div(f.cast(x, data_type::float64), step64), how.rounding), data_type::float32)
-                                                : a.round(a.div(x, step), how.rounding);
+    operand element = is_directed(how.rounding)
+                          ? f.cast(d.round(d.div(f.cast(x, data_type::float64), step64), how.rounding), data_type::float32)
+                          : a.round(a.div(x, step), how.rounding);
     element = a.clip(element, -largest, largest);
     const operand normal = f.cast(a.less(a.c(0x1.fffffcp-127), magnitude), data_type::float32);  // subnormals become zeros
     return a.mul(a.mul(element, normal), a.add(step, poison));
@@ -185,14 +192,16 @@ inline operand fake_quantize(function_builder& f, const nvfloat& format, const o
     const arithmetic a(f, data_type::float32), d(f, data_type::float64);
     const surveyed_blocks b(f, x, how.mx_specials);
     if (tensor_scale.empty()) {
-        const operand all = f.op("Reshape", {x, f.integers({-1})}), finite = a.where(a.less(a.abs(all), a.c(std::numeric_limits<double>::infinity())), all, a.c(0));
+        const operand all = f.op("Reshape", {x, f.integers({-1})}),
+                      finite = a.where(a.less(a.abs(all), a.c(std::numeric_limits<double>::infinity())), all, a.c(0));
         const operand amax = f.op("Reshape", {f.reduce("ReduceMax", a.abs(finite), {0}), f.integers({1})});
         tensor_scale = a.div(amax, a.c(max_value(format.element) * max_value(format.scale)));
     }
     const operand none = a.equal(tensor_scale, a.c(0));
     const operand of_max = a.div(a.div(b.amax(), a.c(max_value(format.element))), a.where(none, a.c(1), tensor_scale));
     const operand block = f.cast(on_grid(d, format.scale, f.cast(of_max, data_type::float64), rounding::half_even), data_type::float32);
-    const operand scale = a.mul(a.where(none, a.c(0), block), tensor_scale), empty = a.equal(scale, a.c(0)), divisor = a.where(empty, a.c(1), scale);
+    const operand scale = a.mul(a.where(none, a.c(0), block), tensor_scale), empty = a.equal(scale, a.c(0)),
+                  divisor = a.where(empty, a.c(1), scale);
     const operand quotient = a.div(b.x(), divisor);
     operand element = fits_float32(format.element) && !is_directed(how.rounding)
                           ? on_grid(a, format.element, quotient, how.rounding)

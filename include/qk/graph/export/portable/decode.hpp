@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that turn packed codes back into float32: bits to whole numbers, those through a table or arithmetic to elements, times their scales.
-// Of constants alone, so that runtimes which fold constants run them once, when they load the model.
+// Functions that turn packed codes back into float32: bits to whole numbers, those through a table or arithmetic to elements, times their
+// scales. Of constants alone, so that runtimes which fold constants run them once, when they load the model.
 #pragma once
 
 #include "qk/graph/export/portable/functions.hpp"
@@ -10,7 +10,9 @@ namespace qk::graph::detail {
 
 /// Codes of `width` bits as int32, [count], from the planes of pack_planes. A code stands in one byte of its group or in two.
 inline operand unpack(function_builder& f, const std::vector<operand>& planes, int width, const operand& count) {
-    const auto row = [&](const std::vector<std::int32_t>& v) { return f.constant(make_tensor<std::int32_t>({static_cast<std::int64_t>(v.size())}, v), "i"); };
+    const auto row = [&](const std::vector<std::int32_t>& v) {
+        return f.constant(make_tensor<std::int32_t>({static_cast<std::int64_t>(v.size())}, v), "i");
+    };
     operand code;
     for (int p = 0; p < plane_count(width); ++p) {
         const int w = plane_bits(width, p);
@@ -25,7 +27,8 @@ inline operand unpack(function_builder& f, const std::vector<operand>& planes, i
                 places.push_back(1 << (i * w % 8));
             }
             part = f.op("Reshape", {part, f.integers({-1, g.bytes})});
-            if (g.bytes > 1) part = f.op("Add", {f.gather(part, f.integers(low), 1), f.op("Mul", {f.gather(part, f.integers(high), 1), row({256})})});
+            if (g.bytes > 1)
+                part = f.op("Add", {f.gather(part, f.integers(low), 1), f.op("Mul", {f.gather(part, f.integers(high), 1), row({256})})});
             part = f.op("Mod", {f.op("Div", {part, row(places)}), row({1 << w})});
             part = f.op("Slice", {f.op("Reshape", {part, f.integers({-1})}), f.integers({0}), count, f.integers({0})});
         }
@@ -42,10 +45,13 @@ inline std::vector<float> element_table(const format& f, int width) {
         float& v = table[c];
         if (const floating* g = std::get_if<floating>(&f)) v = reference::value_of(*g, c);
         else if (const nvfloat* n = std::get_if<nvfloat>(&f)) v = reference::value_of(n->element, c);
-        else if (const integer* i = std::get_if<integer>(&f)) v = static_cast<float>(i->is_signed ? reference::sign_extend(c, width) : std::int64_t{c});
-        else if (const microscaling* m = std::get_if<microscaling>(&f); m != nullptr && !has_integer_elements(*m)) v = reference::value_of(m->element, c);
+        else if (const integer* i = std::get_if<integer>(&f))
+            v = static_cast<float>(i->is_signed ? reference::sign_extend(c, width) : std::int64_t{c});
+        else if (const microscaling* m = std::get_if<microscaling>(&f); m != nullptr && !has_integer_elements(*m))
+            v = reference::value_of(m->element, c);
         else if (m != nullptr) v = static_cast<float>(static_cast<double>(reference::sign_extend(c, width)) / power_of_two(width - 2));
-        else if (const block_float* b = std::get_if<block_float>(&f); b != nullptr && b->bump) v = static_cast<float>(reference::sign_extend(c, width));
+        else if (const block_float* b = std::get_if<block_float>(&f); b != nullptr && b->bump)
+            v = static_cast<float>(reference::sign_extend(c, width));
         else v = c >> (width - 1) ? -static_cast<float>(c ^ 1u << (width - 1)) : static_cast<float>(c);
     }
     return table;
@@ -57,7 +63,9 @@ inline operand elements_of(function_builder& f, const format& of, int width, con
         const std::vector<float> table = element_table(of, width);
         return f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(table.size())}, table), "elements"), code});
     }
-    const auto whole = [&](std::int64_t v) { return f.constant(make_tensor<std::int32_t>({}, std::vector<std::int32_t>{static_cast<std::int32_t>(v)}), "i"); };
+    const auto whole = [&](std::int64_t v) {
+        return f.constant(make_tensor<std::int32_t>({}, std::vector<std::int32_t>{static_cast<std::int32_t>(v)}), "i");
+    };
     const auto split = [&](const operand& v, int bits) {  // what lies above the lowest bits, and those
         const operand one = whole(std::int64_t{1} << bits), high = f.op("Div", {v, one});
         return std::pair{high, f.op("Sub", {v, f.op("Mul", {high, one})})};
@@ -77,10 +85,13 @@ inline operand elements_of(function_builder& f, const format& of, int width, con
         std::vector<float> steps, hidden;
         for (int e = 0; e < 1 << g->exponent_bits; ++e) {
             const bool infinite = g->specials == specials::ieee && e == (1 << g->exponent_bits) - 1;
-            steps.push_back(infinite ? std::numeric_limits<float>::infinity() : static_cast<float>(power_of_two(std::max(e, 1) - g->bias - g->mantissa_bits)));
+            steps.push_back(infinite ? std::numeric_limits<float>::infinity()
+                                     : static_cast<float>(power_of_two(std::max(e, 1) - g->bias - g->mantissa_bits)));
             hidden.push_back(e == 0 ? 0.0f : static_cast<float>(power_of_two(g->mantissa_bits)));
         }
-        const auto table = [&, field = field](const std::vector<float>& t) { return f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(t.size())}, t), "table"), field}); };
+        const auto table = [&, field = field](const std::vector<float>& t) {
+            return f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(t.size())}, t), "table"), field});
+        };
         n = a.mul(a.add(f.cast(mantissa, data_type::float32), table(hidden)), table(steps));
     }
     return a.mul(n, a.sub(a.c(1), a.mul(f.cast(sign, data_type::float32), 2)));
@@ -91,16 +102,18 @@ inline std::vector<float> scale_table(const format& f, int width) {
     std::vector<float> table(std::size_t{1} << width);
     for (std::uint32_t c = 0; c < table.size(); ++c) {
         const bool last = c + 1 == table.size();
-        if (const block_float* b = std::get_if<block_float>(&f)) table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*b, static_cast<int>(c))));
-        else if (const microexponent* m = std::get_if<microexponent>(&f)) table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*m, static_cast<int>(c), 0)));
+        if (const block_float* b = std::get_if<block_float>(&f))
+            table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*b, static_cast<int>(c))));
+        else if (const microexponent* m = std::get_if<microexponent>(&f))
+            table[c] = last ? reference::quiet_nan : static_cast<float>(power_of_two(reference::step_exponent(*m, static_cast<int>(c), 0)));
         else if (const nvfloat* n = std::get_if<nvfloat>(&f)) table[c] = reference::value_of(n->scale, c);
         else table[c] = reference::value_of(e8m0, c);
     }
     return table;
 }
 
-/// The body that decodes. Inputs: the planes of the codes; of the scales; of the shifts; then `scale` and `zero_point` where there are such.
-/// Attributes: `shape` of the result; `rows`, the same as [outer, length, inner]; `count` of elements; for blocks `length`, `grid`
+/// The body that decodes. Inputs: the planes of the codes; of the scales; of the shifts; then `scale` and `zero_point` where there are
+/// such. Attributes: `shape` of the result; `rows`, the same as [outer, length, inner]; `count` of elements; for blocks `length`, `grid`
 /// ([outer, blocks, inner]) and `grid_count`, and the same of sub-blocks.
 inline onnx::FunctionProto decode_function(const function_key& k, const std::string& name, int opset) {
     function_builder f(name, opset, text_of(k.format) + ": packed codes to float32");
@@ -112,7 +125,8 @@ inline onnx::FunctionProto decode_function(const function_key& k, const std::str
         return inputs;
     };
     const microexponent* m = std::get_if<microexponent>(&k.format);
-    const std::vector<operand> codes = planes("codes", element_bits), scales = planes("scales", scale_bits), shifts = planes("shifts", m ? m->shift_bits : 0);
+    const std::vector<operand> codes = planes("codes", element_bits), scales = planes("scales", scale_bits),
+                               shifts = planes("shifts", m ? m->shift_bits : 0);
     operand scale = k.scales > 0 ? f.input("scale") : "", zero_point = k.scales > 1 ? f.input("zero_point") : "";
     operand y = elements_of(f, k.format, element_bits, unpack(f, codes, element_bits, f.integers_of_call("count")));
     y = f.op("Reshape", {y, f.integers_of_call("rows")});
@@ -125,8 +139,9 @@ inline onnx::FunctionProto decode_function(const function_key& k, const std::str
         block_of = f.op("Div", {position, number(block)});
         if (blocked) {
             const std::vector<float> table = scale_table(k.format, scale_bits);
-            const operand values = f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(table.size())}, table), "scale_values"),
-                                                   unpack(f, scales, scale_bits, f.integers_of_call("grid_count"))});
+            const operand values =
+                f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(table.size())}, table), "scale_values"),
+                                unpack(f, scales, scale_bits, f.integers_of_call("grid_count"))});
             operand of_block = f.op("Reshape", {values, f.integers_of_call("grid")});
             if (!scale.empty()) of_block = a.mul(of_block, scale);
             of_block = f.gather(of_block, block_of, 1);
@@ -136,8 +151,9 @@ inline onnx::FunctionProto decode_function(const function_key& k, const std::str
                 const operand part_of = f.op("Add", {f.op("Mul", {block_of, number(parts)}), inside});
                 std::vector<float> halves;
                 for (int s = 0; s < 1 << m->shift_bits; ++s) halves.push_back(static_cast<float>(power_of_two(-s)));
-                const operand shift = f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(halves.size())}, halves), "halves"),
-                                                      unpack(f, shifts, m->shift_bits, f.integers_of_call("part_count"))});
+                const operand shift =
+                    f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(halves.size())}, halves), "halves"),
+                                    unpack(f, shifts, m->shift_bits, f.integers_of_call("part_count"))});
                 of_block = a.mul(of_block, f.gather(f.op("Reshape", {shift, f.integers_of_call("parts")}), part_of, 1));
             }
             y = a.mul(y, of_block);

@@ -32,7 +32,8 @@ inline operand fake_quantize(function_builder& f, floating format, const operand
         if (how.rounding == rounding::toward_zero || how.rounding == rounding::down) stopped = a.min(stopped, largest);
         if (how.rounding == rounding::toward_zero || how.rounding == rounding::up) stopped = a.max(stopped, -largest);
         if (stopped != y) y = a.where(a.equal(a.abs(v), a.c(infinity)), y, stopped);
-        y = a.where(a.less(a.c(largest), a.abs(y)), has_infinity(format) ? a.mul(y, infinity) : a.c(std::numeric_limits<double>::quiet_NaN()), y);
+        y = a.where(a.less(a.c(largest), a.abs(y)),
+                    has_infinity(format) ? a.mul(y, infinity) : a.c(std::numeric_limits<double>::quiet_NaN()), y);
     }
     if (!has_negative_zero(format)) y = a.without_negative_zero(y);
     if (wide) y = f.cast(y, data_type::float32);
@@ -44,12 +45,16 @@ inline operand fake_quantize(function_builder& f, floating format, const operand
 }
 
 /// y = (clamp(round(x / scale) + zero point) - zero point) * scale. `one_scale`: of the whole tensor, for what +Inf becomes.
-inline operand fake_quantize(function_builder& f, integer format, const operand& x, const element_scale& s, bool one_scale, const semantics& how) {
+inline operand fake_quantize(function_builder& f, integer format, const operand& x, const element_scale& s, bool one_scale,
+                             const semantics& how) {
     const arithmetic single(f, data_type::float32), a(f, zero_point_type(format));
     const bool wide = a.type() == data_type::float64;
     // 1 / scale as twice 0.5 / scale: onnxruntime makes x / scale of x * (1 / scale).
-    const operand quotient = how.integer_mode == integer_mode::division ? single.div(x, s.scale) : single.mul(x, single.mul(single.div(single.c(0.5), s.scale), 2));
-    const auto bound = [&](std::int64_t code) { return s.zero_point.empty() ? a.c(static_cast<double>(code)) : a.sub(a.c(static_cast<double>(code)), s.zero_point); };
+    const operand quotient = how.integer_mode == integer_mode::division ? single.div(x, s.scale)
+                                                                        : single.mul(x, single.mul(single.div(single.c(0.5), s.scale), 2));
+    const auto bound = [&](std::int64_t code) {
+        return s.zero_point.empty() ? a.c(static_cast<double>(code)) : a.sub(a.c(static_cast<double>(code)), s.zero_point);
+    };
     const operand lowest = bound(qmin(format)), highest = bound(qmax(format));
     const auto held = [&](const operand& v) { return f.op("Min", {f.op("Max", {v, lowest}), highest}); };
     operand offset;  // the code less the zero point
@@ -58,14 +63,17 @@ inline operand fake_quantize(function_builder& f, integer format, const operand&
         const operand sum = single.add(quotient, zero);
         offset = held(a.sub(a.round(wide ? f.cast(sum, data_type::float64) : sum, how.rounding), s.zero_point));
     } else if (!wide && how.rounding == rounding::half_even) {
-        const operand magic = a.c(0x1.8p23);  // whole numbers from here to 2^24: the sum rounds
+        const operand magic = a.c(0x1.8p23);                  // whole numbers from here to 2^24: the sum rounds
         offset = a.sub(a.add(held(quotient), magic), magic);  // and never gives -0
     } else {
         offset = held(a.round(wide ? f.cast(quotient, data_type::float64) : quotient, how.rounding));
     }
-    const auto special = [&](integer_special rule) { return rule == integer_special::zero_point ? a.c(0) : rule == integer_special::lowest ? lowest : highest; };
+    const auto special = [&](integer_special rule) {
+        return rule == integer_special::zero_point ? a.c(0) : rule == integer_special::lowest ? lowest : highest;
+    };
     const integer_special infinity = one_scale ? how.integer_infinity : how.integer_infinity_per_channel;
-    if (infinity != integer_special::highest) offset = a.where(single.equal(x, single.c(std::numeric_limits<double>::infinity())), special(infinity), offset);
+    if (infinity != integer_special::highest)
+        offset = a.where(single.equal(x, single.c(std::numeric_limits<double>::infinity())), special(infinity), offset);
     if (how.rounding != rounding::half_even || how.zero_point_before || wide) offset = a.without_negative_zero(offset);
     offset = a.where(single.is_nan(quotient), special(how.integer_nan), offset);
     return single.mul(wide ? f.cast(offset, data_type::float32) : offset, s.scale);
@@ -75,8 +83,11 @@ inline operand fake_quantize(function_builder& f, integer format, const operand&
 inline element_scale range_scale(function_builder& f, const format& of, const operand& x) {
     const arithmetic single(f, data_type::float32), d(f, data_type::float64);
     const operand all = f.op("Reshape", {x, f.integers({-1})});
-    const operand finite = single.where(single.less(single.abs(all), single.c(std::numeric_limits<double>::infinity())), all, single.c(0));  // -0 or +0: no matter
-    const auto scalar = [&](const char* type) { return f.cast(f.op("Reshape", {f.reduce(type, finite, {0}), f.integers({})}), data_type::float64); };
+    const operand finite = single.where(single.less(single.abs(all), single.c(std::numeric_limits<double>::infinity())), all,
+                                        single.c(0));  // -0 or +0: no matter
+    const auto scalar = [&](const char* type) {
+        return f.cast(f.op("Reshape", {f.reduce(type, finite, {0}), f.integers({})}), data_type::float64);
+    };
     const operand high = d.max(scalar("ReduceMax"), 0), low = d.min(scalar("ReduceMin"), 0);
     const auto largest = [&] { return f.op("Max", {f.op("Neg", {low}), high}); };
     operand scale, zero;
@@ -96,7 +107,8 @@ inline element_scale range_scale(function_builder& f, const format& of, const op
     } else {
         scale = d.div(largest(), d.c(max_value(std::get<floating>(of))));
     }
-    const operand rounded = f.cast(scale, data_type::float32), tiny = single.less(rounded, single.c(static_cast<double>(std::numeric_limits<float>::min())));
+    const operand rounded = f.cast(scale, data_type::float32),
+                  tiny = single.less(rounded, single.c(static_cast<double>(std::numeric_limits<float>::min())));
     element_scale s{.scale = single.where(tiny, single.c(1), rounded), .zero_point = {}};
     if (!zero.empty()) {
         zero = d.where(tiny, d.c(0), zero);

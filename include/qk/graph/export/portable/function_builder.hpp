@@ -85,11 +85,14 @@ class function_builder {
     operand number(double v, data_type type) {
         switch (type) {
             case data_type::float64: return constant(make_tensor<double>({}, std::vector<double>{v}), "c");
-            case data_type::int64: return constant(make_tensor<std::int64_t>({}, std::vector<std::int64_t>{static_cast<std::int64_t>(v)}), "c");
+            case data_type::int64:
+                return constant(make_tensor<std::int64_t>({}, std::vector<std::int64_t>{static_cast<std::int64_t>(v)}), "c");
             default: return constant(make_tensor<float>({}, std::vector<float>{static_cast<float>(v)}), "c");
         }
     }
-    operand integers(const std::vector<std::int64_t>& v) { return constant(make_tensor<std::int64_t>({static_cast<std::int64_t>(v.size())}, v), "i"); }
+    operand integers(const std::vector<std::int64_t>& v) {
+        return constant(make_tensor<std::int64_t>({static_cast<std::int64_t>(v.size())}, v), "i");
+    }
 
     onnx::FunctionProto finish(const operand& result) {
         proto_.add_output("y");

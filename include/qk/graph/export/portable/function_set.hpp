@@ -41,7 +41,8 @@ class function_set {
     void finish() {
         const int opset = std::max(g_.target().opset(""), g_.required_opset());
         for (const auto& [key, name] : functions_) {
-            *g_.target().proto().add_functions() = key.decodes ? decode_function(key, name, opset) : fake_quantize_function(key, name, opset);
+            *g_.target().proto().add_functions() =
+                key.decodes ? decode_function(key, name, opset) : fake_quantize_function(key, name, opset);
         }
     }
 

@@ -14,12 +14,12 @@ struct function_key {
     qk::format format = fp32;
     qk::semantics semantics;
     block_layout layout = block_layout::whole;
-    int scales = 0;           ///< inputs after x: 1 a scale, 2 a zero point as well
-    bool one_scale = true;    ///< for the whole tensor
-    bool block_scales = false;///< integers and floats: a scale for each run of `block`
+    int scales = 0;             ///< inputs after x: 1 a scale, 2 a zero point as well
+    bool one_scale = true;      ///< for the whole tensor
+    bool block_scales = false;  ///< integers and floats: a scale for each run of `block`
     int block = 0;
-    bool dynamic = false;     ///< scale and zero point from the values
-    bool decodes = false;     ///< stored codes to float32
+    bool dynamic = false;  ///< scale and zero point from the values
+    bool decodes = false;  ///< stored codes to float32
     friend bool operator==(const function_key&, const function_key&) = default;
 };
 

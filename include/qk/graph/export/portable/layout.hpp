@@ -9,15 +9,18 @@
 namespace qk::graph::detail {
 
 /// `whole`: the call's attribute `blocks` is the shape to take, known beforehand: whole blocks, or one short block.
-/// `any_length`: the shape is computed in each run from attributes `axis` and `after` (the axis behind it; both count an axis of length 1 in front of all), short blocks padded with
-/// zeros, which raise no exponent and are cut off again.
+/// `any_length`: the shape is computed in each run from attributes `axis` and `after` (the axis behind it; both count an axis of length 1
+/// in front of all), short blocks padded with zeros, which raise no exponent and are cut off again.
 enum class block_layout : std::uint8_t { whole, any_length };
 
 /// core(blocks of x) in x's own shape. `block` is cut into `parts` first where these are not 0: [..., block / part, part, inner].
-template <class Core> operand in_blocks(function_builder& f, const operand& x, block_layout layout, std::int64_t block, std::int64_t part, const Core& core) {
+template <class Core>
+operand in_blocks(function_builder& f, const operand& x, block_layout layout, std::int64_t block, std::int64_t part, const Core& core) {
     const operand shape = f.op("Shape", {x}, "shape");
     if (layout == block_layout::whole) return f.reshape(core(f.op("Reshape", {x, f.integers_of_call("blocks")}, "blocks_of_x")), shape);
-    const auto slice = [&](const operand& v, const operand& from, const operand& to, std::int64_t axis) { return f.op("Slice", {v, from, to, f.integers({axis})}); };
+    const auto slice = [&](const operand& v, const operand& from, const operand& to, std::int64_t axis) {
+        return f.op("Slice", {v, from, to, f.integers({axis})});
+    };
     const std::int64_t end = std::numeric_limits<std::int64_t>::max();
     const operand axes = f.concat({f.integers({1}), shape});  // a scalar has an axis, too
     const operand length = f.op("Gather", {axes, f.integers_of_call("axis")}, "length");
@@ -25,7 +28,9 @@ template <class Core> operand in_blocks(function_builder& f, const operand& x, b
     const operand inner = f.reduce("ReduceProd", f.concat({f.integers({1}), behind}), {0});
     const operand count = f.op("Div", {f.op("Add", {length, f.integers({block - 1})}), f.integers({block})}, "blocks");
     const operand padded = f.op("Mul", {count, f.integers({block})}, "padded");
-    const auto pad = [&](const operand& v, const operand& by) { return f.op("Pad", {v, f.concat({f.integers({0, 0, 0, 0}), by, f.integers({0})})}); };
+    const auto pad = [&](const operand& v, const operand& by) {
+        return f.op("Pad", {v, f.concat({f.integers({0, 0, 0, 0}), by, f.integers({0})})});
+    };
     const operand rows = f.op("Reshape", {x, f.concat({f.integers({-1}), length, inner})}, "rows");
     operand blocks = f.op("Reshape", {pad(rows, f.op("Sub", {padded, length})), f.concat({f.integers({-1, block}), inner})}, "blocks_of_x");
     const std::int64_t parts = part == 0 ? 0 : (block + part - 1) / part;

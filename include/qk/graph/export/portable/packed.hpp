@@ -41,14 +41,16 @@ inline std::vector<tensor> pack_planes(std::span<const std::uint32_t> codes, int
 }
 
 struct packed_constant {
-    along_axis view;                ///< the tensor as [outer][length][inner]
-    std::size_t blocks = 0;         ///< scales along the axis, 0: one or one a channel
+    along_axis view;         ///< the tensor as [outer][length][inner]
+    std::size_t blocks = 0;  ///< scales along the axis, 0: one or one a channel
     int element_bits = 8, scale_bits = 0, shift_bits = 0;
     std::vector<std::uint32_t> elements, scales, shifts;  ///< shifts: [outer][blocks * sub-blocks][inner]
     float tensor_scale = 0;                               ///< NVFP4's
 
     std::size_t bytes() const {
-        const auto of = [](const std::vector<std::uint32_t>& codes, int bits) { return (codes.size() * static_cast<std::size_t>(bits) + 7) / 8; };
+        const auto of = [](const std::vector<std::uint32_t>& codes, int bits) {
+            return (codes.size() * static_cast<std::size_t>(bits) + 7) / 8;
+        };
         return of(elements, element_bits) + of(scales, scale_bits) + of(shifts, shift_bits);
     }
 };
@@ -67,7 +69,8 @@ inline std::pair<int, int> code_bits(const format& f) {
 /// The codes of x, unless they do not decode to exactly what the quantizer makes of x (specials without a code, unclamped scales).
 inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x) {
     const bool blocked = is_block_format(q.format);
-    if (const integer* f = std::get_if<integer>(&q.format); q.dynamic || (f != nullptr && f->bits > 16) || q.format == qk::format(e8m0)) return std::nullopt;
+    if (const integer* f = std::get_if<integer>(&q.format); q.dynamic || (f != nullptr && f->bits > 16) || q.format == qk::format(e8m0))
+        return std::nullopt;
     packed_constant p;
     p.view = view_along(x.shape(), q.axis, q.flatten && (blocked || q.block_size > 0));
     std::tie(p.element_bits, p.scale_bits) = code_bits(q.format);
@@ -75,14 +78,16 @@ inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x
     const tensor wanted = rounded(q, x);
     tensor again(data_type::float32, x.shape());
     if (!blocked) {
-        if (q.block_size > 0) p.blocks = (p.view.length + static_cast<std::size_t>(q.block_size) - 1) / static_cast<std::size_t>(q.block_size);
+        if (q.block_size > 0)
+            p.blocks = (p.view.length + static_cast<std::size_t>(q.block_size) - 1) / static_cast<std::size_t>(q.block_size);
         for_each_scale(q, x.shape(), x.size(), [&](std::size_t i, float scale, std::int64_t zero_point, bool one) {
             const float v = x.as<float>()[i];
             const std::uint32_t random = reference::random_word(q.semantics, i);
             if (const floating* f = std::get_if<floating>(&q.format)) {
                 const float rounded_quotient = reference::quantize(*f, scale == 1 ? v : reference::divide(v, scale), q.semantics, random);
                 p.elements[i] = reference::code_of(*f, rounded_quotient);
-                again.as<float>()[i] = scale == 1 ? reference::value_of(*f, p.elements[i]) : reference::multiply(reference::value_of(*f, p.elements[i]), scale);
+                again.as<float>()[i] = scale == 1 ? reference::value_of(*f, p.elements[i])
+                                                  : reference::multiply(reference::value_of(*f, p.elements[i]), scale);
             } else {
                 const integer g = std::get<integer>(q.format);
                 const std::int64_t code = reference::code_of(g, v, scale, zero_point, one, q.semantics, random);
@@ -97,7 +102,8 @@ inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x
         const microexponent* m = std::get_if<microexponent>(&q.format);
         const std::size_t parts = m ? reference::sub_blocks(*m) : 0;
         std::vector<std::uint32_t> shifts(p.scales.size() * parts);
-        if (const nvfloat* n = std::get_if<nvfloat>(&q.format)) p.tensor_scale = q.scale.empty() ? reference::tensor_scale(*n, x.as<float>(), q.semantics) : q.scale[0];
+        if (const nvfloat* n = std::get_if<nvfloat>(&q.format))
+            p.tensor_scale = q.scale.empty() ? reference::tensor_scale(*n, x.as<float>(), q.semantics) : q.scale[0];
         const affine scale{.scale = p.tensor_scale};
         const reference::coded out{p.elements, p.scales, shifts};
         reference::encode(q.format, x.as<float>(), out, p.view, scale, q.semantics);
@@ -105,7 +111,8 @@ inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x
         if (m) p.shift_bits = m->shift_bits;
         p.shifts.resize(shifts.size());
         for (std::size_t k = 0; k < p.scales.size(); ++k)
-            for (std::size_t j = 0; j < parts; ++j) p.shifts[(k / p.view.inner * parts + j) * p.view.inner + k % p.view.inner] = shifts[k * parts + j];
+            for (std::size_t j = 0; j < parts; ++j)
+                p.shifts[(k / p.view.inner * parts + j) * p.view.inner + k % p.view.inner] = shifts[k * parts + j];
     }
     if (std::memcmp(wanted.bytes(), again.bytes(), wanted.size_bytes()) != 0) return std::nullopt;
     return p;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/recover/refine.hpp"
+
+#include <algorithm>
+
+#include "qk/graph/export/description.hpp"
+#include "qk/graph/model/code_types.hpp"
+
+namespace qk::graph::detail {
+
+void refine(quantizer& how, const std::string& text) {
+    const auto told = described(text, how.scale);
+    if (!told) return;
+    quantizer refined = how;
+    refined.semantics = told->semantics;
+    if (holds_codes(how.format, told->format)) refined.format = told->format;
+    else if (holds_moved_codes(how.format, told->format)) make_signed(refined, std::get<integer>(told->format));
+    const integer* f = std::get_if<integer>(&refined.format);
+    if (f == nullptr || std::ranges::all_of(refined.zero_point, [&](std::int64_t z) { return qmin(*f) <= z && z <= qmax(*f); }))
+        how = refined;
+}
+
+void make_signed(quantizer& how, integer f) {
+    if (how.zero_point.empty()) how.zero_point = {0};
+    for (std::int64_t& z : how.zero_point) z -= 128;
+    if (std::ranges::all_of(how.zero_point, [](std::int64_t z) { return z == 0; })) how.zero_point.clear();
+    how.format = f;
+}
+
+}  // namespace qk::graph::detail
