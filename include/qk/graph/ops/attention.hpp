@@ -139,8 +139,8 @@ class attention_bias {
 template <class T>
 void give_as(op_context& call, std::size_t i, const tensor& value, data_type type) {
     if (!call.wants(i)) return;
-    if (type == type_of<T>) return call.set_output(i, value);
-    write_elements<T>(value.as<T>(), type, call.output(i, type, value.shape()).bytes());
+    if (type == type_of<T>) call.set_output(i, value);
+    else write_elements<T>(value.as<T>(), type, call.output(i, type, value.shape()).bytes());
 }
 
 }  // namespace detail
