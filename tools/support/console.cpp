@@ -47,10 +47,6 @@ void report_failure(std::string_view sentence, int exit_status) {
 
 bool finish_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
 
-std::filesystem::path beside_report(const std::string& report) {
-    return report.empty() ? std::filesystem::path() : std::filesystem::path(report).replace_extension(".json");
-}
-
 std::string time_left(std::size_t done, std::size_t total, double seconds) {
     if (done == 0 || done >= total || seconds < 1) return "";
     const double left = seconds * static_cast<double>(total - done) / static_cast<double>(done);
@@ -81,6 +77,16 @@ void progress::show(std::size_t done, std::size_t total) {
     fmt::print(stderr, "\r\033[K[{}{}] {}/{} {}  {:.1f} s{}{}", std::string(filled, '#'), std::string(width - filled, '.'), done, total,
                graph::printable(label_), seconds, left.empty() ? "" : ", ", left);
     std::fflush(stderr);
+}
+
+std::function<void(std::string_view, std::size_t, std::size_t)> progress_lines::report() {
+    return [this](std::string_view what, std::size_t done, std::size_t all) {
+        const std::string work(what.substr(0, what.find(',')));  // "searching, best 0.1" is one work
+        if (!bar_ || work != work_) bar_ = std::make_unique<progress>(std::string(what), all);
+        work_ = work;
+        bar_->label(std::string(what));
+        bar_->show(done, all);
+    };
 }
 
 }  // namespace qk::tool

@@ -7,7 +7,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
-#include <filesystem>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -59,9 +60,6 @@ void report_failure(std::string_view sentence, int exit_status);
 /// False when standard output did not take what was printed: the disk behind it is full.
 bool finish_output();
 
-/// The JSON beside an HTML report; empty without one.
-std::filesystem::path beside_report(const std::string& report);
-
 /// What is left when `done` of `total` took `seconds`, as "2 min left"; empty while that says nothing yet (under a second, nothing done, no
 /// total).
 std::string time_left(std::size_t done, std::size_t total, double seconds);
@@ -83,6 +81,16 @@ class progress {
     bool on_;
     bool drawn_ = false;
     std::chrono::steady_clock::time_point start_, last_;
+};
+
+/// A progress bar for each kind of work that a run reports; the line is clear when this ends.
+class progress_lines {
+  public:
+    std::function<void(std::string_view, std::size_t, std::size_t)> report();
+
+  private:
+    std::string work_;
+    std::unique_ptr<progress> bar_;
 };
 
 }  // namespace qk::tool

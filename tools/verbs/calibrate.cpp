@@ -6,11 +6,12 @@
 #include <filesystem>
 #include <memory>
 
-#include "options/precision_options.hpp"
+#include "options/data_options.hpp"
 #include "options/words.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/calibrate/calibration_text.hpp"
+#include "qk/graph/pipeline/plan.hpp"
 #include "qk/graph/report/report.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
@@ -23,7 +24,7 @@ struct arguments {
     std::string model, method = "min_max", format = "int8", output, report;
     double percentile = 99.999;
     bool symmetric = false, json = false, overwrite = false;
-    data_options data;
+    data_settings data;
 };
 
 void calibrate(const arguments& given) {
@@ -41,9 +42,9 @@ void calibrate(const arguments& given) {
 
     graph::output_set files(given.overwrite);
     declare(files, given.model);
-    declare(files, given.data);
+    graph::pipeline::declare(files, given.data);
     files.output("-o", given.output).output("--report", given.report);
-    const graph::model m = load_for_planning(given.model);
+    const graph::model m = graph::pipeline::load_for_planning(given.model);
     const graph::named_tensors inputs = given.data.calibration.empty() ? given.data.load_inputs(m) : given.data.load_calibration(m);
     graph::calibrate_options options{.threads = given.data.threads, .histograms = true};
     for (const graph::range_method r : methods) options.moving_average |= r == graph::range_method::moving_average;
@@ -82,7 +83,7 @@ void add_calibrate(command& app, verb_result&) {
     option_table& verb =
         app.add_subcommand("calibrate", "Choose activation ranges from data, compare methods, and keep the statistics for later");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
-    given->data.add(verb);
+    add_data(verb, given->data);
     verb.section("Ranges");
     verb.add_option("--method", given->method, "min_max (default), or another of: " + comma_separated(method_words({"all"})))
         .type_name("M")

@@ -2,18 +2,11 @@
 // `qk evaluate`: run a model on data, in float32 or under a precision plan.
 #include <fmt/format.h>
 
-#include <cmath>
-#include <filesystem>
 #include <memory>
 
 #include "options/data_options.hpp"
 #include "options/precision_options.hpp"
-#include "qk/graph/evaluate/accuracy.hpp"
-#include "qk/graph/evaluate/evaluator.hpp"
-#include "qk/graph/evaluate/fold.hpp"
-#include "qk/graph/evaluate/inputs.hpp"
-#include "qk/graph/files/npy.hpp"
-#include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/pipeline/evaluate.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/remarks.hpp"
@@ -22,73 +15,20 @@
 namespace qk::tool {
 namespace {
 
-struct arguments {
-    std::string model, output_dir, compare;
-    data_options data;
-    precision_options precision;
-    int batch = 0;
-    double tolerance = 1e-4;
-    bool json = false, overwrite = false;
+struct arguments : graph::pipeline::evaluate_settings {
+    bool json = false;
 };
 
-std::filesystem::path file_in(const std::string& folder, const std::string& name) {
-    return std::filesystem::path(folder) / (graph::as_file_name(name) + ".npy");
-}
-
 void evaluate(const arguments& given, verb_result& result) {
-    graph::output_set files(given.overwrite);
-    declare(files, given.model);
-    declare(files, given.data);
-    declare(files, given.precision);
-    files.input("--compare", given.compare).folder("--output-dir", given.output_dir);
-    graph::model m = graph::model::load(given.model);
-    if (!given.output_dir.empty())
-        for (const auto& o : m.outputs()) files.output("--output-dir", file_in(given.output_dir, o.name));
-    const graph::named_tensors inputs = given.data.load_inputs(m);
-    const auto labels = given.data.load_labels();
-    graph::named_tensors expected;
-    if (!given.compare.empty())
-        for (const auto& o : m.outputs()) expected[o.name] = graph::read_npy(file_in(given.compare, o.name));
-    graph::precision_plan plan;
-    if (given.precision.any()) {
-        graph::fold_constants(m);
-        graph::fold_batch_normalization(m);
-        const graph::quantize_result made = make_plan(m, given.data, given.precision);
-        print_remarks(made.report, false);
-        plan = made.plan;
-    }
-    const graph::evaluator evaluator(m, {.threads = given.data.threads, .batch = given.batch});
-    graph::evaluate_result run;
-    {
-        progress bar("evaluating", 0);
-        run = evaluator.run(inputs, plan, {}, [&](std::size_t done, std::size_t all) { bar.show(done, all); });
-    }
-
-    nlohmann::ordered_json json;
-    json["samples"] = run.samples;
-    if (!labels.empty()) {
-        const graph::tensor& first = run.outputs.at(m.outputs().at(0).name);
-        if (labels.size() != run.samples)
-            throw graph::error(fmt::format("'{}' has {} labels for {} samples", given.data.labels, labels.size(), run.samples));
-        json["top1"] = graph::top_k(first, labels, 1);
-        if (first.size() > 5 * run.samples) json["top5"] = graph::top_k(first, labels, 5);
-    }
-    json["seconds"] = run.seconds;
-    json["items_per_second"] = static_cast<double>(run.samples) / run.seconds;
-    json["peak_bytes"] = run.peak_bytes;
-    bool agree = true;
-    for (const auto& [name, value] : expected) {
-        const graph::output_difference d = graph::compare_outputs(run.outputs.at(name), value, name);
-        agree = agree && d.relative <= given.tolerance;
-        json["compare"][name] = {{"max_abs", d.absolute}, {"max_rel", d.relative}, {"largest", d.largest}};
-    }
-    if (!expected.empty()) json["agree"] = agree;
-    if (!given.output_dir.empty())
-        for (const auto& [name, value] : run.outputs) files.write(file_in(given.output_dir, name), graph::to_npy(value));
-    files.commit();
-    if (!agree) result.status = status::failed;
-    if (given.json) return print_json(json);
-    for (const auto& [key, value] : json.items()) {
+    const graph::pipeline::evaluate_outcome done = [&] {
+        progress_lines lines;
+        return graph::pipeline::evaluate(given, lines.report());
+    }();
+    for (const std::string& n : done.remarks) print(stderr, "{}\n", n);
+    print_remarks(done.report, false);
+    if (!done.agree) result.status = status::failed;
+    if (given.json) return print_json(done.summary);
+    for (const auto& [key, value] : done.summary.items()) {
         if (key != "compare") {
             print("{:17} {}\n", key, value.dump());
             continue;
@@ -105,8 +45,8 @@ void add_evaluate(command& app, verb_result& result) {
     auto given = std::make_shared<arguments>();
     option_table& verb = app.add_subcommand("evaluate", "Run a model on data, in float32 or under a precision plan");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
-    given->data.add(verb);
-    given->precision.add(verb);
+    add_data(verb, given->data);
+    add_precision(verb, given->precision);
     verb.section("Output");
     verb.add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone")
         .type_name("B")

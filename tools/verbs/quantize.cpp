@@ -4,118 +4,52 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
+#include "options/data_options.hpp"
 #include "options/precision_options.hpp"
 #include "options/standard_streams.hpp"
 #include "options/words.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/export/export.hpp"
-#include "qk/graph/files/json_text.hpp"
-#include "qk/graph/model/model_files.hpp"
-#include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/pipeline/quantize.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
-#include "qk/graph/report/report.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/remarks.hpp"
-#include "support/written.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
 namespace {
 
-struct arguments {
-    std::string model, output, style = "portable", weights = "packed", save_plan, encodings, report, log;
-    bool json = false, keep_int8 = false, overwrite = false;
-    data_options data;
-    precision_options precision;
+struct arguments : graph::pipeline::quantize_settings {
+    bool json = false;
 };
 
-double file_bytes(const std::filesystem::path& file) {
-    std::error_code none;
-    const auto n = std::filesystem::file_size(file, none);
-    return none ? 0 : static_cast<double>(n);
-}
-
 void quantize(const arguments& given) {
-    graph::output_set files(given.overwrite);
-    declare(files, given.model);
-    declare(files, given.data);
-    declare(files, given.precision);
-    files.output("-o", given.output)
-        .output("--save-plan", given.save_plan)
-        .output("--encodings", given.encodings)
-        .output("--log", given.log);
-    declare_report(files, given.report);
-    if (!given.precision.any()) throw graph::error("say what to quantize: --activation F --weight F, or --plan P.json");
-    if (given.output.empty() && given.save_plan.empty() && given.encodings.empty() && given.report.empty() && !given.json)
+    if (given.precision.any() && given.output.empty() && given.save_plan.empty() && given.encodings.empty() && given.report.empty() &&
+        !given.json)
         throw graph::error("nothing would be written: give -o OUT.onnx, --save-plan P.json, --encodings E.json or --report R.html");
-    graph::export_options style{.style = graph::export_style_from(given.style), .weights = graph::weight_storage_from(given.weights)};
-    const std::filesystem::path beside = beside_report(given.report);
-    graph::model m = load_for_planning(given.model);
-    graph::calibration seen;
-    const precision_options::asked asked = given.precision.read(m);
-    if (asked.options.target && asked.options.target->signed_int8) style.int8_weights = graph::int8_codes::as_signed;
-    const graph::quantize_result result =
-        make_plan(m, given.data, given.precision, &seen, !given.report.empty() || !given.log.empty() || given.json);
-    // Whatever can fail does so before the first remark is made and the first file written.
-    std::optional<graph::export_result> exported;
-    if (!given.output.empty()) exported = write_plan(m, result.plan, style, given.keep_int8);
-    const std::string encodings = given.encodings.empty() ? "" : graph::json_text(graph::write_encodings(result.plan, m), 1) + "\n";
-    const graph::layer_view layers(m);
-    const graph::plan_cost cost = graph::cost_of(layers, result.plan, &seen);
-
-    print_remarks(result.report);
-    const std::size_t edges = graph::quantized_edges(result.plan, m).size();
-    const std::size_t remarks = result.report.notes.size() + (exported ? exported->notes.size() : 0);
-    if (exported) {
-        for (const std::string& n : exported->notes) print(stderr, "export: {}\n", n);
-        graph::save(exported->exported, files, given.output);
-    }
-    if (!given.save_plan.empty()) files.write(given.save_plan, graph::json_text(graph::to_json(result.plan), 1) + "\n");
-    if (!given.encodings.empty()) files.write(given.encodings, encodings);
-    if (!given.log.empty()) files.write(given.log, result.report.text());
-    nlohmann::ordered_json summary = graph::to_json(result.report);
-    summary["model"] = given.model;
-    summary["quantized_edges"] = edges;
-    summary["remarks"] = remarks;
-    if (exported) summary["output"] = given.output, summary["opset"] = exported->opset_after, summary["export_notes"] = exported->notes;
-    const double before = file_bytes(given.model), after = static_cast<double>(files.bytes(given.output));
-    summary["file_bytes"] = after;
-    summary["original_file_bytes"] = before;
-    summary["weight_bytes"] = cost.weight_bits / 8;
-    summary["float_weight_bytes"] = cost.float_weight_bits / 8;
-    if (cost.float_bit_operations > 0)
-        summary["bit_operations"] = cost.bit_operations, summary["float_bit_operations"] = cost.float_bit_operations;
-    if (!given.report.empty()) {
-        const graph::report_subject subject{.model = std::filesystem::path(given.model).filename().string(),
-                                            .command = command_line(),
-                                            .requests = asked.requests,
-                                            .export_notes = exported ? exported->notes : std::vector<std::string>{},
-                                            .input_bytes = before,
-                                            .output_bytes = after};
-        files.write(given.report, graph::quantize_html(subject, result, cost, seen.empty() ? nullptr : &seen));
-        files.write(beside, graph::json_text(summary, 1) + "\n");
-    }
-    files.commit();
-    if (given.json) {
-        print_json(summary);
-        return;
-    }
-    if (const auto& method = result.report.method; method) {
+    const graph::pipeline::quantize_outcome done = [&] {
+        progress_lines lines;
+        return graph::pipeline::quantize(given, lines.report());
+    }();
+    for (const std::string& n : done.remarks) print(stderr, "{}\n", n);
+    print_remarks(done.result.report);
+    for (const std::string& n : done.export_notes) print(stderr, "export: {}\n", n);
+    if (given.json) return print_json(done.summary);
+    if (const auto& method = done.result.report.method; method) {
         print("calibration method {}, by {} of {} samples:", graph::name_of(method->method()), method->metric, method->samples);
         for (const graph::method_choice::trial& t : method->tried)
             print("{} {} {:.6g}", &t == method->tried.data() ? "" : ",", graph::name_of(t.method), t.metric);
         print("\n");
     }
-    print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", edges, remarks, static_cast<std::uint64_t>(cost.weight_bits / 8),
-          static_cast<std::uint64_t>(cost.float_weight_bits / 8),
-          exported ? fmt::format("; {} ({} bytes, was {})", standard_streams::in_words(given.output), static_cast<std::uint64_t>(after),
-                                 static_cast<std::uint64_t>(before))
-                   : "");
+    print("{} quantized edges, {} remarks; weights {} of {} bytes{}\n", done.edges,
+          done.result.report.notes.size() + done.export_notes.size(), static_cast<std::uint64_t>(done.cost.weight_bits / 8),
+          static_cast<std::uint64_t>(done.cost.float_weight_bits / 8),
+          !given.output.empty() ? fmt::format("; {} ({} bytes, was {})", standard_streams::in_words(given.output),
+                                              static_cast<std::uint64_t>(done.bytes_after), static_cast<std::uint64_t>(done.bytes_before))
+                                : "");
 }
 
 /// The tensors that a name of the file stands for now, at least one.
@@ -160,10 +94,13 @@ void explain(const arguments& given, const std::string& tensor) {
         throw graph::error("say what to explain: --activation F --weight F, or --plan P.json, as for `qk quantize`");
     graph::output_set none;
     declare(none, given.model);
-    graph::model m = load_for_planning(given.model);
+    graph::model m = graph::pipeline::load_for_planning(given.model);
     const std::vector<graph::successor> became = tensors_for(m, tensor);
     graph::calibration seen;
-    const graph::quantize_result result = make_plan(m, given.data, given.precision, &seen, true);
+    const graph::quantize_result result = [&] {
+        progress_lines lines;
+        return graph::pipeline::make_plan(m, given.data, given.precision, &seen, true, lines.report());
+    }();
     const auto meant = [&](const std::string& name) {
         return std::any_of(became.begin(), became.end(), [&](const graph::successor& t) { return t.name == name; });
     };
@@ -208,8 +145,8 @@ void add_quantize(command& app, verb_result&) {
     option_table& verb = app.add_subcommand("quantize", "Choose a precision for every tensor and write a model that other runtimes run");
     verb.add_option("MODEL", given->model, "ONNX model in float32").required().reads();
     verb.add_option("-o,--output", given->output, "the quantized model").type_name("OUT.onnx").common().writes();
-    given->precision.add(verb);
-    given->data.add(verb, false);
+    add_precision(verb, given->precision);
+    add_data(verb, given->data, false);
     verb.section("Output");
     verb.add_option(
             "--export", given->style,
@@ -241,7 +178,11 @@ void add_quantize(command& app, verb_result&) {
         "  qk quantize model.onnx -o int4.onnx --approach weight_only --weight int4 --weight-block 32 --weight-rounding compensated "
         "--calibration x.npy\n"
         "  qk quantize model.onnx -o mixed.onnx --plan requests.json --calibration x.npy --strict --report mixed.html");
-    verb.callback([given] { quantize(*given); });
+    verb.callback([given] {
+        given->estimates = given->json;
+        given->command = command_line();
+        quantize(*given);
+    });
 }
 
 void add_explain(command& app, verb_result&) {
@@ -250,8 +191,8 @@ void add_explain(command& app, verb_result&) {
     option_table& verb = app.add_subcommand("explain", "Why a tensor has its precision: request, range, scale, error");
     verb.add_option("MODEL", given->model, "ONNX model in float32").required().reads();
     verb.add_option("TENSOR", *tensor, "its name in the model's file (`qk inspect MODEL --tensors` lists them)").required();
-    given->precision.add(verb);
-    given->data.add(verb, false);
+    add_precision(verb, given->precision);
+    add_data(verb, given->data, false);
     verb.add_flag("--json", given->json, "one JSON object on standard output").common();
     verb.footer("Example:\n  qk explain model.onnx head.weight --activation int8 --weight int8 --calibration x.npy");
     verb.callback([given, tensor] { explain(*given, *tensor); });

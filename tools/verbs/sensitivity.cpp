@@ -2,43 +2,30 @@
 // `qk sensitivity`: what narrowing each layer alone does to the output.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 
 #include "options/mix_options.hpp"
-#include "qk/graph/files/json_text.hpp"
+#include "qk/graph/pipeline/sensitivity.hpp"
 #include "qk/graph/search/report.hpp"
 #include "support/console.hpp"
-#include "support/declared.hpp"
 #include "support/processes.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
 namespace {
 
-struct arguments : mix_arguments {
-    std::string direction = "narrow";
+struct arguments : graph::pipeline::sensitivity_settings {
+    bool json = false;
 };
 
 void sensitivity(const arguments& given) {
-    graph::output_set files(given.overwrite, processes::together().first());
-    given.declare(files);
-    const graph::model m = load_for_planning(given.model);
-    const graph::named_tensors inputs = given.data.load_inputs(m);
-    graph::mix_options options;
-    given.fill(options, m, "l2");
-    const graph::calibration seen = calibrate_mix(m, given.data, inputs, options, !given.report.empty());
-    const graph::sensitivity_result result = graph::measure_sensitivity(m, inputs, seen, options, given.direction == "widen");
+    const graph::sensitivity_result result = [&] {
+        progress_lines lines;
+        return graph::pipeline::sensitivity(given, lines.report());
+    }();
     if (!processes::together().first()) return;
-    const nlohmann::ordered_json json = graph::to_json(result);
-    if (!given.report.empty()) {
-        files.write(given.report,
-                    graph::sensitivity_html({std::filesystem::path(given.model).filename().string(), command_line(), &seen}, result));
-        files.write(beside_report(given.report), graph::json_text(json, 1) + "\n");
-    }
-    files.commit();
     for (const std::string& r : result.remarks) print(stderr, "{}\n", r);
-    if (given.json) return print_json(json);
+    if (given.json) return print_json(graph::to_json(result));
     print("{} of the model all {}: {:.6g} (output MSE {:.6g})\n{:<40} {:<10} {:<24} {:<18} {:>13} {:>13} {:>13}\n", result.metric_name,
           result.widened ? "narrow" : "wide", result.base_metric, result.base_error, "layer", "operator", "formats",
           result.widened ? "widened" : "narrowed", result.metric_name, "harm", "adds to MSE");
@@ -59,7 +46,7 @@ void add_sensitivity(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
     option_table& verb =
         app.add_subcommand("sensitivity", "Narrow each layer alone (and its weights alone, its activations alone) and rank the harm");
-    given->add(verb);
+    add_mix(verb, *given, given->json);
     verb.section("Formats and layers");
     verb.add_option("--direction", given->direction, "narrow each alone from all wide, or widen each alone from all narrow")
         .one_of({"narrow", "widen"});
@@ -69,7 +56,10 @@ void add_sensitivity(command& app, verb_result&) {
                 "  qk sensitivity model.onnx --inputs x.npy --wide int16/int8 --narrow int8/int8\n"
                 "  qk sensitivity model.onnx --inputs x.npy --labels y.npy --metric loss --wide bf16/bf16 --narrow bfp16/bfp16,mxfp4/mxfp4 "
                 "--report s.html");
-    verb.callback([given] { sensitivity(*given); });
+    verb.callback([given] {
+        place(*given);
+        sensitivity(*given);
+    });
 }
 
 }  // namespace qk::tool

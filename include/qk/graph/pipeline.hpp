@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands quantize, evaluate, sensitivity and search as one call each.
+#pragma once
+
+#include "qk/graph/pipeline/evaluate.hpp"
+#include "qk/graph/pipeline/quantize.hpp"
+#include "qk/graph/pipeline/search.hpp"
+#include "qk/graph/pipeline/sensitivity.hpp"

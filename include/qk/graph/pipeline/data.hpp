@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Samples as a person names them: files, preprocessing, how many.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/model/model.hpp"
+
+namespace qk::graph::pipeline {
+
+/// Each member is an option of the command of the same name.
+struct data_settings {
+    std::vector<std::string> inputs, calibration;  ///< FILE or INPUT=FILE
+    std::string labels, preprocess;
+    std::size_t samples = 0;  ///< 0: all
+    int threads = 0;          ///< 0: one for each core
+
+    /// The data for the model's inputs, preprocessed, cut to `samples`. Throws if there are fewer.
+    named_tensors load_inputs(const model& m) const;
+    /// Data to calibrate with, preprocessed: `calibration`, or the inputs. A file of statistics is not data: see has_statistics().
+    named_tensors load_calibration(const model& m) const;
+    /// `labels`, as many as `samples` asks for; empty if not given.
+    std::vector<std::int64_t> load_labels() const;
+    /// Whether `calibration` names statistics instead of samples.
+    bool has_statistics() const;
+
+  private:
+    std::string misfit(const tensor& value, const value_info& input, const char* option, const std::string& more) const;
+    std::vector<std::int64_t> folder_labels() const;
+    named_tensors load(const model& m, const std::vector<std::string>& arguments, const char* option, bool cut) const;
+};
+
+}  // namespace qk::graph::pipeline

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Precision as a person asks for it: formats in words, a plan file, how ranges and scales are chosen.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/quantize/planner.hpp"
+
+namespace qk::graph::pipeline {
+
+/// Requests of the plan file, then of `activation` and `weight` as the default.
+struct asked_precision {
+    std::vector<request> requests;
+    quantize_options options;
+    std::optional<precision_plan> saved;  ///< the plan itself, when the plan file is one
+    std::vector<plan_note> notes{};       ///< of a saved plan: names that led elsewhere
+};
+
+/// Each member is an option of the command of the same name; empty: not given.
+struct precision_settings {
+    std::string activation, weight, bias;
+    std::string plan;    ///< requests file, saved plan or AIMET encodings
+    std::string target;  ///< profile, or the name of a built-in one
+    std::string method;  ///< --calibration-method
+    std::string placement, approach, semantics, rounding, pow2, weight_rounding;
+    double percentile = 0;
+    int weight_block = 0;
+    bool per_channel = false, symmetric = false, asymmetric_weights = false, reduce_range = false, dual = false, strict = false;
+
+    /// Whether anything asks for a precision at all.
+    bool any() const { return !activation.empty() || !weight.empty() || !bias.empty() || !plan.empty(); }
+
+    /// Throws for names that mean nothing.
+    asked_precision read(const model& m) const;
+};
+
+/// The words of `pow2`.
+std::vector<std::string> pow2_rule_names();
+
+}  // namespace qk::graph::pipeline

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk search` as one call.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "qk/graph/pipeline/mix.hpp"
+
+namespace qk::graph::pipeline {
+
+/// Each member is an option of the command of the same name; empty: not given.
+struct search_settings : mix_settings {
+    std::string strategy = "greedy", direction = "narrow", output, save_plan, cache, style = "portable", weights = "packed";
+    std::map<std::string, double> targets, drops;  ///< --target-METRIC and --target-METRIC-drop, by metric; one of all
+    std::optional<double> target_metric, budget, budget_ratio, wide_share;
+    std::size_t max_trials = 0;  ///< 0: no limit
+    double time_limit = 0;       ///< seconds; 0: none
+    std::uint64_t seed = 0;
+    std::atomic<bool>* interrupted = nullptr;  ///< set: the search ends with the best so far
+};
+
+struct search_outcome {
+    search_result result;
+    std::vector<std::string> export_notes;  ///< of writing the model
+};
+
+/// Searches, and writes every file that the settings name, or none. The same files as the command's. Throws qk::graph::error.
+search_outcome search(const search_settings& settings, const progress_function& progress = {});
+
+}  // namespace qk::graph::pipeline

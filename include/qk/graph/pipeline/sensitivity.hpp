@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk sensitivity` as one call.
+#pragma once
+
+#include <string>
+
+#include "qk/graph/pipeline/mix.hpp"
+
+namespace qk::graph::pipeline {
+
+struct sensitivity_settings : mix_settings {
+    std::string direction = "narrow";  ///< or widen
+};
+
+/// Measures, and writes the report if there is one. The same files as the command's. Remarks are in the result. Throws qk::graph::error.
+sensitivity_result sensitivity(const sensitivity_settings& settings, const progress_function& progress = {});
+
+}  // namespace qk::graph::pipeline

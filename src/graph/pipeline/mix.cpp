@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/pipeline/mix.hpp"
+
+#include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/search/metric_server.hpp"
+#include "qk/graph/search/scorer.hpp"
+
+namespace qk::graph::pipeline {
+
+std::vector<std::string> mix_settings::declare(output_set& files) const {
+    std::vector<std::string> remarks = declare_model(files, model);
+    pipeline::declare(files, data);
+    pipeline::declare(files, precision);
+    files.input("--latency-table", latency_table);
+    declare_report(files, report);
+    return remarks;
+}
+
+void mix_settings::fill(mix_options& options, const graph::model& m, const std::string& default_metric, const export_options& style) const {
+    options.wide = wide;
+    options.narrow = narrow;
+    options.op_types = op_types;
+    options.layers = layers;
+    options.exclude = exclude;
+    const asked_precision asked = precision.read(m);
+    if (asked.options.rounding == weight_rounding::compensated)
+        throw error(
+            "a search rounds weights to nearest: leave \"weight_rounding\" out, and give --weight-rounding compensated to `qk quantize "
+            "--plan` of what was found");
+    if (asked.options.best_method)
+        throw error(
+            "a search measures mixes under one calibration method: ask `qk quantize --calibration-method best` first, and give its answer "
+            "here");
+    options.fixed = asked.requests;
+    if (asked.saved) options.fixed_plan = *asked.saved;
+    for (const plan_note& n : asked.notes) options.remarks.push_back(n.origin + ": " + n.subject + ": " + n.text);
+    options.quantize = asked.options;
+    options.per_channel = asked.options.per_channel;
+    options.baseline_wide = baseline == "wide";
+    options.cost = cost == "size" ? cost_kind::size : cost == "bit_operations" ? cost_kind::bit_operations : cost_kind::automatic;
+    options.latency_table = latency_table;
+    options.scoring.metric = metric.empty() ? default_metric : metric;
+    if (!metric.empty() + !metric_command.empty() + !metric_server.empty() > 1)
+        throw error("give one of --metric, --metric-command and --metric-server");
+    if (!metric_command.empty()) options.scoring.user = metric_from_command(metric_command);
+    if (!metric_server.empty()) {
+        const auto write = [&m, style](const precision_plan& plan, const std::filesystem::path& file) {
+            write_plan(m, plan, style).exported.save(file);
+        };
+        options.scoring.server = std::make_shared<graph::metric_server>(metric_server_options{metric_server, metric_timeout, write});
+    }
+    options.scoring.user_name = metric_command + metric_server;
+    options.scoring.user_higher_is_better = higher_is_better && measured_by_user();
+    options.scoring.output_index = output_index;
+    options.scoring.labels = data.load_labels();
+    options.scoring.session.threads = data.threads;
+    options.scoring.session.together = together;
+}
+
+calibration calibrate_mix(const model& m, const data_settings& data, const named_tensors& inputs, mix_options& options, bool histograms,
+                          const progress_function& progress) {
+    asked_precision asked{options.fixed, options.quantize, std::nullopt};
+    const auto ask = [&](const std::string& pair) {
+        request r{.scope = scope::everything, .role = role::activation, .what = parse_format_pair(pair).activation};
+        asked.requests.push_back(std::move(r));
+    };
+    ask(options.wide);
+    for (const std::string& pair : options.narrow) ask(pair);
+    return calibrate_for(m, data, asked, histograms, progress, &inputs, &options.scoring.float_outputs);
+}
+
+}  // namespace qk::graph::pipeline

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/pipeline/plan.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/evaluate/fold.hpp"
+#include "qk/graph/export/drop_activations.hpp"
+#include "qk/graph/quantize/compensate.hpp"
+#include "qk/graph/recover/recover.hpp"
+#include "qk/graph/search/choose_method.hpp"
+
+namespace qk::graph::pipeline {
+
+model load_for_planning(const std::string& file) {
+    model m = model::load(file);
+    fold_constants(m);
+    fold_batch_normalization(m);
+    return m;
+}
+
+calibration calibrate_for(const model& m, const data_settings& data, const asked_precision& asked, bool histograms,
+                          const progress_function& progress, const named_tensors* inputs, named_tensors* outputs) {
+    if (data.has_statistics()) return load_calibration(data.calibration[0]);
+    bool ranges = false, dynamic = asked.options.how == approach::dynamic;
+    calibrate_options wanted{.histograms = histograms};
+    for (const request& r : asked.requests) {
+        const precision& p = r.what;
+        const floating* f = std::get_if<floating>(&p.format);
+        const bool needs = is_integer_format(p.format) || std::holds_alternative<nvfloat>(p.format) ||
+                           (f != nullptr && is_scaled(*f) && !is_identity(p.format));
+        const bool activation = has(r.role, role::activation) || r.scope >= scope::tensor;
+        if (!needs || !activation || p.range || !p.scale.empty() ||
+            (r.scope == scope::everything && (dynamic || asked.options.how == approach::weight_only)))
+            continue;
+        ranges = true;
+        const range_method method = p.method.value_or(asked.options.method);
+        const calibrate_options needed = options_for(method);
+        wanted.moving_average |= needed.moving_average || asked.options.best_method;
+        wanted.histograms |= needed.histograms || asked.options.best_method || p.pow2 == pow2_rule::min_mse;
+    }
+    if ((!ranges && !histograms) || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
+    wanted.threads = data.threads;
+    const bool of_inputs = inputs != nullptr && data.calibration.empty();
+    const named_tensors samples = of_inputs ? *inputs : data.load_calibration(m);
+    return calibrate(m, samples, wanted, progress_of(progress, "calibrating"), of_inputs ? outputs : nullptr);
+}
+
+namespace {
+method_choice choose_method(const model& m, const data_settings& data, const asked_precision& asked, const calibration& seen,
+                            const progress_function& progress) {
+    if (data.inputs.empty() && data.has_statistics())
+        throw error("--calibration-method best measures on samples, and '" + data.calibration[0] +
+                    "' holds statistics: give --inputs X.npy too");
+    score_options scoring{.metric = data.labels.empty() ? "sqnr" : "top1",
+                          .user = {},
+                          .user_name = {},
+                          .labels = data.load_labels(),
+                          .float_outputs = {},
+                          .session = {.threads = data.threads, .stop = {}}};
+    return graph::choose_method(m, asked.requests, asked.options, seen,
+                                data.inputs.empty() ? data.load_calibration(m) : data.load_inputs(m), std::move(scoring),
+                                progress_of(progress, "comparing calibration methods"));
+}
+
+void compensate(model& m, const data_settings& data, const asked_precision& asked, quantize_result& result,
+                const progress_function& progress) {
+    if ((data.calibration.empty() && data.inputs.empty()) || data.has_statistics())
+        throw error("compensated rounding of weights needs the samples themselves: give --calibration X.npy");
+    const named_tensors samples = data.load_calibration(m);
+    const auto done = compensate_rounding(m, result.plan, samples, {.threads = data.threads}, progress_of(progress, "rounding weights"));
+    add_to(result.report, done);
+    for (const plan_note& n : result.report.notes)
+        if (asked.options.strict && n.origin == "weight rounding") throw error(n.subject + ": " + n.text + " (strict)");
+}
+
+/// A saved plan is not made, only described.
+quantize_result take_saved(const model& m, const asked_precision& asked, const calibration& seen, const std::string& file) {
+    quantize_result result{*asked.saved, describe_plan(layer_view(m), *asked.saved, seen.empty() ? nullptr : &seen, "saved plan " + file)};
+    result.report.notes = asked.notes;
+    if (result.report.edges.empty())
+        result.report.notes.push_back(
+            {plan_note::kind::unchanged, m.label(), "the plan changes nothing: it has no quantizer for any value of the model", file});
+    throw_violations(result.report, asked.options.strict);
+    return result;
+}
+}  // namespace
+
+quantize_result make_plan(model& m, const data_settings& data, const precision_settings& precision, calibration* seen, bool full,
+                          const progress_function& progress) {
+    asked_precision asked = precision.read(m);
+    calibration own = calibrate_for(m, data, asked, full, progress);
+    std::optional<method_choice> method;
+    if (asked.options.best_method && !own.empty()) {
+        method = choose_method(m, data, asked, own, progress);
+        asked.options.method = method->method();
+    }
+    quantize_result result;
+    if (asked.saved) result = take_saved(m, asked, own, precision.plan);
+    else result = planner(m, own.empty() ? nullptr : &own).plan(asked.requests, asked.options);
+    result.report.method = std::move(method);
+    if (asked.options.rounding == weight_rounding::compensated) compensate(m, data, asked, result, progress);
+    if (seen != nullptr) *seen = std::move(own);
+    return result;
+}
+
+export_result write_plan(const model& m, const precision_plan& plan, export_options options, bool keep_int8) {
+    using style = export_style;
+    if (keep_int8) options.int8_weights = int8_codes::as_signed;
+    model bare = m;
+    std::vector<std::string> gone;
+    if (options.style != style::amd) gone = graph::drop_needless_activations(bare, plan);
+    precision_plan written = plan;
+    const bool unsigned_codes = options.style != style::amd && options.style != style::qinteger && !keep_int8;
+    const std::size_t changed = unsigned_codes ? store_activations_unsigned(written, m) : 0;
+    export_result result = export_model(bare, written, options);
+    if (changed > 0) {
+        remember_int8(result.exported, plan, written);
+        result.notes.push_back(std::to_string(changed) +
+                               " int8 activations written as uint8 with zero point + 128: the same values, and onnxruntime fuses more (qk "
+                               "quantize --keep-int8 "
+                               "writes int8)");
+    }
+    if (!gone.empty())
+        result.notes.push_back(std::to_string(gone.size()) +
+                               " Relu and Clip nodes left out: the quantizers behind them clamp to the same bounds");
+    return result;
+}
+
+}  // namespace qk::graph::pipeline

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/pipeline/precision.hpp"
+
+#include <algorithm>
+
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/base/names.hpp"
+#include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/quantize/saved_names.hpp"
+#include "qk/option_names.hpp"
+
+namespace qk::graph::pipeline {
+namespace {
+
+template <class T>
+T checked(const parsed<T>& p) {
+    if (!p) throw error(std::string(p.error.view()));
+    return *p;
+}
+
+template <class T>
+T known(const std::optional<T>& value, const char* option, const std::string& text, const std::vector<std::string>& names) {
+    if (!value) throw error(std::string(option) + " '" + text + "' is none of " + comma_separated(names) + "." + did_you_mean(text, names));
+    return *value;
+}
+
+/// A precision from the command line's words.
+precision word(const precision_settings& o, const std::string& text, bool weight) {
+    precision p = parse_precision(text);
+    if (!o.semantics.empty()) p.semantics = checked(parse_semantics(o.semantics));
+    if (!o.rounding.empty()) p.semantics.rounding = checked(parse_rounding(o.rounding));
+    if (integer* f = std::get_if<integer>(&p.format)) {
+        if (!o.pow2.empty()) {
+            p.pow2 = known(parse_pow2_rule(o.pow2), "--pow2", o.pow2, pow2_rule_names());
+            f->pow2 = true;
+        }
+        if (weight && o.reduce_range) f->reduce_range = true;
+        if (!weight && o.symmetric) p.symmetric = true;
+        if (weight && o.asymmetric_weights) p.symmetric = false;
+    }
+    if (weight && o.weight_block > 0 && !is_block_format(p.format)) p.block_size = o.weight_block;
+    return p;
+}
+
+}  // namespace
+
+std::vector<std::string> pow2_rule_names() { return {"non_overflow", "nearest", "min_mse"}; }
+
+asked_precision precision_settings::read(const model& m) const {
+    asked_precision a;
+    // The default first: requests of the file lie over it wherever they stand.
+    if (!activation.empty())
+        a.requests.push_back(
+            {.scope = scope::everything, .role = role::activation, .what = word(*this, activation, false), .origin = "--activation"});
+    if (!weight.empty())
+        a.requests.push_back({.scope = scope::everything, .role = role::weight, .what = word(*this, weight, true), .origin = "--weight"});
+    if (!bias.empty())
+        a.requests.push_back({.scope = scope::everything, .role = role::bias, .what = word(*this, bias, true), .origin = "--bias"});
+    if (!plan.empty()) {
+        plan_file file = load_plan_file(plan);
+        file.fill(a.options);
+        if (file.plan) {
+            if (!a.requests.empty())
+                throw error(
+                    "'" + plan +
+                    "' is a saved plan, which leaves nothing to ask: drop --activation, --weight and --bias, or give a requests file");
+            a.notes = follow_names(*file.plan, m, plan);
+            place_encodings(*file.plan, m);
+            check_plan(*file.plan, m, plan);
+            a.saved = std::move(file.plan);
+        }
+        // A default on the command line outranks the file's.
+        std::vector<request> all;
+        for (request& r : file.requests) {
+            const bool outranked = r.scope == scope::everything &&
+                                   std::any_of(a.requests.begin(), a.requests.end(), [&](const request& c) { return c.role == r.role; });
+            if (!outranked) all.push_back(std::move(r));
+        }
+        all.insert(all.end(), std::make_move_iterator(a.requests.begin()), std::make_move_iterator(a.requests.end()));
+        a.requests = std::move(all);
+    }
+    if (method == "best" && a.saved) throw error("'" + plan + "' is a saved plan, which has its ranges: drop --calibration-method best");
+    if (!method.empty()) a.options.best_method = method == "best";
+    if (!method.empty() && !a.options.best_method)
+        a.options.method = known(parse_range_method(method), "--calibration-method", method, range_method_names({"best"}));
+    if (percentile > 0) a.options.percentile = percentile;
+    if (!placement.empty()) a.options.where = parse_placement(placement);
+    if (!approach.empty()) a.options.how = parse_approach(approach);
+    if (!weight_rounding.empty()) a.options.rounding = parse_weight_rounding(weight_rounding);
+    if (!target.empty()) a.options.target = load_target(target);
+    a.options.per_channel |= per_channel;
+    a.options.dual |= dual;
+    a.options.strict |= strict;
+    return a;
+}
+
+}  // namespace qk::graph::pipeline

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/pipeline/quantize.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "qk/graph/export/export.hpp"
+#include "qk/graph/files/json_text.hpp"
+#include "qk/graph/model/model_files.hpp"
+#include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/report/report.hpp"
+
+namespace qk::graph::pipeline {
+namespace {
+
+double file_bytes(const std::filesystem::path& file) {
+    std::error_code none;
+    const auto n = std::filesystem::file_size(file, none);
+    return none ? 0 : static_cast<double>(n);
+}
+
+}  // namespace
+
+quantize_outcome quantize(const quantize_settings& settings, const progress_function& progress) {
+    quantize_outcome done;
+    output_set files(settings.overwrite);
+    done.remarks = declare_model(files, settings.model);
+    declare(files, settings.data);
+    declare(files, settings.precision);
+    files.output("-o", settings.output)
+        .output("--save-plan", settings.save_plan)
+        .output("--encodings", settings.encodings)
+        .output("--log", settings.log);
+    declare_report(files, settings.report);
+    if (!settings.precision.any()) throw error("say what to quantize: --activation F --weight F, or --plan P.json");
+    export_options style{.style = export_style_from(settings.style), .weights = weight_storage_from(settings.weights)};
+    const std::filesystem::path beside = beside_report(settings.report);
+    model m = load_for_planning(settings.model);
+    calibration seen;
+    const asked_precision asked = settings.precision.read(m);
+    if (asked.options.target && asked.options.target->signed_int8) style.int8_weights = int8_codes::as_signed;
+    done.result = make_plan(m, settings.data, settings.precision, &seen,
+                            !settings.report.empty() || !settings.log.empty() || settings.estimates, progress);
+    const quantize_result& result = done.result;
+    // Whatever can fail does so before the first file is written.
+    std::optional<export_result> exported;
+    if (!settings.output.empty()) exported = write_plan(m, result.plan, style, settings.keep_int8);
+    const std::string encodings = settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m), 1) + "\n";
+    const layer_view layers(m);
+    const plan_cost cost = done.cost = cost_of(layers, result.plan, &seen);
+
+    const std::size_t edges = done.edges = quantized_edges(result.plan, m).size();
+    const std::size_t remarks = result.report.notes.size() + (exported ? exported->notes.size() : 0);
+    if (exported) {
+        done.export_notes = exported->notes;
+        save(exported->exported, files, settings.output);
+    }
+    if (!settings.save_plan.empty()) files.write(settings.save_plan, json_text(to_json(result.plan), 1) + "\n");
+    if (!settings.encodings.empty()) files.write(settings.encodings, encodings);
+    if (!settings.log.empty()) files.write(settings.log, result.report.text());
+    nlohmann::ordered_json& summary = done.summary = to_json(result.report);
+    summary["model"] = settings.model;
+    summary["quantized_edges"] = edges;
+    summary["remarks"] = remarks;
+    if (exported) summary["output"] = settings.output, summary["opset"] = exported->opset_after, summary["export_notes"] = exported->notes;
+    const double before = done.bytes_before = file_bytes(settings.model),
+                 after = done.bytes_after = static_cast<double>(files.bytes(settings.output));
+    summary["file_bytes"] = after;
+    summary["original_file_bytes"] = before;
+    summary["weight_bytes"] = cost.weight_bits / 8;
+    summary["float_weight_bytes"] = cost.float_weight_bits / 8;
+    if (cost.float_bit_operations > 0)
+        summary["bit_operations"] = cost.bit_operations, summary["float_bit_operations"] = cost.float_bit_operations;
+    if (!settings.report.empty()) {
+        const report_subject subject{.model = std::filesystem::path(settings.model).filename().string(),
+                                     .command = settings.command,
+                                     .requests = asked.requests,
+                                     .export_notes = done.export_notes,
+                                     .input_bytes = before,
+                                     .output_bytes = after};
+        files.write(settings.report, quantize_html(subject, result, cost, seen.empty() ? nullptr : &seen));
+        files.write(beside, json_text(summary, 1) + "\n");
+    }
+    files.commit();
+    return done;
+}
+
+}  // namespace qk::graph::pipeline

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/pipeline/search.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "qk/graph/export/export.hpp"
+#include "qk/graph/files/json_text.hpp"
+#include "qk/graph/model/model_files.hpp"
+#include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/search/report.hpp"
+
+namespace qk::graph::pipeline {
+namespace {
+
+/// The one target that was given; it names the metric where --metric does not.
+void choose_target(const search_settings& settings, search_options& options, std::string& metric) {
+    const std::size_t count = settings.targets.size() + settings.drops.size() + (settings.target_metric ? 1 : 0);
+    if (count > 1) throw error("give one target; the search has one metric");
+    const auto named = [&](const std::pair<const std::string, double>& t) {
+        if (!settings.metric.empty() && settings.metric != t.first)
+            throw error("--target-" + t.first + " does not fit --metric " + settings.metric);
+        if (settings.measured_by_user()) throw error("with --metric-command or --metric-server the target is --target-metric");
+        metric = t.first;
+        return t.second;
+    };
+    if (!settings.targets.empty()) options.target = named(*settings.targets.begin());
+    if (!settings.drops.empty()) options.target_drop = named(*settings.drops.begin());
+    if (settings.target_metric) options.target = *settings.target_metric;
+}
+
+/// A format that the export style cannot hold is an error before the search, not after it: every option is exported once and thrown away.
+void check_export(const search_settings& settings, const model& m, const calibration& seen, const search_options& options) {
+    if (settings.output.empty()) return;
+    planner plans(m, &seen);
+    std::vector<std::string> all{options.wide};
+    all.insert(all.end(), options.narrow.begin(), options.narrow.end());
+    for (const std::string& option : all) {
+        const format_pair pair = parse_format_pair(option);
+        precision_requests requests;
+        requests.set_default(pair.activation, pair.weight);
+        export_model(m, plans.plan(requests.list(), options.quantize, false).plan,
+                     {export_style_from(settings.style), weight_storage_from(settings.weights)});
+    }
+}
+
+/// Everything is made before anything appears. Returns what there is to say of the model.
+std::vector<std::string> write_results(const search_settings& settings, const model& m, const search_options& options,
+                                       const search_result& result, const calibration& seen, output_set& files) {
+    std::vector<std::string> notes;
+    if (!settings.output.empty()) {
+        const bool keeps_signed = options.quantize.target && options.quantize.target->signed_int8;
+        export_result exported = write_plan(m, result.plan,
+                                            {export_style_from(settings.style), weight_storage_from(settings.weights),
+                                             keeps_signed ? int8_codes::as_signed : int8_codes::as_unsigned});
+        save(exported.exported, files, settings.output);
+        notes = std::move(exported.notes);
+    }
+    if (!settings.report.empty()) {
+        const std::string name = std::filesystem::path(settings.model).filename().string();
+        files.write(settings.report, search_html({name, settings.command, &seen}, result));
+        files.write(beside_report(settings.report), json_text(to_json(result), 1) + "\n");
+    }
+    if (!settings.save_plan.empty()) files.write(settings.save_plan, json_text(to_json(result.plan), 1) + "\n");
+    files.commit();
+    return notes;
+}
+
+}  // namespace
+
+search_outcome search(const search_settings& settings, const progress_function& progress) {
+    output_set files(settings.overwrite, settings.together.first());
+    const std::vector<std::string> remarks = settings.declare(files);
+    files.output("-o", settings.output).output("--save-plan", settings.save_plan).appended("--cache", settings.cache);
+    const model m = load_for_planning(settings.model);
+    const named_tensors inputs = settings.data.load_inputs(m);
+    search_options options;
+    std::string metric = "l2";
+    choose_target(settings, options, metric);
+    settings.fill(options, m, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
+    options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
+    options.strategy = settings.strategy;
+    options.direction = settings.direction;
+    options.budget = settings.budget;
+    options.budget_ratio = settings.budget_ratio;
+    options.wide_share = settings.wide_share;
+    options.limits = {settings.max_trials, settings.time_limit, settings.interrupted};
+    options.seed = settings.seed;
+    options.cache = settings.cache;
+    if (settings.interrupted != nullptr) options.scoring.session.stop = [stop = settings.interrupted] { return stop->load(); };
+    find_strategy(options.strategy);  // a wrong name before the work, not after it
+
+    const auto start = std::chrono::steady_clock::now();
+    const calibration seen = calibrate_mix(m, settings.data, inputs, options, !settings.report.empty(), progress);
+    const double calibration_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    check_export(settings, m, seen, options);
+    options.on_trial = [&](std::size_t trials, const trial& best) {
+        if (!progress) return;
+        char text[64];
+        std::snprintf(text, sizeof text, "searching, best %.6g", best.result.metric);
+        progress(text, trials, settings.max_trials);
+    };
+    search_outcome done{graph::search(m, inputs, seen, options), {}};
+    done.result.seconds += calibration_seconds;
+    if (settings.together.first()) done.export_notes = write_results(settings, m, options, done.result, seen, files);
+    return done;
+}
+
+}  // namespace qk::graph::pipeline

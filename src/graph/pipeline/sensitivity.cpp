@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/pipeline/sensitivity.hpp"
+
+#include <filesystem>
+
+#include "qk/graph/files/json_text.hpp"
+#include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/search/report.hpp"
+
+namespace qk::graph::pipeline {
+
+sensitivity_result sensitivity(const sensitivity_settings& settings, const progress_function& progress) {
+    output_set files(settings.overwrite, settings.together.first());
+    const std::vector<std::string> remarks = settings.declare(files);
+    const model m = load_for_planning(settings.model);
+    const named_tensors inputs = settings.data.load_inputs(m);
+    mix_options options;
+    settings.fill(options, m, "l2");
+    options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
+    const calibration seen = calibrate_mix(m, settings.data, inputs, options, !settings.report.empty(), progress);
+    sensitivity_result result = measure_sensitivity(m, inputs, seen, options, settings.direction == "widen");
+    if (!settings.report.empty() && settings.together.first()) {
+        const std::string name = std::filesystem::path(settings.model).filename().string();
+        files.write(settings.report, sensitivity_html({name, settings.command, &seen}, result));
+        files.write(beside_report(settings.report), json_text(to_json(result), 1) + "\n");
+    }
+    files.commit();
+    return result;
+}
+
+}  // namespace qk::graph::pipeline
