@@ -9,6 +9,7 @@
 #include "qk/graph/export/amd.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/export/fusing.hpp"
+#include "qk/graph/export/marks.hpp"
 #include "qk/graph/export/portable.hpp"
 #include "qk/graph/export/qdq.hpp"
 #include "qk/graph/export/qinteger.hpp"
@@ -173,7 +174,7 @@ class exporter {
             result_.notes.push_back("output '" + name + "' is an input or initializer of the model: left in float32");
             return;
         }
-        const std::string original = g_.fresh(name + "_float");
+        const std::string original = g_.fresh(name + marks::as_float);
         for (auto& n : *g_.graph().mutable_node()) {
             for (auto& o : *n.mutable_output()) {
                 if (o == name) o = original;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "qk/graph/evaluate/run_node.hpp"
+#include "qk/graph/export/marks.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/code_types.hpp"
 #include "qk/graph/quantize/planner.hpp"
@@ -28,7 +29,7 @@ class plan_recovery {
             if (n.op_type() == "Constant" && n.domain().empty())
                 if (auto v = constant_value(n)) constants_.emplace(n.output(0), std::move(*v));
         for (const auto& p : m.proto().metadata_props())
-            if (p.key() == int8_property) {
+            if (p.key() == marks::int8_property) {
                 std::size_t at = 0;
                 for (std::size_t end; (end = p.value().find('\n', at)) != std::string::npos; at = end + 1)
                     int8_.insert(p.value().substr(at, end - at));
@@ -41,7 +42,7 @@ class plan_recovery {
         for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i);
         int calls = 0;
         for (int i = 0; i < source_.graph().node_size(); ++i)
-            calls += source_.graph().node(i).domain() == function_domain && !owned_[static_cast<std::size_t>(i)];
+            calls += source_.graph().node(i).domain() == marks::function_domain && !owned_[static_cast<std::size_t>(i)];
         if (links_.empty())
             throw error(source_.label() +
                         " has no quantizers to recover a plan from: no QuantizeLinear and DequantizeLinear pairs, Cast pairs, calls of "
@@ -97,11 +98,6 @@ class plan_recovery {
         const auto x = constant(a), y = constant(b);
         return x && y && same(*x, *y);
     }
-    static std::string without(const std::string& name, std::initializer_list<const char*> endings) {
-        for (const std::string e : endings)
-            if (name.size() > e.size() && name.ends_with(e)) return name.substr(0, name.size() - e.size());
-        return name;
-    }
     static quantizer of(const qk::format& f, bool dynamic = false) {
         quantizer q;
         q.format = f, q.dynamic = dynamic;
@@ -140,7 +136,7 @@ class plan_recovery {
         else if (n.op_type() == "Cast" && n.domain().empty() && number(n, "to", 0) == 1) found = widened(n);
         else if (is_amd(n) && !quantizes(n)) {
             if (const auto q = amd_block_quantizer(n)) found = link{n.input(0), *q, std::nullopt};
-        } else if (n.domain() == function_domain) found = called(n);
+        } else if (n.domain() == marks::function_domain) found = called(n);
         else if (n.op_type() == "Reshape" && n.domain().empty() && links_.contains(n.input(0))) found = rows_of_filter(n);
         else if (n.op_type() == "Max" && n.domain().empty() && n.input_size() == 1 && links_.contains(n.input(0)))
             found = links_.at(n.input(0));
@@ -148,7 +144,7 @@ class plan_recovery {
         if (n.domain().empty()) refine(found->how, n.doc_string());
         if (const auto value = constant(found->source); value && !found->value) {
             found->value = *value;
-            found->source = free_name(without(found->source, {"_rounded"}), found->source, *value);
+            found->source = free_name(marks::without(found->source, {marks::rounded}), found->source, *value);
         }
         remember(n.output(0), std::move(*found));
         owned_[static_cast<std::size_t>(i)] = true;
@@ -156,7 +152,7 @@ class plan_recovery {
 
     /// `wanted` if no other tensor has it (or `own`, the quantizer's result, which goes away), else `otherwise`, else something like it.
     std::string free_name(const std::string& wanted, const std::string& otherwise, const tensor& value, const std::string& own = {}) {
-        for (std::string name = wanted, next = otherwise;; next += "_float") {
+        for (std::string name = wanted, next = otherwise;; next += marks::as_float) {
             const auto made = made_.find(name);
             const bool used =
                 !source_.uses(name).empty() || source_.producer(name) >= 0;  // a constant that nobody reads may be written over
@@ -204,7 +200,8 @@ class plan_recovery {
             }
             const std::vector<tensor> values = try_run(source_, n, inputs, std::size_t{1} << 34);
             if (values.size() != 1 || values[0].type() != data_type::float32) return std::nullopt;
-            return link{free_name(without(n.input(0), {"_quantized"}), n.input(0) + "_float", values[0], n.output(0)), *q, values[0]};
+            return link{free_name(marks::without(n.input(0), {marks::quantized}), n.input(0) + marks::as_float, values[0], n.output(0)), *q,
+                        values[0]};
         }
         const onnx::NodeProto* q = maker(n.input(0));
         if (q == nullptr) return std::nullopt;
@@ -225,7 +222,8 @@ class plan_recovery {
         link found{q->input(0), *how, std::nullopt};
         skip_guard(found);
         narrow_by_clip(found);
-        if ((int8_.contains(found.source) || int8_.contains(without(found.source, {"_float"}))) && found.how.format == qk::format(uint8))
+        if ((int8_.contains(found.source) || int8_.contains(marks::without(found.source, {marks::as_float}))) &&
+            found.how.format == qk::format(uint8))
             make_signed(found.how, int8);
         return found;
     }
@@ -233,7 +231,7 @@ class plan_recovery {
     /// The exporter's own Max of one input before a QuantizeLinear of FP8.
     void skip_guard(link& found) {
         const onnx::NodeProto* n = maker(found.source);
-        if (n == nullptr || n->op_type() != "Max" || n->input_size() != 1 || !found.source.ends_with("_guarded")) return;
+        if (n == nullptr || n->op_type() != "Max" || n->input_size() != 1 || !marks::has(found.source, marks::guarded)) return;
         own(found.source);
         found.source = n->input(0);
     }
@@ -241,7 +239,7 @@ class plan_recovery {
     /// The exporter's own Clip before a QuantizeLinear whose type has more codes than the format.
     void narrow_by_clip(link& found) {
         const onnx::NodeProto* n = maker(found.source);
-        if (n == nullptr || n->op_type() != "Clip" || !found.source.ends_with("_clipped") || n->input_size() < 3 ||
+        if (n == nullptr || n->op_type() != "Clip" || !marks::has(found.source, marks::clipped) || n->input_size() < 3 ||
             !is_integer_format(found.how.format))
             return;
         const auto low = constant(n->input(1)), high = constant(n->input(2));
@@ -271,7 +269,7 @@ class plan_recovery {
             if (codes->type() != data_type::float16 && codes->type() != data_type::bfloat16) return std::nullopt;
             const std::vector<tensor> values = try_run(source_, n, {*codes}, std::size_t{1} << 34);
             if (values.size() != 1) return std::nullopt;
-            return link{free_name(without(n.input(0), {"_narrow"}), n.input(0) + "_float", values[0], n.output(0)),
+            return link{free_name(marks::without(n.input(0), {marks::narrow}), n.input(0) + marks::as_float, values[0], n.output(0)),
                         of(*format_of_codes(codes->type())), values[0]};
         }
         const onnx::NodeProto* narrow = maker(n.input(0));
@@ -288,7 +286,8 @@ class plan_recovery {
         if (!q) return std::nullopt;
         const auto value = called_.find(n.output(0));
         if (value == called_.end()) return link{n.input(0), *q, std::nullopt};
-        return link{free_name(without(n.output(0), {"_rounded"}), n.output(0) + "_float", value->second, n.output(0)), *q, value->second};
+        return link{free_name(marks::without(n.output(0), {marks::rounded}), n.output(0) + marks::as_float, value->second, n.output(0)), *q,
+                    value->second};
     }
 
     /// Behind a call that sees a tensor as rows of all axes but the first.
@@ -308,7 +307,7 @@ class plan_recovery {
             const std::optional<quantizer> q = described(t.doc_string());
             if (!q) continue;
             const tensor value = source_.constant(t.name());
-            remember(t.name(), {free_name(without(t.name(), {"_rounded"}), t.name(), value), *q, value});
+            remember(t.name(), {free_name(marks::without(t.name(), {marks::rounded}), t.name(), value), *q, value});
         }
     }
 
@@ -391,7 +390,7 @@ void remember_int8(model& exported, const precision_plan& asked, const precision
     std::string lines;
     for (const std::string& n : names) lines += n + "\n";
     auto* p = exported.proto().add_metadata_props();
-    p->set_key(detail::int8_property);
+    p->set_key(marks::int8_property);
     p->set_value(lines);
 }
 

@@ -2,6 +2,7 @@
 // Style amd: com.amd.quark operators for block formats, 16-bit floats and wide integers; standard Q/DQ pairs for what ONNX holds.
 #pragma once
 
+#include "qk/graph/export/marks.hpp"
 #include "qk/graph/export/qdq.hpp"
 
 namespace qk::graph::detail {
@@ -28,7 +29,7 @@ class amd_writer : public qdq_writer {
         const quantizer_inputs p = inputs_of(v, *type);
         const std::string y = g_.fresh(v.name + "_DequantizeLinear_Output");
         set_channel(amd_node("ExtendedDequantizeLinear",
-                             {g_.constant(v.name + "_quantized", integer_codes(v.how, value, *type)), p.scale, p.zero_point}, y),
+                             {g_.constant(v.name + marks::quantized, integer_codes(v.how, value, *type)), p.scale, p.zero_point}, y),
                     v);
         return y;
     }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "qk/graph/export/marks.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/check.hpp"
 #include "qk/graph/model/model.hpp"
@@ -48,14 +49,14 @@ class graph_writer {
 
     /// A constant that is rounded already; `description` says how (description.hpp).
     std::string rounded_constant(const std::string& tensor_name, const tensor& value, const std::string& description) {
-        const std::string name = constant(tensor_name + "_rounded", value);
+        const std::string name = constant(tensor_name + marks::rounded, value);
         graph().mutable_initializer(graph().initializer_size() - 1)->set_doc_string(description);
         return name;
     }
 
     /// A Max of one input, which is the identity, keeps onnxruntime from fusing what lies on its two sides.
     std::string kept_apart(const std::string& x) {
-        const std::string y = fresh(x + "_guarded");
+        const std::string y = fresh(x + marks::guarded);
         node("Max", {x}, {y});
         return y;
     }

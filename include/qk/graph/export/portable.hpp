@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qk/graph/export/description.hpp"
+#include "qk/graph/export/marks.hpp"
 #include "qk/graph/export/portable/function_set.hpp"
 #include "qk/graph/export/qdq.hpp"
 
@@ -109,7 +110,7 @@ class portable_writer : public quantizer_writer {
 
     onnx::NodeProto& call(const quantized_value& v, const quantizer& asked, const function_key& key,
                           const std::vector<std::string>& inputs) {
-        onnx::NodeProto& n = g_.node(functions_.name(key), inputs, {g_.fresh(v.name + "_rounded")}, function_domain);
+        onnx::NodeProto& n = g_.node(functions_.name(key), inputs, {g_.fresh(v.name + marks::rounded)}, marks::function_domain);
         n.set_doc_string(describe(asked));
         return n;
     }
@@ -163,7 +164,7 @@ class portable_writer : public quantizer_writer {
         else set_attribute(n, "blocks", whole);
         const std::string y = n.output(0);
         if (shape.empty()) return y;
-        const std::string reshaped = g_.fresh(v.name + "_rounded");
+        const std::string reshaped = g_.fresh(v.name + marks::rounded);
         g_.node("Reshape", {y, shape}, {reshaped});
         return reshaped;
     }

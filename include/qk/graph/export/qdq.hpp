@@ -7,6 +7,7 @@
 
 #include "qk/graph/export/codes.hpp"
 #include "qk/graph/export/description.hpp"
+#include "qk/graph/export/marks.hpp"
 #include "qk/graph/model/code_types.hpp"
 
 namespace qk::graph::detail {
@@ -109,7 +110,7 @@ class qdq_writer : public quantizer_writer {
         const bool apart = t.is_float || packed_bits(t.codes.type) == 4 || clipped;
         if (apart) x = g_.kept_apart(x);
         const parameters p = scales(v, {}, t);
-        const std::string codes = g_.fresh(v.name + "_quantized");
+        const std::string codes = g_.fresh(v.name + marks::quantized);
         auto& q = g_.node("QuantizeLinear", {x, p.scale, p.zero_point}, {codes});
         set_axis(q, v, p);
         if (t.is_float && !reference::saturates(std::get<floating>(v.how.format), v.how.semantics.overflow))
@@ -131,12 +132,13 @@ class qdq_writer : public quantizer_writer {
         std::string codes;
         // A bias has no QuantizeLinear of 32 bits; its codes are stored in either case.
         if (options_.weights == weight_storage::packed || t.codes.type == data_type::int32) {
-            codes = g_.constant(v.name + "_quantized", t.is_float ? floating_codes(v.how, value, t.codes.type)
-                                                                  : integer_codes(v.how, value, t.codes.type, t.shift));
+            codes = g_.constant(v.name + marks::quantized, t.is_float ? floating_codes(v.how, value, t.codes.type)
+                                                                      : integer_codes(v.how, value, t.codes.type, t.shift));
         } else {
-            codes = g_.fresh(v.name + "_quantized");
-            set_axis(g_.node("QuantizeLinear", {g_.constant(v.name + "_rounded", rounded(v.how, value)), p.scale, p.zero_point}, {codes}),
-                     v, p);
+            codes = g_.fresh(v.name + marks::quantized);
+            set_axis(
+                g_.node("QuantizeLinear", {g_.constant(v.name + marks::rounded, rounded(v.how, value)), p.scale, p.zero_point}, {codes}), v,
+                p);
         }
         const std::string y = g_.fresh(v.name + "_dequantized");
         std::vector<std::string> inputs{codes, p.scale};
@@ -165,7 +167,7 @@ class qdq_writer : public quantizer_writer {
     }
     std::string dynamic_linear(const quantized_value& v) {
         g_.require_opset(11, "DynamicQuantizeLinear");
-        const std::string codes = g_.fresh(v.name + "_quantized"), scale = g_.fresh(v.name + "_scale"),
+        const std::string codes = g_.fresh(v.name + marks::quantized), scale = g_.fresh(v.name + "_scale"),
                           zero = g_.fresh(v.name + "_zero_point");
         g_.node("DynamicQuantizeLinear", {v.name}, {codes, scale, zero});
         const std::string y = g_.fresh(v.name + "_dequantized");
@@ -227,14 +229,14 @@ class qdq_writer : public quantizer_writer {
         const auto bound = [&](std::int64_t code, const char* stem) {
             return g_.constant(v.name + stem, make_tensor<float>({}, std::vector<float>{static_cast<float>(code - z) * q.scale[0]}));
         };
-        const std::string y = g_.fresh(v.name + "_clipped");
+        const std::string y = g_.fresh(v.name + marks::clipped);
         g_.node("Clip", {v.name, bound(qmin(f), "_lowest"), bound(qmax(f), "_highest")}, {y});
         return y;
     }
 
     std::string cast_pair(const quantized_value& v, data_type type) {
         g_.require_opset(type == data_type::bfloat16 ? 13 : 9, "Cast");
-        const std::string narrow = g_.fresh(v.name + "_narrow"), y = g_.fresh(v.name + "_rounded");
+        const std::string narrow = g_.fresh(v.name + marks::narrow), y = g_.fresh(v.name + marks::rounded);
         set_attribute(g_.node("Cast", {v.name}, {narrow}), "to", static_cast<std::int64_t>(type));
         auto& wide = g_.node("Cast", {narrow}, {y});
         set_attribute(wide, "to", std::int64_t{1});
@@ -249,8 +251,8 @@ class qdq_writer : public quantizer_writer {
         tensor codes(type, value.shape());
         for (std::size_t i = 0; i < r.size(); ++i)
             codes.as<half>()[i].bits = static_cast<std::uint16_t>(code_of(std::get<floating>(v.how.format), r.as<float>()[i]));
-        const std::string y = g_.fresh(v.name + "_rounded");
-        auto& wide = g_.node("Cast", {g_.constant(v.name + "_narrow", codes)}, {y});
+        const std::string y = g_.fresh(v.name + marks::rounded);
+        auto& wide = g_.node("Cast", {g_.constant(v.name + marks::narrow, codes)}, {y});
         set_attribute(wide, "to", std::int64_t{1});
         remember(wide, v.how, type);
         return y;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qk/graph/export/layer_rewriter.hpp"
+#include "qk/graph/export/marks.hpp"
 #include "qk/graph/export/qdq.hpp"
 
 namespace qk::graph::detail {
@@ -109,7 +110,7 @@ class integer_product_rewriter {
 
     /// (q_a * q_b) as int32, times both scales, plus the bias.
     void product(int i, const std::string& op, const coded& a, const coded& b, const std::string& scale, const std::string& bias) {
-        const std::string y = layers_.node(i).output(0), sums = g_.fresh(y + "_sums"), wide = g_.fresh(y + "_float"),
+        const std::string y = layers_.node(i).output(0), sums = g_.fresh(y + "_sums"), wide = g_.fresh(y + marks::as_float),
                           scales = g_.fresh(y + "_scales");
         std::vector<std::string> in{a.codes, b.codes, a.zero_point};
         if (!b.zero_point.empty()) in.push_back(layers_.scalar_zero_point(b));

@@ -12,6 +12,7 @@
 
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/export/description.hpp"
+#include "qk/graph/export/marks.hpp"
 #include "qk/graph/export/portable/function_builder.hpp"
 #include "qk/graph/model/check.hpp"
 #include "qk/graph/model/model.hpp"
@@ -20,7 +21,7 @@ namespace qk::graph::detail {
 
 /// The function that a node calls, if it is one that qk wrote.
 inline const onnx::FunctionProto* called_quantizer(const model& m, const onnx::NodeProto& n) {
-    return n.domain() == function_domain && n.output_size() == 1 ? find_function(m.proto(), n) : nullptr;
+    return n.domain() == marks::function_domain && n.output_size() == 1 ? find_function(m.proto(), n) : nullptr;
 }
 
 /// The quantizer of a call, by its description and its inputs `scale` and `zero_point`; nullopt when they do not say one.
@@ -89,12 +90,12 @@ inline void forget_functions(onnx::ModelProto& m) {
     };
     auto& functions = *m.mutable_functions();
     for (int k = functions.size(); k-- > 0;)
-        if (functions.Get(k).domain() == function_domain && !called(function_domain, &functions.Get(k).name()))
+        if (functions.Get(k).domain() == marks::function_domain && !called(marks::function_domain, &functions.Get(k).name()))
             functions.DeleteSubrange(k, 1);
     auto& imports = *m.mutable_opset_import();
     for (int k = imports.size(); k-- > 0;) {
         const std::string& domain = imports.Get(k).domain();
-        const bool known = domain == "com.amd.quark" || domain == "com.vai.quantize" || domain == function_domain;
+        const bool known = domain == "com.amd.quark" || domain == "com.vai.quantize" || domain == marks::function_domain;
         if (known && !called(domain, nullptr)) imports.DeleteSubrange(k, 1);
     }
 }

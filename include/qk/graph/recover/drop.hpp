@@ -11,15 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "qk/graph/export/marks.hpp"
 #include "qk/graph/model/edit.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/model/subgraphs.hpp"
 #include "qk/graph/recover/calls.hpp"
 
 namespace qk::graph::detail {
-
-inline constexpr const char* int8_property =
-    "qk.int8_as_uint8";  ///< of a model: names of int8 tensors that are stored as uint8, a line each
 
 /// `owned`: nodes that are part of a quantizer; those that nobody reads any more go, and constants that only they read.
 inline void drop_quantizers(model& m, const std::vector<bool>& owned) {
@@ -47,7 +45,7 @@ inline void drop_quantizers(model& m, const std::vector<bool>& owned) {
     forget_functions(m.proto());
     auto& properties = *m.proto().mutable_metadata_props();
     for (int k = properties.size(); k-- > 0;)
-        if (properties.Get(k).key() == int8_property) properties.DeleteSubrange(k, 1);
+        if (properties.Get(k).key() == marks::int8_property) properties.DeleteSubrange(k, 1);
     m.reindex();
     drop_unused_initializers(m);
     // Shapes of tensors that are no more.

@@ -9,12 +9,10 @@
 #include <vector>
 
 #include "qk/graph/export/graph_writer.hpp"
+#include "qk/graph/export/marks.hpp"
 #include "qk/graph/model/tensor_proto.hpp"
 
 namespace qk::graph::detail {
-
-/// The domain of the functions that qk writes, and its version.
-inline constexpr const char* function_domain = "qk";
 
 /// A value inside a function: its name. Operators return the value they make.
 using operand = std::string;
@@ -24,7 +22,7 @@ class function_builder {
     /// `opset`: of the standard operators, which must be the model's: runtimes refuse a function with another.
     function_builder(const std::string& name, int opset, const std::string& what) : opset_(opset) {
         proto_.set_name(name);
-        proto_.set_domain(function_domain);
+        proto_.set_domain(marks::function_domain);
         proto_.set_doc_string(what);
         proto_.add_opset_import()->set_version(opset);
     }

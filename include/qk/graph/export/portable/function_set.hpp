@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "qk/graph/export/marks.hpp"
 #include "qk/graph/export/portable/decode.hpp"
 
 namespace qk::graph::detail {
@@ -21,7 +22,7 @@ class function_set {
   public:
     explicit function_set(graph_writer& g) : g_(g) {
         for (const auto& f : g.target().proto().functions())
-            if (f.domain() == function_domain) taken_.push_back(f.name());
+            if (f.domain() == marks::function_domain) taken_.push_back(f.name());
     }
 
     /// The name of the function for a key, the same for the same key.
@@ -29,7 +30,7 @@ class function_set {
         for (const auto& [k, name] : functions_)
             if (k == key) return name;
         g_.require_opset(12, "functions of standard operators");
-        g_.import(function_domain, 1);
+        g_.import(marks::function_domain, 1);
         const std::string stem = (key.decodes ? "decode_" : "") + identifier(text_of(key.format));
         std::string unique = stem;
         for (int i = 2; std::find(taken_.begin(), taken_.end(), unique) != taken_.end(); ++i) unique = stem + "_" + std::to_string(i);

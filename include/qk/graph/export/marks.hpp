@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The names that export writes and recover reads. A model written once has them for ever: a mark may be added, never changed.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+namespace qk::graph::marks {
+
+// Endings of the names of tensors that a quantizer adds: conv1.weight becomes conv1.weight_quantized.
+inline constexpr const char* quantized = "_quantized";  ///< codes
+inline constexpr const char* rounded = "_rounded";      ///< float32 values of a format
+inline constexpr const char* narrow = "_narrow";        ///< float16 or bfloat16
+inline constexpr const char* clipped = "_clipped";      ///< behind the Clip of a type that has more codes than the format
+inline constexpr const char* guarded = "_guarded";      ///< behind the Max of one input that stands before a QuantizeLinear of FP8
+inline constexpr const char* as_float = "_float";       ///< float32, of a tensor whose own name another type took
+
+/// Domain of the functions of style portable.
+inline constexpr const char* function_domain = "qk";
+/// Key of a model's metadata: the names of int8 tensors that are stored as uint8, a line each.
+inline constexpr const char* int8_property = "qk.int8_as_uint8";
+
+inline bool has(std::string_view name, std::string_view mark) { return name.size() > mark.size() && name.ends_with(mark); }
+
+/// `name` without the first of these marks that it has.
+inline std::string without(const std::string& name, std::initializer_list<const char*> marks) {
+    for (const char* mark : marks)
+        if (has(name, mark)) return name.substr(0, name.size() - std::string_view(mark).size());
+    return name;
+}
+
+}  // namespace qk::graph::marks
