@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One C++ call does what the command does: the same settings give the same files, byte for byte, and the same numbers.
 #include "qk/graph/pipeline.hpp"
+#include "qk/graph/search/report.hpp"
 
 #include <doctest/doctest.h>
 
@@ -48,7 +49,8 @@ nlohmann::json timeless(nlohmann::json j) {
 TEST_CASE("quantize: the same model, plan, encodings and log") {
     const scratch folder;
     const fs::path requests = folder("requests.json");
-    std::ofstream(requests) << R"({"default": {"activation": "int8", "weight": "int8"}, "layers": {"*": {"weight": "int4"}}})";
+    std::ofstream(requests)
+        << R"({"default": {"activation": "int8", "weight": "int8"}, "requests": [{"op_type": "Gemm", "weight": "int4"}]})";
     struct row {
         const char* name;
         words options;
@@ -84,23 +86,27 @@ TEST_CASE("quantize: the same model, plan, encodings and log") {
         arguments.insert(arguments.end(), r.options.begin(), r.options.end());
         arguments.insert(arguments.end(), calibration.begin(), calibration.end());
         for (const auto& [option, file] :
-             {std::pair{"-o", "m.onnx"}, {"--save-plan", "p.json"}, {"--encodings", "e.json"}, {"--log", "l.txt"}, {"--report", "r.html"}})
+             {std::pair{"-o", "m.onnx"}, {"--save-plan", "p.json"}, {"--log", "l.txt"}, {"--report", "r.html"}})
             arguments.insert(arguments.end(), {option, (by_command / file).string()});
+        const bool holds = std::string(r.name) != "blocks";  // AIMET's encodings hold integers
+        if (holds) arguments.insert(arguments.end(), {"--encodings", (by_command / "e.json").string()});
         const nlohmann::json told = command(arguments);
         settings s;
         s.model = model;
         s.data.calibration = {digits + "train_images.npy"};
         if (std::string(r.name) == "requests") s.precision.plan = requests.string();
         r.set(s);
-        s.output = (by_call / "m.onnx").string(), s.save_plan = (by_call / "p.json").string(), s.encodings = (by_call / "e.json").string();
+        s.output = (by_call / "m.onnx").string(), s.save_plan = (by_call / "p.json").string(),
+        s.encodings = holds ? (by_call / "e.json").string() : "";
         s.log = (by_call / "l.txt").string(), s.report = (by_call / "r.html").string();
         std::size_t reports = 0;
         const pipeline::quantize_outcome done = pipeline::quantize(s, [&](std::string_view, std::size_t, std::size_t) { ++reports; });
-        for (const char* file : {"m.onnx", "p.json", "e.json", "l.txt"}) same_file(by_command / file, by_call / file);
+        for (const char* file : {"m.onnx", "p.json", "l.txt"}) same_file(by_command / file, by_call / file);
+        if (holds) same_file(by_command / "e.json", by_call / "e.json");
         CHECK(fs::exists(by_call / "r.html"));
         CHECK(fs::exists(by_call / "r.json"));
         CHECK(timeless(nlohmann::json(done.summary)) == timeless(told));
-        CHECK((reports > 0) == (std::string(r.name) != "blocks"));  // block formats need no ranges
+        CHECK(reports > 0);
     }
 }
 
@@ -125,8 +131,8 @@ TEST_CASE("sensitivity: the same rows") {
     pipeline::sensitivity_settings s;
     s.model = model, s.data.inputs = {images}, s.data.samples = 50, s.narrow = {"int8/int4", "mxfp4/mxfp4"};
     const nlohmann::json own = qk::graph::to_json(pipeline::sensitivity(s));
-    CHECK(own["rows"] == told["rows"]);
-    CHECK(!own["rows"].empty());
+    CHECK(timeless(own) == timeless(told));
+    CHECK(own.size() > 3);
 }
 
 TEST_CASE("search: the same mix, plan and model") {

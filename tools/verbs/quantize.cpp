@@ -27,8 +27,8 @@ struct arguments : graph::pipeline::quantize_settings {
 };
 
 void quantize(const arguments& given) {
-    if (given.precision.any() && given.output.empty() && given.save_plan.empty() && given.encodings.empty() && given.report.empty() &&
-        !given.json)
+    const bool writes = !(given.output + given.save_plan + given.encodings + given.report + given.log).empty();
+    if (given.precision.any() && !writes && !given.json)
         throw graph::error("nothing would be written: give -o OUT.onnx, --save-plan P.json, --encodings E.json or --report R.html");
     const graph::pipeline::quantize_outcome done = [&] {
         progress_lines lines;
