@@ -80,8 +80,8 @@ TEST_CASE("a server that dies, hangs, or says what is no answer is an error that
     refuse(server("echo garbage"), {"'garbage', which is no number"});
     refuse(server("echo 0.5 and more"), {"'0.5 and more', which is no number"});
     refuse(server("echo"), {"which is no number"});
-    refuse(server("printf '\\033[31mred\\n'"), {"'?[31mred'"});  // no control characters reach the terminal
-    refuse(server("echo 0.5; echo 0.6"), {"'0.6", "nothing asked for"});
+    refuse(server("printf '\\033[31mred\\n'"), {"'?[31mred'"});          // no control characters reach the terminal
+    refuse(server("echo 0.5; echo 0.6"), {"0.6", "nothing asked for"});  // a slow second line is told a trial later
     refuse(server("echo error: no such label"), {"reports of trial 1: 'no such label'"});
     refuse(server("echo 0.5; read -r line; exit 4"), {"ended with status 4", "trial 2"});
     refuse("sleep 30", {"in 0.3 seconds", "--metric-timeout"}, {"--metric-timeout", "0.3"});
