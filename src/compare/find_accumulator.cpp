@@ -5,152 +5,13 @@
 #include <optional>
 #include <set>
 
+#include "accumulator_fields.hpp"
 #include "dot_questions.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"
 
 namespace qk::compare {
 namespace {
-
-/// A field of the accumulator and the values that are tried for it.
-struct field {
-    void (*set)(accumulator&, int value);
-    std::vector<int> values;
-};
-
-template <auto Member, class T>
-void set_member(accumulator& a, int v) {
-    a.*Member = static_cast<T>(v);
-}
-template <auto Member>
-void set_flag(accumulator& a, int v) {
-    a.*Member = v != 0;
-}
-constexpr floating registers[] = {fp32, e8m13, tf32, fp16, bf16};
-template <auto Member>
-void set_register(accumulator& a, int v) {
-    a.*Member = registers[v];
-}
-/// Partial sums and result alike: a device whose registers have one format.
-void set_registers(accumulator& a, int v) { a.partial = a.result = registers[v]; }
-void set_roundings(accumulator& a, int v) { a.partial_round = a.round = static_cast<rounding>(v); }
-
-std::vector<int> from_to(int first, int last) {
-    std::vector<int> v;
-    for (int n = first; n <= last; ++n) v.push_back(n);
-    return v;
-}
-std::vector<int> powers(std::size_t below, std::vector<int> more) {
-    for (int n = 1; static_cast<std::size_t>(n) < below; n *= 2) more.push_back(n);
-    return more;
-}
-
-std::vector<field> fields_of(const dot_task& task) {
-    using a = accumulator;
-    std::vector<field> all{{set_member<&a::groups, int>, powers(task.k, {0})}};
-    if (is_integer_format(task.a)) {
-        all.push_back({set_member<&a::width, int>, from_to(8, 64)});
-        all.push_back({set_flag<&a::saturate>, {0, 1}});
-        return all;
-    }
-    const std::vector<int> roundings{static_cast<int>(rounding::half_even), static_cast<int>(rounding::toward_zero),
-                                     static_cast<int>(rounding::half_away), static_cast<int>(rounding::down),
-                                     static_cast<int>(rounding::up)};
-    const std::vector<int> formats = task.d_bits == 16 ? std::vector<int>{3, 4} : std::vector<int>{0, 1, 2};
-    all.insert(all.end(),
-               {{set_member<&a::align, int>, from_to(1, 48)},
-                {set_member<&a::place, qk::place>, {0, 1}},
-                {set_roundings, roundings},
-                {set_member<&a::round, rounding>, roundings},
-                {set_member<&a::partial_round, rounding>, roundings},
-                {set_registers, formats},
-                {set_register<&a::result>, formats},
-                {set_register<&a::partial>, {0, 1, 2, 3, 4}},
-                {set_member<&a::lanes, int>, {1, 2, 4, 8}},
-                {set_member<&a::bundle, int>, {1, 2, 4, 8, 16}},
-                {set_member<&a::cut, rounding>, {static_cast<int>(rounding::toward_zero), static_cast<int>(rounding::down)}},
-                {set_flag<&a::fused>, {0, 1}},
-                {set_flag<&a::reverse>, {0, 1}},
-                {set_member<&a::sum, summation>, {0, 1, 2, 3}},
-                {set_member<&a::join, int>,
-                 [] {
-                     std::vector<int> v = from_to(20, 36);
-                     v.insert(v.begin(), 0);
-                     return v;
-                 }()},
-                {set_member<&a::join_addend, int>, from_to(20, 32)},
-                {set_member<&a::join_drop, int>,
-                 [] {
-                     std::vector<int> v = from_to(20, 34);
-                     v.insert(v.begin(), 0);
-                     return v;
-                 }()},
-                {set_member<&a::join_cut, rounding>, {static_cast<int>(rounding::down), static_cast<int>(rounding::toward_zero)}},
-                {set_member<&a::operand_bits, int>, {0, 7, 10}},
-                {set_member<&a::flush_inputs, input_flush>, {0, 1, 2}},
-                {set_flag<&a::flush_partials>, {0, 1}},
-                {set_flag<&a::product_overflow>, {0, 1}},
-                {set_member<&a::overflow, too_large>, {0, 1, 2}},
-                {set_member<&a::zero, zero_rule>, {0, 1, 2, 3}}});
-    return all;
-}
-
-/// One accumulator of each kind, and those of the catalogue that the task's registers allow.
-std::vector<accumulator> seeds_of(const dot_task& task) {
-    std::vector<accumulator> all;
-    const auto add = [&](accumulator a) {
-        a.addend = task.c;
-        if (check(a).empty() && check_operands(task.a, task.b, a).empty() && std::find(all.begin(), all.end(), a) == all.end())
-            all.push_back(a);
-    };
-    if (is_integer_format(task.a)) {
-        add({.sum = summation::integer});
-        add({.sum = summation::integer, .groups = 1, .saturate = true});
-        return all;
-    }
-    const bool narrow = task.d_bits == 16;
-    for (const floating r : {narrow ? fp16 : fp32, narrow ? bf16 : e8m13}) {
-        for (const floating partial : {fp32, r}) {
-            for (const rounding round : {rounding::half_even, rounding::toward_zero}) {
-                const accumulator plain{.partial = partial, .result = r, .partial_round = round, .round = round};
-                accumulator a = plain;
-                add(a);
-                a.sum = summation::aligned;
-                for (const int align : {13, 23, 24, 25, 30}) {
-                    a.align = align;
-                    for (const int groups : {0, 4, 8, 16}) {
-                        a.groups = groups;
-                        for (const qk::place where : {qk::place::inside, qk::place::after}) {
-                            a.place = where;
-                            add(a);
-                        }
-                    }
-                }
-                for (const summation s : {summation::sequential, summation::pairwise}) {
-                    for (const int groups : {0, 4}) {
-                        for (const int lanes : {1, 2, 4}) {
-                            for (const bool fused : {true, false}) {
-                                a = plain;
-                                a.sum = s;
-                                a.groups = groups;
-                                a.lanes = lanes;
-                                a.fused = fused;
-                                a.place = groups == 0 && lanes == 1 ? qk::place::inside : qk::place::after;
-                                add(a);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-    devices::each([&](const device& d) {
-        const bool fits =
-            d.accumulator.sum != summation::integer && d.accumulator.partial != fp64 && (bits(d.accumulator.result) <= 16) == narrow;
-        if (fits) add(d.accumulator);
-    });
-    return all;
-}
 
 struct answered {
     questions asked;
@@ -249,6 +110,22 @@ class finder {
         attempt(&accumulator::flush_inputs), attempt(&accumulator::flush_partials), attempt(&accumulator::product_overflow);
         attempt(&accumulator::overflow), attempt(&accumulator::zero), attempt(&accumulator::width), attempt(&accumulator::saturate);
         if (c.a.sum != summation::aligned) attempt(&accumulator::align);
+        return c;
+    }
+    /// Fields that make no difference get what `expected` has.
+    candidate closer(candidate c, const accumulator& expected) const {
+        const auto attempt = [&](auto... member) {
+            accumulator b = c.a;
+            ((b.*member = expected.*member), ...);
+            if (!(b == c.a) && allowed(b) && missed(b, c.missed) <= c.missed) c.a = b;
+        };
+        using a = accumulator;
+        attempt(&a::sum, &a::align, &a::cut, &a::place), attempt(&a::partial, &a::result), attempt(&a::partial_round, &a::round);
+        attempt(&a::groups), attempt(&a::lanes), attempt(&a::bundle), attempt(&a::place), attempt(&a::align), attempt(&a::cut);
+        attempt(&a::join), attempt(&a::join_addend), attempt(&a::join_drop), attempt(&a::join_cut), attempt(&a::fused);
+        attempt(&a::partial), attempt(&a::result), attempt(&a::partial_round), attempt(&a::round), attempt(&a::operand_bits);
+        attempt(&a::reverse), attempt(&a::flush_inputs), attempt(&a::flush_partials), attempt(&a::product_overflow);
+        attempt(&a::overflow), attempt(&a::zero), attempt(&a::nan), attempt(&a::width), attempt(&a::saturate);
         return c;
     }
     /// Of neighbours that meet every answer, too: a case on which one of them differs from `a`, if one is found.
@@ -352,6 +229,24 @@ found_accumulator fit_accumulator(const dot_task& task, const dot_case& asked, s
     finder f(task);
     f.add(asked, {d.begin(), d.end()});
     return result_of(task, f, f.search());
+}
+
+found_accumulator fit_accumulator(const dot_task& task, std::span<const dot_case> asked, std::span<const std::uint64_t> d,
+                                  const accumulator& expected) {
+    finder f(task);
+    for (const dot_case& c : asked) {
+        const std::size_t n = c.shape.m * c.shape.n;
+        f.add(c, {d.begin(), d.begin() + static_cast<std::ptrdiff_t>(n)});
+        d = d.subspan(n);
+    }
+    candidate c = f.descend({expected});
+    if (c.missed != 0) {
+        const candidate other = f.search();
+        if (other.missed < c.missed) c = other;
+    }
+    found_accumulator r = result_of(task, f, c);
+    r.best = f.closer({r.best, r.questions - r.met}, expected).a;
+    return r;
 }
 
 found_accumulator find_accumulator(const dot_task& task, const black_box& device) {

@@ -72,40 +72,9 @@ std::string position(std::size_t index, const graph::dims& shape) {
     return "[" + s + "]";
 }
 
-/// "explains every difference", "explains 12 of 40 differences".
-std::string share(const cause& k, const compare::report& r) {
-    if (k.explains == r.mismatches) return "explains every difference";
-    return fmt::format("explains {} of {} differences", k.explains, r.mismatches);
-}
-/// Where a mistake is made, or else where its differences are.
-std::string place_of(const cause& k) { return (k.restricted ? "only " : "") + to_text(k.where); }
-
-/// What the device does wrong, before anything else.
-void print_causes(const compare::report& r) {
-    if (r.causes.empty()) {
-        fmt::print("likely cause: no known mistake explains it\n");
-        if (r.nearest) fmt::print("  the nearest: {}\n    {}; {}\n", r.nearest->sentence, place_of(*r.nearest), share(*r.nearest, r));
-    } else if (r.causes.size() == 1) {
-        const cause& k = r.causes.front();
-        fmt::print("likely cause: {}\n  {}; {}{}\n", k.sentence, place_of(k), share(k, r),
-                   r.unexplained == 0 ? "" : fmt::format(", leaves {}", r.unexplained));
-        for (std::size_t n = 0; n < std::min<std::size_t>(2, r.alternatives.size()); ++n)
-            fmt::print("or: {} (explains every difference, too)\n", r.alternatives[n]);
-    } else {
-        fmt::print("likely causes, together ({}):\n",
-                   r.unexplained == 0 ? "they explain every difference" : fmt::format("they leave {} differences", r.unexplained));
-        for (std::size_t n = 0; n < r.causes.size(); ++n)
-            fmt::print("  {}. {}\n     {}; {}\n", n + 1, r.causes[n].sentence, place_of(r.causes[n]), share(r.causes[n], r));
-    }
-    fmt::print("\n{} of {} values differ", r.mismatches, r.values);
-    if (r.coverage.blocks != 0) fmt::print(", in {} of {} blocks", r.blocks_touched, r.coverage.blocks);
-    fmt::print("\n");
-    for (const location& w : r.where) fmt::print("  {}\n", to_text(w));
-}
-
 void print(const compare::report& r, const graph::dims& shape) {
     if (r.mismatches != 0) {
-        print_causes(r);
+        fmt::print("{}", to_text(r));
     } else {
         fmt::print("{} values, 0 differ", r.values);
         if (r.coverage.blocks != 0) fmt::print(" in 0 of {} blocks", r.coverage.blocks);

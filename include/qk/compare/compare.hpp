@@ -70,4 +70,7 @@ struct report {
 /// `shape` is that of the array; `x` what the device was given, `device` what it gave.
 report examine(const conversion& c, std::span<const std::int64_t> shape, std::span<const float> x, std::span<const float> device);
 
+/// What the device does wrong, then where the differences are: what `qk compare` opens with. Lines.
+std::string to_text(const report& r);
+
 }  // namespace qk::compare

@@ -44,5 +44,11 @@ std::string check(const dot_task& task);
 found_accumulator find_accumulator(const dot_task& task, const black_box& device);
 /// From answers that were given already.
 found_accumulator fit_accumulator(const dot_task& task, const dot_case& asked, std::span<const std::uint64_t> d);
+/// The same from several cases, d one after the other; the search begins at `expected`, and where fields make no difference it takes its.
+found_accumulator fit_accumulator(const dot_task& task, std::span<const dot_case> asked, std::span<const std::uint64_t> d,
+                                  const accumulator& expected);
+
+/// "align=24 where align=25 is expected, cut=down where toward-zero is expected": fields in which the two differ.
+std::string difference_between(const accumulator& device, const accumulator& expected);
 
 }  // namespace qk::compare

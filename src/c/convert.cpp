@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// qk.h's converters and codes.
+#include <algorithm>
+
+#include "door.hpp"
+#include "qk/backward.hpp"
+#include "qk/compare/flags.hpp"
+#include "qk/dispatch.hpp"
+#include "qk/observe.hpp"
+
+namespace {
+
+using namespace qk::c;
+
+template <class T>
+std::span<T> array(T* data, std::size_t n, const char* what) {
+    expect_array(data, n, what);
+    return {data, n};
+}
+
+void expect_done(qk::encode_status s) {
+    if (s == qk::encode_status::no_code)
+        throw refused{QK_NO_CODE,
+                      "this semantics gives NaN, Inf or scales for which the format has no code; use qk_fake_quantize, or ocp's semantics"};
+    if (s == qk::encode_status::too_small)
+        throw refused{QK_TOO_SMALL, "the packed buffer is too short; qk_layout_of says how long it must be"};
+}
+void expect_room(const qk::packed_layout& l, std::size_t bytes) {
+    if (bytes < l.bytes())
+        throw refused{QK_TOO_SMALL, "the packed buffer has " + std::to_string(bytes) + " bytes and needs " + std::to_string(l.bytes())};
+}
+void expect_codes(const qk::format& f) {
+    if (const auto* g = std::get_if<qk::floating>(&f); g != nullptr && *g == qk::fp64)
+        throw refused{QK_BAD_ARGUMENT, "fp64 is for dot products; numbers are converted into formats of at most 32 bits"};
+}
+
+template <class Number>
+void encode(const qk_conversion* given, const Number* x, std::size_t n, void* packed, std::size_t bytes) {
+    const qk::compare::conversion how = conversion_of(given, n);
+    expect_codes(how.format);
+    array(x, n, "x");
+    expect_room(layout_of(how, n), bytes);
+    expect_array(packed, bytes, "packed");
+    if (n == 0) return;
+    expect_done(
+        qk::dispatch::encode(how.format, std::span(x, n), std::span(static_cast<std::byte*>(packed), bytes), parameters_of(how), how.how));
+}
+template <class Number>
+void decode(const qk_conversion* given, const void* packed, std::size_t bytes, Number* y, std::size_t n) {
+    const qk::compare::conversion how = conversion_of(given, n);
+    expect_codes(how.format);
+    array(y, n, "y");
+    expect_room(layout_of(how, n), bytes);
+    expect_array(packed, bytes, "packed");
+    if (n == 0) return;
+    qk::dispatch::decode(how.format, std::span(static_cast<const std::byte*>(packed), bytes), std::span(y, n), parameters_of(how));
+}
+
+qk_plane plane_of(const qk::plane& p) { return {p.offset, p.count, p.bytes(), p.bits}; }
+
+/// Each plane as bytes, of layout `l`.
+template <class Byte, class Planes>
+qk::basic_planes<Byte> planes_of(const Planes* given, const qk::packed_layout& l) {
+    expect_array(given, 1, "planes");
+    const auto one = [](auto* data, const qk::plane& p, const char* what) {
+        expect_array(data, p.bytes(), what);
+        return std::span<Byte>(static_cast<Byte*>(data), p.bytes());
+    };
+    return {one(given->elements, l.elements, "planes->elements"), one(given->scales, l.scales, "planes->scales"),
+            one(given->shifts, l.shifts, "planes->shifts"), one(given->tensor, l.tensor, "planes->tensor")};
+}
+
+}  // namespace
+
+extern "C" {
+
+qk_status qk_fake_quantize(const qk_conversion* how, const float* x, float* y, size_t n) {
+    return guarded([&] {
+        const qk::compare::conversion c = conversion_of(how, n);
+        expect_codes(c.format);
+        fake_quantize(c, array(x, n, "x"), array(y, n, "y"));
+    });
+}
+qk_status qk_reference(const qk_conversion* how, const float* x, float* y, size_t n) {
+    return guarded([&] {
+        const qk::compare::conversion c = conversion_of(how, n);
+        expect_codes(c.format);
+        expected_values(c, array(x, n, "x"), array(y, n, "y"));
+    });
+}
+qk_status qk_fake_quantize_backward(const qk_conversion* how, const float* x, const float* gradient, float* gradient_in, size_t n,
+                                    double* by_scale, double* by_zero_point) {
+    return guarded([&] {
+        const qk::compare::conversion c = conversion_of(how, n);
+        expect_codes(c.format);
+        if (c.scale.size() > 1) throw refused{QK_BAD_ARGUMENT, "gradients go with one scale for the array"};
+        const qk::scale_gradient g = qk::fake_quantize_backward(c.format, array(x, n, "x"), array(gradient, n, "gradient"),
+                                                                array(gradient_in, n, "gradient_in"), c.one(), c.how);
+        if (by_scale != nullptr) *by_scale = g.scale;
+        if (by_zero_point != nullptr) *by_zero_point = g.zero_point;
+    });
+}
+qk_status qk_observe(qk_range* range, const float* x, size_t n) {
+    return guarded([&] {
+        expect_array(range, 1, "range");
+        qk::observed_range r{range->min, range->max, static_cast<std::size_t>(range->count), static_cast<std::size_t>(range->special)};
+        r.observe(array(x, n, "x"));
+        *range = {r.min, r.max, r.count, r.special};
+    });
+}
+qk_status qk_count_flags(const qk_conversion* how, const float* x, size_t n, qk_flag_counts* counts) {
+    return guarded([&] {
+        const qk::compare::conversion c = conversion_of(how, n);
+        expect_codes(c.format);
+        expect_array(counts, 1, "counts");
+        std::vector<float> y(n);
+        expected_values(c, array(x, n, "x"), y);
+        const qk::compare::flag_counts f = qk::compare::count_flags(c, {x, n}, y);
+        *counts = {f.values, f.overflow, f.saturation, f.underflow, f.inexact, f.nan, f.invalid};
+    });
+}
+
+qk_status qk_layout_of(const qk_conversion* how, size_t n, qk_layout* layout) {
+    return guarded([&] {
+        expect_array(layout, 1, "layout");
+        const qk::packed_layout l = layout_of(conversion_of(how, n), n);
+        *layout = {plane_of(l.elements), plane_of(l.scales), plane_of(l.shifts), plane_of(l.tensor), l.bytes()};
+    });
+}
+qk_status qk_encode(const qk_conversion* how, const float* x, size_t n, void* packed, size_t bytes) {
+    return guarded([&] { encode(how, x, n, packed, bytes); });
+}
+qk_status qk_decode(const qk_conversion* how, const void* packed, size_t bytes, float* y, size_t n) {
+    return guarded([&] { decode(how, packed, bytes, y, n); });
+}
+qk_status qk_encode_planes(const qk_conversion* how, const float* x, size_t n, const qk_planes* planes) {
+    return guarded([&] {
+        const qk::compare::conversion c = conversion_of(how, n);
+        const qk::packed_layout l = layout_of(c, n);
+        expect_codes(c.format);
+        const qk::planes to = planes_of<std::byte>(planes, l);
+        std::vector<std::byte> packed(l.bytes());
+        encode(how, x, n, packed.data(), packed.size());
+        const qk::planes from = qk::planes_of(l, std::span(packed));
+        const auto copy = [](std::span<const std::byte> a, std::span<std::byte> b) { std::copy(a.begin(), a.end(), b.begin()); };
+        copy(from.elements, to.elements), copy(from.scales, to.scales), copy(from.shifts, to.shifts), copy(from.tensor, to.tensor);
+    });
+}
+qk_status qk_decode_planes(const qk_conversion* how, const qk_const_planes* planes, float* y, size_t n) {
+    return guarded([&] {
+        const qk::compare::conversion c = conversion_of(how, n);
+        const qk::packed_layout l = layout_of(c, n);
+        expect_codes(c.format);
+        const qk::const_planes from = planes_of<const std::byte>(planes, l);
+        std::vector<std::byte> packed(l.bytes());
+        const qk::planes to = qk::planes_of(l, std::span(packed));
+        const auto copy = [](std::span<const std::byte> a, std::span<std::byte> b) { std::copy(a.begin(), a.end(), b.begin()); };
+        copy(from.elements, to.elements), copy(from.scales, to.scales), copy(from.shifts, to.shifts), copy(from.tensor, to.tensor);
+        decode(how, packed.data(), packed.size(), y, n);
+    });
+}
+qk_status qk_encode_16(const qk_conversion* how, qk_storage storage, const uint16_t* x, size_t n, void* packed, size_t bytes) {
+    return guarded([&] {
+        if (storage == QK_FLOAT16) encode(how, reinterpret_cast<const qk::float16*>(x), n, packed, bytes);
+        else if (storage == QK_BFLOAT16) encode(how, reinterpret_cast<const qk::bfloat16*>(x), n, packed, bytes);
+        else throw refused{QK_BAD_ARGUMENT, "storage is QK_FLOAT16 or QK_BFLOAT16"};
+    });
+}
+qk_status qk_decode_16(const qk_conversion* how, qk_storage storage, const void* packed, size_t bytes, uint16_t* y, size_t n) {
+    return guarded([&] {
+        if (storage == QK_FLOAT16) decode(how, packed, bytes, reinterpret_cast<qk::float16*>(y), n);
+        else if (storage == QK_BFLOAT16) decode(how, packed, bytes, reinterpret_cast<qk::bfloat16*>(y), n);
+        else throw refused{QK_BAD_ARGUMENT, "storage is QK_FLOAT16 or QK_BFLOAT16"};
+    });
+}
+
+uint32_t qk_get_code(const void* plane, int bits, size_t index) {
+    if (plane == nullptr || bits < 1 || bits > 32) return 0;
+    const std::size_t end = ((index + 1) * static_cast<std::size_t>(bits) + 7) / 8;
+    return qk::detail::get_code({static_cast<const std::byte*>(plane), end}, index, bits);
+}
+void qk_put_code(void* plane, int bits, size_t index, uint32_t code) {
+    if (plane == nullptr || bits < 1 || bits > 32) return;
+    const std::size_t end = ((index + 1) * static_cast<std::size_t>(bits) + 7) / 8;
+    qk::detail::put_code({static_cast<std::byte*>(plane), end}, index, bits, code & qk::detail::low_bits(bits));
+}
+
+}  // extern "C"

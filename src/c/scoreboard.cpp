@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// qk.h's scoreboard of a converter: what a bench records word by word, compared as arrays.
+#include <bit>
+#include <cmath>
+#include <memory>
+
+#include "door.hpp"
+#include "qk/compare/compare.hpp"
+#include "qk/dispatch.hpp"
+#include "qk/formats/facts.hpp"
+#include "qk/formats/parse.hpp"
+
+struct qk_scoreboard {
+    std::string format, semantics;
+    std::size_t row = 0;
+    float scale = 1;
+    std::int64_t zero_point = 0;
+    qk::format form;
+    std::vector<float> inputs, outputs;
+    std::vector<std::uint32_t> elements, scales;
+    qk::compare::report report;
+    std::string verdict;
+    std::uint64_t random = 0;
+
+    /// Uniform below n.
+    std::uint32_t below(std::uint32_t n) {
+        random += 0x9e3779b97f4a7c15u;
+        std::uint64_t z = random;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return static_cast<std::uint32_t>(((z ^ (z >> 31)) >> 32) * n >> 32);
+    }
+};
+
+namespace {
+
+using namespace qk::c;
+
+/// The conversion of the first n values.
+qk_conversion conversion_of(const qk_scoreboard& b, std::size_t n, const std::int64_t* zero) {
+    qk_conversion c{};
+    c.format = b.format.c_str();
+    c.semantics = b.semantics.c_str();
+    if (b.row != 0) c.outer = n / b.row, c.length = b.row, c.inner = 1;
+    const bool scaled = !qk::is_block_format(b.form) && (b.scale != 1 || b.zero_point != 0);
+    if (scaled) {
+        c.scales = &b.scale;
+        c.scale_count = 1;
+        c.zero_points = qk::is_integer_format(b.form) && b.zero_point != 0 ? zero : nullptr;
+    }
+    return c;
+}
+
+/// Codes in planes, decoded: the values that the device stands for.
+std::vector<float> decoded(const qk_scoreboard& b, const qk::compare::conversion& how, std::size_t n) {
+    const qk::packed_layout l = qk::c::layout_of(how, n);
+    if (l.shifts.count != 0 || l.tensor.count != 0)
+        throw refused{QK_BAD_ARGUMENT, "this format has more than elements and scales; decode it with qk_decode and record values"};
+    std::vector<std::byte> packed(l.bytes());
+    const qk::planes p = qk::planes_of(l, std::span(packed));
+    for (std::size_t i = 0; i < n; ++i)
+        qk::detail::put_code(p.elements, i, l.elements.bits, b.elements[i] & qk::detail::low_bits(l.elements.bits));
+    for (std::size_t i = 0; i < l.scales.count; ++i)
+        qk::detail::put_code(p.scales, i, l.scales.bits, b.scales[i] & qk::detail::low_bits(l.scales.bits));
+    std::vector<float> y(n);
+    qk::dispatch::decode(how.format, packed, y, parameters_of(how));
+    return y;
+}
+
+/// Values that are complete: whole rows, whole blocks, and answered.
+std::size_t complete(const qk_scoreboard& b) {
+    std::size_t n = std::min(b.inputs.size(), b.elements.empty() ? b.outputs.size() : b.elements.size());
+    const auto block = static_cast<std::size_t>(block_size(b.form));
+    if (b.row != 0) {
+        std::size_t rows = n / b.row;
+        if (block != 0 && !b.elements.empty()) rows = std::min(rows, b.scales.size() / ((b.row + block - 1) / block));
+        return rows * b.row;
+    }
+    if (block != 0) {
+        n = n / block * block;
+        if (!b.elements.empty()) n = std::min(n, b.scales.size() * block);
+    }
+    return n;
+}
+
+void examine(qk_scoreboard& b) {
+    if (!b.elements.empty() && !b.outputs.empty()) throw refused{QK_BAD_ARGUMENT, "record codes or values of the device, not both"};
+    const std::size_t n = complete(b);
+    if (n == 0) throw refused{QK_BAD_ARGUMENT, "nothing is complete: record inputs, and what the device made of them"};
+    const qk_conversion given = conversion_of(b, n, &b.zero_point);
+    const qk::compare::conversion how = qk::c::conversion_of(&given, n);
+    const std::vector<float> x(b.inputs.begin(), b.inputs.begin() + static_cast<std::ptrdiff_t>(n));
+    const std::vector<float> y =
+        b.elements.empty() ? std::vector<float>(b.outputs.begin(), b.outputs.begin() + static_cast<std::ptrdiff_t>(n)) : decoded(b, how, n);
+    const std::int64_t shape[] = {static_cast<std::int64_t>(how.blocks.outer), static_cast<std::int64_t>(how.blocks.length),
+                                  static_cast<std::int64_t>(how.blocks.inner)};
+    b.report = qk::compare::examine(how, shape, x, y);
+    b.verdict = to_text(b.report);
+}
+
+/// Numbers with few mantissa bits are ties and exact values, and neighbours of ties come from the last bit; exponents stay together for a
+/// while, as they do in a tensor, so that blocks have small values, too.
+std::uint32_t drawn(qk_scoreboard& b) {
+    const std::size_t at = b.inputs.size();
+    if (b.below(64) == 0) {
+        constexpr std::uint32_t special[] = {0, 0x80000000u, 1, 0x807fffffu, 0x00800000u, 0x7f7fffffu, 0x7f800000u, 0xffc00000u};
+        const std::uint32_t pick = b.below(at % 1024 < 512 ? 5 : 8);  // half of the rows stay finite
+        return special[pick];
+    }
+    const auto stretch = static_cast<std::uint32_t>(at / 32);
+    const int bias = 127 + static_cast<int>(std::lround(std::log2(static_cast<double>(b.scale))));
+    const int centre = bias + static_cast<int>(qk::mix_bits(stretch) % 24) - 12;
+    const int exponent = std::clamp(centre - static_cast<int>(b.below(b.below(4) == 0 ? 16 : 5)), 1, 254);
+    const std::uint32_t kept = b.below(9), mantissa = b.below(1u << 23) >> (23 - kept) << (23 - kept);
+    std::uint32_t bits = static_cast<std::uint32_t>(exponent) << 23 | (b.below(4) == 0 ? b.below(1u << 23) : mantissa);
+    if (b.below(8) == 0) bits += b.below(2) == 0 ? 1u : ~std::uint32_t{0};
+    return bits | b.below(2) << 31;
+}
+
+}  // namespace
+
+extern "C" {
+
+qk_scoreboard* qk_scoreboard_new(const char* format, const char* semantics, int64_t row, double scale, int64_t zero_point) {
+    qk_scoreboard* board = nullptr;
+    guarded([&] {
+        auto b = std::make_unique<qk_scoreboard>();
+        b->form = format_of(format, "format");
+        semantics_of(semantics);
+        b->format = format;
+        b->semantics = semantics == nullptr ? "" : semantics;
+        if (row < 0) throw refused{QK_BAD_ARGUMENT, "row is the number of values in a row, or 0"};
+        b->row = static_cast<std::size_t>(row);
+        b->scale = scale == 0 ? 1.0f : static_cast<float>(scale);
+        b->zero_point = zero_point;
+        const qk_conversion given = ::conversion_of(*b, b->row, &b->zero_point);
+        qk::c::conversion_of(&given, b->row);  // scale and zero point are checked here
+        board = b.release();
+    });
+    return board;
+}
+unsigned int qk_scoreboard_draw(qk_scoreboard* board) {
+    if (board == nullptr) return 0;
+    const std::uint32_t bits = drawn(*board);
+    qk_scoreboard_input(board, bits);
+    return bits;
+}
+void qk_scoreboard_input(qk_scoreboard* board, unsigned int float_bits) {
+    guarded([&] {
+        if (board != nullptr) board->inputs.push_back(std::bit_cast<float>(float_bits));
+    });
+}
+void qk_scoreboard_output(qk_scoreboard* board, unsigned int float_bits) {
+    guarded([&] {
+        if (board != nullptr) board->outputs.push_back(std::bit_cast<float>(float_bits));
+    });
+}
+void qk_scoreboard_element(qk_scoreboard* board, unsigned int code) {
+    guarded([&] {
+        if (board != nullptr) board->elements.push_back(code);
+    });
+}
+void qk_scoreboard_scale(qk_scoreboard* board, unsigned int code) {
+    guarded([&] {
+        if (board != nullptr) board->scales.push_back(code);
+    });
+}
+int64_t qk_scoreboard_check(qk_scoreboard* board) {
+    const qk_status s = guarded([&] {
+        expect_array(board, 1, "board");
+        examine(*board);
+    });
+    if (s == QK_OK) return static_cast<int64_t>(board->report.mismatches);
+    if (board != nullptr) guarded([&] { board->verdict = std::string(qk_last_error()) + "\n"; });
+    return -1;
+}
+const char* qk_scoreboard_verdict(qk_scoreboard* board) {
+    if (board == nullptr) return "";
+    if (board->verdict.empty()) qk_scoreboard_check(board);
+    return board->verdict.c_str();
+}
+void qk_scoreboard_free(qk_scoreboard* board) { delete board; }
+
+}  // extern "C"

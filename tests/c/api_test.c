@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libqk from C: every kind of call once, and every kind of failure. */
+#include <math.h>
+#include <qk/qk.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures = 0;
+
+#define EXPECT(what)                                                                 \
+    do {                                                                             \
+        if (!(what)) {                                                               \
+            printf("%s:%d: %s (%s)\n", __FILE__, __LINE__, #what, qk_last_error()); \
+            ++failures;                                                              \
+        }                                                                            \
+    } while (0)
+
+static qk_conversion of(const char* format) {
+    qk_conversion c = {0};
+    c.format = format;
+    return c;
+}
+static int said(const char* part) { return strstr(qk_last_error(), part) != NULL; }
+
+enum { N = 96 };
+static void fill(float* x) {
+    int i;
+    for (i = 0; i < N; ++i) x[i] = (float)sin(i * 0.7) * (float)pow(2, i % 11 - 5);
+}
+
+static void names(void) {
+    qk_text text;
+    qk_device device;
+    size_t n = 0;
+    while (qk_format_name(n) != NULL) EXPECT(qk_check_format(qk_format_name(n++), NULL) == QK_OK);
+    EXPECT(n > 30);
+    for (n = 0; qk_semantics_name(n) != NULL; ++n) EXPECT(qk_check_semantics(qk_semantics_name(n)) == QK_OK);
+    EXPECT(n == 8);
+    for (n = 0; qk_device_name(n) != NULL; ++n) EXPECT(qk_find_device(qk_device_name(n), &device) == QK_OK);
+    EXPECT(n > 150);
+    EXPECT(qk_check_format("mx:element=fp8_e4m3fn,block=32", &text) == QK_OK && strcmp(text.chars, "mxfp8_e4m3") == 0);
+    EXPECT(qk_check_format("mxpf4", NULL) == QK_BAD_TEXT && said("did you mean mxfp4"));
+    EXPECT(qk_check_format(NULL, NULL) == QK_BAD_ARGUMENT);
+    EXPECT(qk_check_semantics("quark,rounding=half-away,seed=7,flush-inputs") == QK_OK);
+    EXPECT(qk_check_semantics("rounding=sideways") == QK_BAD_TEXT && said("sideways"));
+    EXPECT(qk_check_semantics("ocp,colour=red") == QK_BAD_TEXT && said("colour"));
+    EXPECT(qk_check_accumulator("groups=16,align=25", &text) == QK_OK && strstr(text.chars, "sum=aligned") != NULL);
+    EXPECT(qk_check_accumulator("nvidia.hoper.wgmma", NULL) == QK_BAD_TEXT && said("did you mean"));
+    EXPECT(qk_find_device("nvidia.hopper.wgmma.f32.e4m3.e4m3", &device) == QK_OK && device.k == 32 && strcmp(device.a_format.chars, "fp8_e4m3fn") == 0);
+}
+
+/* encode and decode give what fake_quantize and the oracle give, in one buffer and plane by plane. */
+static void round_trip(const char* format, const char* semantics, size_t outer, size_t length, size_t inner) {
+    float x[N], y[N], z[N], w[N];
+    unsigned char packed[8 * N], part[4][8 * N];
+    qk_planes planes;
+    qk_const_planes read;
+    qk_layout layout;
+    qk_conversion how = of(format);
+    int i;
+    fill(x);
+    how.semantics = semantics;
+    how.outer = outer, how.length = length, how.inner = inner;
+    EXPECT(qk_fake_quantize(&how, x, y, N) == QK_OK);
+    EXPECT(qk_reference(&how, x, z, N) == QK_OK && memcmp(y, z, sizeof y) == 0);
+    EXPECT(qk_layout_of(&how, N, &layout) == QK_OK && layout.bytes <= sizeof packed && layout.elements.count == N);
+    EXPECT(qk_encode(&how, x, N, packed, layout.bytes) == QK_OK);
+    EXPECT(qk_decode(&how, packed, layout.bytes, w, N) == QK_OK && memcmp(y, w, sizeof y) == 0);
+    EXPECT(qk_encode(&how, x, N, packed, layout.bytes - 1) == QK_TOO_SMALL);
+    planes.elements = part[0], planes.scales = part[1], planes.shifts = part[2], planes.tensor = part[3];
+    read.elements = part[0], read.scales = part[1], read.shifts = part[2], read.tensor = part[3];
+    EXPECT(qk_encode_planes(&how, x, N, &planes) == QK_OK);
+    EXPECT(memcmp(part[0], packed + layout.elements.offset, layout.elements.bytes) == 0);
+    EXPECT(memcmp(part[1], packed + layout.scales.offset, layout.scales.bytes) == 0);
+    memset(w, 0, sizeof w);
+    EXPECT(qk_decode_planes(&how, &read, w, N) == QK_OK && memcmp(y, w, sizeof y) == 0);
+    for (i = 0; i < N; ++i) qk_put_code(part[2], layout.elements.bits, (size_t)i, qk_get_code(packed, layout.elements.bits, (size_t)i));
+    EXPECT(memcmp(part[2], packed, layout.elements.bytes) == 0);
+}
+
+static void scales_and_failures(void) {
+    float x[N], y[N], nan = (float)NAN, channel[4] = {0.5f, 0.25f, 1, 2};
+    int64_t zero[4] = {0, 1, -2, 300};
+    uint16_t half[N];
+    unsigned char packed[8 * N];
+    qk_conversion how = of("int8");
+    qk_range range = {0};
+    qk_flag_counts flags;
+    double by_scale = -1;
+    fill(x);
+    how.outer = 2, how.length = 4, how.inner = 12;
+    how.scales = channel, how.scale_count = 4;
+    EXPECT(qk_fake_quantize(&how, x, y, N) == QK_OK && y[13] == 0.25f * (float)nearbyint(x[13] / 0.25));
+    how.zero_points = zero;
+    EXPECT(qk_fake_quantize(&how, x, y, N) == QK_BAD_ARGUMENT && said("zero_points[3]"));
+    how.zero_points = NULL, how.scale_count = 3;
+    EXPECT(qk_fake_quantize(&how, x, y, N) == QK_BAD_ARGUMENT && said("4 scales"));
+    how.scale_count = 1, how.scales = &nan;
+    EXPECT(qk_fake_quantize(&how, x, y, N) == QK_BAD_ARGUMENT && said("NaN"));
+    how = of("int8");
+    how.outer = 3, how.length = 5, how.inner = 7;
+    EXPECT(qk_fake_quantize(&how, x, y, N) == QK_BAD_ARGUMENT && said("96"));
+    how = of("mxfp4");
+    EXPECT(qk_fake_quantize(&how, NULL, y, N) == QK_BAD_ARGUMENT && said("x is NULL"));
+    EXPECT(qk_fake_quantize(NULL, x, y, N) == QK_BAD_ARGUMENT);
+    EXPECT(qk_fake_quantize(&how, NULL, NULL, 0) == QK_OK);
+    how.semantics = "quark";
+    EXPECT(qk_encode(&how, x, N, packed, sizeof packed) == QK_NO_CODE);
+    how = of("fp64");
+    EXPECT(qk_fake_quantize(&how, x, y, N) != QK_OK);
+    how = of("bf16");
+    EXPECT(qk_encode(&how, x, N, packed, sizeof packed) == QK_OK && qk_decode_16(&how, QK_BFLOAT16, packed, 2 * N, half, N) == QK_OK);
+    EXPECT(memcmp(half, packed, 2 * N) == 0);
+    EXPECT(qk_encode_16(&how, (qk_storage)9, half, N, packed, sizeof packed) == QK_BAD_ARGUMENT);
+    how = of("int8");
+    how.scales = channel, how.scale_count = 1;
+    EXPECT(qk_fake_quantize_backward(&how, x, x, y, N, &by_scale, NULL) == QK_OK && by_scale != -1);
+    EXPECT(qk_observe(&range, x, N / 2) == QK_OK && qk_observe(&range, x + N / 2, N / 2) == QK_OK && range.count == N && range.min < 0);
+    how = of("fp8_e4m3fn");
+    x[0] = 1e9f, x[1] = nan;
+    EXPECT(qk_count_flags(&how, x, N, &flags) == QK_OK && flags.overflow == 1 && flags.nan == 1 && flags.values == N);
+}
+
+static void comparison(void) {
+    static float x[4096], y[4096];
+    qk_conversion how = of("mxfp8_e4m3");
+    qk_report* report = NULL;
+    qk_cause cause;
+    int i;
+    for (i = 0; i < 4096; ++i) x[i] = (float)((i * 2654435761u) % 65536) / 4096 - 8;
+    how.semantics = "rounding=half-away";
+    EXPECT(qk_fake_quantize(&how, x, y, 4096) == QK_OK);
+    how.semantics = NULL;
+    EXPECT(qk_compare(&how, x, y, 4096, &report) == QK_OK && qk_report_differences(report) > 0 && qk_report_unexplained(report) == 0);
+    EXPECT(qk_report_cause(report, 0, &cause) == QK_OK && strstr(cause.sentence, "half-away") != NULL && cause.explains == qk_report_differences(report));
+    EXPECT(qk_report_cause(report, 99, &cause) == QK_NOTHING && qk_report_nearest(report, &cause) == QK_NOTHING);
+    EXPECT(strstr(qk_report_text(report), "half-away") != NULL);
+    qk_report_free(report);
+    qk_report_free(NULL);
+}
+
+/* A device of which qk knows the answers alone. */
+static int ask(void* user, size_t m, size_t n, size_t k, const qk_codes* codes, uint64_t* d) {
+    qk_product unit = {0};
+    if (user == NULL) return 3;
+    unit.accumulator = (const char*)user;
+    unit.a_format = unit.b_format = "fp8_e5m2";
+    unit.m = m, unit.n = n, unit.k = k;
+    return qk_multiply_add_codes(&unit, codes, d, NULL) == QK_OK ? 0 : 1;
+}
+
+static void products(void) {
+    float a[2 * 16], b[16 * 3], d[6], one = 0, c[6] = {1, 2, 3, 4, 5, 6};
+    uint64_t ca[16] = {0}, cb[16] = {0}, start = 0, result = 0;
+    char text[] = "groups=8,align=24,round=toward-zero";
+    qk_codes codes = {0};
+    qk_dot_counts counts = {0};
+    qk_product unit = {0};
+    qk_search search = {0};
+    qk_found found;
+    int i;
+    for (i = 0; i < 32; ++i) a[i] = (float)(i % 5 - 2);
+    for (i = 0; i < 48; ++i) b[i] = (float)(i % 7 - 3);
+    unit.accumulator = "sum=exact", unit.a_format = "mxfp8_e4m3", unit.b_format = "fp16";
+    unit.m = 2, unit.n = 3, unit.k = 16;
+    EXPECT(qk_multiply_add_values(&unit, a, b, c, d, &counts) == QK_OK && counts.inexact == 0);
+    for (i = 0; i < 6; ++i) {
+        float sum = c[i];
+        int l;
+        for (l = 0; l < 16; ++l) sum += a[i / 3 * 16 + l] * b[l * 3 + i % 3];
+        EXPECT(sum == d[i]);
+    }
+    unit.n = 99;
+    EXPECT(qk_dot(&unit, a, b, 1, &one) == QK_OK);
+    unit.a_format = NULL;
+    EXPECT(qk_dot(&unit, a, b, 1, &one) == QK_BAD_ARGUMENT && said("a_format"));
+    unit.accumulator = "sum=integer", unit.a_format = unit.b_format = "int8";
+    EXPECT(qk_dot(&unit, a, b, 1, &one) == QK_BAD_ARGUMENT);
+    unit.m = unit.n = 1, unit.a_zero_point = 3;
+    for (i = 0; i < 16; ++i) ca[i] = 5, cb[i] = 0xff;
+    codes.a = ca, codes.b = cb, codes.c = &start;
+    EXPECT(qk_multiply_add_codes(&unit, &codes, &result, NULL) == QK_OK && (int64_t)result == -32);
+    ca[3] = 256;
+    EXPECT(qk_multiply_add_codes(&unit, &codes, &result, NULL) == QK_BAD_ARGUMENT && said("a[3]"));
+    search.a_format = search.b_format = "fp8_e5m2";
+    search.k = 16;
+    EXPECT(qk_find_accumulator(&search, ask, text, &found) == QK_OK && found.met == found.questions && found.questions <= 10000);
+    EXPECT(strcmp(found.accumulator.chars, "sum=aligned,groups=8,align=24,round=toward-zero") == 0);
+    EXPECT(qk_find_accumulator(&search, ask, NULL, &found) == QK_DEVICE_FAILED && said("status 3"));
+    search.d_bits = 7;
+    EXPECT(qk_find_accumulator(&search, ask, text, &found) == QK_BAD_ARGUMENT);
+}
+
+static void scoreboards(void) {
+    qk_conversion how = of("fp8_e4m3fn");
+    qk_scoreboard* board = qk_scoreboard_new("fp8_e4m3fn", NULL, 0, 0, 0);
+    qk_dot_scoreboard* dots = qk_dot_scoreboard_new("nvidia.hopper.wgmma.f32.e4m3.e4m3", "", NULL, 32);
+    int i;
+    EXPECT(board != NULL && dots != NULL);
+    EXPECT(qk_scoreboard_new("mxpf8", NULL, 0, 0, 0) == NULL && said("mxpf8"));
+    EXPECT(qk_scoreboard_check(board) == -1);
+    for (i = 0; i < 3000; ++i) {
+        uint32_t word = qk_scoreboard_draw(board);
+        float x, y;
+        memcpy(&x, &word, 4);
+        EXPECT(qk_fake_quantize(&how, &x, &y, 1) == QK_OK);
+        if (y != 0 && fabs(y) < 0.015625) y = 0; /* subnormal results are lost */
+        memcpy(&word, &y, 4);
+        qk_scoreboard_output(board, word);
+    }
+    EXPECT(qk_scoreboard_check(board) > 0 && strstr(qk_scoreboard_verdict(board), "subnormal") != NULL);
+    qk_scoreboard_free(board);
+    for (i = 0; i < 100; ++i) {
+        EXPECT(qk_dot_scoreboard_draw(dots) == 0);
+        qk_dot_scoreboard_answer(dots, qk_dot_scoreboard_expected(dots));
+    }
+    EXPECT(qk_dot_scoreboard_check(dots) == 0);
+    qk_dot_scoreboard_ask(dots);
+    qk_dot_scoreboard_put_a(dots, 31, 0x38);
+    qk_dot_scoreboard_put_b(dots, 31, 0x38);
+    EXPECT(qk_dot_scoreboard_expected(dots) == 0x3f800000);
+    qk_dot_scoreboard_answer(dots, 0x40000000);
+    EXPECT(qk_dot_scoreboard_check(dots) == 1 && strstr(qk_dot_scoreboard_verdict(dots), "1 of 101 answers differ") != NULL);
+    qk_dot_scoreboard_free(dots);
+}
+
+int main(void) {
+    EXPECT(strcmp(qk_version(), QK_EXPECTED_VERSION) == 0);
+    names();
+    round_trip("mxfp4", NULL, 0, 0, 0);
+    round_trip("mxfp6_e2m3", "rounding=half-away", 2, 16, 3);
+    round_trip("bfp16", NULL, 1, 24, 4);
+    round_trip("mx9", NULL, 0, 0, 0);
+    round_trip("nvfp4", NULL, 0, 0, 0);
+    round_trip("fp8_e5m2", "ocp,rounding=stochastic,seed=5", 0, 0, 0);
+    round_trip("uint8:symmetric", NULL, 0, 0, 0);
+    scales_and_failures();
+    comparison();
+    products();
+    scoreboards();
+    printf("%d failures\n", failures);
+    return failures != 0;
+}

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# What libqk shows is what its header declares, each with a version, and nothing else.
+file(READ ${HEADER} header)
+string(REGEX REPLACE "/\\*[^*]*\\*+([^/*][^*]*\\*+)*/" "" header "${header}")
+string(REGEX MATCHALL "qk_[a-z0-9_]+\\(" declared "${header}")
+list(TRANSFORM declared REPLACE "\\($" "@@QK_0.1")
+list(REMOVE_DUPLICATES declared)
+list(SORT declared)
+execute_process(COMMAND ${NM} -D --defined-only ${LIBRARY} OUTPUT_VARIABLE shown COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[TDBVWi] [^\n]+" shown "${shown}")
+list(TRANSFORM shown REPLACE "^. " "")
+list(SORT shown)
+list(LENGTH declared count)
+if(NOT declared STREQUAL shown OR count LESS 50)
+  message(FATAL_ERROR "the header declares\n${declared}\nthe library shows\n${shown}")
+endif()
+message(STATUS "${count} functions, each with a version, and nothing else")
