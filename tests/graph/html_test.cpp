@@ -56,6 +56,13 @@ TEST_CASE("a page with every kind of part is well nested and needs nothing from 
     CHECK(text.find("=\"nan") == std::string::npos);  // no coordinate
     CHECK(html_bytes(1234567) == "1.177 MiB");
     CHECK(html_number(nan) == "–");
+    CHECK(html_number(0.00123456) == "0.001235");
+    CHECK(html_number(-9999) == "-9999");
+    CHECK(html_number(23630.4) == "23\u202f630");
+    CHECK(html_number(-1234567) == "-1\u202f234\u202f567");
+    CHECK(html_number(123456) == "123\u202f456");
+    CHECK(html_number(-123456) == "-123\u202f456");
+    CHECK(html_number(2e7) == "2e+07");
 }
 
 TEST_CASE("a histogram keeps its height under many markers, whose labels do not cover each other") {

@@ -85,8 +85,12 @@ std::string html_number(double v) {
     if (std::isnan(v)) return "–";
     if (std::isinf(v)) return v > 0 ? "∞" : "-∞";
     char buffer[40];
-    std::snprintf(buffer, sizeof buffer, "%.4g", v);
-    return buffer;
+    const bool large = std::fabs(v) >= 9999.5 && std::fabs(v) < 1e7;  // 23630 is written as 23 630, not as 2.363e+04
+    std::snprintf(buffer, sizeof buffer, large ? "%.0f" : "%.4g", v);
+    std::string text = buffer;
+    if (large)
+        for (std::size_t at = text.size(); at > (v < 0 ? 4u : 3u); at -= 3) text.insert(at - 3, "\u202f");
+    return text;
 }
 std::string html_bytes(double b) {
     const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -239,7 +243,7 @@ html_page& html_page::line_chart(std::string_view title, std::span<const html_se
     if (!any) return paragraph(std::string(title) + ": nothing to draw");
     const double mx = x1 > x0 ? (x1 - x0) * 0.04 : 1, my = y1 > y0 ? (y1 - y0) * 0.06 : 1;
     x0 -= mx, x1 += mx, y0 -= my, y1 += my;
-    const double left = 70, right = 890, top = 10, base = 330;
+    const double left = 70, right = 872, top = 10, base = 330;
     const auto sx = [&](double v) { return left + (v - x0) / (x1 - x0) * (right - left); };
     const auto sy = [&](double v) { return base - (v - y0) / (y1 - y0) * (base - top); };
     body_ += "<figure><figcaption>" + html_escape(title) + "</figcaption><div class=\"wide\"><svg viewBox=\"0 0 900 395\" role=\"img\">";
