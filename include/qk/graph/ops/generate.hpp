@@ -60,7 +60,8 @@ inline void range(op_context& call) {
                 const auto distance = step > T{0} ? static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from)
                                                   : static_cast<std::uint64_t>(from) - static_cast<std::uint64_t>(to);
                 const auto size = step > T{0} ? static_cast<std::uint64_t>(step) : std::uint64_t{0} - static_cast<std::uint64_t>(step);
-                n = static_cast<double>((distance - 1) / size + 1);
+                const std::uint64_t whole_steps = (distance - 1) / size;
+                n = static_cast<double>(whole_steps + 1);
             }
         } else n = std::ceil((static_cast<double>(to) - static_cast<double>(from)) / static_cast<double>(step));
         if (!(n < 0x1p40)) call.fail("the range has no sensible length");

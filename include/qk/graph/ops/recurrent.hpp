@@ -91,7 +91,7 @@ inline std::vector<recurrent_activation> recurrent_activations(const op_context&
     const auto alphas = call.node().get_floats("activation_alpha"), betas = call.node().get_floats("activation_beta");
     std::size_t next_alpha = 0, next_beta = 0;
     std::vector<recurrent_activation> all;
-    for (std::string name : names) {
+    for (const std::string& name : names) {
         std::string lower = name;
         std::transform(lower.begin(), lower.end(), lower.begin(),
                        [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });

@@ -41,8 +41,9 @@ inline onnx::FunctionProto fake_quantize_function(const function_key& k, const s
     }
     if (k.dynamic) s = range_scale(f, k.format, x);
     const auto elements = [&](const operand& v) {
-        if (const floating* g = std::get_if<floating>(&k.format)) return fake_quantize(f, *g, v, s, k.semantics);
-        return fake_quantize(f, std::get<integer>(k.format), v, s, k.one_scale, k.semantics);
+        if (const floating* g = std::get_if<floating>(&k.format))
+            return detail::fake_quantize(f, *g, v, s, k.semantics);  // qualified: qk::fake_quantize has the same words
+        return detail::fake_quantize(f, std::get<integer>(k.format), v, s, k.one_scale, k.semantics);
     };
     if (!k.block_scales) return f.finish(elements(x));
     return f.finish(in_blocks(f, x, block_layout::any_length, k.block, 0, [&](const operand& blocks) {
