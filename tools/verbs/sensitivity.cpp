@@ -33,8 +33,8 @@ void sensitivity(const arguments& given) {
         const char* part = row.part == graph::mixture::part::both      ? "layer"
                            : row.part == graph::mixture::part::weights ? "weights alone"
                                                                        : "activations alone";
-        print("{:<40} {:<10} {:<24} {:<18} {:>13.6g} {:>13.6g} {:>13.6g}\n", row.layer, row.op_type, row.option, part, row.metric, row.harm,
-              row.added);
+        print("{:<40} {:<10} {:<24} {:<18} {:>13.6g} {:>13.6g} {:>13.6g}{}\n", row.layer, row.op_type, row.option, part, row.metric,
+              row.harm, row.added, row.measured ? "" : fmt::format(" +- {:.2g}", row.standard_error));
     }
     print("{} layer evaluations instead of {}, {:.2f} s\n", result.statistics.layer_evaluations, result.statistics.naive_layer_evaluations,
           result.seconds);
@@ -50,10 +50,22 @@ void add_sensitivity(command& app, verb_result&) {
     verb.section("Formats and layers");
     verb.add_option("--direction", given->direction, "narrow each alone from all wide, or widen each alone from all narrow")
         .one_of({"narrow", "widen"});
+    verb.section("Measure");
+    verb.add_option(
+            "--method", given->method,
+            "measured: one evaluation a row; gradient: all rows estimated from a few backward passes; auto: estimated, and measured "
+            "where errors are too large to be linear")
+        .one_of({"gradient", "measured", "auto"})
+        .common();
+    verb.add_option("--passes", given->passes, "backward passes a sample for estimates; as many as make 200 over all samples if not given")
+        .type_name("N")
+        .at_least(1, "leave --passes out and it is chosen here");
+    verb.add_option("--seed", given->seed, "of the vectors that estimates are taken with").type_name("N");
     verb.footer(metric_definitions() +
                 "\n\n"
                 "Examples:\n"
                 "  qk sensitivity model.onnx --inputs x.npy --wide int16/int8 --narrow int8/int8\n"
+                "  qk sensitivity model.onnx --inputs x.npy --method gradient --narrow int8/int8,int8/int4,mxfp4/mxfp4\n"
                 "  qk sensitivity model.onnx --inputs x.npy --labels y.npy --metric loss --wide bf16/bf16 --narrow bfp16/bfp16,mxfp4/mxfp4 "
                 "--report s.html");
     verb.callback([given] {

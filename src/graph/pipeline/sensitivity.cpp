@@ -5,6 +5,7 @@
 
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/search/estimated.hpp"
 #include "qk/graph/search/report.hpp"
 
 namespace qk::graph::pipeline {
@@ -18,7 +19,12 @@ sensitivity_result sensitivity(const sensitivity_settings& settings, const progr
     settings.fill(options, m, "l2");
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
     const calibration seen = calibrate_mix(m, settings.data, inputs, options, !settings.report.empty(), progress);
-    sensitivity_result result = measure_sensitivity(m, inputs, seen, options, settings.direction == "widen");
+    const estimation_options how{.method = settings.method == "gradient" ? sensitivity_method::gradient
+                                           : settings.method == "auto"   ? sensitivity_method::automatic
+                                                                         : sensitivity_method::measured,
+                                 .passes = settings.passes,
+                                 .seed = settings.seed};
+    sensitivity_result result = estimate_sensitivity(m, inputs, seen, options, settings.direction == "widen", how);
     if (!settings.report.empty() && settings.together.first()) {
         const std::string name = std::filesystem::path(settings.model).filename().string();
         files.write(settings.report, sensitivity_html({name, settings.command, &seen}, result));

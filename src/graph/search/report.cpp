@@ -95,7 +95,9 @@ nlohmann::ordered_json to_json(const sensitivity_result& r) {
                         {"harm", detail::finite_number(row.harm)},
                         {"error", detail::finite_number(row.error)},
                         {"added", detail::finite_number(row.added)},
-                        {"saving", row.saving}});
+                        {"saving", row.saving},
+                        {"standard_error", detail::finite_number(row.standard_error)},
+                        {"measured", row.measured}});
     }
     return {{"metric_name", r.metric_name},
             {"direction", r.widened ? "widen" : "narrow"},
@@ -187,8 +189,13 @@ std::string sensitivity_html(const search_subject& subject, const sensitivity_re
     std::vector<std::vector<std::string>> rows;
     for (const sensitivity_row& row : r.rows) {
         rows.push_back({row.layer, row.op_type, row.option, detail::name_of(row.part), html_number(row.metric), html_number(row.harm),
-                        html_number(row.error), html_number(row.added), html_number(row.saving)});
+                        html_number(row.error), html_number(row.added) + (row.measured ? "" : " +- " + html_number(row.standard_error)),
+                        html_number(row.saving)});
     }
+    const auto estimated = std::count_if(r.rows.begin(), r.rows.end(), [](const sensitivity_row& row) { return !row.measured; });
+    if (estimated > 0)
+        page.paragraph(std::to_string(estimated) + " of " + std::to_string(r.rows.size()) +
+                       " rows are estimates from gradients, with their standard errors; the others were measured.");
     page.heading("All").table(std::vector<std::string>{"layer", "operator", "format", "what", r.metric_name, "harm", "output MSE",
                                                        "of it added", "saves (" + r.cost_unit + ")"},
                               rows);

@@ -7,6 +7,7 @@
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/search/moves.hpp"
 #include "qk/graph/search/problem.hpp"
+#include "qk/graph/search/sensitivity_rows.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -65,24 +66,7 @@ sensitivity_result measure_sensitivity(const model& m, const named_tensors& inpu
     mix_problem problem(m, inputs, seen, options);
     const search_space& space = problem.space();
     const assignment base = space.all(widen ? 1 : 0);
-    std::vector<sensitivity_row> rows;
-    std::vector<precision_plan> plans{problem.mix().plan(base)};
-    for (std::size_t l = 0; l < space.size(); ++l) {
-        for (std::size_t o = 0; o < space.options.size(); ++o) {
-            if (o == base[l] || (widen && o != 0)) continue;
-            for (const auto part : {mixture::part::both, mixture::part::weights, mixture::part::activations}) {
-                precision_plan plan = problem.mix().plan(base, l, static_cast<std::uint8_t>(o), part);
-                if (plan == plans[0]) continue;  // this part is the same in both
-                plans.push_back(std::move(plan));
-                rows.push_back({.layer = space.layers[l],
-                                .op_type = problem.op_type(l),
-                                .option = space.options[o],
-                                .part = part,
-                                .saving = part == mixture::part::both ? space.cost[l][base[l]] - space.cost[l][o] : 0,
-                                .position = l});
-            }
-        }
-    }
+    auto [rows, plans] = detail::sensitivity_rows(problem, base, widen);
     const std::vector<score> scores = problem.score()(plans);
     sensitivity_result result;
     const metric& measure = problem.score().measure();

@@ -172,8 +172,14 @@ inline std::int64_t scaled_size(const op_context& call, double scale, std::int64
     return static_cast<std::int64_t>(size);
 }
 
+/// A plan for each axis, and what stands outside of the input.
+struct resize_plans {
+    std::vector<resize_axis> axes;
+    double extrapolation = 0;
+};
+
 /// Upsample, and Resize of opset 10: a scale for each axis, asymmetric coordinates.
-inline void resize_by_scales(op_context& call, const std::vector<double>& scales) {
+inline resize_plans plan_by_scales(op_context& call, const std::vector<double>& scales) {
     const tensor& x = call.input(0);
     resize_options o{.mode = call.node().get_string("mode", "nearest"), .transform = "asymmetric", .nearest = "simple"};
     if (o.mode == "bilinear") o.mode = "linear";
@@ -182,7 +188,7 @@ inline void resize_by_scales(op_context& call, const std::vector<double>& scales
     std::vector<resize_axis> plans;
     for (std::size_t a = 0; a < x.rank(); ++a)
         plans.push_back(plan_resize_axis(call, o, scales[a], x.dim(a), scaled_size(call, scales[a], x.dim(a)), 0, 1));
-    resize_axes(call, plans, 0);
+    return {std::move(plans), 0};
 }
 
 inline std::vector<double> scale_values(op_context& call, std::size_t i) {
@@ -192,19 +198,19 @@ inline std::vector<double> scale_values(op_context& call, std::size_t i) {
 
 }  // namespace detail
 
-inline void run_upsample(op_context& call) {
+inline detail::resize_plans plan_upsample(op_context& call) {
     const node_view& node = call.node();
-    if (call.input_count() > 1) return detail::resize_by_scales(call, detail::scale_values(call, 1));
+    if (call.input_count() > 1) return detail::plan_by_scales(call, detail::scale_values(call, 1));
     std::vector<double> scales;
     for (const float s : node.get_floats("scales")) scales.push_back(static_cast<double>(s));
     if (scales.empty())
         scales = {1, 1, static_cast<double>(node.get_float("height_scale", 1)), static_cast<double>(node.get_float("width_scale", 1))};
-    detail::resize_by_scales(call, scales);
+    return detail::plan_by_scales(call, scales);
 }
 
-inline void run_resize(op_context& call) {
+inline detail::resize_plans plan_resize(op_context& call) {
     const node_view& node = call.node();
-    if (node.version() < 11) return detail::resize_by_scales(call, detail::scale_values(call, 1));
+    if (node.version() < 11) return detail::plan_by_scales(call, detail::scale_values(call, 1));
     const tensor& x = call.input(0);
     const detail::resize_options o{.mode = node.get_string("mode", "nearest"),
                                    .transform = node.get_string("coordinate_transformation_mode", "half_pixel"),
@@ -220,7 +226,10 @@ inline void run_resize(op_context& call) {
     if (!node.has("axes"))
         for (std::size_t a = 0; a < x.rank(); ++a) axes.push_back(a);
 
-    std::vector<double> scale(x.rank(), 1.0), start(x.rank(), 0.0), end(x.rank(), 1.0);
+    struct part {
+        double scale = 1, start = 0, end = 1;
+    };
+    std::vector<part> parts(x.rank());
     dims size = x.shape();
     const bool has_sizes = call.has_input(3) && call.input(3).size() > 0, has_scales = call.has_input(2) && call.input(2).size() > 0;
     if (has_sizes == has_scales) call.fail("exactly one of scales and sizes must be given");
@@ -229,7 +238,7 @@ inline void run_resize(op_context& call) {
     if (has_scales) {
         const auto values = detail::scale_values(call, 2);
         for (std::size_t i = 0; i < axes.size(); ++i) {
-            scale[axes[i]] = values[i];
+            parts[axes[i]].scale = values[i];
             size[axes[i]] = detail::scaled_size(call, values[i], x.dim(axes[i]));
         }
     } else {
@@ -241,13 +250,13 @@ inline void run_resize(op_context& call) {
         for (std::size_t i = 0; i < axes.size(); ++i) {
             if (values[i] < 0 || x.dim(axes[i]) == 0) call.fail("sizes must not be negative, nor the resized axes empty");
             const double s = static_cast<double>(values[i]) / static_cast<double>(x.dim(axes[i]));
-            scale[axes[i]] = s;
+            parts[axes[i]].scale = s;
             size[axes[i]] = values[i];
             common = i == 0 ? s : policy == "not_larger" ? std::min(common, s) : std::max(common, s);
         }
         if (policy != "stretch")
             for (const std::size_t a : axes) {
-                scale[a] = common;
+                parts[a].scale = common;
                 size[a] = detail::to_int64(std::floor(common * static_cast<double>(x.dim(a)) + 0.5));
             }
     }
@@ -255,23 +264,32 @@ inline void run_resize(op_context& call) {
         const auto roi = call.has_input(1) ? detail::scale_values(call, 1) : std::vector<double>{};
         if (roi.size() != 2 * axes.size()) call.fail("tf_crop_and_resize needs a roi with a start and an end for each axis");
         for (std::size_t i = 0; i < axes.size(); ++i) {
-            start[axes[i]] = roi[i];
-            end[axes[i]] = roi[axes.size() + i];
+            parts[axes[i]].start = roi[i];
+            parts[axes[i]].end = roi[axes.size() + i];
         }
     }
     element_count(size);
     std::vector<resize_axis> plans(x.rank());
     std::vector<char> resized(x.rank(), 0);
     for (const std::size_t a : axes) {
-        const bool whole = scale[a] == 1 && size[a] == x.dim(a) && start[a] == 0 && end[a] == 1;
+        const bool whole = parts[a].scale == 1 && size[a] == x.dim(a) && parts[a].start == 0 && parts[a].end == 1;
         if (whole) continue;
         resized[a] = 1;
-        plans[a] = detail::plan_resize_axis(call, o, scale[a], x.dim(a), size[a], start[a], end[a]);
+        plans[a] = detail::plan_resize_axis(call, o, parts[a].scale, x.dim(a), size[a], parts[a].start, parts[a].end);
     }
     const detail::resize_options same{.mode = "nearest", .transform = "asymmetric", .nearest = "floor"};
     for (std::size_t a = 0; a < x.rank(); ++a)
         if (!resized[a]) plans[a] = detail::plan_resize_axis(call, same, 1, x.dim(a), x.dim(a), 0, 1);
-    detail::resize_axes(call, plans, o.extrapolation);
+    return {std::move(plans), o.extrapolation};
+}
+
+inline void run_upsample(op_context& call) {
+    const detail::resize_plans plans = plan_upsample(call);
+    detail::resize_axes(call, plans.axes, plans.extrapolation);
+}
+inline void run_resize(op_context& call) {
+    const detail::resize_plans plans = plan_resize(call);
+    detail::resize_axes(call, plans.axes, plans.extrapolation);
 }
 
 inline constexpr op_entry resize_ops[] = {

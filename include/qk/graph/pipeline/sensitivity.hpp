@@ -2,6 +2,7 @@
 // `qk sensitivity` as one call.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "qk/graph/pipeline/mix.hpp"
@@ -10,6 +11,9 @@ namespace qk::graph::pipeline {
 
 struct sensitivity_settings : mix_settings {
     std::string direction = "narrow";  ///< or widen
+    std::string method = "measured";   ///< or gradient, auto
+    int passes = 0;                    ///< backward passes a sample for estimates; 0: chosen
+    std::uint64_t seed = 0;            ///< of the vectors that estimates are taken with
 };
 
 /// Measures, and writes the report if there is one. The same files as the command's. Remarks are in the result. Throws qk::graph::error.

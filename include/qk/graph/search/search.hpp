@@ -56,12 +56,14 @@ struct mix_options {
 struct sensitivity_row {
     std::string layer, op_type, option;
     mixture::part part = mixture::part::both;
-    double metric = 0;         ///< of the model with this change alone
-    double harm = 0;           ///< how much worse than the base
-    double error = 0;          ///< mean squared error of the output
-    double added = 0;          ///< what this change alone adds to that error: `error` less the base's. Below 0 where errors cancel
-    double saving = 0;         ///< of cost
-    std::size_t position = 0;  ///< of the layer, among those searched, in network order
+    double metric = 0;          ///< of the model with this change alone
+    double harm = 0;            ///< how much worse than the base
+    double error = 0;           ///< mean squared error of the output
+    double added = 0;           ///< what this change alone adds to that error: `error` less the base's. Below 0 where errors cancel
+    double saving = 0;          ///< of cost
+    std::size_t position = 0;   ///< of the layer, among those searched, in network order
+    double standard_error = 0;  ///< of an estimated `error`; 0 where it was measured
+    bool measured = true;       ///< false: estimated from gradients (estimated.hpp)
 };
 struct sensitivity_result {
     std::string metric_name, cost_unit;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What changes of a plan do to an output, for all of them at once from a few backward passes. docs/gradients.md, Estimates.
+//
+// With e the error that a quantizer puts into a value and g = J'v the gradient of the sum of v * y there, <g, e> = <v, J e>. Over n
+// orthonormal vectors v, as many as the output has values, the squares add up to |J e|^2, the squared error of the output, exactly; over K
+// random ones n / K times their sum is an estimate of it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/plan/plan.hpp"
+
+namespace qk::graph {
+
+/// What of an output is estimated.
+enum class estimated_form : std::uint8_t {
+    squared_error,  ///< mean square of what the change adds to the output's values
+    divergence,     ///< half the squared error in the metric of Fisher, which is the Kullback-Leibler divergence for small errors
+};
+
+struct estimate_options {
+    int threads = 0;
+    int output_index = 0;
+    int passes = 0;  ///< vectors a sample; 0: as many as make 200 over all samples, at most as many as the output has values
+    std::uint64_t seed = 0;
+    estimated_form form = estimated_form::squared_error;
+};
+
+struct change_estimates {
+    std::vector<double> added;  ///< by plan: mean over samples
+    std::vector<double>
+        standard_error;  ///< of `added`, from the choice of vectors; 0 where they are all. Errors that are not linear are not in it
+    double power = 0;    ///< mean square of the float output's values
+    std::size_t samples = 0, values = 0;  ///< values of the output of one sample
+    int passes = 0;
+    double seconds = 0;
+};
+
+/// Estimates for each of `plans` the change of the output from what it is under `base`, errors taken at the float model's values. The work
+/// grows with the number of different quantizers, not of plans. The same bits for any number of threads.
+/// Throws error for an operator through which no gradient flows, naming the node.
+change_estimates estimate_changes(const model& m, const named_tensors& inputs, const precision_plan& base,
+                                  std::span<const precision_plan> plans, const estimate_options& options = {});
+
+}  // namespace qk::graph

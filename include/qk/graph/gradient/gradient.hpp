@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of a model's output by its inputs and weights, in one call. docs/gradients.md.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/model/model.hpp"
+
+namespace qk::graph {
+
+struct gradient_options {
+    int threads = 0;       ///< 0: one per core; the result does not depend on it
+    int output_index = 0;  ///< which output, counted from 0
+};
+
+struct gradient_result {
+    /// By the names of the file: every float input, in the data's shape, and every float initializer, in its own; summed over all uses and
+    /// samples, zeros where no path leads. float64 for double, float32 for all others.
+    named_tensors gradients;
+    tensor output;    ///< the output that was chosen, samples joined on axis 0
+    double loss = 0;  ///< loss_gradient: the mean cross-entropy
+    std::size_t samples = 0;
+    double seconds = 0;
+};
+
+/// The gradient of the sum of v * y, y being the output and v a tensor of y's shape. `m` is a model as it was loaded: folding takes names
+/// away. Relu has no slope at 0, and of equal values MaxPool takes the first; quantizers are straight-through with clipping.
+/// Throws error: data that does not fit, v of another shape, and an operator without a vector-Jacobian product through which a gradient
+/// has to flow, which names node and operator.
+gradient_result vector_gradient(const model& m, const named_tensors& inputs, const tensor& v, const gradient_options& options = {});
+
+/// The gradient of the mean over samples of the cross-entropy of a softmax over each sample's output and its label. An output that already
+/// is a distribution is taken as probabilities, as the metric `loss` takes it.
+gradient_result loss_gradient(const model& m, const named_tensors& inputs, std::span<const std::int64_t> labels,
+                              const gradient_options& options = {});
+
+}  // namespace qk::graph

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of arithmetic with broadcasting: Add, Sub, Mul, Div, Pow, Mod, PRelu, and Sum, Mean, Max, Min of any number of operands.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "qk/graph/gradient/ops/unary.hpp"
+#include "qk/graph/gradient/product.hpp"
+#include "qk/graph/gradient/reduce_to.hpp"
+#include "qk/graph/ops/binary.hpp"
+
+namespace qk::graph::gradient {
+
+/// Input i's gradient from f(g, a, b), both operands broadcast.
+template <class T, class F>
+void give_operand(product_call& call, std::size_t i, const tensor& a, const tensor& b, F f) {
+    if (!call.wants(i)) return;
+    const tensor& g = call.gradient();
+    tensor all(type_of<T>, g.shape());
+    ops::map_broadcast<T, T, T, T>(g.shape(), g, a, b, all, f);
+    call.give(i, reduced_to<T>(all, i == 0 ? a.shape() : b.shape()));
+}
+
+/// y = f(a, b), with the slopes by a and by b times g.
+template <class A, class B>
+void map_slopes(product_call& call, A by_a, B by_b) {
+    with_gradient_type(call, [&]<class T>(T) {
+        const tensor a = call.real<T>(0), b = ops::aligned_operand(call.context(), a, call.real<T>(1));
+        give_operand<T>(call, 0, a, b, by_a);
+        give_operand<T>(call, 1, a, b, by_b);
+    });
+}
+
+inline void add_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) {
+        const tensor b = ops::aligned_operand(call.context(), call.input(0), call.input(1));
+        if (call.wants(0)) call.give(0, reduced_to<T>(call.gradient(), call.input(0).shape()));
+        if (call.wants(1)) call.give(1, reduced_to<T>(call.gradient(), b.shape()));
+    });
+}
+inline void subtract_product(product_call& call) {
+    map_slopes(
+        call, []<class T>(T g, T, T) { return g; }, []<class T>(T g, T, T) { return -g; });
+}
+inline void multiply_product(product_call& call) {
+    map_slopes(
+        call, []<class T>(T g, T, T b) { return g * b; }, []<class T>(T g, T a, T) { return g * a; });
+}
+inline void divide_product(product_call& call) {
+    map_slopes(
+        call, []<class T>(T g, T, T b) { return g / b; }, []<class T>(T g, T a, T b) { return -g * a / (b * b); });
+}
+inline void modulo_product(product_call& call) {
+    const bool c_sign = call.node().get_int("fmod", 0) != 0;
+    map_slopes(
+        call, []<class T>(T g, T, T) { return g; },
+        [c_sign]<class T>(T g, T a, T b) { return -g * (c_sign ? std::trunc(a / b) : std::floor(a / b)); });
+}
+inline void power_product(product_call& call) {
+    map_slopes(
+        call, []<class T>(T g, T a, T b) { return b == 0 ? T{0} : g * b * std::pow(a, b - 1); },
+        []<class T>(T g, T a, T b) { return a > 0 ? g * std::pow(a, b) * std::log(a) : T{0}; });
+}
+
+inline void prelu_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) {
+        const tensor x = call.real<T>(0);
+        tensor slope = call.real<T>(1);
+        if (call.node().version() < 7 && slope.rank() == 1 && x.rank() > 1 && slope.size() > 1) {
+            dims shape(x.rank() - 1, 1);
+            shape[0] = slope.dim(0);
+            slope = slope.reshaped(shape);
+        }
+        give_operand<T>(call, 0, x, slope, [](T g, T a, T s) { return a > 0 ? g : g * s; });
+        give_operand<T>(call, 1, x, slope, [](T g, T a, T) { return a > 0 ? T{0} : g * a; });
+    });
+}
+
+/// Each operand gets g * factor.
+inline void sum_product(product_call& call) {
+    const bool mean = call.node().op_type() == "Mean";
+    with_gradient_type(call, [&]<class T>(T) {
+        tensor g = call.gradient();
+        if (mean) {
+            g = tensor(type_of<T>, call.gradient().shape());
+            for (std::size_t i = 0; i < g.size(); ++i) g.as<T>()[i] = call.gradient().as<T>()[i] / static_cast<T>(call.input_count());
+        }
+        for (std::size_t k = 0; k < call.input_count(); ++k)
+            if (call.wants(k)) call.give(k, reduced_to<T>(g, call.input(k).shape()));
+    });
+}
+
+/// Max, Min: the gradient goes to the operands that equal the result, in equal shares.
+inline void extreme_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) {
+        const tensor &g = call.gradient(), y = call.result<T>(0);
+        std::vector<std::uint32_t> equal(y.size(), 0);
+        std::vector<tensor> x;
+        for (std::size_t k = 0; k < call.input_count(); ++k) {
+            x.push_back(call.real<T>(k));
+            each_broadcast(y.shape(), x[k].shape(), [&](std::size_t i, std::size_t j) { equal[i] += x[k].as<T>()[j] == y.as<T>()[i]; });
+        }
+        for (std::size_t k = 0; k < call.input_count(); ++k) {
+            if (!call.wants(k)) continue;
+            tensor all(type_of<T>, y.shape());
+            each_broadcast(y.shape(), x[k].shape(), [&](std::size_t i, std::size_t j) {
+                all.as<T>()[i] = x[k].as<T>()[j] == y.as<T>()[i] ? g.as<T>()[i] / static_cast<T>(equal[i]) : T{0};
+            });
+            call.give(k, reduced_to<T>(all, x[k].shape()));
+        }
+    });
+}
+
+/// SwiGLU: x * sigmoid(alpha * x) * value.
+inline void swiglu_product(product_call& call) {
+    const double alpha = static_cast<double>(call.node().get_float("alpha", 1.0f));
+    map_slopes(
+        call, [alpha]<class T>(T g, T x, T v) { return g * v * swish_slope(x, static_cast<T>(alpha)); },
+        [alpha]<class T>(T g, T x, T) { return g * x * logistic(static_cast<T>(alpha) * x); });
+}
+
+inline constexpr product_entry arithmetic_products[] = {
+    {"", "Add", 1, add_product},    {"", "Sub", 1, subtract_product}, {"", "Mul", 1, multiply_product}, {"", "Div", 1, divide_product},
+    {"", "Mod", 1, modulo_product}, {"", "Pow", 1, power_product},    {"", "PRelu", 1, prelu_product},  {"", "Sum", 1, sum_product},
+    {"", "Mean", 1, sum_product},   {"", "Max", 1, extreme_product},  {"", "Min", 1, extreme_product},  {"", "SwiGLU", 1, swiglu_product},
+};
+
+}  // namespace qk::graph::gradient

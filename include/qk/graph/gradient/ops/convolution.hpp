@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of Conv, ConvTranspose and com.microsoft's FusedConv: any number of spatial axes, groups, dilations and padding, by matrix
+// products over the same columns as the forward pass.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "qk/graph/gradient/product.hpp"
+#include "qk/graph/ops/conv.hpp"
+#include "qk/graph/ops/conv_transpose.hpp"
+#include "qk/graph/ops/fused.hpp"
+
+namespace qk::graph::gradient {
+
+/// The transpose of gather_columns: x[...] += columns[c * kernel + k][o] where the tap falls inside.
+template <class T>
+void scatter_columns(const T* columns, std::int64_t channels, const ops::window& w, T* x) {
+    const std::size_t rank = w.rank();
+    const std::int64_t in_size = ops::product(w.input), out_row = rank == 0 ? 1 : w.output[rank - 1];
+    const std::vector<std::int64_t> outer(w.output.begin(), w.output.end() - (rank != 0));
+    std::vector<std::int64_t> k(rank, 0), o(outer.size(), 0);
+    for (std::int64_t c = 0; c < channels; ++c) {
+        T* plane = x + c * in_size;
+        std::fill(k.begin(), k.end(), 0);
+        do {
+            std::fill(o.begin(), o.end(), 0);
+            do {
+                std::int64_t base = 0;
+                bool inside = true;
+                for (std::size_t i = 0; inside && i + 1 < rank; ++i) {
+                    const std::int64_t p = o[i] * w.stride[i] - w.pad_begin[i] + k[i] * w.dilation[i];
+                    inside = p >= 0 && p < w.input[i];
+                    if (inside) base = base * w.input[i] + p;
+                }
+                if (inside && rank != 0) {
+                    const std::size_t l = rank - 1;
+                    const std::int64_t s = w.stride[l], first = k[l] * w.dilation[l] - w.pad_begin[l];
+                    T* row = plane + base * w.input[l];
+                    const std::int64_t from = std::clamp<std::int64_t>(first >= 0 ? 0 : (-first + s - 1) / s, 0, out_row);
+                    const std::int64_t to =
+                        std::clamp<std::int64_t>(w.input[l] - first <= 0 ? 0 : (w.input[l] - first + s - 1) / s, from, out_row);
+                    for (std::int64_t i = from; i < to; ++i) row[first + i * s] += columns[i];
+                }
+                columns += out_row;
+            } while (ops::advance(o, outer));
+        } while (ops::advance(k, w.kernel));
+    }
+}
+
+/// The gradient of a bias: sums over samples and positions.
+template <class T>
+tensor bias_gradient(const tensor& g, const dims& shape, std::int64_t channels, std::int64_t places) {
+    std::vector<double> sums(static_cast<std::size_t>(channels), 0.0);
+    const T* from = g.as<T>().data();
+    for (std::size_t row = 0; row < (places == 0 ? 0 : g.size() / static_cast<std::size_t>(places)); ++row, from += places) {
+        double sum = 0;
+        for (std::int64_t i = 0; i < places; ++i) sum += static_cast<double>(from[i]);
+        sums[row % sums.size()] += sum;
+    }
+    tensor r(type_of<T>, shape);
+    for (std::size_t c = 0; c < sums.size(); ++c) r.as<T>()[c] = static_cast<T>(sums[c]);
+    return r;
+}
+
+/// to[i] += from[i]
+template <class T>
+void add_into(const T* from, std::size_t n, T* to) {
+    for (std::size_t i = 0; i < n; ++i) to[i] += from[i];
+}
+
+/// The product of Conv for g, the gradient of its result.
+template <class T>
+void convolution_product(product_call& call, const tensor& g) {
+    const tensor x = call.real<T>(0), weights = call.real<T>(1);
+    const std::int64_t group = call.node().get_int("group", 1);
+    const ops::window w = ops::check_conv(call.node(), x.shape(), weights.shape(), nullptr, group);
+    const std::int64_t n = x.dim(0), in = weights.dim(1), out = weights.dim(0) / group, taps = ops::product(w.kernel),
+                       places = ops::product(w.output), size = ops::product(w.input), rows = in * taps;
+    if (call.wants(2)) call.give(2, bias_gradient<T>(g, call.input(2).shape(), weights.dim(0), places));
+    if (!call.wants(0) && !call.wants(1)) return;
+    bool pointwise = true;  // the input already is the matrix of columns
+    for (std::size_t i = 0; i < w.rank(); ++i)
+        pointwise = pointwise && w.kernel[i] == 1 && w.stride[i] == 1 && w.pad_begin[i] == 0 && w.pad_end[i] == 0;
+    tensor dx = call.wants(0) ? zeros<T>(x.shape()) : tensor(), dw = call.wants(1) ? zeros<T>(weights.shape()) : tensor();
+    tensor columns(type_of<T>, {pointwise ? 0 : rows, places}), part(type_of<T>, {out, rows});
+    for (std::int64_t b = 0; b < n && g.size() != 0; ++b)
+        for (std::int64_t k = 0; k < group; ++k) {
+            const T* source = x.as<T>().data() + (b * group + k) * in * size;
+            const T* from = g.as<T>().data() + (b * group + k) * out * places;
+            if (call.wants(1)) {
+                if (!pointwise) ops::gather_columns(source, in, w, T{0}, columns.as<T>().data());
+                ops::multiply(from, false, pointwise ? source : columns.as<T>().data(), true, part.as<T>().data(), out, rows, places);
+                add_into(part.as<T>().data(), part.size(), dw.as<T>().data() + k * out * rows);
+            }
+            if (call.wants(0)) {
+                T* to = dx.as<T>().data() + (b * group + k) * in * size;
+                T* product = pointwise ? to : columns.as<T>().data();
+                ops::multiply(weights.as<T>().data() + k * out * rows, true, from, false, product, rows, places, out);
+                if (!pointwise) scatter_columns(columns.as<T>().data(), in, w, to);
+            }
+        }
+    if (call.wants(0)) call.give(0, dx);
+    if (call.wants(1)) call.give(1, dw);
+}
+
+inline void conv_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) { convolution_product<T>(call, call.gradient()); });
+}
+
+inline void conv_transpose_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) {
+        const tensor &g = call.gradient(), x = call.real<T>(0), weights = call.real<T>(1);
+        const std::int64_t group = call.node().get_int("group", 1);
+        const ops::window w = ops::transposed_window(call.node(), x.shape(), {weights.shape().begin() + 2, weights.shape().end()});
+        const std::int64_t n = x.dim(0), in = x.dim(1) / group, out = weights.dim(1), rows = out * ops::product(w.kernel),
+                           places = ops::product(w.output), size = ops::product(w.input);
+        if (call.wants(2)) call.give(2, bias_gradient<T>(g, call.input(2).shape(), out * group, size));
+        if (!call.wants(0) && !call.wants(1)) return;
+        tensor dx = zeros<T>(x.shape()), dw = zeros<T>(weights.shape());
+        tensor columns(type_of<T>, {rows, places}), part(type_of<T>, {in, rows});
+        for (std::int64_t b = 0; b < n && x.size() != 0; ++b)
+            for (std::int64_t k = 0; k < group; ++k) {
+                ops::gather_columns(g.as<T>().data() + (b * group + k) * out * size, out, w, T{0}, columns.as<T>().data());
+                const std::int64_t at = (b * group + k) * in * places;
+                ops::multiply(weights.as<T>().data() + k * in * rows, false, columns.as<T>().data(), false, dx.as<T>().data() + at, in,
+                              places, rows);
+                if (!call.wants(1)) continue;
+                ops::multiply(x.as<T>().data() + at, false, columns.as<T>().data(), true, part.as<T>().data(), in, rows, places);
+                add_into(part.as<T>().data(), part.size(), dw.as<T>().data() + k * in * rows);
+            }
+        call.give(0, dx);
+        call.give(1, dw);
+    });
+}
+
+/// g times the slope of the activation that a fused node ends with, from its result.
+template <class T>
+tensor through_fused_activation(const product_call& call, const tensor& y, double first, double second) {
+    const std::string name = call.node().get_string("activation", "");
+    const tensor& g = call.gradient();
+    if (name.empty()) return g;
+    tensor d(type_of<T>, g.shape());
+    for (std::size_t i = 0; i < g.size(); ++i) {
+        const T v = y.as<T>()[i];
+        T slope = v > 0 ? T{1} : T{0};  // Relu
+        if (name == "LeakyRelu") slope = v > 0 ? T{1} : static_cast<T>(first);
+        if (name == "Tanh") slope = 1 - v * v;
+        if (name == "Sigmoid") slope = v * (1 - v);
+        if (name == "HardSigmoid") slope = v > 0 && v < 1 ? static_cast<T>(first) : T{0};
+        if (name == "Clip") slope = v > static_cast<T>(first) && v < static_cast<T>(second) ? T{1} : T{0};
+        d.as<T>()[i] = g.as<T>()[i] * slope;
+    }
+    return d;
+}
+
+inline void fused_conv_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) {
+        const auto p = call.node().get_floats("activation_params");
+        const tensor g = through_fused_activation<T>(call, call.result<T>(0), p.empty() ? 0.01 : static_cast<double>(p[0]),
+                                                     p.size() < 2 ? 0.5 : static_cast<double>(p[1]));
+        if (call.wants(3)) call.give(3, g);
+        convolution_product<T>(call, g);
+    });
+}
+
+inline constexpr product_entry convolution_products[] = {
+    {"", "Conv", 1, conv_product},
+    {"", "ConvTranspose", 1, conv_transpose_product},
+    {"com.microsoft", "FusedConv", 1, fused_conv_product},
+};
+
+}  // namespace qk::graph::gradient

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of Gemm, MatMul, Einsum, and of com.microsoft's FusedGemm and FusedMatMul.
+#pragma once
+
+#include <vector>
+
+#include "qk/graph/gradient/ops/convolution.hpp"
+#include "qk/graph/gradient/product.hpp"
+#include "qk/graph/gradient/reduce_to.hpp"
+#include "qk/graph/ops/einsum.hpp"
+#include "qk/graph/ops/matmul.hpp"
+
+namespace qk::graph::gradient {
+
+template <class T>
+tensor scaled(const tensor& x, float factor) {
+    if (factor == 1.0f) return x;
+    tensor y(type_of<T>, x.shape());
+    for (std::size_t i = 0; i < x.size(); ++i) y.as<T>()[i] = x.as<T>()[i] * static_cast<T>(factor);
+    return y;
+}
+
+/// alpha * A * B + beta * C for g, the gradient of the result.
+template <class T>
+void gemm_product_of(product_call& call, const tensor& g) {
+    const node_view& node = call.node();
+    const bool ta = node.get_int("transA", 0) != 0, tb = node.get_int("transB", 0) != 0;
+    const tensor a = call.real<T>(0), b = call.real<T>(1);
+    const std::int64_t m = a.dim(ta), k = a.dim(!ta), n = b.dim(!tb);
+    const tensor d = scaled<T>(g, node.get_float("alpha", 1.0f));
+    const T *pa = a.as<T>().data(), *pb = b.as<T>().data(), *pd = d.as<T>().data();
+    if (call.wants(0)) {
+        tensor da = zeros<T>(a.shape());
+        if (ta) ops::multiply(pb, tb, pd, true, da.as<T>().data(), k, m, n);
+        else ops::multiply(pd, false, pb, !tb, da.as<T>().data(), m, k, n);
+        call.give(0, da);
+    }
+    if (call.wants(1)) {
+        tensor db = zeros<T>(b.shape());
+        if (tb) ops::multiply(pd, true, pa, ta, db.as<T>().data(), n, k, m);
+        else ops::multiply(pa, !ta, pd, false, db.as<T>().data(), k, n, m);
+        call.give(1, db);
+    }
+    if (call.wants(2)) call.give(2, reduced_to<T>(scaled<T>(g, node.get_float("beta", 1.0f)), call.input(2).shape()));
+}
+
+inline void gemm_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) { gemm_product_of<T>(call, call.gradient()); });
+}
+inline void fused_gemm_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) {
+        const double first = static_cast<double>(call.node().get_float("activation_alpha", 0.01f)),
+                     second = static_cast<double>(call.node().get_float("activation_beta", 0.5f));
+        gemm_product_of<T>(call, through_fused_activation<T>(call, call.result<T>(0), first, second));
+    });
+}
+
+/// numpy's matmul for g; vectors count as a row and as a column.
+template <class T>
+void matmul_gradients(const node_view& node, const tensor& a, const tensor& b, const tensor& g, tensor* da, tensor* db) {
+    const ops::matmul_plan p = ops::plan_matmul(node, a.shape(), b.shape());
+    const T *pa = a.as<T>().data(), *pb = b.as<T>().data(), *pg = g.as<T>().data();
+    if (da != nullptr) *da = zeros<T>(a.shape());
+    if (db != nullptr) *db = zeros<T>(b.shape());
+    if (g.size() == 0) return;
+    if (b.rank() == 2 && a.rank() >= 2) {  // weights: all rows at once
+        const std::int64_t rows = static_cast<std::int64_t>(g.size()) / p.n;
+        if (da != nullptr) ops::multiply(pg, false, pb, true, da->as<T>().data(), rows, p.k, p.n);
+        if (db != nullptr) ops::multiply(pa, true, pg, false, db->as<T>().data(), p.k, p.n, rows);
+        return;
+    }
+    tensor part_a(type_of<T>, {p.m, p.k}), part_b(type_of<T>, {p.k, p.n});
+    p.each([&](std::int64_t i, std::int64_t ia, std::int64_t ib) {
+        const T* from = pg + i * p.m * p.n;
+        if (da != nullptr) {
+            ops::multiply(from, false, pb + ib * p.k * p.n, true, part_a.as<T>().data(), p.m, p.k, p.n);
+            add_into(part_a.as<T>().data(), part_a.size(), da->as<T>().data() + ia * p.m * p.k);
+        }
+        if (db != nullptr) {
+            ops::multiply(pa + ia * p.m * p.k, true, from, false, part_b.as<T>().data(), p.k, p.n, p.m);
+            add_into(part_b.as<T>().data(), part_b.size(), db->as<T>().data() + ib * p.k * p.n);
+        }
+    });
+}
+
+inline void matmul_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) {
+        tensor da, db;
+        matmul_gradients<T>(call.node(), call.real<T>(0), call.real<T>(1), call.gradient(), call.wants(0) ? &da : nullptr,
+                            call.wants(1) ? &db : nullptr);
+        if (call.wants(0)) call.give(0, da);
+        if (call.wants(1)) call.give(1, db);
+    });
+}
+
+/// The axes of x as FusedMatMul multiplies them (transBatch brings the first axis to its matrix, trans turns the matrix).
+inline std::vector<std::size_t> fused_order(const product_call& call, std::size_t rank, bool swap, bool batch) {
+    std::vector<std::size_t> order;
+    if (rank < 2) return rank == 0 ? order : std::vector<std::size_t>{0};
+    if (batch) {
+        for (std::size_t i = 1; i + 1 < rank; ++i) order.push_back(i);
+        order.push_back(0);
+        order.push_back(rank - 1);
+    } else {
+        for (std::size_t i = 0; i < rank; ++i) order.push_back(i);
+    }
+    if (swap) std::swap(order[rank - 1], order[rank - 2]);
+    static_cast<void>(call);
+    return order;
+}
+inline std::vector<std::size_t> inverse_order(const std::vector<std::size_t>& order) {
+    std::vector<std::size_t> back(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i) back[order[i]] = i;
+    return back;
+}
+
+inline void fused_matmul_product(product_call& call) {
+    const node_view& node = call.node();
+    with_gradient_type(call, [&]<class T>(T) {
+        op_context context = call.context();
+        const auto order_a = fused_order(call, call.input(0).rank(), node.get_int("transA", 0) != 0, node.get_int("transBatchA", 0) != 0);
+        const auto order_b = fused_order(call, call.input(1).rank(), node.get_int("transB", 0) != 0, node.get_int("transBatchB", 0) != 0);
+        const tensor a = ops::transposed(context, call.real<T>(0), order_a), b = ops::transposed(context, call.real<T>(1), order_b);
+        tensor da, db;
+        matmul_gradients<T>(node, a, b, scaled<T>(call.gradient(), node.get_float("alpha", 1)), &da, &db);
+        if (call.wants(0)) call.give(0, ops::transposed(context, da, inverse_order(order_a)));
+        if (call.wants(1)) call.give(1, ops::transposed(context, db, inverse_order(order_b)));
+    });
+}
+
+/// The gradient of operand i is the same sum of products with g in its place; labels that stand in no other term are repeated, and labels
+/// that stand twice in a term meet on its diagonal.
+inline void einsum_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) {
+        op_context context = call.context();
+        std::vector<std::size_t> ranks;
+        for (std::size_t i = 0; i < call.input_count(); ++i) ranks.push_back(call.input(i).rank());
+        const ops::einsum_equation e = ops::parse_einsum(context, ranks);
+        for (std::size_t i = 0; i < ranks.size(); ++i) {
+            if (!call.wants(i)) continue;
+            std::string own;  // the labels of operand i, each once
+            for (const char c : e.inputs[i])
+                if (own.find(c) == std::string::npos) own += c;
+            ops::labelled total{call.gradient(), e.output};
+            for (std::size_t k = 0; k < ranks.size(); ++k) {
+                if (k == i) continue;
+                std::string keep = own;
+                for (std::size_t later = k + 1; later < ranks.size(); ++later)
+                    if (later != i) keep += e.inputs[later];
+                total = ops::contract(context, ops::take_diagonals(context, {call.real<T>(k), e.inputs[k]}), total, keep);
+            }
+            const tensor one = make_tensor<T>({}, std::array{T{1}});
+            total = ops::contract(context, total, {one, ""}, own);  // what only the result had is summed
+            const tensor small = ops::arranged(context, total, own);
+            const dims& shape = call.input(i).shape();
+            const auto strides = ops::row_major_strides(shape);
+            dims extent;
+            std::vector<std::size_t> step(own.size(), 0);
+            for (std::size_t l = 0; l < own.size(); ++l) {
+                extent.push_back(1);
+                for (std::size_t a = 0; a < shape.size(); ++a)
+                    if (e.inputs[i][a] == own[l]) extent[l] = shape[a], step[l] += strides[a];
+            }
+            // An axis of length 1 may meet a longer one: there the gradient is summed; a label that is nowhere else is repeated.
+            dims all = extent;
+            for (std::size_t l = 0; l < own.size(); ++l) all[l] = std::max(extent[l], small.dim(l));
+            tensor d = zeros<T>(shape);
+            std::vector<std::int64_t> at(own.size(), 0);
+            const auto from_strides = ops::row_major_strides(small.shape());
+            if (element_count(all) != 0) do {
+                    std::size_t to = 0, from = 0;
+                    for (std::size_t l = 0; l < own.size(); ++l) {
+                        to += extent[l] == 1 ? 0 : static_cast<std::size_t>(at[l]) * step[l];
+                        from += small.dim(l) == 1 ? 0 : static_cast<std::size_t>(at[l]) * from_strides[l];
+                    }
+                    d.as<T>()[to] += small.as<T>()[from];
+                } while (ops::advance(at, all));
+            call.give(i, d);
+        }
+    });
+}
+
+inline constexpr product_entry matrix_products[] = {
+    {"", "Gemm", 1, gemm_product},
+    {"", "MatMul", 1, matmul_product},
+    {"", "Einsum", 1, einsum_product},
+    {"com.microsoft", "FusedGemm", 1, fused_gemm_product},
+    {"com.microsoft", "FusedMatMul", 1, fused_matmul_product},
+    {"com.microsoft", "TransposeMatMul", 1, fused_matmul_product},
+};
+
+}  // namespace qk::graph::gradient

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of the pools. Of equal largest values the first in row-major order gets MaxPool's gradient.
+#pragma once
+
+#include <cmath>
+
+#include "qk/graph/gradient/product.hpp"
+#include "qk/graph/ops/pool.hpp"
+
+namespace qk::graph::gradient {
+
+/// Where a pool looks, read from a context whose inputs are real.
+inline ops::window pool_window(const product_call& call) {
+    op_context context = call.context();
+    return ops::make_window(call.node(), call.input(0).shape(), ops::pool_kernel(context), call.node().get_int("ceil_mode", 0) != 0);
+}
+
+/// Calls f(plane, window's place, taps inside, taps inside of the padded input, offsets) for every window.
+template <class F>
+void each_pool_window(const product_call& call, const ops::window& w, F&& f) {
+    const std::int64_t planes = call.input(0).dim(0) * call.input(0).dim(1);
+    if (call.output(0).size() == 0) return;
+    std::vector<std::int64_t> taps;
+    for (std::int64_t p = 0; p < planes; ++p)
+        ops::for_each_window(
+            w, [&] { taps.clear(); }, [&](std::int64_t at) { taps.push_back(at); },
+            [&](std::int64_t place, std::int64_t inside, std::int64_t padded) { f(p, place, inside, padded, taps); });
+}
+
+inline void max_pool_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) {
+        const ops::window w = pool_window(call);
+        const tensor x = call.real<T>(0);
+        tensor dx = zeros<T>(x.shape());
+        const std::int64_t in = ops::product(w.input), out = ops::product(w.output);
+        const T* g = call.gradient().as<T>().data();
+        each_pool_window(call, w,
+                         [&](std::int64_t p, std::int64_t place, std::int64_t, std::int64_t, const std::vector<std::int64_t>& taps) {
+                             if (taps.empty()) return;
+                             const T* plane = x.as<T>().data() + p * in;
+                             std::int64_t best = taps[0];
+                             for (const std::int64_t at : taps)
+                                 if (plane[at] > plane[best]) best = at;
+                             dx.as<T>()[static_cast<std::size_t>(p * in + best)] += g[p * out + place];
+                         });
+        call.give(0, dx);
+    });
+}
+
+inline void average_pool_product(product_call& call) {
+    const bool count_padding = call.node().get_int("count_include_pad", 0) != 0;
+    with_gradient_type(call, [&]<class T>(T) {
+        const ops::window w = pool_window(call);
+        tensor dx = zeros<T>(call.input(0).shape());
+        const std::int64_t in = ops::product(w.input), out = ops::product(w.output);
+        const T* g = call.gradient().as<T>().data();
+        each_pool_window(
+            call, w,
+            [&](std::int64_t p, std::int64_t place, std::int64_t inside, std::int64_t padded, const std::vector<std::int64_t>& taps) {
+                const T share = g[p * out + place] / static_cast<T>(std::max<std::int64_t>(count_padding ? padded : inside, 1));
+                for (const std::int64_t at : taps) dx.as<T>()[static_cast<std::size_t>(p * in + at)] += share;
+            });
+        call.give(0, dx);
+    });
+}
+
+inline double pool_norm(const node_view& node) {
+    return node.version() < 2 ? static_cast<double>(node.get_float("p", 2.0f)) : static_cast<double>(node.get_int("p", 2));
+}
+/// The slope of the p-norm y by its element x.
+template <class T>
+T norm_slope(T x, T y, double p) {
+    if (y == 0 || x == 0) return 0;
+    return static_cast<T>(
+        std::copysign(std::pow(std::abs(static_cast<double>(x)) / static_cast<double>(y), p - 1), static_cast<double>(x)));
+}
+
+inline void lp_pool_product(product_call& call) {
+    with_gradient_type(call, [&]<class T>(T) {
+        const ops::window w = pool_window(call);
+        const tensor x = call.real<T>(0), y = call.result<T>(0);
+        tensor dx = zeros<T>(x.shape());
+        const std::int64_t in = ops::product(w.input), out = ops::product(w.output);
+        const double norm = pool_norm(call.node());
+        const T* g = call.gradient().as<T>().data();
+        each_pool_window(call, w,
+                         [&](std::int64_t p, std::int64_t place, std::int64_t, std::int64_t, const std::vector<std::int64_t>& taps) {
+                             for (const std::int64_t tap : taps) {
+                                 const auto at = static_cast<std::size_t>(p * in + tap), to = static_cast<std::size_t>(p * out + place);
+                                 dx.as<T>()[at] += g[to] * norm_slope(x.as<T>()[at], y.as<T>()[to], norm);
+                             }
+                         });
+        call.give(0, dx);
+    });
+}
+
+/// f(gradient, result, the plane's elements, where their gradients go)
+template <class F>
+void each_plane(product_call& call, F f) {
+    with_gradient_type(call, [&]<class T>(T) {
+        const tensor x = call.real<T>(0), y = call.result<T>(0);
+        tensor dx = zeros<T>(x.shape());
+        const std::size_t plane = y.size() == 0 ? 0 : x.size() / y.size();
+        for (std::size_t i = 0; i < y.size(); ++i)
+            f(call.gradient().as<T>()[i], y.as<T>()[i], x.as<T>().subspan(i * plane, plane), dx.as<T>().subspan(i * plane, plane));
+        call.give(0, dx);
+    });
+}
+inline void global_average_pool_product(product_call& call) {
+    each_plane(call, []<class T>(T g, T, std::span<const T> x, std::span<T> dx) {
+        for (T& v : dx) v = g / static_cast<T>(x.size());
+    });
+}
+inline void global_max_pool_product(product_call& call) {
+    each_plane(call, []<class T>(T g, T, std::span<const T> x, std::span<T> dx) {
+        if (!x.empty()) dx[static_cast<std::size_t>(std::max_element(x.begin(), x.end()) - x.begin())] = g;
+    });
+}
+inline void global_lp_pool_product(product_call& call) {
+    const double p = pool_norm(call.node());
+    each_plane(call, [p]<class T>(T g, T y, std::span<const T> x, std::span<T> dx) {
+        for (std::size_t i = 0; i < x.size(); ++i) dx[i] = g * norm_slope(x[i], y, p);
+    });
+}
+
+inline constexpr product_entry pooling_products[] = {
+    {"", "MaxPool", 1, max_pool_product},
+    {"", "AveragePool", 1, average_pool_product},
+    {"", "LpPool", 1, lp_pool_product},
+    {"", "GlobalAveragePool", 1, global_average_pool_product},
+    {"", "GlobalMaxPool", 1, global_max_pool_product},
+    {"", "GlobalLpPool", 1, global_lp_pool_product},
+};
+
+}  // namespace qk::graph::gradient

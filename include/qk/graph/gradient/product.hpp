@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a vector-Jacobian product is: from the gradient of a node's outputs to the gradient of its inputs. The view of one node that its
+// function gets, and an entry of the table (product_table.hpp).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "qk/graph/base/tensor.hpp"
+#include "qk/graph/evaluate/execute/node_call.hpp"
+#include "qk/graph/ops/dispatch.hpp"
+#include "qk/graph/ops/op.hpp"
+
+namespace qk::graph::gradient {
+
+/// Plain memory, for operators that are called outside of a run.
+class heap final : public allocator {
+  public:
+    std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return tensor::allocate(bytes); }
+    static heap& get() {
+        static heap h;
+        return h;
+    }
+};
+
+constexpr bool is_real(data_type t) {
+    return t == data_type::float32 || t == data_type::float64 || t == data_type::float16 || t == data_type::bfloat16;
+}
+/// The type in which the gradient of a value is held: double for double, float32 for all others.
+constexpr data_type gradient_type(data_type t) { return t == data_type::float64 ? t : data_type::float32; }
+
+/// `value` as T, shared when it already is one.
+template <class T>
+tensor as_real(const tensor& value) {
+    if (value.type() == type_of<T>) return value;
+    tensor wide(type_of<T>, value.shape());
+    if (!ops::read_elements<T>(value.type(), value.bytes(), wide.as<T>()))
+        throw error(std::string("type ") + name_of(value.type()) + " has no gradient");
+    return wide;
+}
+
+/// A node's inputs and outputs as they were in the forward pass, the gradients of its outputs, and the places for those of its inputs.
+class product_call {
+  public:
+    product_call(const node_view& node, const op_entry& op, std::span<const tensor> inputs, std::span<const tensor> outputs,
+                 std::span<const tensor> gradients, std::span<const char> wanted, std::span<tensor> given)
+        : node_(&node), op_(&op), inputs_(inputs), outputs_(outputs), gradients_(gradients), wanted_(wanted), given_(given) {}
+
+    const node_view& node() const { return *node_; }
+    [[noreturn]] void fail(const std::string& what) const { node_->fail(what); }
+
+    std::size_t input_count() const { return inputs_.size(); }
+    bool has_input(std::size_t i) const { return i < inputs_.size() && !inputs_[i].empty(); }
+    const tensor& input(std::size_t i) const {
+        if (!has_input(i)) fail("input " + std::to_string(i) + " is missing");
+        return inputs_[i];
+    }
+    std::span<const tensor> inputs() const { return inputs_; }
+    const tensor& output(std::size_t k) const { return outputs_[k]; }
+    std::size_t output_count() const { return outputs_.size(); }
+    /// Input i, output k as T: half precision is widened.
+    template <class T>
+    tensor real(std::size_t i) const {
+        return as_real<T>(input(i));
+    }
+    template <class T>
+    tensor result(std::size_t k) const {
+        return as_real<T>(outputs_[k]);
+    }
+
+    /// The gradient of output k; there is none where nothing that is asked for depends on it.
+    bool has_gradient(std::size_t k = 0) const { return k < gradients_.size() && !gradients_[k].empty(); }
+    const tensor& gradient(std::size_t k = 0) const { return gradients_[k]; }
+    /// Input i's gradient is asked for.
+    bool wants(std::size_t i) const { return i < wanted_.size() && wanted_[i] != 0; }
+    /// Input i's gradient: as many elements as the input has. It may share its buffer with the output's gradient.
+    void give(std::size_t i, tensor gradient) {
+        if (!wants(i)) return;
+        if (gradient.size() != input(i).size())
+            fail("the gradient of input " + std::to_string(i) + " has shape " + to_string(gradient.shape()) + " for " +
+                 to_string(input(i).shape()));
+        given_[i] = gradient.reshaped(input(i).shape());
+    }
+
+    /// The operator's own function on other inputs.
+    std::vector<tensor> forward(std::span<const tensor> inputs, std::size_t outputs = 1) const {
+        std::vector<tensor> made(outputs);
+        op_context call(*node_, inputs, made, heap::get(), execute::detail::no_subgraphs());
+        op_->run(call);
+        return made;
+    }
+    /// For the helpers that an operator's function shares with its product.
+    op_context context() const { return {*node_, inputs_, {}, heap::get(), execute::detail::no_subgraphs()}; }
+
+  private:
+    const node_view* node_;
+    const op_entry* op_;
+    std::span<const tensor> inputs_, outputs_, gradients_;
+    std::span<const char> wanted_;
+    std::span<tensor> given_;
+};
+
+/// Calls f with a float or a double: the type of the gradients here.
+template <class F>
+void with_gradient_type(const product_call& call, F&& f) {
+    for (std::size_t k = 0; k < call.output_count(); ++k)
+        if (call.has_gradient(k)) return call.gradient(k).type() == data_type::float64 ? f(double{}) : f(float{});
+}
+
+template <class T>
+tensor zeros(const dims& shape) {
+    tensor t(type_of<T>, shape);
+    std::fill(t.as<T>().begin(), t.as<T>().end(), T{0});
+    return t;
+}
+
+/// A line of the table; `since` as in op_entry.
+struct product_entry {
+    std::string_view domain, name;
+    int since;
+    void (*run)(product_call&);
+};
+
+/// nullptr: the operator has no product.
+const product_entry* find_product(std::string_view domain, std::string_view name, int version);
+/// Every operator that has a product, for tests and pages.
+std::span<const product_entry> all_products();
+
+}  // namespace qk::graph::gradient

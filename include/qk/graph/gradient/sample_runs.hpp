@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data cut into runs as the evaluator cuts it, for passes that need the tape of each run.
+#pragma once
+
+#include "qk/graph/evaluate/execute/runner.hpp"
+
+namespace qk::graph::gradient {
+
+struct sample_runs {
+    execute::runner runner;
+    execute::sample_set data;
+    execute::runner::cut cut;
+    int output;  ///< index of the chosen output
+    std::string output_name;
+
+    sample_runs(const model& m, const named_tensors& inputs, int threads, int output_index)
+        : runner(m, threads), data(execute::make_samples(m, inputs)), output(output_index) {
+        if (output < 0 || static_cast<std::size_t>(output) >= m.outputs().size())
+            throw error("--output-index " + std::to_string(output) + " is out of range: the model has " +
+                        std::to_string(m.outputs().size()) + " outputs, counted from 0");
+        output_name = m.outputs()[static_cast<std::size_t>(output)].name;
+        const precision_plan none;
+        const precision_plan* plan = &none;
+        cut = data.count > 1 && data.symbolic
+                  ? runner.decide(data, *execute::make_program(*runner.net, runner.shared, {&plan, 1}, false), 0)
+                  : execute::runner::alone(data);
+    }
+    const execute::network& net() const { return *runner.net; }
+    std::size_t first_of(std::size_t run) const { return run * cut.samples_per_run; }
+    std::size_t samples_of(std::size_t run) const { return std::min(cut.samples_per_run, cut.samples - first_of(run)); }
+};
+
+}  // namespace qk::graph::gradient

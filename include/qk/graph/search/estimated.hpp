@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sensitivities from gradients: every layer under every option from a few backward passes, in place of an evaluation for each.
+#pragma once
+
+#include "qk/graph/search/search.hpp"
+
+namespace qk::graph {
+
+enum class sensitivity_method : std::uint8_t {
+    measured,   ///< one evaluation for each row
+    gradient,   ///< all rows estimated
+    automatic,  ///< estimated; rows whose errors are too large to be linear are measured
+};
+
+struct estimation_options {
+    sensitivity_method method = sensitivity_method::automatic;
+    int passes = 0;          ///< backward passes a sample; 0: chosen (estimate.hpp)
+    std::uint64_t seed = 0;  ///< of the vectors
+};
+
+/// As measure_sensitivity: the same rows, `error` and `metric` estimated. l2, mse, sqnr, psnr come from the squared error of the output;
+/// kl and loss from the divergence that the Fisher form of the loss gives. For top1, top5, agreement and cosine `metric` is NaN where
+/// nothing was measured, and `harm` is the divergence (of cosine: the squared error), which ranks. A user's metric cannot be estimated:
+/// error, unless the method is automatic, which then measures.
+sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options,
+                                        bool widen = false, const estimation_options& how = {});
+
+}  // namespace qk::graph

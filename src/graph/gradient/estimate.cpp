@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of estimate.hpp: the quantizers that plans change, and one forward and several backward passes for each sample.
+#include "qk/graph/gradient/estimate.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <random>
+
+#include "qk/graph/evaluate/execute/quantize_value.hpp"
+#include "qk/graph/gradient/product.hpp"
+#include "qk/graph/gradient/sample_runs.hpp"
+#include "qk/graph/gradient/tape.hpp"
+#include "qk/graph/ops/sums.hpp"
+#include "qk/graph/plan/layers.hpp"
+
+namespace qk::graph {
+namespace {
+
+using quantizers = std::vector<const quantizer*>;  ///< that apply to one use, in their order
+
+bool same(const quantizers& a, const quantizers& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const quantizer* x, const quantizer* y) { return x == y || *x == *y; });
+}
+
+quantizers at_use(const precision_plan& plan, const execute::net_input& use) {
+    quantizers all;
+    for (const edge& e : use.edges)
+        if (const quantizer* q = plan.find(e)) all.push_back(q);
+    return all;
+}
+
+tensor quantized(const quantizers& all, tensor value) {
+    for (const quantizer* q : all) value = execute::quantized(*q, value, false, gradient::heap::get());
+    return value;
+}
+
+/// A use of a value under other quantizers than the base's.
+struct change {
+    quantizers what;
+    std::size_t number;  ///< among all changes
+};
+struct changed_use {
+    quantizers base;
+    std::vector<change> changes;
+};
+
+/// What all plans change, and which of it each does.
+struct change_table {
+    std::map<std::pair<std::size_t, std::size_t>, changed_use> uses;  ///< by node and input
+    std::map<std::size_t, changed_use> outputs;                       ///< by output
+    std::vector<std::vector<std::size_t>> by_plan;                    ///< numbers of changes
+    std::size_t count = 0;
+
+    change_table(const execute::network& net, const precision_plan& base, std::span<const precision_plan> plans)
+        : by_plan(plans.size()), net_(&net), producer_(net.values.size(), -1) {
+        for (std::size_t n = 0; n < net.nodes.size(); ++n)
+            for (const int o : net.nodes[n].outputs)
+                if (o >= 0) producer_[static_cast<std::size_t>(o)] = static_cast<int>(n);
+        for (std::size_t n = 0; n < net.nodes.size(); ++n)
+            for (std::size_t i = 0; i < net.nodes[n].inputs.size(); ++i)
+                if (changed_use u = find(net.nodes[n].inputs[i], base, plans); !u.changes.empty())
+                    uses.emplace(std::pair{n, i}, std::move(u));
+        for (std::size_t o = 0; o < net.outputs.size(); ++o)
+            if (changed_use u = find(net.outputs[o], base, plans); !u.changes.empty()) outputs.emplace(o, std::move(u));
+    }
+
+  private:
+    /// Whether every element of a value comes, only moved, from values that `what` rounded before: rounding them again changes nothing.
+    bool is_rounded(int value, const quantizers& what, const precision_plan& plan) const {
+        const int producer = producer_[static_cast<std::size_t>(value)];
+        if (producer < 0 || what.size() != 1) return false;
+        const execute::net_node& node = net_->nodes[static_cast<std::size_t>(producer)];
+        if (kind_of(node.view.proto()) != layer_kind::mover) return false;
+        const quantizer& q = *what[0];
+        const bool one_scale = !is_block_format(q.format) && q.scale.size() <= 1 && q.block_size == 0 && !q.dynamic;
+        const std::string_view op = node.view.op_type();
+        const bool keeps_blocks = op == "Flatten" || op == "Reshape" || op == "Squeeze" || op == "Unsqueeze" || op == "Identity";
+        if (!one_scale && !(keeps_blocks && is_block_format(q.format))) return false;
+        const std::size_t moved = op == "Concat" ? node.inputs.size() : 1;
+        for (std::size_t i = 0; i < moved; ++i) {
+            const execute::net_input& use = node.inputs[i];
+            if (use.value < 0 || (!same(at_use(plan, use), what) && !is_rounded(use.value, what, plan))) return false;
+        }
+        return true;
+    }
+
+    changed_use find(const execute::net_input& use, const precision_plan& base, std::span<const precision_plan> plans) {
+        changed_use u{at_use(base, use), {}};
+        if (use.value < 0) return u;
+        for (std::size_t p = 0; p < plans.size(); ++p) {
+            quantizers what = at_use(plans[p], use);
+            if (same(what, u.base) || is_rounded(use.value, what, plans[p])) continue;
+            auto known = std::find_if(u.changes.begin(), u.changes.end(), [&](const change& c) { return same(c.what, what); });
+            if (known == u.changes.end()) known = u.changes.insert(known, {std::move(what), count++});
+            by_plan[p].push_back(known->number);
+        }
+        return u;
+    }
+
+    const execute::network* net_;
+    std::vector<int> producer_;  ///< by value
+};
+
+/// Whether a node is linear in its input 1 once its bias is left out: then an error of weights is an error of the result, which spares the
+/// weights' gradient.
+bool is_linear_in_weights(const execute::net_node& node) {
+    const std::string_view op = node.view.op_type();
+    return node.view.proto().domain().empty() && (op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul");
+}
+
+double inner_product(const tensor& a, const tensor& b) {
+    double sum = 0;
+    const auto of = [&]<class T>(T) {
+        const tensor x = gradient::as_real<T>(a), y = gradient::as_real<T>(b);
+        const T *p = std::as_const(x).as<T>().data(), *q = std::as_const(y).as<T>().data();
+        constexpr std::size_t run = 256;  // in the type of the values within a run, in double over runs
+        for (std::size_t i = 0; i < x.size(); i += run) sum += static_cast<double>(ops::dot(p + i, q + i, std::min(run, x.size() - i)));
+    };
+    a.type() == data_type::float64 ? of(double{}) : of(float{});
+    return sum;
+}
+
+tensor difference(const tensor& a, const tensor& b) {
+    const tensor x = gradient::as_real<float>(a), y = gradient::as_real<float>(b);
+    tensor d(data_type::float32, x.shape());
+    const float *p = std::as_const(x).as<float>().data(), *q = std::as_const(y).as<float>().data();
+    for (std::size_t i = 0; i < d.size(); ++i) d.as<float>()[i] = p[i] - q[i];
+    return d;
+}
+
+/// Takes <g, e> for every change and pass while a tape is walked.
+class change_probe final : public gradient::edge_visitor {
+  public:
+    change_probe(const execute::network& net, const change_table& table,
+                 const std::map<std::pair<std::size_t, std::size_t>, std::vector<tensor>>& errors, std::size_t passes)
+        : net_(&net), table_(&table), errors_(&errors), found(table.count, std::vector<double>(passes, 0.0)) {}
+
+    void at_node(const gradient::tape& t, std::size_t node, std::span<const std::vector<tensor>> gradients) override {
+        const auto use = table_->uses.find({node, 1});
+        const execute::net_node& n = net_->nodes[node];
+        if (use == table_->uses.end() || !is_linear_in_weights(n) || !is_constant(node)) return;
+        for (std::size_t c = 0; c < use->second.changes.size(); ++c) {
+            const std::vector<tensor> in{t.read[node][0], errors_->at({node, 1})[c]};
+            std::vector<tensor> out(1);
+            execute::detail::call_node(n, nullptr, in, out, gradient::heap::get(), execute::detail::no_subgraphs());
+            take(use->second.changes[c].number, gradients[0], out[0]);
+        }
+    }
+
+    void backward(std::size_t node, std::size_t input, const tensor& value, std::span<tensor> gradients) override {
+        const auto use = table_->uses.find({node, input});
+        const int v = net_->nodes[node].inputs[input].value;
+        const bool constant = !net_->values[static_cast<std::size_t>(v)].constant.empty();
+        const bool taken_at_node = input == 1 && constant && is_linear_in_weights(net_->nodes[node]);
+        if (use != table_->uses.end() && !taken_at_node) {
+            const auto known = errors_->find({node, input});
+            const tensor base = known == errors_->end() ? quantized(use->second.base, value) : tensor();
+            for (std::size_t c = 0; c < use->second.changes.size(); ++c)
+                take(use->second.changes[c].number, gradients,
+                     known == errors_->end() ? difference(quantized(use->second.changes[c].what, value), base) : known->second[c]);
+        }
+        if (constant)
+            for (tensor& g : gradients) g = tensor();  // nobody asks for it
+    }
+
+    void take(std::size_t number, std::span<const tensor> gradients, const tensor& e) {
+        for (std::size_t p = 0; p < gradients.size(); ++p)
+            if (!gradients[p].empty()) found[number][p] += inner_product(gradients[p], e);
+    }
+
+  private:
+    bool is_constant(std::size_t node) const {
+        return !net_->values[static_cast<std::size_t>(net_->nodes[node].inputs[1].value)].constant.empty();
+    }
+    const execute::network* net_;
+    const change_table* table_;
+    const std::map<std::pair<std::size_t, std::size_t>, std::vector<tensor>>* errors_;
+
+  public:
+    std::vector<std::vector<double>> found;  ///< by change, then pass
+};
+
+/// `count` orthonormal vectors of n values: the unit vectors if they are as many, else random ones.
+std::vector<std::vector<double>> orthonormal(std::size_t n, std::size_t count, std::uint64_t seed) {
+    std::vector<std::vector<double>> all;
+    std::mt19937_64 random(seed);
+    const auto uniform = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53; };
+    for (std::size_t k = 0; k < count; ++k) {
+        std::vector<double> v(n, 0.0);
+        if (count == n) {
+            v[k] = 1;
+            all.push_back(std::move(v));
+            continue;
+        }
+        for (double& x : v) x = std::sqrt(-2 * std::log(uniform())) * std::cos(2 * std::numbers::pi * uniform());
+        for (int twice = 0; twice < 2; ++twice) {
+            for (const auto& u : all) {
+                double dot = 0;
+                for (std::size_t i = 0; i < n; ++i) dot += u[i] * v[i];
+                for (std::size_t i = 0; i < n; ++i) v[i] -= dot * u[i];
+            }
+            double norm = 0;
+            for (const double x : v) norm += x * x;
+            for (double& x : v) x /= std::sqrt(norm);
+        }
+        all.push_back(std::move(v));
+    }
+    return all;
+}
+
+/// u in the metric of Fisher at an output y: S u with S S' = diag(p) - p p', p = softmax(y); for an output that is a distribution itself
+/// u / sqrt(p).
+void to_divergence(std::span<const double> y, std::vector<double>& u) {
+    double sum = 0, largest = -std::numeric_limits<double>::infinity();
+    bool distribution = true;
+    for (const double v : y) {
+        distribution = distribution && v >= 0 && v <= 1;
+        sum += v;
+        largest = std::max(largest, v);
+    }
+    if (distribution && std::abs(sum - 1) < 1e-3) {
+        for (std::size_t i = 0; i < u.size(); ++i) u[i] /= std::sqrt(std::max(y[i], 1e-6));
+        return;
+    }
+    std::vector<double> root(y.size());
+    double norm = 0, along = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) norm += root[i] = std::exp(y[i] - largest);
+    for (std::size_t i = 0; i < y.size(); ++i) root[i] = std::sqrt(root[i] / norm), along += root[i] * u[i];
+    for (std::size_t i = 0; i < y.size(); ++i) u[i] = root[i] * (u[i] - along * root[i]);
+}
+
+class estimation {
+  public:
+    estimation(const model& m, const named_tensors& inputs, const precision_plan& base, std::span<const precision_plan> plans,
+               const estimate_options& options)
+        : runs_(m, inputs, options.threads, options.output_index), table_(runs_.net(), base, plans), options_(options) {
+        const execute::network& net = runs_.net();
+        roots_.assign(net.values.size(), 0);
+        for (std::size_t i = 0; i < net.inputs.size(); ++i)
+            roots_[static_cast<std::size_t>(net.inputs[i])] = gradient::is_real(runs_.data.inputs[i].type());
+        // Behind inputs that have no gradient (token numbers) all constants are roots, so that errors of activations are seen, too.
+        bool real_inputs = true;
+        for (const tensor& t : runs_.data.inputs) real_inputs = real_inputs && gradient::is_real(t.type());
+        for (std::size_t v = 0; v < net.values.size() && !real_inputs; ++v)
+            roots_[v] = roots_[v] != 0 || gradient::is_real(net.values[v].constant.type());
+        for (const auto& [where, use] : table_.uses) {
+            const execute::net_node& node = net.nodes[where.first];
+            const auto v = static_cast<std::size_t>(node.inputs[where.second].value);
+            const tensor& constant = net.values[v].constant;
+            if (constant.empty() || !gradient::is_real(constant.type())) continue;
+            if (where.second != 1 || !is_linear_in_weights(node)) roots_[v] = 1;
+            const tensor as_base = quantized(use.base, constant);
+            for (const change& c : use.changes) errors_[where].push_back(difference(quantized(c.what, constant), as_base));
+        }
+    }
+
+    change_estimates run() {
+        const auto start = std::chrono::steady_clock::now();
+        std::vector<one_run> done(runs_.cut.runs);
+        runs_.runner.pool.for_each(done.size(), [&](std::size_t i, execute::arena&) { done[i] = run_one(i); });
+        change_estimates result;
+        result.samples = runs_.cut.samples;
+        result.passes = static_cast<int>(done[0].passes);
+        result.values = done[0].values;
+        const double n = static_cast<double>(done.size());
+        for (const one_run& r : done) result.power += r.power / n;
+        for (std::size_t p = 0; p < table_.by_plan.size(); ++p) {
+            double added = 0, variance = 0;
+            for (const one_run& r : done) {
+                added += r.added[p] / n;
+                variance += r.variance[p] / (n * n);
+            }
+            result.added.push_back(added);
+            result.standard_error.push_back(std::sqrt(variance));
+        }
+        result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        return result;
+    }
+
+  private:
+    struct one_run {
+        std::vector<double> added, variance;  ///< by plan
+        double power = 0;
+        std::size_t passes = 0, values = 0;
+    };
+
+    one_run run_one(std::size_t run) {
+        const execute::network& net = runs_.net();
+        const gradient::tape t = gradient::record(net, runs_.runner.inputs_of(runs_.data, runs_.cut, run), roots_);
+        const auto chosen = static_cast<std::size_t>(runs_.output);
+        const tensor& y = t.values[static_cast<std::size_t>(net.outputs[chosen].value)];
+        const tensor wide = gradient::as_real<double>(y);
+        one_run r;
+        r.values = y.size();
+        r.passes = options_.passes > 0 ? static_cast<std::size_t>(options_.passes) : (200 + runs_.cut.runs - 1) / runs_.cut.runs;
+        r.passes = std::min(r.passes, r.values);
+        if (r.values == 0) throw error("output '" + runs_.output_name + "' has no values");
+        const double n = static_cast<double>(r.values), rows = static_cast<double>(runs_.samples_of(run));
+        for (const double v : wide.as<double>()) r.power += v * v / n;
+
+        std::vector<std::vector<double>> u = orthonormal(r.values, r.passes, options_.seed * 0x9e3779b97f4a7c15u + run + 1);
+        std::vector<std::vector<tensor>> seeds;
+        for (auto& vector : u) {
+            if (options_.form == estimated_form::divergence) {
+                const std::size_t classes = r.values / runs_.samples_of(run);
+                for (std::size_t row = 0; row < runs_.samples_of(run); ++row) {
+                    std::vector<double> part(vector.begin() + static_cast<std::ptrdiff_t>(row * classes),
+                                             vector.begin() + static_cast<std::ptrdiff_t>((row + 1) * classes));
+                    to_divergence(wide.as<double>().subspan(row * classes, classes), part);
+                    std::copy(part.begin(), part.end(), vector.begin() + static_cast<std::ptrdiff_t>(row * classes));
+                }
+            }
+            std::vector<tensor> seed(net.outputs.size());
+            seed[chosen] = make_tensor<double>(y.shape(), std::span<const double>(vector));
+            seeds.push_back(std::move(seed));
+        }
+        change_probe probe(net, table_, errors_, r.passes);
+        if (const auto own = table_.outputs.find(chosen); own != table_.outputs.end()) {
+            const tensor base = quantized(own->second.base, y);
+            std::vector<tensor> by_pass;
+            for (const auto& s : seeds) by_pass.push_back(s[chosen]);
+            for (const change& c : own->second.changes) probe.take(c.number, by_pass, difference(quantized(c.what, y), base));
+        }
+        static_cast<void>(gradient::walk_back(net, t, seeds, &probe));
+
+        // mean over the output's values, or half the form of Fisher over samples
+        const double scale = n / static_cast<double>(r.passes) * (options_.form == estimated_form::divergence ? 0.5 / rows : 1 / n);
+        for (const std::vector<std::size_t>& changes : table_.by_plan) {
+            double squares = 0, fourth = 0;
+            for (std::size_t p = 0; p < r.passes; ++p) {
+                double a = 0;
+                for (const std::size_t c : changes) a += probe.found[c][p];
+                squares += a * a;
+                fourth += a * a * a * a;
+            }
+            r.added.push_back(scale * squares);
+            // a is normal with variance s^2: its square has the variance 2 s^4, of which 2/3 a^4 is an estimate. All vectors: exact.
+            r.variance.push_back(scale * scale * fourth * 2 / 3 * (1 - static_cast<double>(r.passes) / n));
+        }
+        return r;
+    }
+
+    gradient::sample_runs runs_;
+    change_table table_;
+    estimate_options options_;
+    std::vector<char> roots_;
+    std::map<std::pair<std::size_t, std::size_t>, std::vector<tensor>> errors_;  ///< of constants, by use, then change
+};
+
+}  // namespace
+
+change_estimates estimate_changes(const model& m, const named_tensors& inputs, const precision_plan& base,
+                                  std::span<const precision_plan> plans, const estimate_options& options) {
+    return estimation(m, inputs, base, plans, options).run();
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients in one call: samples run side by side, each on one thread with a tape of its own; sums over samples run in their order.
+#include "qk/graph/gradient/gradient.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+
+#include "qk/graph/gradient/product.hpp"
+#include "qk/graph/gradient/sample_runs.hpp"
+#include "qk/graph/gradient/tape.hpp"
+
+namespace qk::graph {
+namespace {
+
+using gradient::accumulate;
+using gradient::as_real;
+
+/// The seed for one run's output, and what the run adds to the loss.
+struct seeded {
+    tensor seed;
+    double loss = 0;
+};
+using seeder = std::function<seeded(const tensor& output, std::size_t first_sample, std::size_t samples)>;
+
+/// A sum over samples, in double.
+struct double_sum {
+    std::vector<double> values;
+    void add(const tensor& g) {
+        if (values.empty()) values.assign(g.size(), 0.0);
+        const tensor wide = as_real<double>(g);
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] += wide.as<double>()[i];
+    }
+};
+
+tensor real_tensor(data_type type, const dims& shape, std::span<const double> values) {
+    tensor t(gradient::gradient_type(type), shape);
+    for (std::size_t i = 0; i < t.size(); ++i) {
+        const double v = values.empty() ? 0.0 : values[i];
+        if (t.type() == data_type::float64) t.as<double>()[i] = v;
+        else t.as<float>()[i] = static_cast<float>(v);
+    }
+    return t;
+}
+
+class gradient_run {
+  public:
+    gradient_run(const model& m, const named_tensors& inputs, const gradient_options& options)
+        : runs_(m, inputs, options.threads, options.output_index) {
+        roots_.assign(net().values.size(), 0);
+        for (const int v : net().inputs) roots_[static_cast<std::size_t>(v)] = 1;
+        for (std::size_t v = 0; v < roots_.size(); ++v)
+            if (gradient::is_real(net().values[v].constant.type())) roots_[v] = 1;
+        for (std::size_t i = 0; i < net().inputs.size(); ++i)  // integers have no gradient
+            if (!gradient::is_real(runs_.data.inputs[i].type())) roots_[static_cast<std::size_t>(net().inputs[i])] = 0;
+    }
+
+    std::size_t samples() const { return runs_.cut.samples; }
+    std::size_t runs() const { return runs_.cut.runs; }
+    const std::string& output_name() const { return runs_.output_name; }
+    const execute::network& net() const { return runs_.net(); }
+
+    gradient_result run(const seeder& seed) {
+        const auto start = std::chrono::steady_clock::now();
+        sums_.resize(net().values.size());
+        outputs_.resize(runs_.cut.runs);
+        gradient_result result;
+        const auto at_once = static_cast<std::size_t>(runs_.runner.pool.threads());
+        for (std::size_t first = 0; first < runs_.cut.runs; first += at_once) {
+            std::vector<one_run> wave(std::min(at_once, runs_.cut.runs - first));
+            runs_.runner.pool.for_each(wave.size(), [&](std::size_t i, execute::arena&) { wave[i] = run_one(first + i, seed); });
+            for (std::size_t i = 0; i < wave.size(); ++i) take(first + i, wave[i], result);
+        }
+        give(result);
+        result.samples = runs_.cut.samples;
+        result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        return result;
+    }
+
+  private:
+    struct one_run {
+        std::vector<tensor> gradients;  ///< by value
+        tensor output;
+        double loss = 0;
+    };
+
+    one_run run_one(std::size_t run, const seeder& seed) {
+        const gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, run), roots_);
+        one_run r;
+        r.output = t.values[static_cast<std::size_t>(net().outputs[static_cast<std::size_t>(runs_.output)].value)];
+        seeded s = seed(r.output, runs_.first_of(run), runs_.samples_of(run));
+        r.loss = s.loss;
+        std::vector<tensor> seeds(net().outputs.size());
+        seeds[static_cast<std::size_t>(runs_.output)] = s.seed;
+        r.gradients = gradient::walk_back(net(), t, seeds);
+        return r;
+    }
+
+    void take(std::size_t run, one_run& r, gradient_result& result) {
+        result.loss += r.loss;
+        outputs_[run] = r.output;
+        for (std::size_t i = 0; i < net().inputs.size(); ++i) {
+            const auto v = static_cast<std::size_t>(net().inputs[i]);
+            if (roots_[v] == 0 || runs_.data.cut[i] == 0) continue;
+            tensor& all = inputs_[i];
+            if (all.empty()) all = real_tensor(runs_.data.inputs[i].type(), runs_.data.inputs[i].shape(), {});
+            if (r.gradients[v].empty()) continue;
+            const std::size_t row = all.size_bytes() / static_cast<std::size_t>(std::max<std::int64_t>(all.dim(0), 1));
+            std::memcpy(all.bytes() + runs_.first_of(run) * row, r.gradients[v].bytes(), r.gradients[v].size_bytes());
+            r.gradients[v] = tensor();
+        }
+        for (std::size_t v = 0; v < r.gradients.size(); ++v)
+            if (!r.gradients[v].empty()) sums_[v].add(r.gradients[v]);
+    }
+
+    void give(gradient_result& result) {
+        for (std::size_t i = 0; i < net().inputs.size(); ++i) {
+            const auto v = static_cast<std::size_t>(net().inputs[i]);
+            if (roots_[v] == 0) continue;
+            tensor& g = result.gradients[net().values[v].name];
+            g = inputs_.contains(i) ? inputs_[i] : real_tensor(runs_.data.inputs[i].type(), runs_.data.inputs[i].shape(), sums_[v].values);
+        }
+        for (std::size_t v = 0; v < net().values.size(); ++v) {
+            const tensor& constant = net().values[v].constant;
+            if (roots_[v] != 0 && !constant.empty())
+                result.gradients[net().values[v].name] = real_tensor(constant.type(), constant.shape(), sums_[v].values);
+        }
+        result.output = joined();
+    }
+
+    tensor joined() const {
+        if (outputs_.size() == 1) return outputs_[0];
+        dims shape = outputs_[0].shape();
+        if (shape.empty()) shape = {1};
+        std::size_t bytes = 0;
+        shape[0] = 0;
+        for (const tensor& o : outputs_) shape[0] += o.rank() == 0 ? 1 : o.dim(0);
+        tensor all(outputs_[0].type(), shape);
+        for (const tensor& o : outputs_) {
+            if (bytes + o.size_bytes() > all.size_bytes())
+                throw error("output '" + runs_.output_name +
+                            "' has other shapes for other samples and cannot be joined; give one sample at a time");
+            std::memcpy(all.bytes() + bytes, o.bytes(), o.size_bytes());
+            bytes += o.size_bytes();
+        }
+        return all;
+    }
+
+    gradient::sample_runs runs_;
+    std::vector<char> roots_;
+    std::vector<double_sum> sums_;          ///< by value
+    std::map<std::size_t, tensor> inputs_;  ///< gradients of inputs that are cut into samples
+    std::vector<tensor> outputs_;           ///< by run
+};
+
+/// A run's part of v: rows of axis 0.
+tensor part_of(const tensor& v, const std::string& output, const tensor& y, std::size_t run_first, std::size_t samples, std::size_t all) {
+    if (samples == all) {
+        if (v.shape() != y.shape())
+            throw error("--vector has shape " + to_string(v.shape()) + ", output '" + output + "' has shape " + to_string(y.shape()));
+        return v;
+    }
+    dims expected = y.shape();
+    const std::size_t rows = expected.empty() ? 1 : static_cast<std::size_t>(expected[0]) / samples;
+    if (expected.empty()) expected = {1};
+    expected[0] = static_cast<std::int64_t>(rows * all);
+    if (v.shape() != expected)
+        throw error("--vector has shape " + to_string(v.shape()) + ", output '" + output + "' of all samples has shape " +
+                    to_string(expected));
+    return execute::rows(v, run_first * rows, samples * rows);
+}
+
+/// The gradient of -log p[label] by one sample's output y, divided by `samples`; the loss itself is returned.
+double cross_entropy_gradient(std::span<const double> y, std::int64_t label, std::size_t samples, std::span<double> g) {
+    double sum = 0, largest = -std::numeric_limits<double>::infinity();
+    bool distribution = true;
+    for (const double v : y) {
+        distribution = distribution && v >= 0 && v <= 1;
+        sum += v;
+        largest = std::max(largest, v);
+    }
+    distribution = distribution && std::abs(sum - 1) < 1e-3;
+    const auto at = static_cast<std::size_t>(label);
+    const double share = 1 / static_cast<double>(samples);
+    if (distribution) {
+        const double p = std::max(y[at], 1e-30);
+        std::fill(g.begin(), g.end(), 0.0);
+        g[at] = -share / p;
+        return -std::log(p) * share;
+    }
+    double norm = 0;
+    for (const double v : y) norm += std::exp(v - largest);
+    for (std::size_t i = 0; i < y.size(); ++i) g[i] = share * (std::exp(y[i] - largest) / norm - (i == at ? 1.0 : 0.0));
+    return share * (std::log(norm) + largest - y[at]);
+}
+
+}  // namespace
+
+gradient_result vector_gradient(const model& m, const named_tensors& inputs, const tensor& v, const gradient_options& options) {
+    if (!gradient::is_real(v.type())) throw error(std::string("--vector is of type ") + name_of(v.type()) + "; give floats");
+    gradient_run run(m, inputs, options);
+    return run.run([&](const tensor& y, std::size_t first, std::size_t samples) {
+        return seeded{part_of(v, run.output_name(), y, first, samples, run.samples()), 0};
+    });
+}
+
+gradient_result loss_gradient(const model& m, const named_tensors& inputs, std::span<const std::int64_t> labels,
+                              const gradient_options& options) {
+    gradient_run run(m, inputs, options);
+    const std::size_t all = labels.size();
+    return run.run([&](const tensor& y, std::size_t first, std::size_t samples) {
+        if (run.runs() == 1) samples = y.rank() == 0 ? 1 : static_cast<std::size_t>(y.dim(0));  // a batch as the model takes it
+        if (run.runs() == 1 ? samples != all : run.samples() != all)
+            throw error("there are " + std::to_string(all) + " labels for " + std::to_string(run.runs() == 1 ? samples : run.samples()) +
+                        " samples");
+        const tensor wide = as_real<double>(y);
+        tensor g(data_type::float64, y.shape());
+        const std::size_t classes = y.size() / samples;
+        seeded s;
+        for (std::size_t i = 0; i < samples; ++i) {
+            const std::int64_t label = labels[first + i];
+            if (label < 0 || label >= static_cast<std::int64_t>(classes))
+                throw error("label " + std::to_string(label) + " of sample " + std::to_string(first + i) + " is none of the " +
+                            std::to_string(classes) + " classes of output '" + run.output_name() + "'");
+            s.loss += cross_entropy_gradient(wide.as<double>().subspan(i * classes, classes), label, all,
+                                             g.as<double>().subspan(i * classes, classes));
+        }
+        s.seed = g;
+        return s;
+    });
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of tape.hpp.
+#include "qk/graph/gradient/tape.hpp"
+
+#include <cstring>
+#include <utility>
+#include "qk/graph/gradient/ops/quantization.hpp"
+#include "qk/graph/gradient/product.hpp"
+
+namespace qk::graph::gradient {
+namespace {
+
+/// `g` in the type that gradients of values of `type` have.
+tensor in_type(const tensor& g, data_type type) {
+    return gradient_type(type) == data_type::float64 ? as_real<double>(g) : as_real<float>(g);
+}
+
+/// Whether a gradient can flow to output k of a node that has an active input.
+bool carries_gradient(const execute::net_node& node, const tape& t, const tensor& output) {
+    if (is_real(output.type())) return true;
+    if (makes_codes(node.view.op_type())) return true;
+    // Codes that are only moved carry it on.
+    const int first = node.inputs.empty() ? -1 : node.inputs[0].value;
+    return first >= 0 && t.active[static_cast<std::size_t>(first)] != 0 &&
+           t.values[static_cast<std::size_t>(first)].type() == output.type() &&
+           find_product(node.view.proto().domain(), node.view.op_type(), node.view.version()) != nullptr;
+}
+
+/// Runs one node, its subgraphs recorded if it is an If.
+void run_node(const execute::net_node& node, std::size_t number, tape& t, std::span<const tensor> in, std::span<tensor> out) {
+    if (node.bodies.empty()) return execute::detail::call_node(node, nullptr, in, out, heap::get(), execute::detail::no_subgraphs());
+    const op_context::subgraph_runner run = [&](const onnx::GraphProto& graph, std::span<const tensor> given) {
+        tape::body taken;
+        for (const execute::subnetwork& s : node.bodies)
+            if (s.graph == &graph) taken.graph = &s;
+        if (taken.graph == nullptr) throw error("a subgraph that the node does not have");
+        const execute::network& net = *taken.graph->body;
+        std::vector<tensor> inputs(given.begin(), given.end());
+        std::vector<char> roots(net.values.size(), 0);
+        for (std::size_t i = 0; i < taken.graph->captured.size(); ++i) {
+            const auto outer = static_cast<std::size_t>(taken.graph->captured[i]);
+            roots[static_cast<std::size_t>(net.inputs[given.size() + i])] = t.active[outer];
+            inputs.push_back(t.values[outer]);
+        }
+        for (std::size_t v = 0; v < net.values.size(); ++v)
+            for (std::size_t o = 0; !net.values[v].constant.empty() && o < t.values.size(); ++o)
+                if (t.active[o] != 0 && t.values[o].buffer() == net.values[v].constant.buffer()) {
+                    taken.shared.emplace_back(static_cast<int>(v), static_cast<int>(o));
+                    roots[v] = 1;
+                }
+        taken.record = std::make_shared<tape>(record(net, inputs, roots));
+        std::vector<tensor> results;
+        for (const execute::net_input& o : net.outputs) results.push_back(taken.record->values[static_cast<std::size_t>(o.value)]);
+        t.bodies[number] = std::move(taken);
+        return results;
+    };
+    execute::detail::call_node(node, nullptr, in, out, heap::get(), run);
+}
+
+/// The gradients of what one node read; `outputs` are those of what it made.
+std::vector<tensor> through_node(const execute::net_node& node, const tape& t, std::size_t number, std::span<const tensor> outputs,
+                                 std::span<const char> wanted) {
+    const std::string_view op = node.view.op_type();
+    const product_entry* product = find_product(node.view.proto().domain(), op, node.view.version());
+    if (product == nullptr)
+        node.view.fail("no vector-Jacobian product for operator " +
+                       (node.view.proto().domain().empty() ? std::string() : node.view.proto().domain() + ".") + std::string(op) +
+                       ", through which a gradient has to flow");
+    std::vector<tensor> made, given(node.inputs.size());
+    for (const int o : node.outputs) made.push_back(o < 0 ? tensor() : t.values[static_cast<std::size_t>(o)]);
+    product_call call(node.view, *node.op, t.read[number], made, outputs, wanted, given);
+    try {
+        product->run(call);
+    } catch (const error& e) {
+        if (std::string_view(e.what()).find("node '") != std::string_view::npos) throw;
+        node.view.fail(e.what());
+    }
+    return given;
+}
+
+/// An If: through the branch that was taken, to what it captured. Adds to `gradients`.
+void through_branch(const execute::net_node& node, const tape& t, std::size_t number, std::span<const tensor> outputs,
+                    std::vector<tensor>& gradients) {
+    const tape::body& taken = t.bodies[number];
+    if (node.view.op_type() != "If" || taken.record == nullptr)
+        node.view.fail("no vector-Jacobian product for operator " + std::string(node.view.op_type()) +
+                       ", through which a gradient has to flow");
+    const execute::network& net = *taken.graph->body;
+    const std::vector<tensor> inner = walk_back(net, *taken.record, outputs);
+    const auto pass = [&](int from, int to) {
+        const tensor& g = inner[static_cast<std::size_t>(from)];
+        if (!g.empty()) accumulate(gradients[static_cast<std::size_t>(to)], g);
+    };
+    const std::size_t own = net.inputs.size() - taken.graph->captured.size();
+    for (std::size_t i = 0; i < taken.graph->captured.size(); ++i) pass(net.inputs[own + i], taken.graph->captured[i]);
+    for (const auto& [value, outer] : taken.shared) pass(value, outer);
+}
+
+}  // namespace
+
+void accumulate(tensor& sum, const tensor& g) {
+    if (sum.empty()) {
+        sum = g;
+        return;
+    }
+    if (sum.buffer().use_count() > 1) {  // somebody else reads it
+        tensor own(sum.type(), sum.shape());
+        if (sum.size_bytes() != 0) std::memcpy(own.bytes(), std::as_const(sum).bytes(), sum.size_bytes());
+        sum = own;
+    }
+    const auto add = [&]<class T>(T) {
+        const tensor other = as_real<T>(g);
+        for (std::size_t i = 0; i < sum.size(); ++i) sum.as<T>()[i] += other.as<T>()[i];
+    };
+    sum.type() == data_type::float64 ? add(double{}) : add(float{});
+}
+
+tape record(const execute::network& net, std::span<const tensor> inputs, std::span<const char> roots, edge_visitor* visitor) {
+    tape t;
+    t.values.resize(net.values.size());
+    t.active.assign(net.values.size(), 0);
+    t.read.resize(net.nodes.size());
+    t.bodies.resize(net.nodes.size());
+    if (inputs.size() != net.inputs.size()) throw error("a graph got " + std::to_string(inputs.size()) + " inputs");
+    for (std::size_t i = 0; i < inputs.size(); ++i) t.values[static_cast<std::size_t>(net.inputs[i])] = inputs[i];
+    for (std::size_t v = 0; v < net.values.size(); ++v) {
+        if (!net.values[v].constant.empty()) t.values[v] = net.values[v].constant;
+        t.active[v] = roots[v];
+    }
+    for (std::size_t n = 0; n < net.nodes.size(); ++n) {
+        const execute::net_node& node = net.nodes[n];
+        std::vector<tensor>& in = t.read[n];
+        bool any = false;
+        for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+            const int v = node.inputs[i].value;
+            in.push_back(v < 0 ? tensor() : t.values[static_cast<std::size_t>(v)]);
+            if (v >= 0) any = any || t.active[static_cast<std::size_t>(v)] != 0;
+            if (visitor != nullptr && v >= 0) in.back() = visitor->forward(n, i, in.back());
+        }
+        std::vector<tensor> out(node.outputs.size());
+        run_node(node, n, t, in, out);
+        const bool inner = t.bodies[n].record != nullptr;
+        for (std::size_t k = 0; k < out.size(); ++k) {
+            if (node.outputs[k] < 0) continue;
+            const auto v = static_cast<std::size_t>(node.outputs[k]);
+            if (inner) {
+                const int o = t.bodies[n].graph->body->outputs[k].value;
+                t.active[v] = t.bodies[n].record->active[static_cast<std::size_t>(o)];
+            } else {
+                t.active[v] = any && !out[k].empty() && carries_gradient(node, t, out[k]);
+            }
+            t.values[v] = std::move(out[k]);
+        }
+        if (!any && !inner) in.clear();  // no gradient will ask for them
+    }
+    return t;
+}
+
+std::vector<tensor> walk_back(const execute::network& net, const tape& t, std::span<const tensor> seeds, edge_visitor* visitor) {
+    const std::vector<tensor> one(seeds.begin(), seeds.end());
+    return std::move(walk_back(net, t, std::span(&one, 1), visitor)[0]);
+}
+
+namespace {
+
+/// The seeds as gradients of the values that the outputs are.
+std::vector<tensor> seeded_gradients(const execute::network& net, const tape& t, const std::vector<tensor>& seeds) {
+    std::vector<tensor> gradients(net.values.size());
+    for (std::size_t k = 0; k < seeds.size(); ++k) {
+        if (seeds[k].empty()) continue;
+        const auto v = static_cast<std::size_t>(net.outputs[k].value);
+        if (t.active[v] == 0) continue;
+        if (seeds[k].size() != t.values[v].size()) throw error("a gradient of an output does not have its shape");
+        accumulate(gradients[v], in_type(seeds[k].reshaped(t.values[v].shape()), t.values[v].type()));
+    }
+    return gradients;
+}
+
+/// One node of a walk; `gradients` by pass, then value.
+void walk_node(const execute::network& net, const tape& t, std::size_t n, std::vector<std::vector<tensor>>& gradients,
+               edge_visitor* visitor) {
+    const execute::net_node& node = net.nodes[n];
+    const std::size_t passes = gradients.size();
+    std::vector<std::vector<tensor>> outputs(node.outputs.size(), std::vector<tensor>(passes));  // by output, then pass
+    bool any = false;
+    for (std::size_t k = 0; k < outputs.size(); ++k)
+        for (std::size_t p = 0; node.outputs[k] >= 0 && p < passes; ++p) {
+            outputs[k][p] = std::exchange(gradients[p][static_cast<std::size_t>(node.outputs[k])], tensor());
+            any = any || !outputs[k][p].empty();
+        }
+    if (!any) return;
+    if (visitor != nullptr) visitor->at_node(t, n, outputs);
+    std::vector<char> wanted(node.inputs.size(), 0);
+    bool wants = !node.bodies.empty();
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        const int v = node.inputs[i].value;
+        wanted[i] = v >= 0 && t.active[static_cast<std::size_t>(v)] != 0;
+        wants = wants || wanted[i] != 0;
+    }
+    if (!wants) return;
+    std::vector<std::vector<tensor>> given(node.inputs.size(), std::vector<tensor>(passes));  // by input, then pass
+    for (std::size_t p = 0; p < passes; ++p) {
+        std::vector<tensor> of_pass;
+        bool flows = false;
+        for (auto& o : outputs) {
+            of_pass.push_back(std::move(o[p]));
+            flows = flows || !of_pass.back().empty();
+        }
+        if (!flows) continue;
+        if (!node.bodies.empty()) {
+            through_branch(node, t, n, of_pass, gradients[p]);
+            continue;
+        }
+        std::vector<tensor> in = through_node(node, t, n, of_pass, wanted);
+        for (std::size_t i = 0; i < in.size(); ++i)
+            if (!in[i].empty()) given[i][p] = in_type(in[i], t.values[static_cast<std::size_t>(node.inputs[i].value)].type());
+    }
+    for (std::size_t i = 0; i < given.size(); ++i) {
+        if (wanted[i] == 0) continue;
+        const auto v = static_cast<std::size_t>(node.inputs[i].value);
+        if (visitor != nullptr) visitor->backward(n, i, t.values[v], given[i]);
+        for (std::size_t p = 0; p < passes; ++p)
+            if (!given[i][p].empty()) accumulate(gradients[p][v], std::exchange(given[i][p], tensor()));
+    }
+}
+
+}  // namespace
+
+std::vector<std::vector<tensor>> walk_back(const execute::network& net, const tape& t, std::span<const std::vector<tensor>> seeds,
+                                           edge_visitor* visitor) {
+    std::vector<std::vector<tensor>> gradients;
+    for (const std::vector<tensor>& pass : seeds) gradients.push_back(seeded_gradients(net, t, pass));
+    for (std::size_t n = net.nodes.size(); n-- > 0;) walk_node(net, t, n, gradients, visitor);
+    return gradients;
+}
+
+}  // namespace qk::graph::gradient

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/pipeline/gradient.hpp"
+
+#include "qk/graph/files/npy.hpp"
+#include "qk/graph/files/zip.hpp"
+#include "qk/graph/pipeline/files.hpp"
+
+namespace qk::graph::pipeline {
+
+gradient_outcome gradient(const gradient_settings& settings) {
+    if (settings.vector.empty() == settings.data.labels.empty())
+        throw error(
+            "give either --vector V.npy, for the gradient of the sum of v * y, or --labels Y.npy, for that of the mean cross-entropy");
+    gradient_outcome done;
+    output_set files(settings.overwrite);
+    done.remarks = declare_model(files, settings.model);
+    declare(files, settings.data);
+    files.input("--vector", settings.vector).output("-o", settings.output);
+    const model m = model::load(settings.model);
+    const named_tensors inputs = settings.data.load_inputs(m);
+    const gradient_options options{.threads = settings.data.threads, .output_index = settings.output_index};
+    done.result = settings.vector.empty() ? loss_gradient(m, inputs, settings.data.load_labels(), options)
+                                          : vector_gradient(m, inputs, read_npy(settings.vector), options);
+    std::vector<zip_entry> arrays;
+    for (const auto& [name, value] : done.result.gradients) arrays.push_back({name + ".npy", to_npy(value)});
+    files.write(settings.output, zip(arrays, settings.output));
+    files.commit();
+    return done;
+}
+
+}  // namespace qk::graph::pipeline

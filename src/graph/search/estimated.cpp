@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of estimated.hpp.
+#include "qk/graph/search/estimated.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "qk/graph/gradient/estimate.hpp"
+#include "qk/graph/search/moves.hpp"
+#include "qk/graph/search/problem.hpp"
+#include "qk/graph/search/sensitivity_rows.hpp"
+
+namespace qk::graph {
+namespace {
+
+constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
+
+bool is_about_distributions(std::string_view metric) {
+    for (const char* name : {"kl", "loss", "top1", "top5", "agreement"})
+        if (metric == name) return true;
+    return false;
+}
+
+/// The metric of a model whose output is `added` further from the reference than the base's is.
+double estimated_metric(std::string_view metric, const score& base, double error, double divergence, const change_estimates& seen) {
+    if (metric == "mse") return error;
+    if (metric == "kl" || metric == "loss") return base.metric + divergence;
+    if (metric == "l2")
+        return base.error > 0 ? base.metric * std::sqrt(error / base.error) : std::sqrt(error * static_cast<double>(seen.values));
+    if (metric == "sqnr") return 10 * std::log10(seen.power / error);
+    if (metric == "psnr" && base.error > 0) return base.metric - 10 * std::log10(error / base.error);
+    return not_known;
+}
+
+/// Rows whose errors are too large to be linear, the largest first, at most a tenth of all.
+std::vector<std::size_t> rows_to_measure(const std::vector<sensitivity_row>& rows, double power) {
+    std::vector<std::size_t> chosen;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        if (std::abs(rows[i].added) > 0.05 * power) chosen.push_back(i);
+    std::stable_sort(chosen.begin(), chosen.end(),
+                     [&](std::size_t a, std::size_t b) { return std::abs(rows[a].added) > std::abs(rows[b].added); });
+    chosen.resize(std::min(chosen.size(), std::max<std::size_t>(rows.size() / 10, 8)));
+    return chosen;
+}
+
+void put_measured(sensitivity_row& row, const metric& measure, const score& base, const score& found) {
+    row.metric = found.metric;
+    row.harm = detail::harm_of(measure, base.metric, found.metric);
+    row.error = found.error;
+    row.added = found.error - base.error;
+    row.standard_error = 0;
+    row.measured = true;
+}
+
+}  // namespace
+
+sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options,
+                                        bool widen, const estimation_options& how) {
+    if (how.method == sensitivity_method::measured || (how.method == sensitivity_method::automatic && options.scoring.has_user()))
+        return measure_sensitivity(m, inputs, seen, options, widen);
+    if (options.scoring.has_user())
+        throw error("a metric of your own cannot be estimated from gradients: leave --method out, or give --method measured");
+    const auto start = std::chrono::steady_clock::now();
+    mix_problem problem(m, inputs, seen, options);
+    const assignment all_base = problem.space().all(widen ? 1 : 0);
+    auto [rows, plans] = detail::sensitivity_rows(problem, all_base, widen);
+    const score base = problem.score()(std::span(plans).first(1))[0];
+    const metric& measure = problem.score().measure();
+    const bool distribution = is_about_distributions(measure.name);
+
+    estimate_options estimate{
+        .threads = options.scoring.session.threads, .output_index = options.scoring.output_index, .passes = how.passes, .seed = how.seed};
+    const std::span<const precision_plan> changed = std::span<const precision_plan>(plans).subspan(1);
+    const change_estimates errors = estimate_changes(m, inputs, plans[0], changed, estimate);
+    change_estimates divergences;
+    if (distribution) {
+        estimate.form = estimated_form::divergence;
+        divergences = estimate_changes(m, inputs, plans[0], changed, estimate);
+    }
+    const double sign = widen ? -1 : 1;  // what widening takes off
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        sensitivity_row& row = rows[i];
+        row.measured = false;
+        row.added = sign * errors.added[i];
+        row.error = std::max(base.error + row.added, 0.0);
+        row.standard_error = errors.standard_error[i];
+        const double divergence = distribution ? sign * divergences.added[i] : 0;
+        row.metric = estimated_metric(measure.name, base, row.error, divergence, errors);
+        row.harm = std::isnan(row.metric) ? (distribution ? divergence : row.added) : detail::harm_of(measure, base.metric, row.metric);
+    }
+    if (how.method == sensitivity_method::automatic) {
+        const std::vector<std::size_t> again = rows_to_measure(rows, errors.power);
+        std::vector<precision_plan> few;
+        for (const std::size_t i : again) few.push_back(changed[i]);
+        const std::vector<score> found = few.empty() ? std::vector<score>{} : problem.score()(few);
+        for (std::size_t k = 0; k < found.size(); ++k) put_measured(rows[again[k]], measure, base, found[k]);
+    }
+    std::stable_sort(rows.begin(), rows.end(), [](const sensitivity_row& a, const sensitivity_row& b) {
+        return a.harm != b.harm ? a.harm < b.harm : a.error < b.error;
+    });
+    sensitivity_result result;
+    result.metric_name = measure.name;
+    result.cost_unit = problem.cost_unit();
+    result.base_metric = base.metric;
+    result.base_error = base.error;
+    result.widened = widen;
+    result.rows = std::move(rows);
+    result.remarks = problem.remarks();
+    result.statistics = problem.score().statistics();
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return result;
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Estimates of what formats do, from gradients, against what the evaluator measures.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <map>
+
+#include "build_model.hpp"
+#include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/evaluate/fold.hpp"
+#include "qk/graph/evaluate/inputs.hpp"
+#include "qk/graph/gradient/estimate.hpp"
+#include "qk/graph/search/estimated.hpp"
+
+using namespace qk::graph;
+
+namespace {
+
+tensor floats(dims shape, std::size_t seed) {
+    tensor t(data_type::float32, std::move(shape));
+    for (std::size_t i = 0; i < t.size(); ++i) t.as<float>()[i] = std::sin(static_cast<float>(37 * i + seed));
+    return t;
+}
+
+quantizer integer_quantizer(int bits, float scale) {
+    quantizer q;
+    q.format = qk::integer{.bits = bits, .is_signed = true};
+    q.scale = {scale};
+    q.zero_point = {0};
+    return q;
+}
+
+/// Two matrix products: y = (x w) u, linear in all.
+qk_test::builder two_products() {
+    qk_test::builder b;
+    b.input("x", {-1, 6}).output("y", {-1, 4});
+    const tensor w = floats({6, 5}, 1), u = floats({5, 4}, 2);
+    b.constant("w", {6, 5}, {w.as<float>().begin(), w.as<float>().end()});
+    b.constant("u", {5, 4}, {u.as<float>().begin(), u.as<float>().end()});
+    b.node("MatMul", {"x", "w"}, {"h"}, "first");
+    b.node("MatMul", {"h", "u"}, {"y"}, "second");
+    return b;
+}
+
+double measured_error(const model& m, const named_tensors& x, const precision_plan& base, const precision_plan& changed) {
+    const evaluator run(m);
+    const tensor a = run.run(x, base).outputs.at("y"), b = run.run(x, changed).outputs.at("y");
+    double sum = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += std::pow(static_cast<double>(a.as<float>()[i] - b.as<float>()[i]), 2);
+    return sum / static_cast<double>(a.size());
+}
+
+/// Spearman's.
+double rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
+    const auto ranks = [](const std::vector<double>& v) {
+        std::vector<double> r(v.size());
+        for (std::size_t i = 0; i < v.size(); ++i)
+            for (const double w : v) r[i] += (w < v[i]) + 0.5 * (w == v[i]);
+        return r;
+    };
+    const auto x = ranks(a), y = ranks(b);
+    double sx = 0, sy = 0, xy = 0, xx = 0, yy = 0;
+    const double n = static_cast<double>(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) sx += x[i], sy += y[i];
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        xy += (x[i] - sx / n) * (y[i] - sy / n);
+        xx += (x[i] - sx / n) * (x[i] - sx / n);
+        yy += (y[i] - sy / n) * (y[i] - sy / n);
+    }
+    return xy / std::sqrt(xx * yy);
+}
+
+struct digits {
+    model m = model::load(std::string(QK_SOURCE_DIR) + "/examples/digits/digits.onnx");
+    named_tensors inputs;
+    calibration seen;
+    mix_options options;
+    explicit digits(std::int64_t samples) {
+        fold_constants(m);
+        fold_batch_normalization(m);
+        tensor x = read_npy(std::string(QK_SOURCE_DIR) + "/examples/digits/test_images.npy");
+        dims shape = x.shape();
+        shape[0] = samples;
+        inputs[m.inputs()[0].name] = tensor(x.type(), shape, x.buffer());
+        seen = calibrate(m, inputs);
+        options.wide = "int16/int16";
+        options.narrow = {"int8/int8", "mx9/mx9"};
+        options.scoring.metric = "mse";
+    }
+};
+
+}  // namespace
+
+TEST_CASE("of a linear model the estimate with all vectors is the measured error") {
+    const model m = two_products().model();
+    const named_tensors x{{"x", floats({7, 6}, 5)}};
+    precision_plan base, weights, activations, output;
+    base.edges[{"x", "first", 0}] = integer_quantizer(16, 1e-4f);
+    weights = activations = output = base;
+    weights.edges[{"w", "first", 1}] = integer_quantizer(4, 0.2f);
+    activations.edges[{"h", "second", 0}] = integer_quantizer(4, 0.4f);
+    output.edges[{"y", "", 0}] = integer_quantizer(4, 0.5f);
+    const std::vector<precision_plan> plans{weights, activations, output};
+    const change_estimates e = estimate_changes(m, x, base, plans, {.passes = 4});
+    REQUIRE(e.added.size() == 3);
+    CHECK(e.values == 4);
+    CHECK(e.passes == 4);
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        CAPTURE(i);
+        const double measured = measured_error(m, x, {}, [&] {  // errors are taken at the float model's values
+            precision_plan p = plans[i];
+            p.edges.erase({"x", "first", 0});
+            return p;
+        }());
+        CHECK(e.added[i] > 0);
+        CHECK(e.added[i] == doctest::Approx(measured).epsilon(1e-3));
+        CHECK(e.standard_error[i] == 0);
+    }
+}
+
+TEST_CASE("fewer vectors give an estimate with a standard error, and the same bits for any number of threads") {
+    const model m = two_products().model();
+    const named_tensors x{{"x", floats({200, 6}, 5)}};
+    precision_plan changed;
+    changed.edges[{"w", "first", 1}] = integer_quantizer(4, 0.2f);
+    const double exact = estimate_changes(m, x, {}, std::span(&changed, 1), {.passes = 4}).added[0];
+    int covered = 0;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        const change_estimates e = estimate_changes(m, x, {}, std::span(&changed, 1), {.threads = 1, .passes = 1, .seed = seed});
+        const change_estimates again = estimate_changes(m, x, {}, std::span(&changed, 1), {.threads = 3, .passes = 1, .seed = seed});
+        CHECK(e.added[0] == again.added[0]);
+        CHECK(e.standard_error[0] == again.standard_error[0]);
+        CHECK(e.standard_error[0] > 0.02 * exact);
+        CHECK(e.standard_error[0] < 0.3 * exact);
+        covered += std::abs(e.added[0] - exact) < 2 * e.standard_error[0];
+    }
+    CHECK(covered >= 16);
+}
+
+TEST_CASE("a trained network: rows are those of measured, ranks agree, auto measures the largest") {
+    digits d(48);
+    const sensitivity_result measured = measure_sensitivity(d.m, d.inputs, d.seen, d.options);
+    const sensitivity_result estimated =
+        estimate_sensitivity(d.m, d.inputs, d.seen, d.options, false, {.method = sensitivity_method::gradient});
+    REQUIRE(estimated.rows.size() == measured.rows.size());
+    std::map<std::tuple<std::string, std::string, mixture::part>, double> by_row;
+    for (const sensitivity_row& r : measured.rows) by_row[{r.layer, r.option, r.part}] = r.error;
+    std::vector<double> a, b;
+    for (const sensitivity_row& r : estimated.rows) {
+        CHECK_FALSE(r.measured);
+        a.push_back(r.error);
+        b.push_back(by_row.at({r.layer, r.option, r.part}));
+    }
+    CHECK(rank_correlation(a, b) > 0.9);
+
+    d.options.narrow = {"int4/int2"};  // too coarse to be linear
+    const sensitivity_result both = estimate_sensitivity(d.m, d.inputs, d.seen, d.options);
+    CHECK(std::any_of(both.rows.begin(), both.rows.end(), [](const sensitivity_row& r) { return r.measured; }));
+
+    d.options.scoring.user = [](const tensor&, const tensor&, std::span<const std::int64_t>) { return 1.0; };
+    CHECK_THROWS_WITH_AS(estimate_sensitivity(d.m, d.inputs, d.seen, d.options, false, {.method = sensitivity_method::gradient}),
+                         doctest::Contains("--method measured"), error);
+}
