@@ -3,6 +3,7 @@
 find_package(Threads REQUIRED)
 qk_test(dot_test qk::qk Threads::Threads)
 qk_test(accumulator_test qk::qk)
+qk_test(aligned_columns_test qk::qk)
 qk_test(devices_x86_test qk::qk)
 if(TARGET qk::dispatch)
   qk_test(dot_codec_test qk::dispatch)

@@ -47,6 +47,12 @@ void add_evaluate(command& app, verb_result& result) {
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
     add_data(verb, given->data);
     add_precision(verb, given->precision);
+    verb.section("What multiplies");
+    verb.add_option("--accumulator", given->accumulators,
+                    "Conv, Gemm and MatMul as this unit computes them: a device (`qk formats --devices`) or an accumulator;\n"
+                    "LAYER: or TYPE: before it means those layers alone; may be repeated")
+        .type_name("[LAYER:]NAME")
+        .common();
     verb.section("Output");
     verb.add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone")
         .type_name("B")
@@ -64,6 +70,7 @@ void add_evaluate(command& app, verb_result& result) {
         "Examples:\n"
         "  qk evaluate m.onnx --inputs x.npy --labels y.npy --preprocess layout=nhwc,scale=0.003921569\n"
         "  qk evaluate m.onnx --inputs x.npy --labels y.npy --activation int8 --weight int8 --calibration c.npy\n"
+        "  qk evaluate m.onnx --inputs x.npy --labels y.npy --accumulator nvidia.hopper.wgmma.f32.f16.f16 --accumulator Gemm:sum=exact\n"
         "  qk evaluate m.onnx --inputs a=a.npy --inputs b=b.npy --compare expected --tolerance 1e-3");
     verb.callback([given, &result] { evaluate(*given, result); });
 }

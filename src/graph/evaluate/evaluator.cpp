@@ -7,41 +7,26 @@
 
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/execute/runner.hpp"
+#include "qk/graph/evaluate/under_accumulators.hpp"
 
 namespace qk::graph {
+namespace {
 
-struct evaluator::state {
-    state(const model& m, evaluate_options o) : run(m, o.threads, o.limits), options(o) { run.shared.plain_kernels = o.plain_kernels; }
-    execute::runner run;
-    evaluate_options options;
-};
-
-evaluator::evaluator(const model& m, evaluate_options options) : state_(std::make_unique<state>(m, options)) {
-    if (options.threads < 0 || options.threads > 1024) throw error("the number of threads must be 0 (one per core) to 1024");
-    if (options.batch < 0) throw error("the batch size must be 0 (chosen here) or more");
-}
-evaluator::~evaluator() = default;
-evaluator::evaluator(evaluator&&) noexcept = default;
-evaluator& evaluator::operator=(evaluator&&) noexcept = default;
-const model& evaluator::source() const { return state_->run.source; }
-
-evaluate_result evaluator::run(const named_tensors& inputs, const precision_plan& plan, const tensor_observer& observe,
-                               const progress& report) const {
-    execute::runner& r = state_->run;
+evaluate_result run_samples(execute::runner& r, const evaluate_options& options, const named_tensors& inputs, const precision_plan& plan,
+                            const tensor_observer& observe, const progress& report) {
     const execute::sample_set data = execute::make_samples(r.source, inputs);
     const precision_plan* p = &plan;
     const auto program = execute::make_program(*r.net, r.shared, {&p, 1}, static_cast<bool>(observe));
-    const auto cut = r.decide(data, *program, state_->options.batch);
+    const auto cut = r.decide(data, *program, options.batch);
     std::optional<execute::joined_outputs> outputs;
-    if (state_->options.keep_outputs)
-        outputs.emplace(r.source, cut, execute::run_once(*program, r.inputs_of(data, cut, 0), r.pool.memory(0)));
+    if (options.keep_outputs) outputs.emplace(r.source, cut, execute::run_once(*program, r.inputs_of(data, cut, 0), r.pool.memory(0)));
 
     std::atomic<std::size_t> done = 0;
     std::mutex reporting;
     const auto start = std::chrono::steady_clock::now();
     r.pool.for_each(cut.runs, [&](std::size_t i, execute::arena& memory) {
         const auto in = r.inputs_of(data, cut, i);
-        execute::observe_value seen{{}, state_->options.any_order};
+        execute::observe_value seen{{}, options.any_order};
         if (observe) seen.see = [&](const std::string& name, const tensor& value) { observe(name, value, i * cut.samples_per_run); };
         execute::run_program(
             *program, in, memory,
@@ -62,6 +47,39 @@ evaluate_result evaluator::run(const named_tensors& inputs, const precision_plan
     result.one_by_one = cut.one_by_one;
     result.peak_bytes = r.pool.held();
     return result;
+}
+
+void check(const evaluate_options& options) {
+    if (options.threads < 0 || options.threads > 1024) throw error("the number of threads must be 0 (one per core) to 1024");
+    if (options.batch < 0) throw error("the batch size must be 0 (chosen here) or more");
+}
+
+}  // namespace
+
+struct evaluator::state {
+    state(const model& m, evaluate_options o) : run(m, o.threads, o.limits), options(o) { run.shared.plain_kernels = o.plain_kernels; }
+    execute::runner run;
+    evaluate_options options;
+};
+
+evaluator::evaluator(const model& m, evaluate_options options) : state_(std::make_unique<state>(m, options)) { check(options); }
+evaluator::~evaluator() = default;
+evaluator::evaluator(evaluator&&) noexcept = default;
+evaluator& evaluator::operator=(evaluator&&) noexcept = default;
+const model& evaluator::source() const { return state_->run.source; }
+
+evaluate_result evaluator::run(const named_tensors& inputs, const precision_plan& plan, const tensor_observer& observe,
+                               const progress& report) const {
+    return run_samples(state_->run, state_->options, inputs, plan, observe, report);
+}
+
+evaluate_result evaluate_under(const model& m, const evaluate_options& options, const layer_accumulators& units,
+                               const named_tensors& inputs, const precision_plan& plan, const progress& report) {
+    check(options);
+    execute::runner r(m, options.threads, options.limits);
+    r.shared.plain_kernels = options.plain_kernels;
+    r.shared.accumulators = units;
+    return run_samples(r, options, inputs, plan, {}, report);
 }
 
 }  // namespace qk::graph

@@ -5,14 +5,24 @@
 
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
+#include "qk/graph/evaluate/under_accumulators.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
 
 std::filesystem::path file_in(const std::string& folder, const std::string& name) {
     return std::filesystem::path(folder) / (as_file_name(name) + ".npy");
+}
+
+/// Layers that a unit computes: of the requests file, then of the options.
+layer_accumulators units_of(const evaluate_settings& settings, const model& m) {
+    std::vector<accumulator_request> asked;
+    if (!settings.precision.plan.empty()) asked = load_plan_file(settings.precision.plan).accumulators;
+    for (const std::string& text : settings.accumulators) asked.push_back(parse_accumulator_request(text, "--accumulator"));
+    return resolve_accumulators(m, asked);
 }
 
 }  // namespace
@@ -33,18 +43,22 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     if (!settings.compare.empty())
         for (const auto& o : m.outputs()) expected[o.name] = read_npy(file_in(settings.compare, o.name));
     precision_plan plan;
-    if (settings.precision.any()) {
+    if (settings.precision.any() || !settings.accumulators.empty()) {
         fold_constants(m);
         fold_batch_normalization(m);
+    }
+    if (settings.precision.any()) {
         quantize_result made = make_plan(m, settings.data, settings.precision, nullptr, false, progress);
         done.report = std::move(made.report);
         plan = std::move(made.plan);
     }
-    const evaluator runs(m, {.threads = settings.data.threads, .batch = settings.batch});
-    evaluate_result& run = done.run = runs.run(inputs, plan, {}, progress_of(progress, "evaluating"));
+    const layer_accumulators units = units_of(settings, m);
+    evaluate_result& run = done.run = evaluate_under(m, {.threads = settings.data.threads, .batch = settings.batch}, units, inputs, plan,
+                                                     progress_of(progress, "evaluating"));
 
     nlohmann::ordered_json& json = done.summary;
     json["samples"] = run.samples;
+    if (!units.empty()) json["accumulators"] = units;
     if (!labels.empty()) {
         const tensor& first = run.outputs.at(m.outputs().at(0).name);
         if (labels.size() != run.samples)

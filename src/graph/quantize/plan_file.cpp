@@ -32,9 +32,16 @@ Value named(const Table& table, std::string_view text, const char* what) {
                 did_you_mean(text, known));
 }
 
-/// "activation", "weight", ... of one scope, each a precision.
-inline void read_roles(const json_cursor& c, const request& base, std::vector<request>& out) {
+/// "activation", "weight", ... of one scope, each a precision; "accumulator", what multiplies.
+inline void read_roles(const json_cursor& c, const request& base, plan_file& file) {
+    std::vector<request>& out = file.requests;
     std::size_t found = 0;
+    if (const auto unit = c.find("accumulator")) {
+        if (base.scope == scope::subgraph) unit->fail("a sub-graph has no accumulator: name layers, or an op_type");
+        check_accumulator_text(unit->text(), unit->where());
+        file.accumulators.push_back({base.scope, base.name, unit->text(), unit->where()});
+        ++found;
+    }
     for (const role r : {role::activation, role::input, role::output, role::weight, role::bias}) {
         const std::optional<json_cursor> what = c.find(name_of(r));
         if (!what || what->is_null()) {
@@ -58,12 +65,13 @@ inline void read_roles(const json_cursor& c, const request& base, std::vector<re
         }
         ++found;
     }
-    if (found == 0) c.fail("nothing is asked: give activation, input, output, weight, bias or exclude");
+    if (found == 0) c.fail("nothing is asked: give activation, input, output, weight, bias, accumulator or exclude");
 }
 
-inline void read_request(const json_cursor& c, std::vector<request>& out) {
+inline void read_request(const json_cursor& c, plan_file& file) {
+    std::vector<request>& out = file.requests;
     c.only({"op_type", "layer", "group", "subgraph", "tensor", "model_input", "model_output", "format", "activation", "input", "output",
-            "weight", "bias", "exclude"});
+            "weight", "bias", "accumulator", "exclude"});
     std::vector<std::string> scopes;
     for (const char* s : {"op_type", "layer", "group", "subgraph", "tensor", "model_input", "model_output"})
         if (c.has(s)) scopes.emplace_back(s);
@@ -71,7 +79,7 @@ inline void read_request(const json_cursor& c, std::vector<request>& out) {
     const json_cursor target = c.at(scopes[0]);
     const bool whole = scopes[0] == "tensor" || scopes[0].starts_with("model_");
     if (whole) {  // one value: "format" is the precision, or an object of it
-        for (const char* r : {"activation", "input", "output", "weight", "bias"})
+        for (const char* r : {"activation", "input", "output", "weight", "bias", "accumulator"})
             if (c.has(r)) c.at(r).fail("a " + scopes[0] + " has no roles: say \"format\"");
         request base{.role = role::all, .origin = c.where()};
         if (const auto e = c.find("exclude"); e && c.has("format")) e->fail("an exclusion goes alone: float32 is all it says");
@@ -91,12 +99,12 @@ inline void read_request(const json_cursor& c, std::vector<request>& out) {
     if (scopes[0] == "subgraph") {
         const std::vector<std::string> ends = target.texts();
         if (ends.size() != 2) target.fail("a sub-graph is [first layer, last layer]");
-        return read_roles(c, {.scope = scope::subgraph, .name = ends[0], .end = ends[1]}, out);
+        return read_roles(c, {.scope = scope::subgraph, .name = ends[0], .end = ends[1]}, file);
     }
     const scope s = scopes[0] == "op_type" ? scope::op_type : scopes[0] == "layer" ? scope::layer : scope::group;
     const std::vector<std::string> names = target.texts();
     for (const std::string& name : names)
-        read_roles(c, {.scope = s, .name = name, .beside = s == scope::op_type ? names : std::vector<std::string>{}}, out);
+        read_roles(c, {.scope = s, .name = name, .beside = s == scope::op_type ? names : std::vector<std::string>{}}, file);
 }
 
 inline precision_plan read_saved_plan(const json_cursor& c) {
@@ -166,14 +174,14 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
     c.only({"qk", "version", "default", "requests", "model_inputs", "model_outputs", "placement", "approach", "boundary", "strict",
             "per_channel", "calibration", "target", "weight_rounding"});
     if (const auto d = c.find("default")) {
-        d->only({"activation", "input", "output", "weight", "bias"});
-        detail::read_roles(*d, {.scope = scope::everything}, f.requests);
+        d->only({"activation", "input", "output", "weight", "bias", "accumulator"});
+        detail::read_roles(*d, {.scope = scope::everything}, f);
     }
     if (const auto v = c.find("model_inputs")) detail::read_model_values(*v, scope::model_input, f.requests);
     if (const auto v = c.find("model_outputs")) detail::read_model_values(*v, scope::model_output, f.requests);
     if (const auto v = c.find("requests"))
         for (std::size_t i = 0; i < (v->is_array() ? v->size() : (v->fail("an array of requests is expected"), 0)); ++i)
-            detail::read_request(v->at(i), f.requests);
+            detail::read_request(v->at(i), f);
     if (const auto v = c.find("placement")) f.where = detail::at_place(*v, [&] { return parse_placement(v->text()); });
     if (const auto v = c.find("approach")) f.how = detail::at_place(*v, [&] { return parse_approach(v->text()); });
     if (const auto v = c.find("weight_rounding")) f.rounding = detail::at_place(*v, [&] { return parse_weight_rounding(v->text()); });

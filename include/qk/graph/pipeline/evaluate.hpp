@@ -16,6 +16,7 @@ namespace qk::graph::pipeline {
 /// Each member is an option of the command of the same name; empty: not given.
 struct evaluate_settings {
     std::string model, output_dir, compare;
+    std::vector<std::string> accumulators;  ///< "NAME", "TYPE:NAME", "LAYER:NAME": after those of the requests file
     int batch = 0;            ///< 0: chosen here
     double tolerance = 1e-4;  ///< of a difference, over the largest output
     bool overwrite = false;

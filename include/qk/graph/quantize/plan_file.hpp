@@ -12,6 +12,7 @@
 
 #include "qk/graph/files/json_cursor.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/plan/accumulators.hpp"
 #include "qk/graph/plan/plan.hpp"
 #include "qk/graph/plan/requests.hpp"
 #include "qk/graph/quantize/planner.hpp"
@@ -22,6 +23,7 @@ namespace qk::graph {
 struct plan_file {
     std::optional<precision_plan> plan;
     std::vector<request> requests;
+    std::vector<accumulator_request> accumulators;  ///< what multiplies: for an evaluation
     std::optional<placement> where;
     std::optional<approach> how;
     std::optional<bool> dual, strict, per_channel;

@@ -7,39 +7,10 @@
 #include "qk/graph/evaluate/execute/node_call.hpp"
 #include "qk/graph/evaluate/execute/program.hpp"
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
+#include "qk/graph/evaluate/execute/step_key.hpp"
 
 namespace qk::graph::execute {
 namespace detail {
-
-inline bool is_layer(const net_node& n) {
-    const std::string_view op = n.view.op_type();
-    return op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul";
-}
-
-/// A plan has something to say about a graph that hangs below a node.
-inline bool touches(const precision_plan& plan, const network& net) {
-    for (const net_node& n : net.nodes) {
-        for (const net_input& i : n.inputs)
-            for (const edge& e : i.edges)
-                if (plan.find(e) != nullptr) return true;
-        for (const subnetwork& s : n.bodies)
-            if (touches(plan, *s.body)) return true;
-    }
-    return false;
-}
-
-/// What makes a step: two plans that ask for the same one share it.
-struct step_key {
-    enum class kind : std::uint8_t { node, quantizer, convolution, dense } what = kind::node;
-    std::vector<int> parts;  ///< numbers of nodes and quantizers, and the slots that are read
-    int own_plan = -1;       ///< the candidate whose plan reaches into a subgraph of the node: not shared with others
-    friend bool operator==(const step_key&, const step_key&) = default;
-};
-struct step_key_hash {
-    std::size_t operator()(const step_key& k) const noexcept {
-        return slots_hash()(k.parts) * 31 + static_cast<std::size_t>(k.what) * 7 + static_cast<std::size_t>(k.own_plan + 1);
-    }
-};
 
 class program_builder {
   public:
@@ -119,6 +90,7 @@ class program_builder {
     const quantizer* quantizer_of(slot s) const { return quantizer_number(s) < 0 ? nullptr : &cache_.quantizer_at(quantizer_number(s)); }
 
     void add_node(const net_node& n, const precision_plan& plan, program::candidate& c) {
+        if (!cache_.accumulators.empty() && add_to_device(n, plan, c)) return;
         if (have_conv_units && !cache_.plain_kernels && (add_to_unit(n, plan, c) || add_to_dense(n, plan, c))) return;
         std::vector<int> key{cache_.node_number(n)};
         bool constant = n.bodies.empty() && !is_random(n);
@@ -166,11 +138,42 @@ class program_builder {
         return program_->steps.back().out;
     }
 
-    /// A convolution whose value only the next node of the unit may read: not computed yet.
-    struct unit_plan {
-        const net_node *conv = nullptr, *add = nullptr, *relu = nullptr;
-        std::vector<slot> in;
-    };
+    /// What a unit reads: a value, and the quantizer that makes its codes (its edges' last, or the one that the value lies under).
+    std::pair<slot, const quantizer*> operand(const net_input& i, const precision_plan& plan) {
+        slot s = value_slot(i.value);
+        int last = -1;
+        for (const edge& e : i.edges) {
+            const quantizer* q = plan.find(e);
+            if (q == nullptr) continue;
+            if (last >= 0) s = quantized(s, last);
+            last = cache_.intern(*q);
+        }
+        if (last >= 0) return {s, &cache_.quantizer_at(last)};
+        return {s, s < no_slot ? cache_.quantizer_of_constant(s) : quantizer_of(s)};
+    }
+
+    /// A layer that a unit multiplies; false: an ordinary node.
+    bool add_to_device(const net_node& n, const precision_plan& plan, program::candidate& c) {
+        const auto unit = cache_.accumulators.find(std::string(n.view.name()));
+        if (unit == cache_.accumulators.end() || n.inputs.size() < 2 || n.outputs[0] < 0) return false;
+        const auto [x, by_x] = operand(n.inputs[0], plan);
+        const auto [w, by_w] = operand(n.inputs[1], plan);
+        const slot bias = n.inputs.size() > 2 && n.inputs[2].value >= 0 ? use(n.inputs[2], plan) : no_slot;
+        ++c.layers;
+        const std::vector<int> key{cache_.node_number(n), x, w, bias, by_x ? cache_.intern(*by_x) : -1, by_w ? cache_.intern(*by_w) : -1};
+        const auto [at, is_new] = known_.try_emplace({step_key::kind::device, key});
+        if (is_new) {
+            step t;
+            t.node = &n, t.in = {x, w, bias}, t.is_layer = true;
+            t.device = std::make_shared<device_layer>(n, unit->second, by_x, by_w, w < no_slot ? cache_.constant(w) : tensor());
+            t.out = {program_->slot_count++};
+            ++program_->layers;
+            at->second = t.out;
+            program_->steps.push_back(std::move(t));
+        }
+        slots_[static_cast<std::size_t>(n.outputs[0])] = at->second[0];
+        return true;
+    }
 
     static bool is_op(const net_node& n, std::string_view name) {
         return n.view.op_type() == name && (n.view.proto().domain().empty() || n.view.proto().domain() == "ai.onnx");
@@ -367,11 +370,6 @@ class program_builder {
         const auto q = quantizer_of_dequantize(n, constant(0), constant(1), constant(2));
         return q ? std::optional(cache_.intern(*q)) : std::nullopt;
     }
-
-    struct reader {
-        const net_node* node;
-        const net_input* input;
-    };
 
     const network& net_;
     cache& cache_;

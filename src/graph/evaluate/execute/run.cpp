@@ -34,6 +34,7 @@ class program_run {
             if (t.node == nullptr) run_quantizer(t);
             else if (t.unit) run_unit(t);
             else if (t.dense) run_dense(t);
+            else if (t.device) put(t.out[0], t.device->run(plain(t.in[0]), plain(t.in[1]), plain(t.in[2]), memory_), false);
             else if (t.layout == layout_rule::plain || !run_channels_last(t)) run_node(t);
             if (observe_.see && t.node != nullptr) observe_outputs(t);
             deliver_until(static_cast<int>(i));

@@ -17,6 +17,7 @@
 #include "qk/graph/evaluate/execute/cache.hpp"
 #include "qk/graph/evaluate/execute/conv_unit.hpp"
 #include "qk/graph/evaluate/execute/dense_unit.hpp"
+#include "qk/graph/evaluate/execute/device_layer.hpp"
 #include "qk/graph/evaluate/execute/layout_rules.hpp"
 #include "qk/graph/evaluate/execute/network.hpp"
 
@@ -30,8 +31,9 @@ struct step {
     std::vector<slot> in, out;
     std::vector<slot> release;  ///< last used here
     layout_rule layout = layout_rule::plain;
-    std::shared_ptr<const conv_unit> unit;    ///< `node` is its Conv; `in` are the Conv's inputs and the residual
-    std::shared_ptr<const dense_unit> dense;  ///< `node` is its MatMul or Gemm; `in` are x, weights, bias
+    std::shared_ptr<const conv_unit> unit;       ///< `node` is its Conv; `in` are the Conv's inputs and the residual
+    std::shared_ptr<const dense_unit> dense;     ///< `node` is its MatMul or Gemm; `in` are x, weights, bias
+    std::shared_ptr<const device_layer> device;  ///< `in` are x, weights, bias
     const net_node *add = nullptr, *relu = nullptr;
     std::shared_ptr<const prepared_op> prepared;
     std::vector<std::unique_ptr<program>> bodies;  ///< of the node's subgraphs, in their order

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row times many columns under an accumulator that aligns: operands taken apart once, lanes over columns. The bits of
+// matrix_multiply_add for what serves_aligned_columns accepts; equations (D1) to (D4) of docs/numerics.md.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+#include "qk/dot/elements.hpp"
+
+namespace qk::detail {
+
+/// Elements of an operand, apart: value i is n[i] * 2^(exponent[i] - fraction), none of them infinite or NaN.
+struct apart {
+    const std::int16_t* n = nullptr;
+    const std::int16_t* exponent = nullptr;
+};
+
+/// Bits that a product has once it stands left of all its fraction bits; sums of 2^(31 - bits) of them fit 32.
+constexpr int aligned_bits(const accumulator& a, const element_kind& x, const element_kind& y) {
+    return x.width + y.width + a.align - x.fraction - y.fraction;
+}
+/// C is zero at the start; no bundles, lanes, flushes, nor results that depend on the sign of a zero.
+constexpr bool serves_aligned_columns(const accumulator& a, const element_kind& x, const element_kind& y) {
+    return a.sum == summation::aligned && a.place == place::inside && a.lanes == 1 && a.bundle == 1 &&
+           a.flush_inputs == input_flush::none && !a.flush_partials && !a.product_overflow && a.round != rounding::down &&
+           a.partial_round != rounding::down && x.width <= 15 && y.width <= 15 && a.align >= x.fraction + y.fraction && a.align <= 30 &&
+           aligned_bits(a, x, y) <= 30;
+}
+
+/// What a register holds between groups: significand * 2^(exponent - mantissa bits).
+template <int Lanes>
+struct held_registers {
+    std::int32_t significand[Lanes];
+    std::int32_t exponent[Lanes];
+};
+
+/// v * 2^lsb in a register of format f; false where it does not hold it and the general form has to say what becomes of it.
+QK_INLINE bool round_whole(floating f, rounding r, std::int64_t v, int lsb, std::uint32_t& code) {
+    const bool negative = v < 0;
+    const auto magnitude = static_cast<std::uint64_t>(negative ? -v : v);
+    if (magnitude == 0) {
+        code = 0;
+        return true;
+    }
+    const int m = f.mantissa_bits, lowest = min_exponent(f), at = std::max(lsb + width_of(magnitude) - 1, lowest), drop = at - m - lsb;
+    std::uint64_t kept = 0;
+    if (drop <= 0) {
+        kept = magnitude << -drop;
+    } else {
+        const int shift = std::min(drop, 63);  // magnitudes have fewer bits
+        kept = magnitude >> shift;
+        const std::uint64_t low = magnitude & ((std::uint64_t{1} << shift) - 1), half = std::uint64_t{1} << (shift - 1);
+        const int rest = drop > 63 ? -1 : low > half ? 1 : low == half ? 0 : -1;
+        if (low != 0 && goes_up(r, negative, (kept & 1) != 0, rest)) ++kept;
+    }
+    const std::uint64_t whole = (static_cast<std::uint64_t>(at - lowest) << m) + kept;
+    code = static_cast<std::uint32_t>(whole | (negative ? sign_of(f) : 0));
+    return whole < infinity_of(f);
+}
+
+/// The codes of `Lanes` sums: a row of k elements times columns that stand beside each other, `stride` elements from row to row of B.
+/// `row` holds n * 2^(align - fraction) of A. False: a register overflowed somewhere, and the general form must compute them.
+template <int Lanes, bool Down>
+bool aligned_columns(const accumulator& how, std::size_t k, const std::int32_t* row, const std::int32_t* row_exponent, apart b,
+                     std::size_t stride, std::size_t chunk, std::uint32_t* codes) noexcept {
+    held_registers<Lanes> c;
+    std::fill_n(c.significand, Lanes, 0);
+    std::fill_n(c.exponent, Lanes, -126);
+    const std::size_t step = how.groups == 0 ? std::max<std::size_t>(k, 1) : static_cast<std::size_t>(how.groups);
+    floating held = how.addend;
+    std::size_t first = 0;
+    do {
+        const std::size_t last = std::min(k, first + step);
+        alignas(64) std::int32_t top[Lanes];
+        alignas(64) std::int64_t sum[Lanes];
+        std::copy_n(c.exponent, Lanes, top);
+        std::fill_n(sum, Lanes, 0);
+        for (std::size_t i = first; i < last; ++i) {
+            const std::int16_t* e = b.exponent + i * stride;
+            for (int j = 0; j < Lanes; ++j) top[j] = std::max(top[j], row_exponent[i] + e[j]);
+        }
+        for (std::size_t from = first; from < last; from += chunk) {
+            alignas(64) std::int32_t part[Lanes] = {0};
+            for (std::size_t i = from; i < std::min(last, from + chunk); ++i) {
+                const std::int16_t *n = b.n + i * stride, *e = b.exponent + i * stride;
+                for (int j = 0; j < Lanes; ++j) {
+                    const std::int32_t p = row[i] * n[j], right = std::min(31, top[j] - row_exponent[i] - e[j]);
+                    if constexpr (Down) {
+                        part[j] += p >> right;
+                    } else {
+                        const std::int32_t magnitude = (p < 0 ? -p : p) >> right;
+                        part[j] += p < 0 ? -magnitude : magnitude;
+                    }
+                }
+            }
+            for (int j = 0; j < Lanes; ++j) sum[j] += part[j];
+        }
+        const bool final = last == k;
+        const floating to = final ? how.result : how.partial;
+        for (int j = 0; j < Lanes; ++j) {
+            const int right = top[j] - c.exponent[j] + held.mantissa_bits - how.align;  // of the register's significand
+            const std::int64_t own = c.significand[j];
+            std::int64_t aligned = 0;
+            if (right <= 0) aligned = own << -right;
+            else if (Down) aligned = own >> std::min(right, 63);
+            else aligned = own < 0 ? -(-own >> std::min(right, 63)) : own >> std::min(right, 63);
+            if (!round_whole(to, final ? how.round : how.partial_round, sum[j] + aligned, top[j] - how.align, codes[j])) return false;
+            if (codes[j] == sign_of(to)) {  // -0: whether the next sum keeps its sign depends on all its terms
+                if (how.zero == zero_rule::positive) codes[j] = 0;
+                else if (!final) return false;
+            }
+            const unpacked u = unpack(to, codes[j]);
+            c.significand[j] = static_cast<std::int32_t>(u.significand);
+            c.exponent[j] = u.exponent;
+        }
+        held = to;
+        first = last;
+    } while (first < k);
+    return true;
+}
+
+}  // namespace qk::detail

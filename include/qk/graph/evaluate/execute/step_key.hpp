@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program is built with: when two plans share a step, steps that wait for the next node.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "qk/graph/evaluate/execute/cache.hpp"
+#include "qk/graph/evaluate/execute/network.hpp"
+#include "qk/graph/plan/plan.hpp"
+
+namespace qk::graph::execute::detail {
+
+inline bool is_layer(const net_node& n) {
+    const std::string_view op = n.view.op_type();
+    return op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul";
+}
+
+/// A plan has something to say about a graph that hangs below a node.
+inline bool touches(const precision_plan& plan, const network& net) {
+    for (const net_node& n : net.nodes) {
+        for (const net_input& i : n.inputs)
+            for (const edge& e : i.edges)
+                if (plan.find(e) != nullptr) return true;
+        for (const subnetwork& s : n.bodies)
+            if (touches(plan, *s.body)) return true;
+    }
+    return false;
+}
+
+/// What makes a step: two plans that ask for the same one share it.
+struct step_key {
+    enum class kind : std::uint8_t { node, quantizer, convolution, dense, device } what = kind::node;
+    std::vector<int> parts;  ///< numbers of nodes and quantizers, and the slots that are read
+    int own_plan = -1;       ///< the candidate whose plan reaches into a subgraph of the node: not shared with others
+    friend bool operator==(const step_key&, const step_key&) = default;
+};
+struct step_key_hash {
+    std::size_t operator()(const step_key& k) const noexcept {
+        return slots_hash()(k.parts) * 31 + static_cast<std::size_t>(k.what) * 7 + static_cast<std::size_t>(k.own_plan + 1);
+    }
+};
+
+/// A convolution whose value only the next node of the unit may read: not computed yet.
+struct unit_plan {
+    const net_node *conv = nullptr, *add = nullptr, *relu = nullptr;
+    std::vector<slot> in;
+};
+
+/// The only reader of a value.
+struct reader {
+    const net_node* node;
+    const net_input* input;
+};
+
+}  // namespace qk::graph::execute::detail

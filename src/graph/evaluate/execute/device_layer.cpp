@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/evaluate/execute/device_layer.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "qk/dot/aligned_columns.hpp"
+#include "qk/dot/devices.hpp"
+#include "qk/dot/text.hpp"
+#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/evaluate/execute/quantize_value.hpp"
+#include "qk/graph/ops/conv.hpp"
+#include "qk/graph/ops/matmul.hpp"
+
+namespace qk::graph::execute {
+namespace {
+
+constexpr int lanes = 16;
+
+/// A register's stored code as a value.
+float value_of_result(const accumulator& how, std::uint64_t code) {
+    if (how.sum == summation::integer) return static_cast<float>(static_cast<std::int64_t>(code));
+    const auto stored = static_cast<std::uint32_t>(code);
+    return bits(how.result) <= 16 ? value_of(how.result, stored) : std::bit_cast<float>(stored);
+}
+
+/// The transposed matrix of every array of an operand.
+template <class T>
+void transpose_all(std::vector<T>& v, std::size_t rows, std::size_t columns) {
+    std::vector<T> t(v.size());
+    for (std::size_t i = 0; i < rows && !v.empty(); ++i)
+        for (std::size_t j = 0; j < columns; ++j) t[j * rows + i] = v[i * columns + j];
+    v = std::move(t);
+}
+void transpose(unit_operand& o) {
+    const auto rows = static_cast<std::size_t>(o.shape[0]), columns = static_cast<std::size_t>(o.shape[1]);
+    transpose_all(o.codes, rows, columns), transpose_all(o.n, rows, columns), transpose_all(o.exponent, rows, columns);
+    std::swap(o.shape[0], o.shape[1]);
+}
+
+}  // namespace
+
+device_layer::device_layer(const net_node& node, const std::string& accumulator, const quantizer* x, const quantizer* w,
+                           const tensor& weights)
+    : node_(&node), name_(accumulator) {
+    const auto parsed = parse_accumulator(accumulator);
+    if (!parsed) fail(std::string(parsed.error.view()));
+    how_ = *parsed;
+    if (const device* d = find_device(accumulator)) a_ = d->a, b_ = d->b;
+    if (how_.partial == fp64) fail(name_ + " adds in float64; the evaluator's values are float32");
+    if (x != nullptr) x_ = *x;
+    if (w != nullptr) w_ = *w;
+    if (!weights.empty()) weights_ = prepare(weights, w_ ? &*w_ : nullptr, b_.value_or(fp32), true);
+}
+
+void device_layer::fail(const std::string& sentence) const { node_->view.fail(sentence); }
+
+unit_operand device_layer::prepare(const tensor& t, const quantizer* q, const qk::format& own, bool weights) const {
+    if (t.type() != data_type::float32) fail(std::string("an accumulator multiplies float32 values, not ") + graph::name_of(t.type()));
+    unit_operand o;
+    o.format = q != nullptr ? q->format : own;
+    o.shape = t.shape();
+    const char* which = weights ? "the weights" : "the input";
+    if (a_ && o.format != (weights ? *b_ : *a_))
+        fail(name_ + " multiplies " + to_string(*a_) + " by " + to_string(*b_) + ", and " + which + " have format " + to_string(o.format));
+    if (is_block_format(o.format))
+        fail(std::string(which) + " have format " + to_string(o.format) + "; the evaluator gives accumulators elements without blocks");
+    affine one;
+    if (q != nullptr && q->dynamic) one = range_scale(o.format, t.as<float>());
+    else if (q != nullptr && q->block_size > 0)
+        fail(std::string(which) + " have a scale for each block; an accumulator needs one a channel");
+    if (q != nullptr && !q->dynamic && !q->scale.empty()) {
+        o.scale = q->scale;
+        if (!q->zero_point.empty()) one.zero_point = q->zero_point[0];
+        one.scale = q->scale[0];
+        if (std::any_of(q->zero_point.begin(), q->zero_point.end(), [&](std::int64_t z) { return z != one.zero_point; }))
+            fail(std::string(which) + " have several zero points; an accumulator needs one");
+        if (o.scale.size() > 1 && !weights) fail("the input has a scale for each channel; an accumulator needs one");
+    } else {
+        o.scale = {one.scale};
+    }
+    o.zero_point = one.zero_point;
+    const semantics how = q != nullptr ? q->semantics : semantics::ocp;
+    std::vector<std::byte> packed(packed_bytes(o.format, along_axis{1, t.size(), 1}));
+    const along_axis axis = q != nullptr ? axis_of(t.shape(), q->axis, false) : along_axis{};
+    const codec_parameters p =
+        o.scale.size() > 1 ? codec_parameters(per_channel{o.scale, q->zero_point, axis}) : codec_parameters(affine{one});
+    if (t.size() != 0 && kernel_calls::encode(o.format, t.as<float>(), packed, p, how) != encode_status::done)
+        fail(std::string(which) + " have values without a code in " + to_string(o.format) + " under these semantics");
+    o.codes.resize(t.size());
+    const int width = qk::detail::with_family(o.format, [](const auto& f) { return qk::detail::element_width(f); });
+    if (t.size() != 0) qk::detail::get_codes(std::span<const std::byte>(packed), 0, t.size(), width, o.codes.data());
+    take_apart(o);
+    if (node_->view.op_type() == "Gemm") {
+        if (o.shape.size() != 2) fail("A and B must be matrices");
+        if (node_->view.get_int(weights ? "transB" : "transA", 0) != 0) transpose(o);
+    }
+    return o;
+}
+
+void device_layer::take_apart(unit_operand& o) const {
+    const qk::detail::reading how{how_.operand_bits, how_.flush_inputs, o.zero_point};
+    qk::detail::with_family(o.format, [&](const auto& f) {
+        o.kind = qk::detail::kind_of(f);
+        if constexpr (!qk::detail::has_blocks<std::remove_cvref_t<decltype(f)>>) {
+            qk::detail::element_tile t;
+            const std::uint32_t zero = is_integer_format(o.format) ? static_cast<std::uint32_t>(o.zero_point) : 0;
+            qk::detail::take_codes(f, &zero, 1, how, t);
+            o.zero_exponent = static_cast<std::int16_t>(t.exponent[0]);
+            if (o.kind.width > 15) return;
+            o.n.resize(o.codes.size()), o.exponent.resize(o.codes.size());
+            for (std::size_t i = 0; i < o.codes.size(); i += qk::detail::dot_tile) {
+                const std::size_t count = std::min(qk::detail::dot_tile, o.codes.size() - i);
+                qk::detail::take_codes(f, o.codes.data() + i, count, how, t);
+                for (std::size_t j = 0; j < count; ++j) {
+                    if (t.exponent[j] >= qk::detail::first_special) {  // Inf and NaN go the general way
+                        o.n.clear(), o.exponent.clear();
+                        return;
+                    }
+                    o.n[i + j] = static_cast<std::int16_t>(t.n[j]);
+                    o.exponent[i + j] = static_cast<std::int16_t>(t.exponent[j]);
+                }
+            }
+        }
+    });
+}
+
+bool device_layer::goes_by_columns(const unit_operand& a, const unit_operand& b) const {
+    return qk::detail::serves_aligned_columns(how_, a.kind, b.kind) && (!a.n.empty() || a.codes.empty()) &&
+           (!b.n.empty() || b.codes.empty());
+}
+
+void device_layer::multiply_general(const unit_operand& rows, std::size_t first_row, const unit_operand& columns,
+                                    const std::uint32_t* codes, product_shape s, float* d) const {
+    const auto planes_of = [](const qk::format& f, const std::uint32_t* from, std::size_t count) {
+        const int width = qk::detail::with_family(f, [](const auto& g) { return qk::detail::element_width(g); });
+        std::vector<std::byte> plane((count * static_cast<std::size_t>(width) + 7) / 8);
+        for (std::size_t i = 0; i < count; ++i) qk::detail::put_code(plane, i, width, from[i] & qk::detail::low_bits(width));
+        return plane;
+    };
+    const std::vector<std::byte> a = planes_of(rows.format, rows.codes.data() + first_row * s.k, s.m * s.k);
+    const std::vector<std::byte> b = planes_of(columns.format, codes, s.k * s.n);
+    std::vector<std::uint64_t> result(s.m * s.n);
+    matrix_multiply_add(rows.format, columns.format, how_, s, {{a, {}, {}, {}}, rows.zero_point}, {{b, {}, {}, {}}, columns.zero_point}, {},
+                        result);
+    for (std::size_t i = 0; i < result.size(); ++i) d[i] = value_of_result(how_, result[i]);
+}
+
+bool device_layer::multiply_columns(const unit_operand& rows, std::size_t first_row, const unit_operand& columns, const std::int16_t* n,
+                                    const std::int16_t* exponent, product_shape s, float* d) const {
+    if (!goes_by_columns(rows, columns)) return false;
+    const int raise = how_.align - rows.kind.fraction - columns.kind.fraction;
+    const std::size_t chunk = std::size_t{1} << (31 - qk::detail::aligned_bits(how_, rows.kind, columns.kind));
+    std::vector<std::int32_t> row(s.m * s.k), row_exponent(s.m * s.k);
+    for (std::size_t i = 0; i < s.m * s.k; ++i) {
+        row[i] = std::int32_t{rows.n[first_row * s.k + i]} * (1 << raise);
+        row_exponent[i] = rows.exponent[first_row * s.k + i];
+    }
+    std::vector<std::int16_t> panel(2 * s.k * lanes);  // of the columns, one after the other in memory
+    const bool down = how_.cut == rounding::down;
+    for (std::size_t j = 0; j < s.n; j += lanes) {
+        const std::size_t width = std::min<std::size_t>(lanes, s.n - j);
+        const qk::detail::apart b{panel.data(), panel.data() + s.k * lanes};
+        for (std::size_t i = 0; i < s.k; ++i) {
+            std::fill_n(panel.data() + i * lanes, lanes, std::int16_t{0});
+            std::fill_n(panel.data() + (s.k + i) * lanes, lanes, std::int16_t{-126});
+            std::copy_n(n + i * s.n + j, width, panel.data() + i * lanes);
+            std::copy_n(exponent + i * s.n + j, width, panel.data() + (s.k + i) * lanes);
+        }
+        for (std::size_t i = 0; i < s.m; ++i) {
+            std::uint32_t out[lanes];
+            const auto sums = down ? &qk::detail::aligned_columns<lanes, true> : &qk::detail::aligned_columns<lanes, false>;
+            if (!sums(how_, s.k, row.data() + i * s.k, row_exponent.data() + i * s.k, b, lanes, chunk, out)) return false;
+            for (std::size_t l = 0; l < width; ++l)
+                d[i * s.n + j + l] = value_of_result(how_, qk::detail::stored_code(how_.result, out[l]));
+        }
+    }
+    return true;
+}
+
+float device_layer::epilogue(float sum, const unit_operand& x, const unit_operand& w, std::size_t channel) const {
+    const float scale = x.scale[0] * w.scale[w.scale.size() > 1 ? channel : 0];
+    return scale == 1 ? sum : sum * scale;
+}
+
+tensor device_layer::convolution(const unit_operand& x, const unit_operand& w, const tensor& bias, allocator& memory) const {
+    const std::int64_t group = node_->view.get_int("group", 1);
+    const ops::window window = ops::check_conv(node_->view, x.shape, w.shape, bias.empty() ? nullptr : &bias, group);
+    const std::int64_t in = w.shape[1], taps = ops::product(window.kernel), in_size = ops::product(window.input);
+    const auto out = static_cast<std::size_t>(w.shape[0] / group), places = static_cast<std::size_t>(ops::product(window.output)),
+               k = static_cast<std::size_t>(in * taps);
+    dims shape{x.shape[0], w.shape[0]};
+    shape.insert(shape.end(), window.output.begin(), window.output.end());
+    tensor y(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));
+    if (y.size() == 0) return y;
+    if (w.scale.size() > 1 && w.scale.size() != static_cast<std::size_t>(w.shape[0]))
+        fail("the weights' scales do not run along their first axis");
+    const bool fast = goes_by_columns(w, x);
+    std::vector<std::uint32_t> codes;
+    std::vector<std::int16_t> n(fast ? k * places : 0), exponent(n.size());
+    const std::uint32_t zero = is_integer_format(x.format) ? static_cast<std::uint32_t>(x.zero_point) : 0;
+    float* target = y.as<float>().data();
+    for (std::int64_t b = 0; b < x.shape[0]; ++b) {
+        for (std::int64_t g = 0; g < group; ++g) {
+            const auto from = static_cast<std::size_t>((b * group + g) * in * in_size);
+            const std::size_t first = static_cast<std::size_t>(g) * out;
+            if (fast) {
+                ops::gather_columns(x.n.data() + from, in, window, std::int16_t{0}, n.data());
+                ops::gather_columns(x.exponent.data() + from, in, window, x.zero_exponent, exponent.data());
+            }
+            if (!fast || !multiply_columns(w, first, x, n.data(), exponent.data(), {out, places, k}, target)) {
+                codes.resize(k * places);
+                ops::gather_columns(x.codes.data() + from, in, window, zero, codes.data());
+                multiply_general(w, first, x, codes.data(), {out, places, k}, target);
+            }
+            for (std::size_t o = 0; o < out; ++o) {
+                const float add = bias.empty() ? 0.0f : bias.as<float>()[first + o];
+                for (std::size_t p = 0; p < places; ++p, ++target) {
+                    const float v = epilogue(*target, x, w, first + o);
+                    *target = bias.empty() ? v : v + add;
+                }
+            }
+        }
+    }
+    return y;
+}
+
+tensor device_layer::product_of_matrices(const unit_operand& x, const unit_operand& w, const tensor& bias, allocator& memory) const {
+    const node_view& v = node_->view;
+    const bool gemm = v.op_type() == "Gemm";
+    const ops::matmul_plan p = ops::plan_matmul(v, x.shape, w.shape);
+    tensor y(data_type::float32, p.shape, memory.allocate(element_count(p.shape) * sizeof(float)));
+    if (y.size() == 0) return y;
+    const product_shape s{static_cast<std::size_t>(p.m), static_cast<std::size_t>(p.n), static_cast<std::size_t>(p.k)};
+    if (w.scale.size() > 1 && w.scale.size() != s.n) fail("the weights' scales do not run along their columns");
+    float* d = y.as<float>().data();
+    const bool fast = goes_by_columns(x, w);
+    p.each([&](std::int64_t i, std::int64_t a, std::int64_t b) {
+        const std::size_t at = static_cast<std::size_t>(b) * s.k * s.n, row = static_cast<std::size_t>(a) * s.m;
+        float* target = d + static_cast<std::size_t>(i) * s.m * s.n;
+        if (!fast || !multiply_columns(x, row, w, w.n.data() + at, w.exponent.data() + at, s, target))
+            multiply_general(x, row, w, w.codes.data() + at, s, target);
+    });
+    const float alpha = gemm ? v.get_float("alpha", 1.0f) : 1.0f, beta = gemm ? v.get_float("beta", 1.0f) : 1.0f;
+    const bool add = gemm && !bias.empty() && beta != 0;
+    std::int64_t rows = 1, columns = 1;
+    if (add) {
+        rows = bias.rank() < 2 ? 1 : bias.dim(0), columns = bias.rank() < 1 ? 1 : bias.dim(bias.rank() - 1);
+        if (bias.type() != data_type::float32 || bias.rank() > 2 || (rows != 1 && rows != p.m) || (columns != 1 && columns != p.n))
+            fail("C of shape " + to_string(bias.shape()) + " cannot be broadcast to " + to_string(p.shape));
+    }
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        const std::size_t row = i / s.n % s.m, column = i % s.n;
+        float value = epilogue(d[i], x, w, column);
+        if (alpha != 1) value *= alpha;
+        if (add) {
+            const float c = bias.as<float>()[(rows == 1 ? 0 : row) * static_cast<std::size_t>(columns) + (columns == 1 ? 0 : column)];
+            value += beta == 1 ? c : beta * c;
+        }
+        d[i] = value;
+    }
+    return y;
+}
+
+tensor device_layer::run(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
+    const unit_operand input = prepare(x, x_ ? &*x_ : nullptr, a_.value_or(fp32), false);
+    const unit_operand made = weights_ ? unit_operand{} : prepare(w, w_ ? &*w_ : nullptr, b_.value_or(fp32), true);
+    const unit_operand& weights = weights_ ? *weights_ : made;
+    if (const message m = check_operands(input.format, weights.format, how_); !m.empty()) fail(name_ + ": " + std::string(m.view()));
+    if (node_->view.op_type() == "Conv") return convolution(input, weights, bias, memory);
+    return product_of_matrices(input, weights, bias, memory);
+}
+
+}  // namespace qk::graph::execute

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/plan/accumulators.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+
+#include "qk/dot/text.hpp"
+#include "qk/graph/base/names.hpp"
+#include "qk/graph/plan/layers.hpp"
+
+namespace qk::graph {
+namespace {
+
+bool is_multiplied(const std::string& op_type) { return op_type == "Conv" || op_type == "Gemm" || op_type == "MatMul"; }
+
+bool means(const accumulator_request& r, const onnx::NodeProto& n) {
+    switch (r.scope) {
+        case scope::everything: return true;
+        case scope::op_type: return n.op_type() == r.name;
+        default: break;
+    }
+    const std::string& name = n.name();
+    if (name == r.name || (is_glob(r.name) && glob_match(r.name, name))) return true;
+    return name.size() > r.name.size() && name.starts_with(r.name) &&
+           std::string_view("/._:").find(name[r.name.size()]) != std::string_view::npos;
+}
+
+}  // namespace
+
+void check_accumulator_text(const std::string& text, const std::string& origin) {
+    if (const auto a = parse_accumulator(text); !a) throw error(origin + ": " + std::string(a.error.view()));
+}
+
+accumulator_request parse_accumulator_request(const std::string& text, const std::string& origin) {
+    accumulator_request r{.origin = origin};
+    const std::size_t colon = text.rfind(':');  // none stands in an accumulator
+    r.accumulator = colon == std::string::npos ? text : text.substr(colon + 1);
+    if (colon != std::string::npos) {
+        r.name = text.substr(0, colon);
+        r.scope = is_multiplied(r.name) ? scope::op_type : scope::layer;
+        if (r.name.empty())
+            throw error(origin + " " + text + ": nothing stands before the colon; say LAYER:ACCUMULATOR or TYPE:ACCUMULATOR");
+    }
+    check_accumulator_text(r.accumulator, origin);
+    return r;
+}
+
+layer_accumulators resolve_accumulators(const model& m, const std::vector<accumulator_request>& requests) {
+    layer_accumulators found;
+    const auto enter = [&](const accumulator_request& r) {
+        bool met = false;
+        std::vector<std::string> names;
+        for (const onnx::NodeProto& n : m.graph().node()) {
+            if (!is_multiplied(n.op_type())) continue;
+            names.push_back(n.name());
+            if (!means(r, n)) continue;
+            met = true;
+            found[n.name()] = r.accumulator;
+        }
+        if (met) return;
+        if (r.scope == scope::everything) throw error(r.origin + ": the model has no Conv, Gemm or MatMul that a unit could multiply");
+        throw error(r.origin + ": no Conv, Gemm or MatMul is meant by '" + r.name + "'." + did_you_mean(r.name, names));
+    };
+    for (const accumulator_request& r : requests)
+        if (r.scope == scope::everything) enter(r);
+    for (const accumulator_request& r : requests)
+        if (r.scope != scope::everything) enter(r);
+    return found;
+}
+
+}  // namespace qk::graph

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers under an accumulator: the evaluator's values are those of matrix_multiply_add on operands that this test lays out itself.
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <functional>
+
+#include "qk/codec.hpp"
+#include "qk/dot.hpp"
+#include "qk/dot/devices.hpp"
+#include "qk/dot/text.hpp"
+#include "qk/formats/parse.hpp"
+#include "qk/graph/evaluate/under_accumulators.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+#include "small_graph.hpp"
+
+using namespace qk::graph;
+
+namespace {
+
+tensor values(dims shape, float scale) {
+    tensor t(data_type::float32, std::move(shape));
+    for (std::size_t i = 0; i < t.size(); ++i)
+        t.as<float>()[i] = scale * std::sin(static_cast<float>(i) * 0.37f) * static_cast<float>(1 + i % 7);
+    return t;
+}
+
+/// An operand's codes: what encode makes of float32 values under one scale.
+struct coded {
+    qk::format format;
+    float scale = 1;
+    std::int64_t zero_point = 0;
+    std::vector<std::byte> of(const std::vector<float>& x) const {
+        std::vector<std::byte> bytes(qk::packed_bytes(format, {1, x.size(), 1}));
+        REQUIRE(qk::encode(format, x, bytes, qk::affine{scale, zero_point}) == qk::encode_status::done);
+        return bytes;
+    }
+};
+
+/// [m][k] times [k][n] by matrix_multiply_add, times both scales, plus a bias for each row or column.
+std::vector<float> expected(const std::string& unit, const coded& a, const std::vector<float>& rows, const coded& b,
+                            const std::vector<float>& columns, std::size_t m, std::size_t n, std::size_t k,
+                            const std::vector<float>& scales, const std::function<float(std::size_t, std::size_t)>& bias) {
+    const auto how = *qk::parse_accumulator(unit);
+    std::vector<std::uint64_t> d(m * n);
+    qk::matrix_multiply_add(a.format, b.format, how, {m, n, k}, {{a.of(rows), {}, {}, {}}, a.zero_point},
+                            {{b.of(columns), {}, {}, {}}, b.zero_point}, {}, d);
+    std::vector<float> y;
+    for (std::size_t i = 0; i < d.size(); ++i) {
+        const float v = how.sum == qk::summation::integer ? static_cast<float>(static_cast<std::int64_t>(d[i]))
+                        : qk::bits(how.result) <= 16      ? qk::value_of(how.result, static_cast<std::uint32_t>(d[i]))
+                                                          : std::bit_cast<float>(static_cast<std::uint32_t>(d[i]));
+        y.push_back(v * scales[i] + bias(i / n, i % n));
+    }
+    return y;
+}
+
+quantizer quantizer_of(const coded& c) {
+    quantizer q;
+    q.format = c.format;
+    if (qk::is_integer_format(c.format) || c.scale != 1) q.scale = {c.scale};
+    if (c.zero_point != 0) q.zero_point = {c.zero_point};
+    return q;
+}
+
+void same(const tensor& got, const std::vector<float>& wanted) {
+    REQUIRE(got.size() == wanted.size());
+    std::size_t different = 0;
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+        different += std::bit_cast<std::uint32_t>(got.as<float>()[i]) != std::bit_cast<std::uint32_t>(wanted[i]);
+    CHECK(different == 0);
+}
+
+/// y = MatMul(x, w) with x [5,k], w [k,6].
+void check_matmul(const std::string& unit, const coded& cx, const coded& cw, std::size_t k, float scale) {
+    const auto length = static_cast<std::int64_t>(k);
+    small_graph g;
+    g.input("x", {5, length}).output("y", {5, 6}).constant("w", {length, 6}, 3.0f);
+    g.node("MatMul", "product", {"x", "w"}, "y");
+    const model m = g.build();
+    const tensor x = values({5, length}, scale), w = m.constant("w");
+    precision_plan plan;
+    plan.tensors["x"] = quantizer_of(cx);
+    plan.tensors["w"] = quantizer_of(cw);
+    const auto run = evaluate_under(m, {.threads = 1}, {{"product", unit}}, {{"x", x}}, plan);
+    const std::vector<float> rows(x.as<float>().begin(), x.as<float>().end()), columns(w.as<float>().begin(), w.as<float>().end());
+    INFO(unit, " k ", k);
+    same(run.outputs.at("y"), expected(unit, cx, rows, cw, columns, 5, 6, k, std::vector<float>(30, cx.scale * cw.scale),
+                                       [](std::size_t, std::size_t) { return 0.0f; }));
+}
+
+const coded e4m3{qk::fp8_e4m3fn}, scaled{qk::fp8_e4m3fn, 0.07f}, half{qk::fp16}, signed8{qk::int8, 0.05f}, shifted{qk::uint8, 0.03f, 128};
+
+}  // namespace
+
+TEST_CASE("MatMul under units is matrix_multiply_add") {
+    for (const std::size_t k : {3, 32, 70, 300}) {
+        check_matmul("nvidia.hopper.wgmma.f32.e4m3.e4m3", e4m3, scaled, k, 2.0f);
+        check_matmul("nvidia.hopper.wgmma.f32.f16.f16", half, half, k, 2.0f);
+        check_matmul("amd.cdna3.mfma.f32_f16", half, half, k, 2.0f);  // the general way
+        check_matmul("sum=sequential", scaled, half, k, 2.0f);        // the general way
+        check_matmul("groups=16,align=25", signed8, signed8, k, 2.0f);
+        check_matmul("sum=exact", shifted, signed8, k, 2.0f);
+        check_matmul("sum=integer,width=20,saturate", shifted, signed8, k, 2.0f);
+    }
+    check_matmul("nvidia.hopper.wgmma.f16.e4m3.e5m2", e4m3, {qk::fp8_e5m2, 8.0f}, 64, 100.0f);
+    check_matmul("nvidia.hopper.wgmma.f16.f16.f16", half, half, 300, 1000.0f);  // Inf in float16: the general way
+}
+
+TEST_CASE("Conv under a unit is matrix_multiply_add on the gathered operands") {
+    small_graph g;
+    g.input("x", {1, 4, 7, 6}).output("y", {1, 6, 4, 3});
+    g.constant("w", {6, 2, 3, 3}, 3.0f).constant("b", {6}, 0.5f);
+    auto& n = g.node("Conv", "conv", {"x", "w", "b"}, "y");
+    small_graph::set(n, "strides", {2, 2});
+    small_graph::set(n, "pads", {1, 1, 1, 1});
+    small_graph::set(n, "group", 2);
+    const model m = g.build();
+    const tensor x = values({1, 4, 7, 6}, 1.5f), w = m.constant("w"), b = m.constant("b");
+    const std::string unit = "nvidia.hopper.wgmma.f32.e4m3.e4m3";
+    quantizer by_channel = quantizer_of(scaled);
+    by_channel.axis = 0;
+    by_channel.scale = {0.07f, 0.08f, 0.09f, 0.1f, 0.2f, 0.3f};
+    precision_plan plan;
+    plan.tensors["x"] = quantizer_of(scaled);
+    plan.tensors["w"] = by_channel;
+    const auto run = evaluate_under(m, {.threads = 2}, {{"conv", unit}}, {{"x", x}}, plan);
+    std::vector<float> wanted;
+    for (std::size_t o = 0; o < 6; ++o) {  // a row for each output channel: its own scale
+        const std::size_t group = o / 3;
+        std::vector<float> row(w.as<float>().begin() + static_cast<std::ptrdiff_t>(o * 18),
+                               w.as<float>().begin() + static_cast<std::ptrdiff_t>(o * 18 + 18));
+        std::vector<float> columns;
+        for (std::size_t c = 0; c < 2; ++c)
+            for (int i = 0; i < 3; ++i)
+                for (int j = 0; j < 3; ++j)
+                    for (int r = 0; r < 4; ++r)
+                        for (int s = 0; s < 3; ++s) {
+                            const int down = 2 * r - 1 + i, across = 2 * s - 1 + j;
+                            const bool inside = down >= 0 && down < 7 && across >= 0 && across < 6;
+                            const auto at = (group * 2 + c) * 42 + static_cast<std::size_t>(inside ? down * 6 + across : 0);
+                            columns.push_back(inside ? x.as<float>()[at] : 0.0f);
+                        }
+        const coded cw{qk::fp8_e4m3fn, by_channel.scale[o]};
+        for (const float v : expected(unit, cw, row, scaled, columns, 1, 12, 18, std::vector<float>(12, scaled.scale * cw.scale),
+                                      [&](std::size_t, std::size_t) { return b.as<float>()[o]; }))
+            wanted.push_back(v);
+    }
+    same(run.outputs.at("y"), wanted);
+}
+
+TEST_CASE("Gemm under a unit: transposed weights, a bias; operands without quantizers become what the device multiplies") {
+    small_graph g;
+    g.input("x", {3, 40}).output("y", {3, 5}).constant("w", {5, 40}, 2.0f).constant("b", {5}, 1.0f);
+    auto& n = g.node("Gemm", "dense", {"x", "w", "b"}, "y");
+    small_graph::set(n, "transB", 1);
+    const model m = g.build();
+    const tensor x = values({3, 40}, 1.0f), w = m.constant("w"), b = m.constant("b");
+    const std::string unit = "nvidia.ampere.mma.f32.bf16.bf16.f32";
+    const auto run = evaluate_under(m, {.threads = 1}, {{"dense", unit}}, {{"x", x}});
+    std::vector<float> columns(200);
+    for (std::size_t i = 0; i < 5; ++i)
+        for (std::size_t j = 0; j < 40; ++j) columns[j * 5 + i] = w.as<float>()[i * 40 + j];
+    const std::vector<float> rows(x.as<float>().begin(), x.as<float>().end());
+    same(run.outputs.at("y"), expected(unit, {qk::bf16}, rows, {qk::bf16}, columns, 3, 5, 40, std::vector<float>(15, 1.0f),
+                                       [&](std::size_t, std::size_t j) { return b.as<float>()[j]; }));
+    const auto plain = evaluate_under(m, {.threads = 1}, {}, {{"x", x}});
+    CHECK(std::memcmp(plain.outputs.at("y").bytes(), run.outputs.at("y").bytes(), 60) != 0);
+}
+
+TEST_CASE("requests name layers, types and everything; what they cannot mean is an error") {
+    const model m = residual_model();
+    const auto file = parse_plan_file(R"({"default": {"accumulator": "sum=exact"},
+        "requests": [{"op_type": "Conv", "accumulator": "sum=sequential"}, {"layer": "conv2", "accumulator": "nvidia.hopper.wgmma.f32.f16.f16"}]})",
+                                      "f.json");
+    CHECK(file.requests.empty());
+    const auto units = resolve_accumulators(m, file.accumulators);
+    CHECK(units ==
+          layer_accumulators{{"conv1", "sum=sequential"}, {"conv2", "nvidia.hopper.wgmma.f32.f16.f16"}, {"conv3", "sum=sequential"}});
+    CHECK(resolve_accumulators(m, {parse_accumulator_request("conv*:sum=exact", "--accumulator")}).size() == 3);
+    CHECK_THROWS_WITH_AS(resolve_accumulators(m, {parse_accumulator_request("convv2:sum=exact", "--accumulator")}),
+                         doctest::Contains("conv2"), error);
+    CHECK_THROWS_WITH_AS(resolve_accumulators(m, {parse_accumulator_request("Gemm:sum=exact", "--accumulator")}), doctest::Contains("Gemm"),
+                         error);
+    CHECK_THROWS_WITH_AS(parse_accumulator_request("nvidia.hoper.wgmma.f32.f16.f16", "--accumulator"), doctest::Contains("did you mean"),
+                         error);
+    CHECK_THROWS_WITH_AS(parse_plan_file(R"({"requests": [{"layer": "a", "accumulator": "align=x"}]})", "f.json"),
+                         doctest::Contains("f.json"), error);
+    precision_plan plan;
+    plan.tensors["x"] = quantizer_of(signed8);
+    CHECK_THROWS_WITH_AS(
+        evaluate_under(m, {.threads = 1}, {{"conv1", "nvidia.hopper.wgmma.f32.f16.f16"}}, {{"x", values({1, 4, 8, 8}, 1)}}, plan),
+        doctest::Contains("conv1"), error);
+}
