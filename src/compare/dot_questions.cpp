@@ -2,6 +2,7 @@
 #include "dot_questions.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -13,11 +14,11 @@ namespace {
 
 const floating* float_elements(const qk::format& f) {
     if (const auto* m = std::get_if<microscaling>(&f)) return &m->element;
+    if (const auto* n = std::get_if<nvfloat>(&f)) return &n->element;
     return std::get_if<floating>(&f);
 }
 int element_bits_of(const qk::format& f) {
-    const floating* g = float_elements(f);
-    return g != nullptr ? bits(*g) : std::get<integer>(f).bits;
+    return qk::detail::with_family(f, [](const auto& g) { return qk::detail::element_width(g); });
 }
 
 /// The code of the number nearest to v.
@@ -27,6 +28,13 @@ std::uint64_t code_near(const qk::format& f, double v) {
         qk::semantics how;
         how.overflow = overflow_rule::saturate;
         return code_of(*g, reference::quantize(*g, static_cast<float>(v), how, 0));
+    }
+    if (const auto* h = std::get_if<block_float>(&f)) {
+        const double most = std::ldexp(1.0, h->mantissa_bits) - 1;
+        const auto magnitude = static_cast<std::uint64_t>(std::clamp(std::nearbyint(std::fabs(v)), 0.0, most));
+        const std::uint64_t ones = (std::uint64_t{2} << h->mantissa_bits) - 1;
+        if (h->bump) return (std::signbit(v) ? ~magnitude + 1 : magnitude) & ones;
+        return magnitude | (std::signbit(v) ? std::uint64_t{1} << h->mantissa_bits : 0);
     }
     const integer& g = std::get<integer>(f);
     const double q = std::clamp(std::nearbyint(v), static_cast<double>(qmin(g)), static_cast<double>(qmax(g)));
@@ -43,6 +51,7 @@ exponent_range range_of(const qk::format& f) {
         const int least = min_exponent(*g) - g->mantissa_bits, most = max_exponent(*g);
         return {std::max(least, -150), std::max(min_exponent(*g), -126), std::min(most, 127)};
     }
+    if (const auto* h = std::get_if<block_float>(&f)) return {0, 0, h->mantissa_bits - 1};
     return {0, 0, std::get<integer>(f).bits - 1 - int{std::get<integer>(f).is_signed}};
 }
 
@@ -160,6 +169,17 @@ std::uint64_t addend(const dot_task& task, random_source& r, bool integers) {
     return code_near(task.c, v);
 }
 
+/// The code of a block's scale: powers of two within 12 of the middle, or, of NVFP4's, some exponents with every mantissa.
+std::uint64_t scale_near_one(const qk::format& f, random_source& r) {
+    const std::uint64_t one = unit_scale(f);
+    if (const auto* n = std::get_if<nvfloat>(&f)) {
+        const auto reach = std::uint32_t{3} << n->scale.mantissa_bits;
+        return one - reach / 2 + r.below(reach);
+    }
+    const std::uint64_t reach = std::min<std::uint64_t>(12, one);
+    return one - reach + r.below(static_cast<std::uint32_t>(2 * reach + 1));
+}
+
 /// Codes one after the other, without gaps.
 void put(std::span<std::byte> plane, std::size_t at, int width, std::uint64_t code) {
     for (int b = 0; b < width; ++b) {
@@ -169,6 +189,12 @@ void put(std::span<std::byte> plane, std::size_t at, int width, std::uint64_t co
 }
 
 }  // namespace
+
+std::uint64_t unit_scale(const qk::format& f) {
+    if (const auto* n = std::get_if<nvfloat>(&f)) return code_of(n->scale, 1.0f);
+    if (const auto* h = std::get_if<block_float>(&f)) return (std::uint64_t{1} << (h->exponent_bits - 1)) - 1;
+    return 127;
+}
 
 std::uint32_t random_source::word() {  // splitmix64, upper half
     std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
@@ -195,9 +221,8 @@ dot_case make_questions(const dot_task& task, std::size_t m, std::size_t n, rand
     const bool integers = is_integer_format(task.a);
     for (std::size_t i = 0; i < m * n; ++i) q.c.push_back(addend(task, random, integers));
     const auto scales = [&](const qk::format& f, std::size_t rows, std::vector<std::uint64_t>& to) {
-        const auto* g = std::get_if<microscaling>(&f);
-        for (std::size_t i = 0; g != nullptr && i < rows * (task.k / static_cast<std::size_t>(g->block_size)); ++i)
-            to.push_back(115 + random.below(25));
+        const auto block = static_cast<std::size_t>(block_size(f));
+        for (std::size_t i = 0; block != 0 && i < rows * (task.k / block); ++i) to.push_back(scale_near_one(f, random));
     };
     scales(task.a, m, q.scale_a);
     scales(task.b, n, q.scale_b);
@@ -211,6 +236,7 @@ questions::questions(const dot_task& task, const dot_case& asked) : task_(task),
         const planes p = planes_of(l, std::span(bytes));
         for (std::size_t i = 0; i < k_; ++i) put(p.elements, i, element_bits_of(f), code_at(i));
         for (std::size_t s = 0; s < l.scales.count; ++s) put(p.scales, s, l.scales.bits, scale_at(s));
+        if (!p.tensor.empty()) put(p.tensor, 0, 32, std::bit_cast<std::uint32_t>(1.0f));  // NVFP4's tensor scale is no question
         return bytes;
     };
     const std::size_t blocks_a = asked.scale_a.size() / std::max<std::size_t>(1, asked.shape.m);
@@ -222,8 +248,8 @@ questions::questions(const dot_task& task, const dot_case& asked) : task_(task),
             task.b, [&](std::size_t l) { return asked.b[l * n_ + j]; }, [&](std::size_t s) { return asked.scale_b[s * n_ + j]; }));
 }
 
-std::uint64_t questions::answer(const accumulator& acc, std::size_t q) const {
-    return dot(task_.a, task_.b, acc, {rows_[q / n_], k_, 0}, {columns_[q % n_], k_, 0}, c_[q]);
+std::uint64_t questions::answer(const accumulator& acc, std::size_t q, dot_counts* counts) const {
+    return dot(task_.a, task_.b, acc, {rows_[q / n_], k_, 0}, {columns_[q % n_], k_, 0}, c_[q], counts);
 }
 
 bool same_answer(const dot_task& task, const accumulator& acc, std::uint64_t computed, std::uint64_t given) {

@@ -23,7 +23,7 @@ class questions {
     questions(const dot_task& task, const dot_case& asked);
     std::size_t size() const { return c_.size(); }
     /// D's code at question q.
-    std::uint64_t answer(const accumulator& acc, std::size_t q) const;
+    std::uint64_t answer(const accumulator& acc, std::size_t q, dot_counts* counts = nullptr) const;
 
   private:
     const dot_task& task_;

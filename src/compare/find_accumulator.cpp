@@ -146,6 +146,13 @@ class finder {
         }
         return std::nullopt;
     }
+    dot_counts counts(const accumulator& a) const {
+        dot_counts n;
+        for (const answered& batch : answers_) {
+            for (std::size_t q = 0; q < batch.d.size(); ++q) batch.asked.answer(a, q, &n);
+        }
+        return n;
+    }
     /// NVIDIA's NaN has all bits set, which no comparison of values shows.
     void take_nan(accumulator& a) const {
         for (const answered& batch : answers_) {
@@ -198,6 +205,7 @@ found_accumulator result_of(const dot_task& task, const finder& f, candidate c) 
     f.take_nan(r.best);
     r.questions = f.asked();
     r.met = f.asked() - f.missed(r.best, f.asked());
+    r.counts = f.counts(r.best);
     if (r.complete()) {
         devices::each([&](const device& d) {
             accumulator a = d.accumulator;
@@ -212,10 +220,11 @@ found_accumulator result_of(const dot_task& task, const finder& f, candidate c) 
 std::string check(const dot_task& task) {
     const auto is_operand = [](const qk::format& f) {
         if (const auto* m = std::get_if<microscaling>(&f)) return !has_integer_elements(*m);
-        if (const auto* g = std::get_if<floating>(&f)) return g->specials != specials::e8m0;
-        return is_integer_format(f);
+        if (const auto* g = std::get_if<floating>(&f)) return g->specials != specials::e8m0 && *g != fp64;
+        return !std::holds_alternative<microexponent>(f);
     };
-    if (!is_operand(task.a) || !is_operand(task.b)) return "operands are floating or integer formats, or MX formats with floating elements";
+    if (!is_operand(task.a) || !is_operand(task.b))
+        return "operands are floating formats of up to 32 bits, integers, block floats, NVFP4, or MX formats with floating elements";
     if (is_integer_format(task.a) != is_integer_format(task.b)) return "an integer format is multiplied with an integer format";
     for (const qk::format& f : {task.a, task.b}) {
         if (block_size(f) != 0 && task.k % static_cast<std::size_t>(block_size(f)) != 0)
@@ -246,6 +255,7 @@ found_accumulator fit_accumulator(const dot_task& task, std::span<const dot_case
     }
     found_accumulator r = result_of(task, f, c);
     r.best = f.closer({r.best, r.questions - r.met}, expected).a;
+    r.counts = f.counts(r.best);
     return r;
 }
 

@@ -129,6 +129,10 @@ TEST_CASE("tensor cores and their like") {
     same_fields("two stages", brain, "groups=8,align=24,place=after,join=31,product-overflow,zero=exact-positive");
     const dot_task four{.a = qk::mxfp4, .b = qk::mxfp8_e4m3};
     same_fields("MX blocks, exact", four, "sum=exact,groups=32");
+    const dot_task nv{.a = qk::nvfp4, .b = qk::nvfp4, .k = 128};
+    same_fields("NVFP4: the exact sum of 16 with its scales", nv, "groups=64,bundle=16,align=35,round=toward-zero");
+    const dot_task block{.a = qk::bfp16, .b = qk::block_float{.block_size = 16, .exponent_bits = 8, .mantissa_bits = 5}, .k = 32};
+    same_fields("block floats, one group a block", block, "groups=8,align=26,round=toward-zero");
 }
 
 TEST_CASE("integers") {

@@ -39,21 +39,15 @@ const graph::tensor* find(const std::vector<graph::named_tensor>& arrays, const 
     return nullptr;
 }
 /// The bits of every element, of an array with two dimensions.
-codes codes_of(const std::vector<graph::named_tensor>& arrays, const std::string& name, const std::string& file, int bits) {
+codes matrix_of(const std::vector<graph::named_tensor>& arrays, const std::string& name, const std::string& file, int bits) {
     const graph::tensor* t = find(arrays, name);
     if (t == nullptr)
         throw error(fmt::format("{} has no array {}; a case has codes a [m,k], b [k,n], c [m,n] and mostly d [m,n]", file, name));
-    const std::size_t size = graph::size_of(t->type());
-    if (t->shape().size() != 2 || size > 4)
+    const auto width = static_cast<int>(8 * graph::size_of(t->type()));
+    if (t->shape().size() != 2 || width > 32)
         throw error(fmt::format("{}: {} has shape {} of {}; it must be a matrix of codes of 8, 16 or 32 bits", file, name,
                                 graph::to_string(t->shape()), name_of(t->type())));
-    codes v(t->size(), 0);
-    for (std::size_t i = 0; i < v.size(); ++i) {
-        std::memcpy(&v[i], t->bytes() + i * size, size);
-        if (bits < 32 && v[i] >> bits != 0)
-            throw error(fmt::format("{}: element {} of {} is {:#x}, which is no code of {} bits", file, i, name, v[i], bits));
-    }
-    return v;
+    return codes_of(*t, file + ": " + name, std::min(bits, width));
 }
 
 }  // namespace
@@ -73,8 +67,8 @@ std::vector<graph::named_tensor> arrays_of(const compare::dot_task& task, const 
 compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, compare::dot_task& task) {
     compare::dot_case c;
     const int wa = width_of(task.a), wb = width_of(task.b);
-    c.a = codes_of(arrays, "a", file, wa == 4 ? 8 : wa);
-    c.b = codes_of(arrays, "b", file, wb == 4 ? 8 : wb);
+    c.a = matrix_of(arrays, "a", file, wa == 4 ? 8 : wa);
+    c.b = matrix_of(arrays, "b", file, wb == 4 ? 8 : wb);
     const auto m = static_cast<std::size_t>(find(arrays, "a")->shape()[0]), n = static_cast<std::size_t>(find(arrays, "b")->shape()[1]);
     if (m == 0 || n == 0) throw error(file + ": a or b is empty");
     if (wa == 4) c.a = parted(c.a, m, c.a.size() / m, 1);
@@ -83,7 +77,7 @@ compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const 
     task.k = c.shape.k;
     if (c.b.size() != c.shape.k * n)
         throw error(fmt::format("{}: a has {} columns and b {} rows; they must be the same", file, c.shape.k, c.b.size() / n));
-    c.c = codes_of(arrays, "c", file, 32);
+    c.c = matrix_of(arrays, "c", file, 32);
     if (c.c.size() != m * n) throw error(fmt::format("{}: c has {} elements, not {} x {}", file, c.c.size(), m, n));
     if (graph::size_of(find(arrays, "c")->type()) == 2 && task.c == fp32) task.c = fp16;
     if (is_integer_format(task.a)) {
@@ -91,7 +85,7 @@ compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const 
     }
     const auto scales = [&](const char* name, const qk::format& f, std::size_t rows, codes& to) {
         if (block_size(f) == 0) return;
-        to = codes_of(arrays, name, file, 8);
+        to = matrix_of(arrays, name, file, 8);
         const std::size_t wanted = rows * (c.shape.k / static_cast<std::size_t>(block_size(f)));
         if (to.size() != wanted) throw error(fmt::format("{}: {} has {} codes, not {}", file, name, to.size(), wanted));
     };
@@ -102,7 +96,7 @@ compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const 
 
 std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const product_shape& shape,
                                       int& bits) {
-    codes d = codes_of(arrays, "d", file, 32);
+    codes d = matrix_of(arrays, "d", file, 32);
     bits = static_cast<int>(8 * graph::size_of(find(arrays, "d")->type()));
     if (bits < 16) throw error(fmt::format("{}: d holds {}; results have 16 or 32 bits", file, name_of(find(arrays, "d")->type())));
     if (d.size() != shape.m * shape.n) throw error(fmt::format("{}: d has {} elements, not {} x {}", file, d.size(), shape.m, shape.n));

@@ -8,6 +8,7 @@
 #include "qk/formats/parse.hpp"
 #include "support/ask_device.hpp"
 #include "support/console.hpp"
+#include "support/flags_json.hpp"
 
 namespace qk::tool {
 namespace {
@@ -47,7 +48,7 @@ found_accumulator asked(const compare_dot_options& given, dot_task& task) {
     compare::dot_case first{{1, 1, task.k}, {}, {}, {0}, {}, {}};
     first.a = first.b = std::vector<std::uint64_t>(task.k, 0);
     for (const auto& [f, scales] : {std::pair{&task.a, &first.scale_a}, {&task.b, &first.scale_b}}) {
-        if (block_size(*f) != 0) scales->assign(task.k / static_cast<std::size_t>(block_size(*f)), 127);
+        if (block_size(*f) != 0) scales->assign(task.k / static_cast<std::size_t>(block_size(*f)), compare::unit_scale(*f));
     }
     device.ask(task, first, bits);
     task.d_bits = bits;
@@ -95,6 +96,7 @@ bool compare_dot(const compare_dot_options& given) {
                     {"explains", r.met},
                     {"unexplained", r.questions - r.met},
                     {"devices", r.same},
+                    {"counts", json_of(r.counts)},
                     {"as_expected", given.expected.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(expected)}});
         return r.complete() && expected;
     }

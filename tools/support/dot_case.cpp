@@ -25,23 +25,6 @@ int scale_width_of(const format& f) {
     return 8;
 }
 
-/// An array of whole numbers as codes of at most `bits` bits.
-std::vector<std::uint64_t> codes_of(const tensor& t, const std::string& what, int bits) {
-    const std::size_t size = graph::size_of(t.type());
-    const bool whole = t.type() != data_type::float32 && t.type() != data_type::float64 && t.type() != data_type::float16 &&
-                       (size == 1 || size == 2 || size == 4 || size == 8) && t.type() != data_type::complex64;
-    if (!whole) throw error(fmt::format("{} holds {}; codes are unsigned integers", what, name_of(t.type())));
-    if (8 * size < static_cast<std::size_t>(bits))
-        throw error(fmt::format("{} holds {}; these codes have {} bits: is it another device's case?", what, name_of(t.type()), bits));
-    std::vector<std::uint64_t> codes(t.size(), 0);
-    for (std::size_t i = 0; i < codes.size(); ++i) {
-        std::memcpy(&codes[i], t.bytes() + i * size, size);
-        if (bits < 64 && codes[i] >> bits != 0)
-            throw error(fmt::format("{}: element {} is {:#x}, which is no code of {} bits", what, i, codes[i], bits));
-    }
-    return codes;
-}
-
 void put(std::vector<std::byte>& plane, std::size_t i, int width, std::uint64_t code) {
     if (width == 64) std::memcpy(plane.data() + 8 * i, &code, 8);
     else qk::detail::put_code(plane, i, width, static_cast<std::uint32_t>(code));
@@ -58,6 +41,22 @@ format parsed_format(const char* option, const std::string& text) {
 }
 
 }  // namespace
+
+std::vector<std::uint64_t> codes_of(const tensor& t, const std::string& what, int bits) {
+    const std::size_t size = graph::size_of(t.type());
+    const bool whole = t.type() != data_type::float32 && t.type() != data_type::float64 && t.type() != data_type::float16 &&
+                       (size == 1 || size == 2 || size == 4 || size == 8) && t.type() != data_type::complex64;
+    if (!whole) throw error(fmt::format("{} holds {}; codes are unsigned integers", what, name_of(t.type())));
+    if (8 * size < static_cast<std::size_t>(bits))
+        throw error(fmt::format("{} holds {}; these codes have {} bits: is it another device's case?", what, name_of(t.type()), bits));
+    std::vector<std::uint64_t> codes(t.size(), 0);
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+        std::memcpy(&codes[i], t.bytes() + i * size, size);
+        if (bits < 64 && codes[i] >> bits != 0)
+            throw error(fmt::format("{}: element {} is {:#x}, which is no code of {} bits", what, i, codes[i], bits));
+    }
+    return codes;
+}
 
 std::vector<std::uint64_t> parted(const std::vector<std::uint64_t>& bytes, std::size_t rows, std::size_t half, std::size_t columns) {
     std::vector<std::uint64_t> codes(2 * bytes.size());

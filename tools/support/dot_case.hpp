@@ -39,6 +39,9 @@ struct dot_case {
 /// The arrays of an .npz, checked; `file` stands in errors.
 dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const multiplier& by);
 
+/// An array of whole numbers as codes of at most `bits` bits; `what` names it in errors.
+std::vector<std::uint64_t> codes_of(const graph::tensor& t, const std::string& what, int bits);
+
 /// Two 4-bit codes of each byte, neighbours along k: rows * k * columns codes of an array [rows][k / 2][columns]; and back.
 std::vector<std::uint64_t> parted(const std::vector<std::uint64_t>& bytes, std::size_t rows, std::size_t half, std::size_t columns);
 std::vector<std::uint64_t> joined(const std::vector<std::uint64_t>& codes, std::size_t rows, std::size_t k, std::size_t columns);

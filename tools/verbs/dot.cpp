@@ -11,6 +11,7 @@
 #include "qk/graph/files/zip.hpp"
 #include "support/console.hpp"
 #include "support/dot_case.hpp"
+#include "support/flags_json.hpp"
 #include "verbs.hpp"
 
 namespace qk::tool {
@@ -24,10 +25,6 @@ struct arguments {
     std::string device, accumulator, a_format, b_format, case_file, output;
     bool json = false;
 };
-
-nlohmann::ordered_json counts_json(const dot_counts& n) {
-    return {{"overflow", n.overflow}, {"underflow", n.underflow}, {"inexact", n.inexact}, {"nan", n.nan}, {"saturation", n.saturation}};
-}
 
 // ---- values
 
@@ -142,7 +139,7 @@ void multiply_values(const arguments& given, const multiplier& by) {
                     {"a_format", std::string(to_text(by.a).view())},
                     {"b_format", std::string(to_text(by.b).view())},
                     {"shape", {shape.m, shape.n, shape.k}},
-                    {"counts", counts_json(counts)}});
+                    {"counts", json_of(counts)}});
     }
 }
 
@@ -190,7 +187,7 @@ void multiply_case(const arguments& given, const multiplier& by, verb_result& ve
         report["first"] = first;
         if (!given.json) fmt::print("{} of {} differ\n{}", different, d.size(), lines);
     }
-    report["counts"] = counts_json(counts);
+    report["counts"] = json_of(counts);
     if (given.json) print_json(report);
 }
 

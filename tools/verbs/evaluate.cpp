@@ -29,6 +29,10 @@ void evaluate(const arguments& given, verb_result& result) {
     if (!done.agree) result.status = status::failed;
     if (given.json) return print_json(done.summary);
     for (const auto& [key, value] : done.summary.items()) {
+        if (key == "accumulators") {
+            print("{:17} of {} layers\n", key, value.size());
+            continue;
+        }
         if (key != "compare") {
             print("{:17} {}\n", key, value.dump());
             continue;

@@ -13,7 +13,7 @@
 
 namespace qk::compare {
 
-/// A [m][k], B [k][n] and C [m][n] as codes, row by row; D's elements are so many questions. Scales of MX blocks as their codes.
+/// A [m][k], B [k][n] and C [m][n] as codes, row by row; D's elements are so many questions. Scales of blocks as their codes.
 struct dot_case {
     product_shape shape;
     std::vector<std::uint64_t> a, b, c, scale_a, scale_b;  ///< scale_a [m][k / block], scale_b [k / block][n]; empty without blocks
@@ -21,7 +21,7 @@ struct dot_case {
 
 /// What the device is asked with.
 struct dot_task {
-    qk::format a, b;     ///< floating, integer, or MX with floating elements
+    qk::format a, b;     ///< floating, integer, block float, NVFP4, or MX with floating elements
     std::size_t k = 64;  ///< terms of a sum
     floating c = fp32;   ///< the format of C; integers: two's complement of 32 bits
     int d_bits = 32;     ///< of a stored result: 16 or 32
@@ -35,9 +35,13 @@ using black_box = std::function<std::vector<std::uint64_t>(const dot_case&)>;
 struct found_accumulator {
     accumulator best;                    ///< of the device, in the simplest form that gives the same answers
     std::size_t questions = 0, met = 0;  ///< asked, and answered as `best` answers
+    dot_counts counts;                   ///< how often `best` overflows, ... over the questions: what the device's own counters should show
     bool complete() const { return met == questions; }
     std::vector<std::string> same;  ///< devices of the catalogue whose accumulator gives every answer
 };
+
+/// The code of the scale 1 of a block format.
+std::uint64_t unit_scale(const qk::format& f);
 
 /// A sentence where the task cannot be searched, or empty.
 std::string check(const dot_task& task);
