@@ -90,7 +90,8 @@ void check_matmul(const std::string& unit, const coded& cx, const coded& cw, std
                                        [](std::size_t, std::size_t) { return 0.0f; }));
 }
 
-const coded e4m3{qk::fp8_e4m3fn}, scaled{qk::fp8_e4m3fn, 0.07f}, sixteen{qk::fp16}, signed8{qk::int8, 0.05f}, shifted{qk::uint8, 0.03f, 128};
+const coded e4m3{qk::fp8_e4m3fn}, scaled{qk::fp8_e4m3fn, 0.07f}, sixteen{qk::fp16}, signed8{qk::int8, 0.05f},
+    shifted{qk::uint8, 0.03f, 128};
 
 }  // namespace
 
@@ -99,7 +100,7 @@ TEST_CASE("MatMul under units is matrix_multiply_add") {
         check_matmul("nvidia.hopper.wgmma.f32.e4m3.e4m3", e4m3, scaled, k, 2.0f);
         check_matmul("nvidia.hopper.wgmma.f32.f16.f16", sixteen, sixteen, k, 2.0f);
         check_matmul("amd.cdna3.mfma.f32_f16", sixteen, sixteen, k, 2.0f);  // the general way
-        check_matmul("sum=sequential", scaled, sixteen, k, 2.0f);        // the general way
+        check_matmul("sum=sequential", scaled, sixteen, k, 2.0f);           // the general way
         check_matmul("groups=16,align=25", signed8, signed8, k, 2.0f);
         check_matmul("sum=exact", shifted, signed8, k, 2.0f);
         check_matmul("sum=integer,width=20,saturate", shifted, signed8, k, 2.0f);

@@ -17,8 +17,8 @@ namespace qk::graph::pipeline {
 struct evaluate_settings {
     std::string model, output_dir, compare;
     std::vector<std::string> accumulators;  ///< "NAME", "TYPE:NAME", "LAYER:NAME": after those of the requests file
-    int batch = 0;            ///< 0: chosen here
-    double tolerance = 1e-4;  ///< of a difference, over the largest output
+    int batch = 0;                          ///< 0: chosen here
+    double tolerance = 1e-4;                ///< of a difference, over the largest output
     bool overwrite = false;
     data_settings data;
     precision_settings precision;
