@@ -103,6 +103,14 @@ TEST_CASE("MatMul under units is matrix_multiply_add") {
         check_matmul("sum=sequential", scaled, sixteen, k, 2.0f);           // the general way
         check_matmul("groups=16,align=25", signed8, signed8, k, 2.0f);
         check_matmul("sum=exact", shifted, signed8, k, 2.0f);
+        check_matmul("sum=exact", e4m3, scaled, k, 2.0f);
+        check_matmul("sum=exact,result=fp16,round=toward-zero", {qk::fp4_e2m1}, {qk::fp6_e3m2}, k, 2.0f);
+        check_matmul("sum=exact,groups=16", e4m3, scaled, k, 2.0f);  // the general way where k is more
+        check_matmul("sum=exact", sixteen, sixteen, k, 2.0f);        // the general way
+        check_matmul("sum=integer,width=32", shifted, signed8, k, 2.0f);
+        check_matmul("sum=integer,width=12", shifted, signed8, k, 2.0f);
+        check_matmul("sum=integer,groups=4,place=after,width=17", signed8, {qk::int4, 0.3f}, k, 2.0f);
+        check_matmul("sum=integer,requantize=scale,scale=0.01,output=uint8,zero-point=9", shifted, signed8, k, 2.0f);
         check_matmul("sum=integer,width=20,saturate", shifted, signed8, k, 2.0f);
     }
     check_matmul("nvidia.hopper.wgmma.f16.e4m3.e5m2", e4m3, {qk::fp8_e5m2, 8.0f}, 64, 100.0f);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "qk/dot/elements.hpp"
+#include "qk/dot/whole.hpp"
 
 namespace qk::detail {
 
@@ -27,6 +28,17 @@ constexpr bool serves_aligned_columns(const accumulator& a, const element_kind& 
            a.flush_inputs == input_flush::none && !a.flush_partials && !a.product_overflow && a.round != rounding::down &&
            a.partial_round != rounding::down && x.width <= 15 && y.width <= 15 && a.align >= x.fraction + y.fraction && a.align <= 30 &&
            aligned_bits(a, x, y) <= 30;
+}
+
+/// Sums that are exact until the result, and fit 62 bits in units of the smallest product: exact ones of narrow formats, and integer
+/// registers that wrap. One group: nothing is rounded or cut in between. C is zero at the start.
+constexpr bool serves_exact_columns(const accumulator& a, const element_kind& x, const element_kind& y, std::size_t k) {
+    const bool one_group = a.groups == 0 || static_cast<std::size_t>(a.groups) >= k;
+    const bool exact = a.sum == summation::exact && one_group && a.place == place::inside && a.bundle == 1 &&
+                       a.flush_inputs == input_flush::none && !a.flush_partials && a.round != rounding::down;
+    const bool wrapping = a.sum == summation::integer && !a.saturate && x.whole && y.whole;
+    const int range = x.width + y.width + x.highest - x.lowest + y.highest - y.lowest;
+    return (exact || wrapping) && x.width <= 15 && y.width <= 15 && range + width_of(std::uint64_t{k}) < 62;
 }
 
 /// What a register holds between groups: significand * 2^(exponent - mantissa bits).
@@ -118,6 +130,33 @@ bool aligned_columns(const accumulator& how, std::size_t k, const std::int32_t* 
         held = to;
         first = last;
     } while (first < k);
+    return true;
+}
+
+/// The sums themselves, in units of 2^(the lowest exponents - the fractions). `row_exponent` and those of B are counted from the lowest
+/// ones; of zeros they are 0.
+template <int Lanes>
+void exact_columns(std::size_t k, const std::int32_t* row, const std::int32_t* row_exponent, apart b, std::size_t stride,
+                   std::int64_t* sums) noexcept {
+    alignas(64) std::int64_t sum[Lanes] = {0};
+    for (std::size_t i = 0; i < k; ++i) {
+        const std::int16_t *n = b.n + i * stride, *e = b.exponent + i * stride;
+        for (int j = 0; j < Lanes; ++j) sum[j] += static_cast<std::int64_t>(row[i] * n[j]) << (row_exponent[i] + e[j]);
+    }
+    std::copy_n(sum, Lanes, sums);
+}
+
+/// An exact sum as what the accumulator stores. Zero is +0; false where the result overflows.
+QK_INLINE bool store_exact(const accumulator& how, std::int64_t sum, int lsb, std::uint64_t& stored) {
+    if (how.sum == summation::integer) {
+        events ignored;
+        stored = static_cast<std::uint64_t>(requantize(keep(sum, how.width, false, ignored), how.requantize));
+        return true;
+    }
+    std::uint32_t code = 0;
+    if (!round_whole(how.result, how.round, sum, lsb, code)) return false;
+    if (code == sign_of(how.result) && how.zero == zero_rule::positive) code = 0;
+    stored = stored_code(how.result, code);
     return true;
 }
 

@@ -125,9 +125,9 @@ void device_layer::take_apart(unit_operand& o) const {
     });
 }
 
-bool device_layer::goes_by_columns(const unit_operand& a, const unit_operand& b) const {
-    return qk::detail::serves_aligned_columns(how_, a.kind, b.kind) && (!a.n.empty() || a.codes.empty()) &&
-           (!b.n.empty() || b.codes.empty());
+bool device_layer::goes_by_columns(const unit_operand& a, const unit_operand& b, std::size_t k) const {
+    return (qk::detail::serves_aligned_columns(how_, a.kind, b.kind) || qk::detail::serves_exact_columns(how_, a.kind, b.kind, k)) &&
+           (!a.n.empty() || a.codes.empty()) && (!b.n.empty() || b.codes.empty());
 }
 
 void device_layer::multiply_general(const unit_operand& rows, std::size_t first_row, const unit_operand& columns,
@@ -148,31 +148,47 @@ void device_layer::multiply_general(const unit_operand& rows, std::size_t first_
 
 bool device_layer::multiply_columns(const unit_operand& rows, std::size_t first_row, const unit_operand& columns, const std::int16_t* n,
                                     const std::int16_t* exponent, product_shape s, float* d) const {
-    if (!goes_by_columns(rows, columns)) return false;
-    const int raise = how_.align - rows.kind.fraction - columns.kind.fraction;
-    const std::size_t chunk = std::size_t{1} << (31 - qk::detail::aligned_bits(how_, rows.kind, columns.kind));
+    if (!goes_by_columns(rows, columns, s.k)) return false;
+    const bool exact = qk::detail::serves_exact_columns(how_, rows.kind, columns.kind, s.k), down = how_.cut == rounding::down;
+    const int raise = exact ? 0 : how_.align - rows.kind.fraction - columns.kind.fraction;
+    const int lsb = rows.kind.lowest + columns.kind.lowest - rows.kind.fraction - columns.kind.fraction;
+    const std::size_t chunk = exact ? 1 : std::size_t{1} << (31 - qk::detail::aligned_bits(how_, rows.kind, columns.kind));
+    // Exact sums shift to the left, by exponents counted from the lowest.
+    const auto placed = [exact](std::int16_t value, std::int16_t e, int lowest) {
+        return static_cast<std::int16_t>(!exact ? e : value == 0 ? 0 : e - lowest);
+    };
     std::vector<std::int32_t> row(s.m * s.k), row_exponent(s.m * s.k);
     for (std::size_t i = 0; i < s.m * s.k; ++i) {
-        row[i] = std::int32_t{rows.n[first_row * s.k + i]} * (1 << raise);
-        row_exponent[i] = rows.exponent[first_row * s.k + i];
+        const std::size_t at = first_row * s.k + i;
+        row[i] = std::int32_t{rows.n[at]} * (1 << raise);
+        row_exponent[i] = placed(rows.n[at], rows.exponent[at], rows.kind.lowest);
     }
     std::vector<std::int16_t> panel(2 * s.k * lanes);  // of the columns, one after the other in memory
-    const bool down = how_.cut == rounding::down;
+    const qk::detail::apart b{panel.data(), panel.data() + s.k * lanes};
     for (std::size_t j = 0; j < s.n; j += lanes) {
         const std::size_t width = std::min<std::size_t>(lanes, s.n - j);
-        const qk::detail::apart b{panel.data(), panel.data() + s.k * lanes};
         for (std::size_t i = 0; i < s.k; ++i) {
-            std::fill_n(panel.data() + i * lanes, lanes, std::int16_t{0});
-            std::fill_n(panel.data() + (s.k + i) * lanes, lanes, std::int16_t{-126});
-            std::copy_n(n + i * s.n + j, width, panel.data() + i * lanes);
-            std::copy_n(exponent + i * s.n + j, width, panel.data() + (s.k + i) * lanes);
+            std::int16_t *to = panel.data() + i * lanes, *to_exponent = to + s.k * lanes;
+            const std::int16_t *from = n + i * s.n + j, *from_exponent = exponent + i * s.n + j;
+            for (std::size_t l = 0; l < width; ++l)
+                to[l] = from[l], to_exponent[l] = placed(from[l], from_exponent[l], columns.kind.lowest);
+            for (std::size_t l = width; l < lanes; ++l) to[l] = 0, to_exponent[l] = static_cast<std::int16_t>(exact ? 0 : -126);
         }
         for (std::size_t i = 0; i < s.m; ++i) {
-            std::uint32_t out[lanes];
-            const auto sums = down ? &qk::detail::aligned_columns<lanes, true> : &qk::detail::aligned_columns<lanes, false>;
-            if (!sums(how_, s.k, row.data() + i * s.k, row_exponent.data() + i * s.k, b, lanes, chunk, out)) return false;
-            for (std::size_t l = 0; l < width; ++l)
-                d[i * s.n + j + l] = value_of_result(how_, qk::detail::stored_code(how_.result, out[l]));
+            const std::int32_t *a = row.data() + i * s.k, *a_exponent = row_exponent.data() + i * s.k;
+            std::uint64_t stored[lanes];
+            if (exact) {
+                std::int64_t sums[lanes];
+                qk::detail::exact_columns<lanes>(s.k, a, a_exponent, b, lanes, sums);
+                for (std::size_t l = 0; l < width; ++l)
+                    if (!qk::detail::store_exact(how_, sums[l], lsb, stored[l])) return false;
+            } else {
+                std::uint32_t out[lanes];
+                const auto sums = down ? &qk::detail::aligned_columns<lanes, true> : &qk::detail::aligned_columns<lanes, false>;
+                if (!sums(how_, s.k, a, a_exponent, b, lanes, chunk, out)) return false;
+                for (std::size_t l = 0; l < width; ++l) stored[l] = qk::detail::stored_code(how_.result, out[l]);
+            }
+            for (std::size_t l = 0; l < width; ++l) d[i * s.n + j + l] = value_of_result(how_, stored[l]);
         }
     }
     return true;
@@ -195,7 +211,7 @@ tensor device_layer::convolution(const unit_operand& x, const unit_operand& w, c
     if (y.size() == 0) return y;
     if (w.scale.size() > 1 && w.scale.size() != static_cast<std::size_t>(w.shape[0]))
         fail("the weights' scales do not run along their first axis");
-    const bool fast = goes_by_columns(w, x);
+    const bool fast = goes_by_columns(w, x, k);
     std::vector<std::uint32_t> codes;
     std::vector<std::int16_t> n(fast ? k * places : 0), exponent(n.size());
     const std::uint32_t zero = is_integer_format(x.format) ? static_cast<std::uint32_t>(x.zero_point) : 0;
@@ -234,7 +250,7 @@ tensor device_layer::product_of_matrices(const unit_operand& x, const unit_opera
     const product_shape s{static_cast<std::size_t>(p.m), static_cast<std::size_t>(p.n), static_cast<std::size_t>(p.k)};
     if (w.scale.size() > 1 && w.scale.size() != s.n) fail("the weights' scales do not run along their columns");
     float* d = y.as<float>().data();
-    const bool fast = goes_by_columns(x, w);
+    const bool fast = goes_by_columns(x, w, s.k);
     p.each([&](std::int64_t i, std::int64_t a, std::int64_t b) {
         const std::size_t at = static_cast<std::size_t>(b) * s.k * s.n, row = static_cast<std::size_t>(a) * s.m;
         float* target = d + static_cast<std::size_t>(i) * s.m * s.n;

@@ -36,7 +36,7 @@ class device_layer {
   private:
     unit_operand prepare(const tensor& t, const quantizer* q, const qk::format& own, bool weights) const;
     void take_apart(unit_operand& o) const;
-    bool goes_by_columns(const unit_operand& a, const unit_operand& b) const;
+    bool goes_by_columns(const unit_operand& a, const unit_operand& b, std::size_t k) const;
     /// d [m][n] = rows [m][k] times columns [k][n], as values of the result's register. False: it has to be done the general way.
     bool multiply_columns(const unit_operand& rows, std::size_t first_row, const unit_operand& columns, const std::int16_t* n,
                           const std::int16_t* exponent, product_shape s, float* d) const;
