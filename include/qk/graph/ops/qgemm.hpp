@@ -107,6 +107,26 @@ inline void run_microsoft_qlinear_conv(op_context& call) {
     run_qlinear_conv(call);
 }
 
+namespace detail {
+
+/// Accuracy level 4: each block of a row of A as int8 with a scale of its own, max|a| / 127.
+inline tensor in_bytes(op_context& call, const tensor& a, std::int64_t k, std::int64_t block) {
+    tensor y = call.scratch(data_type::float32, a.shape());
+    const auto x = a.as<float>();
+    const auto length = static_cast<std::size_t>(k), run = static_cast<std::size_t>(block);
+    for (std::size_t row = 0; row < x.size(); row += length)
+        for (std::size_t first = 0; first < length; first += run) {
+            const std::size_t last = std::min(first + run, length);
+            float largest = 0;
+            for (std::size_t i = first; i < last; ++i) largest = std::max(largest, std::fabs(x[row + i]));
+            const float scale = largest / 127.0f, inverse = scale == 0 ? 0.0f : 1.0f / scale;
+            for (std::size_t i = first; i < last; ++i) y.as<float>()[row + i] = std::nearbyint(x[row + i] * inverse) * scale;
+        }
+    return y;
+}
+
+}  // namespace detail
+
 /// A times the transpose of B, whose rows of K values are blocks of packed codes with a scale each.
 inline void run_matmul_nbits(op_context& call) {
     const node_view& node = call.node();
@@ -120,7 +140,8 @@ inline void run_matmul_nbits(op_context& call) {
     const tensor& packed = call.input(1);
     if (packed.type() != data_type::uint8 || packed.size() != static_cast<std::size_t>(n * blocks * bytes))
         call.fail("B of shape " + to_string(packed.shape()) + " does not hold " + std::to_string(n * blocks) + " blocks");
-    const tensor a = input_as<float>(call, 0), scale = input_as<float>(call, 2);
+    tensor a = input_as<float>(call, 0);
+    const tensor scale = input_as<float>(call, 2);
     if (a.rank() < 1 || a.shape().back() != k || scale.size() != static_cast<std::size_t>(n * blocks))
         call.fail("A of shape " + to_string(a.shape()) + " or the scales do not fit K and N");
     const auto per_byte = 8 / bits, mask = (std::int64_t{1} << bits) - 1;
@@ -133,15 +154,19 @@ inline void run_matmul_nbits(op_context& call) {
         const auto byte = std::to_integer<std::int64_t>(t.bytes()[row + i / per_byte]);
         return byte >> (i % per_byte * bits) & mask;
     };
+    const std::vector<std::int64_t> groups = call.has_input(4) ? integers(call, 4) : std::vector<std::int64_t>{};
+    if (!groups.empty() &&
+        (groups.size() < static_cast<std::size_t>(k) || std::ranges::any_of(groups, [&](std::int64_t g) { return g < 0 || g >= blocks; })))
+        call.fail("g_idx needs a block's number for each of the K inputs");
     tensor weights = call.scratch(data_type::float32, {n, k});
     for (std::int64_t r = 0; r < n; ++r)
         for (std::int64_t i = 0; i < k; ++i) {
-            const std::int64_t b = i / block;
+            const std::int64_t b = groups.empty() ? i / block : groups[static_cast<std::size_t>(i)];
             float zero = static_cast<float>(std::int64_t{1} << (bits - 1));
             if (packed_zeros) zero = static_cast<float>(code(call.input(3), r * zero_bytes, b));
             else if (!zeros.empty()) zero = zeros.as<float>()[static_cast<std::size_t>(r * blocks + b)];
             weights.as<float>()[static_cast<std::size_t>(r * k + i)] =
-                (static_cast<float>(code(packed, (r * blocks + b) * bytes, i % block)) - zero) *
+                (static_cast<float>(code(packed, (r * blocks + i / block) * bytes, i % block)) - zero) *
                 scale.as<float>()[static_cast<std::size_t>(r * blocks + b)];
         }
     dims shape = a.shape();
@@ -150,6 +175,7 @@ inline void run_matmul_nbits(op_context& call) {
     if (!bias.empty() && bias.size() != static_cast<std::size_t>(n)) call.fail("the bias needs one value a column");
     working_output<float> y(call, 0, call.input(0).type(), shape);
     const auto rows = static_cast<std::int64_t>(a.size()) / k;
+    if (node.get_int("accuracy_level", 0) == 4) a = detail::in_bytes(call, a, k, block);
     multiply(a.as<float>().data(), false, weights.as<float>().data(), true, y.data(), rows, n, k);
     for (std::size_t i = 0; i < y.values().size() && !bias.empty(); ++i) y.values()[i] += bias.as<float>()[i % static_cast<std::size_t>(n)];
     y.store();

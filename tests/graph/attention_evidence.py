@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""com.microsoft's operators of language models here and in onnxruntime: attention of all kinds, rotary positions, tables of embeddings, MatMulNBits.
+
+usage: attention_evidence.py QK    (the built command)
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+    import onnxruntime
+except ImportError as missing:
+    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
+    sys.exit(0)
+
+QK = sys.argv[1]
+FOLDER = tempfile.TemporaryDirectory()
+rng = np.random.default_rng(11)
+failures = 0
+
+
+def floats(*shape, scale=1.0):
+    return (scale * rng.standard_normal(shape)).astype(np.float32)
+
+
+def compare(what, kind, inputs, outputs, constants=(), tolerance=2e-5, compared=None, **attributes):
+    """`inputs`: name to value or None; those of `constants` are initializers. `outputs`: names, "" for none."""
+    global failures
+    given = {k: v for k, v in inputs.items() if v is not None}
+    node = helper.make_node(kind, [k if v is not None else "" for k, v in inputs.items()], outputs, name="n", domain="com.microsoft", **attributes)
+    fed = {k: v for k, v in given.items() if k not in constants}
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in fed.items()],
+                              [onnx.ValueInfoProto(name=o) for o in outputs if o], [numpy_helper.from_array(given[k], k) for k in constants if k in given])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)], ir_version=9)
+    path = os.path.join(FOLDER.name, "m.onnx")
+    onnx.save(model, path)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        wanted = dict(zip([o for o in outputs if o], onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, fed)))
+    except Exception as refused:  # its CPU kernels do not have every form
+        if "not implemented for CPU" not in str(refused) and "NOT_IMPLEMENTED" not in str(refused):
+            raise
+        print(f"----  {what}: not in onnxruntime on the CPU")
+        return
+    np.savez(os.path.join(FOLDER.name, "x.npz"), **fed)
+    out = tempfile.mkdtemp(dir=FOLDER.name)
+    done = subprocess.run([QK, "evaluate", path, "--inputs", os.path.join(FOLDER.name, "x.npz"), "--output-dir", out], capture_output=True, text=True)
+    problem = done.stderr if done.returncode else ""
+    for name, value in wanted.items():
+        if problem:
+            break
+        if compared is not None and name not in compared:
+            continue
+        got = np.load(os.path.join(out, name + ".npy"))
+        if got.shape != value.shape:
+            problem = f"{name} has shape {got.shape}, not {value.shape}"
+        elif not np.abs(got.astype(np.float64) - value).max() <= tolerance * max(1, np.abs(value.astype(np.float64)).max()):
+            problem = f"{name} differs by {np.abs(got.astype(np.float64) - value).max():.3g}"
+    print(("WRONG " if problem else "ok    ") + what + (": " + problem.strip() if problem else ""), flush=True)
+    failures += bool(problem)
+
+
+def multi_head():
+    b, s, n, h = 2, 5, 4, 8
+    q, k, v = floats(b, s, n * h), floats(b, s, n * h), floats(b, s, n * h)
+    y = ["y"]
+    compare("MultiHeadAttention", "MultiHeadAttention", {"q": q, "k": k, "v": v}, y, num_heads=n)
+    compare("with a bias", "MultiHeadAttention", {"q": q, "k": k, "v": v, "b": floats(3 * n * h)}, y, num_heads=n)
+    lengths = np.array([3, 5], np.int32)
+    compare("lengths as a mask", "MultiHeadAttention", {"q": q, "k": k, "v": v, "b": None, "m": lengths}, y, num_heads=n)
+    mask = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 1, 1]], np.int32)
+    compare("zeros and ones as a mask", "MultiHeadAttention", {"q": q, "k": k, "v": v, "b": None, "m": mask}, y, num_heads=n, mask_filter_value=-50.0)
+    compare("causal, an attention bias, a scale", "MultiHeadAttention", {"q": q, "k": k, "v": v, "b": None, "m": None, "bias": floats(1, n, s, s)}, y, num_heads=n, unidirectional=1, scale=0.3)
+    past = {"b": None, "m": None, "bias": None, "pk": floats(b, n, 3, h), "pv": floats(b, n, 3, h)}
+    compare("a cache", "MultiHeadAttention", {"q": q, "k": k, "v": v, **past}, ["y", "k2", "v2"], num_heads=n)
+    compare("a packed key and value", "MultiHeadAttention", {"q": q, "kv": floats(b, 7, n, 2, h)}, y, num_heads=n)
+    compare("a packed query, key and value", "MultiHeadAttention", {"qkv": floats(b, s, n, 3, h)}, y, num_heads=n)
+    compare("a key of rank 4", "MultiHeadAttention", {"q": q, "k": floats(b, n, 6, h), "v": floats(b, n, 6, h)}, y, num_heads=n)
+
+
+def attention():
+    b, s, n, h, width = 2, 5, 2, 8, 12
+    x, w, bias = floats(b, s, width), floats(width, 3 * n * h, scale=0.3), floats(3 * n * h)
+    c = ("w", "b")
+    compare("Attention", "Attention", {"x": x, "w": w, "b": bias}, ["y"], c, num_heads=n)
+    compare("causal", "Attention", {"x": x, "w": w, "b": bias}, ["y"], c, num_heads=n, unidirectional=1)
+    compare("lengths as a mask", "Attention", {"x": x, "w": w, "b": bias, "m": np.array([3, 5], np.int32)}, ["y"], c, num_heads=n)
+    compare("lengths and starts as a mask", "Attention", {"x": x, "w": w, "b": bias, "m": np.array([3, 5, 1, 2], np.int32)}, ["y"], c, num_heads=n)
+    compare("zeros and ones as a mask", "Attention", {"x": x, "w": w, "b": bias, "m": np.array([[1, 0, 1, 1, 1], [1, 1, 1, 0, 0]], np.int32)}, ["y"], c, num_heads=n)
+    compare("a mask for each query", "Attention", {"x": x, "w": w, "b": bias, "m": rng.integers(0, 2, (b, s, s)).astype(np.int32)}, ["y"], c, num_heads=n)
+    compare("a cache", "Attention", {"x": x, "w": w, "b": bias, "m": None, "past": floats(2, b, n, 3, h)}, ["y", "present"], c, num_heads=n, unidirectional=1)
+    compare("values of another width", "Attention", {"x": x, "w": floats(width, 2 * 16 + 8), "b": floats(2 * 16 + 8)}, ["y"], c, num_heads=n, qkv_hidden_sizes=[16, 16, 8])
+
+
+def group_query():
+    b, n, g, h, longest = 2, 4, 2, 16, 12
+    angles = np.outer(np.arange(longest), 1 / 10 ** np.arange(0, 1, 2 / h))
+    cosine, sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    outputs = ["y", "present_key", "present_value"]
+    for queries, past in ((6, 0), (1, 5), (3, 4)):
+        if queries == 3 and past:
+            batch = 1
+        else:
+            batch = b
+        lengths = np.array([past + queries] * batch, np.int32)
+        if queries == 1:
+            lengths[0] -= 2  # each sample at its own length
+        def inputs(packed=False, rotary=True, **more):
+            q = {"q": floats(batch, queries, (n + 2 * g) * h), "k": None, "v": None} if packed else {"q": floats(batch, queries, n * h), "k": floats(batch, queries, g * h), "v": floats(batch, queries, g * h)}
+            cache = {"pk": floats(batch, g, past, h) if past else None, "pv": floats(batch, g, past, h) if past else None}
+            if not past:
+                cache = {"pk": np.zeros((batch, g, 0, h), np.float32), "pv": np.zeros((batch, g, 0, h), np.float32)}
+            return {**q, **cache, "last": lengths - 1, "total": np.array(past + queries, np.int32), "cos": cosine if rotary else None, "sin": sine if rotary else None, **more}
+        heads = {"num_heads": n, "kv_num_heads": g, "compared": ["y"] if queries == 1 else None}  # behind a short sample's end the cache holds what was there
+        what = f"GroupQueryAttention, {queries} tokens behind {past}"
+        compare(what, "GroupQueryAttention", inputs(rotary=False), outputs, **heads)
+        compare(what + ", rotary", "GroupQueryAttention", inputs(), outputs, do_rotary=1, **heads)
+        compare(what + ", packed, interleaved", "GroupQueryAttention", inputs(packed=True), outputs, do_rotary=1, rotary_interleaved=1, **heads)
+        compare(what + ", softcap and scale", "GroupQueryAttention", inputs(rotary=False), outputs, softcap=2.0, scale=0.7, **heads)
+        compare(what + ", a window of 3", "GroupQueryAttention", inputs(), outputs, do_rotary=1, local_window_size=3, **heads)
+        compare(what + ", smooth softmax", "GroupQueryAttention", inputs(rotary=False), outputs, smooth_softmax=1, **heads)
+
+
+def rotary():
+    angles = np.outer(np.arange(9), 1 / 10 ** np.arange(0, 1, 0.25))
+    caches = {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+    compare("RotaryEmbedding, rank 3", "RotaryEmbedding", {"x": floats(2, 5, 24), "at": np.array([2], np.int64), **caches}, ["y"])
+    compare("rank 4, a place for each token, interleaved", "RotaryEmbedding", {"x": floats(2, 3, 5, 8), "at": rng.integers(0, 9, (2, 5)), **caches}, ["y"], interleaved=1)
+    compare("a part of each head", "RotaryEmbedding", {"x": floats(2, 5, 3 * 12), "at": rng.integers(0, 9, (2, 5)), **caches}, ["y"], num_heads=3, rotary_embedding_dim=8)
+
+
+def embeddings():
+    ids, kinds = rng.integers(0, 11, (2, 5)).astype(np.int32), rng.integers(0, 2, (2, 5)).astype(np.int32)
+    tables = {"word": floats(11, 8), "place": floats(6, 8), "segment": floats(2, 8), "gamma": floats(8), "beta": floats(8)}
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    compare("EmbedLayerNormalization", "EmbedLayerNormalization", {"ids": ids, "kinds": kinds, **tables, "mask": mask}, ["y", "shown", "sum"], epsilon=1e-6)
+    compare("without segments", "EmbedLayerNormalization", {"ids": ids, "kinds": None, **{**tables, "segment": None}}, ["y", "shown"], epsilon=1e-6)
+    for bits in (4, 8):
+        data = rng.integers(0, 256, (9, 64 * bits // 8)).astype(np.uint8)
+        scales = floats(9, 2)
+        compare(f"GatherBlockQuantized, {bits} bits", "GatherBlockQuantized", {"d": data, "i": rng.integers(0, 9, (2, 3)), "s": scales}, ["y"], ("d", "s"), block_size=32, bits=bits, quantize_axis=1, gather_axis=0)
+        zeros = rng.integers(0, 256, (9, (2 * bits + 7) // 8)).astype(np.uint8)
+        compare("with zero points", "GatherBlockQuantized", {"d": data, "i": rng.integers(0, 9, (2, 3)), "s": scales, "z": zeros}, ["y"], ("d", "s", "z"), block_size=32, bits=bits, quantize_axis=1, gather_axis=0)
+
+
+def nbits():
+    k, n, block = 96, 24, 32
+    for bits in (2, 4, 8):
+        data = rng.integers(0, 256, (n, k // block, block * bits // 8)).astype(np.uint8)
+        scales = floats(n * k // block, scale=0.1)
+        zeros = rng.integers(0, 256, n * ((k // block * bits + 7) // 8)).astype(np.uint8)
+        x = floats(7, k)
+        c = ("b", "s", "z", "g")
+        sizes = {"K": k, "N": n, "bits": bits, "block_size": block}
+        compare(f"MatMulNBits, {bits} bits", "MatMulNBits", {"x": x, "b": data, "s": scales}, ["y"], c, **sizes)
+        compare("with zero points", "MatMulNBits", {"x": x, "b": data, "s": scales, "z": zeros}, ["y"], c, **sizes)
+        if bits == 4:
+            groups = rng.integers(0, k // block, k).astype(np.int32)
+            compare("with group indices", "MatMulNBits", {"x": x, "b": data, "s": scales, "z": None, "g": groups}, ["y"], c, **sizes)
+        if bits > 2:
+            compare("at accuracy level 4", "MatMulNBits", {"x": x, "b": data, "s": scales}, ["y"], c, tolerance=1e-3, accuracy_level=4, **sizes)
+
+
+multi_head()
+attention()
+group_query()
+rotary()
+embeddings()
+nbits()
+print(f"{failures} wrong")
+sys.exit(failures != 0)
