@@ -53,6 +53,12 @@ def prepare(folder, qk, source):
     run(qk, folder, "qk convert x.npy device.npy --format mxfp8_e4m3")
     run(qk, folder, "qk quantize model.onnx -o quantized.onnx --activation int8 --weight int8 --calibration x.npy")
     run(qk, folder, "qk convert x.npy codes.npy --format mxfp4 --packed device.npz")
+    sys.path.insert(0, str(source / "tests" / "tool"))
+    from language_models import gpt
+    gpt(folder / "gpt.onnx")
+    for name in ("t1.npz", "t2.npz"):
+        ids = np.arange(len(name) + len(list(folder.glob("t?.npz"))))[None]
+        np.savez(folder / name, input_ids=ids, attention_mask=np.ones_like(ids))
     planes = np.load(folder / "device.npz")
     (folder / "device.bin").write_bytes(b"".join(planes[k].tobytes() for k in planes.files if planes[k].dtype == np.uint8 and k != "format"))
 

@@ -6,14 +6,18 @@ namespace qk::tool {
 void add_data(option_table& verb, data_settings& data, bool inputs_required) {
     verb.section("Data");
     verb.add_option("--inputs", data.inputs,
-                    "data: FILE or INPUT=FILE (.npy, .npz, .pb, .png, .jpg, a folder of any); repeat it for several inputs")
+                    "data: FILE or INPUT=FILE (.npy, .npz, .pb, .png, .jpg, a folder of any; a list with commas); repeat it for several "
+                    "inputs; sequences "
+                    "may differ in length, a sample a file")
         .required(inputs_required)
         .one_each()
         .type_name("[INPUT=]FILE")
         .common()
         .reads();
-    verb.add_option("--labels", data.labels,
-                    "class of each sample, .npy of integers; or the folder of images whose sub-folders are the classes")
+    verb.add_option(
+            "--labels", data.labels,
+            "class of each sample, or of each position ([N,S], -100 where none counts), .npy of integers; or the folder of images whose "
+            "sub-folders are the classes")
         .type_name("FILE")
         .common()
         .reads();
@@ -33,6 +37,16 @@ void add_data(option_table& verb, data_settings& data, bool inputs_required) {
     verb.add_option("--threads", data.threads, "one for each core if not given; results do not depend on it")
         .type_name("T")
         .between(1, 1024, "leave --threads out for one for each core");
+    verb.section("");
+}
+
+void add_positions(option_table& verb, data_settings& data) {
+    verb.section("Measure");
+    verb.add_option("--mask", data.positions.mask, "the model's input that is 0 where a position is padding: such positions never count")
+        .type_name("INPUT");
+    verb.add_flag("--next-token", data.positions.next_token,
+                  "measure each position against the label of the next one; without --labels against the model's own input of token ids");
+    verb.add_flag("--per-position", data.positions.per_position, "cosine and l2 of each position instead of each sequence");
     verb.section("");
 }
 

@@ -12,4 +12,7 @@ using data_settings = graph::pipeline::data_settings;
 /// Adds the options to a verb.
 void add_data(option_table& verb, data_settings& data, bool inputs_required = true);
 
+/// Adds --mask, --next-token and --per-position to a verb that measures.
+void add_positions(option_table& verb, data_settings& data);
+
 }  // namespace qk::tool

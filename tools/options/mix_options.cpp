@@ -16,7 +16,7 @@ std::string metric_definitions() {
     std::string s =
         "Metrics (y: an output, r: the same output of the float model, or of the wide one with --baseline wide; a sample is what stands at "
         "one index\n"
-        "of axis 0, all its values counted alike whatever the rank: docs/search.md):";
+        "of axis 0; of an output [N,S,C] kl, loss, perplexity, top1, top5 and agreement count each of the S positions: docs/search.md):";
     for (const graph::metric& m : graph::all_metrics()) s += fmt::format("\n  {:<11} {}", m.name, m.what);
     return s;
 }
@@ -43,6 +43,7 @@ void watch_interrupts() {
 void add_mix(option_table& verb, graph::pipeline::mix_settings& mix, bool& json) {
     verb.add_option("MODEL", mix.model, "ONNX model").required().reads();
     add_data(verb, mix.data);
+    add_positions(verb, mix.data);
     verb.section("Formats and layers");
     verb.add_option("--wide", mix.wide, "formats that every layer can bear, ACTIVATION/WEIGHT").type_name("A/W").common();
     verb.add_option("--narrow", mix.narrow, "formats to get to, one or several ACTIVATION/WEIGHT; FORMAT@RULE names an MX scale rule")

@@ -6,6 +6,7 @@
 
 #include "options/data_options.hpp"
 #include "options/precision_options.hpp"
+#include "options/words.hpp"
 #include "qk/graph/pipeline/evaluate.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
@@ -50,6 +51,7 @@ void add_evaluate(command& app, verb_result& result) {
     option_table& verb = app.add_subcommand("evaluate", "Run a model on data, in float32 or under a precision plan");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
     add_data(verb, given->data);
+    add_positions(verb, given->data);
     add_precision(verb, given->precision);
     verb.section("What multiplies");
     verb.add_option("--accumulator", given->accumulators,
@@ -57,6 +59,19 @@ void add_evaluate(command& app, verb_result& result) {
                     "LAYER: or TYPE: before it means those layers alone; may be repeated")
         .type_name("[LAYER:]NAME")
         .common();
+    verb.section("Measure");
+    verb.add_option("--metric", given->metrics,
+                    "what is measured, against --labels, or the float model's outputs where formats are given, or --compare: " +
+                        comma_separated(metric_words()))
+        .delimiter(',')
+        .type_name("M[,M...]")
+        .suggest(metric_words());
+    verb.add_option("--generate", given->generate,
+                    "greedy steps of a decoder behind each prompt, with its cache: perplexity and agreement of the plan on the float "
+                    "model's tokens")
+        .type_name("N")
+        .at_least(1, "leave --generate out to run the inputs once");
+    verb.add_option("--output-index", given->output_index, "which model output is measured, from 0").type_name("I");
     verb.section("Output");
     verb.add_option("--batch", given->batch, "samples run at once where a model mixes samples; others run alone")
         .type_name("B")
@@ -75,6 +90,8 @@ void add_evaluate(command& app, verb_result& result) {
         "  qk evaluate m.onnx --inputs x.npy --labels y.npy --preprocess layout=nhwc,scale=0.003921569\n"
         "  qk evaluate m.onnx --inputs x.npy --labels y.npy --activation int8 --weight int8 --calibration c.npy\n"
         "  qk evaluate m.onnx --inputs x.npy --labels y.npy --accumulator nvidia.hopper.wgmma.f32.f16.f16 --accumulator Gemm:sum=exact\n"
+        "  qk evaluate gpt.onnx --inputs t1.npz,t2.npz --mask attention_mask --next-token --metric perplexity,kl --weight int4 "
+        "--weight-block 32\n"
         "  qk evaluate m.onnx --inputs a=a.npy --inputs b=b.npy --compare expected --tolerance 1e-3");
     verb.callback([given, &result] { evaluate(*given, result); });
 }

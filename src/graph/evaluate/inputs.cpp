@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "qk/graph/base/printable.hpp"
+#include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/evaluate/tensor_files.hpp"
 #include "qk/graph/files/file.hpp"
@@ -44,6 +45,54 @@ inline std::vector<std::filesystem::path> data_files(const std::filesystem::path
     if (test_data) std::erase_if(files, [](const fs::path& f) { return !f.filename().string().starts_with("input_"); });
     std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return natural_less(a.filename(), b.filename()); });
     return files;
+}
+
+/// FILE, or FILE,FILE,...; a file that has commas in its name is itself.
+inline std::vector<std::string> listed_files(const std::string& argument) {
+    std::error_code failed;
+    if (argument.find(',') == std::string::npos || std::filesystem::exists(argument, failed)) return {argument};
+    std::vector<std::string> files;
+    for (std::size_t from = 0; from <= argument.size();) {
+        const std::size_t comma = std::min(argument.find(',', from), argument.size());
+        files.push_back(argument.substr(from, comma - from));
+        from = comma + 1;
+    }
+    return files;
+}
+
+/// Samples whose lengths differ along axes that the model leaves open: padded to the longest, with the shape of each. Empty: not such data.
+inline tensor join_ragged(const std::vector<tensor>& parts, const value_info& input, std::map<std::string, std::vector<dims>>& ragged) {
+    if (parts.size() < 2 || !input.has_shape) return {};
+    std::vector<tensor> samples;
+    for (tensor part : parts) {
+        if (part.rank() + 1 == input.shape.size()) {  // a sample without its axis 0
+            dims shape = part.shape();
+            shape.insert(shape.begin(), 1);
+            part = tensor(part.type(), shape, part.buffer());
+        }
+        if (part.rank() != input.shape.size() || part.rank() < 2 || part.type() != parts[0].type()) return {};
+        for (std::int64_t r = 0; r < part.dim(0); ++r) samples.push_back(execute::rows(part, static_cast<std::size_t>(r), 1));
+    }
+    if (samples.empty()) return {};
+    dims longest = samples[0].shape();
+    bool differ = parts[0].rank() != input.shape.size();
+    for (const tensor& t : samples)
+        for (std::size_t k = 1; k < longest.size(); ++k) {
+            if (t.dim(k) != samples[0].dim(k) && input.shape[k].value >= 0) return {};
+            differ = differ || t.dim(k) != samples[0].dim(k);
+            longest[k] = std::max(longest[k], t.dim(k));
+        }
+    if (!differ) return {};
+    dims all = longest;
+    all[0] = static_cast<std::int64_t>(samples.size());
+    tensor joined(samples[0].type(), all);
+    const std::size_t row = joined.size_bytes() / samples.size();
+    for (std::size_t s = 0; s < samples.size(); ++s) {
+        ragged[input.name].push_back(samples[s].shape());
+        const tensor one = execute::padded(samples[s], longest);
+        if (row > 0) std::memcpy(joined.bytes() + s * row, one.bytes(), row);
+    }
+    return joined;
 }
 
 }  // namespace detail
@@ -141,7 +190,10 @@ named_tensors read_inputs(const model& m, const std::vector<std::string>& argume
     };
     named_tensors all;
     const auto give = [&](const std::string& name, const std::vector<tensor>& parts, const std::string& source) {
-        if (!all.emplace(name, join(parts, source)).second) throw error(option + " " + source + ": input '" + name + "' is given twice");
+        const auto input = std::ranges::find(inputs, name, &value_info::name);
+        tensor joined = detail::join_ragged(parts, *input, all.ragged);
+        if (joined.empty()) joined = join(parts, source);
+        if (!all.emplace(name, std::move(joined)).second) throw error(option + " " + source + ": input '" + name + "' is given twice");
     };
     for (const std::string& argument : arguments) {
         const std::size_t equals = argument.find('=');
@@ -153,12 +205,15 @@ named_tensors read_inputs(const model& m, const std::vector<std::string>& argume
                 throw error(option + " " + argument + ": the model has no input '" + name + "'; it has " + detail::list_inputs(m));
             if (is_input) {
                 std::vector<tensor> parts;
-                for (named_tensor& t : read_tensors(argument.substr(equals + 1), size)) parts.push_back(std::move(t.value));
+                for (const std::string& file : detail::listed_files(argument.substr(equals + 1)))
+                    for (named_tensor& t : read_tensors(file, size)) parts.push_back(std::move(t.value));
                 give(name, parts, argument);
                 continue;
             }
         }
-        std::vector<named_tensor> found = read_tensors(argument, size);
+        std::vector<named_tensor> found;
+        for (const std::string& file : detail::listed_files(argument))
+            for (named_tensor& t : read_tensors(file, size)) found.push_back(std::move(t));
         const bool by_name = std::all_of(found.begin(), found.end(), [&](const named_tensor& t) { return named(t.name) != nullptr; });
         std::vector<const value_info*> missing;
         for (const value_info& v : inputs)

@@ -11,7 +11,7 @@ namespace qk::graph {
 struct session::state {
     state(const model& m, named_tensors given, session_options o)
         : run(m, o.threads), options(std::move(o)), data(execute::make_samples(run.source, given)) {
-        if (options.one_by_one) {
+        if (options.one_by_one && !data.ragged) {
             cut = execute::runner::alone(data);
             return;
         }

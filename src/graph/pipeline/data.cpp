@@ -42,6 +42,7 @@ named_tensors data_settings::load(const model& m, const std::vector<std::string>
         if (cut && samples > 0 && input.has_shape && !input.shape.empty()) {
             const std::int64_t rows = std::max<std::int64_t>(input.shape[0].value, 1);
             value = first_rows(value, static_cast<std::int64_t>(samples) * rows, "the data of input '" + input.name + "'");
+            if (const auto own = data.ragged.find(input.name); own != data.ragged.end()) own->second.resize(samples);
         }
     }
     return data;

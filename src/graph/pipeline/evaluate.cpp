@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/pipeline/evaluate.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "qk/graph/evaluate/fold.hpp"
@@ -8,7 +9,9 @@
 #include "qk/graph/evaluate/under_accumulators.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/pipeline/generate.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/search/positions.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
@@ -25,6 +28,35 @@ layer_accumulators units_of(const evaluate_settings& settings, const model& m) {
     return resolve_accumulators(m, asked);
 }
 
+/// Metrics of one output: those asked for; else with labels the usual ones.
+void measure_output(const evaluate_settings& settings, const model& m, const named_tensors& inputs, const evaluate_result& run,
+                    const named_tensors& reference, nlohmann::ordered_json& json) {
+    const auto labels = settings.data.load_labels();
+    const position_options& positions = settings.data.positions;
+    if (settings.metrics.empty() && labels.empty() && !positions.next_token) return;
+    const std::string& output = m.outputs().at(static_cast<std::size_t>(settings.output_index)).name;
+    const tensor& y = run.outputs.at(output);
+    std::vector<std::string> names = settings.metrics;
+    if (labels.size() % run.samples != 0 || (y.rank() != 3 && !labels.empty() && labels.size() != run.samples))
+        throw error("'" + settings.data.labels + "' has " + std::to_string(labels.size()) + " labels for " + std::to_string(run.samples) +
+                    " samples");
+    if (names.empty() && y.rank() != 3) {
+        json["top1"] = top_k(y, labels, 1);
+        if (y.size() > 5 * run.samples) json["top5"] = top_k(y, labels, 5);
+        return;
+    }
+    if (names.empty()) names = {"top1", "top5", "loss", "perplexity"};
+    const graph::positions where(m, inputs, run.samples, labels, positions);
+    for (const std::string& name : names) {
+        const metric& measured = find_metric(name);
+        if (measured.needs_labels && !where.has_labels())
+            throw error("metric " + name + " needs --labels, or --next-token for a language model");
+        if (!measured.needs_labels && !reference.contains(output))
+            throw error("metric " + name + " compares with a reference: give formats (--activation, --weight, --plan) or --compare DIR");
+        json[name] = measure(measured, where, run.outputs, reference, output, run.samples);
+    }
+}
+
 }  // namespace
 
 evaluate_outcome evaluate(const evaluate_settings& settings, const progress_function& progress) {
@@ -38,7 +70,10 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     if (!settings.output_dir.empty())
         for (const auto& o : m.outputs()) files.output("--output-dir", file_in(settings.output_dir, o.name));
     const named_tensors inputs = settings.data.load_inputs(m);
-    const auto labels = settings.data.load_labels();
+    for (const std::string& name : settings.metrics) find_metric(name);  // a wrong name before the work, not after it
+    if (settings.output_index < 0 || static_cast<std::size_t>(settings.output_index) >= m.outputs().size())
+        throw error("--output-index " + std::to_string(settings.output_index) + " is out of range: the model has " +
+                    std::to_string(m.outputs().size()) + " outputs, counted from 0");
     named_tensors expected;
     if (!settings.compare.empty())
         for (const auto& o : m.outputs()) expected[o.name] = read_npy(file_in(settings.compare, o.name));
@@ -53,20 +88,28 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
         plan = std::move(made.plan);
     }
     const layer_accumulators units = units_of(settings, m);
-    evaluate_result& run = done.run = evaluate_under(m, {.threads = settings.data.threads, .batch = settings.batch}, units, inputs, plan,
-                                                     progress_of(progress, "evaluating"));
+    const evaluate_options how{.threads = settings.data.threads, .batch = settings.batch};
+    if (settings.generate > 0) {
+        if (!units.empty()) throw error("--generate and --accumulator exclude each other");
+        generate_settings wanted{.steps = settings.generate, .mask = settings.data.positions.mask, .output_index = settings.output_index};
+        if (!settings.metrics.empty()) wanted.metrics = settings.metrics;
+        const generated made = generate(evaluator(m, how), inputs, plan, wanted);
+        done.summary["samples"] = made.tokens.size();
+        done.summary["generated"] = settings.generate;
+        for (const std::string& name : wanted.metrics) done.summary[name] = made.metrics.at(name);
+        done.summary["tokens"] = made.tokens;
+        return done;
+    }
+    evaluate_result& run = done.run = evaluate_under(m, how, units, inputs, plan, progress_of(progress, "evaluating"));
 
     nlohmann::ordered_json& json = done.summary;
     json["samples"] = run.samples;
     if (!units.empty()) json["accumulators"] = units;
-    if (!labels.empty()) {
-        const tensor& first = run.outputs.at(m.outputs().at(0).name);
-        if (labels.size() != run.samples)
-            throw error("'" + settings.data.labels + "' has " + std::to_string(labels.size()) + " labels for " +
-                        std::to_string(run.samples) + " samples");
-        json["top1"] = top_k(first, labels, 1);
-        if (first.size() > 5 * run.samples) json["top5"] = top_k(first, labels, 5);
-    }
+    named_tensors reference = expected;
+    const auto compares = [](const std::string& name) { return !find_metric(name).needs_labels; };
+    if ((settings.precision.any() || !units.empty()) && std::ranges::any_of(settings.metrics, compares))
+        reference = evaluator(m, how).run(inputs).outputs;
+    measure_output(settings, m, inputs, run, reference, json);
     json["seconds"] = run.seconds;
     json["items_per_second"] = static_cast<double>(run.samples) / run.seconds;
     json["peak_bytes"] = run.peak_bytes;

@@ -58,7 +58,13 @@ void put_measured(sensitivity_row& row, const metric& measure, const score& base
 
 sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options,
                                         bool widen, const estimation_options& how) {
-    if (how.method == sensitivity_method::measured || (how.method == sensitivity_method::automatic && options.scoring.has_user()))
+    // Gradients are those of whole outputs: what counts positions is measured.
+    const bool positions =
+        !inputs.ragged.empty() || !(options.scoring.positions == position_options{}) || options.scoring.metric == "perplexity";
+    if (how.method == sensitivity_method::gradient && positions)
+        throw error("gradients are those of whole outputs, not of positions: leave --method out, or give --method measured");
+    if (how.method == sensitivity_method::measured ||
+        (how.method == sensitivity_method::automatic && (options.scoring.has_user() || positions)))
         return measure_sensitivity(m, inputs, seen, options, widen);
     if (options.scoring.has_user())
         throw error("a metric of your own cannot be estimated from gradients: leave --method out, or give --method measured");

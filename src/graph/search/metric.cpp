@@ -95,29 +95,33 @@ inline metric_terms loss_sample(floats y, floats, std::int64_t label) {
     if (label < 0 || label >= static_cast<std::int64_t>(y.size())) return {0};
     return {-log_probabilities(y)[static_cast<std::size_t>(label)]};
 }
+inline double perplexity_finish(const metric_terms& s, std::size_t n) { return std::exp(mean_of_first(s, n)); }
 inline metric_terms top1_sample(floats y, floats, std::int64_t label) { return {double(in_top(y, label, 1))}; }
 inline metric_terms top5_sample(floats y, floats, std::int64_t label) { return {double(in_top(y, label, 5))}; }
 inline metric_terms agreement_sample(floats y, floats r, std::int64_t) { return {double(argmax(y) == argmax(r))}; }
 
 inline constexpr metric metrics[] = {
-    {"l2", false, false, false, l2_sample, mean_of_first,
+    {"l2", false, false, false, false, l2_sample, mean_of_first,
      "mean over samples of the 2-norm of the error: sqrt(sum of (y - r)^2) over all values of a sample"},
-    {"mse", false, false, false, noise_sample, mse_finish,
+    {"mse", false, false, false, false, noise_sample, mse_finish,
      "mean squared error: sum of (y - r)^2 over all values of all samples, by their number"},
-    {"sqnr", true, false, false, noise_sample, sqnr_finish,
+    {"sqnr", true, false, false, false, noise_sample, sqnr_finish,
      "signal to quantization noise in dB: 10 log10(sum of r^2 / sum of (y - r)^2) over all values of all samples"},
-    {"psnr", true, false, false, noise_sample, psnr_finish,
+    {"psnr", true, false, false, false, noise_sample, psnr_finish,
      "peak signal to noise in dB: 10 log10(peak^2 / mse), the peak being the mean over samples of each sample's largest |r|"},
-    {"cosine", true, false, false, cosine_sample, mean_of_first,
+    {"cosine", true, false, false, false, cosine_sample, mean_of_first,
      "mean over samples of the cosine between y and r: sum of y r / sqrt(sum of y^2 * sum of r^2)"},
-    {"kl", false, false, false, kl_sample, mean_of_first,
-     "mean over samples of the Kullback-Leibler divergence in nats: sum of p(r) (ln p(r) - ln p(y)), p the softmax over all values of a "
-     "sample, or the values where they are a distribution already"},
-    {"loss", false, true, false, loss_sample, mean_of_first,
+    {"kl", false, false, false, true, kl_sample, mean_of_first,
+     "mean over samples of the Kullback-Leibler divergence in nats: sum of p(r) (ln p(r) - ln p(y)), p the softmax over the classes of a "
+     "sample (of an output [N,S,C], of each position), or the values where they are a distribution already"},
+    {"loss", false, true, false, true, loss_sample, mean_of_first,
      "mean over samples of the cross-entropy with the label in nats: -ln p(y)[label], p as for kl"},
-    {"top1", true, true, true, top1_sample, mean_of_first, "share of samples whose label is the index of the largest value"},
-    {"top5", true, true, true, top5_sample, mean_of_first, "share of samples whose label is among the indices of the five largest values"},
-    {"agreement", true, false, true, agreement_sample, mean_of_first,
+    {"perplexity", false, true, false, true, loss_sample, perplexity_finish,
+     "exp of the loss: of a language model, with --next-token, how many tokens it hesitates between"},
+    {"top1", true, true, true, true, top1_sample, mean_of_first, "share of samples whose label is the index of the largest value"},
+    {"top5", true, true, true, true, top5_sample, mean_of_first,
+     "share of samples whose label is among the indices of the five largest values"},
+    {"agreement", true, false, true, true, agreement_sample, mean_of_first,
      "share of samples whose largest value stands where the reference's does"},
 };
 

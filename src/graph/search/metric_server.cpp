@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of metric_server.hpp.
 #include "qk/graph/search/metric_server.hpp"
+#include "qk/graph/search/positions.hpp"
 
 #include <unistd.h>
 
@@ -81,8 +82,7 @@ double metric_server::measure(const tensor& outputs, const tensor& reference, st
                    written = r.folder / "model.onnx";
     write_npy(output, outputs);
     if (r.trials == 0 || r.reference.bytes() != reference.bytes()) write_npy(expected, reference), r.reference = reference;
-    if (r.trials == 0 && !labels.empty())
-        write_npy(classes, make_tensor<std::int64_t>({static_cast<std::int64_t>(labels.size())}, labels)), r.has_labels = true;
+    if (r.trials == 0 && !labels.empty()) write_npy(classes, labels_by_sample(labels, outputs)), r.has_labels = true;
     nlohmann::ordered_json request{{"trial", ++r.trials}, {"output", output.string()}, {"reference", expected.string()}};
     request["labels"] = r.has_labels ? nlohmann::ordered_json(classes.string()) : nlohmann::ordered_json(nullptr);
     if (r.wants_model) {

@@ -34,7 +34,7 @@ user_metric metric_from_command(const std::string& command) {
         write_npy(folder / "reference.npy", reference);
         std::string line = command + " " + detail::quoted(folder / "output.npy") + " " + detail::quoted(folder / "reference.npy");
         if (!labels.empty()) {
-            write_npy(folder / "labels.npy", make_tensor<std::int64_t>({static_cast<std::int64_t>(labels.size())}, labels));
+            write_npy(folder / "labels.npy", labels_by_sample(labels, outputs));
             line += " " + detail::quoted(folder / "labels.npy");
         }
         std::FILE* pipe = ::popen(line.c_str(), "r");
@@ -53,24 +53,21 @@ user_metric metric_from_command(const std::string& command) {
 
 scorer::scorer(const model& m, named_tensors inputs, score_options options)
     : options_(std::move(options)),
-      metric_(options_.has_user() ? qk::graph::metric{"user", options_.user_higher_is_better, false, false, nullptr, nullptr, ""}
+      metric_(options_.has_user() ? qk::graph::metric{"user", options_.user_higher_is_better, false, false, false, nullptr, nullptr, ""}
                                   : find_metric(options_.metric)),
-      session_(m, std::move(inputs), detail::with_known_samples(options_)) {
+      session_(m, inputs, detail::with_known_samples(options_)) {
     const auto& outputs = m.outputs();
     if (options_.output_index < 0 || static_cast<std::size_t>(options_.output_index) >= outputs.size()) {
         throw error("--output-index " + std::to_string(options_.output_index) + " is out of range: the model has " +
                     std::to_string(outputs.size()) + " outputs, counted from 0");
     }
     output_name_ = outputs[static_cast<std::size_t>(options_.output_index)].name;
-    if (metric_.needs_labels && options_.labels.empty()) {
-        throw error("metric " + std::string(metric_.name) + " needs --labels");
-    }
-    if (!options_.labels.empty() && options_.labels.size() != session_.samples()) {
-        throw error("there are " + std::to_string(options_.labels.size()) + " labels for " + std::to_string(session_.samples()) +
-                    " samples");
-    }
+    positions_ = qk::graph::positions(m, inputs, session_.samples(), options_.labels, options_.positions);
+    if (metric_.needs_labels && !positions_.has_labels())
+        throw error("metric " + std::string(metric_.name) + " needs --labels, or --next-token for a language model");
+    options_.labels = positions_.labels();
     const auto known = options_.float_outputs.find(output_name_);
-    const bool fits = known != options_.float_outputs.end() && known->second.rank() > 0 &&
+    const bool fits = known != options_.float_outputs.end() && options_.float_outputs.ragged.empty() && known->second.rank() > 0 &&
                       known->second.dim(0) % static_cast<std::int64_t>(session_.samples()) == 0;
     if (fits) take_reference(known->second);
     else set_reference({});
@@ -79,9 +76,13 @@ scorer::scorer(const model& m, named_tensors inputs, score_options options)
 
 void scorer::take_reference(const tensor& all) {
     reference_.resize(session_.samples());
+    reference_shapes_.resize(session_.samples());
     const std::size_t rows = static_cast<std::size_t>(all.dim(0)) / reference_.size();
     for (std::size_t s = 0; s < reference_.size(); ++s)
-        if (options_.session.together.own(s)) reference_[s] = sample_of(execute::rows(all, s * rows, rows));
+        if (options_.session.together.own(s)) {
+            const tensor own = execute::rows(all, s * rows, rows);
+            reference_[s] = sample_of(own), reference_shapes_[s] = own.shape();
+        }
     if (options_.has_user()) reference_tensor_ = all;
 }
 
@@ -95,8 +96,10 @@ std::vector<float> scorer::sample_of(const tensor& output) const {
 
 void scorer::set_reference(const precision_plan& plan) {
     std::vector<std::vector<float>> reference(session_.samples());
+    reference_shapes_.resize(reference.size());
     session_.evaluate(std::span(&plan, 1), [&](std::size_t, std::size_t sample, std::span<const tensor> outputs) {
-        reference[sample] = sample_of(outputs[static_cast<std::size_t>(options_.output_index)]);
+        const tensor& own = outputs[static_cast<std::size_t>(options_.output_index)];
+        reference[sample] = sample_of(own), reference_shapes_[sample] = own.shape();
         return 0.0;
     });
     reference_ = std::move(reference);
@@ -111,7 +114,7 @@ score scorer::finish(std::span<const metric_terms> terms, std::span<const double
     }
     double error_sum = 0;
     for (const double e : errors) error_sum += e;
-    return {metric_.finish(sums, terms.size()), error_sum / double(std::max<std::size_t>(errors.size(), 1))};
+    return {positions_.finish(metric_, sums, terms.size()), error_sum / double(std::max<std::size_t>(errors.size(), 1))};
 }
 
 std::vector<score> scorer::operator()(std::span<const precision_plan> candidates) {
@@ -120,13 +123,14 @@ std::vector<score> scorer::operator()(std::span<const precision_plan> candidates
     std::vector<metric_terms> terms(candidates.size() * n);
     std::vector<double> errors(candidates.size() * n);
     const auto done = session_.evaluate(candidates, [&](std::size_t c, std::size_t s, std::span<const tensor> outputs) {
-        const std::vector<float> y = sample_of(outputs[static_cast<std::size_t>(options_.output_index)]);
+        const tensor& own = outputs[static_cast<std::size_t>(options_.output_index)];
+        const std::vector<float> y = sample_of(own);
         const std::vector<float>& r = reference_[s];
         if (y.size() != r.size()) {  // outputs whose number depends on values, as of NonMaxSuppression
             throw error("output '" + output_name_ + "' of sample " + std::to_string(s) + " has " + std::to_string(y.size()) +
                         " values, its reference " + std::to_string(r.size()) + "; choose another --output-index or a --metric-command");
         }
-        terms[c * n + s] = metric_.sample(y, r, options_.labels.empty() ? -1 : options_.labels[s]);
+        terms[c * n + s] = positions_.terms(metric_, own.shape(), y, r, s);
         errors[c * n + s] = y.empty() ? 0 : detail::squared_distance(y, r) / double(y.size());
         return 0.0;
     });
@@ -185,7 +189,7 @@ double scorer::measure_user(const tensor& outputs, const precision_plan& plan) c
 }
 
 std::string scorer::description() const {
-    std::string text = std::string(metric_.name) + " of " + output_name_ + " " + options_.user_name;
+    std::string text = std::string(metric_.name) + " of " + output_name_ + " " + options_.user_name + positions_.description();
     for (const std::int64_t label : options_.labels) text += " " + std::to_string(label);
     return text;
 }
@@ -200,8 +204,7 @@ score scorer::reference_score() {
     std::vector<metric_terms> terms;
     for (std::size_t s = 0; s < reference_.size(); ++s) {
         terms.emplace_back();
-        if (!reference_[s].empty())
-            terms.back() = metric_.sample(reference_[s], reference_[s], options_.labels.empty() ? -1 : options_.labels[s]);
+        if (!reference_[s].empty()) terms.back() = positions_.terms(metric_, reference_shapes_[s], reference_[s], reference_[s], s);
     }
     share(terms);
     return finish(terms, {});

@@ -53,6 +53,8 @@ std::string mix_problem::key(const named_tensors& inputs) const {
     for (const auto& [name, value] : inputs) {
         h.add(name + to_string(value.shape()) + name_of(value.type()));
         h.add(value.bytes(), value.size_bytes());
+        if (const auto own = inputs.ragged.find(name); own != inputs.ragged.end())
+            for (const dims& shape : own->second) h.add(to_string(shape));
     }
     for (std::size_t o = 0; o < mix_->options(); ++o) detail::add_to(h, mix_->uniform(o));
     for (const std::string& layer : space_.layers) h.add(layer);

@@ -16,7 +16,12 @@
 
 namespace qk::graph {
 
-using named_tensors = std::map<std::string, tensor>;
+/// Tensors by name. Of ragged data, samples of different lengths, the tensor holds each sample padded to the longest, and `ragged` the
+/// shape that each has (leading dimension 1): what runs is the sample without its padding.
+struct named_tensors : std::map<std::string, tensor> {
+    using std::map<std::string, tensor>::map;
+    std::map<std::string, std::vector<dims>> ragged{};
+};
 
 struct evaluate_options {
     int threads = 0;             ///< 0: one per core

@@ -23,7 +23,9 @@ std::vector<named_tensor> read_tensors(const std::filesystem::path& path, image_
 
 /// What the arguments of `option` give a model: FILE, or NAME=FILE (split at the first '=' when what stands left of it names an input).
 /// Tensors without a matching name go to the model's inputs in order; when the model has one input, several of them are samples and are
-/// joined on axis 0. Every input is there exactly once, or an error names the file, the input and what is expected.
+/// joined on axis 0. Samples whose lengths differ along axes that the model leaves open stay ragged (named_tensors). FILE may be a list
+/// with commas, and a folder may hold .npz files of several inputs each: a sample a file. Every input is there exactly once, or an error
+/// names the file, the input and what is expected.
 named_tensors read_inputs(const model& m, const std::vector<std::string>& arguments, const std::string& option = "--inputs",
                           image_size size = {});
 

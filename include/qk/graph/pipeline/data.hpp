@@ -8,6 +8,7 @@
 
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/search/positions.hpp"
 
 namespace qk::graph::pipeline {
 
@@ -15,8 +16,9 @@ namespace qk::graph::pipeline {
 struct data_settings {
     std::vector<std::string> inputs, calibration;  ///< FILE or INPUT=FILE
     std::string labels, preprocess;
-    std::size_t samples = 0;  ///< 0: all
-    int threads = 0;          ///< 0: one for each core
+    std::size_t samples = 0;       ///< 0: all
+    int threads = 0;               ///< 0: one for each core
+    position_options positions{};  ///< --mask, --next-token, --per-position
 
     /// The data for the model's inputs, preprocessed, cut to `samples`. Throws if there are fewer.
     named_tensors load_inputs(const model& m) const;

@@ -17,6 +17,9 @@ namespace qk::graph::pipeline {
 struct evaluate_settings {
     std::string model, output_dir, compare;
     std::vector<std::string> accumulators;  ///< "NAME", "TYPE:NAME", "LAYER:NAME": after those of the requests file
+    std::vector<std::string> metrics;       ///< none: those that the labels suggest
+    std::size_t generate = 0;               ///< greedy steps behind each prompt, instead of one run
+    int output_index = 0;                   ///< of the output that is measured
     int batch = 0;                          ///< 0: chosen here
     double tolerance = 1e-4;                ///< of a difference, over the largest output
     bool overwrite = false;

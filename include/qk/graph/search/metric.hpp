@@ -14,7 +14,9 @@
 namespace qk::graph {
 
 /// What one sample contributes; the meaning is the metric's own. Sums over samples run in sample order, so they do not depend on threads.
-using metric_terms = std::array<double, 4>;
+using metric_terms = std::array<double, 5>;
+/// The last term: how many samples, or positions, have come together.
+inline constexpr std::size_t counted = 4;
 
 /// A measure over the samples of one model output.
 struct metric {
@@ -22,14 +24,15 @@ struct metric {
     bool higher_is_better;
     bool needs_labels;
     bool is_accuracy;  ///< its target is a drop from the baseline, as a fraction
+    bool by_position;  ///< a choice among classes: of an output [N, S, C] one at each position (positions.hpp)
     /// y and reference: the sample's output, flattened, as float32; label: -1 if there is none.
     metric_terms (*sample)(std::span<const float> y, std::span<const float> reference, std::int64_t label);
-    /// From the sums of all samples' terms and their number to the metric.
+    /// From the sums of all samples' (or positions') terms and their number to the metric.
     double (*finish)(const metric_terms& sums, std::size_t samples);
     std::string_view what;  ///< its definition for --help and pages; y: the sample's output, r: its reference
 };
 
-/// l2 mse sqnr psnr cosine kl loss top1 top5 agreement
+/// l2 mse sqnr psnr cosine kl loss perplexity top1 top5 agreement
 std::span<const metric> all_metrics();
 
 /// By name; error with the nearest names.

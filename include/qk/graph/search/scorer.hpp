@@ -12,6 +12,7 @@
 #include "qk/graph/evaluate/session.hpp"
 #include "qk/graph/search/metric.hpp"
 #include "qk/graph/search/metric_server.hpp"
+#include "qk/graph/search/positions.hpp"
 #include "qk/graph/search/trials.hpp"
 
 namespace qk::graph {
@@ -30,8 +31,9 @@ struct score_options {
     bool user_higher_is_better = false;
     std::string user_name;  ///< the command, or whatever identifies it in a cache
     bool has_user() const { return user || server; }
-    int output_index = 0;  ///< which model output; out of range is an error
-    std::vector<std::int64_t> labels;
+    int output_index = 0;              ///< which model output; out of range is an error
+    std::vector<std::int64_t> labels;  ///< one for each sample, or one for each of its positions
+    position_options positions{};
     named_tensors float_outputs;  ///< of the same inputs, if calibrate() gave them: saves a run
     session_options session;
 };
@@ -39,7 +41,7 @@ struct score_options {
 /// Holds the samples, the labels and the reference outputs.
 class scorer {
   public:
-    /// The reference is the model's own float output until set_reference() says otherwise. Labels must be as many as samples.
+    /// The reference is the model's own float output until set_reference() says otherwise. Labels: positions.hpp.
     scorer(const model& m, named_tensors inputs, score_options options);
 
     /// Scores count from the outputs under `plan` from now on.
@@ -67,11 +69,13 @@ class scorer {
 
     score_options options_;
     qk::graph::metric metric_;
+    qk::graph::positions positions_;
     session session_;
     std::string output_name_;
     std::vector<std::vector<float>> reference_;  ///< of each sample that this process evaluates
-    tensor reference_tensor_;                    ///< for a user's metric
-    precision_plan reference_plan_;              ///< that the reference was computed under
+    std::vector<dims> reference_shapes_;
+    tensor reference_tensor_;        ///< for a user's metric
+    precision_plan reference_plan_;  ///< that the reference was computed under
 };
 
 }  // namespace qk::graph

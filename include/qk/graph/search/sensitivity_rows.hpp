@@ -21,6 +21,8 @@ inline std::pair<std::vector<sensitivity_row>, std::vector<precision_plan>> sens
             for (const auto part : {mixture::part::both, mixture::part::weights, mixture::part::activations}) {
                 precision_plan plan = problem.mix().plan(base, l, static_cast<std::uint8_t>(o), part);
                 if (plan == plans[0]) continue;  // this part is the same in both
+                const bool same = part != mixture::part::both && !rows.empty() && plan == plans.back();
+                if (same && rows.back().position == l && rows.back().part == mixture::part::both) continue;  // it is the whole layer
                 plans.push_back(std::move(plan));
                 rows.push_back({.layer = space.layers[l],
                                 .op_type = problem.op_type(l),

@@ -70,6 +70,11 @@ bool runner::mixes_samples(const sample_set& data, const program& p) {
 }
 
 runner::cut runner::decide(const sample_set& data, const program& p, int batch) {
+    if (data.ragged) {
+        cut c = alone(data);
+        c.ragged = true;
+        return c;
+    }
     if (data.count > 1 && data.symbolic) {
         if (!mixes_) mixes_ = mixes_samples(data, p);
         if (*mixes_) {
@@ -93,6 +98,10 @@ runner::cut runner::alone(const sample_set& data) {
 }
 
 joined_outputs::joined_outputs(const model& m, const runner::cut& c, std::span<const tensor> first) : model_(&m), cut_(c) {
+    if (c.ragged) {
+        each_.resize(c.runs);
+        return;
+    }
     const auto in_run = static_cast<std::int64_t>(std::min(c.samples_per_run, c.samples));
     for (std::size_t i = 0; i < first.size(); ++i) {
         if (!c.join) {
@@ -112,6 +121,14 @@ joined_outputs::joined_outputs(const model& m, const runner::cut& c, std::span<c
 }
 
 void joined_outputs::place(std::size_t run, std::span<const tensor> outputs) {
+    if (cut_.ragged) {
+        for (const tensor& t : outputs) {  // out of the thread's arena
+            tensor copy(t.type(), t.rank() == 0 ? dims{1} : t.shape());
+            if (t.size_bytes() != 0) std::memcpy(copy.bytes(), t.bytes(), t.size_bytes());
+            each_[run].push_back(std::move(copy));
+        }
+        return;
+    }
     for (std::size_t i = 0; i < outputs.size(); ++i) {
         const tensor& t = outputs[i];
         if (!cut_.join) {
@@ -132,7 +149,37 @@ void joined_outputs::place(std::size_t run, std::span<const tensor> outputs) {
     }
 }
 
+/// Ragged outputs: each padded to the longest.
+named_tensors joined_outputs::take_ragged() {
+    named_tensors result;
+    for (std::size_t i = 0; i < model_->outputs().size(); ++i) {
+        const std::string& name = model_->outputs()[i].name;
+        dims longest = each_.front()[i].shape();
+        std::vector<dims>& own = result.ragged[name];
+        for (const auto& outputs : each_) {
+            const dims& shape = outputs[i].shape();
+            if (shape.size() != longest.size() || outputs[i].type() != each_.front()[i].type() || shape[0] != longest[0])
+                throw error("output '" + name + "' is " + to_string(shape) + " for one sample and " + to_string(longest) +
+                            " for another: samples of different lengths can be joined only where their outputs have one rank");
+            for (std::size_t k = 0; k < shape.size(); ++k) longest[k] = std::max(longest[k], shape[k]);
+            own.push_back(shape);
+        }
+        dims all = longest;
+        all[0] *= static_cast<std::int64_t>(each_.size());
+        tensor joined(each_.front()[i].type(), all);
+        const std::size_t row = joined.size_bytes() / each_.size();
+        for (std::size_t s = 0; s < each_.size(); ++s) {
+            const tensor one = padded(each_[s][i], longest);
+            if (row != 0) std::memcpy(joined.bytes() + s * row, one.bytes(), row);
+            each_[s][i] = {};
+        }
+        result[name] = std::move(joined);
+    }
+    return result;
+}
+
 named_tensors joined_outputs::take() {
+    if (cut_.ragged) return take_ragged();
     named_tensors result;
     for (std::size_t i = 0; i < all_.size(); ++i) result[model_->outputs()[i].name] = std::move(all_[i]);
     return result;

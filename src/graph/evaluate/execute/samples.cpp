@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The batching rule: as given and cut along a leading symbol, or N times a fixed leading 1.
+#include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "qk/graph/evaluate/execute/samples.hpp"
+#include "qk/graph/ops/elements.hpp"
 
 namespace qk::graph::execute {
 
@@ -15,8 +18,58 @@ tensor rows(const tensor& t, std::size_t first, std::size_t n) {
 
 std::vector<tensor> sample_set::slice(std::size_t first, std::size_t n) const {
     std::vector<tensor> part;
-    for (std::size_t i = 0; i < inputs.size(); ++i) part.push_back(cut[i] ? rows(inputs[i], first, n) : inputs[i]);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        part.push_back(cut[i] ? rows(inputs[i], first, n) : inputs[i]);
+        if (i < own.size() && !own[i].empty() && n == 1) part.back() = corner(part.back(), own[i][first]);
+    }
     return part;
+}
+
+namespace {
+
+/// Copies the box `shape` between two tensors that hold it in their corners.
+void copy_box(const std::byte* from, const dims& from_shape, std::byte* to, const dims& to_shape, const dims& shape, std::size_t element) {
+    const std::size_t rank = shape.size();
+    const std::size_t run = static_cast<std::size_t>(shape.back()) * element,
+                      count = element_count(shape) / static_cast<std::size_t>(shape.back());
+    for (std::size_t r = 0; r < count; ++r) {
+        std::size_t rest = r, at_from = 0, at_to = 0, step_from = static_cast<std::size_t>(from_shape.back()),
+                    step_to = static_cast<std::size_t>(to_shape.back());
+        for (std::size_t k = rank - 1; k-- > 0;) {
+            const std::size_t index = rest % static_cast<std::size_t>(shape[k]);
+            rest /= static_cast<std::size_t>(shape[k]);
+            at_from += index * step_from, at_to += index * step_to;
+            step_from *= static_cast<std::size_t>(from_shape[k]), step_to *= static_cast<std::size_t>(to_shape[k]);
+        }
+        std::memcpy(to + at_to * element, from + at_from * element, run);
+    }
+}
+
+}  // namespace
+
+tensor corner(const tensor& t, const dims& shape) {
+    if (t.shape() == shape) return t;
+    tensor y(t.type(), shape);
+    if (y.size() > 0) copy_box(t.bytes(), t.shape(), y.bytes(), shape, shape, size_of(t.type()));
+    return y;
+}
+
+tensor padded(const tensor& t, const dims& shape) {
+    if (t.shape() == shape) return t;
+    tensor y(t.type(), shape);
+    std::memset(y.bytes(), 0, y.size_bytes());
+    if (t.size() > 0) copy_box(t.bytes(), t.shape(), y.bytes(), shape, t.shape(), size_of(t.type()));
+    return y;
+}
+
+tensor sample_of(const named_tensors& joined, const std::string& name, std::size_t sample, std::size_t samples) {
+    const tensor& t = joined.at(name);
+    const auto n = static_cast<std::int64_t>(std::max<std::size_t>(samples, 1));
+    if (t.rank() == 0 || t.dim(0) % n != 0) return t;
+    const auto each = static_cast<std::size_t>(t.dim(0) / n);
+    const tensor own = rows(t, sample * each, each);
+    const auto shapes = joined.ragged.find(name);
+    return shapes == joined.ragged.end() ? own : corner(own, shapes->second.at(sample));
 }
 
 std::string describe(const value_info& v) {
@@ -52,6 +105,63 @@ void cut_at_leading_symbol(const std::vector<value_info>& declared, sample_set& 
     s.symbolic = true;
 }
 
+/// Integers of one width for inputs of another, where every value fits: ids as NumPy makes them.
+tensor as_integers_of(const tensor& t, data_type wanted) {
+    const auto integers = [](data_type type) {
+        return type == data_type::int64 || type == data_type::int32 || type == data_type::int16 || type == data_type::int8 ||
+               type == data_type::uint8 || type == data_type::uint16 || type == data_type::uint32 || type == data_type::boolean;
+    };
+    if (t.type() == wanted || !integers(t.type()) || (wanted != data_type::int64 && wanted != data_type::int32)) return t;
+    std::vector<std::int64_t> values(t.size());
+    if (t.type() == data_type::boolean)
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = t.bytes()[i] != std::byte{0};
+    else ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(values));
+    tensor y(wanted, t.shape());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (wanted == data_type::int64) y.as<std::int64_t>()[i] = values[i];
+        else if (values[i] != static_cast<std::int32_t>(values[i])) return t;
+        else y.as<std::int32_t>()[i] = static_cast<std::int32_t>(values[i]);
+    }
+    return y;
+}
+
+/// Samples of their own lengths: each must fit the model by itself.
+sample_set ragged_samples(const std::vector<value_info>& declared, const named_tensors& given, sample_set s) {
+    s.ragged = true;
+    s.own.resize(declared.size());
+    s.cut.assign(declared.size(), 0);
+    s.count = given.ragged.begin()->second.size();
+    for (std::size_t i = 0; i < declared.size(); ++i) {
+        const value_info& v = declared[i];
+        if (const auto shapes = given.ragged.find(v.name); shapes != given.ragged.end()) s.own[i] = shapes->second;
+        else if (s.inputs[i].rank() > 0 && s.inputs[i].dim(0) == static_cast<std::int64_t>(s.count) && v.has_shape && v.shape[0].value < 2)
+            s.own[i].assign(s.count, rows(s.inputs[i], 0, 1).shape());
+        else continue;
+        s.cut[i] = 1;
+        if (s.own[i].size() != s.count)
+            throw error("input '" + v.name + "' has " + std::to_string(s.own[i].size()) + " samples and '" + given.ragged.begin()->first +
+                        "' " + std::to_string(s.count));
+    }
+    for (std::size_t n = 0; n < s.count; ++n) {
+        std::map<std::string, std::int64_t> symbols;
+        for (std::size_t i = 0; i < declared.size(); ++i) {
+            const value_info& v = declared[i];
+            if (!v.has_shape || !s.cut[i]) continue;
+            const dims& shape = s.own[i][n];
+            bool fits = shape.size() == v.shape.size();
+            for (std::size_t k = 0; fits && k < shape.size(); ++k) {
+                const dimension& d = v.shape[k];
+                fits = d.value >= 0 ? d.value == shape[k]
+                                    : d.symbol.empty() || symbols.try_emplace(d.symbol, shape[k]).first->second == shape[k];
+            }
+            if (!fits)
+                throw error("input '" + v.name + "' has shape " + describe(v) + " in the model, and sample " + std::to_string(n) +
+                            " of the data has shape " + to_string(shape));
+        }
+    }
+    return s;
+}
+
 }  // namespace
 
 sample_set make_samples(const model& m, const named_tensors& given) {
@@ -68,11 +178,13 @@ sample_set make_samples(const model& m, const named_tensors& given) {
         const auto at = given.find(v.name);
         if (at == given.end() || at->second.empty())
             throw error("input '" + v.name + "' " + describe(v) + " of the model is not given; its inputs are " + names);
-        if (v.type != data_type::undefined && at->second.type() != v.type)
+        const tensor fitting = as_integers_of(at->second, v.type);
+        if (v.type != data_type::undefined && fitting.type() != v.type)
             throw error("input '" + v.name + "' is " + name_of(v.type) + " in the model, and the data given is " +
                         name_of(at->second.type()));
-        s.inputs.push_back(at->second);
+        s.inputs.push_back(fitting);
     }
+    if (!given.ragged.empty()) return ragged_samples(declared, given, std::move(s));
     s.cut.assign(declared.size(), 0);
 
     // As given: every input fits, symbols have one value throughout.

@@ -33,6 +33,7 @@ class runner {
         std::size_t samples = 1;
         bool join = false;        ///< outputs of runs are joined on axis 0
         bool one_by_one = false;  ///< samples do not mix
+        bool ragged = false;      ///< outputs of different lengths
     };
     /// Runs a sample alone once, so that what is built on first use is there; tries two samples together against each alone.
     cut decide(const sample_set& data, const program& p, int batch);
@@ -67,6 +68,8 @@ class joined_outputs {
     runner::cut cut_;
     std::vector<tensor> all_;
     std::vector<std::int64_t> rows_;  ///< axis-0 rows of one sample
+    named_tensors take_ragged();
+    std::vector<std::vector<tensor>> each_;  ///< of ragged data, by run
 };
 
 }  // namespace qk::graph::execute

@@ -17,6 +17,8 @@ struct sample_set {
     bool symbolic = false;  ///< cut along a symbol: a whole batch could run at once, too
     std::vector<tensor> inputs;
     std::vector<char> cut;
+    std::vector<std::vector<dims>> own;  ///< by input: the shape of each sample of ragged data; empty: all alike
+    bool ragged = false;                 ///< samples run one by one
 
     /// Inputs for samples [first, first + n).
     std::vector<tensor> slice(std::size_t first, std::size_t n) const;
@@ -27,6 +29,15 @@ sample_set make_samples(const model& m, const named_tensors& given);
 
 /// Rows [first, first + n) of axis 0, sharing the buffer.
 tensor rows(const tensor& t, std::size_t first, std::size_t n);
+
+/// One sample of joined tensors, of ragged ones without its padding; the whole tensor where axis 0 does not divide among the samples.
+tensor sample_of(const named_tensors& joined, const std::string& name, std::size_t sample, std::size_t samples);
+
+/// The part of `t` that begins at its first element and has this shape; shares the buffer where it can.
+tensor corner(const tensor& t, const dims& shape);
+
+/// The same the other way: `t` in the corner of a tensor of zeros.
+tensor padded(const tensor& t, const dims& shape);
 
 /// "[N,3,32,32]" as the model declares it.
 std::string describe(const value_info& v);

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Greedy generation by a decoder, with its cache where it has one: what a deployed language model does, measured token by token.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/plan/plan.hpp"
+
+namespace qk::graph::pipeline {
+
+struct generate_settings {
+    std::size_t steps = 0;
+    std::string mask;  ///< the input that is 0 where a prompt is padded; positions behind its last 1 are cut off
+    int output_index = 0;
+    std::vector<std::string> metrics{"perplexity", "agreement"};  ///< of choices (metric::by_position)
+};
+
+struct generated {
+    std::vector<std::vector<std::int64_t>> tokens;  ///< of each sample, as the float model chose them
+    std::map<std::string, double> metrics;          ///< over all steps of all samples; the labels are the float model's tokens
+};
+
+/// The float model continues every prompt by its likeliest token, `steps` times; under the plan the model reads the same tokens, with a
+/// cache of its own. Every input has to be one that can be continued (ids, mask, positions, types, lengths, cache), or an error names it.
+generated generate(const evaluator& runs, const named_tensors& prompts, const precision_plan& plan, const generate_settings& settings);
+
+}  // namespace qk::graph::pipeline

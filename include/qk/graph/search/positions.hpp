@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rows of an output a metric counts: in outputs of rank 3 one for each position of a sequence, padding left out. docs/search.md.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/search/metric.hpp"
+
+namespace qk::graph {
+
+struct position_options {
+    std::string mask;           ///< the model's input that is 0 where a position is padding; empty: every position counts
+    bool next_token = false;    ///< position t is measured against the label of position t + 1
+    bool per_position = false;  ///< cosine and l2 of each position, not of the sequence
+    friend bool operator==(const position_options&, const position_options&) = default;
+};
+
+/// Labels and padding of all samples, and what becomes of a metric where an output is [N, S, C].
+class positions {
+  public:
+    positions() = default;
+    /// `labels`: one for each sample, or one for each of its positions; negative ones are ignored. Empty with `next_token`: the ids that
+    /// the model reads. Error naming --mask, --labels or --next-token: no such input, or sizes that do not fit.
+    positions(const model& m, const named_tensors& inputs, std::size_t samples, std::vector<std::int64_t> labels, position_options options);
+
+    bool has_labels() const { return !labels_.empty(); }
+    std::size_t labels_of_sample() const { return labels_per_sample_; }
+    const std::vector<std::int64_t>& labels() const { return labels_; }
+
+    /// The terms of one sample. `shape`: of its output. Of rank 3 a metric of choices (metric::by_position) takes each position for itself,
+    /// others all that count together.
+    metric_terms terms(const metric& m, const dims& shape, std::span<const float> y, std::span<const float> reference,
+                       std::size_t sample) const;
+    /// From the sums of all samples' terms to the metric.
+    double finish(const metric& m, const metric_terms& sums, std::size_t samples) const;
+    /// What identifies a measurement, besides the labels.
+    std::string description() const;
+
+  private:
+    bool by_position(const metric& m) const;
+    std::int64_t label_of(std::size_t sample, std::size_t position, std::size_t length) const;
+    bool counts(std::size_t sample, std::size_t position, std::size_t length, bool with_label) const;
+
+    position_options options_;
+    std::vector<std::int64_t> labels_;
+    std::size_t labels_per_sample_ = 0, mask_per_sample_ = 0;
+    std::vector<char> mask_;
+};
+
+/// The model's input of token ids: called so, or else the first of integers [N, S] that is no mask, type or position. Empty: none.
+std::string token_input(const model& m, const std::string& mask);
+
+/// Labels as a tensor for a user's own measure: [N], or [N,S] where there are several for each of the output's samples.
+tensor labels_by_sample(std::span<const std::int64_t> labels, const tensor& output);
+
+/// A metric of a whole output, samples on axis 0 (of ragged outputs each of its own length). The reference may be empty where the metric
+/// asks for labels. Shapes that differ are an error.
+double measure(const metric& m, const positions& where, const named_tensors& outputs, const named_tensors& reference,
+               const std::string& output, std::size_t samples);
+
+}  // namespace qk::graph

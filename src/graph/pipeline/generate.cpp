@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of pipeline/generate.hpp.
+#include "qk/graph/pipeline/generate.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "qk/graph/evaluate/execute/samples.hpp"
+#include "qk/graph/ops/elements.hpp"
+#include "qk/graph/search/positions.hpp"
+
+namespace qk::graph::pipeline {
+namespace {
+
+/// Inputs that a cache goes into, and the outputs that it comes back from.
+std::map<std::string, std::string> caches_of(const model& m) {
+    std::map<std::string, std::string> caches;
+    for (const value_info& i : m.inputs()) {
+        if (i.shape.size() < 3) continue;
+        for (const auto& u : m.uses(i.name)) {
+            if (u.node < 0 || u.input < 0) continue;
+            const onnx::NodeProto& n = m.graph().node(u.node);
+            const std::string& op = n.op_type();
+            const int second = op == "GroupQueryAttention" ? 4 : op == "MultiHeadAttention" ? 7 : 5;
+            const int output = op == "Concat" || (op == "Attention" && !n.domain().empty()) ? (op == "Concat" ? 0 : 1)
+                               : op.ends_with("Attention")                                  ? (u.input == second ? 2 : 1)
+                                                                                            : -1;
+            if (output < 0 || output >= n.output_size()) continue;
+            for (const value_info& o : m.outputs())
+                if (o.name == n.output(output)) caches[i.name] = o.name;
+        }
+    }
+    return caches;
+}
+
+tensor integers_of(data_type type, const dims& shape, const std::vector<std::int64_t>& values) {
+    tensor t(type, shape);
+    ops::write_elements<std::int64_t>(std::span<const std::int64_t>(values), type, t.bytes());
+    return t;
+}
+
+std::vector<std::int64_t> values_of(const tensor& t) {
+    std::vector<std::int64_t> v(t.size());
+    if (t.type() == data_type::boolean)
+        for (std::size_t i = 0; i < v.size(); ++i) v[i] = t.bytes()[i] != std::byte{0};
+    else ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(v));
+    return v;
+}
+
+bool says(const std::string& name, const char* word) { return name.find(word) != std::string::npos; }
+
+/// One sample on its way: the inputs of the next run.
+class continuation {
+  public:
+    continuation(const model& m, const std::string& ids, const std::map<std::string, std::string>& caches, named_tensors inputs)
+        : model_(&m), ids_(ids), caches_(&caches), inputs_(std::move(inputs)) {}
+
+    /// Logits of the last position.
+    std::vector<float> run(const evaluator& runs, const precision_plan& plan, std::size_t output) {
+        outputs_ = runs.run(inputs_, plan).outputs;
+        const std::string& name = model_->outputs().at(output).name;
+        const tensor& y = outputs_.at(name);
+        if (y.rank() != 3 || y.dim(0) != 1 || y.dim(1) < 1)
+            throw error("--generate needs logits [N,S,C], and output '" + name + "' is " + to_string(y.shape()) + " for a sample");
+        std::vector<float> all(y.size());
+        if (!ops::read_elements(y.type(), y.bytes(), std::span<float>(all))) throw error("output '" + name + "' holds no numbers");
+        return {all.end() - static_cast<std::ptrdiff_t>(y.dim(2)), all.end()};
+    }
+
+    /// The token goes in behind what was read. With a cache alone, else with everything before it.
+    void append(std::int64_t token) {
+        const bool cached = !caches_->empty();
+        for (auto& [name, value] : inputs_) {
+            if (const auto c = caches_->find(name); c != caches_->end()) {
+                value = outputs_.at(c->second);
+                continue;
+            }
+            std::vector<std::int64_t> v = values_of(value);
+            if (name == ids_) v = next(std::move(v), token, cached);
+            else if (says(name, "mask")) v.push_back(1);
+            else if (says(name, "position")) v = next(v, v.empty() ? 0 : v.back() + 1, cached);
+            else if (says(name, "type")) v = next(v, 0, cached);
+            else if (says(name, "seqlens") || says(name, "sequence_length") || says(name, "past_seq"))
+                for (std::int64_t& length : v) length += 1;
+            else
+                throw error("--generate cannot continue input '" + name +
+                            "': it is no ids, mask, positions, types, lengths or cache that comes back as an output");
+            const bool grows = value.rank() == 2;
+            value = integers_of(value.type(), grows ? dims{1, static_cast<std::int64_t>(v.size())} : value.shape(), v);
+        }
+    }
+
+  private:
+    static std::vector<std::int64_t> next(std::vector<std::int64_t> before, std::int64_t last, bool cached) {
+        if (cached) before.clear();
+        before.push_back(last);
+        return before;
+    }
+
+    const model* model_;
+    std::string ids_;
+    const std::map<std::string, std::string>* caches_;
+    named_tensors inputs_, outputs_;
+};
+
+/// The inputs of one sample, without the padding behind its prompt.
+named_tensors prompt_of(const model& m, const named_tensors& prompts, const std::string& ids, const std::string& mask, std::size_t sample,
+                        std::size_t samples) {
+    named_tensors own;
+    std::int64_t length = -1;
+    for (const value_info& i : m.inputs()) own[i.name] = execute::sample_of(prompts, i.name, sample, samples);
+    if (!mask.empty()) {
+        if (!own.contains(mask)) throw error("--mask '" + mask + "' is no input of the model");
+        const std::vector<std::int64_t> shown = values_of(own.at(mask));
+        for (std::size_t p = 0; p < shown.size(); ++p)
+            if (shown[p] != 0) length = static_cast<std::int64_t>(p) + 1;
+    }
+    const std::int64_t whole = own.at(ids).shape().back();
+    if (length > 0 && length < whole)
+        for (auto& [name, value] : own)
+            if (value.rank() == 2 && value.dim(1) == whole) value = execute::corner(value, {value.dim(0), length});
+    return own;
+}
+
+}  // namespace
+
+generated generate(const evaluator& runs, const named_tensors& prompts, const precision_plan& plan, const generate_settings& settings) {
+    const model& m = runs.source();
+    const std::string ids = token_input(m, settings.mask);
+    if (ids.empty()) throw error("--generate needs an input of token ids, integers [N,S]");
+    const auto caches = caches_of(m);
+    const auto samples = static_cast<std::size_t>(prompts.at(ids).dim(0));
+    const auto output = static_cast<std::size_t>(settings.output_index);
+    generated result;
+    std::map<std::string, metric_terms> sums;
+    std::size_t count = 0;
+    for (const std::string& name : settings.metrics)
+        if (!find_metric(name).by_position)
+            throw error("--generate measures choices, and " + name + " is none: kl, loss, perplexity, top1, top5, agreement");
+    for (std::size_t s = 0; s < samples; ++s) {
+        const named_tensors own = prompt_of(m, prompts, ids, settings.mask, s, samples);
+        continuation plain(m, ids, caches, own), planned(m, ids, caches, own);
+        std::vector<std::int64_t>& tokens = result.tokens.emplace_back();
+        for (std::size_t step = 0; step < settings.steps; ++step) {
+            const std::vector<float> reference = plain.run(runs, {}, output), y = planned.run(runs, plan, output);
+            const std::int64_t token = std::max_element(reference.begin(), reference.end()) - reference.begin();
+            tokens.push_back(token);
+            for (const std::string& name : settings.metrics) {
+                const metric_terms one = find_metric(name).sample(y, reference, token);
+                for (std::size_t i = 0; i < counted; ++i) sums[name][i] += one[i];
+            }
+            ++count;
+            plain.append(token), planned.append(token);
+        }
+    }
+    for (const std::string& name : settings.metrics) result.metrics[name] = find_metric(name).finish(sums[name], count);
+    return result;
+}
+
+}  // namespace qk::graph::pipeline
