@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "qk/graph/calibrate/calibrate.hpp"
+#include "qk/graph/ops/widened.hpp"
 
 namespace qk::graph {
 
@@ -96,10 +97,11 @@ calibration calibrate(const model& m, const named_tensors& inputs, const calibra
         latest = {call, place.get()};
         return *place;
     };
-    const auto observe = [&](const std::string& name, const tensor& value, std::size_t sample) {
-        if (value.type() != data_type::float32 || value.size() == 0) return;
+    const auto observe = [&](const std::string& name, const tensor& given, std::size_t sample) {
+        if ((given.type() != data_type::float32 && !ops::is_half(given.type())) || given.size() == 0) return;
         if (!options.tensors.empty() && !options.tensors.contains(name)) return;
         if (m.is_constant(name)) return;
+        const tensor value = ops::widened(given);
         detail::seen_by_thread& own = mine();
         detail::observe(own.tensors[name], value, options.histograms);
         if (options.moving_average) own.samples[name][sample] = range_of(value.as<float>());

@@ -2,6 +2,7 @@
 // Definitions of fold.hpp.
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include "qk/graph/model/edit.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/ops/op.hpp"
+#include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -35,25 +37,86 @@ inline void remember_constant(name_history& history, const onnx::NodeProto& n) {
     }
 }
 
+/// A node that computes the same on every run, if its inputs do.
+inline bool may_fold(const model& m, const onnx::NodeProto& n) {
+    if (n.output_size() == 0 || is_random(n.op_type())) return false;
+    for (const std::string& o : n.output())
+        for (const auto& u : m.uses(o))
+            if (u.node == -1) return false;
+    return std::none_of(n.attribute().begin(), n.attribute().end(), [](const auto& a) { return a.has_g() || a.graphs_size() > 0; });
+}
+
+/// Nodes on the way from initializers to what a layer multiplies with, or to the table that a Gather reads.
+inline std::vector<bool> makers_of_weights(const model& m) {
+    const onnx::GraphProto& g = m.graph();
+    const auto count = static_cast<std::size_t>(g.node_size());
+    std::vector<bool> constant(count, false), wanted(count, false);
+    for (int i = 0; i < g.node_size(); ++i)
+        constant[static_cast<std::size_t>(i)] =
+            may_fold(m, g.node(i)) && std::ranges::all_of(g.node(i).input(), [&](const std::string& in) {
+                const int p = m.producer(in);
+                return in.empty() || m.is_constant(in) || (p >= 0 && constant[static_cast<std::size_t>(p)]);
+            });
+    for (int i = g.node_size(); i-- > 0;) {
+        const auto at = static_cast<std::size_t>(i);
+        if (!constant[at]) continue;
+        for (const std::string& o : g.node(i).output())
+            for (const auto& u : m.uses(o)) {
+                const onnx::NodeProto& reader = g.node(u.node);
+                const bool multiplies = kind_of(reader) == layer_kind::compute || reader.domain() == "com.microsoft";
+                const bool table = reader.op_type() == "Gather" && u.input == 0;
+                wanted[at] = wanted[at] ||
+                             (constant[static_cast<std::size_t>(u.node)] ? wanted[static_cast<std::size_t>(u.node)] : multiplies || table);
+            }
+    }
+    return wanted;
+}
+
+/// Initializers of which only folded nodes read give their memory back before the results take theirs.
+inline void release_sources(model& m, const std::vector<bool>& gone) {
+    for (auto& t : *m.graph().mutable_initializer()) {
+        const auto& uses = m.uses(t.name());
+        if (uses.empty() ||
+            !std::ranges::all_of(uses, [&](const auto& u) { return u.node >= 0 && gone[static_cast<std::size_t>(u.node)]; }))
+            continue;
+        const std::string name = t.name();
+        const int type = t.data_type();
+        t.Clear();
+        t.set_name(name), t.set_data_type(type), t.add_dims(0);
+    }
+}
+
+/// The results that somebody still reads become initializers, in the order of the nodes, so that the file is the same on every run.
+inline void keep_results(model& m, const std::vector<bool>& gone, std::unordered_map<std::string, tensor>& known) {
+    onnx::GraphProto& g = m.graph();
+    for (int i = 0; i < g.node_size(); ++i) {
+        if (!gone[static_cast<std::size_t>(i)]) continue;
+        remember_constant(m.history(), g.node(i));
+        for (const std::string& o : g.node(i).output()) {
+            const auto found = known.find(o);
+            if (found == known.end()) continue;
+            const bool read = std::ranges::any_of(m.uses(o), [&](const auto& u) { return !gone[static_cast<std::size_t>(u.node)]; });
+            if (read) to_proto(found->second, o, *g.add_initializer());
+            known.erase(found);
+        }
+    }
+}
+
 }  // namespace detail
 
 void fold_constants(model& m, std::size_t limit) {
     onnx::GraphProto& g = m.graph();
     std::unordered_map<std::string, tensor> known;  // results of this pass
     std::vector<bool> gone(static_cast<std::size_t>(g.node_size()), false);
-    const auto is_output = [&](const std::string& name) {
-        for (const auto& u : m.uses(name))
-            if (u.node == -1) return true;
-        return false;
-    };
-    std::size_t total = 0;  // the model may grow by a few times the limit, not by the limit for each node
+    const std::vector<bool> weight = detail::makers_of_weights(m);
+    std::size_t total = 0;    // the model may grow by a few times the limit, not by the limit for each node
+    std::size_t weights = 0;  // weights have no limit, but may not grow beyond what a file of codes could hold
+    for (const auto& t : g.initializer()) weights += 16 * t.raw_data().size();
     for (int i = 0; i < g.node_size(); ++i) {
         const onnx::NodeProto& n = g.node(i);
-        bool foldable = n.output_size() > 0 && !detail::is_random(n.op_type());
-        for (const std::string& o : n.output()) foldable = foldable && !is_output(o);
-        for (const auto& a : n.attribute()) foldable = foldable && !a.has_g() && a.graphs_size() == 0;
-        for (const std::string& in : n.input()) foldable = foldable && (in.empty() || m.is_constant(in) || known.count(in) > 0);
-        if (!foldable) continue;
+        if (!detail::may_fold(m, n) ||
+            !std::ranges::all_of(n.input(), [&](const std::string& in) { return in.empty() || m.is_constant(in) || known.count(in) > 0; }))
+            continue;
         std::vector<tensor> results;
         if (n.op_type() == "Constant" && n.domain().empty()) {
             try {
@@ -61,12 +124,17 @@ void fold_constants(model& m, std::size_t limit) {
             } catch (const error& e) {
                 throw error(m.label() + ": node '" + n.name() + "' (Constant): " + e.what());
             }
-        } else if (total < 4 * limit) {
+        } else if (total < 4 * limit || weight[static_cast<std::size_t>(i)]) {
             std::vector<tensor> inputs;
             for (const std::string& in : n.input())
                 inputs.push_back(in.empty() ? tensor() : known.count(in) ? known.at(in) : m.constant(in));
-            results = detail::try_run(m, n, inputs, limit);
-            for (const tensor& t : results) total += t.size_bytes();
+            std::size_t largest = limit;
+            if (weight[static_cast<std::size_t>(i)])
+                for (const tensor& t : inputs) largest = std::max(largest, std::min(weights, 8 * t.size_bytes()));
+            results = detail::try_run(m, n, inputs, largest);
+            for (const tensor& t : results)
+                if (t.size_bytes() <= limit) total += t.size_bytes();
+                else weights -= std::min(weights, t.size_bytes());
         }
         if (results.size() != static_cast<std::size_t>(n.output_size())) continue;
         for (int k = 0; k < n.output_size(); ++k)
@@ -74,12 +142,8 @@ void fold_constants(model& m, std::size_t limit) {
         gone[static_cast<std::size_t>(i)] = true;
     }
     if (known.empty()) return;
-    for (int i = 0; i < g.node_size(); ++i) {  // in the order of the nodes, so that the file is the same on every run
-        if (!gone[static_cast<std::size_t>(i)]) continue;
-        for (const std::string& o : g.node(i).output())
-            if (known.count(o)) to_proto(known.at(o), o, *g.add_initializer());
-        detail::remember_constant(m.history(), g.node(i));
-    }
+    detail::release_sources(m, gone);
+    detail::keep_results(m, gone, known);
     detail::remove_nodes(g, gone);
     detail::allow_free_initializers(m.proto());
     m.reindex();

@@ -27,6 +27,10 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
         throw error(
             "a search rounds weights to nearest: leave \"weight_rounding\" out, and give --weight-rounding compensated to `qk quantize "
             "--plan` of what was found");
+    if (asked.options.scaling.any())
+        throw error(
+            "a search takes the model as it is: leave \"smooth_quant\" and \"awq\" out, and give them to `qk quantize` with what was "
+            "found");
     if (asked.options.best_method)
         throw error(
             "a search measures mixes under one calibration method: ask `qk quantize --calibration-method best` first, and give its answer "
@@ -53,6 +57,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
     options.scoring.user_higher_is_better = higher_is_better && measured_by_user();
     options.scoring.output_index = output_index;
     options.scoring.labels = data.load_labels();
+    options.scoring.positions = data.positions;
     options.scoring.session.threads = data.threads;
     options.scoring.session.together = together;
 }

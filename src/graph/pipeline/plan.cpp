@@ -7,6 +7,7 @@
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/export/drop_activations.hpp"
 #include "qk/graph/quantize/compensate.hpp"
+#include "qk/graph/quantize/scale_channels.hpp"
 #include "qk/graph/recover/recover.hpp"
 #include "qk/graph/search/choose_method.hpp"
 
@@ -63,6 +64,14 @@ method_choice choose_method(const model& m, const data_settings& data, const ask
                                 progress_of(progress, "comparing calibration methods"));
 }
 
+std::vector<scaled_group> scale_channels(model& m, const data_settings& data, const asked_precision& asked) {
+    if (!asked.options.scaling.any()) return {};
+    if (asked.saved) throw error("scaling of channels goes before a plan is made, and a saved plan is given: leave one of them out");
+    if ((data.calibration.empty() && data.inputs.empty()) || data.has_statistics())
+        throw error("scaling of channels needs the samples themselves: give --calibration X.npy");
+    return graph::scale_channels(m, asked.requests, asked.options, data.load_calibration(m), data.threads);
+}
+
 void compensate(model& m, const data_settings& data, const asked_precision& asked, quantize_result& result,
                 const progress_function& progress) {
     if ((data.calibration.empty() && data.inputs.empty()) || data.has_statistics())
@@ -89,6 +98,7 @@ quantize_result take_saved(const model& m, const asked_precision& asked, const c
 quantize_result make_plan(model& m, const data_settings& data, const precision_settings& precision, calibration* seen, bool full,
                           const progress_function& progress) {
     asked_precision asked = precision.read(m);
+    const std::vector<scaled_group> scaled = scale_channels(m, data, asked);
     calibration own = calibrate_for(m, data, asked, full, progress);
     std::optional<method_choice> method;
     if (asked.options.best_method && !own.empty()) {
@@ -99,6 +109,7 @@ quantize_result make_plan(model& m, const data_settings& data, const precision_s
     if (asked.saved) result = take_saved(m, asked, own, precision.plan);
     else result = planner(m, own.empty() ? nullptr : &own).plan(asked.requests, asked.options);
     result.report.method = std::move(method);
+    add_to(result.report, scaled, asked.options.scaling.how);
     if (asked.options.rounding == weight_rounding::compensated) compensate(m, data, asked, result, progress);
     if (seen != nullptr) *seen = std::move(own);
     return result;

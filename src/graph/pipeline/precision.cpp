@@ -2,6 +2,7 @@
 #include "qk/graph/pipeline/precision.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
@@ -43,6 +44,16 @@ precision word(const precision_settings& o, const std::string& text, bool weight
     return p;
 }
 
+/// "search", or alpha.
+channel_scaling scaling(const std::string& option, const std::string& text, channel_scaling::rule how) {
+    if (text == "search") return {how, std::nullopt};
+    char* end = nullptr;
+    const double alpha = std::strtod(text.c_str(), &end);
+    if (end == text.c_str() || *end != '\0' || !(alpha >= 0 && alpha <= 1))
+        throw error(option + " '" + text + "' is neither a number from 0 to 1 nor search");
+    return {how, alpha};
+}
+
 }  // namespace
 
 std::vector<std::string> pow2_rule_names() { return {"non_overflow", "nearest", "min_mse"}; }
@@ -57,14 +68,16 @@ asked_precision precision_settings::read(const model& m) const {
         a.requests.push_back({.scope = scope::everything, .role = role::weight, .what = word(*this, weight, true), .origin = "--weight"});
     if (!bias.empty())
         a.requests.push_back({.scope = scope::everything, .role = role::bias, .what = word(*this, bias, true), .origin = "--bias"});
+    if (!kv_cache.empty())
+        a.requests.push_back({.scope = scope::kv_cache, .role = role::all, .what = word(*this, kv_cache, false), .origin = "--kv-cache"});
     if (!plan.empty()) {
         plan_file file = load_plan_file(plan);
         file.fill(a.options);
         if (file.plan) {
             if (!a.requests.empty())
-                throw error(
-                    "'" + plan +
-                    "' is a saved plan, which leaves nothing to ask: drop --activation, --weight and --bias, or give a requests file");
+                throw error("'" + plan +
+                            "' is a saved plan, which leaves nothing to ask: drop --activation, --weight, --bias and --kv-cache, or give a "
+                            "requests file");
             a.notes = follow_names(*file.plan, m, plan);
             place_encodings(*file.plan, m);
             check_plan(*file.plan, m, plan);
@@ -88,6 +101,9 @@ asked_precision precision_settings::read(const model& m) const {
     if (!placement.empty()) a.options.where = parse_placement(placement);
     if (!approach.empty()) a.options.how = parse_approach(approach);
     if (!weight_rounding.empty()) a.options.rounding = parse_weight_rounding(weight_rounding);
+    if (!smooth_quant.empty() && !awq.empty()) throw error("--smooth-quant and --awq exclude each other: both scale the same channels");
+    if (!smooth_quant.empty()) a.options.scaling = scaling("--smooth-quant", smooth_quant, channel_scaling::rule::smooth_quant);
+    if (!awq.empty()) a.options.scaling = scaling("--awq", awq, channel_scaling::rule::awq);
     if (!target.empty()) a.options.target = load_target(target);
     a.options.per_channel |= per_channel;
     a.options.dual |= dual;

@@ -109,6 +109,7 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
     }
     if (op == "MatMul") return index == 0 ? operand_axes{-1, false, -2} : operand_axes{-2, false, -1};
     if (detail::one_of(op, {"LSTM", "GRU", "RNN"})) return {-1, false, -2};
+    if (op == "Gather" && index == 0 && shape.size() == 2) return {-1, false, 0};  // a table: its rows are what is read
     // Image-shaped tensors keep their channels on axis 1; everything else is read along its rows.
     if (detail::one_of(op,
                        {"AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "Resize", "Upsample", "Pad", "BatchNormalization"}))
@@ -117,7 +118,10 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
 }
 
 layer_view::layer_view(const model& m) : model_(&m) {
-    constexpr int float32 = static_cast<int>(data_type::float32);
+    const auto is_float_type = [](int type) {
+        return type == static_cast<int>(data_type::float32) || type == static_cast<int>(data_type::float16) ||
+               type == static_cast<int>(data_type::bfloat16);
+    };
     std::map<std::string, int, std::less<>> types;
     for (const auto& i : m.graph().initializer()) types[i.name()] = i.data_type();
     for (const auto& i : m.graph().sparse_initializer()) types[i.values().name()] = i.values().data_type();
@@ -148,7 +152,7 @@ layer_view::layer_view(const model& m) : model_(&m) {
         for (int i = 0; i < node.input_size(); ++i) {
             const std::string& name = node.input(i);
             part p = part::none;
-            if (!name.empty() && type_of_input(i) == float32) {
+            if (!name.empty() && is_float_type(type_of_input(i))) {
                 const bool constant = m.is_constant(name);
                 p = constant ? part::weight : part::input;
                 const bool convolution = op == "Conv" || op == "ConvTranspose";
@@ -169,7 +173,7 @@ layer_view::layer_view(const model& m) : model_(&m) {
         nodes_.push_back(std::move(info));
     }
     for (const auto& [name, type] : types)
-        if (type == float32) float_.insert(name);
+        if (is_float_type(type)) float_.emplace(name, static_cast<data_type>(type));
 }
 
 int layer_view::fused_activation(const std::string& tensor) const {
@@ -181,6 +185,59 @@ int layer_view::fused_activation(const std::string& tensor) const {
 const std::string& layer_view::root(const std::string& tensor) const {
     const auto found = root_.find(tensor);
     return found == root_.end() ? tensor : found->second;
+}
+
+namespace {
+/// The model's input that a tensor of integers comes from through nodes that keep its values; nullptr: none.
+const value_info* given_integers(const model& m, std::string_view tensor) {
+    for (int steps = 0; steps < 32; ++steps) {
+        for (const value_info& i : m.inputs())
+            if (i.name == tensor) return &i;
+        const int p = m.producer(tensor);
+        if (p < 0) return nullptr;
+        const onnx::NodeProto& n = m.graph().node(p);
+        if (!detail::one_of(n.op_type(), {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten", "Transpose"})) return nullptr;
+        tensor = n.input(0);
+    }
+    return nullptr;
+}
+}  // namespace
+
+bool layer_view::is_embedding(int index) const {
+    const onnx::NodeProto& n = model_->graph().node(index);
+    if (n.op_type() != "Gather" || !detail::is_onnx_domain(n) || n.input_size() < 2 || !model_->is_constant(n.input(0)) ||
+        !is_float(n.input(0)) || detail::int_attribute(n, "axis", 0) != 0)
+        return false;
+    const dims table = model_->constant_shape(n.input(0));
+    if (table.size() != 2 || given_integers(*model_, n.input(1)) == nullptr) return false;
+    return std::ranges::any_of(compute_layers(), [&](int l) {  // rotary tables are narrower
+        const onnx::NodeProto& layer = model_->graph().node(l);
+        if (layer.input_size() < 2 || !model_->is_constant(layer.input(1))) return false;
+        const dims w = model_->constant_shape(layer.input(1));
+        const std::size_t depth = layer.op_type() == "Gemm" && detail::int_attribute(layer, "transB", 0) != 0 ? 1 : 0;
+        return w.size() == 2 && w[depth] == table[1];
+    });
+}
+
+std::vector<std::string> layer_view::cached_tensors() const {
+    std::vector<std::string> found;
+    for (const value_info& i : model_->inputs()) {
+        if (!is_float(i.name) || i.shape.size() < 3) continue;
+        for (const auto& u : model_->uses(i.name)) {
+            if (u.node < 0 || u.input < 0) continue;
+            const onnx::NodeProto& n = model_->graph().node(u.node);
+            const auto add = [&](int output) {
+                if (output < n.output_size() && !n.output(output).empty() &&
+                    std::ranges::any_of(model_->uses(n.output(output)), [](const auto& reader) { return reader.node < 0; }))
+                    found.push_back(n.output(output));
+            };
+            if (n.op_type() == "Concat") add(0);
+            else if (n.op_type() == "GroupQueryAttention") add(u.input == 3 ? 1 : 2);
+            else if (n.op_type() == "MultiHeadAttention") add(u.input == 6 ? 1 : 2);
+            else if (n.op_type() == "Attention" && n.domain().empty()) add(u.input == 4 ? 1 : 2);
+        }
+    }
+    return found;
 }
 
 std::vector<int> layer_view::compute_layers() const {

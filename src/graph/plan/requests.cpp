@@ -74,6 +74,7 @@ std::string describe(const request& r) {
         case scope::tensor: return "tensor '" + r.name + "'";
         case scope::model_input: return "model input " + std::to_string(r.index);
         case scope::model_output: return "model output " + std::to_string(r.index);
+        case scope::kv_cache: return "kv_cache";
     }
     return {};
 }

@@ -14,6 +14,7 @@
 #include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/evaluate/execute/workers.hpp"
 #include "qk/graph/ops/conv.hpp"
+#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/compensate.hpp"
 #include "qk/graph/quantize/round_rows.hpp"
 #include "qk/graph/quantize/weight_rows.hpp"
@@ -26,7 +27,8 @@ namespace detail {
 struct compensation {
     const onnx::NodeProto* node = nullptr;
     const quantizer* how = nullptr;
-    tensor weight;
+    tensor weight;                        ///< as float32
+    data_type type = data_type::float32;  ///< of the model's own
     weight_rows rows;
     std::vector<std::vector<std::vector<std::size_t>>> runs;  ///< runs of blocks of columns
     using sums = Eigen::MatrixXf;
@@ -136,7 +138,8 @@ inline std::optional<compensation> compensation_of(const model& m, int index, co
     compensation c;
     c.node = &n, c.how = q;
     c.result.layer = n.name(), c.result.weight = weight;
-    c.weight = m.constant(weight);
+    c.type = m.constant(weight).type();
+    c.weight = ops::widened(m.constant(weight));
     if (c.weight.type() != data_type::float32) return std::nullopt;
     c.rows = rows_of(n, c.weight);
     c.problem = operand == 1 ? c.rows.refusal : "they are the first factor";
@@ -171,8 +174,11 @@ inline void add_up(const evaluator& run, const model& m, std::span<compensation*
         run.run(part, {}, [&](const std::string& name, const tensor& value, std::size_t sample) {
             const auto found = kept.find(name);
             if (found == kept.end() || sample >= n) return;
-            tensor own(value.type(), value.shape());
-            std::memcpy(own.bytes(), value.bytes(), value.size_bytes());
+            tensor own = ops::widened(value);
+            if (own.type() == value.type()) {  // out of the thread's arena
+                own = tensor(value.type(), value.shape());
+                std::memcpy(own.bytes(), value.bytes(), value.size_bytes());
+            }
             const std::lock_guard guard(lock);
             bytes += value.size_bytes();
             found->second[sample] = std::move(own);
@@ -180,7 +186,7 @@ inline void add_up(const evaluator& run, const model& m, std::span<compensation*
         pool.for_each(layers.size(), [&](std::size_t i, execute::arena&) {
             for (const tensor& x : kept.at(layers[i]->node->input(0))) layers[i]->add(x, m.opset(""));
         });
-        at_once = std::clamp<std::size_t>(memory / std::max<std::size_t>(bytes / n, 1), 1, 64);
+        if (!data.ragged) at_once = std::clamp<std::size_t>(memory / std::max<std::size_t>(bytes / n, 1), 1, 64);
         first += n;
         done(first);
     }
@@ -212,17 +218,17 @@ std::vector<compensated_weight> compensate_rounding(model& m, const precision_pl
         from = to;
     }
 
-    std::map<std::string, const tensor*> changed;
+    std::map<std::string, const detail::compensation*> changed;
     std::vector<compensated_weight> results;
     for (detail::compensation& c : all) {
         c.result.left = c.problem;
-        if (c.problem.empty()) changed[c.result.weight] = &c.weight;
+        if (c.problem.empty()) changed[c.result.weight] = &c;
         results.push_back(c.result);
     }
     for (auto& initializer : *m.graph().mutable_initializer())
         if (const auto found = changed.find(initializer.name()); found != changed.end()) {
             initializer.Clear();
-            to_proto(*found->second, found->first, initializer);
+            to_proto(ops::narrowed(found->second->weight, found->second->type), found->first, initializer);
         }
     m.reindex();
     return results;

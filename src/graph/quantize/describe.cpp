@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph {
@@ -95,7 +96,7 @@ quantize_report describe_plan(const layer_view& layers, const precision_plan& pl
         if (const int n = e.consumer.empty() ? -1 : m.node_index(e.consumer); n >= 0)
             part = layers.nodes()[static_cast<std::size_t>(n)].parts[static_cast<std::size_t>(e.index)];
         tensor value;
-        if (m.is_constant(e.tensor)) value = m.constant(e.tensor);
+        if (m.is_constant(e.tensor)) value = ops::widened(m.constant(e.tensor));
         edge_report line = describe_edge(layers, e, part, *plan.find(e), seen, m.is_constant(e.tensor) ? &value : nullptr);
         line.why = why;
         report.add(std::move(line));

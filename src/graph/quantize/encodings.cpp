@@ -74,7 +74,7 @@ void place_encodings(precision_plan& plan, const model& m) {
         if (q.scale.size() <= 1 || !m.is_constant(name)) continue;
         for (const auto& u : m.uses(name)) {
             if (u.node < 0) continue;
-            const operand_axes axes = axes_of(m.graph().node(u.node), u.input, m.constant(name).shape());
+            const operand_axes axes = axes_of(m.graph().node(u.node), u.input, m.constant_shape(name));
             q.axis = q.block_size > 0 ? axes.block : axes.channel;
             break;
         }

@@ -12,7 +12,7 @@ void check_plan(const precision_plan& plan, const model& m, const std::string& l
         if (!has_tensor(m, tensor))
             throw error(label + ": the model has no tensor '" + tensor + "'." + did_you_mean(tensor, tensor_names(m)));
         if (!m.is_constant(tensor) || q.scale.size() <= 1 || q.block_size > 0) return;
-        const dims shape = m.constant(tensor).shape();
+        const dims shape = m.constant_shape(tensor);
         const std::size_t axis = resolve_axis(q.axis, shape.size());
         if (shape.empty() || static_cast<std::size_t>(shape[axis]) != q.scale.size())
             throw error(label + ": tensor '" + tensor + "' has shape " + to_string(shape) + " and " + std::to_string(q.scale.size()) +

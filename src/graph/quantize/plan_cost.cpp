@@ -55,6 +55,7 @@ plan_cost cost_of(const layer_view& layers, const precision_plan& plan, const ca
     plan_cost cost;
     const auto& graph = layers.source().graph();
     const auto used_as = [&](int n, int i) { return layers.nodes()[static_cast<std::size_t>(n)].parts[static_cast<std::size_t>(i)]; };
+    const auto width = [&](const std::string& name) { return 8.0 * static_cast<double>(size_of(layers.float_type(name))); };
     std::set<std::string> counted;  // a weight that several layers share is stored once
     for (int n = 0; n < graph.node_size(); ++n)
         for (int i = 0; i < graph.node(n).input_size(); ++i) {
@@ -63,8 +64,8 @@ plan_cost cost_of(const layer_view& layers, const precision_plan& plan, const ca
                 continue;
             const quantizer* q = plan.find({name, graph.node(n).name(), i});
             const std::size_t elements = element_count(detail::shape_of(layers, name, nullptr));
-            cost.float_weight_bits += 32.0 * static_cast<double>(elements);
-            cost.weight_bits += q != nullptr ? stored_bits(*q, elements) : 32.0 * static_cast<double>(elements);
+            cost.float_weight_bits += width(name) * static_cast<double>(elements);
+            cost.weight_bits += q != nullptr ? stored_bits(*q, elements) : width(name) * static_cast<double>(elements);
         }
     for (const int n : layers.compute_layers()) {
         const onnx::NodeProto& node = graph.node(n);

@@ -122,6 +122,22 @@ inline precision_plan read_saved_plan(const json_cursor& c) {
     return plan;
 }
 
+/// true, "search", a number, or {"alpha": ...}.
+inline std::optional<channel_scaling> read_scaling(const json_cursor& c, channel_scaling::rule how) {
+    if (c.value().is_boolean()) return c.boolean() ? std::optional(channel_scaling{how, std::nullopt}) : std::nullopt;
+    if (c.is_object()) {
+        c.only({"alpha"});
+        return read_scaling(c.at("alpha"), how);
+    }
+    if (c.is_string()) {
+        if (c.text() != "search") c.fail("alpha is a number from 0 to 1, or \"search\"");
+        return channel_scaling{how, std::nullopt};
+    }
+    const double alpha = c.number();
+    if (!(alpha >= 0 && alpha <= 1)) c.fail("alpha is a number from 0 to 1, or \"search\"");
+    return channel_scaling{how, alpha};
+}
+
 inline void read_model_values(const json_cursor& list, scope s, std::vector<request>& out) {
     if (!list.is_array()) list.fail("an array is expected: a format for each position, null to skip one");
     for (std::size_t i = 0; i < list.size(); ++i)
@@ -153,6 +169,7 @@ void plan_file::fill(quantize_options& o) const {
     if (percentile) o.percentile = *percentile;
     if (target) o.target = target;
     if (rounding) o.rounding = *rounding;
+    if (scaling) o.scaling = *scaling;
 }
 
 plan_file parse_plan_file(std::string_view text, const std::string& label) {
@@ -172,10 +189,17 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         if (kind->text() != "requests") kind->fail("\"qk\" is \"plan\" or \"requests\", not '" + kind->text() + "'");
     }
     c.only({"qk", "version", "default", "requests", "model_inputs", "model_outputs", "placement", "approach", "boundary", "strict",
-            "per_channel", "calibration", "target", "weight_rounding"});
+            "per_channel", "calibration", "target", "weight_rounding", "kv_cache", "smooth_quant", "awq"});
     if (const auto d = c.find("default")) {
         d->only({"activation", "input", "output", "weight", "bias", "accumulator"});
         detail::read_roles(*d, {.scope = scope::everything}, f);
+    }
+    if (const auto v = c.find("kv_cache"))
+        f.requests.push_back({.scope = scope::kv_cache, .role = role::all, .what = read_precision(*v), .origin = v->where()});
+    if (const auto v = c.find("smooth_quant")) f.scaling = detail::read_scaling(*v, channel_scaling::rule::smooth_quant);
+    if (const auto v = c.find("awq")) {
+        if (f.scaling) v->fail("\"smooth_quant\" and \"awq\" exclude each other: both scale the same channels");
+        f.scaling = detail::read_scaling(*v, channel_scaling::rule::awq);
     }
     if (const auto v = c.find("model_inputs")) detail::read_model_values(*v, scope::model_input, f.requests);
     if (const auto v = c.find("model_outputs")) detail::read_model_values(*v, scope::model_output, f.requests);

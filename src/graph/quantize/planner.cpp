@@ -7,8 +7,10 @@
 #include <limits>
 
 #include "qk/graph/base/format_text.hpp"
-#include "qk/graph/model/subgraphs.hpp"
+#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/collect_requests.hpp"
+#include "qk/graph/quantize/mask_values.hpp"
+#include "qk/graph/quantize/plan_remarks.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph {
@@ -55,35 +57,6 @@ inline bool made_of_constants(const model& m, const std::string& tensor) {
     const int i = m.producer(tensor);
     return i >= 0 && std::ranges::all_of(m.graph().node(i).input(), [&](const std::string& in) { return in.empty() || m.is_constant(in); });
 }
-
-inline std::string unchanged_sentence(const std::vector<request>& requests) {
-    const bool asked = std::ranges::any_of(requests, [](const request& r) { return !is_identity(r.what.format); });
-    return std::string("the plan changes nothing: every value stays float32") +
-           (asked ? "" : ", because no request asks for another format");
-}
-
-/// Remarks where a request for everything met nothing: no layer, or only layers in the bodies of If, Loop and Scan, which are left alone.
-inline void note_what_stayed(const model& m, const std::vector<request>& requests, bool nothing, std::vector<plan_note>& notes) {
-    const auto general =
-        std::ranges::find_if(requests, [](const request& r) { return r.scope == scope::everything && !is_identity(r.what.format); });
-    if (general == requests.end()) {
-        if (nothing) notes.push_back({plan_note::kind::unchanged, m.label(), unchanged_sentence(requests), {}});
-        return;
-    }
-    std::size_t inner = 0;
-    const auto count = [&](const auto& self, const onnx::NodeProto& n) -> void {
-        for_each_subgraph(n, [&](const onnx::GraphProto& g) {
-            for (const auto& i : g.node()) inner += kind_of(i) == layer_kind::compute, self(self, i);
-        });
-    };
-    for (const auto& n : m.graph().node()) count(count, n);
-    if (inner > 0)
-        notes.push_back({plan_note::kind::unrealised, m.label(),
-                         std::to_string(inner) + " layers in the bodies of If, Loop or Scan: left in float32", general->origin});
-    if (nothing)
-        notes.push_back({plan_note::kind::unrealised, m.label(),
-                         "nothing was quantized: no layer has float32 values that the requests mean", general->origin});
-}
 }  // namespace detail
 
 bool target_profile::allows(const std::string& op_type, const qk::format* activation, const qk::format* weight) const {
@@ -115,7 +88,7 @@ planner::planner(const model& m, const calibration* seen) : model_(&m), seen_(se
 
 const tensor& planner::constant(const std::string& name) {
     const auto found = values_.find(name);
-    return found != values_.end() ? found->second : values_.emplace(name, model_->constant(name)).first->second;
+    return found != values_.end() ? found->second : values_.emplace(name, ops::widened(model_->constant(name))).first->second;
 }
 
 quantizer& planner::constant_quantizer(const std::string& name, const precision& what, const operand_axes& axes) {
@@ -230,6 +203,10 @@ class planner::making {
     void weight(layer& l, const edge& e, const edge_precision& p) {
         precision what = *p.what;
         if (!what.per_channel) what.per_channel = options_.per_channel && is_integer_format(what.format);
+        const bool product = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::compute;
+        if (const value_range r = product || is_identity(what.format) ? value_range{} : range_of(own_.constant(e.tensor).as<float>());
+            detail::holds_mask(r, own_.layers_.float_type(e.tensor)))
+            return note_mask(e.tensor, r, p.origin);
         l.weight = &(chosen_[e] = own_.constant_quantizer(e.tensor, what, axes_of(*l.node, e.index, own_.constant(e.tensor).shape())));
     }
 
@@ -240,6 +217,13 @@ class planner::making {
             detail::made_of_constants(source(), e.tensor))
             return note(plan_note::kind::unrealised, "output '" + e.tensor + "'", "depends on no input of the model: left in float32",
                         p.origin);
+        if (detail::needs_range(what) && own_.seen_ != nullptr && own_.statistics_of(e.tensor) == nullptr && is_input(e.tensor) &&
+            ranged_as(e.tensor) == e.tensor) {
+            if (without_range_.insert(e.tensor).second)
+                note(plan_note::kind::unrealised, "tensor '" + e.tensor + "'",
+                     "calibration saw no value of this input (an empty cache?): left as it is", p.origin);
+            return;
+        }
         const bool nv = std::holds_alternative<nvfloat>(what.format) && own_.seen_ != nullptr &&
                         own_.seen_->tensors.contains(own_.layers_.root(e.tensor));
         const bool ranged = detail::needs_range(what) || nv || source().is_constant(e.tensor);
@@ -248,10 +232,24 @@ class planner::making {
             s != nullptr && s->count > 0 && s->count == s->not_finite && without_range_.insert(e.tensor).second)
             note(plan_note::kind::unrealised, "tensor '" + e.tensor + "'", "calibration saw no finite value of it: it has scale 1",
                  p.origin, detail::place_of(source(), e.tensor));
+        const tensor_statistics* values = own_.statistics_of(e.tensor);
+        if (values != nullptr && values->count > 0 && detail::holds_mask(values->range, own_.layers_.float_type(e.tensor)) &&
+            (detail::needs_range(what) || is_block_format(what.format)))
+            return note_mask(e.tensor, values->range, p.origin);
         quantizer q = activation_quantizer(what, r, axes_of_activation(l, e));
         take_best_pow2(q, what, r, e.tensor);
         const auto placed = chosen_.emplace(e, std::move(q)).first;
         if (e.index == 0) l.activation = &placed->second;
+    }
+
+    bool is_input(const std::string& tensor) const {
+        return std::ranges::any_of(source().inputs(), [&](const value_info& i) { return i.name == tensor; });
+    }
+
+    void note_mask(const std::string& tensor, const value_range& r, const std::string& origin) {
+        if (without_range_.insert(tensor).second)
+            note(plan_note::kind::unrealised, "tensor '" + tensor + "'", detail::mask_sentence(r), origin,
+                 detail::place_of(source(), tensor));
     }
 
     operand_axes axes_of_activation(const layer& l, const edge& e) const {
@@ -344,12 +342,17 @@ class planner::making {
     }
 
     void gather_plan() {
+        note_tied_weights(source(), chosen_, found_.edges, notes_);
         // One scale has no axis: what is equal should compare equal.
         for (auto& [e, q] : chosen_)
             if (!is_block_format(q.format) && q.block_size == 0 && q.scale.size() <= 1) q.axis = quantizer{}.axis, q.flatten = false;
         result_.plan = gather(chosen_, source());
-        detail::note_what_stayed(source(), requests_, chosen_.empty(), notes_);
+        note_what_stayed(source(), requests_, chosen_.empty(), notes_);
         std::stable_sort(notes_.begin(), notes_.end(), [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
+        std::vector<plan_note> once;  // what says the same says it once
+        for (plan_note& n : notes_)
+            if (std::find(once.rbegin(), once.rend(), n) == once.rend()) once.push_back(std::move(n));
+        notes_ = std::move(once);
         result_.report.widened = std::move(found_.widened);
         throw_violations(result_.report, options_.strict);
     }
@@ -363,6 +366,8 @@ class planner::making {
             if (own_.seen_ != nullptr && !constant && own_.seen_->tensors.contains(e.tensor) && p.what && detail::needs_range(*p.what))
                 line.range = own_.range_for(ranged_as(e.tensor), *p.what, options_);
             line.why = p.why, line.origin = p.origin;
+            if (line.sqnr < 3 && told_destroyed_.insert(e.tensor).second)
+                note(plan_note::kind::destroyed, "tensor '" + e.tensor + "'", detail::destroyed_sentence(line), p.origin, p.node);
             result_.report.add(std::move(line));
         }
     }
@@ -375,7 +380,7 @@ class planner::making {
     quantize_result result_;
     std::vector<plan_note>& notes_;
     std::map<edge, quantizer> chosen_;
-    std::set<std::string> without_range_;
+    std::set<std::string> without_range_, told_destroyed_;
 };
 
 quantize_result planner::plan(const std::vector<request>& requests, const quantize_options& options, bool detailed) {

@@ -13,7 +13,8 @@ namespace qk::graph {
 
 const char* name_of(plan_note::kind k) {
     constexpr const char* names[] = {"unmatched",  "overridden", "contradictory", "boundary", "propagated", "moved",
-                                     "unrealised", "adjusted",   "left_out",      "renamed",  "absent",     "unchanged"};
+                                     "unrealised", "adjusted",   "left_out",      "renamed",  "absent",     "unchanged",
+                                     "tied",       "embedding",  "destroyed",     "cache",    "scaled"};
     return names[static_cast<int>(k)];
 }
 bool is_violation(const plan_note& n) {
@@ -122,6 +123,15 @@ class resolver {
         if (!input.asked())
             if (const precision* p = default_of(n)) input = {p, -1, nullptr, "default"};
         wish weight = asked_.weights[at];
+        const bool table = options_.how == approach::weight_only && asked_.default_weight != nullptr && layers_.is_embedding(n);
+        if (!weight.asked() && table) {
+            weight = {asked_.default_weight, -1, nullptr, "a table of embeddings, in weight_only"};
+            if (!is_identity(asked_.default_weight->format))
+                note(kind::embedding, "layer '" + node(n).name() + "'",
+                     "its table '" + node(n).input(0) + "' takes " + to_string(asked_.default_weight->format) +
+                         " as weights do in weight_only (\"exclude\" the layer to keep it as it is)",
+                     n);
+        }
         const bool excluded = input.asked() && is_identity(input.what->format);
         if (!weight.asked() && info(n).kind == layer_kind::compute && asked_.default_weight != nullptr)
             weight = {asked_.default_weight, -1, nullptr, "default"};

@@ -15,7 +15,7 @@ struct calibrate_options {
     bool histograms = true;       ///< false: ranges only (min_max needs no more), about twice as fast
     bool moving_average = false;  ///< also average = (1 - weight) * average + weight * range, sample after sample
     double average_weight = 0.01;
-    std::set<std::string> tensors{};  ///< only these; empty: every float32 activation
+    std::set<std::string> tensors{};  ///< only these; empty: every activation of float32, float16 or bfloat16
     run_limits limits{};
 };
 

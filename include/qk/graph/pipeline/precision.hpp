@@ -25,13 +25,14 @@ struct precision_settings {
     std::string plan;    ///< requests file, saved plan or AIMET encodings
     std::string target;  ///< profile, or the name of a built-in one
     std::string method;  ///< --calibration-method
-    std::string placement, approach, semantics, rounding, pow2, weight_rounding;
+    std::string placement, approach, semantics, rounding, pow2, weight_rounding, kv_cache;
+    std::string smooth_quant, awq;  ///< "search", or alpha from 0 to 1
     double percentile = 0;
     int weight_block = 0;
     bool per_channel = false, symmetric = false, asymmetric_weights = false, reduce_range = false, dual = false, strict = false;
 
     /// Whether anything asks for a precision at all.
-    bool any() const { return !activation.empty() || !weight.empty() || !bias.empty() || !plan.empty(); }
+    bool any() const { return !activation.empty() || !weight.empty() || !bias.empty() || !plan.empty() || !kv_cache.empty(); }
 
     /// Throws for names that mean nothing.
     asked_precision read(const model& m) const;

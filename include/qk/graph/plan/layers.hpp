@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -60,20 +61,31 @@ class layer_view {
 
     const model& source() const { return *model_; }
     const std::vector<node_info>& nodes() const { return nodes_; }
+    /// Holds float32, float16 or bfloat16: what formats can be asked of.
     bool is_float(const std::string& tensor) const { return float_.contains(tensor); }
+    /// float32, float16 or bfloat16; undefined for every other tensor.
+    data_type float_type(const std::string& tensor) const {
+        const auto found = float_.find(tensor);
+        return found == float_.end() ? data_type::undefined : found->second;
+    }
     /// The node that alone reads `tensor` and is a Relu or Clip, or -1: nothing is quantized between it and the producer.
     int fused_activation(const std::string& tensor) const;
     /// Where a moved tensor's values come from: back through data-moving operators.
     const std::string& root(const std::string& tensor) const;
     /// Made by a Conv, a pooling or a picture-shaped input, with shape-keeping operators between: channels stand on axis 1.
     bool has_channels_second(const std::string& tensor) const { return pictures_.contains(tensor); }
+    /// A Gather from a constant table by indices that the model is given, whose rows are as wide as what a layer multiplies.
+    bool is_embedding(int node) const;
+    /// Tensors that hold keys or values of a decoder: what is appended to a cache that the model is given.
+    std::vector<std::string> cached_tensors() const;
     /// Compute nodes in graph order: what "layer" means to a search and to tables.
     std::vector<int> compute_layers() const;
 
   private:
     const model* model_;
     std::vector<node_info> nodes_;
-    std::unordered_set<std::string> float_, pictures_;
+    std::unordered_map<std::string, data_type> float_;
+    std::unordered_set<std::string> pictures_;
     std::map<std::string, std::string, std::less<>> root_;
 };
 

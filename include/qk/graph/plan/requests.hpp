@@ -54,6 +54,7 @@ enum class scope : std::uint8_t {
     tensor,        ///< a tensor by name or glob
     model_input,   ///< the model's input number `index`
     model_output,  ///< the model's output number `index`
+    kv_cache,      ///< keys and values that a decoder keeps (layer_view::cached_tensors)
 };
 
 /// Which of a layer's values; a set.

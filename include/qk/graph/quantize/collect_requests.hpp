@@ -95,6 +95,7 @@ class wish_collector {
                 return;
             }
             case scope::tensor: return enter_tensor(r, sequence);
+            case scope::kv_cache: return enter_cache(r, sequence);
             default: break;
         }
         const std::vector<int> found = matches(r);
@@ -138,7 +139,7 @@ class wish_collector {
                  -1);
         for (const std::string& name : found) {
             if (!layers_.is_float(name)) {
-                if (!is_glob(r.name)) note(kind::unrealised, describe(r), "the tensor does not hold float32", r.origin, tensor_place(name));
+                if (!is_glob(r.name)) note(kind::unrealised, describe(r), "the tensor does not hold floats", r.origin, tensor_place(name));
                 continue;
             }
             const std::string place = behind_activation(name);
@@ -146,6 +147,19 @@ class wish_collector {
                 note(kind::moved, "tensor '" + name + "'",
                      "only a Relu or Clip reads it: its format stands behind that, on '" + place + "'", r.origin, tensor_place(name));
             want(all_.tensors[place], {&r.what, sequence, &r, describe(r)}, "tensor '" + place + "'", tensor_place(place));
+        }
+    }
+
+    void enter_cache(const request& r, int sequence) {
+        const std::vector<std::string> caches = layers_.cached_tensors();
+        if (caches.empty())
+            return note(kind::unmatched, describe(r),
+                        "the model keeps no keys or values: no input goes into a Concat or an attention whose result is an output",
+                        r.origin);
+        for (const std::string& name : caches) {
+            want(all_.tensors[name], {&r.what, sequence, &r, describe(r)}, "tensor '" + name + "'", tensor_place(name));
+            note(kind::cache, "tensor '" + name + "'", "keys or values of a cache: " + to_string(r.what.format), r.origin,
+                 tensor_place(name));
         }
     }
 
@@ -204,7 +218,7 @@ class wish_collector {
             if (has_part(part::bias)) realised = true, want(all_.biases[at], w, subject + " bias", n);
         }
         if (!realised && !is_identity(r.what.format) && r.scope == scope::layer && !is_glob(r.name))
-            note(kind::unrealised, subject, "the " + node(n).op_type() + " has no " + name_of(r.role) + " that holds float32", r.origin, n);
+            note(kind::unrealised, subject, "the " + node(n).op_type() + " has no " + name_of(r.role) + " that holds floats", r.origin, n);
     }
 
     void want(wish& place, wish w, const std::string& subject, int at) {

@@ -32,6 +32,7 @@ struct plan_file {
     std::optional<double> percentile;
     std::optional<target_profile> target;
     std::optional<weight_rounding> rounding;
+    std::optional<channel_scaling> scaling;
 
     /// Puts what the file sets into options.
     void fill(quantize_options& options) const;

@@ -32,6 +32,13 @@ struct target_profile {
 /// How weights become codes: each the nearest, or so that what the layer computes stays (compensate.hpp).
 enum class weight_rounding : std::uint8_t { nearest, compensated };
 
+/// Scaling of what a layer reads against its weights (scale_channels.hpp); changes the model before anything is planned.
+struct channel_scaling {
+    enum class rule : std::uint8_t { none, smooth_quant, awq } how = rule::none;
+    std::optional<double> alpha{};  ///< 0 to 1; unset: searched, for each group of layers that read one tensor
+    bool any() const { return how != rule::none; }
+};
+
 struct quantize_options {
     placement where = placement::layers;
     approach how = approach::static_ranges;
@@ -43,6 +50,7 @@ struct quantize_options {
     bool per_channel = false;  ///< of weights whose request does not say
     std::optional<target_profile> target{};
     weight_rounding rounding = weight_rounding::nearest;  ///< does not change the plan: compensate_rounding does it to the model
+    channel_scaling scaling{};
 };
 
 /// One quantized edge in the report.

@@ -60,6 +60,11 @@ struct plan_note {
         renamed,        ///< names what folding renamed or removed, and was taken for what that became
         absent,         ///< an operator type of a list that the model does not have, where it has others of the list
         unchanged,      ///< the plan as a whole changes nothing
+        tied,           ///< weights that another layer or a table of embeddings reads too
+        embedding,      ///< a table of embeddings takes the weights' format in weight_only
+        destroyed,      ///< little of a tensor's signal is left
+        cache,          ///< a tensor that holds keys or values takes the format asked of the cache
+        scaled,         ///< input channels were scaled against the weights (scale_channels.hpp)
     };
     kind what = kind::unmatched;
     std::string subject;   ///< tensor, layer or request

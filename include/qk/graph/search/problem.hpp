@@ -116,11 +116,13 @@ inline void mix_problem::measure_costs(const layer_view& layers, const calibrati
         for (int i = 0; i < node.input_size(); ++i) {
             if (!m.is_constant(node.input(i))) continue;
             const bool first_use = in_searched.insert(node.input(i)).second;  // a shared weight is stored once
-            const std::size_t elements = m.constant(node.input(i)).size();
-            if (first_use) float_bits[l] += 32.0 * double(elements);
+            const std::size_t elements = element_count(m.constant_shape(node.input(i)));
+            const data_type type = layers.float_type(node.input(i));
+            const double width = type == data_type::undefined ? 32.0 : 8.0 * double(size_of(type));
+            if (first_use) float_bits[l] += width * double(elements);
             for (std::size_t o = 0; o < n_options && first_use; ++o) {
                 const quantizer* q = mix_->uniform(o).find({node.input(i), node.name(), i});
-                bits[l][o] += q ? qk::graph::stored_bits(*q, elements) : 32.0 * double(elements);
+                bits[l][o] += q ? qk::graph::stored_bits(*q, elements) : width * double(elements);
             }
         }
         for (std::size_t o = 0; o < n_options; ++o) {
@@ -150,8 +152,8 @@ inline void mix_problem::measure_costs(const layer_view& layers, const calibrati
             for (int i = 0; i < node.input_size(); ++i) {
                 const quantizer* q = m.is_constant(node.input(i)) ? mix_->uniform(0).find({node.input(i), node.name(), i}) : nullptr;
                 if (!q || in_searched.contains(node.input(i))) continue;
-                const double elements = double(m.constant(node.input(i)).size());
-                space_.fixed_cost += qk::graph::stored_bits(*q, static_cast<std::size_t>(elements)) / 8 - 4 * elements;
+                const tensor held = m.constant(node.input(i));
+                space_.fixed_cost += qk::graph::stored_bits(*q, held.size()) / 8 - double(held.size_bytes());
             }
         }
     } else if (kind == cost_kind::bit_operations) {

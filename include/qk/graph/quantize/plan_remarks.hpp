@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan says of what nobody asked for by name: weights that layers share, and what stayed in float32.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/plan/plan.hpp"
+#include "qk/graph/plan/requests.hpp"
+#include "qk/graph/quantize/resolve.hpp"
+
+namespace qk::graph {
+
+/// A remark (kind `tied`) for each weight under `chosen` that came from a constant which others still read, or that others read as floats:
+/// it is quantized for this use alone.
+void note_tied_weights(const model& m, const std::map<edge, quantizer>& chosen, const std::map<edge, edge_precision>& asked,
+                       std::vector<plan_note>& notes);
+
+/// Remarks where a request for everything met nothing: no layer, or only layers in the bodies of If, Loop and Scan, which are left alone.
+void note_what_stayed(const model& m, const std::vector<request>& requests, bool nothing, std::vector<plan_note>& notes);
+
+}  // namespace qk::graph

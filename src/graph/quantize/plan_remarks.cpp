@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of plan_remarks.hpp.
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <set>
+
+#include "qk/graph/model/subgraphs.hpp"
+#include "qk/graph/plan/layers.hpp"
+#include "qk/graph/quantize/plan_remarks.hpp"
+
+namespace qk::graph {
+
+namespace detail {
+
+inline std::string unchanged_sentence(const std::vector<request>& requests) {
+    const bool asked = std::ranges::any_of(requests, [](const request& r) { return !is_identity(r.what.format); });
+    return std::string("the plan changes nothing: every value stays float32") +
+           (asked ? "" : ", because no request asks for another format");
+}
+
+}  // namespace detail
+
+void note_what_stayed(const model& m, const std::vector<request>& requests, bool nothing, std::vector<plan_note>& notes) {
+    const auto general =
+        std::ranges::find_if(requests, [](const request& r) { return r.scope == scope::everything && !is_identity(r.what.format); });
+    if (general == requests.end()) {
+        if (nothing) notes.push_back({plan_note::kind::unchanged, m.label(), detail::unchanged_sentence(requests), {}});
+        return;
+    }
+    std::size_t inner = 0;
+    const auto count = [&](const auto& self, const onnx::NodeProto& n) -> void {
+        detail::for_each_subgraph(n, [&](const onnx::GraphProto& g) {
+            for (const auto& i : g.node()) inner += kind_of(i) == layer_kind::compute, self(self, i);
+        });
+    };
+    for (const auto& n : m.graph().node()) count(count, n);
+    if (inner > 0)
+        notes.push_back({plan_note::kind::unrealised, m.label(),
+                         std::to_string(inner) + " layers in the bodies of If, Loop or Scan: left in float32", general->origin});
+    if (nothing)
+        notes.push_back({plan_note::kind::unrealised, m.label(), "nothing was quantized: no layer has float values that the requests mean",
+                         general->origin});
+}
+
+void note_tied_weights(const model& m, const std::map<edge, quantizer>& chosen, const std::map<edge, edge_precision>& asked,
+                       std::vector<plan_note>& notes) {
+    std::map<std::string, std::string> copies;
+    for (const auto& [name, became] : m.history().tensors())
+        for (const successor& s : successors_of_tensor(m, name))
+            if (m.is_constant(name) && m.is_constant(s.name) && m.constant_shape(name).size() > 1) copies[s.name] = name;
+    std::set<std::string> said;
+    for (const auto& [e, q] : chosen) {
+        const auto wish = asked.find(e);
+        if (!m.is_constant(e.tensor) || wish == asked.end() || wish->second.part != layer_view::part::weight ||
+            !said.insert(e.tensor).second)
+            continue;
+        const auto copy = copies.find(e.tensor);
+        const bool floats = std::ranges::any_of(m.uses(e.tensor), [&](const auto& u) {
+            return u.node >= 0 && !chosen.contains({e.tensor, m.graph().node(u.node).name(), u.input});
+        });
+        if (copy == copies.end() && !floats) continue;
+        const std::string& tied = copy == copies.end() ? e.tensor : copy->second;
+        notes.push_back({plan_note::kind::tied,
+                         "layer '" + e.consumer + "'",
+                         "its weights are those of '" + tied + "', which others read too: quantized for each use by itself",
+                         {},
+                         wish->second.node});
+    }
+}
+
+}  // namespace qk::graph

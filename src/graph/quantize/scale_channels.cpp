@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of scale_channels.hpp: what the layers read is seen once, factors are chosen group by group, the model is rewritten.
+#include <onnx/onnx_pb.h>
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "qk/graph/base/names.hpp"
+#include "qk/graph/calibrate/scales.hpp"
+#include "qk/graph/ops/widened.hpp"
+#include "qk/graph/quantize/divide_channels.hpp"
+#include "qk/graph/quantize/scale_channels.hpp"
+
+namespace qk::graph {
+namespace detail {
+
+using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+
+/// What one sample showed of a tensor, channel by channel, and some of its rows.
+struct channels_of_sample {
+    std::vector<float> lowest, highest;
+    std::vector<double> sum;  ///< of magnitudes
+    std::size_t rows = 0;
+    std::vector<float> kept;
+};
+
+struct channel_statistics {
+    std::vector<float> lowest, highest, mean;
+    std::vector<float> rows;
+
+    double largest(std::size_t k) const { return std::max(-static_cast<double>(lowest[k]), static_cast<double>(highest[k])); }
+    std::size_t channels() const { return lowest.size(); }
+};
+
+constexpr std::size_t most_rows = 512;
+
+inline channels_of_sample look_at(const tensor& x, std::size_t rows_wanted) {
+    channels_of_sample s;
+    const auto channels = static_cast<std::size_t>(x.shape().back());
+    s.rows = x.size() / std::max<std::size_t>(channels, 1);
+    s.lowest.assign(channels, 0), s.highest.assign(channels, 0), s.sum.assign(channels, 0);
+    const auto values = x.as<float>();
+    const std::size_t step = std::max<std::size_t>(1, s.rows / std::max<std::size_t>(rows_wanted, 1));
+    for (std::size_t r = 0; r < s.rows; ++r) {
+        const float* row = values.data() + r * channels;
+        for (std::size_t k = 0; k < channels; ++k) {
+            if (!std::isfinite(row[k])) continue;
+            s.lowest[k] = std::min(s.lowest[k], row[k]), s.highest[k] = std::max(s.highest[k], row[k]);
+            s.sum[k] += std::fabs(static_cast<double>(row[k]));
+        }
+        if (r % step == 0 && s.kept.size() < rows_wanted * channels) s.kept.insert(s.kept.end(), row, row + channels);
+    }
+    return s;
+}
+
+/// One pass: samples are added up in their order, whichever thread saw them.
+inline std::map<std::string, channel_statistics> look(const model& m, const std::set<std::string>& tensors, const named_tensors& samples,
+                                                      int threads) {
+    std::map<std::string, std::map<std::size_t, channels_of_sample>> seen;
+    std::mutex lock;
+    const evaluator run(m, {.threads = threads, .batch = 1, .keep_outputs = false});
+    run.run(samples, {}, [&](const std::string& name, const tensor& value, std::size_t sample) {
+        if (!tensors.contains(name) || value.rank() == 0 || value.size() == 0) return;
+        channels_of_sample s = look_at(ops::widened(value), 64);
+        const std::lock_guard guard(lock);
+        seen[name].emplace(sample, std::move(s));
+    });
+    std::map<std::string, channel_statistics> all;
+    for (const auto& [name, by_sample] : seen) {
+        channel_statistics& s = all[name];
+        std::size_t rows = 0;
+        std::vector<double> sum;
+        for (const auto& [sample, one] : by_sample) {
+            if (s.lowest.empty()) s.lowest = one.lowest, s.highest = one.highest, sum.assign(one.sum.size(), 0);
+            for (std::size_t k = 0; k < sum.size(); ++k) {
+                s.lowest[k] = std::min(s.lowest[k], one.lowest[k]), s.highest[k] = std::max(s.highest[k], one.highest[k]);
+                sum[k] += one.sum[k];
+            }
+            rows += one.rows;
+            if (s.rows.size() < most_rows * sum.size()) s.rows.insert(s.rows.end(), one.kept.begin(), one.kept.end());
+        }
+        for (const double v : sum) s.mean.push_back(static_cast<float>(v / static_cast<double>(std::max<std::size_t>(rows, 1))));
+    }
+    return all;
+}
+
+/// A layer of a group: its weights as [K, N], and what is asked of both sides.
+struct scaled_layer {
+    std::string name;
+    bool transposed = false;
+    tensor weight;  ///< float32, as it stands in the model
+    precision activation{}, weights{};
+    operand_axes activation_axes{}, weight_axes{};
+
+    std::size_t inputs() const { return static_cast<std::size_t>(weight.dim(transposed ? 1 : 0)); }
+    double largest(std::size_t k) const {
+        const auto n = static_cast<std::size_t>(weight.size()) / inputs();
+        float largest = 0;
+        for (std::size_t j = 0; j < n; ++j)
+            largest = std::max(largest, std::fabs(weight.as<float>()[transposed ? j * inputs() + k : k * n + j]));
+        return static_cast<double>(largest);
+    }
+    tensor times(const std::vector<float>& s) const {
+        tensor w(data_type::float32, weight.shape());
+        const std::size_t columns = static_cast<std::size_t>(weight.dim(1));
+        for (std::size_t i = 0; i < w.size(); ++i) w.as<float>()[i] = weight.as<float>()[i] * s[transposed ? i % columns : i / columns];
+        return w;
+    }
+};
+
+inline matrix as_matrix(const scaled_layer& l, std::span<const float> w) {
+    const Eigen::Map<const matrix> stored(w.data(), static_cast<Eigen::Index>(l.weight.dim(0)), static_cast<Eigen::Index>(l.weight.dim(1)));
+    return l.transposed ? matrix(stored.transpose()) : matrix(stored);
+}
+
+struct layer_group {
+    std::vector<scaled_layer> layers;
+    const channel_statistics* seen = nullptr;
+
+    std::vector<float> factors(channel_scaling::rule how, double alpha) const {
+        std::vector<float> s(seen->channels(), 1.0f);
+        double low = 0, high = 0;
+        for (std::size_t k = 0; k < s.size(); ++k) {
+            const double x = how == channel_scaling::rule::awq ? static_cast<double>(seen->mean[k]) : seen->largest(k);
+            double w = 1;
+            if (how == channel_scaling::rule::smooth_quant) {
+                w = 0;
+                for (const scaled_layer& l : layers) w = std::max(w, l.largest(k));
+                w = std::pow(w, 1 - alpha);
+            }
+            const double factor = std::pow(x, alpha) / w;
+            if (x > 0 && w > 0 && std::isfinite(factor)) s[k] = static_cast<float>(std::clamp(factor, 1e-5, 1e5));
+            low = k == 0 ? static_cast<double>(s[k]) : std::min(low, static_cast<double>(s[k])),
+            high = std::max(high, static_cast<double>(s[k]));
+        }
+        if (how == channel_scaling::rule::awq)
+            for (float& v : s) v = static_cast<float>(static_cast<double>(v) / std::sqrt(low * high));
+        return s;
+    }
+
+    /// Squared error of the layers' outputs over their squares, quantized as asked after scaling.
+    double error(const std::vector<float>& s) const {
+        const std::size_t channels = seen->channels();
+        const auto rows = static_cast<Eigen::Index>(seen->rows.size() / channels);
+        double error = 0, signal = 0;
+        const Eigen::Map<const matrix> x(seen->rows.data(), rows, static_cast<Eigen::Index>(channels));
+        tensor divided(data_type::float32, {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(channels)});
+        value_range range;
+        for (std::size_t i = 0; i < divided.size(); ++i) divided.as<float>()[i] = seen->rows[i] / s[i % channels];
+        for (std::size_t k = 0; k < channels; ++k)
+            range = {std::min(range.lo, seen->lowest[k] / s[k]), std::max(range.hi, seen->highest[k] / s[k])};
+        for (const scaled_layer& l : layers) {
+            std::vector<float> read(divided.as<float>().begin(), divided.as<float>().end());
+            if (!is_identity(l.activation.format))
+                apply(activation_quantizer(l.activation, range, {.block = -1, .channel = 0}), divided, read);
+            const tensor scaled = l.times(s);
+            std::vector<float> stored(scaled.size());
+            apply(weight_quantizer(scaled, l.weights, l.weight_axes), scaled, stored);
+            const matrix wanted = x * as_matrix(l, l.weight.as<float>());
+            const Eigen::Map<const matrix> given(read.data(), rows, static_cast<Eigen::Index>(channels));
+            error += static_cast<double>((given * as_matrix(l, stored) - wanted).squaredNorm());
+            signal += static_cast<double>(wanted.squaredNorm());
+        }
+        return signal > 0 ? error / signal : 0;
+    }
+};
+
+/// A MatMul or Gemm whose weights are narrowed and whose input's last axis is the one it adds up along.
+inline std::optional<scaled_layer> scalable(const layer_view& layers, const resolution& asked, int index, const quantize_options& options) {
+    const model& m = layers.source();
+    const onnx::NodeProto& n = m.graph().node(index);
+    const bool gemm = n.op_type() == "Gemm";
+    if ((!gemm && n.op_type() != "MatMul") || layers.nodes()[static_cast<std::size_t>(index)].kind != layer_kind::compute ||
+        n.input_size() < 2 || m.is_constant(n.input(0)) || !m.is_constant(n.input(1)) || (gemm && int_attribute(n, "transA", 0) != 0))
+        return std::nullopt;
+    const auto w = asked.edges.find({n.input(1), n.name(), 1});
+    if (w == asked.edges.end() || w->second.what == nullptr || bits_per_value(w->second.what->format) >= 16) return std::nullopt;
+    if (m.constant_shape(n.input(1)).size() != 2) return std::nullopt;
+    scaled_layer l;
+    l.name = n.name();
+    l.transposed = gemm && int_attribute(n, "transB", 0) != 0;
+    l.weight = ops::widened(m.constant(n.input(1)));
+    if (l.weight.type() != data_type::float32 || l.weight.size() == 0) return std::nullopt;
+    l.weights = *w->second.what;
+    if (!l.weights.per_channel) l.weights.per_channel = options.per_channel && is_integer_format(l.weights.format);
+    l.weight_axes = axes_of(n, 1, l.weight.shape());
+    if (const auto a = asked.edges.find({n.input(0), n.name(), 0}); a != asked.edges.end() && a->second.what != nullptr) {
+        l.activation = *a->second.what;
+        if (options.how == approach::dynamic) l.activation.dynamic = true;
+    }
+    return l;
+}
+
+/// Of the choices of alpha (equation (3)) the best; nullopt: leave the group as it is.
+inline std::optional<std::vector<float>> choose_factors(const layer_group& group, const channel_scaling& how, scaled_group& result) {
+    std::vector<double> tried;
+    if (how.alpha) tried.push_back(*how.alpha);
+    else
+        for (int i = 0; i <= 10; ++i) tried.push_back(0.1 * i);
+    result.before = result.after = group.error(std::vector<float>(group.seen->channels(), 1.0f));
+    std::optional<std::vector<float>> best;
+    for (const double alpha : tried) {
+        std::vector<float> s = group.factors(how.how, alpha);
+        const double error = group.error(s);
+        if (!how.alpha && !(error < result.after)) continue;
+        result.after = error, result.alpha = alpha, best = std::move(s);
+    }
+    result.left = !best;
+    return best;
+}
+
+}  // namespace detail
+
+std::vector<scaled_group> scale_channels(model& m, const std::vector<request>& requests, const quantize_options& options,
+                                         const named_tensors& samples, int threads) {
+    std::map<std::string, detail::layer_group> groups;
+    std::vector<std::string> order;
+    {
+        const layer_view layers(m);
+        const resolution asked = resolve(layers, requests, {.where = options.where, .how = options.how, .dual = options.dual});
+        for (int i = 0; i < m.graph().node_size(); ++i)
+            if (auto l = detail::scalable(layers, asked, i, options)) {
+                const std::string& x = m.graph().node(i).input(0);
+                if (!groups.contains(x)) order.push_back(x);
+                groups[x].layers.push_back(std::move(*l));
+            }
+    }
+    std::set<std::string> tensors(order.begin(), order.end());
+    const auto seen = detail::look(m, tensors, samples, threads);
+    std::vector<scaled_group> results;
+    for (const std::string& x : order) {
+        detail::layer_group& group = groups.at(x);
+        const auto found = seen.find(x);
+        if (found == seen.end() || found->second.channels() != group.layers.front().inputs()) continue;
+        group.seen = &found->second;
+        scaled_group result{.tensor = x, .layers = {}, .into = {}};
+        for (const auto& l : group.layers) result.layers.push_back(l.name);
+        if (const auto s = detail::choose_factors(group, options.scaling, result)) {
+            for (const auto& l : group.layers) detail::replace_constant(m, m.node_index(l.name), 1, l.times(*s));
+            std::vector<int> nodes;
+            for (const auto& l : group.layers) nodes.push_back(m.node_index(l.name));
+            result.into = detail::divide_channels(m, x, nodes, *s);
+            m.reindex();
+        }
+        results.push_back(std::move(result));
+        group = {};
+    }
+    return results;
+}
+
+void add_to(quantize_report& report, const std::vector<scaled_group>& done, channel_scaling::rule how) {
+    for (const scaled_group& g : done) {
+        char numbers[96];
+        std::snprintf(numbers, sizeof numbers, ", alpha %.2g: error of the layers' outputs %.3g of their squares, was %.3g", g.alpha,
+                      g.after, g.before);
+        const std::string name = how == channel_scaling::rule::awq ? "awq" : "smooth_quant";
+        report.notes.push_back({plan_note::kind::scaled,
+                                "tensor '" + g.tensor + "'",
+                                g.left ? name + " left it as it is: no scaling does better for " + listed(g.layers)
+                                       : name + " divided its channels, for " + listed(g.layers) +
+                                             (g.into.empty() ? ", by a Mul before them" : ", in '" + g.into + "'") + numbers,
+                                {},
+                                -1});
+    }
+}
+
+}  // namespace qk::graph
