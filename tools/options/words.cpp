@@ -20,7 +20,7 @@ word_list names_in(const Table& table) {
 word_list format_words() { return names_in(catalogue); }
 word_list metric_words() { return names_in(graph::all_metrics()); }
 word_list strategy_words() { return names_in(graph::all_strategies()); }
-word_list style_words() { return {"portable", "qdq", "qoperator", "qinteger", "amd"}; }
+word_list style_words() { return {"portable", "qdq", "qoperator", "qinteger", "amd", "nbits"}; }
 word_list weight_storage_words() { return {"packed", "float"}; }
 
 word_list method_words(const word_list& more) { return graph::range_method_names(more); }

@@ -10,6 +10,7 @@
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/export/fusing.hpp"
 #include "qk/graph/export/marks.hpp"
+#include "qk/graph/export/nbits.hpp"
 #include "qk/graph/export/portable.hpp"
 #include "qk/graph/export/qdq.hpp"
 #include "qk/graph/export/qinteger.hpp"
@@ -17,6 +18,8 @@
 #include "qk/graph/export/shapes.hpp"
 #include "qk/graph/model/edit.hpp"
 #include "qk/graph/model/subgraphs.hpp"
+#include "qk/graph/ops/widened.hpp"
+#include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {
 namespace detail {
@@ -24,7 +27,13 @@ namespace detail {
 class exporter {
   public:
     exporter(const model& m, const precision_plan& plan, const export_options& options)
-        : source_(m), plan_(plan), options_(options), result_{m, {}, m.opset(""), m.opset("")}, g_(result_.exported), shapes_(m) {
+        : source_(m),
+          layers_(m),
+          plan_(plan),
+          options_(options),
+          result_{m, {}, m.opset(""), m.opset("")},
+          g_(result_.exported),
+          shapes_(m) {
         writer_ = make_writer(options);
         fusing_.emplace(m, plan, *writer_);
     }
@@ -48,6 +57,7 @@ class exporter {
     std::unique_ptr<quantizer_writer> make_writer(const export_options& options) {
         switch (options.style) {
             case export_style::qdq: return std::make_unique<qdq_writer>(g_, options, result_.notes);
+            case export_style::nbits:
             case export_style::portable: return std::make_unique<portable_writer>(g_, options, result_.notes);
             case export_style::amd: return std::make_unique<amd_writer>(g_, options, result_.notes);
             case export_style::qoperator: return std::make_unique<qoperator_writer>(g_, options, result_.notes);
@@ -110,19 +120,25 @@ class exporter {
         // The group that is a graph output goes last: it takes the tensor's name.
         std::stable_partition(groups.begin(), groups.end(), [](const auto& g) { return g.second.back().node >= 0; });
         const bool constant = source_.is_constant(name);
-        const tensor value = constant ? source_.constant(name) : tensor();
+        const tensor value = constant ? ops::widened(source_.constant(name)) : tensor();
         if (constant && value.type() != data_type::float32)
-            throw error("tensor '" + name + "' is " + name_of(value.type()) + "; only float32 tensors are quantized");
-        for (const auto& [q, uses] : groups) {
+            throw error("tensor '" + name + "' is " + name_of(value.type()) + "; only floats of 16 and 32 bits are quantized");
+        const data_type own = layers_.float_type(name);  // quantizers compute in float32, between two Casts where the model does not
+        const std::string wide = ops::is_half(own) && !constant ? cast(name, name + marks::wide, data_type::float32) : name;
+        for (auto& [q, uses] : groups) {
             const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
-            quantized_value v{.name = name, .how = *q, .rank = facts.rank, .length = facts.length};
+            quantized_value v{.name = wide, .how = *q, .rank = facts.rank, .length = facts.length};
             if (!constant && q->block_size == 0 && q->scale.size() > 1 && facts.length > 0 &&
                 static_cast<std::size_t>(facts.length) != q->scale.size())
                 throw error(source_.label() + ": tensor '" + name + "' has " + std::to_string(facts.length) + " channels along axis " +
                             std::to_string(q->axis) + ", its quantizer " + std::to_string(q->scale.size()) + " scales");
             for (const use u : uses) v.guard = v.guard || (u.node >= 0 && fusing_->needs_guard(u.node));
             for (const use u : uses) v.nbits = v.nbits || fusing_->becomes_nbits(*q, u);
-            const bool called = v.nbits && options_.style == export_style::portable;  // a function decodes them
+            if (options_.style == export_style::nbits && constant) {
+                std::erase_if(uses, [&](const use u) { return becomes_nbits(name, *q, value, own, u); });
+                if (uses.empty()) continue;
+            }
+            const bool called = v.nbits && is_portable();  // a function decodes them
             if (constant && !called && options_.style != export_style::amd && fusing_->may_saturate(*q, uses)) {
                 v.as_unsigned = options_.int8_weights == int8_codes::as_unsigned;
                 ++int8_weights_;
@@ -134,11 +150,35 @@ class exporter {
                 const std::string text = e.what();
                 throw error(source_.label() + ": " + (text.starts_with("tensor '") ? text : "tensor '" + name + "': " + text));
             }
+            if (ops::is_half(own)) result = cast(result, name + marks::own, own);
             for (const use u : uses) {
                 if (u.node >= 0) g_.graph().mutable_node(u.node)->set_input(u.input, result);
                 else replace_output(name, result, constant);
             }
         }
+    }
+
+    bool is_portable() const { return options_.style == export_style::portable || options_.style == export_style::nbits; }
+
+    /// Style nbits: the reader of these weights is rewritten as a whole, or a note says why it is not.
+    bool becomes_nbits(const std::string& name, const quantizer& q, const tensor& value, data_type own, use u) {
+        std::string why;
+        if (u.node < 0) return false;
+        const onnx::NodeProto& reader = g_.graph().node(u.node);
+        if (fits_nbits(reader, u.input, q, value, why)) {
+            write_nbits(g_, u.node, name, q, value, own);
+            return true;
+        }
+        if (is_integer_format(q.format) && value.rank() == 2)
+            result_.notes.push_back("weights '" + name + "' of '" + reader.name() + "' stay as in style portable: " + why);
+        return false;
+    }
+
+    std::string cast(const std::string& x, const std::string& stem, data_type to) {
+        if (to == data_type::bfloat16) g_.require_opset(13, "Cast to bfloat16");
+        const std::string y = g_.fresh(stem);
+        set_attribute(g_.node("Cast", {x}, {y}), "to", static_cast<std::int64_t>(to));
+        return y;
     }
 
     void note_int8_weights() {
@@ -212,6 +252,7 @@ class exporter {
     }
 
     const model& source_;
+    layer_view layers_;
     const precision_plan& plan_;
     const export_options& options_;
     export_result result_;
@@ -229,7 +270,7 @@ export_result export_model(const model& m, const precision_plan& plan, const exp
 }
 
 export_style export_style_from(const std::string& name) {
-    const std::vector<std::string> names{"qdq", "portable", "amd", "qoperator", "qinteger"};
+    const std::vector<std::string> names{"qdq", "portable", "amd", "qoperator", "qinteger", "nbits"};
     for (std::size_t i = 0; i < names.size(); ++i)
         if (name == names[i]) return static_cast<export_style>(i);
     throw error("unknown export style '" + name + "'; the styles are " + comma_separated(names) + "." + did_you_mean(name, names));

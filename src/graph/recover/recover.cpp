@@ -11,10 +11,13 @@
 #include "qk/graph/export/marks.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/code_types.hpp"
+#include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/recover/amd.hpp"
 #include "qk/graph/recover/calls.hpp"
 #include "qk/graph/recover/drop.hpp"
+#include "qk/graph/recover/nbits.hpp"
+#include "qk/graph/recover/quantizer_nodes.hpp"
 #include "qk/graph/recover/recover.hpp"
 #include "qk/graph/recover/refine.hpp"
 
@@ -28,25 +31,20 @@ class plan_recovery {
         for (const auto& n : m.graph().node())
             if (n.op_type() == "Constant" && n.domain().empty())
                 if (auto v = constant_value(n)) constants_.emplace(n.output(0), std::move(*v));
-        for (const auto& p : m.proto().metadata_props())
-            if (p.key() == marks::int8_property) {
-                std::size_t at = 0;
-                for (std::size_t end; (end = p.value().find('\n', at)) != std::string::npos; at = end + 1)
-                    int8_.insert(p.value().substr(at, end - at));
-            }
+        int8_ = int8_names(m.proto());
     }
 
     recovered_plan run() {
         called_ = called_constants(source_);
         look_at_rounded_constants();
-        for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i);
+        for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i), unpack(i);
         int calls = 0;
         for (int i = 0; i < source_.graph().node_size(); ++i)
             calls += source_.graph().node(i).domain() == marks::function_domain && !owned_[static_cast<std::size_t>(i)];
-        if (links_.empty())
+        if (links_.empty() && edges_.empty())
             throw error(source_.label() +
                         " has no quantizers to recover a plan from: no QuantizeLinear and DequantizeLinear pairs, Cast pairs, calls of "
-                        "functions of style portable or com.amd.quark operators" +
+                        "functions of style portable, com.amd.quark operators or MatMulNBits" +
                         (has_integer_operators() ? "; its layers are integer operators, export it as qdq instead" : "") +
                         (calls > 0 ? "; its calls of functions do not say what they quantize" : ""));
         if (calls > 0)
@@ -65,17 +63,6 @@ class plan_recovery {
         std::optional<tensor> value;
     };
 
-    static bool is_amd(const onnx::NodeProto& n) { return n.domain() == "com.amd.quark" || n.domain() == "com.vai.quantize"; }
-    static bool quantizes(const onnx::NodeProto& n) {
-        const std::string& op = n.op_type();
-        return is_amd(n) ? op == "ExtendedQuantizeLinear" || op == "VitisQuantizeLinear"
-                         : op == "QuantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
-    }
-    static bool dequantizes(const onnx::NodeProto& n) {
-        const std::string& op = n.op_type();
-        return is_amd(n) ? op == "ExtendedDequantizeLinear" || op == "VitisDequantizeLinear"
-                         : op == "DequantizeLinear" && (n.domain().empty() || n.domain() == "com.microsoft");
-    }
     bool has_integer_operators() const {
         return std::any_of(source_.graph().node().begin(), source_.graph().node().end(),
                            [](const onnx::NodeProto& n) { return n.op_type().starts_with("QLinear") || n.op_type().ends_with("Integer"); });
@@ -133,6 +120,7 @@ class plan_recovery {
         if (n.output_size() == 0 || n.input_size() == 0) return;
         std::optional<link> found;
         if (dequantizes(n)) found = dequantized(n);
+        else if (n.op_type() == "Cast" && n.domain().empty() && links_.contains(n.input(0))) found = in_own_type(n);
         else if (n.op_type() == "Cast" && n.domain().empty() && number(n, "to", 0) == 1) found = widened(n);
         else if (is_amd(n) && !quantizes(n)) {
             if (const auto q = amd_block_quantizer(n)) found = link{n.input(0), *q, std::nullopt};
@@ -247,20 +235,13 @@ class plan_recovery {
             low->size() != 1 || high->size() != 1)
             return;
         const std::int64_t zero = found.how.zero_point.empty() ? 0 : found.how.zero_point[0];
-        for (const tensor* t : {&*low, &*high})
-            if (!(std::fabs(t->as<float>()[0] / found.how.scale[0]) < 0x1p40f)) return;
-        const auto code = [&](const tensor& t) {
-            return static_cast<std::int64_t>(std::nearbyint(t.as<float>()[0] / found.how.scale[0])) + zero;
-        };
-        for (int width = 1; width <= 16; ++width)
-            for (const bool narrow : {false, true}) {
-                const integer f{.bits = width, .is_signed = std::get<integer>(found.how.format).is_signed, .narrow = narrow};
-                if (qmin(f) != code(*low) || qmax(f) != code(*high)) continue;
-                found.how.format = f;
-                own(found.source);
-                found.source = n->input(0);
-                return;
-            }
+        if (!((std::fabs(low->as<float>()[0]) + std::fabs(high->as<float>()[0])) / found.how.scale[0] < 0x1p40f)) return;
+        const auto code = [&](const tensor& t) { return std::llround(t.as<float>()[0] / found.how.scale[0]) + zero; };
+        const auto f = format_between(code(*low), code(*high), std::get<integer>(found.how.format).is_signed);
+        if (!f) return;
+        found.how.format = *f;
+        own(found.source);
+        found.source = n->input(0);
     }
 
     /// Cast to float32: of a Cast to 16 bits, or of a constant of 16 bits.
@@ -278,6 +259,23 @@ class plan_recovery {
         if (type != data_type::float16 && type != data_type::bfloat16) return std::nullopt;
         own(n.input(0));
         return link{narrow->input(0), of(*format_of_codes(type)), std::nullopt};
+    }
+
+    /// The Cast behind a quantizer of a tensor of 16 bits, whose other Cast stands before it; or of a constant.
+    std::optional<link> in_own_type(const onnx::NodeProto& n) {
+        const auto type = static_cast<data_type>(number(n, "to", 0));
+        if (!ops::is_half(type)) return std::nullopt;
+        const link& wide = links_.at(n.input(0));
+        if (wide.value) {
+            const tensor own = ops::narrowed(*wide.value, type);
+            return link{free_name(marks::without(n.output(0), {marks::own}), n.output(0) + marks::as_float, own, n.output(0)), wide.how,
+                        own};
+        }
+        const onnx::NodeProto* before = maker(wide.source);
+        if (before == nullptr || before->op_type() != "Cast" || !before->domain().empty() || !marks::has(wide.source, marks::wide))
+            return std::nullopt;
+        own(wide.source);
+        return link{before->input(0), wide.how, std::nullopt};
     }
 
     /// A call of a function that style portable wrote: of an activation, or of the codes of a constant.
@@ -309,6 +307,16 @@ class plan_recovery {
             const tensor value = source_.constant(t.name());
             remember(t.name(), {free_name(marks::without(t.name(), {marks::rounded}), t.name(), value), *q, value});
         }
+    }
+
+    /// A product, or a Gather, of codes becomes one of floats. Its node's names stay.
+    void unpack(int i) {
+        const auto w = unpack_nbits(source_, source_.graph().node(i));
+        if (!w) return;
+        onnx::NodeProto& n = *result_.plain.graph().mutable_node(i);
+        const std::string name = free_name(marks::without(w->codes, {marks::quantized}), w->codes + marks::as_float, w->value, w->codes);
+        make_plain(n, *w, name);
+        edges_[{name, n.name(), w->input}] = w->how;
     }
 
     void rewire() {
@@ -379,19 +387,5 @@ class plan_recovery {
 }  // namespace detail
 
 recovered_plan recover_plan(const model& quantized) { return detail::plan_recovery(quantized).run(); }
-
-void remember_int8(model& exported, const precision_plan& asked, const precision_plan& written) {
-    std::set<std::string> names;
-    for (const auto& [name, q] : asked.tensors)
-        if (!(written.tensors.at(name).format == q.format)) names.insert(name);
-    for (const auto& [e, q] : asked.edges)
-        if (!(written.edges.at(e).format == q.format)) names.insert(e.tensor);
-    if (names.empty()) return;
-    std::string lines;
-    for (const std::string& n : names) lines += n + "\n";
-    auto* p = exported.proto().add_metadata_props();
-    p->set_key(marks::int8_property);
-    p->set_value(lines);
-}
 
 }  // namespace qk::graph

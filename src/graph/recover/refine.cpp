@@ -20,6 +20,15 @@ void refine(quantizer& how, const std::string& text) {
         how = refined;
 }
 
+std::optional<integer> format_between(std::int64_t lowest, std::int64_t highest, bool is_signed) {
+    for (int width = 1; width <= 16; ++width)
+        for (const bool narrow : {false, true}) {
+            const integer f{.bits = width, .is_signed = is_signed, .narrow = narrow};
+            if (qmin(f) == lowest && qmax(f) == highest) return f;
+        }
+    return std::nullopt;
+}
+
 void make_signed(quantizer& how, integer f) {
     if (how.zero_point.empty()) how.zero_point = {0};
     for (std::int64_t& z : how.zero_point) z -= 128;

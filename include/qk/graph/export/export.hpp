@@ -16,6 +16,7 @@ enum class export_style : std::uint8_t {
     amd,        ///< com.amd.quark operators
     qoperator,  ///< QLinearConv, QLinearMatMul and their like where a whole layer is integers, else qdq
     qinteger,   ///< ConvInteger, MatMulInteger with DynamicQuantizeLinear, else qdq
+    nbits,      ///< com.microsoft's MatMulNBits and GatherBlockQuantized for weights of 2, 4 and 8 bits, else portable
 };
 
 enum class weight_storage : std::uint8_t {

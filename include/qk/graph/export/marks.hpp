@@ -14,6 +14,8 @@ inline constexpr const char* rounded = "_rounded";      ///< float32 values of a
 inline constexpr const char* narrow = "_narrow";        ///< float16 or bfloat16
 inline constexpr const char* clipped = "_clipped";      ///< behind the Clip of a type that has more codes than the format
 inline constexpr const char* guarded = "_guarded";      ///< behind the Max of one input that stands before a QuantizeLinear of FP8
+inline constexpr const char* wide = "_wide";            ///< float32, of a tensor of 16 bits before its quantizer
+inline constexpr const char* own = "_own";              ///< back in the 16 bits of the model's own type
 inline constexpr const char* as_float = "_float";       ///< float32, of a tensor whose own name another type took
 
 /// Domain of the functions of style portable.

@@ -5,6 +5,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -18,6 +19,17 @@
 #include "qk/graph/recover/calls.hpp"
 
 namespace qk::graph::detail {
+
+inline std::set<std::string> int8_names(const onnx::ModelProto& m) {
+    std::set<std::string> names;
+    for (const auto& p : m.metadata_props()) {
+        if (p.key() != marks::int8_property) continue;
+        std::size_t at = 0;
+        for (std::size_t end; (end = p.value().find('\n', at)) != std::string::npos; at = end + 1)
+            names.insert(p.value().substr(at, end - at));
+    }
+    return names;
+}
 
 /// `owned`: nodes that are part of a quantizer; those that nobody reads any more go, and constants that only they read.
 inline void drop_quantizers(model& m, const std::vector<bool>& owned) {
