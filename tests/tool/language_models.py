@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small models as the exporters of language models write them, made with numpy and onnx alone.
+
+gpt(): tied embedding behind a Transpose, fused query, key and value, masks of -3.4e38. bert(): three embeddings, Gelu by Erf, classes at each place.
+llama(): float16 weights, RMS normalization in float32, rotary positions, grouped heads, a cache, tied embedding.
+"""
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+LOWEST = np.float32(-3.4028234663852886e38)
+
+
+class Graph:
+    """Nodes one after the other; every call gives the name of its result."""
+
+    def __init__(self, seed, dtype=np.float32):
+        self.nodes, self.held, self.rng, self.dtype, self.prefix = [], {}, np.random.default_rng(seed), dtype, ""
+
+    def op(self, kind, *inputs, outputs=1, name=None, domain="", **attributes):
+        name = self.prefix + (name or f"{kind}_{len(self.nodes)}")
+        made = [f"{name}/y{i}" if i else f"{name}/y" for i in range(outputs)]
+        self.nodes.append(helper.make_node(kind, list(inputs), made, name=name, domain=domain, **attributes))
+        return made[0] if outputs == 1 else made
+
+    def hold(self, name, value):
+        self.held[name] = np.asarray(value)
+        return name
+
+    def ints(self, *values):
+        return self.hold(f"i{len(self.held)}", np.array(values, np.int64))
+
+    def number(self, value, dtype=None):
+        return self.hold(f"c{len(self.held)}", np.array(value, dtype or self.dtype))
+
+    def weight(self, name, *shape, scale=None):
+        scale = scale if scale is not None else 1 / np.sqrt(shape[0])
+        return self.hold(self.prefix + name, (self.rng.standard_normal(shape, np.float32) * np.float32(scale)).astype(self.dtype))
+
+    def save(self, path, inputs, outputs, opset=17, domains=()):
+        graph = helper.make_graph(self.nodes, "g", [helper.make_tensor_value_info(*i) for i in inputs], [helper.make_tensor_value_info(*o) for o in outputs],
+                                  [numpy_helper.from_array(v, k) for k, v in self.held.items()])
+        opsets = [helper.make_opsetid("", opset)] + [helper.make_opsetid(d, 1) for d in domains]
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+        return str(path)
+
+
+def heads(g, x, count, width):
+    return g.op("Transpose", g.op("Reshape", x, g.ints(0, 0, count, width)), perm=[0, 2, 1, 3])
+
+
+def attend(g, q, k, v, bias, width, hidden):
+    scores = g.op("Div", g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]), name="scores"), g.number(np.sqrt(width)))
+    weights = g.op("Softmax", g.op("Add", scores, bias, name="masked"), axis=-1)
+    return g.op("Reshape", g.op("Transpose", g.op("MatMul", weights, v, name="context"), perm=[0, 2, 1, 3]), g.ints(0, 0, hidden))
+
+
+def padding_bias(g, mask):
+    """0 where a position is real, LOWEST where it is padding: [N,1,1,S]."""
+    real = g.op("Cast", g.op("Unsqueeze", mask, g.ints(1, 2)), to=TensorProto.FLOAT)
+    return g.op("Mul", g.op("Sub", g.number(1.0), real), g.number(LOWEST))
+
+
+def causal_bias(g, ids):
+    """[1,1,S,S], LOWEST above the diagonal."""
+    length = g.op("Gather", g.op("Shape", ids), g.ints(1), axis=0)
+    square = g.op("ConstantOfShape", g.op("Concat", length, length, axis=0), value=helper.make_tensor("v", TensorProto.FLOAT, [1], [LOWEST]))
+    return g.op("Trilu", square, g.hold("above", np.array(1, np.int64)), upper=1)
+
+
+def norm(g, x, name, hidden):
+    return g.op("LayerNormalization", x, g.hold(g.prefix + name + ".weight", (1 + 0.1 * g.rng.standard_normal(hidden)).astype(g.dtype)), g.weight(name + ".bias", hidden, scale=0.02), axis=-1)
+
+
+def gelu(g, x):
+    return g.op("Mul", g.op("Mul", x, g.number(0.5)), g.op("Add", g.op("Erf", g.op("Div", x, g.number(np.sqrt(2)))), g.number(1.0)))
+
+
+def places(g, ids):
+    return g.op("Range", g.hold("zero", np.array(0, np.int64)), g.op("Squeeze", g.op("Gather", g.op("Shape", ids), g.ints(1), axis=0)), g.hold("one", np.array(1, np.int64)))
+
+
+def gpt(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, seed=1, outliers=1.0):
+    """input_ids, attention_mask -> logits [N,S,V]. `outliers`: every eighth channel of the normalizations is multiplied by it."""
+    g = Graph(seed)
+    wte = g.weight("wte", vocabulary, hidden, scale=0.3)
+    x = g.op("Add", g.op("Gather", wte, "input_ids", name="tokens"), g.op("Gather", g.weight("wpe", longest, hidden, scale=0.1), places(g, "input_ids")))
+    bias = g.op("Max", g.op("Add", causal_bias(g, "input_ids"), padding_bias(g, "attention_mask")), g.number(LOWEST))
+    for i in range(layers):
+        g.prefix = f"h{i}/"
+        y = norm(g, x, "ln_1", hidden)
+        g.held[g.prefix + "ln_1.weight"][::8] *= np.float32(outliers)
+        fused = g.op("Add", g.op("MatMul", y, g.weight("attn.weight", hidden, 3 * hidden), name="attn"), g.weight("attn.bias", 3 * hidden, scale=0.02))
+        q, k, v = g.op("Split", fused, g.ints(hidden, hidden, hidden), axis=-1, outputs=3)
+        width = hidden // count
+        y = attend(g, heads(g, q, count, width), heads(g, k, count, width), heads(g, v, count, width), bias, width, hidden)
+        x = g.op("Add", x, g.op("MatMul", y, g.weight("proj.weight", hidden, hidden), name="proj"))
+        y = g.op("MatMul", norm(g, x, "ln_2", hidden), g.weight("fc.weight", hidden, 4 * hidden), name="fc")
+        x = g.op("Add", x, g.op("MatMul", gelu(g, g.op("Add", y, g.weight("fc.bias", 4 * hidden, scale=0.02))), g.weight("out.weight", 4 * hidden, hidden), name="out"))
+    g.prefix = ""
+    head = g.op("Transpose", wte, perm=[1, 0], name="tied")
+    g.op("MatMul", norm(g, x, "ln_f", hidden), head, name="lm_head")
+    g.nodes[-1].output[0] = "logits"
+    ids = ["N", "S"]
+    return g.save(path, [("input_ids", TensorProto.INT64, ids), ("attention_mask", TensorProto.INT64, ids)], [("logits", TensorProto.FLOAT, ["N", "S", vocabulary])])
+
+
+def bert(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, classes=5, seed=2):
+    """input_ids, attention_mask, token_type_ids -> logits [N,S,C] of each place."""
+    g = Graph(seed)
+    parts = [g.op("Gather", g.weight("word", vocabulary, hidden, scale=0.3), "input_ids"), g.op("Gather", g.weight("type", 2, hidden, scale=0.1), "token_type_ids"),
+             g.op("Gather", g.weight("place", longest, hidden, scale=0.1), places(g, "input_ids"))]
+    x = norm(g, g.op("Add", g.op("Add", parts[0], parts[1]), parts[2]), "ln", hidden)
+    bias = padding_bias(g, "attention_mask")
+    width = hidden // count
+
+    def linear(x, name, a, b):
+        return g.op("Add", g.op("MatMul", x, g.weight(name + ".weight", a, b), name=name), g.weight(name + ".bias", b, scale=0.02))
+
+    for i in range(layers):
+        g.prefix = f"layer{i}/"
+        y = attend(g, *(heads(g, linear(x, n, hidden, hidden), count, width) for n in ("query", "key", "value")), bias, width, hidden)
+        x = norm(g, g.op("Add", x, linear(y, "dense", hidden, hidden)), "ln_1", hidden)
+        x = norm(g, g.op("Add", x, linear(gelu(g, linear(x, "up", hidden, 4 * hidden)), "down", 4 * hidden, hidden)), "ln_2", hidden)
+    g.prefix = ""
+    linear(x, "classifier", hidden, classes)
+    g.nodes[-1].output[0] = "logits"
+    ids = ["N", "S"]
+    return g.save(path, [(n, TensorProto.INT64, ids) for n in ("input_ids", "attention_mask", "token_type_ids")], [("logits", TensorProto.FLOAT, ["N", "S", classes])])
+
+
+def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=64, seed=3, dtype=np.float16):
+    """input_ids, position_ids, past.i.key, past.i.value [N,groups,P,width] -> logits [N,S,V], present.i.key, present.i.value."""
+    g = Graph(seed, dtype)
+    own = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    width = hidden // count
+    angles = np.outer(np.arange(longest), 1 / 10000 ** (np.arange(0, width, 2) / width))
+    angles = np.concatenate([angles, angles], 1)
+    cosine = g.op("Unsqueeze", g.op("Gather", g.hold("cos", np.cos(angles).astype(dtype)), "position_ids"), g.ints(1))
+    sine = g.op("Unsqueeze", g.op("Gather", g.hold("sin", np.sin(angles).astype(dtype)), "position_ids"), g.ints(1))
+
+    def rotary(x):
+        a, b = g.op("Split", x, g.ints(width // 2, width // 2), axis=-1, outputs=2)
+        return g.op("Add", g.op("Mul", x, cosine), g.op("Mul", g.op("Concat", g.op("Neg", b), a, axis=-1), sine))
+
+    def rms(x, name):
+        wide = g.op("Cast", x, to=TensorProto.FLOAT)
+        mean = g.op("ReduceMean", g.op("Mul", wide, wide), axes=[-1], keepdims=1)
+        wide = g.op("Div", wide, g.op("Sqrt", g.op("Add", mean, g.number(1e-6, np.float32))))
+        return g.op("Mul", g.op("Cast", wide, to=own), g.hold(g.prefix + name, (1 + 0.1 * g.rng.standard_normal(hidden)).astype(dtype)))
+
+    def linear(x, name, a, b):
+        """As torch has it: weights [out, in] behind a Transpose."""
+        return g.op("MatMul", x, g.op("Transpose", g.weight(name + ".weight", b, a, scale=1 / np.sqrt(a)), perm=[1, 0]), name=name)
+
+    table = g.weight("embed_tokens", vocabulary, hidden, scale=0.3)
+    x = g.op("Gather", table, "input_ids", name="tokens")
+    # Key j may be seen by query i if j <= its place.
+    total = g.op("Gather", g.op("Shape", g.op("Concat", "past.0.key", g.op("Identity", "past.0.key"), axis=1)), g.ints(2), axis=0)
+    keys = g.op("Range", g.hold("zero", np.array(0, np.int64)), g.op("Squeeze", g.op("Add", total, g.op("Gather", g.op("Shape", "input_ids"), g.ints(1), axis=0))), g.hold("one", np.array(1, np.int64)))
+    later = g.op("Greater", g.op("Unsqueeze", keys, g.ints(0, 1)), g.op("Unsqueeze", "position_ids", g.ints(2)))
+    bias = g.op("Unsqueeze", g.op("Where", later, g.number(-60000.0 if dtype == np.float16 else LOWEST), g.number(0.0)), g.ints(1))
+    outputs = []
+    for i in range(layers):
+        g.prefix = f"layers{i}/"
+        y = rms(x, "input_norm")
+        q = rotary(heads(g, linear(y, "q_proj", hidden, hidden), count, width))
+        k = g.op("Concat", f"past.{i}.key", rotary(heads(g, linear(y, "k_proj", hidden, groups * width), groups, width)), axis=2)
+        g.nodes[-1].output[0] = k = f"present.{i}.key"
+        v = g.op("Concat", f"past.{i}.value", heads(g, linear(y, "v_proj", hidden, groups * width), groups, width), axis=2)
+        g.nodes[-1].output[0] = v = f"present.{i}.value"
+        outputs += [k, v]
+
+        def repeated(x):
+            wide = g.op("Concat", *[g.op("Unsqueeze", x, g.ints(2))] * (count // groups), axis=2)
+            return g.op("Reshape", wide, g.ints(0, count, -1, width))
+
+        x = g.op("Add", x, linear(attend(g, q, repeated(k), repeated(v), bias, width, hidden), "o_proj", hidden, hidden))
+        y = rms(x, "post_norm")
+        gate = linear(y, "gate_proj", hidden, 2 * hidden)
+        x = g.op("Add", x, linear(g.op("Mul", g.op("Mul", gate, g.op("Sigmoid", gate)), linear(y, "up_proj", hidden, 2 * hidden)), "down_proj", 2 * hidden, hidden))
+    g.prefix = ""
+    g.op("MatMul", rms(x, "norm"), g.op("Transpose", table, perm=[1, 0], name="tied"), name="lm_head")
+    g.nodes[-1].output[0] = "logits"
+    cache = ["N", groups, "P", width]
+    inputs = [("input_ids", TensorProto.INT64, ["N", "S"]), ("position_ids", TensorProto.INT64, ["N", "S"])]
+    inputs += [(f"past.{i}.{kind}", own, cache) for i in range(layers) for kind in ("key", "value")]
+    return g.save(path, inputs, [("logits", own, ["N", "S", vocabulary])] + [(o, own, ["N", groups, "T", width]) for o in outputs])
+
+
+def cache(layers=2, groups=2, width=8, samples=1, length=0, dtype=np.float16):
+    return {f"past.{i}.{kind}": np.zeros((samples, groups, length, width), dtype) for i in range(layers) for kind in ("key", "value")}

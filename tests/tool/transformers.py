@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Language models from the float file to the numbers: weights behind constant paths, float16, metrics of each position, ragged data.
+
+usage: transformers.py QK    (the built command)
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import onnx
+    from onnx import TensorProto
+    import onnxruntime
+    import language_models as models
+except ImportError as missing:
+    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
+    sys.exit(0)
+
+QK = sys.argv[1]
+FOLDER = tempfile.TemporaryDirectory()
+rng = np.random.default_rng(7)
+failures = 0
+
+
+def check(ok, what):
+    global failures
+    print(("ok    " if ok else "WRONG ") + what, flush=True)
+    failures += not ok
+
+
+def at(name):
+    return os.path.join(FOLDER.name, name)
+
+
+def qk(*arguments, status=0):
+    done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != status:
+        raise SystemExit(f"qk {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def qk_json(*arguments, status=0):
+    return json.loads(qk(*arguments, "--json", status=status).stdout)
+
+
+def saved(name, **arrays):
+    np.savez(at(name), **arrays)
+    return at(name)
+
+
+def close(a, b, tolerance):
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return a.shape == b.shape and np.abs(a - b).max() <= tolerance * np.abs(b).max()
+
+
+def evaluated(model, data, *more):
+    """The first output, by qk."""
+    folder = tempfile.mkdtemp(dir=FOLDER.name)
+    qk("evaluate", model, "--inputs", data, "--output-dir", folder, *more)
+    return np.load(os.path.join(folder, "logits.npy"))
+
+
+def weights_are_weights():
+    """A tied embedding above the folding limits."""
+    big = models.gpt(at("big.onnx"), vocabulary=33000, hidden=512, layers=1, count=8)
+    check(33000 * 512 * 4 > 2**26, "the tied embedding is beyond the limit of other constants")
+    data = saved("big.npz", input_ids=rng.integers(0, 33000, (2, 5)), attention_mask=np.ones((2, 5), np.int64))
+    for formats in (["--activation", "int8", "--weight", "int8", "--calibration", data], ["--approach", "weight_only", "--weight", "int4", "--weight-block", "32"],
+                    ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"]):
+        report = qk_json("quantize", big, "-o", at("big_q.onnx"), *formats, "--overwrite")
+        head = [e for e in report["edges"] if e["consumer"] == "lm_head" and e["role"] == "weight"]
+        check(len(head) == 1, f"lm_head's tied weights are weights under {formats[:4]}")
+        check(any("wte" in n["subject"] + n["text"] and n["kind"] == "tied" for n in report["notes"]), "and a remark says that they are tied")
+    qk("quantize", big, "-o", at("big_q.onnx"), "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data, "--overwrite")
+    session = onnxruntime.InferenceSession(at("big_q.onnx"))
+    check(close(session.run(None, dict(np.load(data)))[0], evaluated(big, data, "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data), 5e-2),
+          "the int8 file runs in onnxruntime as planned")
+    held = sum(len(t.raw_data) for t in onnx.load(at("big_q.onnx")).graph.initializer)
+    check(held < 1.5 * 33000 * 512 * 4, "the exported file holds the embedding once in float32 and once as codes")
+    for f in ("big.onnx", "big_q.onnx"):
+        os.remove(at(f))
+
+
+def halves():
+    """float16 and float32 models of the same kind get the same quantizers, in their own type."""
+    places = np.arange(7)[None].repeat(2, 0)
+    ids = rng.integers(0, 61, (2, 7))
+    files = {t: models.llama(at(f"llama_{np.dtype(t).name}.onnx"), dtype=t) for t in (np.float16, np.float32)}
+    reports = {}
+    for dtype, file in files.items():
+        past = {k: (0.1 * rng.standard_normal((2, 2, 3, 8))).astype(dtype) for k in models.cache()}
+        data = saved(f"{np.dtype(dtype).name}.npz", input_ids=ids, position_ids=places + 3, **past)
+        for name, formats in {"int8": ["--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data], "mx": ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"],
+                              "int4": ["--approach", "weight_only", "--weight", "int4", "--weight-block", "16"]}.items():
+            out = at(f"{np.dtype(dtype).name}_{name}.onnx")
+            reports[dtype, name] = qk_json("quantize", file, "-o", out, *formats)
+            plain, planned = evaluated(file, data), evaluated(file, data, *formats)
+            noise = np.abs(planned.astype(np.float64) - plain).max() / np.abs(plain).max()
+            check(0 < noise < 1, f"{np.dtype(dtype).name} {name}: quantizing changes the outputs by {noise:.3f}")
+            check(planned.dtype == dtype, "and they keep their type")
+            session = onnxruntime.InferenceSession(out)
+            got = session.run(None, dict(np.load(data)))[0]
+            check(got.dtype == dtype and close(got, planned, max(5e-2, noise)), "the file runs in onnxruntime as planned")
+            again = evaluated(out, data)
+            check(close(again, planned, 2e-3), "and here")
+            recovered = qk_json("inspect", out)
+            check(recovered is not None, "and can be inspected")
+    for name in ("int8", "mx", "int4"):
+        half, single = (sorted((e["consumer"], e["role"], e["quantizer"]["format"]) for e in reports[t, name]["edges"]) for t in files)
+        check(half == single and len(half) > 10, f"{name}: float16 gets the quantizers of float32 ({len(half)} edges)")
+
+
+def softmax_log(x):
+    x = x.astype(np.float64)
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def numbers(y, r, labels, mask, next_token):
+    """The metrics by their definitions, in numpy; y, r [N,S,V]."""
+    shifted = np.full_like(labels, -100)
+    if next_token:
+        shifted[:, :-1] = np.where((mask[:, 1:] & mask[:, :-1]) > 0, labels[:, 1:], -100)
+    else:
+        shifted = np.where(mask > 0, labels, -100)
+    p, q = softmax_log(y), softmax_log(r)
+    real = shifted >= 0
+    nll = -np.take_along_axis(p, np.maximum(shifted, 0)[..., None], -1)[..., 0][real]
+    order = np.argsort(-y, axis=-1, kind="stable")
+    compared = mask > 0
+    compared &= (labels >= 0) if not next_token else np.concatenate([labels[:, 1:] >= 0, np.ones_like(labels[:, :1], bool)], 1)
+    return {"loss": nll.mean(), "perplexity": np.exp(nll.mean()), "top1": (order[..., 0] == shifted)[real].mean(), "top5": (order[..., :5] == shifted[..., None]).any(-1)[real].mean(),
+            "agreement": (y.argmax(-1) == r.argmax(-1))[compared].mean(), "kl": (np.exp(q) * (q - p)).sum(-1)[compared].mean()}
+
+
+def positions():
+    gpt = models.gpt(at("gpt.onnx"))
+    ids = rng.integers(0, 61, (4, 11)).astype(np.int32)  # NumPy's own integers for an int64 input
+    lengths = [11, 7, 3, 9]
+    mask = (np.arange(11)[None] < np.array(lengths)[:, None]).astype(np.int64)
+    data = saved("gpt.npz", input_ids=ids, attention_mask=mask)
+    formats = ["--activation", "mxfp4", "--weight", "mxfp4"]
+    y, r = evaluated(gpt, data, *formats), evaluated(gpt, data)
+    names = ["loss", "perplexity", "top1", "top5", "agreement", "kl"]
+    common = ["--inputs", data, "--mask", "attention_mask", "--next-token"]
+    got = qk_json("evaluate", gpt, *common, "--metric", ",".join(names), *formats)
+    wanted = numbers(y, r, ids.astype(np.int64), mask, True)
+    check(all(abs(got[n] - wanted[n]) < 1e-6 * max(1, abs(wanted[n])) for n in names), f"evaluate --next-token: {({n: round(got[n], 4) for n in names})}")
+    check(0 < wanted["agreement"] < 1, "positions agree here and there")
+
+    labels = rng.integers(0, 61, (4, 11))
+    labels[:, 4] = -100
+    np.save(at("labels.npy"), labels)
+    placed = ["--inputs", data, "--mask", "attention_mask", "--labels", at("labels.npy")]
+    got = qk_json("evaluate", gpt, *placed, "--metric", ",".join(names), *formats)
+    wanted = numbers(y, r, labels, mask, False)
+    check(all(abs(got[n] - wanted[n]) < 1e-6 * max(1, abs(wanted[n])) for n in names), "evaluate --labels [N,S] with -100")
+    default = qk_json("evaluate", gpt, *placed)
+    check({"top1", "top5", "loss", "perplexity"} <= default.keys(), "labels of positions: top1, top5, loss and perplexity without being asked")
+
+    kept = mask > 0
+    cosines = (y * r).sum(-1) / np.linalg.norm(y, axis=-1) / np.linalg.norm(r, axis=-1)
+    got = qk_json("evaluate", gpt, "--inputs", data, "--mask", "attention_mask", "--metric", "cosine,l2,mse", "--per-position", *formats)
+    check(abs(got["cosine"] - cosines[kept].mean()) < 1e-6 and abs(got["l2"] - np.linalg.norm(y - r, axis=-1)[kept].mean()) < 1e-5, "--per-position")
+    check(abs(got["mse"] - ((y.astype(np.float64) - r) ** 2)[kept].mean()) < 1e-6, "padding counts in no metric")
+
+    found = qk_json("sensitivity", gpt, *common, "--metric", "perplexity", "--wide", "mxfp4/mxfp4", "--narrow", "mxfp4/mxint8")
+    float_and_wide = qk_json("evaluate", gpt, *common, "--metric", "perplexity", *formats)["perplexity"]
+    check(abs(found["base_metric"] - float_and_wide) < 1e-9 * float_and_wide, "sensitivity measures perplexity as evaluate does")
+    plain = qk_json("evaluate", gpt, *common)["perplexity"]
+    mixed = qk_json("search", gpt, *common, "--wide", "mxfp8_e4m3/mxfp8_e4m3", "--narrow", "mxfp4/mxfp4", "--target-perplexity", str(1.05 * plain), status=0)
+    check(mixed["metric"] == "perplexity" or mixed.get("metric_name") == "perplexity", "search --target-perplexity")
+
+    bad = qk("evaluate", gpt, *common[:2], "--mask", "attention_maks", "--next-token", status=2).stderr
+    check("attention_mask" in bad, "a mask that is no input names the nearest")
+
+
+def ragged():
+    gpt = models.gpt(at("gpt2.onnx"))
+    lengths = [9, 4, 7]
+    rows = [rng.integers(0, 61, (1, n)) for n in lengths]
+    os.mkdir(at("folder"))
+    files = []
+    for i, row in enumerate(rows):
+        np.savez(os.path.join(at("folder"), f"{i}.npz"), input_ids=row, attention_mask=np.ones_like(row))
+        files.append(os.path.join(at("folder"), f"{i}.npz"))
+    padded = np.zeros((3, 9), np.int64)
+    mask = np.zeros((3, 9), np.int64)
+    for i, row in enumerate(rows):
+        padded[i, :row.shape[1]], mask[i, :row.shape[1]] = row[0], 1
+    one = saved("padded.npz", input_ids=padded, attention_mask=mask)
+    formats = ["--approach", "weight_only", "--weight", "mxfp4", "--metric", "perplexity,kl,agreement,sqnr"]  # padding would share blocks of activations
+    wanted = qk_json("evaluate", gpt, "--inputs", one, "--mask", "attention_mask", "--next-token", *formats)
+    for what, given in {"a list of .npz files": ",".join(files), "a folder of them": at("folder")}.items():
+        got = qk_json("evaluate", gpt, "--inputs", given, "--next-token", *formats)
+        check(got["samples"] == 3 and all(abs(got[n] - wanted[n]) < 1e-4 * abs(wanted[n]) for n in ("perplexity", "kl", "agreement", "sqnr")), f"{what}: what padding and a mask give")
+    y = evaluated(gpt, at("folder"))
+    alone = evaluated(gpt, files[1])
+    check(y.shape == (3, 9, 61) and np.array_equal(y[1, :4], alone[0]) and not y[1, 4:].any(), "outputs are padded with zeros")
+    qk("quantize", gpt, "-o", at("ragged.onnx"), "--activation", "int8", "--weight", "int8", "--calibration", at("folder"))
+    qk("quantize", gpt, "-o", at("ragged4.onnx"), "--approach", "weight_only", "--weight", "int4", "--weight-block", "16", "--weight-rounding", "compensated", "--calibration", at("folder"))
+    check(True, "calibration and compensated rounding take ragged data")
+    folder = qk_json("sensitivity", gpt, "--inputs", at("folder"), "--next-token", "--metric", "perplexity", "--wide", "mxfp8_e4m3/mxfp8_e4m3", "--narrow", "mxfp4/mxfp4")
+    check(folder["base_metric"] > 1, "sensitivity takes ragged data")
+    fixed = onnx.load(gpt)
+    for i in fixed.graph.input:
+        i.type.tensor_type.shape.dim[1].dim_value = 9
+    onnx.save(fixed, at("fixed.onnx"))
+    message = qk("evaluate", at("fixed.onnx"), "--inputs", at("folder"), status=2).stderr
+    check("[1,4]" in message and "[1,9]" in message, "a model of one length says which lengths it was given")
+
+
+def words():
+    """bert: what stands at a place; masks that no format should touch."""
+    bert = models.bert(at("bert.onnx"))
+    ids = rng.integers(0, 61, (3, 8))
+    mask = np.ones((3, 8), np.int64)
+    mask[1, 5:] = 0
+    data = saved("bert.npz", input_ids=ids, attention_mask=mask, token_type_ids=ids * 0)
+    labels = np.where(mask > 0, rng.integers(0, 5, (3, 8)), -100)
+    np.save(at("tags.npy"), labels)
+    got = qk_json("evaluate", bert, "--inputs", data, "--labels", at("tags.npy"))
+    y = evaluated(bert, data)
+    check(abs(got["top1"] - (y.argmax(-1) == labels)[labels >= 0].mean()) < 1e-9, "bert: top1 of tokens, -100 ignored")
+
+
+def masks():
+    """Values down to the lowest of the type are left; a strict plan refuses them."""
+    gpt = models.gpt(at("masked.onnx"))
+    data = saved("masked.npz", input_ids=rng.integers(0, 61, (2, 8)), attention_mask=np.array([[1] * 8, [1] * 5 + [0] * 3]))
+    all_of = ["--activation", "int8", "--weight", "int8", "--placement", "all", "--calibration", data]
+    report = qk_json("quantize", gpt, "-o", at("masked_q.onnx"), *all_of)
+    told = [n for n in report["notes"] if "mask" in n["text"]]
+    check(told and all(n["kind"] == "unrealised" for n in told), f"{len(told)} tensors that hold a mask are left")
+    scales = [s for e in report["edges"] for s in e["quantizer"].get("scale", [])]
+    check(max(scales) < 1e3, "and no scale comes from one")
+    keys = [json.dumps(n, sort_keys=True) for n in report["notes"]]
+    check(len(keys) == len(set(keys)), "no remark stands twice")
+    qk("quantize", gpt, "-o", at("none.onnx"), *all_of, "--strict", status=2)
+    plain, planned = evaluated(gpt, data), evaluated(gpt, data, *all_of)
+    check(np.abs(planned - plain).max() < 0.3 * np.abs(plain).max(), "the model still says something")
+    rows = qk_json("sensitivity", gpt, "--inputs", data, "--wide", "mxfp8_e4m3/mxfp8_e4m3", "--narrow", "mxfp8_e4m3/mxfp4")["sensitivity"]
+    check(len(rows) == len({r["layer"] for r in rows}), "a layer whose weights alone are narrowed stands once")
+
+
+def noise(model, data, *formats):
+    plain, planned = evaluated(model, data).astype(np.float64), evaluated(model, data, *formats)
+    return ((planned - plain) ** 2).sum() / (plain**2).sum()
+
+
+def channels():
+    """SmoothQuant and AWQ where some channels are 30 times the others."""
+    gpt = models.gpt(at("outliers.onnx"), outliers=30.0)
+    data = saved("outliers.npz", input_ids=rng.integers(0, 61, (4, 12)), attention_mask=np.ones((4, 12), np.int64))
+    for formats in (["--activation", "int8", "--weight", "int8", "--per-channel"], ["--activation", "mxfp4", "--weight", "mxfp4"]):
+        plain = noise(gpt, data, *formats, "--calibration", data)
+        for option in (["--smooth-quant", "0.5"], ["--smooth-quant", "search"]) if "int8" in formats else (["--smooth-quant", "search"],):
+            helped = noise(gpt, data, *formats, "--calibration", data, *option)
+            check(helped < plain, f"{' '.join(option)}, {formats[1]}: noise {helped:.2e}, was {plain:.2e}")
+    four = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "32"]
+    plain, helped = noise(gpt, data, *four), noise(gpt, data, *four, "--awq", "search", "--calibration", data)
+    check(helped < plain, f"--awq search, int4: noise {helped:.2e}, was {plain:.2e}")
+    report = qk_json("quantize", gpt, "-o", at("smooth.onnx"), "--smooth-quant", "0.5", "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data)
+    told = [n for n in report["notes"] if n["kind"] == "scaled"]
+    check(any("in '" in n["text"] for n in told) and any("Mul" in n["text"] for n in told), "factors go into normalizations, else into a Mul")
+    session = onnxruntime.InferenceSession(at("smooth.onnx"))
+    got = session.run(None, dict(np.load(data)))[0]
+    check(close(got, evaluated(gpt, data, "--smooth-quant", "0.5", "--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data), 5e-2), "the file is plain ONNX")
+    with open(at("smooth.json"), "w") as f:
+        json.dump({"default": {"activation": "int8", "weight": {"format": "int8", "per_channel": True}}, "smooth_quant": {"alpha": 0.5}}, f)
+    asked = qk_json("quantize", gpt, "-o", at("asked.onnx"), "--plan", at("smooth.json"), "--calibration", data)
+    check([n for n in asked["notes"] if n["kind"] == "scaled"] == told, "a requests file asks for the same")
+    half = models.llama(at("half.onnx"))
+    past = {k: np.zeros((2, 2, 0, 8), np.float16) for k in models.cache()}
+    text = saved("half.npz", input_ids=rng.integers(0, 61, (2, 7)), position_ids=np.arange(7)[None].repeat(2, 0), **past)
+    check(noise(half, text, *four[:-1], "16", "--awq", "search", "--calibration", text) < 1.05 * noise(half, text, *four[:-1], "16"), "float16 models are scaled too")
+
+
+def caches():
+    half = models.llama(at("cached.onnx"))
+    past = {k: np.zeros((1, 2, 0, 8), np.float16) for k in models.cache()}
+    text = saved("cached.npz", input_ids=rng.integers(0, 61, (1, 7)), position_ids=np.arange(7)[None], **past)
+    report = qk_json("quantize", half, "-o", at("cached_q.onnx"), "--kv-cache", "fp8_e4m3fn", "--calibration", text)
+    kept = {e["tensor"] for e in report["edges"]}
+    check({f"present.{i}.{k}" for i in range(2) for k in ("key", "value")} <= kept, "--kv-cache: keys and values")
+    check(not any(e["role"] == "weight" or e["consumer"].endswith("_proj") for e in report["edges"]), "and no layer's weights or inputs")
+    check(all(e["quantizer"]["format"] == "fp8_e4m3fn" for e in report["edges"]), "in their format")
+    session = onnxruntime.InferenceSession(at("cached_q.onnx"))
+    check(close(session.run(None, dict(np.load(text)))[0], evaluated(half, text, "--kv-cache", "fp8_e4m3fn", "--calibration", text), 3e-2), "the file runs in onnxruntime")
+
+    # Generation: by hand in onnxruntime, with the cache.
+    def by_hand(path, steps, forced=None):
+        session = onnxruntime.InferenceSession(path)
+        names = [o.name for o in session.get_outputs()]
+        fed, tokens, rows = dict(np.load(text)), [], []
+        for step in range(steps):
+            out = dict(zip(names, session.run(None, fed)))
+            rows.append(out["logits"][0, -1].astype(np.float64))
+            tokens.append(int(rows[-1].argmax()))
+            token = tokens[-1] if forced is None else forced[step]
+            fed = {"input_ids": np.array([[token]]), "position_ids": np.array([[7 + step]]), **{k: out[k.replace("past", "present")] for k in past}}
+        return tokens, np.array(rows)
+
+    single = models.llama(at("cached32.onnx"), dtype=np.float32)
+    past = {k: v.astype(np.float32) for k, v in past.items()}
+    text = saved("cached32.npz", input_ids=np.load(text)["input_ids"], position_ids=np.arange(7)[None], **past)
+    four = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "16"]
+    got = qk_json("evaluate", single, "--inputs", text, "--generate", "6", "--metric", "perplexity,agreement,kl", *four)
+    tokens, wanted = by_hand(single, 6)
+    check(got["tokens"] == [tokens], f"--generate: the tokens that onnxruntime chooses ({tokens})")
+    qk("quantize", single, "-o", at("gen4.onnx"), *four)
+    _, planned = by_hand(at("gen4.onnx"), 6, tokens)
+    p, q = softmax_log(planned), softmax_log(wanted)
+    check(abs(got["perplexity"] - np.exp(-p[np.arange(6), tokens].mean())) < 1e-3 * got["perplexity"], "perplexity of the plan on these tokens")
+    check(abs(got["agreement"] - (planned.argmax(1) == wanted.argmax(1)).mean()) < 1e-9 and abs(got["kl"] - (np.exp(q) * (q - p)).sum(1).mean()) < 1e-3, "agreement and kl")
+
+
+def nbits():
+    single = models.llama(at("nbits.onnx"), dtype=np.float32, hidden=64)
+    past = {k: np.zeros((2, 2, 0, 16), np.float32) for k in models.cache()}
+    text = saved("nbits.npz", input_ids=rng.integers(0, 61, (2, 7)), position_ids=np.arange(7)[None].repeat(2, 0), **past)
+    for formats in (["--weight", "int4", "--weight-block", "32"], ["--weight", "uint4", "--weight-block", "16", "--asymmetric-weights"], ["--weight", "int8", "--weight-block", "64"], ["--weight", "int4", "--per-channel"]):
+        asked = ["--approach", "weight_only", *formats]
+        out = at("nbits_q.onnx")
+        qk("quantize", single, "-o", out, "--export", "nbits", *asked, "--overwrite")
+        kinds = [n.op_type for n in onnx.load(out).graph.node]
+        check(kinds.count("MatMulNBits") == 15 and kinds.count("GatherBlockQuantized") == 1, f"nbits, {' '.join(formats)}: 15 products, one table")
+        planned = evaluated(single, text, *asked)
+        check(close(evaluated(out, text), planned, 1e-5), "here they compute what the plan says")
+        got = onnxruntime.InferenceSession(out).run(None, dict(np.load(text)))[0]
+        check(close(got, planned, 1e-4), "and in onnxruntime")
+        qk("inspect", out, "--save-plan", at("again.json"), "--save-float", at("again.onnx"), "--overwrite")
+        check(close(evaluated(at("again.onnx"), text, "--plan", at("again.json")), planned, 1e-5), "the plan is recovered")
+        with open(at("again.json")) as f:
+            edges = json.load(f)
+        check(len(edges["tensors"]) + len(edges["edges"]) == 16, "with all of its weights")
+    low = onnx.load(at("nbits_q.onnx"))
+    for n in low.graph.node:
+        if n.op_type == "MatMulNBits":
+            n.attribute.append(onnx.helper.make_attribute("accuracy_level", 4))
+    onnx.save(low, at("level4.onnx"))
+    mine, ours = evaluated(at("level4.onnx"), text), onnxruntime.InferenceSession(at("level4.onnx")).run(None, dict(np.load(text)))[0]
+    loss = np.abs(mine - evaluated(at("nbits_q.onnx"), text)).max() / np.abs(mine).max()
+    check(loss > 1e-5 and close(mine, ours, max(5e-2, loss)), f"accuracy level 4 has activations as int8: {loss:.1e} from level 0, as in onnxruntime")
+    half = models.llama(at("nbits16.onnx"))
+    past = {k: v.astype(np.float16) for k, v in {k: np.zeros((2, 2, 0, 8)) for k in models.cache()}.items()}
+    text = saved("nbits16.npz", input_ids=rng.integers(0, 61, (2, 7)), position_ids=np.arange(7)[None].repeat(2, 0), **past)
+    asked = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "16"]
+    qk("quantize", half, "-o", at("nbits16_q.onnx"), "--export", "nbits", *asked)
+    got = onnxruntime.InferenceSession(at("nbits16_q.onnx")).run(None, dict(np.load(text)))[0]
+    check(got.dtype == np.float16 and close(got, evaluated(half, text, *asked), 3e-2), "a float16 model keeps its type around them")
+
+
+def guide():
+    """Every line of docs/guide/language_models.md."""
+    page = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guide", "language_models.md")).read()
+    folder = at("guide")
+    os.makedirs(os.path.join(folder, "texts"))
+    models.llama(os.path.join(folder, "model.onnx"))
+    for i, length in enumerate((9, 6, 11)):
+        np.savez(os.path.join(folder, "texts", f"{i}.npz"), input_ids=rng.integers(0, 61, (1, length)), position_ids=np.arange(length)[None], **models.cache())
+    lines = [line for block in page.split("```sh\n")[1:] for line in block.split("```")[0].splitlines()]
+    for line in lines:
+        words = line.split()
+        done = subprocess.run([QK, *words[1:]], cwd=folder, capture_output=True, text=True)
+        check(words[0] == "qk" and done.returncode == 0, line + (done.stderr if done.returncode else ""))
+    check(len(lines) > 10, f"{len(lines)} lines of the guide")
+
+
+weights_are_weights()
+halves()
+positions()
+ragged()
+words()
+masks()
+channels()
+caches()
+nbits()
+guide()
+print(f"{failures} wrong")
+sys.exit(failures != 0)
