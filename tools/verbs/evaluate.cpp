@@ -55,7 +55,7 @@ void add_evaluate(command& app, verb_result& result) {
     add_precision(verb, given->precision);
     verb.section("What multiplies");
     verb.add_option("--accumulator", given->accumulators,
-                    "Conv, Gemm and MatMul as this unit computes them: a device (`qk formats --devices`) or an accumulator;\n"
+                    "Conv, Gemm and MatMul as this unit computes them: a device (`qk formats --devices`) or an accumulator; "
                     "LAYER: or TYPE: before it means those layers alone; may be repeated")
         .type_name("[LAYER:]NAME")
         .common();
