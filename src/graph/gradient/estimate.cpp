@@ -5,10 +5,9 @@
 #include <chrono>
 #include <cmath>
 #include <map>
-#include <numbers>
-#include <random>
 
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
+#include "qk/graph/gradient/probes.hpp"
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/gradient/sample_runs.hpp"
 #include "qk/graph/gradient/tape.hpp"
@@ -182,55 +181,6 @@ class change_probe final : public gradient::edge_visitor {
     std::vector<std::vector<double>> found;  ///< by change, then pass
 };
 
-/// `count` orthonormal vectors of n values: the unit vectors if they are as many, else random ones.
-std::vector<std::vector<double>> orthonormal(std::size_t n, std::size_t count, std::uint64_t seed) {
-    std::vector<std::vector<double>> all;
-    std::mt19937_64 random(seed);
-    const auto uniform = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53; };
-    for (std::size_t k = 0; k < count; ++k) {
-        std::vector<double> v(n, 0.0);
-        if (count == n) {
-            v[k] = 1;
-            all.push_back(std::move(v));
-            continue;
-        }
-        for (double& x : v) x = std::sqrt(-2 * std::log(uniform())) * std::cos(2 * std::numbers::pi * uniform());
-        for (int twice = 0; twice < 2; ++twice) {
-            for (const auto& u : all) {
-                double dot = 0;
-                for (std::size_t i = 0; i < n; ++i) dot += u[i] * v[i];
-                for (std::size_t i = 0; i < n; ++i) v[i] -= dot * u[i];
-            }
-            double norm = 0;
-            for (const double x : v) norm += x * x;
-            for (double& x : v) x /= std::sqrt(norm);
-        }
-        all.push_back(std::move(v));
-    }
-    return all;
-}
-
-/// u in the metric of Fisher at an output y: S u with S S' = diag(p) - p p', p = softmax(y); for an output that is a distribution itself
-/// u / sqrt(p).
-void to_divergence(std::span<const double> y, std::vector<double>& u) {
-    double sum = 0, largest = -std::numeric_limits<double>::infinity();
-    bool distribution = true;
-    for (const double v : y) {
-        distribution = distribution && v >= 0 && v <= 1;
-        sum += v;
-        largest = std::max(largest, v);
-    }
-    if (distribution && std::abs(sum - 1) < 1e-3) {
-        for (std::size_t i = 0; i < u.size(); ++i) u[i] /= std::sqrt(std::max(y[i], 1e-6));
-        return;
-    }
-    std::vector<double> root(y.size());
-    double norm = 0, along = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) norm += root[i] = std::exp(y[i] - largest);
-    for (std::size_t i = 0; i < y.size(); ++i) root[i] = std::sqrt(root[i] / norm), along += root[i] * u[i];
-    for (std::size_t i = 0; i < y.size(); ++i) u[i] = root[i] * (u[i] - along * root[i]);
-}
-
 class estimation {
   public:
     estimation(const model& m, const named_tensors& inputs, const precision_plan& base, std::span<const precision_plan> plans,
@@ -294,24 +244,14 @@ class estimation {
         const tensor wide = gradient::as_real<double>(y);
         one_run r;
         r.values = y.size();
-        r.passes = options_.passes > 0 ? static_cast<std::size_t>(options_.passes) : (200 + runs_.cut.runs - 1) / runs_.cut.runs;
-        r.passes = std::min(r.passes, r.values);
+        r.passes = gradient::probe_count(options_.passes, runs_.cut.runs, r.values);
         if (r.values == 0) throw error("output '" + runs_.output_name + "' has no values");
         const double n = static_cast<double>(r.values), rows = static_cast<double>(runs_.samples_of(run));
         for (const double v : wide.as<double>()) r.power += v * v / n;
 
-        std::vector<std::vector<double>> u = orthonormal(r.values, r.passes, options_.seed * 0x9e3779b97f4a7c15u + run + 1);
+        const bool divergence = options_.form == estimated_form::divergence;
         std::vector<std::vector<tensor>> seeds;
-        for (auto& vector : u) {
-            if (options_.form == estimated_form::divergence) {
-                const std::size_t classes = r.values / runs_.samples_of(run);
-                for (std::size_t row = 0; row < runs_.samples_of(run); ++row) {
-                    std::vector<double> part(vector.begin() + static_cast<std::ptrdiff_t>(row * classes),
-                                             vector.begin() + static_cast<std::ptrdiff_t>((row + 1) * classes));
-                    to_divergence(wide.as<double>().subspan(row * classes, classes), part);
-                    std::copy(part.begin(), part.end(), vector.begin() + static_cast<std::ptrdiff_t>(row * classes));
-                }
-            }
+        for (const auto& vector : gradient::probes(wide, r.passes, runs_.samples_of(run), divergence, options_.seed, run)) {
             std::vector<tensor> seed(net.outputs.size());
             seed[chosen] = make_tensor<double>(y.shape(), std::span<const double>(vector));
             seeds.push_back(std::move(seed));

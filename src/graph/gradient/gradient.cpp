@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "qk/graph/gradient/cross_entropy.hpp"
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/gradient/sample_runs.hpp"
 #include "qk/graph/gradient/tape.hpp"
@@ -170,30 +171,6 @@ tensor part_of(const tensor& v, const std::string& output, const tensor& y, std:
     return execute::rows(v, run_first * rows, samples * rows);
 }
 
-/// The gradient of -log p[label] by one sample's output y, divided by `samples`; the loss itself is returned.
-double cross_entropy_gradient(std::span<const double> y, std::int64_t label, std::size_t samples, std::span<double> g) {
-    double sum = 0, largest = -std::numeric_limits<double>::infinity();
-    bool distribution = true;
-    for (const double v : y) {
-        distribution = distribution && v >= 0 && v <= 1;
-        sum += v;
-        largest = std::max(largest, v);
-    }
-    distribution = distribution && std::abs(sum - 1) < 1e-3;
-    const auto at = static_cast<std::size_t>(label);
-    const double share = 1 / static_cast<double>(samples);
-    if (distribution) {
-        const double p = std::max(y[at], 1e-30);
-        std::fill(g.begin(), g.end(), 0.0);
-        g[at] = -share / p;
-        return -std::log(p) * share;
-    }
-    double norm = 0;
-    for (const double v : y) norm += std::exp(v - largest);
-    for (std::size_t i = 0; i < y.size(); ++i) g[i] = share * (std::exp(y[i] - largest) / norm - (i == at ? 1.0 : 0.0));
-    return share * (std::log(norm) + largest - y[at]);
-}
-
 }  // namespace
 
 gradient_result vector_gradient(const model& m, const named_tensors& inputs, const tensor& v, const gradient_options& options) {
@@ -222,8 +199,8 @@ gradient_result loss_gradient(const model& m, const named_tensors& inputs, std::
             if (label < 0 || label >= static_cast<std::int64_t>(classes))
                 throw error("label " + std::to_string(label) + " of sample " + std::to_string(first + i) + " is none of the " +
                             std::to_string(classes) + " classes of output '" + run.output_name() + "'");
-            s.loss += cross_entropy_gradient(wide.as<double>().subspan(i * classes, classes), label, all,
-                                             g.as<double>().subspan(i * classes, classes));
+            s.loss += gradient::cross_entropy_gradient(wide.as<double>().subspan(i * classes, classes), label, all,
+                                                       g.as<double>().subspan(i * classes, classes));
         }
         s.seed = g;
         return s;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training with a plan's quantizers in place: weights and biases learn to bear them. docs/gradients.md, Fine-tuning.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/plan/plan.hpp"
+
+namespace qk::graph {
+
+struct finetune_options {
+    int threads = 0;        ///< 0: one per core; the result does not depend on it
+    int output_index = 0;   ///< whose distance or loss is made small
+    int epochs = 10;        ///< passes over the samples that are learned from, at most
+    int batch = 32;         ///< samples a step
+    double rate = 0.003;    ///< of a step: share of a tensor's root mean square; falls to 0 along a cosine
+    double held_out = 0.1;  ///< share of the samples that are not learned from
+    std::uint64_t seed = 0;
+};
+
+struct finetune_result {
+    model learned;               ///< the model with the weights and biases that were best
+    std::vector<double> losses;  ///< of the held-out samples under the plan: before, then after each epoch
+    std::size_t best = 0;        ///< index into losses; 0: nothing was better than the start, and `learned` is it
+    std::size_t learned_from = 0, held_out = 0;
+    double seconds = 0;
+};
+
+/// Learns the constant weights and biases of layers (float32) by Adam, through the plan's quantizers straight-through with clipping, from
+/// the squared distance to the float model's own output over its power, or with labels from their cross-entropy. Scales stay those of the
+/// plan, which fits the result as it fitted `m`. Held-out samples decide when to stop and what is kept: never worse on them than the start.
+/// The same bits for any number of threads. Throws error for samples that do not run alone, for fewer than two of them, for labels that do
+/// not fit, and for operators that no gradient flows through.
+finetune_result finetune(const model& m, const precision_plan& plan, const named_tensors& inputs, std::span<const std::int64_t> labels = {},
+                         const finetune_options& options = {}, const progress& report = {});
+
+}  // namespace qk::graph

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// `qk finetune` as one call.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "qk/graph/gradient/finetune.hpp"
+#include "qk/graph/pipeline/plan.hpp"
+
+namespace qk::graph::pipeline {
+
+/// Each member is an option of the command of the same name; empty: not given.
+struct finetune_settings {
+    std::string model, output, save_plan;
+    int output_index = 0, epochs = 10, batch = 32;
+    double rate = 0.003, held_out = 0.1;
+    std::uint64_t seed = 0;
+    bool overwrite = false;
+    data_settings data;
+    precision_settings precision;
+};
+
+struct finetune_outcome {
+    finetune_result result;
+    quantize_report report;            ///< of the plan
+    std::vector<std::string> remarks;  ///< of reading the model
+};
+
+/// Makes the plan, learns, and writes the float model with what was learned and the plan that fits it. Throws qk::graph::error.
+finetune_outcome finetune(const finetune_settings& settings, const progress_function& progress = {});
+
+}  // namespace qk::graph::pipeline

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/pipeline/finetune.hpp"
+
+#include "qk/graph/files/json_text.hpp"
+#include "qk/graph/model/model_files.hpp"
+#include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+
+namespace qk::graph::pipeline {
+
+finetune_outcome finetune(const finetune_settings& settings, const progress_function& progress) {
+    if (!settings.precision.any()) throw error("say what to learn to bear: --plan P.json, or --activation F --weight F");
+    output_set files(settings.overwrite);
+    std::vector<std::string> remarks = declare_model(files, settings.model);
+    declare(files, settings.data);
+    declare(files, settings.precision);
+    files.output("-o", settings.output).output("--save-plan", settings.save_plan);
+    model m = load_for_planning(settings.model);
+    const named_tensors inputs = settings.data.load_inputs(m);
+    quantize_result made = make_plan(m, settings.data, settings.precision, nullptr, false, progress);
+    const finetune_options options{.threads = settings.data.threads,
+                                   .output_index = settings.output_index,
+                                   .epochs = settings.epochs,
+                                   .batch = settings.batch,
+                                   .rate = settings.rate,
+                                   .held_out = settings.held_out,
+                                   .seed = settings.seed};
+    finetune_outcome done{graph::finetune(m, made.plan, inputs, settings.data.load_labels(), options, progress_of(progress, "learning")),
+                          std::move(made.report), std::move(remarks)};
+    save(done.result.learned, files, settings.output);
+    if (!settings.save_plan.empty()) files.write(settings.save_plan, json_text(to_json(made.plan), 1) + "\n");
+    files.commit();
+    return done;
+}
+
+}  // namespace qk::graph::pipeline
