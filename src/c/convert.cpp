@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // qk.h's converters and codes.
 #include <algorithm>
+#include <cstring>
 
 #include "door.hpp"
 #include "qk/backward.hpp"
@@ -68,6 +69,14 @@ qk::basic_planes<Byte> planes_of(const Planes* given, const qk::packed_layout& l
     };
     return {one(given->elements, l.elements, "planes->elements"), one(given->scales, l.scales, "planes->scales"),
             one(given->shifts, l.shifts, "planes->shifts"), one(given->tensor, l.tensor, "planes->tensor")};
+}
+
+/// What C handed over: any int, not only the enumeration's.
+int number_of(const qk_storage& storage) {
+    int n = 0;
+    static_assert(sizeof storage == sizeof n);
+    std::memcpy(&n, &storage, sizeof n);
+    return n;
 }
 
 }  // namespace
@@ -161,15 +170,15 @@ qk_status qk_decode_planes(const qk_conversion* how, const qk_const_planes* plan
 }
 qk_status qk_encode_16(const qk_conversion* how, qk_storage storage, const uint16_t* x, size_t n, void* packed, size_t bytes) {
     return guarded([&] {
-        if (storage == QK_FLOAT16) encode(how, reinterpret_cast<const qk::float16*>(x), n, packed, bytes);
-        else if (storage == QK_BFLOAT16) encode(how, reinterpret_cast<const qk::bfloat16*>(x), n, packed, bytes);
+        if (number_of(storage) == QK_FLOAT16) encode(how, reinterpret_cast<const qk::float16*>(x), n, packed, bytes);
+        else if (number_of(storage) == QK_BFLOAT16) encode(how, reinterpret_cast<const qk::bfloat16*>(x), n, packed, bytes);
         else throw refused{QK_BAD_ARGUMENT, "storage is QK_FLOAT16 or QK_BFLOAT16"};
     });
 }
 qk_status qk_decode_16(const qk_conversion* how, qk_storage storage, const void* packed, size_t bytes, uint16_t* y, size_t n) {
     return guarded([&] {
-        if (storage == QK_FLOAT16) decode(how, packed, bytes, reinterpret_cast<qk::float16*>(y), n);
-        else if (storage == QK_BFLOAT16) decode(how, packed, bytes, reinterpret_cast<qk::bfloat16*>(y), n);
+        if (number_of(storage) == QK_FLOAT16) decode(how, packed, bytes, reinterpret_cast<qk::float16*>(y), n);
+        else if (number_of(storage) == QK_BFLOAT16) decode(how, packed, bytes, reinterpret_cast<qk::bfloat16*>(y), n);
         else throw refused{QK_BAD_ARGUMENT, "storage is QK_FLOAT16 or QK_BFLOAT16"};
     });
 }
