@@ -81,7 +81,7 @@ def places(g, ids):
 
 
 def gpt(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, seed=1, outliers=1.0):
-    """input_ids, attention_mask -> logits [N,S,V]. `outliers`: every eighth channel of the normalizations is multiplied by it."""
+    """input_ids, attention_mask -> logits [N,S,V]. `outliers`: every eighth channel before the attention is multiplied by it, its weights divided: the same function."""
     g = Graph(seed)
     wte = g.weight("wte", vocabulary, hidden, scale=0.3)
     x = g.op("Add", g.op("Gather", wte, "input_ids", name="tokens"), g.op("Gather", g.weight("wpe", longest, hidden, scale=0.1), places(g, "input_ids")))
@@ -91,6 +91,7 @@ def gpt(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, seed=1, o
         y = norm(g, x, "ln_1", hidden)
         g.held[g.prefix + "ln_1.weight"][::8] *= np.float32(outliers)
         fused = g.op("Add", g.op("MatMul", y, g.weight("attn.weight", hidden, 3 * hidden), name="attn"), g.weight("attn.bias", 3 * hidden, scale=0.02))
+        g.held[g.prefix + "attn.weight"][::8] /= np.float32(outliers)
         q, k, v = g.op("Split", fused, g.ints(hidden, hidden, hidden), axis=-1, outputs=3)
         width = hidden // count
         y = attend(g, heads(g, q, count, width), heads(g, k, count, width), heads(g, v, count, width), bias, width, hidden)
