@@ -105,6 +105,11 @@ for strategy in basic bayesian; do
     search --wide fp32/fp32 --narrow uint8/int8 --per-channel --strategy "$strategy" --target-top1-drop 0.01 --max-trials 10 --time-limit 60 --seed 9527 --json | grep -E '"(status|metric)"'
 done
 
+sample "INC: the tuning space, lists of methods, schemes and granularities by type"
+search --plan "$here/inc_tuning_space.json" --wide fp32/fp32 --strategy basic --target-top1-drop 0.01 --max-trials 40 --json > "$out/tuned.json"
+grep -E '"(status|metric)"' "$out/tuned.json"
+grep -q '"uint8@\(min_max\|entropy\)@\(sym\|asym\)/int8@per_\(tensor\|channel\)"' "$out/tuned.json" || fail "no layer has a choice of the lists"
+
 sample "a request that ends up with no effect: a remark with the nearest names, status 2 under --strict"
 echo '{"default": {"activation": "int8", "weight": "int8"}, "requests": [{"layer": "*relu*", "activation": "int16"}]}' > "$out/nothing.json"
 quantize --plan "$out/nothing.json"

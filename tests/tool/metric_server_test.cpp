@@ -65,6 +65,8 @@ TEST_CASE("one process answers every trial of a sensitivity analysis and of a se
     CHECK(first["labels"].get<std::string>().ends_with("labels.npy"));
     CHECK_FALSE(first.contains("model"));
     CHECK_FALSE(std::filesystem::exists(std::filesystem::path(first["output"].get<std::string>()).parent_path()));  // gone with the search
+    CHECK(rows["layer_evaluations"] > 0);  // of a user's measure, too
+    CHECK(rows["naive_layer_evaluations"] >= rows["layer_evaluations"]);
     const auto search = measured("search", {"--metric-server", server("echo 0.25"), "--target-metric", "1"});
     INFO(search.err);
     CHECK(search.status == 0);

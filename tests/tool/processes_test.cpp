@@ -112,6 +112,16 @@ TEST_CASE("wrong use is said once, and only search and sensitivity divide their 
     CHECK(missing.err.find("nowhere.onnx") != std::string::npos);
     CHECK(missing.err.find("nowhere.onnx") == missing.err.rfind("nowhere.onnx"));
     CHECK(background(launched(2, {"formats"})).wait().status == 2);
+    for (const auto& [more, says] :
+         {std::pair{std::vector<std::string>{"--plan", "-"}, "--plan -: several processes have no standard input"},
+          std::pair{std::vector<std::string>{"--save-plan", "-"}, "--save-plan -: several processes have no standard output"}}) {
+        std::vector<std::string> command{"search", digits + "digits.onnx", "--inputs", digits + "test_images.npy", "--target-l2", "1"};
+        command.insert(command.end(), more.begin(), more.end());
+        const outcome dash = background(launched(2, command)).wait();
+        CAPTURE(dash.err);
+        CHECK(dash.status == 2);
+        CHECK(dash.err.find(says) != std::string::npos);
+    }
 }
 
 TEST_CASE("outputs of several processes: written once, whole, and never over what is read") {

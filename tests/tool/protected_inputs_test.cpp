@@ -162,6 +162,23 @@ TEST_CASE("convert") {
     protects(m.place, {"convert", packed}, {packed}, {{""}});
 }
 
+TEST_CASE("dot") {
+    const material m;
+    const std::string a = m.place("a.npy"), b = m.place("b.npy");
+    for (const std::string& file : {a, b})
+        qk::graph::write_npy(file, qk::graph::make_tensor<float>({16, 16}, std::vector<float>(256, 0.5f)));
+    const words command{"dot", a, b, "--device", "nvidia.hopper.wgmma.f32.e4m3.e4m3"};
+    protects(m.place, command, {a, b}, {{""}});
+    words over = command;
+    over.insert(over.begin() + 3, a);
+    over.push_back("--overwrite");
+    const auto done = run_tool(over);
+    CAPTURE(done.err);
+    CHECK(done.status == 0);
+    const qk::graph::tensor product = qk::graph::read_npy(a);
+    CHECK(product.as<float>()[0] == 4.0f);  // 16 products of 0.25
+}
+
 TEST_CASE("inspect, and a model's external data") {
     const material m;
     REQUIRE(run_tool({"quantize", m.model, "-o", m.place("q.onnx"), "--plan", m.requests, "--calibration", m.c}).status == 0);
@@ -204,7 +221,8 @@ TEST_CASE("folders of data, and data of tensors in files of their own") {
     onnx::TensorProto p;
     p.set_name("image");
     p.set_data_type(1);
-    for (const std::int64_t d : qk::graph::read_npy(m.x).shape()) p.add_dims(d);
+    const qk::graph::dims shape = qk::graph::read_npy(m.x).shape();
+    for (const std::int64_t d : shape) p.add_dims(d);
     p.set_data_location(onnx::TensorProto::EXTERNAL);
     auto* where = p.add_external_data();
     where->set_key("location");

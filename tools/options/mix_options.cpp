@@ -46,10 +46,15 @@ void add_mix(option_table& verb, graph::pipeline::mix_settings& mix, bool& json)
     add_positions(verb, mix.data);
     verb.section("Formats and layers");
     verb.add_option("--wide", mix.wide, "formats that every layer can bear, ACTIVATION/WEIGHT").type_name("A/W").common();
-    verb.add_option("--narrow", mix.narrow, "formats to get to, one or several ACTIVATION/WEIGHT; FORMAT@RULE names an MX scale rule")
+    verb.add_option("--narrow", mix.narrow,
+                    "formats to get to, one or several ACTIVATION/WEIGHT; FORMAT@WORD says how (a calibration method, asym, per_channel, "
+                    "compensated, an MX scale rule), and bars stand between alternatives: int8@min_max|entropy/int8 (docs/search.md)")
         .delimiter(',')
         .type_name("A/W[,A/W...]")
         .common();
+    verb.add_option("--narrow-for", mix.narrow_for, "the same for an operator type or some layers alone: Conv=int8@min_max|entropy/int8")
+        .one_each()
+        .type_name("LAYERS=A/W[,A/W...]");
     verb.section("Measure");
     verb.add_option("--metric", mix.metric, "what is measured: " + comma_separated(metric_words()))
         .type_name("M")

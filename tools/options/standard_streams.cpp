@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "qk/graph/base/error.hpp"
+#include "support/processes.hpp"
 
 namespace qk::tool {
 namespace {
@@ -93,6 +94,9 @@ void standard_streams::replace(const option_table& verb) {
         if (o.is_input) each_dash(o, [&](std::string&, std::size_t) { claim(reader, o, "standard input"); });
         if (o.is_output) each_dash(o, [&](std::string&, std::size_t) { claim(writer, o, "standard output"); });
     }
+    if ((reader != nullptr || writer != nullptr) && !processes::together().alone())
+        throw graph::error(fmt::format("{} -: several processes have no {} in common: give a file", (reader ? reader : writer)->name,
+                                       reader ? "standard input" : "standard output"));
     if (writer != nullptr && prints_json(verb))
         throw graph::error(fmt::format("{} - and --json would both go to standard output: give {} a file", writer->name, writer->name));
     const auto put = [](const option& o, const fs::path& file) {

@@ -10,6 +10,7 @@
 #include "qk/graph/files/output_set.hpp"
 #include "qk/graph/files/zip.hpp"
 #include "support/console.hpp"
+#include "support/declared.hpp"
 #include "support/dot_case.hpp"
 #include "support/flags_json.hpp"
 #include "verbs.hpp"
@@ -23,7 +24,7 @@ using graph::tensor;
 struct arguments {
     std::vector<std::string> files;
     std::string device, accumulator, a_format, b_format, case_file, output;
-    bool json = false;
+    bool json = false, overwrite = false;
 };
 
 // ---- values
@@ -88,7 +89,7 @@ std::vector<std::byte> encoded(const std::vector<double>& values, const format& 
 void multiply_values(const arguments& given, const multiplier& by) {
     if (given.files.size() < 3 || given.files.size() > 4) throw error("give A.npy B.npy [C.npy] OUT.npy, or --case FILE.npz");
     const std::string &fa = given.files[0], &fb = given.files[1], &out = given.files.back();
-    graph::output_set files;
+    graph::output_set files(given.overwrite);
     for (std::size_t i = 0; i + 1 < given.files.size(); ++i) files.input("FILES", given.files[i]);
     files.output("FILES", out);
     const tensor a = matrix_of(fa, true), b = matrix_of(fb, false);
@@ -147,7 +148,7 @@ void multiply_values(const arguments& given, const multiplier& by) {
 
 void multiply_case(const arguments& given, const multiplier& by, verb_result& verdict) {
     if (!given.files.empty()) throw error("--case holds the operands: leave out " + given.files.front());
-    graph::output_set files;
+    graph::output_set files(given.overwrite);
     files.input("--case", given.case_file).output("-o", given.output);
     const dot_case problem = case_of(graph::read_npz(given.case_file), given.case_file, by);
     if (given.output.empty() && !problem.d) throw error(given.case_file + " has no d to compare with; say -o OUT.npz to write one");
@@ -217,6 +218,7 @@ void add_dot(command& app, verb_result& verdict) {
         .type_name("FILE.npz")
         .common();
     verb.add_option("-o,--output", given->output, "with --case: write d into this .npz").type_name("OUT.npz").common().writes();
+    add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "one JSON object: what was compared, and counts of overflow, underflow, inexact, NaN, saturation")
         .common();
     verb.footer(

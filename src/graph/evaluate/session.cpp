@@ -19,6 +19,14 @@ struct session::state {
         const precision_plan* p = &none;
         cut = run.decide(data, *execute::make_program(*run.net, run.shared, {&p, 1}), 0);
     }
+    /// What was run since `start`.
+    void count(const execute::program& p, std::chrono::steady_clock::time_point start) {
+        statistics.evaluations += p.candidates.size();
+        statistics.layer_evaluations += p.layers;
+        for (const auto& c : p.candidates) statistics.naive_layer_evaluations += c.layers;
+        statistics.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        statistics.peak_bytes = run.pool.held();
+    }
     execute::runner run;
     session_options options;
     execute::sample_set data;
@@ -67,12 +75,7 @@ std::vector<std::vector<double>> session::evaluate(std::span<const precision_pla
                 }
             });
     });
-    session_statistics& all = s.statistics;
-    all.evaluations += candidates.size();
-    all.layer_evaluations += program->layers;
-    for (const auto& c : program->candidates) all.naive_layer_evaluations += c.layers;
-    all.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    all.peak_bytes = s.run.pool.held();
+    s.count(*program, start);
     if (together.any(stopped)) {
         scores.clear();
     } else if (!together.alone()) {
@@ -81,8 +84,15 @@ std::vector<std::vector<double>> session::evaluate(std::span<const precision_pla
     return scores;
 }
 
+void session::hold(const std::string& name, const quantizer& how, const tensor& value) {
+    state& s = *state_;
+    for (const execute::net_value& v : s.run.net->values)
+        if (v.name == name && !v.constant.empty()) s.run.shared.hold(s.run.shared.value_constant(v), s.run.shared.intern(how), value);
+}
+
 named_tensors session::outputs(const precision_plan& plan) {
     state& s = *state_;
+    const auto start = std::chrono::steady_clock::now();
     const precision_plan* p = &plan;
     const auto program = execute::make_program(*s.run.net, s.run.shared, {&p, 1});
     execute::joined_outputs joined(s.run.source, s.cut,
@@ -91,6 +101,7 @@ named_tensors session::outputs(const precision_plan& plan) {
         execute::run_program(*program, s.run.inputs_of(s.data, s.cut, run), memory,
                              [&](std::size_t, std::span<const tensor> o) { joined.place(run, o); });
     });
+    s.count(*program, start);
     return joined.take();
 }
 

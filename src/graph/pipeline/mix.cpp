@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/pipeline/mix.hpp"
 
+#include <algorithm>
+
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/search/metric_server.hpp"
+#include "qk/graph/search/options.hpp"
+#include "qk/graph/search/rounded_weights.hpp"
 #include "qk/graph/search/scorer.hpp"
 
 namespace qk::graph::pipeline {
@@ -25,17 +29,16 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
     const asked_precision asked = precision.read(m);
     if (asked.options.rounding == weight_rounding::compensated)
         throw error(
-            "a search rounds weights to nearest: leave \"weight_rounding\" out, and give --weight-rounding compensated to `qk quantize "
-            "--plan` of what was found");
+            "a search rounds weights to nearest unless a choice says otherwise: leave \"weight_rounding\" out, and say --narrow "
+            "int8/int4@nearest|compensated");
     if (asked.options.scaling.any())
         throw error(
             "a search takes the model as it is: leave \"smooth_quant\" and \"awq\" out, and give them to `qk quantize` with what was "
             "found");
-    if (asked.options.best_method)
-        throw error(
-            "a search measures mixes under one calibration method: ask `qk quantize --calibration-method best` first, and give its answer "
-            "here");
     options.fixed = asked.requests;
+    options.choices = asked.choices;
+    for (const std::string& text : narrow_for) options.choices.push_back(parse_choice_request(text, "--narrow-for"));
+    options.rounded = std::make_shared<rounded_weights>();
     if (asked.saved) options.fixed_plan = *asked.saved;
     for (const plan_note& n : asked.notes) options.remarks.push_back(n.origin + ": " + n.subject + ": " + n.text);
     options.quantize = asked.options;
@@ -48,8 +51,9 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
         throw error("give one of --metric, --metric-command and --metric-server");
     if (!metric_command.empty()) options.scoring.user = metric_from_command(metric_command);
     if (!metric_server.empty()) {
-        const auto write = [&m, style](const precision_plan& plan, const std::filesystem::path& file) {
-            write_plan(m, plan, style).exported.save(file);
+        const auto write = [&m, style, rounded = options.rounded](precision_plan plan, const std::filesystem::path& file) {
+            const auto weights = rounded->take(plan);
+            write_plan(with_weights(m, weights), plan, style).exported.save(file);
         };
         options.scoring.server = std::make_shared<graph::metric_server>(metric_server_options{metric_server, metric_timeout, write});
     }
@@ -65,12 +69,12 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
 calibration calibrate_mix(const model& m, const data_settings& data, const named_tensors& inputs, mix_options& options, bool histograms,
                           const progress_function& progress) {
     asked_precision asked{options.fixed, options.quantize, std::nullopt};
-    const auto ask = [&](const std::string& pair) {
-        request r{.scope = scope::everything, .role = role::activation, .what = parse_format_pair(pair).activation};
-        asked.requests.push_back(std::move(r));
-    };
-    ask(options.wide);
-    for (const std::string& pair : options.narrow) ask(pair);
+    const option_list all = list_options(options);
+    for (const format_pair& pair : all.pairs)
+        asked.requests.push_back({.scope = scope::everything, .role = role::activation, .what = pair.activation});
+    const bool compensates =
+        std::any_of(all.pairs.begin(), all.pairs.end(), [](const format_pair& p) { return p.rounding == weight_rounding::compensated; });
+    if (compensates && !data.calibration.empty() && !data.has_statistics()) options.rounding_samples = data.load_calibration(m);
     return calibrate_for(m, data, asked, histograms, progress, &inputs, &options.scoring.float_outputs);
 }
 

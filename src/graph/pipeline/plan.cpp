@@ -98,6 +98,9 @@ quantize_result take_saved(const model& m, const asked_precision& asked, const c
 quantize_result make_plan(model& m, const data_settings& data, const precision_settings& precision, calibration* seen, bool full,
                           const progress_function& progress) {
     asked_precision asked = precision.read(m);
+    if (!asked.choices.empty())
+        throw error(asked.choices.front().origin +
+                    ": a list is what `qk search` and `qk sensitivity` choose from; here each key has one value");
     const std::vector<scaled_group> scaled = scale_channels(m, data, asked);
     calibration own = calibrate_for(m, data, asked, full, progress);
     std::optional<method_choice> method;

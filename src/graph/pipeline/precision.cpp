@@ -73,6 +73,7 @@ asked_precision precision_settings::read(const model& m) const {
     if (!plan.empty()) {
         plan_file file = load_plan_file(plan);
         file.fill(a.options);
+        a.choices = std::move(file.choices);
         if (file.plan) {
             if (!a.requests.empty())
                 throw error("'" + plan +

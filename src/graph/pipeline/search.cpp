@@ -10,6 +10,7 @@
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/search/options.hpp"
 #include "qk/graph/search/report.hpp"
 
 namespace qk::graph::pipeline {
@@ -35,10 +36,7 @@ void choose_target(const search_settings& settings, search_options& options, std
 void check_export(const search_settings& settings, const model& m, const calibration& seen, const search_options& options) {
     if (settings.output.empty()) return;
     planner plans(m, &seen);
-    std::vector<std::string> all{options.wide};
-    all.insert(all.end(), options.narrow.begin(), options.narrow.end());
-    for (const std::string& option : all) {
-        const format_pair pair = parse_format_pair(option);
+    for (const format_pair& pair : list_options(options).pairs) {
         precision_requests requests;
         requests.set_default(pair.activation, pair.weight);
         export_model(m, plans.plan(requests.list(), options.quantize, false).plan,
@@ -52,7 +50,7 @@ std::vector<std::string> write_results(const search_settings& settings, const mo
     std::vector<std::string> notes;
     if (!settings.output.empty()) {
         const bool keeps_signed = options.quantize.target && options.quantize.target->signed_int8;
-        export_result exported = write_plan(m, result.plan,
+        export_result exported = write_plan(with_weights(m, result.weights), result.plan,
                                             {export_style_from(settings.style), weight_storage_from(settings.weights),
                                              keeps_signed ? int8_codes::as_signed : int8_codes::as_unsigned});
         save(exported.exported, files, settings.output);

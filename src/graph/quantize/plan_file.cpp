@@ -107,6 +107,12 @@ inline void read_request(const json_cursor& c, plan_file& file) {
         read_roles(c, {.scope = s, .name = name, .beside = s == scope::op_type ? names : std::vector<std::string>{}}, file);
 }
 
+/// A request, or what a search may choose from.
+inline void read_entry(const json_cursor& c, plan_file& f) {
+    if (!has_choices(c)) return read_request(c, f);
+    for (choice_request& r : read_choices(c, false)) f.choices.push_back(std::move(r));
+}
+
 inline precision_plan read_saved_plan(const json_cursor& c) {
     c.only({"qk", "version", "tensors", "edges"});
     precision_plan plan;
@@ -192,7 +198,8 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
             "per_channel", "calibration", "target", "weight_rounding", "kv_cache", "smooth_quant", "awq"});
     if (const auto d = c.find("default")) {
         d->only({"activation", "input", "output", "weight", "bias", "accumulator"});
-        detail::read_roles(*d, {.scope = scope::everything}, f);
+        if (has_choices(*d)) f.choices = read_choices(*d, true);
+        else detail::read_roles(*d, {.scope = scope::everything}, f);
     }
     if (const auto v = c.find("kv_cache"))
         f.requests.push_back({.scope = scope::kv_cache, .role = role::all, .what = read_precision(*v), .origin = v->where()});
@@ -205,7 +212,7 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
     if (const auto v = c.find("model_outputs")) detail::read_model_values(*v, scope::model_output, f.requests);
     if (const auto v = c.find("requests"))
         for (std::size_t i = 0; i < (v->is_array() ? v->size() : (v->fail("an array of requests is expected"), 0)); ++i)
-            detail::read_request(v->at(i), f);
+            detail::read_entry(v->at(i), f);
     if (const auto v = c.find("placement")) f.where = detail::at_place(*v, [&] { return parse_placement(v->text()); });
     if (const auto v = c.find("approach")) f.how = detail::at_place(*v, [&] { return parse_approach(v->text()); });
     if (const auto v = c.find("weight_rounding")) f.rounding = detail::at_place(*v, [&] { return parse_weight_rounding(v->text()); });

@@ -19,6 +19,17 @@ T read_option(const json_cursor& c, parsed<T> (*parse)(std::string_view)) {
     return *p;
 }
 
+/// A name that says yes or no.
+inline bool one_of(const json_cursor& c, const char* other_key, const std::map<std::string, bool>& names) {
+    if (c.is_array()) c.fail("a list of choices is for `qk search` and `qk sensitivity`, in entries of an op_type, a layer or a group");
+    std::vector<std::string> known;
+    for (const auto& [name, value] : names) {
+        if (c.text() == name) return value;
+        known.push_back(name);
+    }
+    c.fail("'" + c.text() + "' is none of " + comma_separated(known) + " (or say \"" + other_key + "\")." + did_you_mean(c.text(), known));
+}
+
 inline qk::format read_format(const json_cursor& c) {
     return at_place(c, [&] { return format_from(c.text()); });
 }
@@ -93,10 +104,14 @@ nlohmann::ordered_json to_json(const qk::semantics& s) {
 precision read_precision(const json_cursor& c) {
     if (c.is_string()) return precision{.format = detail::read_format(c)};
     c.only({"format", "symmetric", "per_channel", "block_size", "method", "percentile", "pow2", "range", "scale", "zero_point", "semantics",
-            "dynamic"});
+            "dynamic", "scheme", "granularity"});
     precision p{.format = detail::read_format(c.at("format"))};
     if (const auto v = c.find("symmetric")) p.symmetric = v->boolean();
     if (const auto v = c.find("per_channel")) p.per_channel = v->boolean();
+    // The same two as Intel Neural Compressor says them.
+    if (const auto v = c.find("scheme")) p.symmetric = detail::one_of(*v, "symmetric", {{"sym", true}, {"asym", false}});
+    if (const auto v = c.find("granularity"))
+        p.per_channel = detail::one_of(*v, "per_channel", {{"per_channel", true}, {"per_tensor", false}});
     if (const auto v = c.find("block_size")) {
         p.block_size = static_cast<int>(v->integer(1, 1 << 24));
         if (is_block_format(p.format)) v->fail("the block size of " + to_string(p.format) + " is part of the format");

@@ -6,21 +6,17 @@
 
 namespace qk::graph {
 
-method_choice choose_method(const model& m, const std::vector<request>& requests, quantize_options options, const calibration& seen,
-                            named_tensors inputs, score_options scoring, const progress& report) {
-    planner plans(m, &seen);
+method_choice choose_method(const std::function<precision_plan(range_method)>& plan_by, const calibration& seen, scorer& measured,
+                            const progress& report) {
     std::vector<precision_plan> distinct;
     std::vector<std::pair<range_method, std::size_t>> methods;  // and the place of their plan
     for (const range_method method : all_range_methods()) {
         if (!std::ranges::all_of(seen.tensors, [&](const auto& t) { return can_choose(t.second, method); })) continue;
-        options.method = method;
-        precision_plan plan = plans.plan(requests, options, false).plan;
+        precision_plan plan = plan_by(method);
         const auto place = static_cast<std::size_t>(std::ranges::find(distinct, plan) - distinct.begin());
         if (place == distinct.size()) distinct.push_back(std::move(plan));
         methods.emplace_back(method, place);
     }
-
-    scorer measured(m, std::move(inputs), std::move(scoring));
     std::vector<score> scores;
     for (const precision_plan& plan : distinct) {
         if (report) report(scores.size(), distinct.size());
@@ -34,6 +30,18 @@ method_choice choose_method(const model& m, const std::vector<request>& requests
         if (equal ? now.error < best.error : better(measured.measure(), now.metric, best.metric)) choice.best = choice.tried.size() - 1;
     }
     return choice;
+}
+
+method_choice choose_method(const model& m, const std::vector<request>& requests, quantize_options options, const calibration& seen,
+                            named_tensors inputs, score_options scoring, const progress& report) {
+    planner plans(m, &seen);
+    scorer measured(m, std::move(inputs), std::move(scoring));
+    return choose_method(
+        [&](range_method method) {
+            options.method = method;
+            return plans.plan(requests, options, false).plan;
+        },
+        seen, measured, report);
 }
 
 }  // namespace qk::graph

@@ -9,6 +9,7 @@
 
 #include "qk/graph/gradient/estimate.hpp"
 #include "qk/graph/search/moves.hpp"
+#include "qk/graph/search/options.hpp"
 #include "qk/graph/search/problem.hpp"
 #include "qk/graph/search/sensitivity_rows.hpp"
 
@@ -68,9 +69,15 @@ sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inp
         return measure_sensitivity(m, inputs, seen, options, widen);
     if (options.scoring.has_user())
         throw error("a metric of your own cannot be estimated from gradients: leave --method out, or give --method measured");
+    const std::vector<format_pair> pairs = list_options(options).pairs;
+    if (std::ranges::any_of(pairs, [](const format_pair& p) { return p.rounding == weight_rounding::compensated; })) {
+        if (how.method == sensitivity_method::automatic) return measure_sensitivity(m, inputs, seen, options, widen);
+        throw error(
+            "compensated rounding of weights is measured, not estimated from gradients: leave --method out, or give --method measured");
+    }
     const auto start = std::chrono::steady_clock::now();
     mix_problem problem(m, inputs, seen, options);
-    const assignment all_base = problem.space().all(widen ? 1 : 0);
+    const assignment all_base = widen ? problem.space().all_narrow() : problem.space().all(0);
     auto [rows, plans] = detail::sensitivity_rows(problem, all_base, widen);
     const score base = problem.score()(std::span(plans).first(1))[0];
     const metric& measure = problem.score().measure();

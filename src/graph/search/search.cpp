@@ -32,6 +32,7 @@ inline void add_to(content_hash& h, const quantizer& q) {
                          static_cast<int>(s.mx_specials),
                          int{s.clamp_mx_scale}};
     h.add(plain, sizeof plain);
+    if (s.seed != 0) h.add(std::to_string(s.seed));
 }
 
 inline void add_to(content_hash& h, const precision_plan& p) {
@@ -57,6 +58,8 @@ std::string mix_problem::key(const named_tensors& inputs) const {
             for (const dims& shape : own->second) h.add(to_string(shape));
     }
     for (std::size_t o = 0; o < mix_->options(); ++o) detail::add_to(h, mix_->uniform(o));
+    for (const auto& [name, each] : rounded_->all())
+        for (const auto& [how, value] : each) h.add(value.bytes(), value.size_bytes());
     for (const std::string& layer : space_.layers) h.add(layer);
     h.add(scorer_->description());
     return h.text();
@@ -67,7 +70,7 @@ sensitivity_result measure_sensitivity(const model& m, const named_tensors& inpu
     const auto start = std::chrono::steady_clock::now();
     mix_problem problem(m, inputs, seen, options);
     const search_space& space = problem.space();
-    const assignment base = space.all(widen ? 1 : 0);
+    const assignment base = widen ? space.all_narrow() : space.all(0);
     auto [rows, plans] = detail::sensitivity_rows(problem, base, widen);
     const std::vector<score> scores = problem.score()(plans);
     sensitivity_result result;
@@ -150,6 +153,7 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     result.target = run.target;
     result.choice = outcome.best.choice;
     result.plan = problem.mix().plan(result.choice);
+    result.weights = problem.rounded().take(result.plan);
     result.cost = outcome.best.cost;
     result.wide_cost = space.cost_of(space.all(0));
     result.float_cost = options.wide_share ? double(space.size()) : problem.float_cost();
@@ -157,6 +161,10 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     result.front = run.front();
     result.space = std::move(space);
     result.remarks = problem.remarks();
+    if (!result.weights.empty())
+        result.remarks.push_back(std::to_string(result.weights.size()) +
+                                 " weights are rounded with compensation in a model that is written; a saved plan with the float model "
+                                 "rounds them to the nearest");
     result.samples = problem.score().samples();
     if (measure.is_accuracy) result.sampling_error = std::sqrt(std::max(result.metric * (1 - result.metric), 0.0) / double(result.samples));
     const session_statistics& statistics = problem.score().statistics();

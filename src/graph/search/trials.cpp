@@ -8,6 +8,21 @@
 
 namespace qk::graph {
 
+assignment search_space::all(std::uint8_t option) const {
+    assignment a(size(), option);
+    for (std::size_t l = 0; l < size(); ++l)
+        if (!offers(l, option)) a[l] = 0;
+    return a;
+}
+
+assignment search_space::all_narrow() const {
+    assignment a(size(), 0);
+    for (std::size_t l = 0; l < size(); ++l)
+        while (++a[l] < options.size() && !offers(l, a[l])) {
+        }
+    return a;
+}
+
 double search_space::cost_of(const assignment& a) const {
     double sum = fixed_cost;
     for (std::size_t l = 0; l < size(); ++l) sum += cost[l][a[l]];

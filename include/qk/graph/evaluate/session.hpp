@@ -26,7 +26,7 @@ struct session_options {
     bool one_by_one = false;     ///< the model is known not to mix samples: spares the trial that finds out
 };
 
-/// Adds up over all calls of a session.
+/// Adds up over all calls of a session, of evaluate() and of outputs().
 struct session_statistics {
     std::size_t evaluations = 0;              ///< candidates evaluated
     std::size_t layer_evaluations = 0;        ///< layers (Conv, ConvTranspose, Gemm, MatMul) computed, each over all samples
@@ -52,6 +52,10 @@ class session {
     /// scores[candidate][sample]; empty if `stop` said so. Calls must not overlap. With several processes all make the same calls, and
     /// `metric` sees each sample on one of them.
     std::vector<std::vector<double>> evaluate(std::span<const precision_plan> candidates, const sample_metric& metric);
+
+    /// From now on the constant `name` under this quantizer is `value` under it: weights that were rounded another way than each to the
+    /// nearest. Programs that exist already keep what they have.
+    void hold(const std::string& name, const quantizer& how, const tensor& value);
 
     /// The outputs of one plan, joined on axis 0: the same bits as evaluator::run.
     named_tensors outputs(const precision_plan& plan);

@@ -18,7 +18,7 @@ struct mix_settings {
     std::string model, metric, baseline = "float", cost = "auto", latency_table, metric_command, metric_server, report;
     double metric_timeout = 600;  ///< seconds
     std::string wide = "int16/int8";
-    std::vector<std::string> narrow{"int8/int8"}, op_types, layers, exclude;
+    std::vector<std::string> narrow{"int8/int8"}, narrow_for, op_types, layers, exclude;
     int output_index = 0;
     bool higher_is_better = false, overwrite = false;
     std::string command;  ///< what a report says it was made by

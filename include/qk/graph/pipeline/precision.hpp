@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/quantize/choices.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph::pipeline {
@@ -15,8 +16,9 @@ namespace qk::graph::pipeline {
 struct asked_precision {
     std::vector<request> requests;
     quantize_options options;
-    std::optional<precision_plan> saved;  ///< the plan itself, when the plan file is one
-    std::vector<plan_note> notes{};       ///< of a saved plan: names that led elsewhere
+    std::optional<precision_plan> saved;    ///< the plan itself, when the plan file is one
+    std::vector<plan_note> notes{};         ///< of a saved plan: names that led elsewhere
+    std::vector<choice_request> choices{};  ///< what a search may choose from; other calls refuse it
 };
 
 /// Each member is an option of the command of the same name; empty: not given.

@@ -15,6 +15,7 @@
 #include "qk/graph/plan/accumulators.hpp"
 #include "qk/graph/plan/plan.hpp"
 #include "qk/graph/plan/requests.hpp"
+#include "qk/graph/quantize/choices.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph {
@@ -24,6 +25,7 @@ struct plan_file {
     std::optional<precision_plan> plan;
     std::vector<request> requests;
     std::vector<accumulator_request> accumulators;  ///< what multiplies: for an evaluation
+    std::vector<choice_request> choices;            ///< entries with lists: for searches
     std::optional<placement> where;
     std::optional<approach> how;
     std::optional<bool> dual, strict, per_channel;

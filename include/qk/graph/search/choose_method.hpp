@@ -2,6 +2,7 @@
 // Which way of choosing ranges suits a model: one plan by each, measured on data.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "qk/graph/evaluate/evaluator.hpp"
@@ -9,6 +10,11 @@
 #include "qk/graph/search/scorer.hpp"
 
 namespace qk::graph {
+
+/// The method whose plan does best by `measured`, of those that `seen` has the statistics for: the function below with plans and measure of
+/// the caller's.
+method_choice choose_method(const std::function<precision_plan(range_method)>& plan_by, const calibration& seen, scorer& measured,
+                            const progress& report = {});
 
 /// The method whose plan does best on `inputs` by `scoring.metric`; of equals the one with the smaller output error, then the first by
 /// value. Methods for which `seen` lacks statistics are passed over, and methods whose plans are equal are measured once; requests that

@@ -10,7 +10,7 @@ namespace qk::graph::detail {
 inline std::uint8_t cheapest(const search_space& space, std::size_t layer) {
     std::size_t best = 0;
     for (std::size_t o = 1; o < space.options.size(); ++o) {
-        if (space.cost[layer][o] <= space.cost[layer][best]) best = o;
+        if (space.offers(layer, o) && space.cost[layer][o] <= space.cost[layer][best]) best = o;
     }
     return static_cast<std::uint8_t>(best);
 }
@@ -18,6 +18,34 @@ inline std::uint8_t cheapest(const search_space& space, std::size_t layer) {
 inline assignment all_cheapest(const search_space& space) {
     assignment a = space.all(0);
     for (std::size_t l = 0; l < space.size(); ++l) a[l] = cheapest(space, l);
+    return a;
+}
+
+/// The same, but where options of a layer cost alike, as one format under several calibration methods does, the one that harms least alone.
+inline assignment all_narrowest(search_run& run) {
+    const search_space& space = run.space();
+    const assignment wide = space.all(0), last = all_cheapest(space);
+    std::vector<assignment> candidates;
+    std::vector<std::pair<std::size_t, std::uint8_t>> which;
+    for (std::size_t l = 0; l < space.size(); ++l) {
+        std::vector<std::uint8_t> equal;
+        for (std::size_t o = 1; o < space.options.size(); ++o)
+            if (space.offers(l, o) && space.cost[l][o] == space.cost[l][last[l]]) equal.push_back(static_cast<std::uint8_t>(o));
+        for (const std::uint8_t o : equal) {
+            if (equal.size() == 1) break;
+            candidates.push_back(wide);
+            candidates.back()[l] = o;
+            which.emplace_back(l, o);
+        }
+    }
+    if (candidates.empty()) return last;
+    const std::vector<score> scores = run.evaluate(candidates);
+    assignment a = last;
+    std::vector<double> least(space.size(), std::numeric_limits<double>::infinity());
+    for (std::size_t i = 0; i < which.size(); ++i) {
+        const auto [l, o] = which[i];
+        if (scores[i].error < least[l]) least[l] = scores[i].error, a[l] = o;
+    }
     return a;
 }
 
@@ -114,7 +142,7 @@ inline void greedy_narrow(search_run& run) {
 /// From everything narrow: widen the layers that hurt most, as few as the target allows, then narrow again what proves needless.
 inline void greedy_widen(search_run& run) {
     const search_space& space = run.space();
-    const assignment narrow = all_cheapest(space);
+    const assignment narrow = all_narrowest(run);
     if (all_ok(run, narrow)) return;
     std::vector<move> moves;
     for (const move& m : measure_moves(run, narrow)) {
@@ -137,7 +165,7 @@ inline void greedy_widen(search_run& run) {
         for (std::size_t o = space.options.size(); o-- > 1;) {
             assignment next = now;
             next[moves[i].layer] = static_cast<std::uint8_t>(o);
-            if (space.cost_of(next) >= space.cost_of(now)) continue;
+            if (!space.offers(moves[i].layer, o) || space.cost_of(next) >= space.cost_of(now)) continue;
             if (run.meets_target(run.evaluate(next).metric)) now = next;
         }
     }

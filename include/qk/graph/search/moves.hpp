@@ -31,7 +31,7 @@ inline std::vector<move> measure_moves(search_run& run, const assignment& base) 
     std::vector<move> moves;
     for (std::size_t l = 0; l < space.size(); ++l) {
         for (std::size_t o = 0; o < space.options.size(); ++o) {
-            if (o == base[l]) continue;
+            if (o == base[l] || !space.offers(l, o)) continue;
             assignment a = base;
             a[l] = static_cast<std::uint8_t>(o);
             candidates.push_back(a);

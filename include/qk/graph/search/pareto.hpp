@@ -18,7 +18,7 @@ inline std::optional<assignment> knapsack(const search_space& space, const std::
     };
     // What the layers still to come cost at least: a state that leaves too little room is dropped at once.
     std::vector<double> rest(space.size() + 1, 0.0);
-    for (std::size_t l = space.size(); l-- > 0;) rest[l] = rest[l + 1] + *std::min_element(space.cost[l].begin(), space.cost[l].end());
+    for (std::size_t l = space.size(); l-- > 0;) rest[l] = rest[l + 1] + space.cost[l][cheapest(space, l)];
     const double room = budget - space.fixed_cost + 1e-9 * std::abs(budget);
     std::vector<std::vector<state>> layers{{{0, 0, 0, 0}}};
     for (std::size_t l = 0; l < space.size(); ++l) {
@@ -26,7 +26,7 @@ inline std::optional<assignment> knapsack(const search_space& space, const std::
         for (std::size_t i = 0; i < layers[l].size(); ++i) {
             for (std::size_t o = 0; o < space.options.size(); ++o) {
                 const double cost = layers[l][i].cost + space.cost[l][o];
-                if (cost + rest[l + 1] > room || !std::isfinite(error[l][o])) continue;
+                if (!space.offers(l, o) || cost + rest[l + 1] > room || !std::isfinite(error[l][o])) continue;
                 next.push_back({cost, layers[l][i].error + error[l][o], static_cast<std::uint32_t>(i), static_cast<std::uint8_t>(o)});
             }
         }
@@ -151,7 +151,7 @@ inline void refine(search_run& run) {
             }
             if (i % 2 == 0) {
                 const std::size_t x = below(a.size()), y = below(a.size());
-                std::swap(a[x], a[y]);
+                if (space.offers(x, a[y]) && space.offers(y, a[x])) std::swap(a[x], a[y]);
             }
             candidates.push_back(std::move(a));
         }
@@ -163,8 +163,9 @@ inline void refine(search_run& run) {
 /// of cost saved alone, and knapsacks; then from the narrow end; then around the front that this gave.
 inline void pareto(search_run& run) {
     const search_space& space = run.space();
-    const assignment wide = space.all(0), narrow = all_cheapest(space);
+    const assignment wide = space.all(0);
     std::vector<move> moves = measure_moves(run, wide);
+    const assignment narrow = all_narrowest(run);
     const double least = space.cost_of(narrow), most = space.cost_of(wide);
     std::vector<assignment> candidates;
     add_knapsacks(space, error_table(space, moves), least, most, candidates);
@@ -201,7 +202,7 @@ inline void budget(search_run& run) {
         return;
     }
     double high = space.cost_of(space.all(0)), low = space.fixed_cost;
-    for (std::size_t l = 0; l < space.size(); ++l) low += *std::min_element(space.cost[l].begin(), space.cost[l].end());
+    for (std::size_t l = 0; l < space.size(); ++l) low += space.cost[l][cheapest(space, l)];
     std::optional<assignment> good;
     if (auto a = knapsack(space, error, low); a && run.meets_target(run.evaluate(*a).metric)) return;
     for (int i = 0; i < 12 && high - low > 1e-4 * high; ++i) {

@@ -5,29 +5,20 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <set>
 
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/search/cache.hpp"
+#include "qk/graph/search/choose_method.hpp"
 #include "qk/graph/search/latency.hpp"
 #include "qk/graph/search/layer_selection.hpp"
+#include "qk/graph/search/options.hpp"
 #include "qk/graph/search/search.hpp"
-#include "qk/option_names.hpp"
 
 namespace qk::graph {
 namespace detail {
-
-/// One side of "A/W": a format, or FORMAT@RULE with an MX scale rule.
-inline precision parse_side(const std::string& text) {
-    const std::size_t at = text.find('@');
-    precision p = parse_precision(text.substr(0, at));
-    if (at == std::string::npos) return p;
-    const auto rule = parse_scale_rule(text.substr(at + 1));
-    if (!rule) throw error("'" + text + "': " + std::string(std::string_view(rule.error)));
-    p.semantics.scale_rule = *rule;
-    return p;
-}
 
 /// Every searched layer at `at`, the others at `wide`, fixed requests over all.
 inline std::vector<request> uniform_requests(const layer_view& layers, const std::vector<std::string>& searched, const format_pair& at,
@@ -48,48 +39,74 @@ inline std::vector<request> uniform_requests(const layer_view& layers, const std
 
 }  // namespace detail
 
-inline format_pair parse_format_pair(const std::string& text) {
-    const std::size_t slash = text.find('/');
-    if (slash == std::string::npos) throw error("'" + text + "' must be ACTIVATION/WEIGHT, as in int8/int8");
-    return {detail::parse_side(text.substr(0, slash)), detail::parse_side(text.substr(slash + 1))};
-}
-
 inline const char* name_of(cost_kind k) {
     constexpr const char* names[] = {"auto", "size", "bit_operations", "latency"};
     return names[static_cast<int>(k)];
 }
 
 inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options)
-    : model_(&m) {
-    planner plans(m, &seen);
-    const layer_view& layers = plans.layers();
+    : model_(&m), plans_(m, &seen), rounded_(options.rounded ? options.rounded : std::make_shared<rounded_weights>()) {
+    const layer_view& layers = plans_.layers();
     remarks_ = options.remarks;
-    const std::vector<std::string> searched = detail::layer_selection(layers, options).choose(remarks_);
-    std::vector<std::string> texts{options.wide};
-    texts.insert(texts.end(), options.narrow.begin(), options.narrow.end());
-    if (texts.size() < 2) throw error("--narrow needs at least one ACTIVATION/WEIGHT");
-    if (texts.size() > 36) throw error("--narrow takes at most 35 choices of formats");
+    searched_ = detail::layer_selection(layers, options).choose(remarks_);
+    const option_list all = list_options(options);
+    scorer_.emplace(m, inputs, options.scoring);
 
     quantize_options how = options.quantize;
     how.per_channel = options.per_channel;
     how.dual = true;  // each layer reads its own format
-    const format_pair wide = parse_format_pair(options.wide);
+    if (how.best_method && !seen.empty()) settle_method(all, options, how);
     std::vector<precision_plan> uniform;
-    for (const std::string& text : texts) {
-        quantize_result made = plans.plan(detail::uniform_requests(layers, searched, parse_format_pair(text), wide, options), how, false);
+    for (const format_pair& pair : all.pairs) {
+        quantize_result made = plan_for(pair, all, options, how);
         if (uniform.empty()) remember_fixed(options.fixed, made.report);
+        if (pair.rounding == weight_rounding::compensated) round_weights(made.plan, inputs, options);
         uniform.push_back(std::move(made.plan));
-        for (const auto& [name, q] : options.fixed_plan.tensors) uniform.back().tensors[name] = q;
-        for (const auto& [where, q] : options.fixed_plan.edges) uniform.back().edges[where] = q;
     }
-    mix_.emplace(layers, std::move(uniform), searched);
+    rounded_->hand_to(*scorer_);
+    mix_.emplace(layers, std::move(uniform), searched_);
     if (mix_->layers().empty()) throw error("wide and narrow formats give every searched layer the same precision: nothing to search");
     space_.layers = mix_->layers();
-    space_.options = texts;
+    space_.options = all.texts;
+    if (!options.choices.empty()) space_.offered = offered_options(all, layers, space_.layers, options.choices, remarks_);
     measure_costs(layers, seen, options);
-
-    scorer_.emplace(m, inputs, options.scoring);
     if (options.baseline_wide) scorer_->set_reference(mix_->plan(space_.all(0)));
+}
+
+/// The plan with every searched layer at one option, what is fixed included.
+inline quantize_result mix_problem::plan_for(const format_pair& pair, const option_list& all, const mix_options& options,
+                                             const quantize_options& how) {
+    quantize_result made = plans_.plan(detail::uniform_requests(plans_.layers(), searched_, pair, all.pairs.front(), options), how, false);
+    for (const auto& [name, q] : options.fixed_plan.tensors) made.plan.tensors[name] = q;
+    for (const auto& [where, q] : options.fixed_plan.edges) made.plan.edges[where] = q;
+    return made;
+}
+
+/// --calibration-method best: the method under which the model, narrow everywhere, does best by the search's own measure.
+inline void mix_problem::settle_method(const option_list& all, const mix_options& options, quantize_options& how) {
+    how.best_method = false;
+    const std::size_t narrow = all.general.empty() ? 1 : all.general.front();
+    const method_choice choice = choose_method(
+        [&](range_method method) {
+            how.method = method;
+            return plan_for(all.pairs[narrow], all, options, how).plan;
+        },
+        *plans_.seen(), *scorer_);
+    how.method = choice.method();
+    std::string tried;
+    for (const method_choice::trial& t : choice.tried) {
+        char value[40];
+        std::snprintf(value, sizeof value, " %.6g", t.metric);
+        tried += (tried.empty() ? "" : ", ") + std::string(name_of(t.method)) + value;
+    }
+    remarks_.push_back("calibration method " + std::string(name_of(choice.method())) + ", by " + choice.metric + " with " +
+                       all.texts[narrow] + " everywhere: " + tried);
+}
+
+/// Compensated rounding of what a plan gives to the searched layers.
+inline void mix_problem::round_weights(precision_plan& plan, const named_tensors& inputs, const mix_options& options) {
+    const named_tensors& samples = options.rounding_samples.empty() ? inputs : options.rounding_samples;
+    rounded_->round(*model_, plan, searched_, samples, {.threads = options.scoring.session.threads});
 }
 
 /// What became of the user's own requests, which are the same under every option.
@@ -100,6 +117,23 @@ inline void mix_problem::remember_fixed(const std::vector<request>& fixed, const
         if (theirs && (is_violation(n) || n.what == plan_note::kind::renamed || n.what == plan_note::kind::absent))
             remarks_.push_back(n.origin + ": " + n.subject + ": " + n.text);
     }
+}
+
+/// Whether any option stores weights in other formats than wide does; scales and zero points alone do not count.
+inline bool mix_problem::weights_differ() const {
+    for (const std::string& layer : space_.layers) {
+        const onnx::NodeProto& node = model_->graph().node(model_->node_index(layer));
+        for (int i = 0; i < node.input_size(); ++i) {
+            if (!model_->is_constant(node.input(i))) continue;
+            const auto bits_at = [&](std::size_t o) {
+                const quantizer* q = mix_->uniform(o).find({node.input(i), layer, i});
+                return q ? bits_per_value(q->format) : 32.0;
+            };
+            for (std::size_t o = 1; o < space_.options.size(); ++o)
+                if (bits_at(o) != bits_at(0)) return true;
+        }
+    }
+    return false;
 }
 
 inline void mix_problem::measure_costs(const layer_view& layers, const calibration& seen, const mix_options& options) {
@@ -136,9 +170,7 @@ inline void mix_problem::measure_costs(const layer_view& layers, const calibrati
     cost_kind kind = options.cost;
     if (!options.latency_table.empty()) kind = cost_kind::latency;
     if (kind == cost_kind::automatic) {
-        bool differ = false;
-        for (const auto& row : bits) differ |= std::any_of(row.begin(), row.end(), [&](double b) { return b != row[0]; });
-        kind = differ ? cost_kind::size : cost_kind::bit_operations;
+        kind = weights_differ() ? cost_kind::size : cost_kind::bit_operations;
     }
     space_.cost.assign(space_.size(), std::vector<double>(n_options));
     if (kind == cost_kind::size) {

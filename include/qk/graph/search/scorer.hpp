@@ -47,6 +47,9 @@ class scorer {
     /// Scores count from the outputs under `plan` from now on.
     void set_reference(const precision_plan& plan);
 
+    /// session::hold.
+    void hold(const std::string& name, const quantizer& how, const tensor& value) { session_.hold(name, how, value); }
+
     std::vector<score> operator()(std::span<const precision_plan> candidates);
     /// What the reference itself scores: 0 errors, and the accuracy that drops are counted from.
     score reference_score();

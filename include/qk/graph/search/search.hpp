@@ -6,14 +6,17 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/plan/requests.hpp"
+#include "qk/graph/quantize/choices.hpp"
 #include "qk/graph/quantize/planner.hpp"
 #include "qk/graph/search/mixture.hpp"
+#include "qk/graph/search/rounded_weights.hpp"
 #include "qk/graph/search/scorer.hpp"
 #include "qk/graph/search/trials.hpp"
 
@@ -28,24 +31,29 @@ enum class cost_kind : std::uint8_t {
 };
 const char* name_of(cost_kind k);
 
-/// "ACTIVATION/WEIGHT"; either side may be FORMAT@RULE. Error naming what is wrong.
+/// "ACTIVATION/WEIGHT"; either side a format and, behind each '@', how it is used (quantize/choices.hpp). Error naming what is wrong.
 struct format_pair {
     precision activation, weight;
+    weight_rounding rounding = weight_rounding::nearest;
+    friend bool operator==(const format_pair&, const format_pair&) = default;
 };
 format_pair parse_format_pair(const std::string& text);
 
 /// What sensitivity and search have in common: which layers, which formats, measured how.
 struct mix_options {
     std::string wide = "int16/int8";                  ///< ACTIVATION/WEIGHT
-    std::vector<std::string> narrow = {"int8/int8"};  ///< likewise; FORMAT@RULE names an MX scale rule: mxfp4@rceil/mxfp4
+    std::vector<std::string> narrow = {"int8/int8"};  ///< likewise, with alternatives: "int8@min_max|entropy/int8" are two
+    std::vector<choice_request> choices;              ///< narrow ones that some layers have instead
     bool per_channel = false;
-    std::vector<std::string> op_types;  ///< only layers of these types; empty: all compute layers
-    std::vector<std::string> layers;    ///< only these names or globs; empty: all
-    std::vector<std::string> exclude;   ///< these stay wide
-    std::vector<request> fixed;         ///< hold whatever the mix (a --plan of requests)
-    precision_plan fixed_plan;          ///< likewise (a saved plan)
-    std::vector<std::string> remarks;   ///< what there is to say of these; results open with it
-    quantize_options quantize;          ///< calibration method, target profile, ...
+    std::vector<std::string> op_types;         ///< only layers of these types; empty: all compute layers
+    std::vector<std::string> layers;           ///< only these names or globs; empty: all
+    std::vector<std::string> exclude;          ///< these stay wide
+    std::vector<request> fixed;                ///< hold whatever the mix (a --plan of requests)
+    precision_plan fixed_plan;                 ///< likewise (a saved plan)
+    std::vector<std::string> remarks;          ///< what there is to say of these; results open with it
+    quantize_options quantize;                 ///< calibration method (best: chosen by measuring), target profile, ...
+    named_tensors rounding_samples;            ///< that compensated rounding looks at; empty: the inputs
+    std::shared_ptr<rounded_weights> rounded;  ///< gets what compensated rounding made, for whoever writes the model of a trial
     score_options scoring;
     bool baseline_wide = false;  ///< scores count from the wide model's outputs instead of float's
     cost_kind cost = cost_kind::automatic;
@@ -104,14 +112,18 @@ struct search_result {
     search_space space;
     assignment choice;
     precision_plan plan;
+    std::map<std::string, tensor> weights;  ///< that go with the plan, by name: those of layers whose choice is compensated rounding
     std::vector<trial> history, front;
     std::vector<std::string> remarks;
     double sampling_error = 0;  ///< one standard error of an accuracy over this many samples; 0 for other metrics
 };
 
+struct option_list;  // options.hpp
+
 /// Everything that both need, prepared: plans for each option, a scorer, costs.
 class mix_problem {
   public:
+    /// Compensated rounding needs samples: `inputs`, or options.rounding_samples.
     mix_problem(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options);
 
     const search_space& space() const { return space_; }
@@ -121,14 +133,22 @@ class mix_problem {
     double float_cost() const { return float_cost_; }
     const std::string& op_type(std::size_t layer) const { return op_types_[layer]; }
     const std::vector<std::string>& remarks() const { return remarks_; }
+    const rounded_weights& rounded() const { return *rounded_; }
     std::vector<qk::graph::score> evaluate(std::span<const assignment> candidates);
     /// Identifies model, data, formats, scales and metric: what a cache is keyed with.
     std::string key(const named_tensors& inputs) const;
 
   private:
+    quantize_result plan_for(const format_pair& pair, const option_list& all, const mix_options& options, const quantize_options& how);
+    void settle_method(const option_list& all, const mix_options& options, quantize_options& how);
+    void round_weights(precision_plan& plan, const named_tensors& inputs, const mix_options& options);
+    bool weights_differ() const;
     void measure_costs(const layer_view& layers, const calibration& seen, const mix_options& options);
     void remember_fixed(const std::vector<request>& fixed, const quantize_report& report);
     const model* model_;
+    planner plans_;
+    std::vector<std::string> searched_;
+    std::shared_ptr<rounded_weights> rounded_;
     std::optional<mixture> mix_;
     std::optional<scorer> scorer_;
     search_space space_;

@@ -17,7 +17,7 @@ inline std::pair<std::vector<sensitivity_row>, std::vector<precision_plan>> sens
     std::vector<precision_plan> plans{problem.mix().plan(base)};
     for (std::size_t l = 0; l < space.size(); ++l) {
         for (std::size_t o = 0; o < space.options.size(); ++o) {
-            if (o == base[l] || (widen && o != 0)) continue;
+            if (o == base[l] || (widen && o != 0) || !space.offers(l, o)) continue;
             for (const auto part : {mixture::part::both, mixture::part::weights, mixture::part::activations}) {
                 precision_plan plan = problem.mix().plan(base, l, static_cast<std::uint8_t>(o), part);
                 if (plan == plans[0]) continue;  // this part is the same in both

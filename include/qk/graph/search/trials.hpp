@@ -22,15 +22,21 @@ namespace qk::graph {
 /// The option of every layer; 0 is wide.
 using assignment = std::vector<std::uint8_t>;
 
-/// What may be chosen: options[0] is wide, the others are narrower; cost[layer][option] adds up to the cost of an assignment.
+/// What may be chosen: options[0] is wide, the others are narrower; cost[layer][option] adds up to the cost of an assignment. Not every
+/// layer need be offered every option.
 struct search_space {
     std::vector<std::string> layers;
     std::vector<std::string> options;
     std::vector<std::vector<double>> cost;
-    double fixed_cost = 0;  ///< of what is not searched
+    double fixed_cost = 0;                        ///< of what is not searched
+    std::vector<std::vector<bool>> offered = {};  ///< [layer][option]; empty: everything. Wide always is
 
     std::size_t size() const { return layers.size(); }
-    assignment all(std::uint8_t option) const { return assignment(size(), option); }
+    bool offers(std::size_t layer, std::size_t option) const { return offered.empty() || offered[layer][option]; }
+    /// Every layer at that option; wide, where a layer is not offered it.
+    assignment all(std::uint8_t option) const;
+    /// Every layer at the first narrow option that it is offered.
+    assignment all_narrow() const;
     double cost_of(const assignment& a) const;
 };
 

@@ -21,7 +21,7 @@ inline void fall_back(search_run& run, const assignment& narrow, const std::vect
 
 /// basic: everything narrow; then single layers back to wide, and the best of these added up until the target is met.
 inline void basic(search_run& run) {
-    const assignment narrow = all_cheapest(run.space());
+    const assignment narrow = all_narrowest(run);
     if (all_ok(run, narrow)) return;
     std::vector<move> moves;
     for (const move& m : measure_moves(run, narrow)) {
@@ -36,7 +36,7 @@ inline void basic(search_run& run) {
 
 /// mse: falls back in the order of the output error that each layer causes when it alone is narrow.
 inline void mse(search_run& run) {
-    const assignment narrow = all_cheapest(run.space());
+    const assignment narrow = all_narrowest(run);
     if (all_ok(run, narrow)) return;
     std::vector<move> moves;
     for (const move& m : measure_moves(run, run.space().all(0))) {
@@ -50,14 +50,20 @@ inline void mse(search_run& run) {
 
 inline assignment random_assignment(search_run& run) {
     assignment a(run.space().size());
-    for (auto& option : a) option = static_cast<std::uint8_t>(run.random()() % run.space().options.size());
+    for (std::size_t l = 0; l < a.size(); ++l) do
+            a[l] = static_cast<std::uint8_t>(run.random()() % run.space().options.size());
+        while (!run.space().offers(l, a[l]));
     return a;
 }
 
 /// How many assignments there are, up to `limit`.
 inline std::size_t count_assignments(const search_space& space, std::size_t limit) {
     std::size_t n = 1;
-    for (std::size_t l = 0; l < space.size() && n < limit; ++l) n *= space.options.size();
+    for (std::size_t l = 0; l < space.size() && n < limit; ++l) {
+        std::size_t own = 0;
+        for (std::size_t o = 0; o < space.options.size(); ++o) own += space.offers(l, o);
+        n *= own;
+    }
     return std::min(n, limit);
 }
 
@@ -70,7 +76,7 @@ inline void random(search_run& run) {
     const auto draw = [&](assignment a) {
         if (seen.insert(a).second) run.evaluate(a);
     };
-    draw(all_cheapest(run.space()));
+    draw(all_narrowest(run));
     for (std::size_t tries = 0; seen.size() < std::min(all, default_trials) && tries < 100 * default_trials; ++tries)
         draw(random_assignment(run));
 }
@@ -89,7 +95,12 @@ inline void exhaustive(search_run& run) {
     do {
         all.push_back(a);
         std::size_t l = 0;
-        while (l < a.size() && ++a[l] == space.options.size()) a[l++] = 0;
+        const auto next = [&] {
+            while (++a[l] < space.options.size() && !space.offers(l, a[l])) {
+            }
+            return a[l] < space.options.size();
+        };
+        while (l < a.size() && !next()) a[l++] = 0;
         if (l == a.size()) break;
     } while (true);
     std::stable_sort(all.begin(), all.end(), [&](const assignment& x, const assignment& y) { return space.cost_of(x) < space.cost_of(y); });
@@ -105,7 +116,7 @@ inline void exhaustive(search_run& run) {
 inline void bayesian(search_run& run) {
     const search_space& space = run.space();
     const std::size_t all = count_assignments(space, std::size_t{1} << 40), budget_trials = std::min(all, default_trials);
-    run.evaluate(all_cheapest(space));
+    run.evaluate(all_narrowest(run));
     for (int i = 0; i < 6; ++i) run.evaluate(random_assignment(run));
     const auto kernel = [&](const assignment& a, const assignment& b) {
         std::size_t differ = 0;

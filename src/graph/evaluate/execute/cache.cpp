@@ -42,13 +42,17 @@ int cache::intern(const quantizer& q) {
 }
 
 slot cache::quantized_constant(slot s, int quantizer_id) {
-    const auto [at, is_new] = quantized_.try_emplace({s, quantizer_id}, no_slot);
-    if (is_new) {
-        arena memory(budget);
-        at->second = add_constant(quantized(quantizer_at(quantizer_id), constant(s), false, memory));
-        quantizer_of_constant_[at->second] = quantizer_id;
-    }
-    return at->second;
+    const auto found = quantized_.find({s, quantizer_id});
+    if (found != quantized_.end()) return found->second;
+    hold(s, quantizer_id, constant(s));
+    return quantized_.at({s, quantizer_id});
+}
+
+void cache::hold(slot s, int quantizer_id, const tensor& value) {
+    arena memory(budget);
+    const slot made = add_constant(quantized(quantizer_at(quantizer_id), value, false, memory));
+    quantizer_of_constant_[made] = quantizer_id;
+    quantized_[{s, quantizer_id}] = made;
 }
 
 const quantizer* cache::quantizer_of_constant(slot s) const {

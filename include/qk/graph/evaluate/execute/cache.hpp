@@ -40,6 +40,8 @@ class cache {
     int intern(const quantizer& q);
     const quantizer& quantizer_at(int id) const { return quantizers_[static_cast<std::size_t>(id)]; }
     slot quantized_constant(slot s, int quantizer_id);
+    /// From now on a constant under this quantizer is that value under it (weights that were rounded another way).
+    void hold(slot s, int quantizer_id, const tensor& value);
     const quantizer* quantizer_of_constant(slot s) const;  ///< under which it lies, or null
     void set_quantizer_of_constant(slot s, int quantizer_id) { quantizer_of_constant_[s] = quantizer_id; }
     std::size_t bytes() const { return bytes_; }
