@@ -65,6 +65,41 @@ QK_INLINE kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::
     return (V(bits) & own) != V(0);
 }
 
+/// The same with codes that byte_values serves, 32 at a time: `groups` groups of as many blocks as there are lanes.
+template <class Arch, int Size, class Format>
+void decode_groups_in_bytes(const Format& f, const floating_values<Arch>& values, const_planes p, float* y, std::size_t groups,
+                            float tensor, bool streaming) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>;
+    const auto size = static_cast<std::size_t>(Size != 0 ? Size : f.block_size);
+    const int width = bits(values.format);
+    const std::byte* in = p.elements.data();
+    byte_values<Arch> bytes;
+    bytes.fill(values.format, values);
+    const auto step = static_cast<std::size_t>(width) * byte_values<Arch>::count / 8;
+    const int per_block = std::countr_zero(size);
+    const floating_values<Arch> shared = [&] {  // of the codes of scales; of other formats they are powers of two
+        if constexpr (std::same_as<Format, nvfloat>) return floating_values<Arch>(f.scale);
+        else return values;
+    }();
+    bytes.with_kind(width, [&](const auto& each) QK_INLINE_CALL {
+        for (std::size_t g = 0; g < groups; ++g) {
+            alignas(64) float factor[w];
+            const auto code = kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w);
+            kernels::vf<Arch> made = kernels::vf<Arch>(0.0f);
+            if constexpr (std::same_as<Format, nvfloat>) made = shared(code) * kernels::vf<Arch>(tensor);
+            else block_factors<Arch>(f, code, tensor, &made);
+            kernels::store<Arch>(factor, made);
+            for (std::size_t i = 0; i < w * size; i += byte_values<Arch>::count, in += step)
+                each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL {
+                    const kernels::vf<Arch> out = v * kernels::vf<Arch>(factor[(i + k) >> per_block]);
+                    float* to = y + g * w * size + i + k;
+                    streaming ? kernels::stream<Arch>(to, out) : kernels::store<Arch>(to, out);
+                });
+        }
+    });
+    if (streaming) kernels::end_streaming<Arch>();
+}
+
 /// `blocks` blocks of `Size` (0: any) in a row from the start of the planes on. Returns how many values were done: whole groups of as many
 /// blocks as there are lanes, or none where the format is not for the short form.
 template <class Arch, int Known, int Size, class Format, class Values>
@@ -84,6 +119,12 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
     const code_reader<Arch, Known> codes{width, p.elements.data() + p.elements.size()};
     const std::byte* in = p.elements.data();
     const std::size_t groups = blocks / w;
+    if constexpr (has_byte_values<Arch>() && std::same_as<Values, floating_values<Arch>>) {
+        if (in_bytes(values.format)) {
+            decode_groups_in_bytes<Arch, Size>(f, values, p, y, groups, tensor, streaming);
+            return groups * w * size;
+        }
+    }
     for (std::size_t g = 0; g < groups; ++g, in += codes.bytes(w * size)) {
         alignas(64) float factor[2][w], eighths[8 * w];
         kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "qk/codec/bits.hpp"
+#include "qk/codec/byte_values.hpp"
 #include "qk/codec/code.hpp"
 #include "qk/codec/known_codes.hpp"
 #include "qk/codec/narrow_codes.hpp"
@@ -15,6 +16,7 @@ namespace qk::detail {
 /// Elements of floating formats, as in to_floats.
 template <class Arch>
 struct floating_values {
+    floating format;
     bool usable, power_of_two, plain_shift, small, has_sign, has_special, lone_nan;
     int shift, up;
     kernels::vi<Arch> magnitude, first_normal, rebias, special, special_bits, nan_code;
@@ -22,7 +24,8 @@ struct floating_values {
     kernels::lookup_table<Arch> table;  ///< of the magnitudes, if small
 
     QK_INLINE explicit floating_values(floating f) noexcept
-        : usable(f != fp32 && bits(f) <= 16 && (min_exponent(f) - f.mantissa_bits >= -126 || f == bf16 || f.specials == specials::e8m0)),
+        : format(f),
+          usable(f != fp32 && bits(f) <= 16 && (min_exponent(f) - f.mantissa_bits >= -126 || f == bf16 || f.specials == specials::e8m0)),
           power_of_two(f.specials == specials::e8m0),
           plain_shift(f == bf16),
           small(f.specials == specials::none && f.exponent_bits + f.mantissa_bits <= kernels::lookup_bits<Arch>()),
@@ -159,6 +162,26 @@ bool decodes_quickly(int width) noexcept {
     return (width <= 8 || width == 16) && kernels::default_environment<Arch>();
 }
 
+/// Values of codes that byte_values serves, 32 at a time as long as there are so many: put(i, k, values) for the values from i + k on.
+/// Returns how many were done; none where the format or the architecture is not for it.
+template <class Arch, class Values, class Put>
+QK_INLINE std::size_t each_in_bytes([[maybe_unused]] const Values& values, [[maybe_unused]] const std::byte* in,
+                                    [[maybe_unused]] std::size_t n, [[maybe_unused]] const Put& put) {
+    std::size_t i = 0;
+    if constexpr (has_byte_values<Arch>() && std::same_as<Values, floating_values<Arch>>) {
+        if (!in_bytes(values.format) || n < byte_values<Arch>::count) return 0;
+        const int width = bits(values.format);
+        byte_values<Arch> bytes;
+        bytes.fill(values.format, values);
+        const auto step = static_cast<std::size_t>(width) * byte_values<Arch>::count / 8;
+        bytes.with_kind(width, [&](const auto& each) QK_INLINE_CALL {
+            for (; i + byte_values<Arch>::count <= n; i += byte_values<Arch>::count, in += step)
+                each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { put(i, k, v); });
+        });
+    }
+    return i;
+}
+
 /// n values from `first` on, y = scale * values(code); returns how many were done.
 template <class Arch, int Known, class Values>
 std::size_t decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width,
@@ -168,7 +191,10 @@ std::size_t decode_row(const Values& given, std::span<const std::byte> plane, st
     const kernels::vf<Arch> factor(scale);
     const code_reader<Arch, Known> codes{width, plane.data() + plane.size()};
     const std::byte* in = plane.data() + first * static_cast<std::size_t>(width) / 8;
-    std::size_t i = 0;
+    std::size_t i = each_in_bytes<Arch>(values, in, n, [&](std::size_t at, std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL {
+        streaming ? kernels::stream<Arch>(y + at + k, v * factor) : kernels::store<Arch>(y + at + k, v * factor);
+    });
+    in += codes.bytes(i);
     for (; i + count <= n; i += count, in += codes.bytes(count)) {
         codes.template each_vector<count>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
             const kernels::vf<Arch> v = values(code) * factor;

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// decode of 8-bit and 4-bit floats, alone and in blocks, from random codes: each value is that of its code times its scale, whatever the
+// format's split, bias and special values, wherever the code stands.
+#include <doctest/doctest.h>
+
+#include "compare_bits.hpp"
+#include "qk/codec.hpp"
+#include "qk/formats/catalogue.hpp"
+#include "qk/formats/check.hpp"
+#include "qk/formats/parse.hpp"
+#include "test_inputs.hpp"
+
+namespace {
+
+std::vector<std::byte> random_bytes(std::size_t n, generator& r) {
+    std::vector<std::byte> bytes(n);
+    for (std::byte& b : bytes) b = static_cast<std::byte>(r.word());
+    return bytes;
+}
+
+std::uint32_t code_at(std::span<const std::byte> plane, std::size_t i, int width) {
+    const std::size_t bit = i * static_cast<std::size_t>(width);
+    return std::to_integer<std::uint32_t>(plane[bit / 8]) >> bit % 8 & qk::detail::low_bits(width);
+}
+
+void check_elements(qk::floating f, std::size_t n, float scale, generator& r) {
+    const int width = qk::bits(f);
+    const std::vector<std::byte> plane = random_bytes(qk::packed_bytes(f, {1, n, 1}), r);
+    std::vector<float> y(n);
+    qk::decode(f, plane, y, qk::affine{.scale = scale, .zero_point = 0});
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::uint32_t code = code_at(plane, i, width);
+        REQUIRE_MESSAGE(same_bits(y[i], qk::value_of(f, code) * scale), qk::to_text(f).view(), " of ", n, " values: code ", code, " at ",
+                        i);
+    }
+}
+
+template <class Format>
+void check_blocks(const Format& f, int width, std::size_t n, generator& r) {
+    const qk::along_axis axis{1, n, 1};
+    std::vector<std::byte> packed = random_bytes(qk::packed_bytes(qk::format(f), axis), r);
+    const auto planes = qk::planes_of(qk::layout_of(qk::format(f), axis), std::span<const std::byte>(packed));
+    float tensor = 1;
+    if constexpr (std::same_as<Format, qk::nvfloat>) {
+        tensor = 0.37f;
+        std::memcpy(const_cast<std::byte*>(planes.tensor.data()), &tensor, sizeof tensor);
+    }
+    std::vector<float> y(n);
+    qk::decode(qk::format(f), packed, y, axis);
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::uint32_t code = code_at(planes.elements, i, width),
+                            shared = code_at(planes.scales, i / static_cast<std::size_t>(f.block_size), 8);
+        float scale = 0;
+        if constexpr (std::same_as<Format, qk::nvfloat>) scale = qk::detail::scale_of(f, shared, tensor);
+        else scale = qk::detail::scale_of(f, shared);
+        REQUIRE_MESSAGE(same_bits(y[i], qk::value_of(f.element, code) * scale), qk::to_text(qk::format(f)).view(), " of ", n,
+                        " values: code ", code, " under ", shared, " at ", i);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("elements: every split of 8 and 4 bits, biases around the usual one, all kinds of special values") {
+    generator r{11};
+    for (const int width : {8, 4})
+        for (int e = 1; e < width; ++e) {
+            const int m = width - 1 - e, usual = (1 << (e - 1)) - 1;
+            for (int bias = usual - 2; bias <= usual + 4; ++bias)
+                for (const qk::specials s : {qk::specials::ieee, qk::specials::fn, qk::specials::fnuz, qk::specials::none}) {
+                    const qk::floating f{e, m, bias, s};
+                    if (!qk::check(f).empty()) continue;
+                    for (const std::size_t n : {std::size_t{4000}, std::size_t{33}, std::size_t{31}}) check_elements(f, n, 0.01171875f, r);
+                }
+        }
+}
+
+TEST_CASE("elements of the catalogue: every code, under scales that leave them normal, subnormal and infinite") {
+    generator r{12};
+    for (const qk::named_format& t : qk::catalogue) {
+        const qk::floating* f = std::get_if<qk::floating>(&t.format);
+        if (f == nullptr || (qk::bits(*f) != 8 && qk::bits(*f) != 4)) continue;
+        for (const float scale : {1.0f, 3e-3f, 0x1p-130f, 0x1p125f}) check_elements(*f, 20000, scale, r);
+    }
+}
+
+TEST_CASE("blocks: every code under every scale, whole groups and what is left of them") {
+    generator r{13};
+    for (const std::size_t n : {std::size_t{64000}, std::size_t{256 + 96}, std::size_t{320}}) {
+        for (const qk::microscaling& f : {qk::mxfp8_e4m3, qk::mxfp8_e5m2, qk::mxfp4}) check_blocks(f, qk::bits(f.element), n, r);
+        check_blocks(qk::nvfp4, 4, n, r);
+        for (const int size : {8, 16, 64, 128, 512}) {
+            qk::microscaling f = qk::mxfp8_e4m3;
+            f.block_size = size;
+            if (n % static_cast<std::size_t>(size) == 0) check_blocks(f, 8, n, r);
+        }
+    }
+}
