@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning with quantizers in place, and the Hessian's traces.
+// Learning with quantizers in place, the Hessian's traces, and the search that gradients guide.
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
@@ -13,6 +13,7 @@
 #include "qk/graph/gradient/finetune.hpp"
 #include "qk/graph/gradient/traces.hpp"
 #include "qk/graph/quantize/planner.hpp"
+#include "qk/graph/search/search.hpp"
 
 using namespace qk::graph;
 
@@ -98,4 +99,29 @@ TEST_CASE("traces of the Hessian are positive, and the same for any number of th
     // All vectors: the trace itself, which the estimate is near.
     const std::vector<double> exact = average_hessian_traces(d.m, data, layers, {.passes = 10});
     for (std::size_t l = 0; l < exact.size(); ++l) CHECK(one[l] == doctest::Approx(exact[l]).epsilon(0.35));
+}
+
+TEST_CASE("searches that gradients rank, and hawq_v2, keep the promise") {
+    const digits d;
+    const named_tensors data{{d.input, images("train_images.npy", 0, 64)}};
+    const calibration seen = calibrate(d.m, data);
+    search_options options;
+    options.wide = "int16/int8";
+    options.narrow = {"int8/int4"};
+    options.scoring.metric = "sqnr";
+    options.target = 25;
+    options.ranking = "measured";
+    const search_result measured = search(d.m, data, seen, options);
+    REQUIRE(measured.target_met);
+    options.ranking = "gradient";
+    const search_result guided = search(d.m, data, seen, options);
+    CHECK(guided.target_met);
+    CHECK(guided.metric >= 25);
+    CHECK(guided.cost <= 1.02 * measured.cost);
+    options.strategy = "hawq_v2";
+    const search_result hawq = search(d.m, data, seen, options);
+    CHECK(hawq.target_met);
+    CHECK(hawq.cost <= hawq.wide_cost);
+    options.ranking = "best";
+    CHECK_THROWS_WITH_AS(search(d.m, data, seen, options), doctest::Contains("none of gradient, measured, auto"), error);
 }

@@ -81,6 +81,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
     options.strategy = settings.strategy;
     options.direction = settings.direction;
+    options.ranking = settings.ranking;
     options.budget = settings.budget;
     options.budget_ratio = settings.budget_ratio;
     options.wide_share = settings.wide_share;

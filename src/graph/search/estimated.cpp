@@ -57,6 +57,32 @@ void put_measured(sensitivity_row& row, const metric& measure, const score& base
 
 }  // namespace
 
+estimated_harms estimate_harms(const metric& measure, const model& m, const named_tensors& inputs, const precision_plan& base,
+                               std::span<const precision_plan> plans, const score& start, estimate_options options, bool widen) {
+    const bool distribution = is_about_distributions(measure.name);
+    options.form = estimated_form::squared_error;
+    const change_estimates errors = estimate_changes(m, inputs, base, plans, options);
+    change_estimates divergences;
+    if (distribution) {
+        options.form = estimated_form::divergence;
+        divergences = estimate_changes(m, inputs, base, plans, options);
+    }
+    estimated_harms found;
+    found.power = errors.power;
+    found.standard_error = errors.standard_error;
+    const double sign = widen ? -1 : 1;
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        const double added = sign * errors.added[i], error = std::max(start.error + added, 0.0);
+        const double divergence = distribution ? sign * divergences.added[i] : 0;
+        const double value = estimated_metric(measure.name, start, error, divergence, errors);
+        found.added.push_back(added);
+        found.error.push_back(error);
+        found.metric.push_back(value);
+        found.harm.push_back(!std::isnan(value) ? detail::harm_of(measure, start.metric, value) : distribution ? divergence : added);
+    }
+    return found;
+}
+
 sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options,
                                         bool widen, const estimation_options& how) {
     // Gradients are those of whole outputs: what counts positions is measured.
@@ -81,27 +107,18 @@ sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inp
     auto [rows, plans] = detail::sensitivity_rows(problem, all_base, widen);
     const score base = problem.score()(std::span(plans).first(1))[0];
     const metric& measure = problem.score().measure();
-    const bool distribution = is_about_distributions(measure.name);
-
-    estimate_options estimate{
+    const estimate_options estimate{
         .threads = options.scoring.session.threads, .output_index = options.scoring.output_index, .passes = how.passes, .seed = how.seed};
     const std::span<const precision_plan> changed = std::span<const precision_plan>(plans).subspan(1);
-    const change_estimates errors = estimate_changes(m, inputs, plans[0], changed, estimate);
-    change_estimates divergences;
-    if (distribution) {
-        estimate.form = estimated_form::divergence;
-        divergences = estimate_changes(m, inputs, plans[0], changed, estimate);
-    }
-    const double sign = widen ? -1 : 1;  // what widening takes off
+    const estimated_harms errors = estimate_harms(measure, m, inputs, plans[0], changed, base, estimate, widen);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         sensitivity_row& row = rows[i];
         row.measured = false;
-        row.added = sign * errors.added[i];
-        row.error = std::max(base.error + row.added, 0.0);
+        row.added = errors.added[i];
+        row.error = errors.error[i];
         row.standard_error = errors.standard_error[i];
-        const double divergence = distribution ? sign * divergences.added[i] : 0;
-        row.metric = estimated_metric(measure.name, base, row.error, divergence, errors);
-        row.harm = std::isnan(row.metric) ? (distribution ? divergence : row.added) : detail::harm_of(measure, base.metric, row.metric);
+        row.metric = errors.metric[i];
+        row.harm = errors.harm[i];
     }
     if (how.method == sensitivity_method::automatic) {
         const std::vector<std::size_t> again = rows_to_measure(rows, errors.power);

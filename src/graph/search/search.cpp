@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/search/guided.hpp"
 #include "qk/graph/search/moves.hpp"
 #include "qk/graph/search/problem.hpp"
 #include "qk/graph/search/sensitivity_rows.hpp"
@@ -143,6 +144,7 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     if (options.target_drop) run.target = result.float_metric - *options.target_drop - 1e-12;  // a drop of just so much is met
     if (options.on_trial) run.on_trial = [&](const trial&) { options.on_trial(run.history().size(), *run.best()); };
 
+    guide_by_gradients(run, problem, m, inputs, options);
     const search_outcome outcome = run_strategy(find_strategy(strategy_name), run);
     result.status = outcome.status;
     result.strategy = strategy_name;

@@ -2,6 +2,7 @@
 // Sensitivities from gradients: every layer under every option from a few backward passes, in place of an evaluation for each.
 #pragma once
 
+#include "qk/graph/gradient/estimate.hpp"
 #include "qk/graph/search/search.hpp"
 
 namespace qk::graph {
@@ -24,5 +25,15 @@ struct estimation_options {
 /// error, unless the method is automatic, which then measures.
 sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options,
                                         bool widen = false, const estimation_options& how = {});
+
+/// What is estimated of each of `plans`, by plan; the members are those of a sensitivity_row.
+struct estimated_harms {
+    std::vector<double> added, standard_error, error, metric, harm;
+    double power = 0;  ///< mean square of the float output
+};
+
+/// `start`: the score of `base`, measured. `widen`: the plans take off what they change.
+estimated_harms estimate_harms(const metric& measure, const model& m, const named_tensors& inputs, const precision_plan& base,
+                               std::span<const precision_plan> plans, const score& start, estimate_options options, bool widen = false);
 
 }  // namespace qk::graph

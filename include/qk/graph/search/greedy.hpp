@@ -115,7 +115,9 @@ inline assignment add_one_by_one(search_run& run, const assignment& base, assign
         for (; i < moves.size() && next.size() < together; ++i) {
             assignment alone = base, a = now;
             alone[moves[i].layer] = a[moves[i].layer] = moves[i].option;
-            if (a == now || space.cost_of(a) > space.cost_of(now) || !run.meets_target(run.evaluate(alone).metric)) continue;
+            if (a == now || space.cost_of(a) > space.cost_of(now)) continue;
+            const bool to_measure = !run.estimate_moves || run.knows(alone);  // moves that were estimated are not measured for this
+            if (to_measure && !run.meets_target(run.evaluate(alone).metric)) continue;
             next.push_back(std::move(a));
             index.push_back(i);
         }

@@ -24,9 +24,26 @@ inline double harm_of(const metric& m, double base, double value) {
     return m.higher_is_better ? base - value : value - base;
 }
 
-/// Measures every layer at every other option, alone, on top of `base`.
+/// The moves from the wide model as they are estimated.
+inline std::vector<move> estimated_moves(search_run& run) {
+    const search_space& space = run.space();
+    run.evaluate(space.all(0));
+    const auto estimates = run.estimate_moves();
+    std::vector<move> moves;
+    if (estimates.empty()) run.estimate_moves = nullptr;  // there are none: all is measured
+    if (estimates.empty()) return moves;
+    for (std::size_t l = 0; l < space.size(); ++l)
+        for (std::size_t o = 1; o < space.options.size(); ++o)
+            moves.push_back(
+                {l, static_cast<std::uint8_t>(o), estimates[l][o].harm, estimates[l][o].error, space.cost[l][0] - space.cost[l][o]});
+    return moves;
+}
+
+/// Measures every layer at every other option, alone, on top of `base`; from the wide model estimates take their place if there are some.
 inline std::vector<move> measure_moves(search_run& run, const assignment& base) {
     const search_space& space = run.space();
+    if (run.estimate_moves && base == space.all(0))
+        if (std::vector<move> estimated = estimated_moves(run); !estimated.empty()) return estimated;
     std::vector<assignment> candidates{base};
     std::vector<move> moves;
     for (std::size_t l = 0; l < space.size(); ++l) {

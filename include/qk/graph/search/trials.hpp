@@ -79,6 +79,17 @@ class search_run {
     std::optional<double> budget;
     std::string strategy_option;  ///< greedy: "narrow" or "widen"
 
+    /// What setting one layer to one option, on top of the wide model, is estimated to do: by layer, then option. Empty: moves are
+    /// measured.
+    struct estimated_move {
+        double harm = 0, error = 0;
+    };
+    std::function<std::vector<std::vector<estimated_move>>()> estimate_moves;
+    /// hawq_v2: by layer, the average trace of the Hessian times the squared error of the weights at the option. Empty: it cannot be had.
+    std::function<std::vector<double>(const assignment&)> weigh_by_hessian;
+    /// Measured already.
+    bool knows(const assignment& a) const { return known_.contains(a); }
+
     bool meets_target(double value) const;
     bool fits_budget(double cost) const { return !budget || cost <= *budget * (1 + 1e-12); }
     bool acceptable(const trial& t) const { return meets_target(t.result.metric) && fits_budget(t.cost); }

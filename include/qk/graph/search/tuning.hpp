@@ -48,6 +48,18 @@ inline void mse(search_run& run) {
     fall_back(run, narrow, order);
 }
 
+/// hawq_v2: falls back in the order of the average Hessian trace times the squared error of the weights.
+inline void hawq_v2(search_run& run) {
+    if (!run.weigh_by_hessian) throw error("strategy hawq_v2 needs a model that gradients flow through");
+    const assignment narrow = all_cheapest(run.space());
+    if (all_ok(run, narrow)) return;
+    const std::vector<double> weight = run.weigh_by_hessian(narrow);
+    std::vector<std::size_t> order(weight.size());
+    for (std::size_t l = 0; l < order.size(); ++l) order[l] = l;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return weight[a] > weight[b]; });
+    fall_back(run, narrow, order);
+}
+
 inline assignment random_assignment(search_run& run) {
     assignment a(run.space().size());
     for (std::size_t l = 0; l < a.size(); ++l) do

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of guided.hpp.
+#include "qk/graph/search/guided.hpp"
+
+#include <cmath>
+
+#include "qk/graph/evaluate/execute/quantize_value.hpp"
+#include "qk/graph/gradient/estimate.hpp"
+#include "qk/graph/gradient/product.hpp"
+#include "qk/graph/gradient/traces.hpp"
+#include "qk/graph/search/estimated.hpp"
+#include "qk/graph/search/problem.hpp"
+
+namespace qk::graph {
+namespace {
+
+estimate_options estimation(const search_options& options) {
+    return {.threads = options.scoring.session.threads, .output_index = options.scoring.output_index, .seed = options.seed};
+}
+
+/// Whether estimating takes less time than measuring every move. In forward passes of all samples: a move that is measured runs about half
+/// of the network; an estimate runs it once, once more for each format, and about twice, three times slower, for each backward pass.
+bool is_cheaper(std::size_t moves, std::size_t formats, std::size_t samples) {
+    const double passes = static_cast<double>((200 + samples - 1) / samples);
+    return 3 * (1 + static_cast<double>(formats) + 2 * passes) < static_cast<double>(moves) / 2;
+}
+
+std::vector<std::vector<search_run::estimated_move>> estimate(mix_problem& problem, const model& m, const named_tensors& inputs,
+                                                              const search_options& options) {
+    const search_space& space = problem.space();
+    const assignment wide = space.all(0);
+    const precision_plan base = problem.mix().plan(wide);
+    std::vector<precision_plan> plans;
+    for (std::size_t l = 0; l < space.size(); ++l)
+        for (std::size_t o = 1; o < space.options.size(); ++o)
+            plans.push_back(problem.mix().plan(wide, l, static_cast<std::uint8_t>(o), mixture::part::both));
+    const score start = problem.score()(std::span(&base, 1))[0];
+    const estimated_harms found = estimate_harms(problem.score().measure(), m, inputs, base, plans, start, estimation(options));
+    std::vector<std::vector<search_run::estimated_move>> moves(space.size(), std::vector<search_run::estimated_move>(space.options.size()));
+    std::size_t i = 0;
+    for (auto& row : moves)
+        for (std::size_t o = 1; o < row.size(); ++o, ++i) row[o] = {found.harm[i], found.added[i]};
+    return moves;
+}
+
+/// The squared error that the formats of `choice` put into each layer's weights.
+std::vector<double> weight_errors(const mix_problem& problem, const model& m, const assignment& choice) {
+    const search_space& space = problem.space();
+    std::vector<double> errors(space.size(), 0.0);
+    for (std::size_t l = 0; l < space.size(); ++l) {
+        const onnx::NodeProto& node = m.graph().node(m.node_index(space.layers[l]));
+        if (node.input_size() < 2 || !m.is_constant(node.input(1))) continue;
+        const quantizer* q = problem.mix().uniform(choice[l]).find({node.input(1), node.name(), 1});
+        const tensor w = m.constant(node.input(1));
+        if (q == nullptr || !gradient::is_real(w.type())) continue;
+        const tensor a = gradient::as_real<double>(w),
+                     b = gradient::as_real<double>(execute::quantized(*q, w, false, gradient::heap::get()));
+        for (std::size_t i = 0; i < a.size(); ++i) errors[l] += std::pow(a.as<double>()[i] - b.as<double>()[i], 2);
+    }
+    return errors;
+}
+
+}  // namespace
+
+void guide_by_gradients(search_run& run, mix_problem& problem, const model& m, const named_tensors& inputs, const search_options& options) {
+    if (options.ranking != "gradient" && options.ranking != "measured" && options.ranking != "auto")
+        throw error("--ranking '" + options.ranking + "' is none of gradient, measured, auto");
+    run.weigh_by_hessian = [&problem, &m, &inputs, &options](const assignment& narrow) {
+        std::vector<double> weight = weight_errors(problem, m, narrow);
+        const std::vector<double> traces = average_hessian_traces(m, inputs, problem.space().layers, estimation(options));
+        for (std::size_t l = 0; l < weight.size(); ++l) weight[l] *= traces[l];
+        return weight;
+    };
+    if (options.ranking == "measured") return;
+    if (options.scoring.has_user()) {
+        if (options.ranking == "gradient")
+            throw error("a metric of your own cannot be estimated from gradients: leave --ranking out, or give --ranking measured");
+        return;
+    }
+    const search_space& space = problem.space();
+    const std::size_t formats = space.options.size() - 1;
+    if (options.ranking == "auto" && !is_cheaper(space.size() * formats, formats, problem.score().samples())) return;
+    run.estimate_moves = [&problem, &m, &inputs, &options]() -> std::vector<std::vector<search_run::estimated_move>> {
+        try {
+            return estimate(problem, m, inputs, options);
+        } catch (const error&) {
+            if (options.ranking == "gradient") throw;
+            return {};  // an operator that no gradient flows through: they are measured
+        }
+    };
+}
+
+}  // namespace qk::graph
