@@ -44,6 +44,7 @@ def prepare(folder, qk, source):
     for name in ("x.npy", "c.npy"):
         np.save(folder / name, images)
     np.save(folder / "y.npy", labels)
+    np.save(folder / "v.npy", np.ones((len(images), 10), np.float32))
     np.save(folder / "s.npy", np.full(len(images), 0.05, np.float32))
     np.save(folder / "a.npy", images.reshape(len(images), -1)[:4])
     np.save(folder / "b.npy", images.reshape(len(images), -1)[4:7].T.copy())

@@ -261,7 +261,7 @@ TEST_CASE("the knapsack is exact up to its rounding of costs") {
 }
 
 TEST_CASE("an unknown strategy or metric is an error that names the known ones") {
-    CHECK_THROWS_WITH_AS(find_strategy("hawq_v2"), doctest::Contains("needs gradients"), error);
+    CHECK(find_strategy("hawq_v2").name == "hawq_v2");
     CHECK_THROWS_WITH_AS(find_strategy("gredy"), doctest::Contains("greedy, pareto, budget"), error);
     CHECK_THROWS_WITH_AS(find_metric("l3"), doctest::Contains("l2, mse, sqnr"), error);
 }

@@ -60,9 +60,9 @@ void add_search(command& app, verb_result& result) {
         .type_name("S")
         .common()
         .suggest(strategy_words());
-    verb.add_option(
-            "--ranking", given->ranking,
-            "of single layers: estimated from gradients, measured, or auto: what should take less time. What is returned is measured")
+    verb.add_option("--ranking", given->ranking,
+                    "of single layers: measured (default), estimated by gradient, or auto: what should take less time. What is returned is "
+                    "measured")
         .one_of({"gradient", "measured", "auto"});
     verb.add_option("--direction", given->direction, "greedy: from all wide, or from all narrow").one_of({"narrow", "widen"});
     verb.section("Target");
