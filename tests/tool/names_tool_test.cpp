@@ -212,7 +212,7 @@ TEST_CASE("charts show what each layer adds, and metrics are defined where they 
     CHECK(contains(qk_test::content(place("m.html")), "What narrowing each layer alone adds"));
     for (const char* verb : {"sensitivity", "search"}) {
         const std::string help = done({verb, "--help"}).out;
-        for (const char* definition : {"sqrt(sum of (y - r)^2)", "10 log10(sum of r^2", "-ln p(y)[label]", "whatever the rank"})
+        for (const char* definition : {"sqrt(sum of (y - r)^2)", "10 log10(sum of r^2", "-ln p(y)[label]", "of an output [N,S,C]"})
             CHECK(contains(help, definition));
     }
 }
