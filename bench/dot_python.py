@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A faithful Python of the matrix units in docs/numerics.md, "Devices", in exact fractions: what a dot product of 16 costs in Python, and golden cases.
+"""A faithful Python of the matrix units in docs/reference/numerics.md, "Devices", in exact fractions: what a dot product of 16 costs in Python, and golden cases.
 
     python3 bench/dot_python.py                      microseconds for one dot product of 16, this Python's and (where it is installed) MMA-Sim's
     python3 bench/dot_python.py --golden 24 > FILE   cases of every algorithm for tests/data/dot_goldens.txt: device; a; b; c; scale_a; scale_b; d

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What onnxruntime makes of 8-bit layers, by types of activations and weights, operator and optimizer level, on processors with AVX2 and no VNNI: the table of docs/export.md.
+"""What onnxruntime makes of 8-bit layers, by types of activations and weights, operator and optimizer level, on processors with AVX2 and no VNNI: the table of docs/guide/export.md.
 
 usage: int8_hazards.py [--native]    (needs qemu-x86_64, which emulates such a processor; --native: this processor instead)
 

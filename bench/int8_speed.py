@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed and error of int8 models in onnxruntime by the type of their weights' codes: uint8 around 128, int8 beside uint8 activations, int8 beside int8. The numbers of docs/export.md.
+"""Speed and error of int8 models in onnxruntime by the type of their weights' codes: uint8 around 128, int8 beside uint8 activations, int8 beside int8. The numbers of docs/guide/export.md.
 
 usage: int8_speed.py QK SHARED [--seconds S]
 One thread, one sample at a time, the models in turn, the least time of each: a machine that others use only ever adds to it. Decibels are of all samples.

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "buffers.hpp"
-#include "qk/kernels/quick_roundings.hpp"
-#include "qk/kernels/streaming.hpp"
+#include "qk/kernels/lanes/streaming.hpp"
+#include "qk/kernels/rounding/fast.hpp"
 #include "qk/qk.hpp"
 
 namespace {
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
     add_operations<16>();
     add_operations<20>();
     const random_source source(semantics{.rounding = rounding::stochastic});
-    const quick_rounding<native> rounds(rounding::stochastic, source);
+    const fast_rounding<native> rounds(rounding::stochastic, source);
     add("hash", [rounds](vf<native> v, std::size_t i) { return as_float<native>(as_int<native>(v) ^ rounds.words(i)); });
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

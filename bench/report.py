@@ -4,7 +4,7 @@
 
     build/release/bench/kernels --benchmark_repetitions=5 --benchmark_out=kernels.json --benchmark_out_format=json
     python3 bench/peers.py > peers.json
-    python3 bench/report.py kernels.json peers.json --svg docs/performance.svg
+    python3 bench/report.py kernels.json peers.json --svg docs/results/kernels.svg
 """
 import argparse
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The samples of AMD Quark's, AIMET's and Intel Neural Compressor's pages, one after the other, in qk's words: docs/mixed_precision.md lists them.
+# The samples of AMD Quark's, AIMET's and Intel Neural Compressor's pages, one after the other, in qk's words: docs/guide/mixed_precision.md lists them.
 # On the network that is shipped; or, where ../shared is at hand, on resnet20 with BatchNormalization as it was exported.
 # Usage: run.sh [path of qk [digits|resnet20]]
 set -euo pipefail

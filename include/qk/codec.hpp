@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// encode and decode: tensors at their true width. What lies where is layout version 1, docs/layouts.md.
+// encode and decode: tensors at their true width. What lies where is layout version 1, docs/reference/layouts.md.
 //
 // The law: for every format and input, decode(encode(x)) == fake_quantize(x), bit for bit (NaN equals NaN).
 //
@@ -13,9 +13,9 @@
 //     be encoded: it does not compile, or at run time gives encode_status::no_code, and nothing is written.
 #pragma once
 
-#include "qk/codec/decode.hpp"
-#include "qk/codec/encodable.hpp"
-#include "qk/codec/encode_large.hpp"
+#include "qk/codec/decode/driver.hpp"
+#include "qk/codec/encode/encodable.hpp"
+#include "qk/codec/encode/large_blocks.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/preconditions.hpp"
 #include "qk/wrong_use.hpp"

@@ -8,8 +8,8 @@
 
 #include <span>
 
-#include "qk/codec/encodable.hpp"
-#include "qk/codec/parameters.hpp"
+#include "qk/codec/encode/encodable.hpp"
+#include "qk/codec/layout/parameters.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"

@@ -6,7 +6,8 @@
 //   qk::matrix_multiply_add(format_a, format_b, accumulator, {m, n, k}, packed_a, packed_b, c, d)     known when running: the same bits
 //
 // Contract, for every overload:
-//   - Operands are what qk::encode writes (docs/layouts.md). A is [m][k] with blocks along k, B is [k][n] with blocks along k. An integer's
+//   - Operands are what qk::encode writes (docs/reference/layouts.md). A is [m][k] with blocks along k, B is [k][n] with blocks along k. An
+//   integer's
 //     zero point is taken off its codes; a scale that the caller keeps is the caller's to apply (or `requantize`'s). Scales of blocks
 //     belong to the terms, as on the device. NVFP4's tensor scales belong to the terms of an exact sum; elsewhere their float32 product
 //     multiplies the sum of the products, and C is added by an fma, as an epilogue does it.

@@ -16,7 +16,7 @@
 
 #include "qk/formats/check.hpp"
 #include "qk/formats/format.hpp"
-#include "qk/kernels/run.hpp"
+#include "qk/kernels/choose.hpp"
 #include "qk/parameters.hpp"
 #include "qk/preconditions.hpp"
 #include "qk/semantics.hpp"

@@ -12,7 +12,7 @@
 #include <span>
 #include <type_traits>
 
-#include "qk/codec/layout.hpp"
+#include "qk/codec/layout/layout.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/inline.hpp"
 #include "qk/parameters.hpp"

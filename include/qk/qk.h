@@ -104,7 +104,7 @@ typedef struct qk_flag_counts {
 } qk_flag_counts;
 qk_status qk_count_flags(const qk_conversion* how, const float* x, size_t n, qk_flag_counts* counts);
 
-/* ---- codes: docs/layouts.md says where each bit lies */
+/* ---- codes: docs/reference/layouts.md says where each bit lies */
 
 typedef struct qk_plane {
     size_t offset, count, bytes; /* of the first byte in one buffer; codes; length */
@@ -138,7 +138,7 @@ qk_status qk_decode_16(const qk_conversion* how, qk_storage storage, const void*
 uint32_t qk_get_code(const void* plane, int bits, size_t index);
 void qk_put_code(void* plane, int bits, size_t index, uint32_t code);
 
-/* ---- what a converter does wrong: docs/checking_hardware.md */
+/* ---- what a converter does wrong: docs/guide/checking_hardware.md */
 
 typedef struct qk_report qk_report;
 typedef struct qk_cause {
@@ -159,7 +159,7 @@ qk_status qk_report_nearest(const qk_report* report, qk_cause* cause);
 const char* qk_report_text(const qk_report* report);
 void qk_report_free(qk_report* report);
 
-/* ---- dot products: docs/numerics.md */
+/* ---- dot products: docs/reference/numerics.md */
 
 /* D = A B + C as a device computes it: A [m][k], B [k][n], C and D [m][n]. */
 typedef struct qk_product {
@@ -228,7 +228,7 @@ typedef struct qk_dot_scoreboard qk_dot_scoreboard;
 /* Formats NULL or "": the device's. `k`: terms of a sum. */
 qk_dot_scoreboard* qk_dot_scoreboard_new(const char* accumulator, const char* a_format, const char* b_format, int64_t k);
 /* Makes the next question of those that tell accumulators apart; the codes of it are asked for by position. 0, or -1 for formats that
-   questions are not made of (docs/checking_hardware.md). */
+   questions are not made of (docs/guide/checking_hardware.md). */
 int qk_dot_scoreboard_draw(qk_dot_scoreboard* board);
 uint64_t qk_dot_scoreboard_a(const qk_dot_scoreboard* board, int position);
 uint64_t qk_dot_scoreboard_b(const qk_dot_scoreboard* board, int position);

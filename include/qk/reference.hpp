@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle: fake_quantize as docs/numerics.md writes it, one element after the other, with integers and doubles. Slow, and
+// The oracle: fake_quantize as docs/reference/numerics.md writes it, one element after the other, with integers and doubles. Slow, and
 // meant to be read. Kernels are tested against it and it is tested against outside evidence; neither includes the other.
 //
 // The same contract as fake_quantize.hpp, in namespace qk::reference, with the format as a run-time value. A result that is NaN

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "diagnose.hpp"
-#include "qk/codec/code.hpp"
+#include "qk/codec/layout/code.hpp"
 #include "qk/reference.hpp"
 
 namespace qk::compare {

@@ -2,7 +2,7 @@
 // The kernels of one instruction set, as a table of functions.
 #pragma once
 
-#include "qk/codec/parameters.hpp"
+#include "qk/codec/layout/parameters.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "dot_questions.hpp"
-#include "qk/codec/code.hpp"
+#include "qk/codec/layout/code.hpp"
 #include "qk/compare/dot.hpp"
 #include "qk/dot/text.hpp"
 

@@ -3,9 +3,9 @@
 #include <doctest/doctest.h>
 
 #include "compare_bits.hpp"
-#include "qk/codec/bits.hpp"
-#include "qk/codec/code.hpp"
-#include "qk/codec/encodable.hpp"
+#include "qk/codec/encode/encodable.hpp"
+#include "qk/codec/layout/bits.hpp"
+#include "qk/codec/layout/code.hpp"
 #include "qk/reference.hpp"
 #include "quotient_ties.hpp"
 #include "test_formats.hpp"
@@ -275,8 +275,8 @@ TEST_CASE("what has no code is refused, and nothing is written") {
     for (const std::byte b : packed) CHECK(b == std::byte{7});
 }
 
-TEST_CASE("the short forms write the bytes that the tiles write") {
-    // Eight blocks, or values, are too few for the short forms where vectors have 16 lanes: pieces of them go through the tiles.
+TEST_CASE("the fast forms write the bytes that the tiles write") {
+    // Eight blocks, or values, are too few for the fast forms where vectors have 16 lanes: pieces of them go through the tiles.
     for (const test_format& t : all_formats()) {
         if (!qk::encodable(t.format, qk::semantics::ocp) || qk::block_size(t.format) > 128) continue;
         const std::size_t block = static_cast<std::size_t>(std::max(1, qk::block_size(t.format)));
@@ -323,7 +323,7 @@ TEST_CASE("blocks along an axis, and in rows with a short last block, have the c
         const auto block = static_cast<std::size_t>(qk::block_size(t.format));
         if (block < 2 || block > 128) continue;
         const auto* micro = std::get_if<qk::microexponent>(&t.format);
-        // Two blocks and a piece: too few for the short form of a row.
+        // Two blocks and a piece: too few for the fast form of a row.
         const std::size_t length = 2 * block + block / 2 + 1, outer = 2, inner = 83, n = outer * length * inner;
         const qk::along_axis rows{outer * inner, length, 1}, columns{outer, length, inner}, row{1, length, 1};
         for (const data kind :
@@ -381,7 +381,7 @@ TEST_CASE("blocks along an axis, and in rows with a short last block, have the c
 }
 
 TEST_CASE("layout 1, bit by bit") {
-    // docs/layouts.md: first code in the low bits.
+    // docs/reference/layouts.md: first code in the low bits.
     const std::vector<float> x{0.5f, -6.0f, 1.0f, 3.0f};
     std::vector<std::byte> packed(qk::packed_bytes<qk::fp4_e2m1>(4));
     REQUIRE(under_test::encode(qk::fp4_e2m1, x, packed) == qk::encode_status::done);

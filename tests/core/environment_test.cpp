@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels in another floating-point environment: FTZ and DAZ, and the three other rounding modes of MXCSR. The oracle runs in the
-// default one. What is promised stands in docs/numerics.md, "The environment".
+// default one. What is promised stands in docs/reference/numerics.md, "The environment".
 #include <doctest/doctest.h>
 
 #if defined(__SSE2__)

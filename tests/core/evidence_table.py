@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests that compare numbers, and writes what they compared into docs/numerics.md.
+"""Runs the tests that compare numbers, and writes what they compared into docs/results/evidence.md.
 
 usage: evidence_table.py BUILD_FOLDER [--exhaustive] [--from ROWS.tsv ...]
   --exhaustive   the sweeps over all 2^32 floats too
@@ -15,12 +15,12 @@ import tempfile
 
 BEGIN, END = "<!-- evidence: begin -->\n", "<!-- evidence: end -->\n"
 ISAS = ["scalar", "SSE2", "SSE4.2", "AVX2+FMA", "-O2 -mfma", "AVX2+FMA, clang", "AVX-512", "NEON"]
-DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
+DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "results" / "evidence.md"
 
 
 def catalogue(build):
     """Names of the catalogue, in its order."""
-    header = (DOCUMENT.parents[1] / "include/qk/formats/catalogue.hpp").read_text()
+    header = (DOCUMENT.parents[2] / "include/qk/formats/catalogue.hpp").read_text()
     return [line.split('"')[1] for line in header.splitlines() if line.startswith('    {"')]
 
 

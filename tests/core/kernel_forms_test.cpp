@@ -3,7 +3,7 @@
 // for.
 #include "kernel_cases.hpp"
 #include "qk/fake_quantize.hpp"
-#include "qk/kernels/sixteen_bits.hpp"
+#include "qk/kernels/lanes/sixteen_bits.hpp"
 
 using namespace qk;
 

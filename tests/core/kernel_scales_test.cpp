@@ -126,7 +126,7 @@ void test_rows_under_scales(const test_format& f, Family family) {
     }
 }
 
-/// Columns under scales of their own, in rows of every kind of length, a few of them with scales that the short forms decline or divide by.
+/// Columns under scales of their own, in rows of every kind of length, a few of them with scales that the fast forms decline or divide by.
 void test_columns_under_scales(const test_format& f) {
     const integer* whole = std::get_if<integer>(&f.format);
     generator g{818};

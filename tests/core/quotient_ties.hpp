@@ -13,8 +13,8 @@
 
 namespace qk {
 
-/// A float whose significand is a multiple of 2^zeros, of 6 to 23, or lies by one: where kernels/quick_quotient.hpp divides by a product,
-/// and where it must not.
+/// A float whose significand is a multiple of 2^zeros, of 6 to 23, or lies by one: where kernels/rounding/quotient.hpp divides by a
+/// product, and where it must not.
 inline float scale_by_a_coarse_one(generator& g, int trial) {
     const int zeros = 6 + trial % 18, off = trial / 18 * 4 - 17 + static_cast<int>(g.below(4));
     const auto significand = static_cast<std::uint32_t>((1 << 23) + ((g.word() & 0x7fffff) >> zeros << zeros) + off);

@@ -181,7 +181,7 @@ TEST_CASE("every ordered pair of formats as activation and weight, and as neighb
         }
 }
 
-TEST_CASE("scales from ranges are those of docs/numerics.md, section 5") {
+TEST_CASE("scales from ranges are those of docs/reference/numerics.md, section 5") {
     CHECK(scale_of(int8, {-1, 3}, false) == scale_pair{static_cast<float>(4.0 / 255), -64});  // -128 + 63.75, rounded to even
     CHECK(scale_of(int8, {2, 3}, false) == scale_pair{static_cast<float>(3.0 / 255), -128});
     CHECK(scale_of(int8, {-1, 3}, true) == scale_pair{static_cast<float>(3.0 / 127), 0});

@@ -126,7 +126,7 @@ def constants_alone(name, shape, quantizers, w, weights):
 
 
 def inputs(count, seed, specials):
-    """Ordinary numbers, every exponent, ties of short formats, zeros of both signs, subnormals, large numbers; Inf and NaN on request."""
+    """Ordinary numbers, every exponent, ties of fast formats, zeros of both signs, subnormals, large numbers; Inf and NaN on request."""
     r = np.random.default_rng(seed)
     bits = r.integers(0, 2**32, count, dtype=np.uint64).astype(np.uint32).view(np.float32)
     parts = [

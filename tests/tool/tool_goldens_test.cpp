@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk convert` against every golden file: what other systems gave, bit for bit (docs/numerics.md, section 4).
+// `qk convert` against every golden file: what other systems gave, bit for bit (docs/reference/numerics.md, section 4).
 #include <doctest/doctest.h>
 
 #include "../core/compare_bits.hpp"

@@ -16,7 +16,8 @@ std::string metric_definitions() {
     std::string s =
         "Metrics (y: an output, r: the same output of the float model, or of the wide one with --baseline wide; a sample is what stands at "
         "one index\n"
-        "of axis 0; of an output [N,S,C] kl, loss, perplexity, top1, top5 and agreement count each of the S positions: docs/search.md):";
+        "of axis 0; of an output [N,S,C] kl, loss, perplexity, top1, top5 and agreement count each of the S positions: "
+        "docs/guide/search.md):";
     for (const graph::metric& m : graph::all_metrics()) s += fmt::format("\n  {:<11} {}", m.name, m.what);
     return s;
 }
@@ -48,7 +49,7 @@ void add_mix(option_table& verb, graph::pipeline::mix_settings& mix, bool& json)
     verb.add_option("--wide", mix.wide, "formats that every layer can bear, ACTIVATION/WEIGHT").type_name("A/W").common();
     verb.add_option("--narrow", mix.narrow,
                     "formats to get to, one or several ACTIVATION/WEIGHT; FORMAT@WORD says how (a calibration method, asym, per_channel, "
-                    "compensated, an MX scale rule), and bars stand between alternatives: int8@min_max|entropy/int8 (docs/search.md)")
+                    "compensated, an MX scale rule), and bars stand between alternatives: int8@min_max|entropy/int8 (docs/guide/search.md)")
         .delimiter(',')
         .type_name("A/W[,A/W...]")
         .common();
@@ -64,7 +65,7 @@ void add_mix(option_table& verb, graph::pipeline::mix_settings& mix, bool& json)
                     "measure with a command of your own: it gets OUTPUT.npy REFERENCE.npy [LABELS.npy] and prints a number")
         .type_name("CMD");
     verb.add_option("--metric-server", mix.metric_server,
-                    "likewise, started once: it answers each trial with a line (docs/search.md, examples/metric_server)")
+                    "likewise, started once: it answers each trial with a line (docs/guide/search.md, examples/metric_server)")
         .type_name("CMD");
     verb.add_option("--metric-timeout", mix.metric_timeout, "longest time for an answer of --metric-server (600); 0: as long as it takes")
         .type_name("SECONDS")
@@ -79,7 +80,9 @@ void add_mix(option_table& verb, graph::pipeline::mix_settings& mix, bool& json)
     verb.section("Cost");
     verb.add_option("--cost", mix.cost, "what is saved: size of the weights, bit_operations, or auto (size where the weights differ)")
         .one_of({"auto", "size", "bit_operations"});
-    verb.add_option("--latency-table", mix.latency_table, "costs from a table of yours (docs/search.md)").type_name("FILE.json").reads();
+    verb.add_option("--latency-table", mix.latency_table, "costs from a table of yours (docs/guide/search.md)")
+        .type_name("FILE.json")
+        .reads();
     add_precision(verb, mix.precision, false);
     verb.section("Output");
     verb.add_option("--report", mix.report, "HTML page with plots; JSON beside it").type_name("R.html").common();

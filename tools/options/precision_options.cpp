@@ -39,14 +39,14 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
             .type_name("ALPHA")
             .suggest({"search", "0.5"});
     }
-    verb.add_option("--plan", precision.plan, "a requests file (docs/plan.md), a saved plan, or AIMET encodings 1.0.0")
+    verb.add_option("--plan", precision.plan, "a requests file (docs/guide/plan.md), a saved plan, or AIMET encodings 1.0.0")
         .type_name("P.json")
         .common()
         .reads();
     verb.add_option(
             "--target", precision.target,
             "profile of a runtime, or onnxruntime: layers that it has no kernel for stay float32, and whether it has int8 weights signed "
-            "(docs/plan.md)")
+            "(docs/guide/plan.md)")
         .type_name("PROFILE.json")
         .suggest({"onnxruntime"});
     verb.add_flag("--per-channel", precision.per_channel, "a weight scale for each output channel").common();
@@ -74,7 +74,7 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
         .type_name("R")
         .suggest(words_of(rounding_names));
     verb.add_option("--placement", precision.placement,
-                    "layers (default), all or every: which activations a default format means (docs/plan.md)")
+                    "layers (default), all or every: which activations a default format means (docs/guide/plan.md)")
         .type_name("P")
         .suggest({"layers", "all", "every"});
     verb.add_option("--approach", precision.approach, "static (default), dynamic or weight_only")

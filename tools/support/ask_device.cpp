@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "qk/codec/layout.hpp"
+#include "qk/codec/layout/layout.hpp"
 #include "qk/formats/parse.hpp"
 #include "support/dot_case.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A packed tensor as a file: an .npz archive with a member for each plane of docs/layouts.md and what decoding needs beside them.
+// A packed tensor as a file: an .npz archive with a member for each plane of docs/reference/layouts.md and what decoding needs beside them.
 #pragma once
 
 #include <string>

@@ -43,7 +43,8 @@ graph::tensor read_device(const arguments& given, const conversion& c, const gra
     }
     const bool is_npy = bytes.starts_with("\x93NUMPY");
     if (!is_npy && !given.packed)
-        throw graph::error(given.device + " is neither .npy nor a packed .npz; say --packed if it is raw planes (docs/layouts.md)");
+        throw graph::error(given.device +
+                           " is neither .npy nor a packed .npz; say --packed if it is raw planes (docs/reference/layouts.md)");
     graph::tensor t;
     std::span<const std::byte> planes = std::as_bytes(std::span(bytes));
     if (is_npy) {
@@ -56,7 +57,7 @@ graph::tensor read_device(const arguments& given, const conversion& c, const gra
     packed_tensor p{c, x.shape(), {planes.begin(), planes.end()}};
     const std::size_t needed = packed_bytes(c.format, is_block_format(c.format) ? c.blocks : along_axis{1, x.size(), 1});
     if (p.bytes.size() != needed) {
-        throw graph::error(fmt::format("{} has {} bytes; format {} of shape {} packs into {} (docs/layouts.md)", given.device,
+        throw graph::error(fmt::format("{} has {} bytes; format {} of shape {} packs into {} (docs/reference/layouts.md)", given.device,
                                        p.bytes.size(), to_text(c.format).view(), graph::to_string(x.shape()), needed));
     }
     return unpack(p);
@@ -160,7 +161,8 @@ void add_compare(command& app, verb_result& result) {
         app.add_subcommand("compare", "Compare what a device gave with what the format says, and guess the cause of every difference");
     verb.add_option("INPUT", given->input, "float32 or float16 .npy that the device was given; with --dot a case .npz").reads();
     verb.add_option("DEVICE", given->device, "what it gave: .npy of the same shape, a packed .npz, or with --packed raw planes").reads();
-    verb.add_flag("--packed", given->packed, "DEVICE holds the planes of docs/layouts.md one after the other (raw bytes or uint8 .npy)")
+    verb.add_flag("--packed", given->packed,
+                  "DEVICE holds the planes of docs/reference/layouts.md one after the other (raw bytes or uint8 .npy)")
         .common();
     add_format_options(verb, given->how);
     add_scale_options(verb, given->how);

@@ -64,7 +64,8 @@ void add_convert(command& app, verb_result&) {
         app.add_subcommand("convert", "Convert a .npy file through a format: every value becomes the nearest that the format has");
     verb.add_option("INPUT", given->input, "float32 or float16 .npy, or a packed .npz (then back into numbers)").required().reads();
     verb.add_option("OUTPUT", given->output, "float32 .npy of the same shape").required().writes();
-    verb.add_option("--packed", given->packed, "also write the codes, at their true width: an .npz with the planes of docs/layouts.md")
+    verb.add_option("--packed", given->packed,
+                    "also write the codes, at their true width: an .npz with the planes of docs/reference/layouts.md")
         .type_name("P.npz")
         .common()
         .writes();

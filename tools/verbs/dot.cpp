@@ -204,7 +204,7 @@ void add_dot(command& app, verb_result& verdict) {
         .type_name("NAME")
         .common();
     verb.add_option("--accumulator", given->accumulator,
-                    "instead of a device: how sums are formed, as docs/numerics.md (\"Accumulators as text\") writes them")
+                    "instead of a device: how sums are formed, as docs/reference/numerics.md (\"Accumulators as text\") writes them")
         .type_name("TEXT")
         .common();
     verb.add_option("--a-format", given->a_format, "format of A's elements, blocks along k (default: the device's)")

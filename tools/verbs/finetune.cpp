@@ -67,7 +67,7 @@ void add_finetune(command& app, verb_result&) {
     verb.add_flag("--json", given->json, "one object on standard output").common();
     verb.footer(
         "Towards the float model's own output, or with --labels towards the classes. What is kept is never worse on the held-out samples\n"
-        "than the start. docs/gradients.md\n"
+        "than the start. docs/guide/gradients.md\n"
         "\n"
         "Examples:\n"
         "  qk finetune model.onnx --inputs x.npy --activation int4 --weight int4 --epochs 2 -o learned.onnx --save-plan plan.json\n"

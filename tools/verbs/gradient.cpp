@@ -55,7 +55,7 @@ void add_gradient(command& app, verb_result&) {
     verb.add_flag("--json", given->json, "one object on standard output").common();
     verb.footer(
         "With --labels and without --vector: the gradient of the mean over samples of the cross-entropy. Relu has no slope at 0; of equal\n"
-        "values MaxPool takes the first; quantizers are straight-through with clipping. docs/gradients.md\n"
+        "values MaxPool takes the first; quantizers are straight-through with clipping. docs/guide/gradients.md\n"
         "\n"
         "Examples:\n"
         "  qk gradient model.onnx --inputs x.npy --vector v.npy -o g.npz\n"

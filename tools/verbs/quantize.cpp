@@ -152,7 +152,7 @@ void add_quantize(command& app, verb_result&) {
             "--export", given->style,
             "portable (default): every format, in standard operators or functions of them; qdq: standard pairs alone; qoperator, qinteger: "
             "integer operators for whole layers; amd: com.amd.quark operators; nbits: com.microsoft's MatMulNBits for weights of 2, 4 and "
-            "8 bits; docs/export.md")
+            "8 bits; docs/guide/export.md")
         .type_name("STYLE")
         .suggest(style_words());
     verb.add_option("--weights", given->weights, "packed (default): codes and scales; float: float32, already rounded")

@@ -100,9 +100,9 @@ void add_search(command& app, verb_result& result) {
     verb.add_option("--cache", given->cache, "keep measurements here; the same search goes on where it was stopped").type_name("FILE");
     verb.section("Output");
     verb.add_option("-o,--output", given->output, "write the quantized model").type_name("OUT.onnx").common().writes();
-    verb.add_option(
-            "--export", given->style,
-            "portable (default): every format, in standard operators or functions of them; qdq, qoperator, qinteger, amd: docs/export.md")
+    verb.add_option("--export", given->style,
+                    "portable (default): every format, in standard operators or functions of them; qdq, qoperator, qinteger, amd: "
+                    "docs/guide/export.md")
         .type_name("STYLE")
         .suggest(style_words());
     verb.add_option("--weights", given->weights, "packed (default) or float").type_name("W").suggest(weight_storage_words());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a device gave against what the format says: where the two differ, and which mistakes of a converter, alone or together, make the
-// device's values. docs/checking_hardware.md shows it by example.
+// device's values. docs/guide/checking_hardware.md shows it by example.
 #pragma once
 
 #include <array>

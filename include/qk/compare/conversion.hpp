@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "qk/codec/parameters.hpp"
+#include "qk/codec/layout/parameters.hpp"
 #include "qk/formats/format.hpp"
 #include "qk/parameters.hpp"
 #include "qk/semantics.hpp"

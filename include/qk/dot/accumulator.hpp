@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a device adds products, as a value: template argument and run-time argument alike. docs/numerics.md, "Dot products".
+// How a device adds products, as a value: template argument and run-time argument alike. docs/reference/numerics.md, "Dot products".
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A row times many columns under an accumulator that aligns: operands taken apart once, lanes over columns. The bits of
-// matrix_multiply_add for what serves_aligned_columns accepts; equations (D1) to (D4) of docs/numerics.md.
+// matrix_multiply_add for what serves_aligned_columns accepts; equations (D1) to (D4) of docs/reference/numerics.md.
 #pragma once
 
 #include <algorithm>

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <span>
 
-#include "qk/codec/bits.hpp"
-#include "qk/codec/code.hpp"
-#include "qk/codec/layout.hpp"
+#include "qk/codec/layout/bits.hpp"
+#include "qk/codec/layout/code.hpp"
+#include "qk/codec/layout/layout.hpp"
 #include "qk/dot/numbers.hpp"
 
 namespace qk::detail {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums without intermediate rounding: exact, or aligned to the largest exponent and cut. docs/numerics.md, equations (D1) to (D7).
+// Sums without intermediate rounding: exact, or aligned to the largest exponent and cut. docs/reference/numerics.md, equations (D1) to
+// (D7).
 #pragma once
 
 #include "qk/dot/big.hpp"

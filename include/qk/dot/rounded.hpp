@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums that are rounded at every step: one after the other, or in pairs. docs/numerics.md, equations (D8) to (D10).
+// Sums that are rounded at every step: one after the other, or in pairs. docs/reference/numerics.md, equations (D8) to (D10).
 #pragma once
 
 #include "qk/dot/products.hpp"

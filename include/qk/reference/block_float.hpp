@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block through block float (BFP) and through shared microexponents (MX9/6/4). docs/numerics.md, equations (7) to (12).
+// A block through block float (BFP) and through shared microexponents (MX9/6/4). docs/reference/numerics.md, equations (7) to (12).
 #pragma once
 
 #include "qk/formats/block_float.hpp"

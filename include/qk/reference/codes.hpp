@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The oracle's encode and decode: one code for each element, and the codes that blocks share, each in a word of its own. How bits
-// are packed is the codec's affair; what they mean is said here. docs/numerics.md, "Codes".
+// are packed is the codec's affair; what they mean is said here. docs/reference/numerics.md, "Codes".
 #pragma once
 
 #include "qk/reference.hpp"

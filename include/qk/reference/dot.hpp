@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of dot products: every field of qk::accumulator, in long whole numbers, sharing no line with qk/dot/. docs/numerics.md, (D1)
-// to (D14).
+// The oracle of dot products: every field of qk::accumulator, in long whole numbers, sharing no line with qk/dot/.
+// docs/reference/numerics.md, (D1) to (D14).
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value through a floating format. docs/numerics.md, equations (2) to (4).
+// One value through a floating format. docs/reference/numerics.md, equations (2) to (4).
 #pragma once
 
 #include <limits>

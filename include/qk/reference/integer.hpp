@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value through an affine integer. docs/numerics.md, equations (5) and (6).
+// One value through an affine integer. docs/reference/numerics.md, equations (5) and (6).
 #pragma once
 
 #include "qk/formats/integer.hpp"

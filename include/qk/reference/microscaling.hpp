@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block through OCP Microscaling and through NVFP4. docs/numerics.md, equations (13) to (20).
+// A block through OCP Microscaling and through NVFP4. docs/reference/numerics.md, equations (13) to (20).
 #pragma once
 
 #include "qk/formats/microscaling.hpp"

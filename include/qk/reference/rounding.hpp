@@ -15,7 +15,7 @@
 
 namespace qk::reference {
 
-/// `v` rounded to a whole number. Exact for every double: v - floor(v) is representable. docs/numerics.md, equation (1).
+/// `v` rounded to a whole number. Exact for every double: v - floor(v) is representable. docs/reference/numerics.md, equation (1).
 inline double round_whole(double v, rounding how, std::uint32_t random) {
     const double below = std::floor(v);
     const double rest = v - below;

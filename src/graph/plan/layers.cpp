@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of layers.hpp. Block axes: docs/numerics.md, section 6.
+// Definitions of layers.hpp. Block axes: docs/reference/numerics.md, section 6.
 #include <algorithm>
 #include <array>
 #include <set>

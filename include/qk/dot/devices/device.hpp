@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device of the catalogue is, and the few algorithms that the catalogue's lines name. docs/numerics.md, "Devices".
+// What a device of the catalogue is, and the few algorithms that the catalogue's lines name. docs/reference/numerics.md, "Devices".
 #pragma once
 
 #include <string_view>

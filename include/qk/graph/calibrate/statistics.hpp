@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calibration remembers of a tensor, and the ranges that its methods choose from it. docs/numerics.md, section 5.
+// What calibration remembers of a tensor, and the ranges that its methods choose from it. docs/reference/numerics.md, section 5.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model as a device computes it: some of its layers, or all, multiplied and added by a unit. docs/evaluate.md.
+// A model as a device computes it: some of its layers, or all, multiplied and added by a unit. docs/guide/evaluate.md.
 #pragma once
 
 #include "qk/graph/evaluate/evaluator.hpp"

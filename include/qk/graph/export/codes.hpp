@@ -2,7 +2,7 @@
 // Constants as an export stores them: rounded floats, or codes with their scales. Scalar and exact; weights are quantized once.
 #pragma once
 
-#include "qk/codec/code.hpp"
+#include "qk/codec/layout/code.hpp"
 #include "qk/graph/export/writer.hpp"
 #include "qk/reference.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model and a precision plan become a model that other runtimes run. docs/export.md says which operators each style writes.
+// A model and a precision plan become a model that other runtimes run. docs/guide/export.md says which operators each style writes.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Style portable: qdq where that holds the quantizer, else a model-local function of standard operators. docs/export.md.
+// Style portable: qdq where that holds the quantizer, else a model-local function of standard operators. docs/guide/export.md.
 #pragma once
 
 #include "qk/graph/export/description.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What changes of a plan do to an output, for all of them at once from a few backward passes. docs/gradients.md, Estimates.
+// What changes of a plan do to an output, for all of them at once from a few backward passes. docs/guide/gradients.md, Estimates.
 //
 // With e the error that a quantizer puts into a value and g = J'v the gradient of the sum of v * y there, <g, e> = <v, J e>. Over n
 // orthonormal vectors v, as many as the output has values, the squares add up to |J e|^2, the squared error of the output, exactly; over K

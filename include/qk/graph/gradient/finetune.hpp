@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training with a plan's quantizers in place: weights and biases learn to bear them. docs/gradients.md, Fine-tuning.
+// Training with a plan's quantizers in place: weights and biases learn to bear them. docs/guide/gradients.md, Fine-tuning.
 #pragma once
 
 #include <cstdint>

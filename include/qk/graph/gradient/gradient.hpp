@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a model's output by its inputs and weights, in one call. docs/gradients.md.
+// Gradients of a model's output by its inputs and weights, in one call. docs/guide/gradients.md.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD's operators (com.amd.quark, older com.vai.quantize): block formats, and Q/DQ with types that ONNX's lack. docs/numerics.md,
+// AMD's operators (com.amd.quark, older com.vai.quantize): block formats, and Q/DQ with types that ONNX's lack. docs/reference/numerics.md,
 // section 6.
 #pragma once
 

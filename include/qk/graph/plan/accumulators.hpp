@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which unit multiplies the layers of a model: asked for by layer, type or for all, and found out layer by layer. docs/evaluate.md.
+// Which unit multiplies the layers of a model: asked for by layer, type or for all, and found out layer by layer. docs/guide/evaluate.md.
 #pragma once
 
 #include <map>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user asks of a model's numbers: requests from a file, the command line or code. quantize.hpp turns them into a plan. docs/plan.md.
+// What a user asks of a model's numbers: requests from a file, the command line or code. quantize.hpp turns them into a plan.
+// docs/guide/plan.md.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 
 namespace qk::graph {
 
-/// How an activation's range is chosen from what calibration saw. NUMERICS: docs/numerics.md, section 5.
+/// How an activation's range is chosen from what calibration saw. NUMERICS: docs/reference/numerics.md, section 5.
 enum class range_method : std::uint8_t { min_max, moving_average, percentile, layerwise_percentile, entropy, mse };
 
 /// How a power-of-two scale is chosen from the scale that the range asks for.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choices: how the values of a layer may be stored where a search decides it. A format and, behind each '@', how it is used; alternatives
-// of a requests file as lists. docs/search.md, "Choices".
+// of a requests file as lists. docs/guide/search.md, "Choices".
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests files, saved plans and target profiles as JSON: one loader, errors with line and path. The schema is docs/plan.md.
+// Requests files, saved plans and target profiles as JSON: one loader, errors with line and path. The schema is docs/guide/plan.md.
 #pragma once
 
 #include <filesystem>

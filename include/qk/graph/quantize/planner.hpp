@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests and calibration become a precision plan, with a report of what every edge got and why. docs/plan.md.
+// Requests and calibration become a precision plan, with a report of what every edge got and why. docs/guide/plan.md.
 #pragma once
 
 #include <map>

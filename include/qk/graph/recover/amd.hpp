@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quantizers that com.amd.quark's block operators carry out. docs/export.md, style amd.
+// The quantizers that com.amd.quark's block operators carry out. docs/guide/export.md, style amd.
 #pragma once
 
 #include <onnx/onnx_pb.h>

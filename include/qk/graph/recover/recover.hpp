@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way back: a model with Q/DQ pairs, Cast pairs, portable functions or AMD's operators becomes the float model underneath and its plan.
-// docs/plan.md.
+// docs/guide/plan.md.
 #pragma once
 
 #include <string>

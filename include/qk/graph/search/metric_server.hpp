@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's evaluation function as a program that is started once and answers a line for each trial (docs/search.md, "A measure of your
-// own").
+// A user's evaluation function as a program that is started once and answers a line for each trial (docs/guide/search.md, "A measure of
+// your own").
 #pragma once
 
 #include <cstdint>

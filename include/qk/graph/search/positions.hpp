@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows of an output a metric counts: in outputs of rank 3 one for each position of a sequence, padding left out. docs/search.md.
+// Which rows of an output a metric counts: in outputs of rank 3 one for each position of a sequence, padding left out.
+// docs/guide/search.md.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ inline along_axis axis_of(const dims& shape, int axis, bool flatten) {
     return a;
 }
 
-/// Scale and zero point of one tensor's own range (dynamic quantization): docs/numerics.md, calibration.
+/// Scale and zero point of one tensor's own range (dynamic quantization): docs/reference/numerics.md, calibration.
 inline affine range_scale(const format& f, std::span<const float> x) {
     float low = 0, high = 0;
     for (const float v : x)

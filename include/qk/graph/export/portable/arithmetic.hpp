@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exact arithmetic out of standard operators: the power of two below a value, and rounding in every mode. docs/export.md, "How the
+// Exact arithmetic out of standard operators: the power of two below a value, and rounding in every mode. docs/guide/export.md, "How the
 // functions compute".
 #pragma once
 

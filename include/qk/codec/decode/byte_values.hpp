@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes of 8 and of 4 bits of floating formats turned into values 32 at a time, where bytes can be shuffled and vectors have 8 lanes. Such
+// values have at most 3 bits of mantissa, so the two upper bytes of a float32 hold them. Both are looked up by the halves of a code:
+//
+//   code = s hhh llll;  a magnitude hhh llll is normal as (magnitude << (7 - m)) + rebias: a sum of one table by hhh and one by llll,
+//   (1) upper byte = A[s hhh] + B_upper[llll],  lower byte = B_lower[llll]                 hhh > 0
+//   (2) upper byte = A[s 000] + S_upper[llll],  lower byte = S_lower[llll]                 hhh = 0, where the subnormal ones are
+//
+// A code of 4 bits is one table's index. tests/core: every code, in every place of a vector.
+#pragma once
+
+#include <cstddef>
+
+#include "qk/formats/format.hpp"
+#include "qk/inline.hpp"
+#include "qk/kernels/lanes/code_lanes.hpp"
+
+namespace qk::detail {
+
+/// Does byte_values serve this architecture?
+template <class Arch>
+constexpr bool has_byte_values() noexcept {
+#if defined(__AVX2__)
+    if (kernels::lanes<Arch> == 8) return true;
+#endif
+    return false;
+}
+
+/// Is it for this format? Subnormal magnitudes have hhh = 0, and the lower byte of (1) does not depend on hhh. The lower byte of Inf and
+/// NaN is right as it comes out of (1) where the bias is odd and a NaN has a bit of mantissa.
+constexpr bool in_bytes(floating f) noexcept {
+    const int width = bits(f);
+    if (f.specials == specials::e8m0 || min_exponent(f) - f.mantissa_bits < -126) return false;
+    if ((f.specials == specials::ieee || f.specials == specials::fn) && f.bias % 2 == 0) return false;
+    if (f.specials == specials::fn && f.mantissa_bits == 0) return false;
+    return width == 4 ? f.specials == specials::none : width == 8 && is_signed(f) && f.mantissa_bits <= 3;
+}
+
+#if defined(__AVX2__)
+
+template <class Arch>
+class byte_values {
+  public:
+    static constexpr std::size_t count = 32;  ///< codes at a time
+
+    /// `values(code)` gives the float32 of a vector of codes.
+    template <class Values>
+    QK_INLINE void fill(floating f, const Values& values) noexcept {
+        using V = kernels::vi<Arch>;
+        const V low = kernels::iota<Arch>(), high = low + V(8);
+        const V s0 = kernels::as_int<Arch>(values(low)), s1 = kernels::as_int<Arch>(values(high));
+        subnormal_upper = bytes_at(s0 >> 24, s1 >> 24), subnormal_lower = bytes_at(s0 >> 16, s1 >> 16);
+        if (bits(f) == 4) return;
+        const int m = f.mantissa_bits, rebias = (127 - f.bias) << 7;
+        const V odd(rebias & 0x80), b0 = (low << (7 - m)) + odd, b1 = (high << (7 - m)) + odd;
+        upper_of_low = bytes_at(b0 >> 8, b1 >> 8), lower_of_low = bytes_at(b0, b1);
+        // What is above `special` is Inf or NaN: its exponent is all ones.
+        const V rest(rebias >> 8), a0 = (low << (11 - m) >> 8) + rest;
+        const V none = select(low == V(0), V(0), a0);
+        of_high = bytes_at(none, none | V(0x80));
+        special = _mm256_set1_epi8(static_cast<char>(f.specials == specials::ieee ? (((1 << f.exponent_bits) - 1) << m) - 1
+                                                     : f.specials == specials::fn ? 0x7e
+                                                                                  : 0x7f));
+        lone_nan = f.specials == specials::fnuz;
+    }
+
+    /// 32 codes at `in`, of which nothing behind is read: put(k, eight values) for k = 0, 8, 16, 24.
+    template <int Width, bool LoneNan, class Put>
+    QK_INLINE void each(const std::byte* in, const Put& put) const {
+        // Neighbours stay neighbours when bytes are interleaved within both halves of a register, and interleaved again.
+        const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7), nibble = _mm256_set1_epi8(15);
+        __m256i upper, lower;
+        if constexpr (Width == 4) {
+            const __m128i two = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in)), half = _mm256_castsi256_si128(nibble);
+            const __m128i even = _mm_and_si128(two, half), odd = _mm_and_si128(_mm_srli_epi16(two, 4), half);
+            const __m256i c = _mm256_permutevar8x32_epi32(
+                _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(even, odd)), _mm_unpackhi_epi8(even, odd), 1), order);
+            upper = _mm256_shuffle_epi8(subnormal_upper, c), lower = _mm256_shuffle_epi8(subnormal_lower, c);
+        } else {
+            const __m256i c = _mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)), order);
+            const __m256i high = _mm256_and_si256(_mm256_srli_epi16(c, 4), nibble), low = _mm256_and_si256(c, nibble);
+            const __m256i magnitude = _mm256_and_si256(c, _mm256_set1_epi8(0x7f));
+            const __m256i is_small = _mm256_cmpgt_epi8(_mm256_set1_epi8(16), magnitude);
+            const __m256i of_low =
+                _mm256_blendv_epi8(_mm256_shuffle_epi8(upper_of_low, low), _mm256_shuffle_epi8(subnormal_upper, low), is_small);
+            lower = _mm256_blendv_epi8(_mm256_shuffle_epi8(lower_of_low, low), _mm256_shuffle_epi8(subnormal_lower, low), is_small);
+            upper = _mm256_add_epi8(_mm256_shuffle_epi8(of_high, high), of_low);
+            if constexpr (LoneNan) {
+                const __m256i is_nan = _mm256_cmpeq_epi8(c, _mm256_set1_epi8(-128));
+                upper = _mm256_xor_si256(upper, is_nan), lower = _mm256_or_si256(lower, _mm256_and_si256(is_nan, _mm256_set1_epi8(-64)));
+            } else {
+                upper = _mm256_or_si256(upper, _mm256_and_si256(_mm256_cmpgt_epi8(magnitude, special), _mm256_set1_epi8(0x7f)));
+            }
+        }
+        const __m256i zero = _mm256_setzero_si256(), first = _mm256_unpacklo_epi8(lower, upper),
+                      second = _mm256_unpackhi_epi8(lower, upper);
+        put(0, as_floats(_mm256_unpacklo_epi16(zero, first)));
+        put(8, as_floats(_mm256_unpackhi_epi16(zero, first)));
+        put(16, as_floats(_mm256_unpacklo_epi16(zero, second)));
+        put(24, as_floats(_mm256_unpackhi_epi16(zero, second)));
+    }
+
+    /// Width 8 or 4, known when compiling or not: call(each_32) with a function of (in, put).
+    template <class Call>
+    QK_INLINE void with_kind(int width, const Call& call) const {
+        if (width == 4) call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { each<4, false>(in, put); });
+        else if (lone_nan) call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { each<8, true>(in, put); });
+        else call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { each<8, false>(in, put); });
+    }
+
+  private:
+    static QK_INLINE kernels::vf<Arch> as_floats(__m256i v) noexcept { return kernels::vf<Arch>(_mm256_castsi256_ps(v)); }
+    /// The lowest bytes of sixteen lanes, in both halves of a register.
+    static QK_INLINE __m256i bytes_at(kernels::vi<Arch> a, kernels::vi<Arch> b) noexcept {
+        return _mm256_broadcastsi128_si256(_mm_unpacklo_epi64(kernels::lowest_bytes(a.data), kernels::lowest_bytes(b.data)));
+    }
+
+    __m256i subnormal_upper, subnormal_lower, upper_of_low, lower_of_low, of_high, special;
+    bool lone_nan = false;
+};
+
+#else
+
+template <class Arch>
+class byte_values {};
+
+#endif
+
+}  // namespace qk::detail

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fast form of `decode` for blocks that lie in a row: the factors of as many blocks as there are lanes are made at once, and
+// every vector of elements takes its own from memory.
+#pragma once
+
+#include "qk/codec/decode/fast_values.hpp"
+#include "qk/codec/layout/layout.hpp"
+
+namespace qk::detail {
+
+template <class Arch>
+sign_magnitude_values<Arch> element_values(const block_float& f) noexcept {
+    return sign_magnitude_values<Arch>(f.mantissa_bits);
+}
+template <class Arch>
+sign_magnitude_values<Arch> element_values(const microexponent& f) noexcept {
+    return sign_magnitude_values<Arch>(f.mantissa_bits);
+}
+
+/// 2^(field - 127) for fields of -22 to 254; a subnormal is a power of two as well.
+template <class Arch>
+kernels::vf<Arch> power_of_field(kernels::vi<Arch> field) noexcept {
+    using V = kernels::vi<Arch>;
+    if (__builtin_expect(!any(field <= V(0)), 1)) return kernels::as_float<Arch>(field << 23);
+    const V subnormal = V(1) << min(max(field + V(22), V(0)), V(22));
+    return kernels::as_float<Arch>(select(field > V(0), field << 23, subnormal));
+}
+
+/// A block whose shared exponent has all of its eight bits set is NaN.
+template <class Arch>
+QK_INLINE kernels::vf<Arch> or_nan(kernels::vf<Arch> factor, kernels::vi<Arch> code) noexcept {
+    using V = kernels::vi<Arch>;
+    return kernels::as_float<Arch>(select(code == V(255), V(kernels::nan_bits), kernels::as_int<Arch>(factor)));
+}
+
+/// What the elements of blocks are multiplied by: NaN for NaN blocks. Of microexponents factor[1] is for the pairs whose shift is 1.
+template <class Arch>
+void block_factors(const block_float& f, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
+    using V = kernels::vi<Arch>;
+    const int bias = (1 << (f.exponent_bits - 1)) - 1;
+    factor[0] = or_nan<Arch>(power_of_field<Arch>(code + V(127 - bias - (f.mantissa_bits - 1))), code);
+}
+template <class Arch>
+void block_factors(const microexponent& f, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
+    using V = kernels::vi<Arch>;
+    factor[0] = or_nan<Arch>(power_of_field<Arch>(code + V(1 - f.mantissa_bits)), code);
+    factor[1] = or_nan<Arch>(power_of_field<Arch>(code - V(f.mantissa_bits)), code);
+}
+template <class Arch>
+void block_factors(const microscaling&, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
+    factor[0] = or_nan<Arch>(power_of_field<Arch>(code), code);
+}
+template <class Arch>
+void block_factors(const nvfloat& f, kernels::vi<Arch> code, float tensor, kernels::vf<Arch>* factor) noexcept {
+    factor[0] = floating_values<Arch>(f.scale)(code) * kernels::vf<Arch>(tensor);
+}
+
+/// Which lanes of a vector have the bit of their pair set: from the plane of one-bit shifts.
+template <class Arch>
+QK_INLINE kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::size_t vector) noexcept {
+    using V = kernels::vi<Arch>;
+    constexpr std::size_t pairs = kernels::lanes<Arch> / 2;
+    const auto bits = std::to_integer<std::int32_t>(shifts[vector * pairs / 8]) >> (vector * pairs % 8);
+    const V own = V(1) << (kernels::iota<Arch>() >> 1);
+    return (V(bits) & own) != V(0);
+}
+
+/// The same with codes that byte_values serves, 32 at a time: `groups` groups of as many blocks as there are lanes.
+template <class Arch, int Size, class Format>
+void decode_groups_in_bytes(const Format& f, const floating_values<Arch>& values, const_planes p, float* y, std::size_t groups,
+                            float tensor, bool streaming) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>;
+    const auto size = static_cast<std::size_t>(Size != 0 ? Size : f.block_size);
+    const int width = bits(values.format);
+    const std::byte* in = p.elements.data();
+    byte_values<Arch> bytes;
+    bytes.fill(values.format, values);
+    const auto step = static_cast<std::size_t>(width) * byte_values<Arch>::count / 8;
+    const int per_block = std::countr_zero(size);
+    const floating_values<Arch> shared = [&] {  // of the codes of scales; of other formats they are powers of two
+        if constexpr (std::same_as<Format, nvfloat>) return floating_values<Arch>(f.scale);
+        else return values;
+    }();
+    bytes.with_kind(width, [&](const auto& each) QK_INLINE_CALL {
+        for (std::size_t g = 0; g < groups; ++g) {
+            alignas(64) float factor[w];
+            const auto code = kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w);
+            kernels::vf<Arch> made = kernels::vf<Arch>(0.0f);
+            if constexpr (std::same_as<Format, nvfloat>) made = shared(code) * kernels::vf<Arch>(tensor);
+            else block_factors<Arch>(f, code, tensor, &made);
+            kernels::store<Arch>(factor, made);
+            for (std::size_t i = 0; i < w * size; i += byte_values<Arch>::count, in += step)
+                each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL {
+                    const kernels::vf<Arch> out = v * kernels::vf<Arch>(factor[(i + k) >> per_block]);
+                    float* to = y + g * w * size + i + k;
+                    streaming ? kernels::stream<Arch>(to, out) : kernels::store<Arch>(to, out);
+                });
+        }
+    });
+    if (streaming) kernels::end_streaming<Arch>();
+}
+
+/// `blocks` blocks of `Size` (0: any) in a row from the start of the planes on. Returns how many values were done: whole groups of as many
+/// blocks as there are lanes, or none where the format is not for the fast form.
+template <class Arch, int Known, int Size, class Format, class Values>
+std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_planes p, float* y, std::size_t blocks, float tensor,
+                                 bool streaming) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
+    constexpr bool with_pairs = std::same_as<Format, microexponent>;
+    const auto size = static_cast<std::size_t>(Size != 0 ? Size : f.block_size);
+    const int width = element_width(f);
+    const bool halves = w == 16 && size == 8;
+    if ((size % w != 0 && !halves) || !std::has_single_bit(size) || size > tile) return 0;
+    if constexpr (with_pairs) {
+        if (f.sub_block_size != 2 || f.shift_bits != 1 || w < 4) return 0;
+    }
+    const Values values = given;
+    const int per_block = halves ? 0 : std::countr_zero(size / w);  // vectors, as a power of two
+    const code_reader<Arch, Known> codes{width, p.elements.data() + p.elements.size()};
+    const std::byte* in = p.elements.data();
+    const std::size_t groups = blocks / w;
+    if constexpr (has_byte_values<Arch>() && std::same_as<Values, floating_values<Arch>>) {
+        if (in_bytes(values.format)) {
+            decode_groups_in_bytes<Arch, Size>(f, values, p, y, groups, tensor, streaming);
+            return groups * w * size;
+        }
+    }
+    for (std::size_t g = 0; g < groups; ++g, in += codes.bytes(w * size)) {
+        alignas(64) float factor[2][w], eighths[8 * w];
+        kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
+        block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), tensor, made);
+        const std::size_t at = g * w * size;
+        kernels::store<Arch>(factor[0], made[0]);
+        if constexpr (with_pairs) kernels::store<Arch>(factor[1], made[1]);
+        if (halves) {
+            for (std::size_t b = 0; b < w; ++b) {
+                for (std::size_t k = 0; k < 8; ++k) eighths[8 * b + k] = factor[0][b];
+            }
+        }
+        for (std::size_t v = 0; v < size; v += 4) {  // vectors
+            codes.template each_vector<count>(in + codes.bytes(v * w), [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
+                const std::size_t vector = v + k / w, block = vector >> per_block;
+                kernels::vf<Arch> scale = halves ? kernels::load<Arch>(eighths + vector * w) : kernels::vf<Arch>(factor[0][block % w]);
+                if constexpr (with_pairs) {
+                    const kernels::vi<Arch> low = kernels::as_int<Arch>(kernels::vf<Arch>(factor[1][block])),
+                                            high = kernels::as_int<Arch>(scale);
+                    scale = kernels::as_float<Arch>(select(pairs_set<Arch>(p.shifts, g * size + vector), low, high));
+                }
+                const kernels::vf<Arch> out = values(code) * scale;
+                streaming ? kernels::stream<Arch>(y + at + vector * w, out) : kernels::store<Arch>(y + at + vector * w, out);
+            });
+        }
+    }
+    if (streaming) kernels::end_streaming<Arch>();
+    return groups * w * size;
+}
+
+/// call(values): with the values of the elements' codes. 0 where the fast form does not serve the format.
+template <class Arch, known_codes Known, class Format, class Call>
+std::size_t with_element_values(const Format& f, const Call& call) {
+    if (scale_width(f) != 8 || !decodes_quickly<Arch>(element_width(f))) return 0;
+    if constexpr (std::same_as<Format, block_float>) {
+        return f.bump ? call(twos_complement_values<Arch>(1 + f.mantissa_bits, 1.0f)) : call(element_values<Arch>(f));
+    } else if constexpr (std::same_as<Format, microscaling>) {
+        if (has_integer_elements(f)) return call(twos_complement_values<Arch>(f.integer_bits, exact_power(2 - f.integer_bits)));
+        const floating_values<Arch> values(f.element);
+        return values.usable ? call(values) : 0;
+    } else if constexpr (std::same_as<Format, nvfloat>) {
+        const floating_values<Arch> values(f.element);
+        return values.usable && floating_values<Arch>(f.scale).usable ? call(values) : 0;
+    } else {
+        return call(element_values<Arch>(f));
+    }
+}
+
+template <class Arch, known_codes Known, class Format>
+std::size_t decode_blocks_quickly(const Format& f, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming) noexcept {
+    return with_element_values<Arch, Known>(f, [&](const auto& values) {
+        return decode_row_of_blocks<Arch, Known.width, Known.blocks.size>(f, values, p, y, blocks, tensor, streaming);
+    });
+}
+
+/// The factors of n values that lie across the axis, by vectors; how many were done.
+template <class Arch, class Format>
+std::size_t factors_quickly(const Format& f, const_planes p, std::size_t scale, std::size_t shift, std::size_t n, float tensor,
+                            float* factor) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>;
+    if (scale_width(f) != 8) return 0;
+    if constexpr (std::same_as<Format, microexponent>) {
+        if (f.shift_bits != 1) return 0;
+    } else if constexpr (std::same_as<Format, nvfloat>) {
+        if (!floating_values<Arch>(f.scale).usable) return 0;
+    }
+    std::size_t k = 0;
+    for (; k + w <= n; k += w) {
+        kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
+        block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + scale + k), tensor, made);
+        if constexpr (std::same_as<Format, microexponent>) {
+            const kernels::mask<Arch> set = kernels::lanes_set<Arch>(get_bits(p.shifts, shift + k, w));
+            made[0] = kernels::as_float<Arch>(select(set, kernels::as_int<Arch>(made[1]), kernels::as_int<Arch>(made[0])));
+        }
+        kernels::store<Arch>(factor + k, made[0]);
+    }
+    return k;
+}
+
+}  // namespace qk::detail

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes of up to 16 bits turned into values a vector at a time: the fast form of `decode`. Every code is served; only the ends of a
+// plane, and codes that do not start at a whole byte, are left to the tiles of decode.hpp.
+#pragma once
+
+#include "qk/codec/decode/byte_values.hpp"
+#include "qk/codec/layout/bits.hpp"
+#include "qk/codec/layout/code.hpp"
+#include "qk/codec/layout/narrow_codes.hpp"
+#include "qk/codec/layout/static_facts.hpp"
+#include "qk/codec/layout/unpack.hpp"
+#include "qk/kernels/steps/fast.hpp"
+
+namespace qk::detail {
+
+/// Elements of floating formats, as in to_floats.
+template <class Arch>
+struct floating_values {
+    floating format;
+    bool usable, power_of_two, plain_shift, small, has_sign, has_special, lone_nan;
+    int shift, up;
+    kernels::vi<Arch> magnitude, first_normal, rebias, special, special_bits, nan_code;
+    kernels::vf<Arch> step;
+    kernels::lookup_table<Arch> table;  ///< of the magnitudes, if small
+
+    QK_INLINE explicit floating_values(floating f) noexcept
+        : format(f),
+          usable(f != fp32 && bits(f) <= 16 && (min_exponent(f) - f.mantissa_bits >= -126 || f == bf16 || f.specials == specials::e8m0)),
+          power_of_two(f.specials == specials::e8m0),
+          plain_shift(f == bf16),
+          small(f.specials == specials::none && f.exponent_bits + f.mantissa_bits <= kernels::lookup_bits<Arch>()),
+          has_sign(is_signed(f)),
+          has_special(f.specials == specials::ieee || f.specials == specials::fn),
+          lone_nan(f.specials == specials::fnuz),
+          shift(23 - f.mantissa_bits),
+          up(32 - bits(f)) {
+        const int m = f.mantissa_bits, magnitude_width = f.exponent_bits + m;
+        magnitude = kernels::vi<Arch>(static_cast<std::int32_t>(low_bits(magnitude_width)));
+        first_normal = kernels::vi<Arch>(1 << m);
+        rebias = kernels::vi<Arch>((127 - f.bias) * (1 << 23));
+        // From here on a magnitude is Inf or NaN.
+        special = kernels::vi<Arch>(f.specials == specials::ieee ? static_cast<std::int32_t>(low_bits(f.exponent_bits)) << m
+                                                                 : static_cast<std::int32_t>(low_bits(magnitude_width)));
+        special_bits = kernels::vi<Arch>(f.specials == specials::fn ? kernels::nan_bits : kernels::infinity_bits);
+        nan_code = kernels::vi<Arch>(1 << magnitude_width);
+        step = kernels::vf<Arch>(usable && !plain_shift && !power_of_two ? exact_power(min_exponent(f) - m) : 1.0f);
+        if (small) {
+            // The same value whatever the bits above the magnitude.
+            const kernels::vi<Arch> index = kernels::iota<Arch>(),
+                                    next = index + kernels::vi<Arch>(static_cast<std::int32_t>(kernels::lanes<Arch>));
+            table = {kernels::as_float<Arch>(of_magnitude(index & magnitude)), kernels::as_float<Arch>(of_magnitude(next & magnitude))};
+        }
+    }
+
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
+        using V = kernels::vi<Arch>;
+        if (plain_shift) return kernels::as_float<Arch>(code << 16);
+        if (power_of_two)
+            return kernels::as_float<Arch>(select(code == V(0), V(0x400000), select(code == V(255), V(kernels::nan_bits), code << 23)));
+        if (small) return kernels::as_float<Arch>(kernels::as_int<Arch>(table.at(code)) | ((code << up) & V(kernels::sign_bit)));
+        V y = of_magnitude(code & magnitude);
+        if (has_sign) y = y | ((code << up) & V(kernels::sign_bit));
+        if (lone_nan) y = select(code == nan_code, V(kernels::nan_bits), y);
+        return kernels::as_float<Arch>(y);
+    }
+
+  private:
+    QK_INLINE kernels::vi<Arch> of_magnitude(kernels::vi<Arch> a) const noexcept {
+        using V = kernels::vi<Arch>;
+        const V normal = (a << shift) + rebias, y = select(a < first_normal, kernels::as_int<Arch>(to_float(a) * step), normal);
+        return has_special ? select(a < special, y, normal | special_bits) : y;
+    }
+};
+
+/// Integers less their zero point.
+template <class Arch>
+struct integer_values {
+    int up;
+    bool is_signed;
+    kernels::vi<Arch> zero;
+
+    integer_values(integer f, std::int64_t z) noexcept : up(32 - f.bits), is_signed(f.is_signed), zero(static_cast<std::int32_t>(z)) {}
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
+        const kernels::vi<Arch> q = is_signed ? (code << up) >> up : code;
+        return to_float(q - zero);
+    }
+};
+
+/// Elements of block float and of microexponents: sign and magnitude.
+template <class Arch>
+struct sign_magnitude_values {
+    kernels::vi<Arch> magnitude;
+    int up;
+
+    explicit sign_magnitude_values(int mantissa_bits) noexcept
+        : magnitude(static_cast<std::int32_t>(low_bits(mantissa_bits))), up(31 - mantissa_bits) {}
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
+        using V = kernels::vi<Arch>;
+        return kernels::as_float<Arch>(kernels::as_int<Arch>(to_float(code & magnitude)) | ((code << up) & V(kernels::sign_bit)));
+    }
+};
+
+/// Two's complement times a unit: MXINT8 and its like.
+template <class Arch>
+struct twos_complement_values {
+    int up;
+    kernels::vf<Arch> unit;
+
+    twos_complement_values(int width, float u) noexcept : up(32 - width), unit(u) {}
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept { return to_float((code << up) >> up) * unit; }
+};
+
+/// Eight bytes, a code each, for any width below 8, as many times as make up `n` codes.
+template <class Arch>
+QK_APART void part_any(int width, const std::byte* in, const std::byte* end, std::size_t n, std::uint8_t* codes) noexcept {
+    with_width<any_width>(width, [&](auto each) {
+        for (std::size_t k = 0; k < n; k += 8, in += decltype(each)::value) {
+            const std::uint64_t eight = eight_codes<decltype(each)::value>(in, end);
+            std::memcpy(codes + k, &eight, 8);
+        }
+    });
+}
+
+/// What vectors of codes are read with. `Known` is their width, or any_width.
+template <class Arch, int Known>
+struct code_reader {
+    static constexpr bool in_registers = has_narrow_codes<Arch>() && may_be_narrow(Known);
+
+    int given;
+    const std::byte* end;  ///< nothing is read from here on
+    int from = 0;          ///< the bit of a byte at which narrow codes start: 0 where has_narrow_codes() is false
+    std::conditional_t<in_registers, narrow_reader<Arch>, nothing> narrow{given, from};
+
+    QK_INLINE int width() const noexcept { return Known > 0 ? Known : given; }
+    QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
+
+    /// `Count` codes (a multiple of 8 and of the lanes) from byte `in` on: put(k, a lane each) for each vector.
+    template <std::size_t Count, class Put>
+    QK_INLINE void each_vector(const std::byte* in, const Put& put) const {
+        constexpr std::size_t w = kernels::lanes<Arch>, vectors = Count / w;
+        kernels::vi<Arch> code[vectors];
+        if (may_be_wide(Known, 8) && width() == 8) {
+            kernels::unrolled<vectors>(
+                [&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(in) + k * w); });
+        } else if (may_be_wide(Known, 16) && width() == 16) {
+            kernels::unrolled<vectors>(
+                [&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(reinterpret_cast<const std::uint16_t*>(in) + k * w); });
+        } else if constexpr (in_registers) {
+            kernels::unrolled<vectors>([&](auto k) QK_INLINE_CALL { code[k] = narrow.load(in + bytes(k * w), end); });
+        } else {
+            alignas(16) std::uint8_t apart[Count];
+            part_any<Arch>(width(), in, end, Count, apart);
+            kernels::unrolled<vectors>([&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(apart + k * w); });
+        }
+        for (std::size_t k = 0; k < vectors; ++k) put(k * w, code[k]);
+    }
+};
+
+/// Does the fast form take codes of this width, where they start at whole bytes?
+template <class Arch>
+bool decodes_quickly(int width) noexcept {
+    return (width <= 8 || width == 16) && kernels::default_environment<Arch>();
+}
+
+/// Values of codes that byte_values serves, 32 at a time as long as there are so many: put(i, k, values) for the values from i + k on.
+/// Returns how many were done; none where the format or the architecture is not for it.
+template <class Arch, class Values, class Put>
+QK_INLINE std::size_t each_in_bytes([[maybe_unused]] const Values& values, [[maybe_unused]] const std::byte* in,
+                                    [[maybe_unused]] std::size_t n, [[maybe_unused]] const Put& put) {
+    std::size_t i = 0;
+    if constexpr (has_byte_values<Arch>() && std::same_as<Values, floating_values<Arch>>) {
+        if (!in_bytes(values.format) || n < byte_values<Arch>::count) return 0;
+        const int width = bits(values.format);
+        byte_values<Arch> bytes;
+        bytes.fill(values.format, values);
+        const auto step = static_cast<std::size_t>(width) * byte_values<Arch>::count / 8;
+        bytes.with_kind(width, [&](const auto& each) QK_INLINE_CALL {
+            for (; i + byte_values<Arch>::count <= n; i += byte_values<Arch>::count, in += step)
+                each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL { put(i, k, v); });
+        });
+    }
+    return i;
+}
+
+/// n values from `first` on, y = scale * values(code); returns how many were done.
+template <class Arch, int Known, class Values>
+std::size_t decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width,
+                       float scale, bool streaming) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
+    const Values values = given;
+    const kernels::vf<Arch> factor(scale);
+    const code_reader<Arch, Known> codes{width, plane.data() + plane.size()};
+    const std::byte* in = plane.data() + first * static_cast<std::size_t>(width) / 8;
+    std::size_t i = each_in_bytes<Arch>(values, in, n, [&](std::size_t at, std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL {
+        streaming ? kernels::stream<Arch>(y + at + k, v * factor) : kernels::store<Arch>(y + at + k, v * factor);
+    });
+    in += codes.bytes(i);
+    for (; i + count <= n; i += count, in += codes.bytes(count)) {
+        codes.template each_vector<count>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
+            const kernels::vf<Arch> v = values(code) * factor;
+            streaming ? kernels::stream<Arch>(y + i + k, v) : kernels::store<Arch>(y + i + k, v);
+        });
+    }
+    return i;
+}
+
+/// n values from `first` on, which need not be at a whole byte, each times a factor of its own: y = factor * values(code).
+template <class Arch, int Known, class Values>
+void decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width,
+                const float* factor) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>, count = std::max<std::size_t>(w, 8);
+    const Values values = given;
+    const std::size_t bit = first * static_cast<std::size_t>(width);
+    std::size_t i = 0;
+    const auto put = [&](std::size_t k, kernels::vi<Arch> code)
+                         QK_INLINE_CALL { kernels::store<Arch>(y + i + k, values(code) * kernels::load<Arch>(factor + i + k)); };
+    if (bit % 8 == 0 || has_narrow_codes<Arch>()) {
+        const code_reader<Arch, Known> codes{width, plane.data() + plane.size(), static_cast<int>(bit % 8)};
+        for (const std::byte* in = plane.data() + bit / 8; i + count <= n; i += count, in += codes.bytes(count))
+            codes.template each_vector<count>(in, put);
+    }
+    for (; i < n; i += w) {
+        alignas(64) std::uint32_t code[w] = {};
+        const std::size_t some = std::min(w, n - i);
+        get_codes<Arch>(plane, first + i, some, width, code);
+        const kernels::vf<Arch> value = values(kernels::load<Arch>(reinterpret_cast<const std::int32_t*>(code)));
+        kernels::store_first<Arch>(y + i, some, value * kernels::load_first<Arch>(factor + i, some));
+    }
+}
+
+}  // namespace qk::detail

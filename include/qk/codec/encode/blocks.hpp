@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// `encode` of block formats: a tile of whole blocks goes through the kernel of fake_quantize; the shared codes follow from the block's
+// largest magnitude, the elements from y over their step.
+#pragma once
+
+#include "qk/codec/encode/elements.hpp"
+#include "qk/codec/encode/fast_columns.hpp"
+#include "qk/codec/encode/scale_code.hpp"
+
+namespace qk::detail {
+
+/// The shared code of a block and the exponent of its step, after the fact: y is known.
+QK_INLINE shared_code share(const block_float& f, survey s, const float* y, std::size_t n, std::size_t stride, const semantics& how) {
+    if (is_nan_block(s, how.bfp_specials)) return {low_bits(f.exponent_bits), 0};
+    shared_code c = exponent_code(f, s.finite);
+    if (f.bump) {  // raised when an element came to lie beyond the range: 2^m steps, or below -2^m
+        const double beyond = power_of_two(c.exponent + f.mantissa_bits);
+        bool raised = false;
+        for (std::size_t k = 0; k < n; ++k) raised |= y[k * stride] >= beyond || y[k * stride] < -beyond;
+        if (raised) c = {c.code + 1, c.exponent + 1};
+    }
+    return c;
+}
+QK_INLINE shared_code share(const microexponent& f, survey s, const float*, std::size_t, std::size_t, const semantics&) {
+    if (s.all >= 0x7f800000u) return {low_bits(f.exponent_bits), 0};
+    return {s.finite >> 23, 0};
+}
+QK_INLINE shared_code share(const microscaling& f, survey s, const float*, std::size_t, std::size_t, const semantics& how) {
+    if (is_nan_block(s, how.mx_specials)) return {255, 0};
+    shared_code c = scale_code(f, s.finite, how.scale_rule);
+    if (has_integer_elements(f)) c.exponent -= f.integer_bits - 2;  // elements are counted in steps of 2^(2 - bits) scales
+    return c;
+}
+
+/// Half-even, saturating, in place.
+template <class Arch>
+void round_float(floating f, float* y, std::size_t n) noexcept {
+    const kernels::floating_rules rules = kernels::rules_of(f, semantics{.overflow = overflow_rule::saturate});
+    kernels::run_row_completely<Arch>(y, y, n, 0, kernels::floating_step<Arch>(rules, kernels::vf<Arch>(1.0f), false));
+}
+
+/// NVFP4: the code of the block's scale; its value times the tensor scale is what elements are divided by.
+template <class Arch>
+std::uint32_t nvfloat_scale(const nvfloat& f, survey s, float tensor, const semantics& how) noexcept {
+    if (is_nan_block(s, how.mx_specials)) return nan_code(f.scale);
+    if (tensor == 0 || s.finite == 0) return code_of(f.scale, 0.0f);
+    float ratio = as_float(s.finite) / static_cast<float>(max_value(f.element)) / tensor;
+    round_float<Arch>(f.scale, &ratio, 1);
+    return code_of(f.scale, ratio);
+}
+
+/// A tile of blocks: x and y as [rows][lanes] with the blocks in columns (lanes > 1) or as one row of blocks (lanes == 1).
+struct block_tile {
+    alignas(64) float x[tile], y[tile], first[tile], second[tile];
+    alignas(64) std::uint32_t code[tile];
+};
+
+/// Codes of the elements of a finished tile. NaN blocks (scale code NaN) get elements of code 0.
+template <class Arch, class Format>
+void element_codes(const Format& f, block_tile& t, std::size_t n) noexcept {
+    if constexpr (std::same_as<Format, nvfloat>) {  // first: d of each element
+        for (std::size_t k = 0; k < n; ++k) t.y[k] = t.first[k] == 0 ? 0.0f : t.y[k] / t.first[k];
+        round_float<Arch>(f.element, t.y, n);
+        to_codes<Arch>(f.element, t.y, t.code, n);
+    } else {
+        codes_of<Arch>(f, t.y, t.first, t.second, t.code, n);
+    }
+}
+
+/// Shared codes of one block of a tile into the planes, and what its elements are divided by into the tile.
+/// `at` positions: block number `block` of the plane of scales, sub-block numbers from `sub` on, `across` apart.
+template <class Arch, class Format>
+void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t count, std::size_t stride, planes out, std::size_t block,
+                 std::size_t sub, std::size_t across, float tensor, const semantics& how) noexcept {
+    survey s;
+    for (std::size_t k = 0; k < count; ++k) {
+        const std::uint32_t a = as_bits(t.x[start + k * stride]) & 0x7fffffffu;
+        s.all = std::max(s.all, a);
+        s.finite = std::max(s.finite, a < 0x7f800000u ? a : 0u);
+    }
+    const auto fill = [&](std::size_t from, std::size_t to, float first, float second) {
+        for (std::size_t k = from; k < to; ++k) t.first[start + k * stride] = first;
+        for (std::size_t k = from; k < to; ++k) t.second[start + k * stride] = second;
+    };
+    const auto clear = [&] {
+        for (std::size_t k = 0; k < count; ++k) t.y[start + k * stride] = 0;
+        fill(0, count, 1, 1);
+    };
+    if constexpr (std::same_as<Format, nvfloat>) {
+        const std::uint32_t code = nvfloat_scale<Arch>(f, s, tensor, how);
+        put_code(out.scales, block, scale_width(f), code);
+        const float d = scale_of(f, code, tensor);
+        if (d != d) return clear();
+        fill(0, count, d, 1);
+    } else {
+        const shared_code shared = share(f, s, t.y + start, count, stride, how);
+        put_code(out.scales, block, scale_width(f), shared.code);
+        const bool is_nan = shared.code == low_bits(scale_width(f));
+        if (is_nan) clear();
+        if constexpr (std::same_as<Format, microexponent>) {
+            const auto size = static_cast<std::size_t>(f.sub_block_size);
+            for (std::size_t from = 0, number = sub; from < count; from += size, number += across) {
+                const std::size_t to = std::min(from + size, count);
+                std::uint32_t largest = 0;
+                for (std::size_t k = from; k < to; ++k) largest = std::max(largest, as_bits(t.x[start + k * stride]) & 0x7fffffffu);
+                const std::uint32_t shift = is_nan ? 0 : std::min(shared.code - (largest >> 23), low_bits(f.shift_bits));
+                put_code(out.shifts, number, f.shift_bits, shift);
+                if (is_nan) continue;
+                const inverse v = inverse_of(step_exponent(f, static_cast<int>(shared.code), static_cast<int>(shift)));
+                fill(from, to, v.first, v.second);
+            }
+        } else if (!is_nan) {
+            const inverse v = inverse_of(shared.exponent);
+            fill(0, count, v.first, v.second);
+        }
+    }
+}
+
+template <class Arch, known_codes Known, class Format>
+void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept;
+
+/// Rows whose last block is short, gathered.
+template <class Arch, known_codes Known, class Format>
+void encode_gathered(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept {
+    gathered_rows<Format> g(f);
+    std::uint32_t words[widened] = {};  // random bits go by the position in the array
+    semantics inside = how;
+    if (how.rounding == rounding::stochastic) inside.random_words = words;
+    g.each(a, [&] {
+        for (const auto& piece : std::span(g.pieces, g.number)) {
+            float* to = g.values + piece.block * g.size();
+            x.template copy<Arch>(piece.at, piece.count, to);
+            std::fill(to + piece.count, to + divide_up(piece.count, f.block_size) * g.size(), 0.0f);
+            if (how.rounding == rounding::stochastic)
+                kernels::store_random<Arch>(kernels::random_source(how), piece.at, piece.count, words + piece.block * g.size());
+        }
+        encode_blocks<Arch, Known>(f, std::span<const float>(g.values, g.length()), g.staged, along_axis{1, g.length(), 1}, tensor, inside);
+        g.each_code(out, [](std::span<std::byte> to, std::size_t bit, std::span<const std::byte> from, std::size_t from_bit,
+                            std::size_t bits) { copy_bits<Arch>(to, bit, from, from_bit, bits); });
+    });
+}
+
+/// Blocks that fit a tile.
+template <class Arch, known_codes Known, class Format>
+void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept {
+    const auto block = static_cast<std::size_t>(f.block_size);
+    block_tile t;
+    const auto share_at = [&](std::size_t start, std::size_t count, std::size_t stride, std::size_t o, std::size_t l,
+                              std::size_t i) QK_APART {
+        share_block<Arch>(f, t, start, count, stride, out, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner, tensor, how);
+    };
+    if (a.inner == 1) {
+        if (a.length % block == 0) a = {1, a.outer * a.length, 1};  // no ragged block: the rows are one
+        const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) QK_APART {
+            x.template copy<Arch>(first, n, t.x);
+            if (how.flush_inputs) flush(t.x, n);
+            kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, n, 1}, kernels::step_of<Arch>(f, shifted(how, first), tensor));
+            for (std::size_t k = 0; k < n; k += block) share_at(k, std::min(block, n - k), 1, o, l + k, 0);
+            element_codes<Arch>(f, t, n);
+            put_codes<Arch>(out.elements, first, n, element_width(f), t.code);
+        };
+        if (a.outer != 1 && block <= widened_block) return encode_gathered<Arch, Known>(f, x, out, a, tensor, how);
+        if (a.outer != 1 || (x.floats() == nullptr && block > widened_block)) return for_each_run(a, block, encode_tile);
+        if (x.floats() == nullptr) {
+            alignas(64) float value[widened];
+            return for_each_widened(f, out, a.length, [&](std::size_t first, std::size_t n, planes part) {
+                x.template copy<Arch>(first, n, value);
+                encode_blocks<Arch, Known>(f, std::span<const float>(value, n), part, along_axis{1, n, 1}, tensor, shifted(how, first));
+            });
+        }
+        const auto complete = [&](std::size_t from, std::size_t count) {  // blocks
+            const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, a.length);
+            for (std::size_t k = from * block; k < end; k += step) encode_tile(0, k, 0, k, std::min(step, end - k));
+        };
+        const std::size_t done = encode_blocks_quickly<Arch, Known>(f, kernels::step_of<Arch>(f, how, tensor), x.floats(), out,
+                                                                    a.length / block, range_call(complete));
+        return complete(done, divide_up(a.length, f.block_size) - done);
+    }
+    // Strided: a panel of as many neighbouring blocks as fit, a block in each column.
+    const std::size_t columns = std::min(a.inner, tile / std::min(block, a.length == 0 ? 1 : a.length));
+    std::uint32_t words[tile];
+    semantics inside = how;
+    if (how.rounding == rounding::stochastic) inside.random_words = words;
+    const auto complete = [&](std::size_t o, std::size_t l, std::size_t rows, std::size_t first, std::size_t count) QK_APART {
+        for (std::size_t i = first; i < first + count; i += columns) {
+            const std::size_t w = std::min(columns, first + count - i);
+            const auto position = [&](std::size_t r) { return (o * a.length + l + r) * a.inner + i; };
+            for (std::size_t r = 0; r < rows; ++r) {
+                x.template copy<Arch>(position(r), w, t.x + r * w);
+                if (how.rounding == rounding::stochastic)
+                    kernels::store_random<Arch>(kernels::random_source(how), position(r), w, words + r * w);
+            }
+            if (how.flush_inputs) flush(t.x, rows * w);
+            kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, rows, w}, kernels::step_of<Arch>(f, inside, tensor));
+            for (std::size_t k = 0; k < w; ++k) share_at(k, rows, w, o, l, i + k);
+            element_codes<Arch>(f, t, rows * w);
+            for (std::size_t r = 0; r < rows; ++r) put_codes<Arch>(out.elements, position(r), w, element_width(f), t.code + r * w);
+        }
+    };
+    if (encode_columns_quickly<Arch, Known>(f, kernels::step_of<Arch>(f, how, tensor), x, out, a, complete)) return;
+    for (std::size_t o = 0; o < a.outer; ++o) {
+        for (std::size_t l = 0; l < a.length; l += block) complete(o, l, std::min(block, a.length - l), 0, a.inner);
+    }
+}
+
+}  // namespace qk::detail

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fast form of `encode` for blocks that lie in a row: the tiles of kernels/drivers/block_tiles.hpp with codes instead of values as what
+// becomes of an element. The code is the count of steps that the sum of the fast form holds.
+#pragma once
+
+#include "qk/codec/encode/fast_codes.hpp"
+#include "qk/codec/layout/layout.hpp"
+#include "qk/codec/layout/range_call.hpp"
+#include "qk/kernels/drivers/block_tiles.hpp"
+#include "qk/kernels/rounding/fast.hpp"
+
+namespace qk::detail {
+
+// What makes the code of an element x at position i of the array, with what its block shares: code<Grid>(i, x, shared, form).
+
+/// Half-even, of an element that has the step of its block: sign and magnitude, or two's complement.
+template <class Arch>
+struct step_codes {
+    int width;
+    bool complement;
+    kernels::vi<Arch> most, mask;
+
+    step_codes(int w, bool twos_complement) noexcept
+        : width(w),
+          complement(twos_complement),
+          most(static_cast<std::int32_t>(low_bits(w - 1))),
+          mask(static_cast<std::int32_t>(low_bits(w))) {}
+    template <bool, class Form>
+    QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b, const Form&) const noexcept {
+        using V = kernels::vi<Arch>;
+        const V u = kernels::as_int<Arch>(x), zero = kernels::as_int<Arch>(b.base);
+        if (complement) {
+            const V steps = kernels::as_int<Arch>(x + b.base) - zero;
+            return min(max(steps, V(0) - most), most) & mask;
+        }
+        const V steps = kernels::as_int<Arch>(kernels::as_float<Arch>(u & V(kernels::magnitude_bits)) + b.base) - zero;
+        return with_sign<Arch>(min(steps, most), u, width);
+    }
+};
+
+/// Half-even, of small floats.
+template <class Arch>
+struct element_codes_of {
+    grid_codes<Arch> grid;
+
+    template <bool, class Form>
+    QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b,
+                                     const Form& form) const noexcept {
+        if constexpr (requires { form.ratio_of(x, b); })
+            return grid(kernels::clamp_magnitude<Arch>(form.ratio_of(x, b), form.largest), form.least, form.magic);
+        else return grid(x, kernels::as_int<Arch>(b.base), form.magic);
+    }
+};
+
+/// In any rounding, with any sign of zero: the count of steps, plus 2^m for each binade above the lowest.
+template <class Arch, class Rounded>
+struct rounded_codes {
+    Rounded rounded;
+    int width;
+    bool complement;
+    kernels::vi<Arch> most;  ///< the largest magnitude's
+
+    template <bool, class Form>
+    QK_INLINE kernels::vi<Arch> code(std::size_t i, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b,
+                                     const Form& form) const noexcept {
+        using V = kernels::vi<Arch>;
+        const kernels::counted<Arch> c = rounded.count(i, x, b);
+        V code = to_int(c.steps);
+        if constexpr (requires { form.least; }) code = code + ((c.binade - form.least) >> (23 - rounded.mantissa_bits));
+        else code = code + ((c.binade - kernels::as_int<Arch>(b.base)) >> (23 - form.mantissa_bits));  // 0 where a block has one step
+        const V negative = c.sign >> 31;                                                               // all bits
+        if (!complement) return with_sign<Arch>(min(code, most), c.sign, width);
+        code = min(code, rounded.uses_lowest ? most - negative : most);
+        return ((code ^ negative) - negative) & V(static_cast<std::int32_t>(low_bits(width)));
+    }
+};
+
+/// Codes of shared exponents, from the largest magnitude of a block: its exponent plus an offset, held to a range.
+template <class Arch>
+struct exponent_codes {
+    kernels::vi<Arch> add, offset, top;
+
+    explicit exponent_codes(const block_float& f, const kernels::fast_block<Arch>&) noexcept
+        : add(0), offset((1 << (f.exponent_bits - 1)) - 128), top((1 << f.exponent_bits) - 2) {}
+    explicit exponent_codes(const microexponent&, const kernels::fast_block<Arch>&) noexcept : add(0), offset(0), top(255) {}
+    explicit exponent_codes(const microscaling& f, const kernels::fast_block<Arch>& form) noexcept
+        : add(form.add), offset(-element_max_exponent(f)), top(254) {}
+    template <class Form>
+    QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, const Form&) const noexcept {
+        using V = kernels::vi<Arch>;
+        return select(amax == V(0), V(0), min(max(((amax + add) >> 23) + offset, V(0)), top));
+    }
+};
+/// Codes of NVFP4's scales.
+template <class Arch>
+struct float_codes {
+    grid_codes<Arch> scales;
+
+    template <class Form>
+    explicit float_codes(const nvfloat& f, const Form&) noexcept : scales(f.scale) {}
+    template <class Form>
+    QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, const Form& form) const noexcept {
+        const kernels::vi<Arch> zero(0);
+        return select(amax == zero, zero, scales(form.ratio(amax), form.scale_least, form.scale_magic));
+    }
+};
+template <class Arch, class Format>
+using scale_codes_of = std::conditional_t<std::same_as<Format, nvfloat>, float_codes<Arch>, exponent_codes<Arch>>;
+
+template <class Format>
+constexpr int shift_width(const Format& f) {
+    if constexpr (std::same_as<Format, microexponent>) return f.shift_bits;
+    else return 0;
+}
+
+/// Where the codes of blocks go; `Elements` makes those of the elements, `Scales` those of what blocks share.
+template <class Arch, int Known, class Elements, class Scales>
+struct codes_of_blocks {
+    static constexpr bool flat = false, any_rounding = requires(const Elements&e) { e.rounded; };
+    using elements_type = Elements;
+    Elements elements;
+    Scales scales;
+    planes out;
+    std::uint8_t* waiting;  ///< codes of a tile on their way into a plane that is narrower than they are
+    code_writer<Arch, Known> writer;
+    std::size_t block_size;
+    int shift_bits;  ///< 0: no sub-blocks
+
+    QK_INLINE kernels::vi<Arch> shift_code(kernels::vi<Arch> amax, kernels::vi<Arch> own) const noexcept {
+        return min((amax >> 23) - (own >> 23), kernels::vi<Arch>(static_cast<std::int32_t>(low_bits(shift_bits))));
+    }
+    template <bool Grid, class Form>
+    QK_INLINE void put(std::size_t i, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b, const Form& form) const noexcept {
+        const kernels::vi<Arch> code = elements.template code<Grid>(i, x, b, form);
+        if (writer.waits()) kernels::store_codes<Arch>(waiting + (i & (tile_values() - 1)), code);
+        else writer.template put<1>(out.elements.data() + writer.bytes(i), &code);
+    }
+    QK_INLINE void pairs(std::size_t i, kernels::vi<Arch> exponents, kernels::vi<Arch> least) const noexcept {
+        constexpr std::size_t bits_each = kernels::lanes<Arch> / 2;
+        // `least` is one binade below the block's exponent: the pairs that do not reach above it are shifted.
+        const std::uint32_t bits = kernels::bits_of_pairs<Arch>(exponents <= least);
+        const std::size_t at = i / 2;
+        auto* p = reinterpret_cast<std::uint8_t*>(out.shifts.data()) + at / 8;
+        if constexpr (bits_each == 8) *p = static_cast<std::uint8_t>(bits);
+        else *p = static_cast<std::uint8_t>((at % 8 == 0 ? 0u : *p) | bits << at % 8);
+    }
+    template <class Form>
+    QK_INLINE void finish(std::size_t first, kernels::vi<Arch> amax, const Form& form) const noexcept {
+        kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.scales.data()) + first, scales.code(amax, form));
+        if (shift_bits != 0) clear_shifts_of_zeros(first, amax);
+        if (writer.waits()) writer.put_waiting(out.elements.data() + writer.bytes(first * block_size), waiting, tile_values());
+    }
+
+    /// A block of zeros has no shifts; pairs() may have set them where exponents are held to a lowest one.
+    void clear_shifts_of_zeros(std::size_t first, kernels::vi<Arch> amax) const noexcept {
+        const std::uint32_t zeros = kernels::bits_of<Arch>(amax == kernels::vi<Arch>(0));
+        if (__builtin_expect(zeros == 0, 1)) return;
+        const std::size_t shifts = block_size / 2;
+        for (std::size_t b = 0; b < kernels::lanes<Arch>; ++b) {
+            for (std::size_t k = 0; (zeros >> b & 1u) != 0 && k < shifts; ++k) put_code(out.shifts, (first + b) * shifts + k, 1, 0);
+        }
+    }
+    /// A power of two: run_row_of_blocks has no other tiles.
+    std::size_t tile_values() const noexcept { return kernels::lanes<Arch> * block_size; }
+};
+
+inline constexpr std::size_t largest_tile = 16 * 8 * 16;  ///< values: 16 blocks of 8 vectors of 16
+
+/// Calls call.template operator()<element_step>(form, codes_of_blocks) with the fast form that serves, half-even's or that of every
+/// rounding; 0 where none does.
+template <class Arch, known_codes Known, class Format, class Step, class Call>
+std::size_t with_block_codes(const Format& f, const Step& step, planes out, std::uint8_t* waiting, const Call& call) noexcept {
+    using kernels::element_step;
+    const int width = element_width(f);
+    if (scale_width(f) != 8 || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return 0;
+    const auto with = [&]<element_step OfElement, class Elements>(const auto& form, const Elements& elements) {
+        using scales = scale_codes_of<Arch, Format>;
+        return call.template operator()<OfElement>(
+            form, codes_of_blocks<Arch, Known.width, Elements, scales>{
+                      elements, scales(f, form), out, waiting, {width}, static_cast<std::size_t>(f.block_size), shift_width(f)});
+    };
+    const auto half_even = kernels::fast_of<Arch>(step);
+    /// `half_even_codes` are those of half-even; `most` is the code of the largest magnitude.
+    const auto either = [&]<element_step OfElement>(const auto& half_even_codes, bool complement,
+                                                    [[maybe_unused]] std::uint32_t most) -> std::size_t {
+        if (half_even.usable() && (complement || step.rules.zero == zero_sign::kept))
+            return with.template operator()<OfElement>(half_even, half_even_codes);
+        if constexpr (!kernels::is_baseline<Arch>) {
+            const auto rounded = kernels::rounded_of<Arch>(step);
+            if (!rounded.quick.usable()) return 0;
+            const rounded_codes<Arch, std::remove_const_t<decltype(rounded)>> codes{rounded, width, complement,
+                                                                                    kernels::vi<Arch>(static_cast<std::int32_t>(most))};
+            return with.template operator()<OfElement>(rounded.quick, codes);
+        }
+        return 0;
+    };
+    if constexpr (std::same_as<Format, block_float>) {
+        return either.template operator()<element_step::block>(step_codes<Arch>(width, false), false, low_bits(width - 1));
+    } else if constexpr (std::same_as<Format, microexponent>) {
+        return either.template operator()<element_step::pair>(step_codes<Arch>(width, false), false, low_bits(width - 1));
+    } else {
+        if constexpr (std::same_as<Format, microscaling> &&
+                      (Known.blocks.step == element_step::unknown || Known.blocks.step == element_step::block)) {
+            if (has_integer_elements(f))
+                return either.template operator()<element_step::block>(step_codes<Arch>(width, true), true, low_bits(width - 1));
+        }
+        if constexpr (Known.blocks.step != element_step::block) {
+            return either.template operator()<element_step::element>(element_codes_of<Arch>{grid_codes<Arch>(f.element)}, false,
+                                                                     code_of(f.element, static_cast<float>(max_value(f.element))));
+        }
+        return 0;
+    }
+}
+
+/// `blocks` blocks in a row, which begin the planes; complete(first, count) does the blocks that are declined. Returns how many were done.
+template <class Arch, known_codes Known, class Format, class Step>
+std::size_t encode_blocks_quickly(const Format& f, const Step& step, const float* x, planes out, std::size_t blocks,
+                                  const range_call& complete) noexcept {
+    if constexpr (std::same_as<Format, microexponent>) {
+        if (f.shift_bits != 1) return 0;
+    }
+    alignas(64) std::uint8_t waiting[code_writer<Arch, Known.width>::may_wait ? largest_tile : 1];
+    return with_block_codes<Arch, Known>(f, step, out, waiting, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
+        constexpr kernels::block_shape shape{Known.blocks.size, OfElement};
+        return kernels::run_row_of_blocks<Arch, shape>(x, blocks, static_cast<std::size_t>(f.block_size), form, codes, complete);
+    });
+}
+
+}  // namespace qk::detail

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes straight from the sums of the fast forms (kernels/steps/fast.hpp): of the elementwise formats, a vector at a time.
+//
+// A sum's bits are those of c * K plus the rounded element counted in steps of its binade, so the code of a float is that count, plus
+// 2^m for each binade above the lowest: the mantissa's carry into the exponent comes by itself. What the fast forms decline goes
+// through encode_elements' tiles.
+#pragma once
+
+#include "qk/codec/layout/bits.hpp"
+#include "qk/codec/layout/code.hpp"
+#include "qk/codec/layout/narrow_codes.hpp"
+#include "qk/codec/layout/static_facts.hpp"
+#include "qk/kernels/lanes/streaming.hpp"
+#include "qk/kernels/steps/fast.hpp"
+
+namespace qk::detail {
+
+/// Signs where the code has them: bit width - 1.
+template <class Arch>
+QK_INLINE kernels::vi<Arch> with_sign(kernels::vi<Arch> code, kernels::vi<Arch> bits, int width) noexcept {
+    using V = kernels::vi<Arch>;
+    return code | (kernels::as_int<Arch>(kernels::as_unsigned<Arch>(bits) >> (32 - width)) & V(1 << (width - 1)));
+}
+
+/// Codes of small floats from the signless sum: t = |x| + c * K.
+template <class Arch>
+struct grid_codes {
+    int shift, width;
+    kernels::vi<Arch> offset, highest;
+    bool lone_zero;  ///< no -0
+
+    explicit grid_codes(floating f) noexcept
+        : shift(23 - f.mantissa_bits),
+          width(bits(f)),
+          offset(((23 - f.mantissa_bits) << 23) | kernels::half_bit),
+          highest(static_cast<std::int32_t>(code_of(f, static_cast<float>(max_value(f))))),
+          lone_zero(!has_negative_zero(f)) {}
+
+    /// `least` is the c of the lowest binade.
+    QK_INLINE kernels::vi<Arch> operator()(kernels::vf<Arch> x, kernels::vi<Arch> least, kernels::vf<Arch> magic) const noexcept {
+        using V = kernels::vi<Arch>;
+        const V u = kernels::as_int<Arch>(x), a = u & V(kernels::magnitude_bits);
+        const V c = max(u & V(kernels::exponent_mask), least);
+        const V sum = kernels::as_int<Arch>(fma(kernels::as_float<Arch>(c), magic, kernels::as_float<Arch>(a)));
+        const V code = min((sum + ((c >> shift) - c)) - (offset + (least >> shift)), highest);
+        if (lone_zero) return select(code > V(0), with_sign<Arch>(code, u, width), code);
+        return with_sign<Arch>(code, u, width);
+    }
+};
+
+/// Elementwise coders: prepare() is what the tile test looks at, code() what is stored.
+template <class Arch>
+struct floating_coder {
+    kernels::fast_floating<Arch> quick;
+    grid_codes<Arch> grid;
+    kernels::fast_divisor<Arch> over_scale;
+    bool scaled;
+
+    floating_coder(floating f, const semantics& how, float scale) noexcept
+        : quick(kernels::rules_of(f, how)), grid(f), over_scale(scale, quick.tie_bits), scaled(scale != 1.0f) {
+        if (how.rounding == rounding::half_even) return;
+        quick.limit = kernels::no_value;
+        quick.shift = 0;
+    }
+    bool usable() const noexcept { return quick.limit != kernels::no_value && grid.width <= 16; }
+    std::int32_t limit() const noexcept { return quick.limit; }
+    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? over_scale(x) : x; }
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept { return grid(x, quick.least, quick.magic); }
+};
+
+/// Formats with the exponents of float32.
+template <class Arch>
+struct truncated_coder {
+    kernels::fast_truncation<Arch> quick;
+    kernels::vf<Arch> scale;
+    bool scaled;
+
+    explicit truncated_coder(const floating_coder<Arch>& c) noexcept : quick(c.quick), scale(c.over_scale.divisor), scaled(c.scaled) {}
+    bool usable() const noexcept { return true; }
+    std::int32_t limit() const noexcept { return quick.limit; }
+    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, scale) : x; }
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
+        const kernels::vi<Arch> u = kernels::as_int<Arch>(x);
+        return kernels::as_int<Arch>(kernels::as_unsigned<Arch>(u + quick.below_half + ((u >> quick.shift) & quick.one)) >> quick.shift);
+    }
+};
+
+/// e8m0: the exponent field of the nearest power of two.
+template <class Arch>
+struct power_coder {
+    kernels::fast_power_of_two<Arch> quick;
+    kernels::vf<Arch> scale;
+    bool scaled;
+
+    power_coder(floating f, const semantics& how, float s) noexcept : quick(kernels::rules_of(f, how)), scale(s), scaled(s != 1.0f) {}
+    bool usable() const noexcept { return quick.usable(); }
+    std::int32_t limit() const noexcept { return quick.limit; }
+    QK_INLINE kernels::vi<Arch> tested(kernels::vf<Arch> x) const noexcept { return quick.tested(x); }
+    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, scale) : x; }
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
+        using V = kernels::vi<Arch>;
+        const V u = kernels::as_int<Arch>(x);
+        return select(u < V(0), V(255), (u + V(kernels::half_bit)) >> 23);
+    }
+};
+
+template <class Arch>
+struct integer_coder {
+    kernels::fast_integer<Arch> quick;
+    kernels::vi<Arch> offset, mask;
+    kernels::fast_divisor<Arch> over_scale;
+    kernels::fast_scale<Arch> by;
+
+    integer_coder(integer f, const semantics& how, bool one_scale, float scale, std::int64_t zero) noexcept
+        : quick(kernels::rules_of(f, how, one_scale)),
+          offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(zero) -
+                                           std::bit_cast<std::uint32_t>(kernels::fast_integer<Arch>::middle))),
+          mask(static_cast<std::int32_t>(low_bits(f.bits))),
+          over_scale(scale, f.bits < 20 ? f.bits + 1 : 0) {
+        const auto lowest = static_cast<float>(qmin(f) - zero), highest = static_cast<float>(qmax(f) - zero);
+        const bool quickly = how.rounding == rounding::half_even && f.bits <= 16;
+        const kernels::vf<Arch> s(scale);
+        using V = kernels::vi<Arch>;
+        by = {s,
+              kernels::quotient<Arch>(kernels::vf<Arch>(1.0f), s),
+              s,
+              V(quick.sum_of(lowest)),
+              V(quick.sum_of(highest)),
+              quickly ? quick.limit_of(scale, lowest, highest) : kernels::no_value};
+    }
+    bool usable() const noexcept { return by.limit != kernels::no_value; }
+    std::int32_t limit() const noexcept { return by.limit; }
+    QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return x; }
+    QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
+        return ((quick.multiply ? quick.template sum<true>(x, by) : quick.clamped(over_scale(x), by)) + offset) & mask;
+    }
+};
+
+/// `n` codes (a multiple of 8), a byte each, at a whole byte of a plane, for any width below 8.
+template <class Arch>
+QK_APART void join_any(int width, const std::uint8_t* codes, std::size_t n, std::byte* to) noexcept {
+    with_width<any_width>(width, [&](auto each) { join_codes<decltype(each)::value>(codes, n, to); });
+}
+
+/// What vectors of codes are written with. `Known` is their width, or any_width.
+template <class Arch, int Known>
+struct code_writer {
+    static constexpr bool in_registers = has_narrow_codes<Arch>() && may_be_narrow(Known);
+    /// Narrow codes wait for their neighbours where a vector of them need not end at a whole byte.
+    static constexpr bool may_wait = may_be_narrow(Known) && !has_narrow_codes<Arch>();
+
+    int given;
+    std::conditional_t<in_registers, narrow_writer<Arch>, nothing> narrow{given};
+
+    QK_INLINE int width() const noexcept { return Known > 0 ? Known : given; }
+    QK_INLINE bool waits() const noexcept { return may_wait && width() < 8; }
+    QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
+
+    /// Vectors of codes from a whole byte on, unless it waits().
+    template <std::size_t Vectors>
+    QK_INLINE void put(std::byte* to, const kernels::vi<Arch>* code) const noexcept {
+        constexpr std::size_t w = kernels::lanes<Arch>;
+        if constexpr (may_be_wide(Known, 8)) {
+            if (width() == 8)
+                return kernels::unrolled<Vectors>(
+                    [&](auto k) QK_INLINE_CALL { kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(to) + k * w, code[k]); });
+        }
+        if constexpr (may_be_wide(Known, 16)) {
+            if (width() == 16)
+                return kernels::unrolled<Vectors>(
+                    [&](auto k) QK_INLINE_CALL { kernels::store_codes<Arch>(reinterpret_cast<std::uint16_t*>(to) + k * w, code[k]); });
+        }
+        if constexpr (in_registers)
+            kernels::unrolled<Vectors>([&](auto k) QK_INLINE_CALL { narrow.template store<Known>(to + bytes(k * w), code[k], given); });
+    }
+    /// `n` of them that waited, a byte each.
+    QK_INLINE void put_waiting(std::byte* to, const std::uint8_t* codes, std::size_t n) const noexcept {
+        if constexpr (may_wait && Known != any_width) join_codes<Known>(codes, n, to);
+        else if constexpr (may_wait) join_any<Arch>(given, codes, n, to);
+    }
+};
+
+/// n values at a whole byte of the plane; complete(begin, count) does what the coder declines, and the end.
+template <class Arch, int Known, class Coder, class Complete>
+void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* out, int width, const Complete& complete) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
+    using V = kernels::vi<Arch>;
+    const Coder coder = given;
+    const code_writer<Arch, Known> writer{width};
+    const V limit(coder.limit());
+    const std::size_t whole = n - n % count;
+    for (std::size_t i = 0; i < whole; i += count) {
+        kernels::vf<Arch> v[4];
+        V most(INT32_MIN), codes[4];
+        kernels::read_ahead<Arch, 4>(x + i);
+        for (std::size_t k = 0; k < 4; ++k) {
+            v[k] = coder.prepare(kernels::rounded<Arch>(kernels::load<Arch>(x + i + k * w)));
+            most = max(most, kernels::tested<Arch>(coder, v[k]));
+        }
+        if (__builtin_expect(any(most > limit), 0)) {
+            complete(i, count);
+            continue;
+        }
+        for (std::size_t k = 0; k < 4; ++k) codes[k] = coder.code(v[k]);
+        if (writer.waits()) {
+            std::uint8_t waiting[count];
+            for (std::size_t k = 0; k < 4; ++k) kernels::store_codes<Arch>(waiting + k * w, codes[k]);
+            writer.put_waiting(out + writer.bytes(i), waiting, count);
+        } else {
+            writer.template put<4>(out + writer.bytes(i), codes);
+        }
+    }
+    if (whole < n) complete(whole, n - whole);
+}
+
+/// Whether the coder served a run that starts at value `first` of the plane.
+template <class Arch, int Known, class Coder, class Complete>
+bool encode_quickly(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
+                    const Complete& complete) noexcept {
+    const std::size_t bit = first * static_cast<std::size_t>(width);
+    if (!coder.usable() || bit % 8 != 0 || n < 4 * kernels::lanes<Arch> || (width > 8 && width != 16) ||
+        !kernels::default_environment<Arch>())
+        return false;
+    encode_row<Arch, Known>(coder, x, n, plane.data() + bit / 8, width, complete);
+    return true;
+}
+
+}  // namespace qk::detail

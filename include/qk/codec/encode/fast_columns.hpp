@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fast form of `encode` for blocks along an axis that is not the last: vectors of neighbouring columns, each lane with a block of its
+// own. Codes of a row lie side by side in the plane, as the values do, so nothing is transposed.
+#pragma once
+
+#include "qk/codec/encode/fast_blocks.hpp"
+#include "qk/codec/layout/parameters.hpp"
+#include "qk/codec/layout/pieces.hpp"
+#include "qk/kernels/drivers/fast_blocks.hpp"
+
+namespace qk::detail {
+
+/// The first n lanes, as codes from number `first` on.
+template <class Arch>
+QK_INLINE void put_lanes(std::span<std::byte> plane, std::size_t first, std::size_t n, int width, kernels::vi<Arch> code) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>;
+    if (width == 8 && n == w) return kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(plane.data()) + first, code);
+    if (width == 1) {
+        const std::uint32_t bits = kernels::bits_of<Arch>(code != kernels::vi<Arch>(0));
+        if (w % 8 == 0 && n == w && first % 8 == 0) {  // a read so soon behind a write that it overlaps would wait for it
+            std::memcpy(plane.data() + first / 8, &bits, w / 8);
+            return;
+        }
+        return put_bits(plane, first, static_cast<int>(n), bits & low_bits(static_cast<int>(n)));
+    }
+    alignas(64) std::int32_t lane[w];
+    kernels::store<Arch>(lane, code);
+    put_codes<Arch>(plane, first, n, width, reinterpret_cast<const std::uint32_t*>(lane));
+}
+
+/// Codes as what becomes of columns (kernels/drivers/fast_blocks.hpp). The code of row j of column k is number element + j * inner + k of
+/// the plane; the numbers of the first scale and shift are for column 0, and those of its next shift `inner` further.
+template <class Arch, class Codes>
+struct codes_of_columns {
+    static constexpr bool looks_ahead = false, any_rounding = Codes::any_rounding;
+    const Codes& codes;
+    typename Codes::elements_type elements;
+    std::size_t element, scale, shift, inner;
+
+    template <class Form>
+    QK_INLINE void scales(std::size_t i, std::size_t n, kernels::vi<Arch> amax, const Form& form) const noexcept {
+        put_lanes<Arch>(codes.out.scales, scale + i, n, 8, codes.scales.code(amax, form));
+    }
+    QK_INLINE void shifts(std::size_t number, std::size_t i, std::size_t n, kernels::vi<Arch> amax, kernels::vi<Arch> own) const noexcept {
+        put_lanes<Arch>(codes.out.shifts, shift + number * inner + i, n, codes.shift_bits, codes.shift_code(amax, own));
+    }
+    template <std::size_t Width, bool Grid, class Get, class Form>
+    QK_INLINE void row(std::size_t j, std::size_t i, std::size_t n, const Get& get, const kernels::fast_shared<Arch>* mine,
+                       const Form& form) const noexcept {
+        constexpr std::size_t w = kernels::lanes<Arch>;
+        const std::size_t at = element + j * inner + i;
+        const int width = codes.writer.width();
+        kernels::vi<Arch> code[Width];
+        kernels::unrolled<Width>([&](auto k) QK_INLINE_CALL { code[k] = elements.template code<Grid>(at + k * w, get(k), mine[k], form); });
+        if (!kernels::is_baseline<Arch> && !codes.writer.waits() && at * static_cast<std::size_t>(width) % 8 == 0 && (Width != 1 || n == w))
+            return codes.writer.template put<Width>(codes.out.elements.data() + codes.writer.bytes(at), code);
+        alignas(64) std::int32_t row[Width * w];
+        kernels::unrolled<Width>([&](auto k) QK_INLINE_CALL { kernels::store<Arch>(row + k * w, code[k]); });
+        put_codes<Arch>(codes.out.elements, at, n, width, reinterpret_cast<const std::uint32_t*>(row));
+    }
+};
+
+/// Blocks of at most a tile along a strided axis, if the fast form serves the format; complete(o, l, rows, i, n) does n columns that are
+/// declined.
+template <class Arch, known_codes Known, class Format, class Step, class Complete>
+bool encode_columns_quickly(const Format& f, const Step& step, values_in x, planes out, along_axis a, const Complete& complete) noexcept {
+    const auto block = static_cast<std::size_t>(f.block_size);
+    alignas(64) float staged[widened];  // of 16-bit memory
+    const std::size_t done =
+        with_block_codes<Arch, Known>(f, step, out, nullptr, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
+            for (std::size_t o = 0; o < a.outer; ++o) {
+                for (std::size_t l = 0; l < a.length; l += block) {
+                    const std::size_t rows = std::min(block, a.length - l), first = (o * a.length + l) * a.inner;
+                    const std::size_t panel = x.floats() != nullptr ? a.inner : std::min(a.inner, widened / rows);
+                    for (std::size_t i = 0; i < a.inner; i += panel) {
+                        const std::size_t columns = std::min(panel, a.inner - i);
+                        kernels::column_panel p{x.floats(), a.inner, rows, columns};
+                        if (x.floats() != nullptr) {
+                            p.x += first + i;
+                        } else {
+                            for (std::size_t r = 0; r < rows; ++r)
+                                x.template copy<Arch>(first + r * a.inner + i, columns, staged + r * columns);
+                            p.x = staged;
+                            p.stride = columns;
+                        }
+                        const auto decline = [&](std::size_t from, std::size_t n) { complete(o, l, rows, i + from, n); };
+                        const codes_of_columns<Arch, std::remove_cvref_t<decltype(codes)>> to{
+                            codes, codes.elements, first + i, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner};
+                        kernels::run_panel_of_blocks<Arch, OfElement>(p, form, to, range_call(decline));
+                    }
+                }
+            }
+            return std::size_t{1};
+        });
+    return done != 0;
+}
+
+}  // namespace qk::detail

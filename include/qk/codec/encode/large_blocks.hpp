@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// `encode` for blocks longer than a tile (512 values): the block is surveyed first, then goes through the kernel in pieces, each with
+// the block's largest values in front, so that every piece gets the block's scale. Rare, and written for clarity.
+#pragma once
+
+#include "qk/codec/encode/blocks.hpp"
+
+namespace qk::detail {
+
+/// One long block: positions first + k * stride of the array.
+struct long_block {
+    std::size_t first, stride, count;
+    std::size_t position(std::size_t k) const { return first + k * stride; }
+};
+
+inline constexpr std::size_t sentinels = 2;  ///< in front of a piece: the largest finite magnitude, and the worst special value (or 0)
+
+/// Values [from, from + n) behind the sentinels, and their random bits.
+template <class Arch>
+void load_piece(values_in x, const long_block& b, std::size_t from, std::size_t n, const semantics& how, float* out,
+                std::uint32_t* words) noexcept {
+    for (std::size_t k = 0; k < n; ++k) {
+        const std::size_t at = b.position(from + k);
+        out[k] = x[at];
+        kernels::store_random<Arch>(kernels::random_source(how), at, 1, words + k);
+    }
+    if (how.flush_inputs) flush(out, n);
+}
+
+template <class Arch>
+survey survey_values(values_in x, const long_block& b, std::size_t from, std::size_t n, const semantics& how) noexcept {
+    survey s;
+    for (std::size_t k = from; k < from + n; ++k) {
+        std::uint32_t a = as_bits(x[b.position(k)]) & 0x7fffffffu;
+        if (how.flush_inputs && a < 0x00800000u) a = 0;
+        s.all = std::max(s.all, a);
+        s.finite = std::max(s.finite, a < 0x7f800000u ? a : 0u);
+    }
+    return s;
+}
+
+/// Runs a block (or of microexponents a sub-block with its own `part`) piece by piece and stores its elements.
+template <class Arch, class Format>
+void encode_pieces(const Format& f, values_in x, planes out, const long_block& b, std::size_t from, std::size_t count, survey block,
+                   survey part, float first, float second, bool is_nan, float tensor, const semantics& how) noexcept {
+    constexpr bool with_parts = std::same_as<Format, microexponent>;
+    Format piece_format = f;
+    // A microexponent piece: half a tile that holds the block's largest, as a sub-block of its own, then the sub-block.
+    constexpr std::size_t front = with_parts ? tile / 2 + 1 : sentinels;
+    if constexpr (with_parts) {
+        piece_format.block_size = static_cast<int>(tile);
+        piece_format.sub_block_size = static_cast<int>(tile / 2);
+    }
+    block_tile t;
+    std::uint32_t words[tile] = {};
+    semantics inside = how;
+    if (how.rounding == rounding::stochastic) inside.random_words = words;
+    for (std::size_t k = 0; k < count; k += tile - front) {
+        const std::size_t n = std::min(tile - front, count - k);
+        for (std::size_t j = 0; j < front; ++j) t.x[j] = as_float(block.finite);
+        if constexpr (with_parts) t.x[front - 1] = as_float(part.finite);
+        else t.x[1] = block.all >= 0x7f800000u ? as_float(block.all) : 0.0f;
+        // The front rounds up wherever a rounding may: a raised exponent is then raised in every piece.
+        for (std::size_t j = 0; j < front; ++j) words[j] = 0xffffffffu;
+        load_piece<Arch>(x, b, from + k, n, how, t.x + front, words + front);
+        kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, front + n, 1}, kernels::step_of<Arch>(piece_format, inside, tensor));
+        if (is_nan) std::fill(t.y, t.y + front + n, 0.0f);
+        std::fill(t.first, t.first + front + n, first);
+        std::fill(t.second, t.second + front + n, second);
+        element_codes<Arch>(f, t, front + n);
+        for (std::size_t j = 0; j < n; ++j) put_code(out.elements, b.position(from + k + j), element_width(f), t.code[front + j]);
+    }
+}
+
+/// Does any value of a bumping block round past its range? Then the block's largest becomes one that surely does.
+template <class Arch>
+bool raises(const block_float& f, values_in x, const long_block& b, survey s, const semantics& how) noexcept {
+    const double beyond = power_of_two(exponent_code(f, s.finite).exponent + f.mantissa_bits);
+    alignas(64) float in[tile], y[tile];
+    std::uint32_t words[tile] = {};
+    semantics inside = how;
+    if (how.rounding == rounding::stochastic) inside.random_words = words;
+    for (std::size_t k = 0; k < b.count; k += tile - 1) {
+        const std::size_t n = std::min(tile - 1, b.count - k);
+        in[0] = -as_float(s.finite & 0xff800000u);  // the exponent, and never past the range itself
+        load_piece<Arch>(x, b, k, n, how, in + 1, words + 1);
+        kernels::run_blocks_completely<Arch>(in, y, along_axis{1, n + 1, 1}, kernels::step_of<Arch>(f, inside, 0.0f));
+        for (std::size_t j = 1; j <= n; ++j) {
+            if (y[j] >= beyond || y[j] < -beyond) return true;
+        }
+    }
+    return false;
+}
+
+template <class Arch, class Format>
+void encode_long_block(const Format& f, values_in x, planes out, along_axis a, std::size_t o, std::size_t l, std::size_t i, float tensor,
+                       const semantics& how) noexcept {
+    const auto size = static_cast<std::size_t>(f.block_size);
+    const long_block b{(o * a.length + l) * a.inner + i, a.inner, std::min(size, a.length - l)};
+    const survey s = survey_values<Arch>(x, b, 0, b.count, how);
+    const std::size_t at = scale_index(f, a, o, l, i);
+    if constexpr (std::same_as<Format, nvfloat>) {
+        const std::uint32_t code = nvfloat_scale<Arch>(f, s, tensor, how);
+        put_code(out.scales, at, scale_width(f), code);
+        const float d = scale_of(f, code, tensor);
+        encode_pieces<Arch>(f, x, out, b, 0, b.count, s, s, d, 1, d != d, tensor, how);
+    } else if constexpr (std::same_as<Format, microexponent>) {
+        const shared_code shared = share(f, s, nullptr, 0, 0, how);
+        const bool is_nan = shared.code == low_bits(scale_width(f));
+        put_code(out.scales, at, scale_width(f), shared.code);
+        const auto sub = static_cast<std::size_t>(f.sub_block_size);
+        std::size_t number = shift_index(f, a, o, l, i);
+        for (std::size_t k = 0; k < b.count; k += sub, number += a.inner) {
+            const std::size_t n = std::min(sub, b.count - k);
+            const survey part = survey_values<Arch>(x, b, k, n, how);
+            const std::uint32_t shift = is_nan ? 0 : std::min(shared.code - (part.finite >> 23), low_bits(f.shift_bits));
+            put_code(out.shifts, number, f.shift_bits, shift);
+            const inverse v = is_nan ? inverse{} : inverse_of(step_exponent(f, static_cast<int>(shared.code), static_cast<int>(shift)));
+            encode_pieces<Arch>(f, x, out, b, k, n, s, part, v.first, v.second, is_nan, tensor, how);
+        }
+    } else {
+        survey front = s;
+        shared_code shared = share(f, s, nullptr, 0, 0, how);
+        const bool is_nan = shared.code == low_bits(scale_width(f));
+        if constexpr (std::same_as<Format, block_float>) {
+            if (f.bump && !is_nan && raises<Arch>(f, x, b, s, how)) {
+                shared = {shared.code + 1, shared.exponent + 1};
+                front.finite = s.finite | 0x7fffffu;
+            } else if (f.bump) {
+                front.finite = s.finite & 0xff800000u;
+            }
+        }
+        put_code(out.scales, at, scale_width(f), shared.code);
+        const inverse v = is_nan ? inverse{} : inverse_of(shared.exponent);
+        encode_pieces<Arch>(f, x, out, b, 0, b.count, front, front, v.first, v.second, is_nan, tensor, how);
+    }
+}
+
+}  // namespace qk::detail

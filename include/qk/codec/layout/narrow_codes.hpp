@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes of 1 to 7 bits, a lane each, in and out of a plane without leaving the vector registers: where bytes can be shuffled.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+#include "qk/codec/layout/bits.hpp"
+#include "qk/inline.hpp"
+#include "qk/kernels/lanes/code_lanes.hpp"
+
+namespace qk::detail {
+
+/// Does narrow_codes serve this architecture? (Else: join_codes and eight_codes of bits.hpp, by words of 64 bits.)
+template <class Arch>
+constexpr bool has_narrow_codes() noexcept {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    if (kernels::lanes<Arch> == 16) return true;
+#endif
+#if defined(__AVX2__)
+    if (kernels::lanes<Arch> == 8) return true;
+#endif
+    return false;
+}
+
+template <class Arch>
+class narrow_reader;
+template <class Arch>
+class narrow_writer;
+/// In their place where codes are not narrow, or not served.
+struct nothing {
+    explicit constexpr nothing(int, int = 0) noexcept {}
+};
+
+#if defined(__AVX2__)
+
+/// Reads codes of `width` bits, of which a vector fills whole bytes; the first starts at bit `from` of one.
+template <class Arch>
+class narrow_reader {
+  public:
+    QK_INLINE explicit narrow_reader(int width, int from = 0) noexcept {
+        using V = kernels::vi<Arch>;
+        const V bit = kernels::iota<Arch>() * V(width) + V(from), byte = bit >> 3;
+        window = byte | (byte + V(1)) << 8 | V(static_cast<std::int32_t>(0x80800000u));  // the two bytes that a code touches, and two zeros
+        within = bit & V(7);
+        low = V(static_cast<std::int32_t>(low_bits(width)));
+    }
+
+    /// The codes at `in`, one in each lane. Nothing is read from `end` on.
+    QK_INLINE kernels::vi<Arch> load(const std::byte* in, const std::byte* end) const noexcept {
+        using V = kernels::vi<Arch>;
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+        if constexpr (kernels::lanes<Arch> == 16) {
+            // What lies behind the codes is not looked at; a load under a mask would be as right, but memory is not fetched ahead of it.
+            const __m128i plane = end - in >= 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(in))
+                                                 : _mm_maskz_loadu_epi8(static_cast<__mmask16>(low_bits(static_cast<int>(end - in))), in);
+            return V(_mm512_srlv_epi32(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(plane), window.data), within.data)) & low;
+        }
+#endif
+        if constexpr (kernels::lanes<Arch> == 8) {
+            std::uint64_t eight = 0;
+            if (end - in >= 8) std::memcpy(&eight, in, 8);
+            else std::memcpy(&eight, in, static_cast<std::size_t>(end - in));
+            const __m256i plane = _mm256_set1_epi64x(static_cast<long long>(eight));
+            return V(_mm256_srlv_epi32(_mm256_shuffle_epi8(plane, window.data), within.data)) & low;
+        }
+        return low;
+    }
+
+  private:
+    kernels::vi<Arch> window, within, low;
+};
+
+/// Writes them.
+template <class Arch>
+class narrow_writer {
+  public:
+    /// Of a width above 7 there is nothing to write.
+    QK_INLINE explicit narrow_writer(int given) noexcept {
+        const int width = std::min(given, 7);
+        second = _mm_set1_epi16(static_cast<short>(1 << (width + 8) | 1));
+        third = _mm_set1_epi32(1 << (2 * width + 16) | 1);
+        down = _mm_cvtsi32_si128(32 - 4 * width);
+        alignas(16) char from[16];
+        const int each = width % 2 == 0 ? width / 2 : width;  // bytes of a lane of 32 or 64 bits that are kept
+        for (int i = 0; i < 16; ++i) from[i] = static_cast<char>(i >= 2 * width ? -1 : i / each * (width % 2 == 0 ? 4 : 8) + i % each);
+        kept = _mm_load_si128(reinterpret_cast<const __m128i*>(from));
+    }
+
+    /// The lowest bits of each lane, which holds no others, from `to` on. `Known` is their width, if it is known.
+    template <int Known>
+    QK_INLINE void store(std::byte* to, kernels::vi<Arch> code, int given) const noexcept {
+        // Neighbours are joined up to three times over: a product moves one code of a pair above the other, and the sum joins them.
+        __m128i joined = _mm_madd_epi16(_mm_maddubs_epi16(second, lowest_bytes(code)), third);
+        if ((Known != 0 ? Known : given) % 2 != 0) {
+            const __m128i upper = _mm_and_si128(joined, _mm_set1_epi64x(static_cast<long long>(0xffffffff00000000u)));
+            joined = _mm_or_si128(_mm_xor_si128(joined, upper), _mm_srl_epi64(upper, down));
+        }
+        joined = _mm_shuffle_epi8(joined, kept);
+        const auto first = static_cast<std::uint64_t>(_mm_cvtsi128_si64(joined)),
+                   rest = static_cast<std::uint64_t>(_mm_extract_epi64(joined, 1));
+        with_width<Known>(given, [&](auto width) QK_INLINE_CALL {
+            constexpr std::size_t bytes = kernels::lanes<Arch> * decltype(width)::value / 8;
+            std::memcpy(to, &first, std::min<std::size_t>(bytes, 8));
+            if constexpr (bytes > 8) std::memcpy(to + 8, &rest, bytes - 8);
+        });
+    }
+
+  private:
+    static QK_INLINE __m128i lowest_bytes(kernels::vi<Arch> code) noexcept {
+#if defined(__AVX512F__)
+        if constexpr (kernels::lanes<Arch> == 16) return _mm512_cvtepi32_epi8(code.data);
+#endif
+        if constexpr (kernels::lanes<Arch> == 8) return kernels::lowest_bytes(code.data);
+        return _mm_setzero_si128();
+    }
+
+    __m128i second, third, down, kept;
+};
+
+#endif
+
+}  // namespace qk::detail

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// How encode and decode walk a tensor: in pieces that fit the buffers on their stack.
+#pragma once
+
+#include <algorithm>
+
+#include "qk/codec/layout/layout.hpp"
+#include "qk/codec/layout/unpack.hpp"
+#include "qk/inline.hpp"
+
+namespace qk::detail {
+
+/// Pieces of the array that fit a tile: visit(o, l, i, first, n), where `first` is the position in the array. inner == 1: a piece lies
+/// along `length` and starts at a multiple of `align`; else it lies along `inner`, at one position of `length`.
+template <class Visit>
+QK_INLINE void for_each_run(along_axis a, std::size_t align, Visit visit) {
+    if (a.inner == 1) {
+        const std::size_t step = align == 0 || align > tile ? tile : tile / align * align;
+        for (std::size_t o = 0; o < a.outer; ++o) {
+            for (std::size_t l = 0; l < a.length; l += step) visit(o, l, std::size_t{0}, o * a.length + l, std::min(step, a.length - l));
+        }
+        return;
+    }
+    for (std::size_t o = 0; o < a.outer; ++o) {
+        for (std::size_t l = 0; l < a.length; ++l) {
+            for (std::size_t i = 0; i < a.inner; i += tile) visit(o, l, i, (o * a.length + l) * a.inner + i, std::min(tile, a.inner - i));
+        }
+    }
+}
+
+/// Values of 16 bits that pass through floats together.
+inline constexpr std::size_t widened = 4 * tile;
+inline constexpr std::size_t widened_block = widened / 16;  ///< the largest block of which 16 and more do
+
+/// Pieces of a row of blocks that begin at whole bytes of every plane: visit(first, n, its planes).
+template <class Format, class Byte, class Visit>
+void for_each_widened(const Format& f, basic_planes<Byte> p, std::size_t length, const Visit& visit) {
+    const auto block = static_cast<std::size_t>(f.block_size);
+    const std::size_t blocks = widened / block / 16 * 16;
+    for (std::size_t first = 0; first < length; first += blocks * block) {
+        const auto from = [&](std::span<Byte> plane, std::size_t codes, int width) {
+            return plane.subspan(codes * static_cast<std::size_t>(width) / 8);
+        };
+        basic_planes<Byte> part{from(p.elements, first, element_width(f)), from(p.scales, first / block, scale_width(f)), p.shifts,
+                                p.tensor};
+        if constexpr (std::same_as<Format, microexponent>) part.shifts = from(p.shifts, sub_blocks_of(f, first), f.shift_bits);
+        visit(first, std::min(blocks * block, length - first), part);
+    }
+}
+
+/// Rows whose last block is short, as whole blocks side by side: their values, filled up with zeros, and their codes.
+template <class Format>
+struct gathered_rows {
+    alignas(64) float values[widened];
+    alignas(64) std::byte packed[8 * widened];
+    struct piece {
+        std::size_t at, count, block;  ///< values of one row, in the array; where they start among the gathered blocks
+    } pieces[widened / 2];
+    std::size_t number = 0, blocks = 0;            ///< of pieces, and of the blocks that they fill
+    std::size_t first_block = 0, first_shift = 0;  ///< numbers of the first ones in the planes
+    const Format& format;
+    planes staged;
+
+    explicit gathered_rows(const Format& f) noexcept
+        : format(f), staged(planes_of(layout_of(f, {1, room() * size(), 1}), std::span<std::byte>(packed))) {}
+
+    std::size_t size() const noexcept { return static_cast<std::size_t>(format.block_size); }
+    std::size_t length() const noexcept { return blocks * size(); }
+    std::size_t room() const noexcept { return widened / size() / 16 * 16; }
+
+    /// Gathers all rows of the array, as many as there is room for at a time: run() does each lot, in order.
+    template <class Run>
+    void each(along_axis a, const Run& run) noexcept {
+        const auto finish = [&] {
+            run();
+            first_block += blocks;
+            for (std::size_t k = 0; k < number; ++k) first_shift += shifts_of(pieces[k].count);
+            number = blocks = 0;
+        };
+        for (std::size_t o = 0; o < a.outer; ++o) {
+            for (std::size_t l = 0, count = 0; l < a.length; l += count) {
+                count = std::min(a.length - l, (room() - blocks) * size());
+                pieces[number++] = {o * a.length + l, count, blocks};
+                blocks += divide_up(count, format.block_size);
+                if (blocks == room()) finish();
+            }
+        }
+        if (number != 0) finish();
+    }
+    /// Codes between the planes of the array and the staged ones: copy(plane, bit, staged plane, its bit, bits).
+    template <class Byte, class Copy>
+    void each_code(basic_planes<Byte> array, const Copy& copy) const noexcept {
+        const auto width = static_cast<std::size_t>(element_width(format)), scale = static_cast<std::size_t>(scale_width(format));
+        copy(array.scales, first_block * scale, staged.scales, 0, blocks * scale);
+        std::size_t shift = first_shift;
+        for (const piece& p : std::span(pieces, number)) {
+            copy(array.elements, p.at * width, staged.elements, p.block * size() * width, p.count * width);
+            if constexpr (std::same_as<Format, microexponent>) {
+                const auto bits = static_cast<std::size_t>(format.shift_bits);
+                copy(array.shifts, shift * bits, staged.shifts, p.block * shifts_of(size()) * bits, shifts_of(p.count) * bits);
+                shift += shifts_of(p.count);
+            }
+        }
+    }
+
+  private:
+    std::size_t shifts_of([[maybe_unused]] std::size_t count) const noexcept {
+        if constexpr (std::same_as<Format, microexponent>) return sub_blocks_of(format, count);
+        else return 0;
+    }
+};
+
+}  // namespace qk::detail

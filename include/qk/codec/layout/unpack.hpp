@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of codes turned into numbers: the loops of `decode`. Straight integer loops over small arrays, so that they vectorise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "qk/codec/layout/bits.hpp"
+#include "qk/codec/layout/code.hpp"
+#include "qk/storage.hpp"
+
+namespace qk::detail {
+
+/// Values per pass: what is in flight stays in the first-level cache, on the stack.
+inline constexpr std::size_t tile = 512;
+
+QK_INLINE constexpr float as_float(std::uint32_t u) { return std::bit_cast<float>(u); }
+QK_INLINE constexpr std::uint32_t as_bits(float v) { return std::bit_cast<std::uint32_t>(v); }
+
+/// 2^e for -149 <= e <= 127, from integers (no flush mode of the processor can change it).
+QK_INLINE constexpr float exact_power(int e) { return as_float(e >= -126 ? static_cast<std::uint32_t>(e + 127) << 23 : 1u << (e + 149)); }
+
+/// Elements of floating formats. Every finite value is exact: value_of, for many.
+template <class Arch>
+QK_APART void to_floats(floating f, const std::uint32_t* code, float* out, std::size_t n) {
+    const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
+    const bool shifted = f.specials != specials::e8m0 && min_exponent(f) - m >= -126 && f != fp32;
+    if (f == fp32) {
+        for (std::size_t i = 0; i < n; ++i) out[i] = as_float(code[i]);
+    } else if (f.specials == specials::e8m0) {
+        for (std::size_t i = 0; i < n; ++i) out[i] = as_float(code[i] == 255 ? 0x7fc00000u : code[i] == 0 ? 0x400000u : code[i] << 23);
+    } else if (f == bf16) {
+        for (std::size_t i = 0; i < n; ++i) out[i] = as_float(code[i] << 16);
+    } else if (!shifted) {
+        for (std::size_t i = 0; i < n; ++i) out[i] = value_of(f, code[i]);
+    } else {
+        const std::uint32_t magnitude_mask = low_bits(magnitude_bits), first_normal = 1u << m;
+        const std::uint32_t rebias = static_cast<std::uint32_t>(127 - f.bias) << 23;
+        const float step = exact_power(min_exponent(f) - m);
+        // From here on a magnitude is Inf or NaN (fn: NaN); 1 beyond all codes where there is none.
+        const std::uint32_t special = f.specials == specials::ieee ? low_bits(f.exponent_bits) << m
+                                      : f.specials == specials::fn ? magnitude_mask
+                                                                   : magnitude_mask + 1;
+        const std::uint32_t special_bits = f.specials == specials::fn ? 0x7fc00000u : 0x7f800000u;
+        const std::uint32_t lone_nan = f.specials == specials::fnuz ? 1u << magnitude_bits : 0xffffffffu;
+        for (std::size_t i = 0; i < n; ++i) {
+            const std::uint32_t magnitude = code[i] & magnitude_mask;
+            const std::uint32_t sign = (code[i] >> magnitude_bits & 1u) << 31;
+            const std::uint32_t normal = (magnitude << (23 - m)) + rebias;
+            // Masks instead of choices: a choice lets the compiler move the conversion into a branch, and then the loop stays scalar.
+            const std::uint32_t low = magnitude & (0u - std::uint32_t{magnitude < first_normal});
+            const std::uint32_t subnormal = as_bits(static_cast<float>(static_cast<std::int32_t>(low)) * step);
+            const std::uint32_t large =
+                (normal | (special_bits & (0u - std::uint32_t{magnitude >= special}))) & (0u - std::uint32_t{magnitude >= first_normal});
+            const std::uint32_t u = subnormal | large | sign, nan = 0u - std::uint32_t{code[i] == lone_nan};
+            out[i] = as_float((u & ~nan) | (0x7fc00000u & nan));
+        }
+    }
+}
+
+/// Sign and magnitude: block float and microexponents. -0 has a code.
+template <class Arch>
+QK_APART void to_sign_magnitude(int mantissa_bits, const std::uint32_t* code, float* out, std::size_t n) {
+    const std::uint32_t magnitude_mask = low_bits(mantissa_bits);
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto magnitude = static_cast<std::int32_t>(code[i] & magnitude_mask);
+        out[i] = as_float(as_bits(static_cast<float>(magnitude)) | (code[i] >> mantissa_bits & 1u) << 31);
+    }
+}
+
+/// Two's complement of up to 24 bits, times a power of two.
+template <class Arch>
+QK_APART void to_twos_complement(int width, float unit, const std::uint32_t* code, float* out, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) {
+        out[i] = static_cast<float>(static_cast<std::int32_t>(code[i] << (32 - width)) >> (32 - width)) * unit;
+    }
+}
+
+template <class Arch>
+void elements_of(floating f, const std::uint32_t* code, float* out, std::size_t n) {
+    to_floats<Arch>(f, code, out, n);
+}
+template <class Arch>
+void elements_of(const block_float& f, const std::uint32_t* code, float* out, std::size_t n) {
+    if (f.bump) return to_twos_complement<Arch>(1 + f.mantissa_bits, 1.0f, code, out, n);
+    to_sign_magnitude<Arch>(f.mantissa_bits, code, out, n);
+}
+template <class Arch>
+void elements_of(const microexponent& f, const std::uint32_t* code, float* out, std::size_t n) {
+    to_sign_magnitude<Arch>(f.mantissa_bits, code, out, n);
+}
+template <class Arch>
+void elements_of(const microscaling& f, const std::uint32_t* code, float* out, std::size_t n) {
+    if (has_integer_elements(f)) return to_twos_complement<Arch>(f.integer_bits, exact_power(2 - f.integer_bits), code, out, n);
+    to_floats<Arch>(f.element, code, out, n);
+}
+template <class Arch>
+void elements_of(const nvfloat& f, const std::uint32_t* code, float* out, std::size_t n) {
+    to_floats<Arch>(f.element, code, out, n);
+}
+
+/// What the elements of a block are multiplied by. NaN for the code of a NaN block; powers of two are exact.
+QK_INLINE constexpr float scale_of(const block_float& f, std::uint32_t code) {
+    const int bias = (1 << (f.exponent_bits - 1)) - 1;
+    if (code == low_bits(f.exponent_bits)) return std::numeric_limits<float>::quiet_NaN();
+    return exact_power(static_cast<int>(code) - bias - (f.mantissa_bits - 1));
+}
+QK_INLINE constexpr float scale_of(const microscaling&, std::uint32_t code) { return value_of(e8m0, code); }
+/// The sub-block's step: 2^(E - 127 - D + 1 - m); E = 0 holds zeros only.
+QK_INLINE constexpr float scale_of(const microexponent& f, std::uint32_t code, std::uint32_t shift) {
+    if (code == low_bits(f.exponent_bits)) return std::numeric_limits<float>::quiet_NaN();
+    const int e = static_cast<int>(code) - 127 - static_cast<int>(shift) + 1 - f.mantissa_bits;
+    return exact_power(e < -149 ? -149 : e);
+}
+/// NVFP4's d = float32(block scale * tensor scale).
+QK_INLINE constexpr float scale_of(const nvfloat& f, std::uint32_t code, float tensor) { return value_of(f.scale, code) * tensor; }
+
+}  // namespace qk::detail

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a format and its parameters to a step and a driver: one function a family, the same for formats known early or late.
+#pragma once
+
+#include <cstring>
+
+#include "qk/formats/format.hpp"
+#include "qk/kernels/drivers/columns.hpp"
+#include "qk/kernels/drivers/fast_blocks.hpp"
+#include "qk/kernels/steps/integer.hpp"
+#include "qk/parameters.hpp"
+
+namespace qk::kernels {
+
+/// `inner` == 0 stands for one row of everything.
+constexpr along_axis resolve(along_axis a, std::size_t size) { return a.inner == 0 ? along_axis{1, size, 1} : a; }
+
+// ---- elementwise formats: one scale for a row, or one for each element of it
+
+/// Rows of one array; `stream_rows`: their results go past the caches.
+template <class Arch, floating_kind Known = floating_kind::any>
+floating_rows<Arch, Known> rows_of(floating f, const semantics& how, bool one_scale, bool stream_rows) noexcept {
+    return {f, how, one_scale, stream_rows};
+}
+template <class Arch, floating_kind = floating_kind::any>
+integer_rows<Arch> rows_of(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept {
+    return {f, how, one_scale, stream_rows};
+}
+
+/// Fewer elements than this are divided: the reciprocals would take longer.
+inline constexpr std::size_t product_from = 512;
+/// Rows under one scale that are shorter than this are taken as columns.
+inline constexpr std::size_t short_row = 32;
+
+/// fp32 without a flush.
+constexpr bool is_identity(floating f, const semantics& how) { return f == fp32 && !how.flush_inputs && !how.flush_outputs; }
+constexpr bool is_identity(integer, const semantics&) { return false; }
+
+template <class Arch, floating_kind Known = floating_kind::any, class Format>
+void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t position, float scale, std::int64_t zero,
+                 const semantics& how, bool one_scale) noexcept {
+    if (is_identity(f, how)) {
+        if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));
+        return;
+    }
+    const auto rows = rows_of<Arch, Known>(f, how, one_scale, streams<Arch>(x, y, n));
+    scale_table<Arch, lanes<Arch>> scales;
+    rows.fill(scales, &scale, &zero, 1, n >= product_from && scale != 1.0f);
+    run_rows<Arch>(rows, {x, y, n, 1, position}, scales, 0, &zero);
+    if (rows.streaming) end_streaming<Arch>();
+}
+
+/// A short run without a scale: what encode rounds by itself. The least instruction sets have the general form alone for it.
+template <class Arch, floating_kind Known = floating_kind::any>
+void run_tile(floating f, const float* x, float* y, std::size_t n, const semantics& how) noexcept {
+    if constexpr (is_baseline<Arch>) {
+        if (!is_identity(f, how)) return run_row_completely<Arch>(x, y, n, 0, floating_step<Arch>(rules_of(f, how), vf<Arch>(1.0f), false));
+        if (x != y && n != 0) std::memcpy(y, x, n * sizeof(float));
+    } else {
+        run_uniform<Arch, Known>(f, x, y, n, 0, 1.0f, 0, how, true);
+    }
+}
+template <class Arch>
+void run_tile(integer f, const float* x, float* y, std::size_t n, const semantics& how) noexcept {
+    if constexpr (is_baseline<Arch>) run_row_completely<Arch>(x, y, n, 0, integer_step<Arch>(rules_of(f, how, true), 1.0f, 0));
+    else run_uniform<Arch>(f, x, y, n, 0, 1.0f, 0, how, true);
+}
+
+/// A scale for each run of `block` elements along the axis (1: per channel), of each slice or of all.
+template <class Arch, floating_kind Known = floating_kind::any, class Format>
+void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std::size_t block, std::span<const float> scale,
+                std::span<const std::int64_t> zero, bool per_outer, const semantics& how) noexcept {
+    const std::size_t blocks = block == 0 ? 0 : (axis.length + block - 1) / block;
+    const std::size_t n = axis.outer * axis.length * axis.inner;
+    if (is_identity(f, how)) return run_uniform<Arch, Known>(f, x, y, n, 0, 1.0f, 0, how, false);
+    const auto rows = rows_of<Arch, Known>(f, how, false, streams<Arch>(x, y, n));
+    const std::int64_t* zeros = zero.empty() ? nullptr : zero.data();
+    const auto zero_from = [&](std::size_t k) { return zeros == nullptr ? nullptr : zeros + k; };
+    if (!per_outer && axis.inner * block < short_row) {
+        if (n != 0) run_columns<Arch>(rows, {x, y, axis.length * axis.inner, axis.outer, 0}, axis.inner, scale.data(), zeros);
+        return;
+    }
+    for (std::size_t o = 0; o < axis.outer; ++o) {
+        if (per_outer && axis.inner > 1) {  // [outer][blocks][inner] scales
+            for (std::size_t l = 0; l < axis.length; l += block) {
+                const std::size_t at = (o * axis.length + l) * axis.inner, s = (o * blocks + l / block) * axis.inner;
+                run_columns<Arch>(rows, {x + at, y + at, axis.inner, std::min(block, axis.length - l), at}, 1, scale.data() + s,
+                                  zero_from(s));
+            }
+            continue;
+        }
+        const std::size_t first = per_outer ? o * blocks : 0;
+        for (std::size_t group = 0; group < blocks; group += lanes<Arch>) {
+            const std::size_t count = std::min(lanes<Arch>, blocks - group);
+            scale_table<Arch, lanes<Arch>> scales;
+            rows.fill(scales, scale.data() + first + group, zero_from(first + group), count, count * block * axis.inner >= product_from);
+            // The last block may be shorter: a row by itself.
+            const bool ragged = axis.length % block != 0 && group + count == blocks;
+            const std::size_t whole = count - (ragged ? 1 : 0);
+            const auto run = [&](std::size_t k, std::size_t number, std::size_t length) {
+                const std::size_t at = (o * axis.length + (group + k) * block) * axis.inner;
+                run_rows<Arch>(rows, {x + at, y + at, length * axis.inner, number, at}, scales, k, zero_from(first + group));
+            };
+            for (std::size_t k = 0; k < whole;) {
+                const std::size_t number = scales.alike(k, whole);
+                run(k, number, block);
+                k += number;
+            }
+            if (ragged) run(whole, 1, axis.length % block);
+        }
+    }
+    if (rows.streaming) end_streaming<Arch>();
+}
+
+template <class Arch, floating_kind Known = floating_kind::any, class Format>
+void run_per_channel(const Format& f, const float* x, float* y, const per_channel& p, along_axis axis, const semantics& how) noexcept {
+    run_scaled<Arch, Known>(f, x, y, axis, 1, p.scale, p.zero_point, false, how);
+}
+
+// ---- block formats; Known is the shape of f, as far as it is known when compiling
+
+template <class Arch>
+block_float_step<Arch> step_of(const block_float& f, const semantics& how, float) noexcept {
+    return {f, how};
+}
+template <class Arch>
+block_float_step<Arch> step_of(const microexponent& f, const semantics& how, float) noexcept {
+    return {f, how};
+}
+template <class Arch>
+microscaling_step<Arch> step_of(const microscaling& f, const semantics& how, float) noexcept {
+    return {f, how};
+}
+template <class Arch>
+nvfloat_step<Arch> step_of(const nvfloat& f, const semantics& how, float tensor_scale) noexcept {
+    return {f, how, tensor_scale};
+}
+
+template <class Arch, block_shape Known = block_shape{}>
+void run_block_format(const block_float& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
+    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
+}
+template <class Arch, block_shape Known = block_shape{}>
+void run_block_format(const microexponent& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
+    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
+}
+template <class Arch, block_shape Known = block_shape{}>
+void run_block_format(const microscaling& f, const float* x, float* y, along_axis axis, float, const semantics& how) noexcept {
+    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
+}
+
+/// The largest finite magnitude of an array.
+template <class Arch>
+float largest_finite(const float* x, std::size_t n) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    const auto magnitude = [&](std::size_t i) QK_INLINE_CALL { return as_int<Arch>(load<Arch>(x + i)) & vi<Arch>(magnitude_bits); };
+    vi<Arch> most[4] = {vi<Arch>(0), vi<Arch>(0), vi<Arch>(0), vi<Arch>(0)};
+    std::size_t i = 0;
+    for (; i + 4 * w <= n; i += 4 * w) {
+        for (std::size_t k = 0; k < 4; ++k) most[k] = max(most[k], magnitude(i + k * w));
+    }
+    const vi<Arch> all = max(max(most[0], most[1]), max(most[2], most[3]));
+    seen<Arch> s;
+    if (any(all >= vi<Arch>(infinity_bits))) i = 0;  // again, element by element
+    else s.finite = all;
+    for (; i < n; i += w) s.add(load_first<Arch>(x + i, std::min(w, n - i)));
+    alignas(64) std::int32_t lane[w];
+    store<Arch>(lane, s.finite);
+    return std::bit_cast<float>(*std::max_element(lane, lane + w));
+}
+
+/// The tensor scale that lets an array of this largest finite magnitude use all of the format.
+inline float tensor_scale_of(const nvfloat& f, float amax, const semantics& how) noexcept {
+    return how.flush_inputs && amax < 0x1p-126f ? 0.0f : amax / static_cast<float>(max_value(f.scale) * max_value(f.element));
+}
+
+template <class Arch, block_shape Known = block_shape{0, element_step::element}>
+void run_block_format(const nvfloat& f, const float* x, float* y, along_axis axis, float t, const semantics& how) noexcept {
+    if (t == 0.0f) t = tensor_scale_of(f, largest_finite<Arch>(x, axis.outer * axis.length * axis.inner), how);
+    run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, t));
+}
+
+template <class Format>
+inline constexpr bool is_block_family = requires(const Format& f) {
+    f.block_size;
+};
+
+}  // namespace qk::kernels

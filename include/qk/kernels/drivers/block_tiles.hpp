@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fast form of blocks that lie in a row: tiles of as many blocks as a vector has lanes.
+#pragma once
+
+#include <algorithm>
+
+#include "qk/inline.hpp"
+#include "qk/kernels/drivers/general_blocks.hpp"
+#include "qk/kernels/lanes/maxima.hpp"
+#include "qk/kernels/lanes/streaming.hpp"
+#include "qk/kernels/steps/fast_blocks.hpp"
+
+namespace qk::kernels {
+
+/// The general form of any step, as one type: what the fast form declines, odd block sizes and ragged ends.
+template <class Arch>
+struct complete_form {
+    const void* step;
+    void (*groups)(const void* step, const block_group& all) noexcept;
+
+    template <class Step>
+    explicit complete_form(const Step& s) noexcept
+        : step(&s), groups([](const void* p, const block_group& all) noexcept { run_groups<Arch>(all, *static_cast<const Step*>(p)); }) {}
+
+    /// `count` blocks of `size` in a row from x, which stands at `position` of the caller's span.
+    void row(const float* x, float* y, std::size_t size, std::size_t count, std::size_t position) const noexcept {
+        groups(step, {x, y, size, 1, count, size, position});
+    }
+};
+
+/// The largest magnitude in each lane of `vectors` vectors (one, or a power of two); the floats `ahead` of them are asked for.
+template <class Arch>
+QK_INLINE vi<Arch> magnitude_across(const float* x, std::size_t vectors, std::size_t ahead) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    const auto magnitude = [&](std::size_t k) QK_INLINE_CALL {
+        __builtin_prefetch(x + k * w + ahead);
+        return as_int<Arch>(load<Arch>(x + k * w)) & vi<Arch>(magnitude_bits);
+    };
+    vi<Arch> m = magnitude(0);
+    if (vectors > 1) m = max(m, magnitude(1));
+    for (std::size_t k = 2; k < vectors; k += 2) m = max(max(m, magnitude(k)), magnitude(k + 1));
+    return m;
+}
+
+/// Of blocks of one vector: is there one, of those whose largest exponent field is 0, that is not all zeros?
+template <class Arch>
+bool holds_subnormal_block(const float* x, vi<Arch> exponents) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    alignas(64) std::int32_t exponent[w];
+    store<Arch>(exponent, exponents);
+    for (std::size_t b = 0; b < w; ++b) {
+        if (exponent[b] == 0 && any((as_int<Arch>(load<Arch>(x + b * w)) & vi<Arch>(magnitude_bits)) != vi<Arch>(0))) return true;
+    }
+    return false;
+}
+
+/// What becomes of the elements of a tile, or of columns: fake-quantized values. (codec/encode/fast_blocks.hpp has the other one: codes.)
+template <class Arch>
+struct values_of_blocks {
+    static constexpr bool flat = !is_baseline<Arch>;  ///< unrolls a tile: pays only for cheap steps
+    static constexpr bool any_rounding = false;       ///< half-even alone
+    static constexpr bool looks_ahead = true;         ///< of columns, the maxima of the next ones are taken while these are rounded
+    float* y;
+    bool streaming = false;
+
+    /// The same for values from `to` on; random bits, if there are any, go by a position, or are `words`.
+    values_of_blocks at(float* to, std::size_t, bool streams, const std::uint32_t* = nullptr) const noexcept { return {to, streams}; }
+    static const random_source* random() noexcept { return nullptr; }
+    /// What becomes of element x at position i, with what its block shares.
+    template <bool Grid, class Form>
+    static QK_INLINE vf<Arch> value(std::size_t, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) noexcept {
+        return form.template apply<Grid>(x, b);
+    }
+    template <bool Grid, class Form>
+    QK_INLINE void put(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) const noexcept {
+        const vf<Arch> r = value<Grid>(i, x, b, form);
+        if (streaming) return stream<Arch>(y + i, r);
+        own_ahead<Arch, 1>(y + i);
+        store<Arch>(y + i, r);
+    }
+    /// The sub-blocks of x, whose largest exponents stand in `exponents`, within a block of exponent `block` and less.
+    void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
+    /// The tile that starts at block `first` is done; amax of its blocks.
+    template <class Form>
+    void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
+};
+
+/// How blocks lie in vectors: two of 8 in one of 16, one in one, or one in several (2, 4 or 8).
+enum class block_fit : std::uint8_t { half, one, many };
+
+/// A tile: as many blocks of `size` as there are lanes (of halves: 8 vectors of two). `Each` is the number of vectors of a block; 0: known
+/// when running.
+template <class Arch, block_fit Fit, std::size_t Each, bool Pairs>
+struct tile_shape {
+    static constexpr std::size_t w = lanes<Arch>;
+    /// With a vector a block, the exponents of its pairs are found once, for its maximum and for its elements.
+    static constexpr bool stores_pairs = Pairs && Fit == block_fit::one && w == 16;
+    static constexpr bool half = Fit == block_fit::half, pairs = Pairs;
+    static constexpr std::size_t count = half ? w / 2 : w;
+    std::size_t each, floats;
+    std::size_t ahead;  ///< what a survey asks for: the tile behind it, and no multiple of it
+
+    explicit tile_shape(std::size_t size) noexcept
+        : each(Each != 0 ? Each : size / w), floats(count * each * w), ahead(std::max<std::size_t>(floats + 128, 448)) {}
+};
+
+/// What the blocks of two tiles share, a lane each in memory: each is written while the other is read.
+template <class Arch, class Shape, class Form>
+struct tile_memory {
+    static constexpr std::size_t w = lanes<Arch>;
+    alignas(64) std::int32_t of_pairs[Shape::stores_pairs ? 4 : 1][Shape::stores_pairs ? w * w : 1];
+    alignas(64) float base[2][w], limit[2][w], low[2][Form::has_low ? w : 1];
+
+    tile_memory() noexcept {}  // which leaves it as it is
+};
+
+/// The largest magnitudes of the blocks of a tile at p, a lane each.
+template <class Arch, class Shape, class Memory>
+QK_INLINE vi<Arch> survey_tile(const Shape& shape, Memory& memory, const float* p, [[maybe_unused]] std::size_t number) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    using V = vi<Arch>;
+    V m[w];
+    const auto of_block = [&](std::size_t b) QK_INLINE_CALL {
+        if constexpr (Shape::stores_pairs) {
+            __builtin_prefetch(p + b * w + shape.ahead);
+            m[b] = max_of_group<2, Arch>(as_int<Arch>(load<Arch>(p + b * w)) & V(exponent_mask));
+            store<Arch>(memory.of_pairs[number % 4] + b * w, m[b]);
+        } else {
+            m[b] = magnitude_across<Arch>(p + b * shape.each * w, shape.each, shape.ahead);
+        }
+    };
+#pragma GCC unroll 16
+    for (std::size_t b = 0; b < Shape::count; ++b) of_block(b);
+    if constexpr (Shape::half) return maxima_of_halves<Arch>(m);
+    else return maxima<Arch, Shape::stores_pairs>(m);
+}
+
+/// What blocks of these maxima share, in registers and in memory. False: some block is not served.
+template <class Arch, class Shape, class Memory, class Form>
+QK_INLINE bool share_tile(const Shape&, Memory& memory, std::size_t at, const Form& q, vi<Arch> amax, vf<Arch> ratio,
+                          fast_shared<Arch>& here) noexcept {
+    const bool served = q.template share<(Shape::pairs ? 2 : 0)>(amax, ratio, here);
+    if constexpr (!Shape::half) {
+        store<Arch>(memory.base[at], here.base);
+        if (!Shape::pairs) store<Arch>(memory.limit[at], here.limit);
+        if constexpr (Form::has_low) store<Arch>(memory.low[at], here.low);
+    }
+    return served;
+}
+
+/// Block b of tile t at x becomes what `to` makes of it.
+template <class Arch, bool Grid, class Shape, class Memory, class Form, class Out>
+QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t t, std::size_t b, const float* x,
+                           const fast_shared<Arch>& mine, const Form& q, const Out& to) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    const std::size_t at = t % 2;
+    fast_shared<Arch> shared;
+    if constexpr (Shape::half)
+        shared = {spread_halves<Arch>(mine.base, b), spread_halves<Arch>(mine.limit, b),
+                  Form::has_low ? spread_halves<Arch>(mine.low, b) : mine.low};
+    else shared = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
+    const auto vector = [&](std::size_t k) QK_INLINE_CALL {
+        const std::size_t i = (b * shape.each + k) * w;
+        const vf<Arch> v = rounded<Arch>(load<Arch>(x + i));  // loaded once
+        fast_shared<Arch> own = shared;
+        if constexpr (Shape::pairs) {
+            vi<Arch> exponents;
+            if constexpr (Shape::stores_pairs) exponents = load<Arch>(memory.of_pairs[t % 4] + i);
+            else exponents = max_of_group<2, Arch>(as_int<Arch>(v) & vi<Arch>(exponent_mask));
+            to.pairs(t * shape.floats + i, exponents, as_int<Arch>(shared.base));
+            own = q.held(shared, exponents);
+        }
+        to.template put<Grid>(t * shape.floats + i, v, own, q);
+    };
+    vector(0);
+    if (shape.each > 1) vector(1);
+#pragma GCC unroll 1
+    for (std::size_t k = 2; k < shape.each; k += 2) {
+        vector(k);
+        vector(k + 1);
+    }
+}
+
+/// Blocks of `size` in a row from x on, in tiles. What blocks share is computed once for a tile, and two tiles before it is rounded, so
+/// that nothing waits for the chain of loads, shuffles and maxima. complete(first, count) does the blocks of a tile that the fast form
+/// declines. Returns how many blocks were done.
+template <class Arch, block_fit Fit, std::size_t Each, bool Pairs, bool Grid, class Form, class Out, class Complete>
+std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
+                            const Complete& complete) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    using V = vi<Arch>;
+    using shape_type = tile_shape<Arch, Fit, Each, Pairs>;
+    const std::size_t tiles = blocks / w;
+    if (tiles == 0) return 0;
+    const Form q = form;  // its constants in registers
+    const Out to = out;
+    const shape_type shape(size);
+    tile_memory<Arch, shape_type, Form> memory;
+    fast_shared<Arch> here{};  // as in memory, in registers
+    V amax(0), next_amax(0);   // of the tile that is rounded next, and the one behind it
+    vf<Arch> next_ratio(0.0f);
+    bool served = true;
+    for (std::size_t step = 0; step < tiles + 2;
+         ++step) {  // which surveys its tile, shares in the one before, and rounds the one before that
+        const std::size_t t = step - 2;
+        const float* p = x + t * shape.floats;
+        const fast_shared<Arch> mine = here;
+        const V my_amax = amax;
+        bool serves = served;
+        amax = next_amax;
+        served = share_tile<Arch>(shape, memory, 1 - step % 2, q, amax, next_ratio, here);
+        next_amax = survey_tile<Arch>(shape, memory, step < tiles ? x + step * shape.floats : x, step);
+        next_ratio = q.ratio(next_amax);
+        if (step < 2) continue;
+        if constexpr (shape_type::stores_pairs) {
+            if (__builtin_expect(any(my_amax == V(0)), 0)) serves = serves && !holds_subnormal_block<Arch>(p, my_amax);
+        }
+        if (__builtin_expect(!serves, 0)) {
+            complete(t * w, w);
+            continue;
+        }
+#if defined(__GNUC__)
+        // Broadcast from memory, which costs a load; out of a register it would be two shuffles.
+        asm volatile("" : : "r"(&memory) : "memory");
+#endif
+        if constexpr (Out::flat && Each != 0 && Each <= 2) {
+#pragma GCC unroll 16
+            for (std::size_t b = 0; b < shape_type::count; ++b) round_block<Arch, Grid>(shape, memory, t, b, p, mine, q, to);
+        } else {
+#pragma GCC unroll 1
+            for (std::size_t b = 0; b < shape_type::count; ++b) round_block<Arch, Grid>(shape, memory, t, b, p, mine, q, to);
+        }
+        if constexpr (shape_type::half) to.finish(t * w, in_block_order<Arch>(my_amax), q);
+        else to.finish(t * w, my_amax, q);
+    }
+    return tiles * w;
+}
+
+/// What an element's step depends on.
+enum class element_step : std::uint8_t { unknown, block, element, pair };
+
+/// What is known of a block format when compiling; only what it needs is compiled then.
+struct block_shape {
+    int size = 0;  ///< 0: any
+    element_step step = element_step::unknown;
+    bool one_row = false;  ///< the array is one
+};
+constexpr block_shape shape_of(const block_float& f) { return {f.block_size, element_step::block}; }
+constexpr block_shape shape_of(const microexponent& f) { return {f.block_size, element_step::pair}; }
+constexpr block_shape shape_of(const microscaling& f) {
+    return {f.block_size, has_integer_elements(f) ? element_step::block : element_step::element};
+}
+constexpr block_shape shape_of(const nvfloat& f) { return {f.block_size, element_step::element}; }
+
+/// Are there tiles of blocks of this size (and of sub-blocks of that one)?
+template <class Arch>
+constexpr bool has_tiles(std::size_t size, int sub_block_size) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    const bool small = (w == 16 && size == 8) || (w > 4 && size == w);
+    return (sub_block_size == 0 || sub_block_size == 2) && (small || size == 2 * w || size == 4 * w || size == 8 * w);
+}
+
+/// Whole blocks of a row; returns how many were done: whole tiles of them, or none where the sizes do not suit.
+template <class Arch, block_shape Known, class Form, class Out, class Complete>
+std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
+                              const Complete& complete) noexcept {
+    constexpr std::size_t w = lanes<Arch>, known = static_cast<std::size_t>(Known.size);
+    if (!has_tiles<Arch>(size, form.sub_block_size)) return 0;
+    const auto by_step = [&]<block_fit Fit, std::size_t Each>() {
+        const auto run = [&]<bool Pairs, bool Grid>() {
+            return run_block_tiles<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, complete);
+        };
+        // The other roundings find the step of an element in the same way, wherever it comes from.
+        if constexpr (Out::any_rounding) {
+            if constexpr (requires(const fast_shared<Arch>& b) { form.held(b, vi<Arch>(0)); }) {
+                if (form.sub_block_size != 0) return run.template operator()<true, false>();
+            }
+            return run.template operator()<false, false>();
+        } else if constexpr (Known.step == element_step::pair) return run.template operator()<true, false>();
+        else if constexpr (Known.step == element_step::block) return run.template operator()<false, false>();
+        else if constexpr (Known.step == element_step::element) return run.template operator()<false, true>();
+        else if (form.grid) return run.template operator()<false, true>();
+        else return form.sub_block_size != 0 ? run.template operator()<true, false>() : run.template operator()<false, false>();
+    };
+    if constexpr (known != 0) {
+        if constexpr (!has_tiles<Arch>(known, 0)) return 0;
+        else if constexpr (known < w) return by_step.template operator()<block_fit::half, 1>();
+        else if constexpr (known == w) return by_step.template operator()<block_fit::one, 1>();
+        else return by_step.template operator()<block_fit::many, known / w>();
+    } else {
+        if constexpr (w == 16) {
+            if (size < w) return by_step.template operator()<block_fit::half, 1>();
+        }
+        if constexpr (w > 4) {
+            if (size == w) return by_step.template operator()<block_fit::one, 1>();
+        }
+        return by_step.template operator()<block_fit::many, 0>();
+    }
+}
+
+}  // namespace qk::kernels

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementwise formats with a scale for each column: channels last, or blocks along an axis that is not the last.
+#pragma once
+
+#include "qk/kernels/drivers/rows.hpp"
+
+namespace qk::kernels {
+
+/// Columns whose scales are prepared together, for all rows.
+inline constexpr std::size_t columns_together = 512;
+
+/// The columns of a panel, for each row that stands `stride` after the one before. The table's limits and products hold for whole tiles.
+template <class Arch, class Rows>
+void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const scale_table<Arch, columns_together>& scales,
+               const std::int64_t* zero) noexcept {
+    constexpr std::size_t tile = 4 * lanes<Arch>;
+    const auto complete = [&](std::size_t k, std::size_t begin, std::size_t some) {  // columns of row k
+        for (std::size_t i = begin; i < begin + some; i += lanes<Arch>) {
+            const std::size_t at = k * stride + i, count = std::min(lanes<Arch>, begin + some - i);
+            run_row_completely<Arch>(r.x + at, r.y + at, count, r.position + at, rows.step_across(scales, i, count, zero));
+        }
+    };
+    if (!rows.usable) {
+        for (std::size_t k = 0; k < r.count; ++k) complete(k, 0, r.n);
+        return;
+    }
+    const auto run_segment = [&](std::size_t first, std::size_t n, const auto& form, auto choice) {
+        const auto of_columns = [&](std::size_t i) QK_INLINE_CALL { return scales.across(first + i); };
+        for (std::size_t k = 0; k < r.count; ++k) {
+            const std::size_t at = k * stride + first;
+            const auto declined = [&](std::size_t begin, std::size_t some) { complete(k, first + begin, some); };
+            run_tiles<Arch, choice.value>(r.x + at, r.y + at, n, r.position + at, std::false_type(), form, of_columns, declined);
+        }
+    };
+    for (std::size_t first = 0; first < r.n;) {
+        const std::size_t n = scales.alike(first, r.n, tile);
+        rows.with_form(std::true_type(), scales.product[first] != 0,
+                       [&](const auto& form, auto choice) { run_segment(first, n, form, choice); });
+        first += n;
+    }
+}
+
+/// `count` rows of n columns, one after the other; column c has entry c / repeat of scale and zero (which may be null).
+template <class Arch, class Rows>
+void run_columns(const Rows& rows, const row_group& all, std::size_t repeat, const float* scale, const std::int64_t* zero) noexcept {
+    constexpr std::size_t most = columns_together, tile = 4 * lanes<Arch>;
+    // Short rows are taken several at a time, with their scales repeated.
+    const std::size_t together = all.n <= most / 2 ? std::min(all.count, most / all.n) : 1, width = all.n * together;
+    scale_table<Arch, most> scales;
+    alignas(64) float s[most];
+    alignas(64) std::int64_t z[most];
+    std::size_t column = 0, entry = 0, seen = 0;  // of the next one: its number in the row, its entry, and how many of that were before
+    for (std::size_t begin = 0; begin < width; begin += most) {
+        const std::size_t n = std::min(most, width - begin);
+        for (std::size_t c = 0; c < n; ++c) {
+            s[c] = scale[entry];
+            z[c] = zero == nullptr ? 0 : zero[entry];
+            if (++seen == repeat) seen = 0, ++entry;
+            if (++column == all.n) column = entry = seen = 0;
+        }
+        rows.fill(scales, s, z, n, all.count >= 4 * together);
+        for (std::size_t t = 0; t < n; t += tile) {
+            const std::size_t end = std::min(t + tile, n);
+            const std::int32_t product = *std::min_element(scales.product + t, scales.product + end);
+            std::fill(scales.product + t, scales.product + end, product);
+            const std::int32_t limit = *std::min_element(scales.limit + t, scales.limit + end);
+            std::fill(scales.limit + t, scales.limit + end, limit);
+        }
+        const std::size_t whole = all.count / together, rest = all.count % together;
+        run_panel<Arch>(rows, {all.x + begin, all.y + begin, n, whole, all.position + begin}, width, scales, z);
+        const std::size_t at = whole * width;
+        if (rest != 0) run_panel<Arch>(rows, {all.x + at, all.y + at, rest * all.n, 1, all.position + at}, width, scales, z);
+    }
+}
+
+}  // namespace qk::kernels

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs block formats by their fast form: tiles of a row, or vectors across a strided axis. What the fast form declines, odd
+// block sizes and ragged ends go to the general form.
+#pragma once
+
+#include <cstring>
+#include <utility>
+
+#include "qk/kernels/drivers/block_tiles.hpp"
+#include "qk/kernels/rounding/fast.hpp"
+
+namespace qk::kernels {
+
+/// Neighbouring columns, each with a block of its own down the axis: row j of column k is x[j * stride + k].
+struct column_panel {
+    const float* x;
+    std::size_t stride, rows, columns;
+};
+
+/// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1
+/// leaves a remainder; Width == 1 masks it. `form` shares. `given` is told what is shared, column by column (scales, shifts), and then
+/// every row of a block (row); complete(first, n) does the columns that the form declines.
+template <class Arch, std::size_t Width, bool Grid, class Form, class Out, class Complete>
+std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const Form& form, const Out& given,
+                                  const Complete& complete) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    constexpr bool looks_ahead = Out::looks_ahead;  // the maxima of the next columns are taken while these are rounded
+    using V = vi<Arch>;
+    struct vectors {
+        V of[Width];
+    };
+    const Form q = form;
+    const Out out = given;
+    const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : p.rows;
+    // Of one vector the last may have fewer columns.
+    const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, p.columns - i) : Width * w; };
+    const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < p.columns : i + Width * w <= p.columns; };
+    const auto get = [](const float* x, std::size_t count)
+                         QK_INLINE_CALL { return Width == 1 && count < w ? load_first<Arch>(x, count) : load<Arch>(x); };
+    const auto add = [&](vectors& m, const float* x, std::size_t count) QK_INLINE_CALL {
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = max(m.of[k], as_int<Arch>(get(x + k * w, count)) & V(magnitude_bits)); });
+    };
+    const auto survey = [&](std::size_t i, std::size_t begin, std::size_t end) QK_INLINE_CALL {
+        vectors m;
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = V(0); });
+        const float* x = p.x + i + begin * p.stride;
+        for (std::size_t j = begin; j < end; ++j, x += p.stride) add(m, x, columns(i));
+        return m;
+    };
+    // What is asked for ahead of its use, from memory: the same columns of the next blocks, if these are not far away.
+    const std::size_t beyond = p.stride * p.rows <= 16384 ? p.stride * p.rows : 2 * Width * w;
+    std::size_t i = from;
+    if (!are_there(i)) return i;
+    vectors most = survey(i, 0, p.rows);
+    for (std::size_t next = 0; are_there(i); i = next) {
+        const std::size_t count = columns(i);
+        fast_shared<Arch> shared[Width], mine[Width];
+        bool served = true;
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share_in_lanes<Arch>(q, most.of[k], shared[k]) && served; });
+        next = i + count;
+        const bool more = are_there(next);
+        const std::size_t next_count = more ? columns(next) : count;
+        if (__builtin_expect(!served || (Width == 1 && count < w && reads_words(out)), 0)) {
+            complete(i, count);
+            if (more) most = survey(next, 0, p.rows);
+            continue;
+        }
+        const vectors amax = most;
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { out.scales(i + k * w, std::min(w, count), amax.of[k], q); });
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { most.of[k] = V(0); });
+        for (std::size_t begin = 0, number = 0; begin < p.rows; begin += sub, ++number) {
+            const std::size_t end = std::min(begin + sub, p.rows);
+            unrolled<Width>([&](auto k) QK_INLINE_CALL { mine[k] = shared[k]; });
+            if constexpr (requires { q.held(mine[0], amax.of[0]); }) {
+                if (q.sub_block_size > 0) {
+                    const vectors part = survey(i, begin, end);
+                    unrolled<Width>([&](auto k) QK_INLINE_CALL {
+                        mine[k] = q.held(shared[k], part.of[k]);
+                        out.shifts(number, i + k * w, std::min(w, count), amax.of[k], part.of[k]);
+                    });
+                }
+            }
+            const float* x = p.x + i + begin * p.stride;
+            const float* ahead = more ? x + Width * w : x;  // the last columns look at themselves, to no use
+            for (std::size_t j = begin; j < end; ++j, x += p.stride, ahead += p.stride) {
+                out.template row<Width, Grid>(
+                    j, i, count, [&](std::size_t k) QK_INLINE_CALL { return rounded<Arch>(get(x + k * w, count)); }, mine, q);
+                if constexpr (looks_ahead) {
+                    if (Width > 1 && out.values.streaming)
+                        unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(x + k * w + beyond); });
+                    add(most, ahead, next_count);
+                }
+            }
+        }
+        if constexpr (!looks_ahead) {
+            if (more) most = survey(next, 0, p.rows);
+        }
+    }
+    return i;
+}
+
+/// All columns of a panel; the widest instruction sets take several vectors side by side first.
+template <class Arch, element_step Known, class Form, class Out, class Complete>
+void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const Complete& complete) noexcept {
+    const auto run = [&]<bool Grid>() {
+        const std::size_t i = run_columns_of_blocks<Arch, 4, Grid>(p, 0, form, out, complete);
+        if constexpr (!is_baseline<Arch>) run_columns_of_blocks<Arch, 1, Grid>(p, i, form, out, complete);
+        else if (i < p.columns) complete(i, p.columns - i);
+    };
+    if constexpr (Out::any_rounding || Known == element_step::block || Known == element_step::pair) run.template operator()<false>();
+    else if constexpr (Known == element_step::element) run.template operator()<true>();
+    else form.grid ? run.template operator()<true>() : run.template operator()<false>();
+}
+
+/// Values as what becomes of columns: `values` rounds, and knows where they are stored.
+template <class Arch, class Values>
+struct values_of_columns {
+    static constexpr bool looks_ahead = true, any_rounding = Values::any_rounding;
+    Values values;
+    std::size_t stride, position;  ///< of rows; of the panel in the caller's span
+
+    template <class Form>
+    void scales(std::size_t, std::size_t, vi<Arch>, const Form&) const noexcept {}
+    void shifts(std::size_t, std::size_t, std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
+    template <std::size_t Width, bool Grid, class Get, class Form>
+    QK_INLINE void row(std::size_t j, std::size_t i, std::size_t count, const Get& get, const fast_shared<Arch>* mine,
+                       const Form& form) const noexcept {
+        constexpr std::size_t w = lanes<Arch>;
+        float* y = values.y + j * stride + i;
+        vf<Arch> r[Width];
+        unrolled<Width>(
+            [&](auto k) QK_INLINE_CALL { r[k] = values.template value<Grid>(position + j * stride + i + k * w, get(k), mine[k], form); });
+        if (Width == 1 && count < w) return store_first<Arch>(y, count, r[0]);
+        if (Width > 1 && values.streaming) return unrolled<Width>([&](auto k) QK_INLINE_CALL { stream<Arch>(y + k * w, r[k]); });
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { store<Arch>(y + k * w, r[k]); });
+    }
+};
+/// Blocks along a strided axis: `form` shares, `out` rounds.
+template <class Arch, block_shape Known, class Form, class Out>
+void run_strided(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out,
+                 const complete_form<Arch>& complete) noexcept {
+    const bool whole_lines = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && axis.inner % lanes<Arch> == 0;
+    const bool streaming = whole_lines && streams<Arch>(x, y, axis.outer * axis.length * axis.inner);
+    for (std::size_t o = 0; o < axis.outer; ++o) {
+        for (std::size_t begin = 0; begin < axis.length; begin += size) {
+            const std::size_t at = (o * axis.length + begin) * axis.inner;
+            const column_panel panel{x + at, axis.inner, std::min(size, axis.length - begin), axis.inner};
+            const values_of_columns<Arch, Out> to{out.at(y + at, 0, streaming), axis.inner, at};
+            const auto decline = [&](std::size_t first, std::size_t n) {
+                complete.groups(complete.step, {x + at + first, y + at + first, 1, axis.inner, n, panel.rows, at + first});
+            };
+            run_panel_of_blocks<Arch, Known.step>(panel, form, to, decline);
+        }
+    }
+    if (streaming) end_streaming<Arch>();
+}
+
+/// Blocks in rows that do not fill tiles, side by side in a buffer: they are taken from several rows, and a short one is filled up with
+/// zeros.
+template <class Arch>
+struct gathered_blocks {
+    static constexpr std::size_t floats = 4096;
+    alignas(64) float values[floats];
+    alignas(64) std::uint32_t words[floats];  ///< random bits of the values
+    struct place {
+        std::size_t at, length;
+    } places[floats / 8];
+    std::size_t count = 0;
+
+    gathered_blocks() noexcept {}  // which leaves the values as they are
+
+    /// How many blocks of `size` are gathered before they are run: whole tiles.
+    static constexpr std::size_t room(std::size_t size) { return floats / size / lanes<Arch> * lanes<Arch>; }
+    void add(const float* x, std::size_t at, std::size_t length, std::size_t size, const random_source* random) noexcept {
+        constexpr std::size_t w = lanes<Arch>;
+        if (random != nullptr) {
+            store_random<Arch>(*random, at, length, words + count * size);
+            std::fill(words + count * size + length, words + (count + 1) * size, 0u);
+        }
+        for (std::size_t k = 0; k < size; k += w) {
+            const std::size_t some = length > k ? std::min(length - k, w) : 0;
+            store_first<Arch>(values + count * size + k, std::min(size, w),
+                              some == w ? load<Arch>(x + at + k) : load_first<Arch>(x + at + k, some));
+        }
+        places[count++] = {at, length};
+    }
+    /// The k-th block, of which only what there is.
+    void put_back(float* y, std::size_t k, std::size_t size) const noexcept {
+        constexpr std::size_t w = lanes<Arch>;
+        for (std::size_t i = 0; i < places[k].length; i += w) {
+            store_first<Arch>(y + places[k].at + i, std::min(places[k].length - i, w),
+                              load_first<Arch>(values + k * size + i, std::min(size, w)));
+        }
+    }
+};
+
+/// Blocks of `size` in a row or gathered from rows, as far as they fill tiles: `form` shares, `out` rounds.
+template <class Arch, block_shape Known, class Form, class Out>
+struct rows_of_blocks {
+    const float* x;
+    float* y;
+    std::size_t size;
+    const Form& form;
+    const Out& out;
+    const complete_form<Arch>& complete;
+    gathered_blocks<Arch> gathered;
+
+    rows_of_blocks(const float* from, float* to, std::size_t block_size, const Form& f, const Out& o, const complete_form<Arch>& c) noexcept
+        : x(from), y(to), size(block_size), form(f), out(o), complete(c) {}
+
+    /// What the fast form declines of the row at `at`, or of what is gathered.
+    struct declined {
+        rows_of_blocks* all;
+        std::size_t at;
+        bool is_gathered;
+        void operator()(std::size_t first, std::size_t count) const noexcept {
+            if (!is_gathered) {
+                const std::size_t begin = at + first * all->size;
+                return all->complete.row(all->x + begin, all->y + begin, all->size, count, begin);
+            }
+            for (std::size_t k = first; k < std::min(first + count, all->gathered.count); ++k) {
+                auto& p = all->gathered.places[k];
+                all->complete.row(all->x + p.at, all->y + p.at, p.length, 1, p.at);
+                p.length = 0;  // done
+            }
+        }
+    };
+
+    /// `blocks` whole blocks from `at` on; how many were done.
+    std::size_t run(std::size_t at, std::size_t blocks, bool streaming) noexcept {
+        return run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, out.at(y + at, at, streaming), declined{this, at, false});
+    }
+    void add(std::size_t at, std::size_t length) noexcept {
+        gathered.add(x, at, length, size, out.random());
+        if (gathered.count == gathered.room(size)) finish();
+    }
+    void finish() noexcept {
+        const std::size_t count = gathered.count, whole = (count + lanes<Arch> - 1) / lanes<Arch> * lanes<Arch>;
+        std::fill(gathered.values + count * size, gathered.values + whole * size, 0.0f);
+        if (out.random() != nullptr) std::fill(gathered.words + count * size, gathered.words + whole * size, 0u);
+        run_row_of_blocks<Arch, Known>(gathered.values, whole, size, form, out.at(gathered.values, 0, false, gathered.words),
+                                       declined{this, 0, true});
+        for (std::size_t k = 0; k < count; ++k) gathered.put_back(y, k, size);
+        gathered.count = 0;
+    }
+};
+
+/// Rows of blocks.
+template <class Arch, block_shape Known, class Form, class Out>
+void run_rows_of_blocks(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out,
+                        const complete_form<Arch>& complete) noexcept {
+    const std::size_t whole = axis.length / size, rest = axis.length % size;
+    // Without a ragged last block the rows are one.
+    const std::size_t rows = rest == 0 ? 1 : axis.outer, blocks = rest == 0 ? axis.outer * whole : whole;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && (rows == 1 || axis.length % lanes<Arch> == 0);
+    const bool streaming = aligned && streams<Arch>(x, y, axis.outer * axis.length);
+    rows_of_blocks<Arch, Known, Form, Out> all(x, y, size, form, out, complete);
+    for (std::size_t o = 0; o < rows; ++o) {
+        const std::size_t at = o * axis.length;
+        const std::size_t done = all.run(at, blocks, streaming);
+        for (std::size_t k = done; k < blocks; ++k) all.add(at + k * size, size);
+        if (rest != 0) all.add(at + blocks * size, rest);
+    }
+    all.finish();
+    if (streaming) end_streaming<Arch>();
+}
+
+/// Blocks along `axis` of the whole array.
+template <class Arch, block_shape Known, class Step>
+void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noexcept {
+    const auto size = static_cast<std::size_t>(step.block_size);
+    const complete_form<Arch> complete(step);
+    const auto run = [&](const auto& form, const auto& out) {
+        if constexpr (!Known.one_row) {
+            if (axis.inner != 1) return run_strided<Arch, Known>(x, y, axis, size, form, out, complete);
+        }
+        if (!has_tiles<Arch>(size, form.sub_block_size)) return run_blocks_completely<Arch>(x, y, axis, step);
+        run_rows_of_blocks<Arch, Known>(x, y, axis, size, form, out, complete);
+    };
+    if (default_environment<Arch>()) {
+        if (const auto form = fast_of<Arch>(step); form.usable()) return run(form, values_of_blocks<Arch>{y});
+        if constexpr (!is_baseline<Arch>) {
+            const auto any = rounded_of<Arch>(step);
+            if (any.quick.usable()) return run(any.quick, rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>>{y, any});
+        }
+    }
+    run_blocks_completely<Arch>(x, y, axis, step);
+}
+
+}  // namespace qk::kernels

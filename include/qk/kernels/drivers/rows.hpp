@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the step of an elementwise format over rows: tiles by the fast form where it serves them, all else by the general one.
+#pragma once
+
+#include "qk/kernels/drivers/scale_table.hpp"
+#include "qk/kernels/lanes/streaming.hpp"
+#include "qk/kernels/rounding/fast.hpp"
+#include "qk/kernels/steps/fast.hpp"
+
+namespace qk::kernels {
+
+/// y[i] = step(x[i]); `position` is that of x[0] in the caller's span (stochastic rounding).
+template <class Arch, class Step>
+#if defined(__GNUC__)
+__attribute__((noinline))
+#endif
+void run_row_completely(const float* x, float* y, std::size_t n, std::size_t position, const Step& step) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    const auto bits = [&](std::size_t i, std::size_t count) { return random_lanes<Arch>(step.random(), position + i, 1, count); };
+    std::size_t i = 0;
+    for (; i + w <= n; i += w) store<Arch>(y + i, step.complete(load<Arch>(x + i), bits(i, w)));
+    if (i < n) store_some<Arch>(y + i, 1, n - i, step.complete(load_some<Arch>(x + i, 1, n - i), bits(i, n - i)));
+}
+
+/// Tiles of four vectors, tested with one compare, and what is left a vector at a time. `Choice` is what the fast form is compiled for
+/// (scaled, multiplied); scale_at(i) is what element i is scaled by, where a tile has one limit; complete(begin, count) does what the form
+/// declines. `position` is that of x[0] in the caller's span; `streaming` (a bool, or one that is known when compiling): to whole vectors,
+/// past the caches.
+template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
+QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, const Form& form,
+                         const ScaleAt& scale_at, const Complete& complete) noexcept {
+    constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
+    using V = vi<Arch>;
+    std::size_t i = 0;
+    for (; i + tile <= n; i += tile) {
+        streaming ? read_ahead<Arch, 4>(x + i) : own_ahead<Arch, 4>(y + i);
+        const auto &p = scale_at(i), &q = scale_at(i + w), &r = scale_at(i + 2 * w), &s = scale_at(i + 3 * w);
+        vf<Arch> a = form.template prepare<Choice>(load<Arch>(x + i), p), b = form.template prepare<Choice>(load<Arch>(x + i + w), q);
+        vf<Arch> c = form.template prepare<Choice>(load<Arch>(x + i + 2 * w), r),
+                 d = form.template prepare<Choice>(load<Arch>(x + i + 3 * w), s);
+        const V most = max(max(tested<Arch>(form, a), tested<Arch>(form, b)), max(tested<Arch>(form, c), tested<Arch>(form, d)));
+        if (__builtin_expect(any(most > V(p.limit)), 0)) {
+            complete(i, tile);
+            continue;
+        }
+        a = form.template finish<Choice>(a, position + i, p);
+        b = form.template finish<Choice>(b, position + i + w, q);
+        c = form.template finish<Choice>(c, position + i + 2 * w, r);
+        d = form.template finish<Choice>(d, position + i + 3 * w, s);
+        if (streaming) {
+            stream<Arch>(y + i, a);
+            stream<Arch>(y + i + w, b);
+            stream<Arch>(y + i + 2 * w, c);
+            stream<Arch>(y + i + 3 * w, d);
+        } else {
+            store<Arch>(y + i, a);
+            store<Arch>(y + i + w, b);
+            store<Arch>(y + i + 2 * w, c);
+            store<Arch>(y + i + 3 * w, d);
+        }
+    }
+    for (; i < n; i += w) {
+        const std::size_t count = std::min(w, n - i);
+        const auto& p = scale_at(i);
+        const vf<Arch> a = form.template prepare<Choice>(load_first<Arch>(x + i, count), p);
+        if ((count != w && reads_words(form)) || any(tested<Arch>(form, a) > V(p.limit))) complete(i, count);
+        else store_first<Arch>(y + i, count, form.template finish<Choice>(a, position + i, p));
+    }
+}
+
+/// Rows of n elements, one after the other, the first at x, which stands at `position` of the caller's span.
+struct row_group {
+    const float* x;
+    float* y;
+    std::size_t n, count, position;
+};
+
+/// The row-th scale on is theirs; complete(k, begin, some) does what of row k the fast form declines. The caller ends the streaming.
+template <class Arch, bool Choice, class Streaming, class Form, std::size_t Size, class Complete>
+void run_each_row(const row_group& rows, Streaming streaming, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row,
+                  const Complete& complete) noexcept {
+    constexpr std::size_t alignment = sizeof(vf<Arch>);
+    const Form form = given;  // its constants in registers
+    for (std::size_t k = 0; k < rows.count; ++k) {
+        const std::size_t at = k * rows.n;
+        const fast_scale<Arch> by = scales.one(row + k);
+        if (by.limit == no_value) {
+            complete(k, 0, rows.n);
+            continue;
+        }
+        std::size_t head = 0;
+        if (streaming) {
+            const std::size_t past = reinterpret_cast<std::uintptr_t>(rows.y + at) % alignment;
+            head = past == 0 ? 0 : std::min(rows.n, (alignment - past) / sizeof(float));
+            if (head != 0) complete(k, 0, head);
+        }
+        const auto declined = [&](std::size_t begin, std::size_t some) { complete(k, head + begin, some); };
+        const auto same = [&](std::size_t) QK_INLINE_CALL -> const fast_scale<Arch>& { return by; };
+        run_tiles<Arch, Choice>(rows.x + at + head, rows.y + at + head, rows.n - head, rows.position + at + head, streaming, form, same,
+                                declined);
+    }
+}
+
+/// What is known of a floating format when compiling; only the fast forms that it may need are compiled then.
+enum class floating_kind : std::uint8_t { any, power_of_two, float32_exponents, other };
+constexpr floating_kind kind_of(floating f) {
+    if (f.specials == specials::e8m0) return floating_kind::power_of_two;
+    return min_exponent(f) == -126 ? floating_kind::float32_exponents : floating_kind::other;
+}
+constexpr floating_kind kind_of(integer) { return floating_kind::any; }
+constexpr bool may_be(floating_kind known, floating_kind what) { return known == floating_kind::any || known == what; }
+
+/// What the rows (or columns) of an array share, of which each has a scale and a zero point of its own: the rules of a family, its short
+/// forms, and which of them serves.
+template <class Arch, floating_kind Known>
+struct floating_rows {
+    floating_rules rules;
+    fast_floating<Arch> quick;
+    fast_power_of_two<Arch> power;
+    bool other_rounding, usable, scales_apply, streaming;
+
+    floating_rows(floating f, const semantics& how, bool, bool stream_rows) noexcept
+        : rules(rules_of(f, how)),
+          quick(rules),
+          power(rules),
+          other_rounding(!power.usable() && (rules.how != rounding::half_even || rules.random.used)),
+          scales_apply(f != fp32),
+          streaming(stream_rows) {
+        // Steps and what counts them are to be normal numbers.
+        const bool countable = quick.shift != 0 || !any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
+        usable = default_environment<Arch>() &&
+                 (power.usable() || (quick.limit != no_value && (!other_rounding || (countable && !is_baseline<Arch>))));
+    }
+
+    /// Scales of `t` from the caller's; `worth`: products, where they serve.
+    template <std::size_t Size>
+    void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t*, std::size_t count, bool worth) const noexcept {
+        for (std::size_t k = 0; k < count; ++k) {
+            t.scale[k] = scales_apply ? scale[k] : 1.0f;
+            t.lowest[k] = t.highest[k] = 0;
+            t.limit[k] = power.usable() ? power.limit : quick.limit;
+        }
+        t.finish(count, worth && !other_rounding ? quick.tie_bits : 0, false);
+    }
+    template <std::size_t Size>
+    floating_step<Arch> step(const scale_table<Arch, Size>& t, std::size_t k, const std::int64_t*) const noexcept {
+        return {rules, vf<Arch>(t.scale[k]), t.scale[k] != 1.0f};
+    }
+    template <std::size_t Size>
+    floating_step<Arch> step_across(const scale_table<Arch, Size>& t, std::size_t i, std::size_t, const std::int64_t*) const noexcept {
+        return {rules, load<Arch>(t.scale + i), scales_apply};
+    }
+
+    /// call(form, is it scaled) with the fast form that serves.
+    template <class Scaled, class Call>
+    void with_form(Scaled scaled, bool product, const Call& call) const noexcept {
+        const auto either = [&](const auto& form) {
+            if constexpr (std::same_as<Scaled, bool>) scaled ? call(form, std::true_type()) : call(form, std::false_type());
+            else call(form, scaled);
+        };
+        if constexpr (may_be(Known, floating_kind::power_of_two)) {
+            if (power.usable()) return call(power, std::true_type());
+        }
+        if constexpr (may_be(Known, floating_kind::float32_exponents)) {
+            if constexpr (!is_baseline<Arch>) {
+                if (quick.shift != 0 && other_rounding) return call(rounded_truncation<Arch>(quick, rules), std::true_type());
+            }
+            if (quick.shift != 0) return either(fast_truncation<Arch>(quick));
+        }
+        if constexpr (Known == floating_kind::power_of_two) return;
+        if constexpr (!is_baseline<Arch>) {
+            if (other_rounding) return call(rounded_floating<Arch>(quick, rules), std::true_type());
+        }
+        if constexpr (has_fused<Arch>()) {
+            if (product && scaled)
+                return quick.saturates ? call(floating_by_product<Arch, true>{quick}, std::true_type())
+                                       : call(floating_by_product<Arch, false>{quick}, std::true_type());
+        }
+        either(quick);
+    }
+};
+
+template <class Arch>
+struct integer_rows {
+    integer_rules rules;
+    fast_integer<Arch> quick;
+    bool other_rounding, usable, streaming;
+    int tie_bits;  ///< of an odd number of halves between two codes less a zero point
+
+    integer_rows(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept
+        : rules(rules_of(f, how, one_scale)),
+          quick(rules),
+          other_rounding(rules.how != rounding::half_even || rules.random.used),
+          usable(quick.plain && default_environment<Arch>() && !(other_rounding && is_baseline<Arch>)),
+          streaming(stream_rows),
+          tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {}
+
+    template <std::size_t Size>
+    void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t* zero, std::size_t count, bool worth) const noexcept {
+        for (std::size_t k = 0; k < count; ++k) {
+            const auto lowest = static_cast<float>(rules.lowest - (zero == nullptr ? 0 : zero[k])),
+                       highest = static_cast<float>(rules.highest - (zero == nullptr ? 0 : zero[k]));
+            t.scale[k] = scale[k];
+            t.limit[k] = quick.limit_of(scale[k], lowest, highest);
+            t.lowest[k] = quick.sum_of(lowest);
+            t.highest[k] = quick.sum_of(highest);
+        }
+        t.finish(count, worth && !other_rounding ? tie_bits : 0, quick.multiply);
+    }
+    template <std::size_t Size>
+    integer_step<Arch> step(const scale_table<Arch, Size>& t, std::size_t k, const std::int64_t* zero) const noexcept {
+        return {rules, t.scale[k], zero == nullptr ? 0 : zero[k]};
+    }
+    template <std::size_t Size>
+    integer_step<Arch> step_across(const scale_table<Arch, Size>& t, std::size_t i, std::size_t count,
+                                   const std::int64_t* zero) const noexcept {
+        return {rules, load<Arch>(t.scale + i), zero == nullptr ? nullptr : zero + i, count};
+    }
+
+    /// call(form, does it multiply by the reciprocal) with the fast form that serves.
+    template <class Scaled, class Call>
+    void with_form(Scaled, bool product, const Call& call) const noexcept {
+        if constexpr (!is_baseline<Arch>) {
+            if (other_rounding) return call(rounded_integer<Arch>(quick, rules), std::false_type());
+        }
+        if constexpr (has_fused<Arch>()) {
+            if (product) return call(integer_by_product<Arch>{quick}, std::false_type());
+        }
+        quick.multiply ? call(quick, std::true_type()) : call(quick, std::false_type());
+    }
+};
+
+/// Rows of which each has a scale: that of row k is entry first + k of the table, and its zero point that of `zero`, if there are any.
+template <class Arch, class Rows, std::size_t Size>
+void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size>& scales, std::size_t first,
+              const std::int64_t* zero) noexcept {
+    const auto complete = [&](std::size_t k, std::size_t begin, std::size_t some) {
+        const std::size_t at = k * r.n + begin;
+        run_row_completely<Arch>(r.x + at, r.y + at, some, r.position + at, rows.step(scales, first + k, zero));
+    };
+    if (!rows.usable) {
+        for (std::size_t k = 0; k < r.count; ++k) complete(k, 0, r.n);
+        return;
+    }
+    const bool scaled = r.count != 1 || scales.scale[first] != 1.0f;
+    rows.with_form(scaled, scales.product[first] != 0, [&](const auto& form, auto choice) {
+        if constexpr (is_baseline<Arch>) {
+            run_each_row<Arch, choice.value>(r, rows.streaming, form, scales, first, complete);
+        } else {                                                    // short rows feel every instruction
+            constexpr bool half_even = !requires { form.rounds; };  // others have so much to do that streaming is not worth its code
+            if constexpr (half_even) {
+                if (rows.streaming) return run_each_row<Arch, choice.value>(r, std::true_type(), form, scales, first, complete);
+            }
+            run_each_row<Arch, choice.value>(r, std::false_type(), form, scales, first, complete);
+        }
+    });
+}
+
+}  // namespace qk::kernels

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes of 8 and 16 bits between memory and lanes, and values looked up by codes.
+#pragma once
+
+#include <cstring>
+
+#include "qk/inline.hpp"
+#include "qk/kernels/lanes/simd.hpp"
+
+namespace qk::kernels {
+
+/// As many bytes (or 16-bit words) as there are lanes, each in a lane; and the lowest bytes (words) of the lanes.
+template <class Arch, class Code>
+vi<Arch> load_codes(const Code* p) noexcept {
+    static_assert(sizeof(Code) <= 2);
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 1) return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 2)
+        return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8 && sizeof(Code) == 1) return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    if constexpr (lanes<Arch> == 8 && sizeof(Code) == 2) return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#endif
+#if defined(__SSE2__)
+    if constexpr (lanes<Arch> == 4) {
+        const __m128i zero = _mm_setzero_si128();
+        __m128i codes;
+        if constexpr (sizeof(Code) == 1) {
+            std::int32_t four;
+            std::memcpy(&four, p, 4);
+            codes = _mm_unpacklo_epi8(_mm_cvtsi32_si128(four), zero);
+        } else {
+            codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+        }
+        return _mm_unpacklo_epi16(codes, zero);
+    }
+#endif
+    alignas(64) std::int32_t lane[lanes<Arch>];
+    for (std::size_t i = 0; i < lanes<Arch>; ++i) lane[i] = p[i];
+    return load<Arch>(lane);
+}
+/// Lanes can be looked up by this many bits; 0: they cannot.
+template <class Arch>
+constexpr int lookup_bits() noexcept {
+#if defined(__AVX512F__)
+    if (lanes<Arch> == 16) return 5;
+#endif
+#if defined(__AVX2__)
+    if (lanes<Arch> == 8) return 3;
+#endif
+    return 0;
+}
+/// A table of 2^lookup_bits() values, in one vector or two, and the value at the lowest lookup_bits() bits of each lane.
+template <class Arch>
+struct lookup_table {
+    vf<Arch> first = vf<Arch>(0.0f), second = vf<Arch>(0.0f);
+
+    QK_INLINE vf<Arch> at([[maybe_unused]] vi<Arch> index) const noexcept {
+#if defined(__AVX512F__)
+        if constexpr (lanes<Arch> == 16) return _mm512_permutex2var_ps(first.data, index.data, second.data);
+#endif
+#if defined(__AVX2__)
+        if constexpr (lanes<Arch> == 8) return _mm256_permutevar8x32_ps(first.data, index.data);
+#endif
+        return first;
+    }
+};
+
+#if defined(__AVX2__)
+/// Of eight lanes, in the lower half.
+QK_INLINE __m128i lowest_bytes(__m256i v) noexcept {
+    constexpr char none = -128;
+    const __m256i bytes = _mm256_setr_epi8(0, 4, 8, 12, none, none, none, none, none, none, none, none, none, none, none, none, 0, 4, 8, 12,
+                                           none, none, none, none, none, none, none, none, none, none, none, none);
+    const __m256i low = _mm256_shuffle_epi8(v, bytes);
+    return _mm_unpacklo_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+}
+#endif
+template <class Arch, class Code>
+void store_codes(Code* p, vi<Arch> v) noexcept {
+    static_assert(sizeof(Code) <= 2);
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 1)
+        return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v.data));
+    if constexpr (lanes<Arch> == 16 && sizeof(Code) == 2)
+        return _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(v.data));
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8 && sizeof(Code) == 1) return _mm_storel_epi64(reinterpret_cast<__m128i*>(p), lowest_bytes(v.data));
+    if constexpr (lanes<Arch> == 8 && sizeof(Code) == 2) {
+        constexpr char none = -128;
+        const __m256i words = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, none, none, none, none, none, none, none, none, 0, 1, 4, 5, 8, 9,
+                                               12, 13, none, none, none, none, none, none, none, none);
+        const __m256i low = _mm256_shuffle_epi8(v.data, words);
+        return _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                                _mm_unpacklo_epi64(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
+    }
+#endif
+#if defined(__SSE2__)
+    if constexpr (lanes<Arch> == 4) {
+        if constexpr (sizeof(Code) == 1) {
+            const __m128i low = _mm_and_si128(v.data, _mm_set1_epi32(255)), words = _mm_packs_epi32(low, low);
+            const std::int32_t four = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+            std::memcpy(p, &four, 4);
+        } else {
+            const __m128i low = _mm_srai_epi32(_mm_slli_epi32(v.data, 16), 16);  // as signed words, which are packed as they are
+            _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi32(low, low));
+        }
+        return;
+    }
+#endif
+    alignas(64) std::int32_t lane[lanes<Arch>];
+    store<Arch>(lane, v);
+    for (std::size_t i = 0; i < lanes<Arch>; ++i) p[i] = static_cast<Code>(lane[i]);
+}
+
+}  // namespace qk::kernels

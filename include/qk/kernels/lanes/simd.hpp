@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels do with vectors beyond their operators (vectors.hpp): memory, past the caches or in part; lanes moved about; masks as
+// bits.
+#pragma once
+
+#include "qk/inline.hpp"
+#include "qk/kernels/lanes/vectors.hpp"
+
+namespace qk::kernels {
+
+template <class Arch>
+vi<Arch> as_int(vf<Arch> v) noexcept {
+    return vi<Arch>(__builtin_bit_cast(typename vi<Arch>::register_type, v.data));
+}
+template <class Arch>
+vi<Arch> as_int(vu<Arch> v) noexcept {
+    return vi<Arch>(__builtin_bit_cast(typename vi<Arch>::register_type, v.data));
+}
+template <class Arch>
+vu<Arch> as_unsigned(vi<Arch> v) noexcept {
+    return vu<Arch>(__builtin_bit_cast(typename vu<Arch>::register_type, v.data));
+}
+template <class Arch>
+vf<Arch> as_float(vi<Arch> v) noexcept {
+    return vf<Arch>(__builtin_bit_cast(typename vf<Arch>::register_type, v.data));
+}
+
+template <class Arch>
+vf<Arch> load(const float* p) noexcept {
+    return vf<Arch>::load_unaligned(p);
+}
+template <class Arch>
+vi<Arch> load(const std::int32_t* p) noexcept {
+    return vi<Arch>::load_unaligned(p);
+}
+template <class Arch>
+void store(float* p, vf<Arch> v) noexcept {
+    v.store_unaligned(p);
+}
+/// A store that goes past the caches, to an address aligned to the vector.
+template <class Arch>
+void stream(float* p, vf<Arch> v) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(v) == 64) return _mm512_stream_ps(p, v.data);
+#endif
+#if defined(__AVX__)
+    if constexpr (sizeof(v) == 32) return _mm256_stream_ps(p, v.data);
+#endif
+#if defined(__SSE2__)
+    if constexpr (sizeof(v) == 16) return _mm_stream_ps(p, v.data);
+#endif
+    v.store_unaligned(p);
+}
+/// Makes streamed data visible in the order of other stores.
+template <class Arch>
+void end_streaming() noexcept {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+template <class Arch>
+void store(std::int32_t* p, vi<Arch> v) noexcept {
+    v.store_unaligned(p);
+}
+
+#if defined(__AVX2__)
+/// All ones in the first `count` of eight lanes.
+QK_INLINE __m256i first_lanes(std::size_t count) noexcept {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+#endif
+/// The first `count` lanes, of neighbours in memory: nothing else is touched. The other lanes are 0.
+template <class Arch>
+QK_INLINE vf<Arch> load_first(const float* p, std::size_t count) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8) return _mm256_maskload_ps(p, first_lanes(count));
+#endif
+    alignas(64) float lane[lanes<Arch>] = {};
+    for (std::size_t i = 0; i < count; ++i) lane[i] = p[i];
+    return load<Arch>(lane);
+}
+template <class Arch>
+QK_INLINE void store_first(float* p, std::size_t count, vf<Arch> v) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), v.data);
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8) return _mm256_maskstore_ps(p, first_lanes(count), v.data);
+#endif
+    alignas(64) float lane[lanes<Arch>];
+    store<Arch>(lane, v);
+    for (std::size_t i = 0; i < count; ++i) p[i] = lane[i];
+}
+
+/// A vector of `count` floats that lie `stride` apart; the other lanes are 0.
+template <class Arch>
+vf<Arch> load_some(const float* p, std::size_t stride, std::size_t count) noexcept {
+    if (stride == 1) return load_first<Arch>(p, count);
+    alignas(64) float lane[lanes<Arch>] = {};
+    for (std::size_t i = 0; i < count; ++i) lane[i] = p[i * stride];
+    return load<Arch>(lane);
+}
+template <class Arch>
+void store_some(float* p, std::size_t stride, std::size_t count, vf<Arch> v) noexcept {
+    if (stride == 1) return store_first<Arch>(p, count, v);
+    alignas(64) float lane[lanes<Arch>];
+    store<Arch>(lane, v);
+    for (std::size_t i = 0; i < count; ++i) p[i * stride] = lane[i];
+}
+
+/// {0, 1, 2, ...}
+template <class Arch>
+vi<Arch> iota() noexcept {
+    alignas(64) std::int32_t lane[lanes<Arch>];
+    for (std::size_t i = 0; i < lanes<Arch>; ++i) lane[i] = static_cast<std::int32_t>(i);
+    return load<Arch>(lane);
+}
+
+/// For vectors of 16 lanes: lane i / 4 * 8 + i % 4 of v in the lower half, the lane four places on in the upper one (maxima_of_halves).
+template <class Arch>
+QK_INLINE vf<Arch> spread_halves(vf<Arch> v, std::size_t i) noexcept {
+    const std::size_t at = i / 4 * 8 + i % 4;
+#if defined(__AVX512F__)
+    if constexpr (sizeof(v) == 64) {
+        alignas(64) static constexpr std::int32_t from[8 * 16] = {
+#define QK_HALVES(a) a, a, a, a, a, a, a, a, a + 4, a + 4, a + 4, a + 4, a + 4, a + 4, a + 4, a + 4
+            QK_HALVES(0), QK_HALVES(1), QK_HALVES(2), QK_HALVES(3), QK_HALVES(8), QK_HALVES(9), QK_HALVES(10), QK_HALVES(11)};
+#undef QK_HALVES
+        return _mm512_permutexvar_ps(_mm512_load_si512(from + 16 * i), v.data);
+    }
+#endif
+    alignas(64) float from[lanes<Arch>], lane[lanes<Arch>];
+    store<Arch>(from, v);
+    for (std::size_t k = 0; k < lanes<Arch>; ++k) lane[k] = from[at + (k < lanes<Arch> / 2 ? 0 : 4)];
+    return load<Arch>(lane);
+}
+
+/// The lanes of maxima_of_halves in the order of the blocks: block k stands at lane k / 8 * 8 + k % 2 * 4 + k / 2 % 4.
+template <class Arch>
+vi<Arch> in_block_order(vi<Arch> v) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(v) == 64)
+        return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), v.data);
+#endif
+    alignas(64) std::int32_t from[lanes<Arch>], lane[lanes<Arch>];
+    store<Arch>(from, v);
+    for (std::size_t k = 0; k < lanes<Arch>; ++k) lane[k] = from[k / 8 * 8 + k % 2 * 4 + k / 2 % 4];
+    return load<Arch>(lane);
+}
+
+/// One bit for each lane, the first lane's lowest.
+template <class Arch>
+QK_INLINE std::uint32_t bits_of(mask<Arch> m) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return static_cast<std::uint32_t>(static_cast<__mmask16>(m.data));
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8) return static_cast<std::uint32_t>(_mm256_movemask_ps((__m256)m.data));
+#endif
+    alignas(64) std::int32_t lane[lanes<Arch>];
+    store<Arch>(lane, select(m, vi<Arch>(1), vi<Arch>(0)));
+    std::uint32_t bits = 0;
+    for (std::size_t k = 0; k < lanes<Arch>; ++k) bits |= static_cast<std::uint32_t>(lane[k]) << k;
+    return bits;
+}
+
+/// The reverse.
+template <class Arch>
+QK_INLINE mask<Arch> lanes_set(std::uint32_t bits) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return mask<Arch>(static_cast<__mmask16>(bits));
+#endif
+    return (vi<Arch>(static_cast<std::int32_t>(bits)) & (vi<Arch>(1) << iota<Arch>())) != vi<Arch>(0);
+}
+
+/// One bit for each pair of lanes, the first pair's lowest, of a mask that is the same in both lanes of a pair.
+template <class Arch>
+std::uint32_t bits_of_pairs(mask<Arch> m) noexcept {
+    const std::uint32_t lane = bits_of<Arch>(m);
+#if defined(__BMI2__)
+    return _pext_u32(lane, 0x5555u);
+#else
+    std::uint32_t bits = 0;
+    for (std::size_t k = 0; k < lanes<Arch>; k += 2) bits |= (lane >> k & 1u) << k / 2;
+    return bits;
+#endif
+}
+
+/// Every lane gets the largest of its group of `Group` neighbouring lanes (a power of two, at most the vector).
+template <std::size_t Group, class Arch>
+QK_INLINE vi<Arch> max_of_group(vi<Arch> v) noexcept {
+    using V = vi<Arch>;
+    static_assert((Group & (Group - 1)) == 0 && Group <= lanes<Arch>);
+#if defined(__AVX512F__)
+    if constexpr (sizeof(V) == 64) {
+        if constexpr (Group >= 2) v = max(v, V(_mm512_shuffle_epi32(v.data, _MM_PERM_CDAB)));
+        if constexpr (Group >= 4) v = max(v, V(_mm512_shuffle_epi32(v.data, _MM_PERM_BADC)));
+        if constexpr (Group >= 8) v = max(v, V(_mm512_shuffle_i32x4(v.data, v.data, 0xb1)));
+        if constexpr (Group >= 16) v = max(v, V(_mm512_shuffle_i32x4(v.data, v.data, 0x4e)));
+        return v;
+    }
+#endif
+#if defined(__AVX2__)
+    if constexpr (sizeof(V) == 32) {
+        if constexpr (Group >= 2) v = max(v, V(_mm256_shuffle_epi32(v.data, 0xb1)));
+        if constexpr (Group >= 4) v = max(v, V(_mm256_shuffle_epi32(v.data, 0x4e)));
+        if constexpr (Group >= 8) v = max(v, V(_mm256_permute2x128_si256(v.data, v.data, 1)));
+        return v;
+    }
+#endif
+#if defined(__SSE2__)
+    if constexpr (sizeof(V) == 16) {
+        if constexpr (Group >= 2) v = max(v, V(_mm_shuffle_epi32(v.data, 0xb1)));
+        if constexpr (Group >= 4) v = max(v, V(_mm_shuffle_epi32(v.data, 0x4e)));
+        return v;
+    }
+#endif
+#if defined(__ARM_NEON)
+    if constexpr (sizeof(V) == 16) {
+        if constexpr (Group >= 2) v = max(v, V(vrev64q_s32(v.data)));
+        if constexpr (Group >= 4) v = max(v, V(vextq_s32(v.data, v.data, 2)));
+        return v;
+    }
+#endif
+    alignas(64) std::int32_t lane[lanes<Arch>];
+    v.store_unaligned(lane);
+    for (std::size_t begin = 0; begin < lanes<Arch>; begin += Group) {
+        std::int32_t most = lane[begin];
+        for (std::size_t i = 1; i < Group; ++i) most = lane[begin + i] > most ? lane[begin + i] : most;
+        for (std::size_t i = 0; i < Group; ++i) lane[begin + i] = most;
+    }
+    return V::load_unaligned(lane);
+}
+
+/// The IEEE quotient.
+template <class Arch>
+QK_INLINE vf<Arch> quotient(vf<Arch> a, vf<Arch> b) noexcept {
+    return a / b;
+}
+
+/// Where floor(fraction * 2^32) + words, as 32 bits without a sign, passes 2^32; the fraction is at least 0 and less than 1.
+template <class Arch>
+QK_INLINE mask<Arch> carries(vf<Arch> fraction, vi<Arch> words) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) {
+        const __m512i scaled = _mm512_cvttps_epu32(_mm512_mul_ps(fraction.data, _mm512_set1_ps(0x1p32f)));
+        return _mm512_cmpgt_epu32_mask(scaled, _mm512_xor_si512(words.data, _mm512_set1_epi32(-1)));
+    }
+#endif
+    using V = vi<Arch>;
+    // The upper half of the fractions has the sign bit.
+    const V half = as_int<Arch>(vf<Arch>(0.5f)), sign(INT32_MIN);
+    const mask<Arch> upper = as_int<Arch>(fraction) >= half;
+    const vf<Arch> lower = fraction - as_float<Arch>(select(upper, half, V(0)));
+    const V scaled = to_int(lower * vf<Arch>(0x1p32f)) + select(upper, V(0), sign);
+    return scaled > (~words ^ sign);
+}
+/// v + 1 where `where`, else v.
+template <class Arch>
+QK_INLINE vf<Arch> one_more(vf<Arch> v, mask<Arch> where) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_mask_add_ps(v.data, where.data, v.data, _mm512_set1_ps(1.0f));
+#endif
+    return v + as_float<Arch>(select(where, as_int<Arch>(vf<Arch>(1.0f)), vi<Arch>(0)));
+}
+
+/// v with its magnitude held to at most that of `limit`, which is positive. Neither is NaN.
+template <class Arch>
+QK_INLINE vf<Arch> clamp_magnitude(vf<Arch> v, vf<Arch> limit) noexcept {
+#if defined(__AVX512DQ__)
+    if constexpr (sizeof(v) == 64) return _mm512_range_ps(v.data, limit.data, 2);
+#endif
+    return min(max(v, -limit), limit);
+}
+
+/// The same value, of which the compiler knows nothing: a product behind it cannot be contracted with a sum into an fma.
+template <class Arch>
+vf<Arch> rounded(vf<Arch> v) noexcept {
+#if defined(__AVX512F__)
+    asm("" : "+v"(v.data));
+#elif defined(__SSE2__)
+    asm("" : "+x"(v.data));
+#elif defined(__ARM_NEON)
+    asm("" : "+w"(v.data));
+#endif
+    return v;
+}
+
+}  // namespace qk::kernels

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fast forms in the roundings other than half-even, and with the signs of zero that only named systems have: an element is counted
+// in steps of its grid, which is exact, and the fraction of the count decides.
+#pragma once
+
+#include "qk/kernels/steps/fast_blocks.hpp"
+
+namespace qk::kernels {
+
+/// What makes a magnitude go up to the next step, of positive elements and of negative ones: the least fraction that does, in some unit.
+template <class Unit>
+struct upward {
+    Unit above, below;
+
+    /// From a half, from the next fraction after it, or from any; `never`: no fraction does.
+    static constexpr upward of(rounding r, Unit half, Unit past_half, Unit any, Unit never) {
+        switch (r) {
+            case rounding::half_away: return {half, half};
+            case rounding::half_up: return {half, past_half};
+            case rounding::up: return {any, never};
+            case rounding::down: return {never, any};
+            default: return {never, never};
+        }
+    }
+};
+
+/// Rounds a count of steps.
+template <class Arch>
+struct fast_rounding {
+    rounding how;
+    random_source random;
+    vf<Arch> above, below;  ///< a fraction from here on goes up: of positive elements, of negative ones
+    vi<Arch> lane_numbers = iota<Arch>();
+    std::uint32_t key;  ///< of the indices that share the upper half of first_index
+
+    fast_rounding(rounding r, const random_source& source) noexcept
+        : how(r), random(source), key(random_key(source.seed, source.first_index)) {
+        // A fraction above a half is 0x1.000002p-1 at least.
+        const auto from = upward<float>::of(r, 0.5f, 0x1.000002p-1f, 0x1p-149f, 2.0f);
+        above = vf<Arch>(from.above);
+        below = vf<Arch>(from.below);
+    }
+
+    /// random_lanes of neighbours.
+    QK_INLINE vi<Arch> words(std::size_t position) const noexcept {
+        if (!random.used) return vi<Arch>(0);
+        const std::uint64_t index = random.first_index + position;
+        if (random.words != nullptr || (random.first_index ^ (index + lanes<Arch> - 1)) >> 32 != 0)
+            return random_lanes<Arch>(random, position, 1, lanes<Arch>);
+        return mixed<Arch>(as_unsigned<Arch>(lane_numbers + vi<Arch>(static_cast<std::int32_t>(index))) ^ vu<Arch>(key));
+    }
+
+    /// a * per_step, a magnitude of the element whose bits are u, to a whole number.
+    QK_INLINE vf<Arch> count(vf<Arch> a, vf<Arch> per_step, vi<Arch> u, vi<Arch> words) const noexcept {
+        using V = vi<Arch>;
+        vf<Arch> v = a * per_step;
+        if (random.used) {
+            const vf<Arch> whole = trunc(v);
+            return one_more<Arch>(whole, carries<Arch>(v - whole, words));
+        }
+        if (how == rounding::half_even) return (v + vf<Arch>(0x1p23f)) - vf<Arch>(0x1p23f);
+        // A product that underflows is not zero to the roundings that look at every fraction.
+        v = max(v, min(a, vf<Arch>(0x1p-64f)));
+        const vf<Arch> whole = trunc(v), fraction = v - whole;
+        return one_more<Arch>(whole, as_int<Arch>(fraction) >= select(u < V(0), as_int<Arch>(below), as_int<Arch>(above)));
+    }
+};
+
+/// Does the form read random words of the caller's, of which there is none behind the last element?
+template <class Form>
+QK_INLINE bool reads_words(const Form& form) noexcept {
+    if constexpr (requires { form.rounds; }) return form.rounds.random.words != nullptr;
+    else if constexpr (requires { form.rounded; }) return reads_words(form.rounded);
+    else if constexpr (requires { form.elements; }) return reads_words(form.elements);
+    else if constexpr (requires { form.values; }) return reads_words(form.values);
+    return false;
+}
+
+/// Floating formats.
+template <class Arch>
+struct rounded_floating {
+    fast_floating<Arch> quick;
+    fast_rounding<Arch> rounds;
+    int mantissa_bits;
+    bool lone_zero;  ///< no -0
+
+    rounded_floating(const fast_floating<Arch>& q, const floating_rules& r) noexcept
+        : quick(q), rounds(r.how, r.random), mantissa_bits(r.mantissa_bits), lone_zero(r.zero_signs == 0) {}
+
+    template <bool Scaled>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
+        return quick.template prepare<Scaled>(x, by);
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
+        using V = vi<Arch>;
+        const V u = as_int<Arch>(x), m(mantissa_bits << 23);
+        const V c = max(u & V(exponent_mask), quick.least);
+        const vf<Arch> k = rounds.count(as_float<Arch>(u & V(magnitude_bits)), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
+        const V r = as_int<Arch>(min(k * as_float<Arch>(c - m), quick.largest));
+        const vf<Arch> y = as_float<Arch>(r | (lone_zero ? select(r == V(0), V(0), u & V(sign_bit)) : u & V(sign_bit)));
+        return multiplied<Scaled>(y, by);
+    }
+};
+
+/// Formats with the exponents of float32: what goes up is carried by the bits, into the exponent and to Inf.
+template <class Arch>
+struct rounded_truncation {
+    fast_truncation<Arch> quick;
+    fast_rounding<Arch> rounds;
+    vi<Arch> above, below;  ///< what is added to positive elements, to negative ones
+
+    rounded_truncation(const fast_floating<Arch>& q, const floating_rules& r) noexcept : quick(q), rounds(r.how, r.random) {
+        // Added to the bits, this carries from that fraction on.
+        const std::int32_t all = 1 << q.shift, half = all / 2;
+        const auto from = upward<std::int32_t>::of(r.how, half, half + 1, 1, all);
+        above = vi<Arch>(all - from.above);
+        below = vi<Arch>(all - from.below);
+    }
+
+    template <bool Scaled>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
+        return quick.template prepare<Scaled>(x, by);
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
+        using V = vi<Arch>;
+        const V u = as_int<Arch>(x);
+        // fraction + word >= 2^32 is fraction + (the word's upper bits) >= one step: the fraction has no more bits than that.
+        const V more =
+            rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> (32 - quick.shift)) : select(u < V(0), below, above);
+        const vf<Arch> y = as_float<Arch>((u + more) & quick.kept);
+        return multiplied<Scaled>(y, by);
+    }
+};
+
+/// Integers.
+template <class Arch>
+struct rounded_integer {
+    fast_integer<Arch> quick;
+    fast_rounding<Arch> rounds;
+
+    rounded_integer(const fast_integer<Arch>& q, const integer_rules& r) noexcept : quick(q), rounds(r.how, r.random) {}
+
+    template <bool>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>&) const noexcept {
+        return x;
+    }
+    template <bool>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
+        using V = vi<Arch>;
+        const V t = as_int<Arch>(quick.multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale));
+        const vf<Arch> k = rounds.count(as_float<Arch>(t & V(magnitude_bits)), vf<Arch>(1.0f), t, rounds.words(i));
+        const vf<Arch> middle(fast_integer<Arch>::middle), low = as_float<Arch>(by.lowest) - middle,
+                                                           high = as_float<Arch>(by.highest) - middle;
+        const vf<Arch> n = clamp<Arch>(as_float<Arch>(as_int<Arch>(k) | (t & V(sign_bit))), low, high);
+        return (n + vf<Arch>(0.0f)) * by.scale;
+    }
+};
+
+/// The sign of a result whose magnitude is zero; `lost`: where the float32 quotient by the scale is.
+template <class Arch, class Lost>
+QK_INLINE vi<Arch> sign_of_zero(zero_sign rule, vi<Arch> sign, const Lost& lost) noexcept {
+    using V = vi<Arch>;
+    switch (rule) {
+        case zero_sign::positive: return V(0);
+        case zero_sign::underflow_positive: return select(lost(), sign, V(0));
+        case zero_sign::zero_quotient_positive: return select(lost(), V(0), sign);
+        default: return sign;
+    }
+}
+
+/// An element counted in steps, rounded but not held to the range; `binade` is the one whose step it has, `sign` those of the result's
+/// sign.
+template <class Arch>
+struct counted {
+    vf<Arch> steps;
+    vi<Arch> binade, sign;
+};
+
+/// Block formats but nvfloat. `quick` shares.
+template <class Arch>
+struct rounded_block {
+    fast_block<Arch> quick;
+    fast_rounding<Arch> rounds;
+    block_rules rules;
+    bool uses_lowest = false;  ///< two's complement: negative elements go one step further
+    vi<Arch> step_below;       ///< from the exponent of a binade to that of its step
+
+    template <class Step>
+    explicit rounded_block(const Step& s) noexcept : quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules) {
+        if constexpr (requires { s.largest_negative; }) uses_lowest = s.largest_negative != s.largest;
+        if (quick.usable()) quick.raise_lowest();
+        step_below = vi<Arch>((quick.grid ? quick.mantissa_bits : 23) << 23);
+    }
+
+    /// Bits of the step of elements in that binade. (Where a block has one step, its base lies above every element, and is the binade of
+    /// them all.)
+    QK_INLINE vi<Arch> step(vi<Arch> binade) const noexcept { return (binade & vi<Arch>(exponent_mask)) - step_below; }
+    QK_INLINE counted<Arch> count(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+        using V = vi<Arch>;
+        const V u = as_int<Arch>(x), base = as_int<Arch>(b.base), binade = max(u & V(exponent_mask), base);
+        V a = u & V(magnitude_bits), sign = u & V(sign_bit);
+        if (rules.least_input != 0) a = select(a < V(rules.least_input), V(0), a);
+        const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) - step(binade)), u, rounds.words(i));
+        if (rules.zero != zero_sign::kept) {
+            const V zero = sign_of_zero<Arch>(rules.zero, sign, [&] {
+                const V scale = quick.scale_from_base + (base & V(exponent_mask));  // of block float it is the step
+                return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(V(254 << 23) - scale)) == V(0);
+            });
+            sign = select(as_int<Arch>(k) == V(0), zero, sign);
+        }
+        return {k, binade, sign};
+    }
+    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+        using V = vi<Arch>;
+        const counted<Arch> c = count(i, x, b);
+        V limit = as_int<Arch>(b.limit);
+        if (uses_lowest) limit = select(as_int<Arch>(x) < V(0), (limit & V(exponent_mask)) + V(1 << 23), limit);
+        return as_float<Arch>(as_int<Arch>(min(c.steps * as_float<Arch>(step(c.binade)), as_float<Arch>(limit))) | c.sign);
+    }
+};
+
+/// Nvfloat.
+template <class Arch>
+struct rounded_nvfloat {
+    static constexpr bool uses_lowest = false;
+    fast_nvfloat<Arch, false> quick;
+    int mantissa_bits;
+    fast_rounding<Arch> rounds;
+    zero_sign zero_rule;
+
+    explicit rounded_nvfloat(const nvfloat_step<Arch>& s) noexcept
+        : quick(s, true), mantissa_bits(s.element.mantissa_bits), rounds(s.rules.how, s.rules.random), zero_rule(s.rules.zero) {}
+
+    QK_INLINE counted<Arch> count(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+        using V = vi<Arch>;
+        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(x, b.base), quick.largest)), u = as_int<Arch>(x),
+                m(mantissa_bits << 23);
+        const V c = max(q & V(exponent_mask), quick.least), a = q & V(magnitude_bits);
+        const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
+        V sign = u & as_int<Arch>(b.limit);
+        if (zero_rule != zero_sign::kept) {
+            const V zero = sign_of_zero<Arch>(zero_rule, sign, [&] { return a == V(0); });
+            sign = select(as_int<Arch>(k) == V(0), zero, sign);
+        }
+        return {k, c, sign};
+    }
+    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+        const counted<Arch> c = count(i, x, b);
+        const vf<Arch> size = as_float<Arch>(c.binade - vi<Arch>(mantissa_bits << 23));
+        return as_float<Arch>(as_int<Arch>(rounded<Arch>(c.steps * size) * b.base) | c.sign);
+    }
+};
+
+/// The form of a step that has every rounding and sign of zero.
+template <class Arch>
+rounded_nvfloat<Arch> rounded_of(const nvfloat_step<Arch>& step) noexcept {
+    return rounded_nvfloat<Arch>(step);
+}
+template <class Arch, class Step>
+rounded_block<Arch> rounded_of(const Step& step) noexcept {
+    return rounded_block<Arch>(step);
+}
+
+/// What becomes of the elements of run_block_tiles' tiles, or of columns, whose form is `rounded.quick`.
+template <class Arch, class Rounded>
+struct rounded_values_of_blocks {
+    static constexpr bool flat = false, any_rounding = true, looks_ahead = true;
+    float* y;
+    Rounded rounded;
+    std::size_t position = 0;  ///< of the first value in the caller's span
+    bool streaming = false;
+
+    rounded_values_of_blocks at(float* to, std::size_t first, bool streams, const std::uint32_t* words = nullptr) const noexcept {
+        rounded_values_of_blocks there{to, rounded, first, streams};
+        if (words != nullptr && random() != nullptr) there.rounded.rounds.random.words = words;
+        return there;
+    }
+    /// The bits that elements are rounded by, if they are.
+    const random_source* random() const noexcept { return rounded.rounds.random.used ? &rounded.rounds.random : nullptr; }
+    template <bool, class Form>
+    QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b, const Form&) const noexcept {
+        return rounded.value(position + i, x, b);
+    }
+    template <bool Grid, class Form>
+    QK_INLINE void put(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) const noexcept {
+        store<Arch>(y + i, value<Grid>(i, x, b, form));
+    }
+    void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
+    template <class Form>
+    void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
+};
+
+}  // namespace qk::kernels

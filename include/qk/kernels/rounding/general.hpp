@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rounding to a multiple of a power of two, in every mode, by integer arithmetic on the bits of a float.
+//
+// This is the general form, which the slow paths use: it holds for every float32, for every step from 2^-149 up (and leaves values
+// alone when the step is finer), and reads neither the rounding mode nor the flush modes of the processor.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "qk/kernels/lanes/simd.hpp"
+#include "qk/rounding.hpp"
+#include "qk/semantics.hpp"
+
+namespace qk::kernels {
+
+inline constexpr std::int32_t sign_bit = INT32_MIN;
+inline constexpr std::int32_t magnitude_bits = INT32_MAX;
+inline constexpr std::int32_t infinity_bits = 0x7f800000;
+inline constexpr std::int32_t nan_bits = 0x7fc00000;
+inline constexpr std::int32_t min_normal_bits = 0x00800000;
+
+/// A step 2^k is handed around as k + step_bias. A float with exponent field e (1 for subnormals) is an integer times 2^(e - step_bias).
+inline constexpr std::int32_t step_bias = 150;
+
+/// Where stochastic rounding takes the bits of the element at a position of the span.
+struct random_source {
+    bool used = false;
+    std::uint64_t seed = 0;
+    std::uint64_t first_index = 0;
+    const std::uint32_t* words = nullptr;
+
+    constexpr random_source() = default;
+    constexpr explicit random_source(const semantics& how)
+        : used(how.rounding == rounding::stochastic), seed(how.seed), first_index(how.first_index), words(how.random_words) {}
+};
+
+/// mix_bits, a lane each.
+template <class Arch>
+vi<Arch> mixed(vu<Arch> v) noexcept {
+    v = (v ^ (v >> 16)) * vu<Arch>(0x7feb352du);
+    v = (v ^ (v >> 15)) * vu<Arch>(0x846ca68bu);
+    return as_int<Arch>(v ^ (v >> 16));
+}
+
+/// The random bits of the elements at position, position + stride, ... (qk::random_bits, a lane each).
+template <class Arch>
+vi<Arch> random_lanes(const random_source& source, std::size_t position, std::size_t stride, std::size_t count) noexcept {
+    if (!source.used) return vi<Arch>(0);
+    const std::uint64_t index = source.first_index + position, last = index + (lanes<Arch> - 1) * stride;
+    if (source.words != nullptr || index >> 32 != last >> 32) {  // the latter once in 2^32 elements
+        alignas(64) std::int32_t lane[lanes<Arch>] = {};
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::uint32_t word =
+                source.words != nullptr ? source.words[position + i * stride] : random_bits(source.seed, index + i * stride);
+            lane[i] = std::bit_cast<std::int32_t>(word);
+        }
+        return load<Arch>(lane);
+    }
+    vu<Arch> v =
+        as_unsigned<Arch>(iota<Arch>()) * vu<Arch>(static_cast<std::uint32_t>(stride)) + vu<Arch>(static_cast<std::uint32_t>(index));
+    return mixed<Arch>(v ^ vu<Arch>(random_key(source.seed, index)));
+}
+
+/// The random bits of n neighbouring elements from `position` on.
+template <class Arch>
+void store_random(const random_source& source, std::size_t position, std::size_t n, std::uint32_t* out) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    for (std::size_t k = 0; k < n; k += w) {
+        const std::size_t some = std::min(w, n - k);
+        alignas(64) std::int32_t lane[w];
+        store<Arch>(lane, random_lanes<Arch>(source, position + k, 1, some));
+        std::memcpy(out + k, lane, some * sizeof *out);
+    }
+}
+
+/// |x| (as bits, finite) rounded to a multiple of the step. `negative` is the sign of x, for the roundings that look at it.
+/// A result beyond the largest float is the bits of Inf.
+template <class Arch>
+vi<Arch> round_magnitude(vi<Arch> a, vi<Arch> step, mask<Arch> negative, rounding how, vi<Arch> random) noexcept {
+    using V = vi<Arch>;
+    const V zero(0), one(1);
+    const V shift = step - max(a >> 23, one);  // low bits of the significand that lie below the step
+    // With 25 or more the value is less than half a step, and 24-bit arithmetic says so too.
+    const V s = min(max(shift, zero), V(25));
+    const V significand = (a & V(0x7fffff)) | select(a > V(0x7fffff), V(0x800000), zero);
+    const V unit = one << s;
+    const V below = unit - one;
+    const V rest = significand & below;
+    const V half = unit >> 1;
+    const mask<Arch> whole = shift <= zero;
+    mask<Arch> up = negative;
+    switch (how) {
+        case rounding::half_even: up = (rest > half) | ((rest == half) & ((significand & unit) != zero)); break;
+        case rounding::half_away: up = rest >= half; break;
+        case rounding::half_up: up = (rest > half) | ((rest == half) & ~negative); break;
+        case rounding::toward_zero: up = rest > V(0x7fffffff); break;
+        case rounding::up: up = (rest > zero) & ~negative; break;
+        case rounding::down: up = (rest > zero) & negative; break;
+        case rounding::stochastic: {
+            const V left = min(max(V(32) - shift, zero), V(31));
+            const V right = min(max(shift - V(32), zero), V(31));
+            const V fraction = select(shift > V(32), rest >> right, rest << left);
+            up = (fraction ^ V(sign_bit)) > (~random ^ V(sign_bit));  // fraction + random >= 2^32, compared as unsigned
+            break;
+        }
+    }
+    // From 24 on nothing of the value is kept, and going up gives one step, which is a normal number.
+    const mask<Arch> vanishes = s > V(23);
+    const V kept = select(vanishes, zero, a & ~below);
+    const V increment = select(vanishes, min(step - V(23), V(255)) << 23, unit);
+    const V rounded_up = kept + select(up, increment, zero);
+    return select(whole, a, rounded_up);
+}
+
+/// The bits of |x| as if its exponent had no lower end: (exponent + 127) << 23 | fraction, where the first may be negative.
+/// 0 has a very small exponent.
+template <class Arch>
+vi<Arch> normalised(vi<Arch> a) noexcept {
+    const vi<Arch> small = as_int<Arch>(to_float(a & vi<Arch>(0x7fffff))) - vi<Arch>(149 << 23);
+    return select(a > vi<Arch>(0x7fffff), a, small);
+}
+
+/// Largest bits b with value(b) <= value(constant) * 2^exponent, for a normal constant; Inf beyond the largest float.
+template <class Arch>
+vi<Arch> scaled_constant(std::int32_t constant, vi<Arch> exponent) noexcept {
+    using V = vi<Arch>;
+    const V field = V(constant >> 23) + exponent;
+    const V normal = select(field > V(254), V(infinity_bits), V(constant) + (exponent << 23));
+    const V subnormal = V((constant & 0x7fffff) | 0x800000) >> min(max(V(1) - field, V(0)), V(31));
+    return select(field > V(0), normal, subnormal);
+}
+
+/// Where the float32 quotient |x| / 2^k is zero: |x| <= 2^(k - 150), the tie going to the even 0.
+template <class Arch>
+mask<Arch> quotient_is_zero(vi<Arch> a, vi<Arch> step) noexcept {
+    using V = vi<Arch>;
+    const V k = step - V(2 * step_bias);
+    const V normal = (k + V(127)) << 23;
+    const V subnormal = V(1) << min(max(k + V(149), V(0)), V(31));
+    const V threshold = select(k > V(-127), normal, select(k > V(-150), subnormal, V(0)));
+    return a <= threshold;
+}
+
+}  // namespace qk::kernels

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// x / d rounded to a coarse grid without a division: by 1 / d held in two floats, for divisors of which that is proved to be exact.
+//
+// high is 1 / d rounded down, low nearly all that is missing: with e = 1 - d * high, which is exact and less than 2^-23, it is e * high,
+// rounded. So the fused x * high + (x * low), before it is rounded once, is x / d but for 2^-45 of it (2^-46 for e * e, 2^-47 each for
+// the two products): 2^-21 of its ulp. The result is the float32 quotient unless a middle M between two floats lies that close to x / d,
+// and it only matters where one of the two floats is a tie T of the grid that the quotient is rounded to next. Let T have at most p
+// significant bits, and d = D * 2^a, x = X * 2^b with D and X integers of 24 bits. Then M = N * 2^i with N = +1 or -1 modulo 2^(25 - p),
+// and what was said amounts to |X * 2^c - N * D| <= 16, where c is at least 24 for the sizes to fit. So, modulo 2^(25 - p), D is within
+// 16 of zero. If D is a multiple of 2^(25 - p), which is at least 32, the difference is one too, so it is zero; but then 2^24 divides N
+// * D, and it does not. There remain the divisors with D within 16 of such a multiple, and not on it: those are divided by.
+#pragma once
+
+#include <bit>
+
+#include "qk/inline.hpp"
+#include "qk/kernels/lanes/simd.hpp"
+
+namespace qk::kernels {
+
+inline constexpr std::int32_t least_fast_divisor = (127 - 64) << 23, largest_fast_divisor = (127 + 64)
+                                                                                            << 23;  ///< the sums stay normal numbers
+
+/// Is the quotient by d, of which every tie has at most `tie_bits` (up to 20) significant bits, for the product? A lane each.
+template <class Arch>
+QK_INLINE mask<Arch> has_fast_quotient(vi<Arch> d, int tie_bits) noexcept {
+    using V = vi<Arch>;
+    const V near = (d + V(16)) & V((1 << (25 - tie_bits)) - 1);  // 0 to 32: within 16 of a multiple
+    return (d >= V(least_fast_divisor)) & (d <= V(largest_fast_divisor)) & ((near > V(32)) | (near == V(16)));
+}
+
+/// 1 / d in two floats.
+template <class Arch>
+struct two_part_reciprocal {
+    vf<Arch> high, low;
+};
+
+template <class Arch>
+QK_INLINE two_part_reciprocal<Arch> reciprocal_of(vf<Arch> d) noexcept {
+    using V = vi<Arch>;
+    const vf<Arch> one(1.0f), nearest = quotient<Arch>(one, d);
+    const mask<Arch> above = as_int<Arch>(fma<Arch>(-nearest, d, one)) < V(0);
+    const vf<Arch> high = as_float<Arch>(as_int<Arch>(nearest) - select(above, V(1), V(0)));
+    return {high, fma<Arch>(-high, d, one) * high};  // not negative, so that zeros keep their sign
+}
+
+/// Where has_fast_quotient(); the sign is that of x, of zeros too.
+template <class Arch>
+QK_INLINE vf<Arch> fast_quotient(vf<Arch> x, const two_part_reciprocal<Arch>& r) noexcept {
+    return fma<Arch>(x, r.high, x * r.low);
+}
+
+/// What the elements of a vector are scaled by: a lane each, which may all be the same.
+template <class Arch>
+struct fast_scale {
+    vf<Arch> scale;
+    vf<Arch> high,
+        low;  ///< two_part_reciprocal where the quotient is a product; `high` alone, rounded, where integers are multiplied by it
+    vi<Arch> lowest, highest;  ///< of integers: the limits of the rounded quotient, as bits of fast_integer's sums
+    std::int32_t limit;        ///< the largest that a tile's test finds among elements that the fast form serves
+};
+
+/// Quotients by one divisor whose next step is a grid with ties of `tie_bits` significant bits; 0: whatever the next step is.
+template <class Arch>
+struct fast_divisor {
+    vf<Arch> divisor;
+    two_part_reciprocal<Arch> reciprocal;
+    bool product;
+
+    fast_divisor(float d, int tie_bits) noexcept
+        : divisor(d),
+          reciprocal(reciprocal_of<Arch>(divisor)),
+          product(has_fused<Arch>() && tie_bits != 0 && all(has_fast_quotient<Arch>(as_int<Arch>(divisor), tie_bits))) {}
+    QK_INLINE vf<Arch> operator()(vf<Arch> x) const noexcept {
+        return product ? fast_quotient<Arch>(x, reciprocal) : quotient<Arch>(x, divisor);
+    }
+};
+
+}  // namespace qk::kernels

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of the block formats, in their general form. A lane is an element, and carries what its block shares.
+//
+// Each step answers three questions: what a block needs to know of its elements (`seen`), what it shares (`plan`), and what
+// becomes of an element (`apply`). The driver asks them along any axis.
+#pragma once
+
+#include "qk/formats/format.hpp"
+#include "qk/kernels/steps/floating.hpp"
+
+namespace qk::kernels {
+
+/// What has been seen of a block: the largest finite magnitude, and the largest of all (Inf and NaN are above the finite ones).
+template <class Arch>
+struct seen {
+    vi<Arch> finite = vi<Arch>(0);
+    vi<Arch> all = vi<Arch>(0);
+
+    void add(vf<Arch> x) noexcept {
+        const vi<Arch> a = as_int<Arch>(x) & vi<Arch>(magnitude_bits);
+        all = max(all, a);
+        finite = max(finite, select(a < vi<Arch>(infinity_bits), a, vi<Arch>(0)));
+    }
+};
+
+/// What the block formats take from a semantics.
+struct block_rules {
+    block_specials specials = block_specials::block_nan;
+    zero_sign zero = zero_sign::kept;
+    std::int32_t flush_below = 0;
+    std::int32_t least_input = 0;
+    rounding how = rounding::half_even;
+    random_source random;
+};
+
+constexpr block_rules rules_of(const semantics& how, block_specials special, zero_sign zero) {
+    // Quark keeps the sign in its other roundings.
+    const bool as_kept = zero == zero_sign::underflow_positive && how.rounding != rounding::half_even;
+    return {.specials = special,
+            .zero = as_kept ? zero_sign::kept : zero,
+            .flush_below = how.flush_outputs ? min_normal_bits : 0,
+            .least_input = how.flush_inputs ? min_normal_bits : 0,
+            .how = how.rounding,
+            .random = random_source(how)};
+}
+
+/// The bits of y from the rounded magnitude, the element and the block. `lost` is where the float32 quotient x / scale is zero.
+template <class Arch>
+vf<Arch> finish(vi<Arch> y, vi<Arch> bits, mask<Arch> lost, vi<Arch> worst, const block_rules& r) noexcept {
+    using V = vi<Arch>;
+    const V a = bits & V(magnitude_bits);
+    const V sign = bits & V(sign_bit);
+    V zero = sign;
+    switch (r.zero) {
+        case zero_sign::kept: break;
+        case zero_sign::positive: zero = V(0); break;
+        case zero_sign::underflow_positive: zero = select(lost, sign, V(0)); break;
+        case zero_sign::zero_quotient_positive: zero = select(lost, V(0), sign); break;
+    }
+    const V signs = select(y == V(0), zero, sign);
+    y = signs | select(y < V(r.flush_below), V(0), y);
+    switch (r.specials) {
+        case block_specials::block_nan: y = select(worst >= V(infinity_bits), V(nan_bits), y); break;
+        case block_specials::pass_through: y = select(a >= V(infinity_bits), bits, y); break;
+        case block_specials::nan_only:
+            y = select(worst == V(infinity_bits), select(a == V(infinity_bits), bits, sign), y);
+            y = select(worst > V(infinity_bits), V(nan_bits), y);
+            break;
+    }
+    return as_float<Arch>(y);
+}
+
+/// Magnitude of a finite element, 0 for the others and for what the semantics flushes.
+template <class Arch>
+vi<Arch> ordinary_magnitude(vi<Arch> bits, std::int32_t least_input) noexcept {
+    const vi<Arch> a = bits & vi<Arch>(magnitude_bits);
+    return select((a >= vi<Arch>(infinity_bits)) | (a < vi<Arch>(least_input)), vi<Arch>(0), a);
+}
+
+/// Block float, and with sub-blocks the microexponents: the step of a block whose exponent field is E is 2^(E - 127 - (m - 1)).
+template <class Arch>
+struct block_float_step {
+    int block_size, sub_block_size, mantissa_bits, least_exponent, largest_exponent, largest_shift;
+    bool bump;
+    block_rules rules;
+
+    struct shared {
+        vi<Arch> exponent;  ///< field of a float32, 0 for subnormals
+        vi<Arch> worst;
+    };
+
+    block_float_step(const block_float& f, const semantics& how) noexcept
+        : block_size(f.block_size),
+          sub_block_size(0),
+          mantissa_bits(f.mantissa_bits),
+          least_exponent(127 - ((1 << (f.exponent_bits - 1)) - 1)),
+          largest_exponent(least_exponent + (1 << f.exponent_bits) - 2),
+          largest_shift(0),
+          bump(f.bump),
+          rules(rules_of(how, how.bfp_specials, has_negative_zero(f) ? how.bfp_zero : zero_sign::positive)) {}
+    block_float_step(const microexponent& f, const semantics& how) noexcept
+        : block_size(f.block_size),
+          sub_block_size(f.sub_block_size),
+          mantissa_bits(f.mantissa_bits),
+          least_exponent(0),
+          largest_exponent(254),
+          largest_shift((1 << f.shift_bits) - 1),
+          bump(false),
+          rules(rules_of(how, block_specials::block_nan, zero_sign::kept)) {
+        rules.least_input = min_normal_bits;
+    }
+
+    shared plan(const seen<Arch>& s) const noexcept {
+        using V = vi<Arch>;
+        const V amax = select(s.finite < V(rules.least_input), V(0), s.finite);
+        return {min(max(amax >> 23, V(least_exponent)), V(largest_exponent)), s.all};
+    }
+
+    /// The exponent of a sub-block, at most `largest_shift` below that of its block.
+    shared narrow(const shared& block, const seen<Arch>& s) const noexcept {
+        using V = vi<Arch>;
+        const V amax = select(s.finite < V(rules.least_input), V(0), s.finite);
+        const V shift = min(max(block.exponent - (amax >> 23), V(0)), V(largest_shift));
+        return {block.exponent - shift, block.worst};
+    }
+
+    vi<Arch> step(const shared& b) const noexcept { return b.exponent + vi<Arch>(step_bias - 126 - mantissa_bits); }
+
+    vi<Arch> round(vi<Arch> bits, const shared& b, vi<Arch> random) const noexcept {
+        return round_magnitude<Arch>(ordinary_magnitude<Arch>(bits, rules.least_input), step(b), bits < vi<Arch>(0), rules.how, random);
+    }
+
+    /// (2^m - 1) steps, or in two's complement, for a negative element, 2^m (unless that is 2^128).
+    vi<Arch> limit(const shared& b, mask<Arch> negative) const noexcept {
+        using V = vi<Arch>;
+        const V highest = limit(b);
+        if (!bump) return highest;
+        return select(negative & (b.exponent < V(254)), (b.exponent + V(1)) << 23, highest);
+    }
+    vi<Arch> limit(const shared& b) const noexcept {
+        using V = vi<Arch>;
+        const V normal = (b.exponent << 23) + V(((1 << (mantissa_bits - 1)) - 1) << (24 - mantissa_bits));
+        return select(b.exponent > V(0), normal, V(((1 << mantissa_bits) - 1) << (23 - mantissa_bits)));
+    }
+
+    /// 1 where an element rounds past the range of its block, and the exponent can be raised.
+    vi<Arch> exceeds(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
+        using V = vi<Arch>;
+        const V bits = as_int<Arch>(x);
+        return select((round(bits, b, random) > limit(b, bits < V(0))) & (b.exponent < V(largest_exponent)), V(1), V(0));
+    }
+    shared raise(const shared& b, vi<Arch> by) const noexcept { return {b.exponent + by, b.worst}; }
+
+    vf<Arch> apply(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
+        using V = vi<Arch>;
+        const V bits = as_int<Arch>(x);
+        const V y = min(round(bits, b, random), limit(b, bits < V(0)));
+        return finish<Arch>(y, bits, quotient_is_zero<Arch>(ordinary_magnitude<Arch>(bits, rules.least_input), step(b)), b.worst, rules);
+    }
+};
+
+/// Microscaling: elements under a power of two.
+template <class Arch>
+struct microscaling_step {
+    static constexpr int sub_block_size = 0;
+    static constexpr bool bump = false;
+    int block_size, mantissa_bits, top_exponent;
+    std::int32_t least_step;  ///< of an element, k + step_bias
+    std::int32_t largest;     ///< magnitude of an element
+    std::int32_t largest_negative;
+    bool integers, clamp_scale;
+    scale_rule rule;
+    block_rules rules;
+
+    struct shared {
+        vi<Arch> scale;  ///< the exponent of X
+        vi<Arch> worst;
+    };
+
+    microscaling_step(const microscaling& f, const semantics& how) noexcept
+        : block_size(f.block_size),
+          mantissa_bits(has_integer_elements(f) ? f.integer_bits - 2 : f.element.mantissa_bits),
+          top_exponent(element_max_exponent(f)),
+          least_step(step_bias - mantissa_bits + (has_integer_elements(f) ? 0 : min_exponent(f.element))),
+          largest(has_integer_elements(f) ? float_bits(2.0 - power_of_two(2 - f.integer_bits)) : float_bits(max_value(f.element))),
+          largest_negative(has_integer_elements(f) && how.mxint_uses_lowest ? float_bits(2.0) : largest),
+          integers(has_integer_elements(f)),
+          clamp_scale(how.clamp_mx_scale),
+          rule(how.scale_rule),
+          rules(rules_of(how, how.mx_specials, integers ? how.mxint_zero : how.mx_zero)) {
+        if (!integers && !has_negative_zero(f.element)) rules.zero = zero_sign::positive;
+    }
+
+    shared plan(const seen<Arch>& s) const noexcept {
+        using V = vi<Arch>;
+        const V amax = normalised<Arch>(select(s.finite < V(rules.least_input), V(0), s.finite));
+        V exponent = amax >> 23;
+        const V fraction = amax & V(0x7fffff);
+        switch (rule) {
+            case scale_rule::floor: break;
+            case scale_rule::ceil: exponent = exponent + select(fraction > V(0), V(1), V(0)); break;
+            case scale_rule::rceil: exponent = exponent + select(fraction > V(largest & 0x7fffff), V(1), V(0)); break;
+            case scale_rule::even: exponent = (amax + V((1 << 22) >> mantissa_bits)) >> 23; break;
+        }
+        exponent = exponent - V(127 + top_exponent);
+        if (clamp_scale) exponent = min(max(exponent, V(-127)), V(127));
+        return {exponent, s.all};
+    }
+
+    vf<Arch> apply(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
+        using V = vi<Arch>;
+        const V bits = as_int<Arch>(x);
+        const V a = ordinary_magnitude<Arch>(bits, rules.least_input);
+        const mask<Arch> negative = bits < V(0);
+        const V least = b.scale + V(least_step);
+        V y = integers ? round_magnitude<Arch>(a, least, negative, rules.how, random)
+                       : round_to_grid<Arch>(a, mantissa_bits, least, negative, rules.how, random);
+        V limit = scaled_constant<Arch>(largest, b.scale);
+        if (largest_negative != largest) limit = select(negative, scaled_constant<Arch>(largest_negative, b.scale), limit);
+        y = min(y, limit);
+        return finish<Arch>(y, bits, quotient_is_zero<Arch>(a, b.scale + V(step_bias)), b.worst, rules);
+    }
+};
+
+/// NVFP4 and its like: elements under a floating scale under the scale of the tensor.
+template <class Arch>
+struct nvfloat_step {
+    static constexpr int sub_block_size = 0;
+    static constexpr bool bump = false;
+    int block_size;
+    floating_rules element, scale;
+    float element_max, tensor_scale;
+    block_rules rules;
+
+    struct shared {
+        vf<Arch> d;  ///< block scale times tensor scale
+        vi<Arch> worst;
+    };
+
+    nvfloat_step(const nvfloat& f, const semantics& how, float t) noexcept
+        : block_size(f.block_size),
+          element(rules_of(f.element, how)),
+          scale(rules_of(f.scale, semantics{.overflow = overflow_rule::saturate})),
+          element_max(static_cast<float>(max_value(f.element))),
+          tensor_scale(t),
+          rules(rules_of(how, how.mx_specials, has_negative_zero(f.element) ? how.mx_zero : zero_sign::positive)) {
+        element.beyond[0] = element.beyond[1] = element.infinity = element.largest;
+        element.flush_below = element.least_input = 0;
+    }
+
+    shared plan(const seen<Arch>& s) const noexcept {
+        using V = vi<Arch>;
+        const bool none = tensor_scale == 0;  // of a tensor so small that its scale is 0 everything is
+        const V amax = select(s.finite < V(none ? infinity_bits : rules.least_input), V(0), s.finite);
+        const vf<Arch> ratio = quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), vf<Arch>(element_max)), vf<Arch>(tensor_scale));
+        const V block = select(amax == V(0), V(0), as_int<Arch>(cast_completely<Arch>(ratio, scale, V(0))));
+        return {as_float<Arch>(block) * vf<Arch>(tensor_scale), s.all};
+    }
+
+    vf<Arch> apply(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
+        using V = vi<Arch>;
+        const V bits = as_int<Arch>(x);
+        const V a = ordinary_magnitude<Arch>(bits, rules.least_input);
+        const mask<Arch> empty = as_int<Arch>(b.d) == V(0);  // d = 0 gives +0
+        const vf<Arch> divisor = as_float<Arch>(select(empty, as_int<Arch>(vf<Arch>(1.0f)), as_int<Arch>(b.d)));
+        const vf<Arch> q = quotient<Arch>(as_float<Arch>(a | (bits & V(sign_bit))), divisor);
+        const V y = as_int<Arch>(cast_completely<Arch>(q, element, random) * b.d) & V(magnitude_bits);
+        const mask<Arch> lost = (as_int<Arch>(q) & V(magnitude_bits)) == V(0);
+        return finish<Arch>(select(empty, V(0), y), select(empty, special_only(bits), bits), lost, b.worst, rules);
+    }
+
+  private:
+    /// Inf and NaN, and +0 for the rest.
+    static vi<Arch> special_only(vi<Arch> bits) noexcept {
+        using V = vi<Arch>;
+        return select((bits & V(magnitude_bits)) >= V(infinity_bits), bits, V(0));
+    }
+};
+
+}  // namespace qk::kernels

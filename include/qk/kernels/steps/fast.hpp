@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fast forms of the steps: half-even by float addition, for the values and semantics that allow it. The drivers test a tile
+// with one compare and hand everything else to the general form.
+//
+// Why they are exact. Let c be the power of two of |x| (or of the smallest normal number, if that is larger) and K = 1.5 * 2^(23 - m)
+// with m <= 20. c * K has an ulp of c * 2^-m, the step of the grid at x, and so has the sum c * K + x, which lies within 2c of it: the
+// sum is x rounded half-even to that step, and the difference is exact, +0 if it is zero. c * K itself is exact, so it does not matter
+// whether a compiler makes one fma of product and sum. Where a block has one step, the sum is with M = 1.5 * 2^23 steps. Both hold while
+// the sums are finite, and in the default floating-point environment, which the drivers ask for.
+#pragma once
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+#include "qk/inline.hpp"
+#include "qk/kernels/rounding/quotient.hpp"
+#include "qk/kernels/steps/blocks.hpp"
+#include "qk/kernels/steps/integer.hpp"
+
+namespace qk::kernels {
+
+/// Round to nearest even, nothing flushed: what the fast forms rely on.
+template <class Arch>
+bool default_environment() noexcept {
+#if defined(__SSE2__)
+    return (_mm_getcsr() & 0xe040u) == 0;  // rounding control, flush to zero, denormals are zero
+#elif defined(__aarch64__)
+    std::uint64_t fpcr;
+    asm volatile("mrs %0, fpcr" : "=r"(fpcr));
+    return (fpcr & 0x03c00000u) == 0;
+#else
+    return false;
+#endif
+}
+
+inline constexpr std::int32_t exponent_mask = 0x7f800000;
+inline constexpr std::int32_t half_bit = 0x00400000;  ///< with an exponent field: 1.5 times that power of two
+inline constexpr std::int32_t no_value = -1;          ///< a limit that no magnitude keeps: the fast form does not apply
+
+/// x rounded to m mantissa bits, no finer than the step at `least`; `magic` is K. A zero is +0.
+template <class Arch>
+QK_INLINE vf<Arch> to_grid(vf<Arch> x, vi<Arch> least, vf<Arch> magic) noexcept {
+    const vf<Arch> c = as_float<Arch>(max(as_int<Arch>(x) & vi<Arch>(exponent_mask), least));
+    return fma(c, -magic, fma(c, magic, x));
+}
+
+/// What a tile's test compares with the form's limit: the magnitude, unless the form knows better.
+template <class Arch, class Form>
+QK_INLINE vi<Arch> tested(const Form& form, vf<Arch> x) noexcept {
+    if constexpr (requires { form.tested(x); }) return form.tested(x);
+    return as_int<Arch>(x) & vi<Arch>(magnitude_bits);
+}
+
+/// What a scale other than one does to an element in front of its rounding, and to the result.
+template <bool Scaled, class Arch>
+QK_INLINE vf<Arch> divided(vf<Arch> x, const fast_scale<Arch>& by) noexcept {
+    if constexpr (Scaled) return quotient<Arch>(x, by.scale);
+    return x;
+}
+template <bool Scaled, class Arch>
+QK_INLINE vf<Arch> multiplied(vf<Arch> y, const fast_scale<Arch>& by) noexcept {
+    if constexpr (Scaled) return y * by.scale;
+    return y;
+}
+
+/// Floating formats. prepare(x, by) is what is rounded under a scale, limit the largest magnitude of it that the fast form serves;
+/// finish(x, i, by) of the element at position i rounds half-even (the other roundings: kernels/rounding/fast.hpp).
+template <class Arch>
+struct fast_floating {
+    std::int32_t limit = no_value;
+    bool saturates = false;  ///< beyond the largest value it is that one; the limit is the last of a binade
+    int tie_bits = 0;        ///< of halves between neighbours on the grid, for has_fast_quotient(); 0: quotients are divided
+    int shift = 0;           ///< of formats with float32's exponents: bits that go; 0: round by addition
+    vi<Arch> least, kept_sign;
+    vf<Arch> magic, largest;
+
+    explicit fast_floating(const floating_rules& r) noexcept : kept_sign(r.zero_signs & sign_bit) {
+        const int field = r.least_step + r.mantissa_bits - step_bias + 127;  // of the smallest normal number
+        if (r.flush_below != 0 || r.least_input != 0 || r.powers_of_two) return;
+        if (field < 1 || r.mantissa_bits > 20) return;
+        saturates = r.infinity == r.largest && r.beyond[0] == r.largest && r.beyond[1] == r.largest;
+        if (field == 1 && r.infinity == infinity_bits && r.zero_signs != 0 && r.largest >> 23 == 254) {
+            shift = 23 - r.mantissa_bits;
+            limit = infinity_bits;
+        } else {
+            limit = saturates ? ((std::min(230 + r.mantissa_bits, 254) << 23) | 0x7fffff)
+                              : std::min(r.largest, ((230 + r.mantissa_bits) << 23) | 0x7fffff);
+        }
+        least = vi<Arch>(field << 23);
+        magic = as_float<Arch>(vi<Arch>(((150 - r.mantissa_bits) << 23) | half_bit));
+        largest = as_float<Arch>(vi<Arch>(r.largest));
+        // Quotients so small that the product of two floats underflows are to be far below the first half.
+        if (shift == 0 && r.mantissa_bits <= 18 && r.least_step > step_bias - 90) tie_bits = r.mantissa_bits + 2;
+    }
+
+    template <bool Scaled>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
+        return divided<Scaled>(x, by);
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const fast_scale<Arch>& by) const noexcept {
+        const vf<Arch> r = clamp_magnitude<Arch>(to_grid<Arch>(x, least, magic), largest);
+        const vf<Arch> y = as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(x) & kept_sign));
+        return multiplied<Scaled>(y, by);
+    }
+};
+
+/// Formats with the exponents of float32: bf16 and its like. Half-even by integer addition; overflow becomes Inf by itself.
+template <class Arch>
+struct fast_truncation {
+    std::int32_t limit;
+    int shift;
+    vi<Arch> below_half, one, kept;
+
+    explicit fast_truncation(const fast_floating<Arch>& q) noexcept
+        : limit(q.limit), shift(q.shift), below_half((1 << (q.shift - 1)) - 1), one(1), kept(-(1 << q.shift)) {}
+
+    template <bool Scaled>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
+        return divided<Scaled>(x, by);
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const fast_scale<Arch>& by) const noexcept {
+        const vi<Arch> bits = as_int<Arch>(x);
+        const vf<Arch> y = as_float<Arch>((bits + below_half + ((bits >> shift) & one)) & kept);
+        return multiplied<Scaled>(y, by);
+    }
+};
+
+/// e8m0: the nearest power of two of what is normal; what is negative becomes NaN.
+template <class Arch>
+struct fast_power_of_two {
+    std::int32_t limit = no_value;
+    vi<Arch> nan;
+
+    explicit fast_power_of_two(const floating_rules& r) noexcept : nan(r.nan) {
+        // From 1.5 * 2^127 on magnitudes round beyond the largest.
+        if (r.powers_of_two && r.how == rounding::half_away && r.flush_below == 0 && r.least_input == 0)
+            limit = (0x7f3fffff - min_normal_bits) ^ sign_bit;
+    }
+    bool usable() const noexcept { return limit != no_value; }
+
+    /// The distance from the smallest normal number, ordered as if it had no sign: what is below it is beyond every limit.
+    QK_INLINE vi<Arch> tested(vf<Arch> x) const noexcept {
+        return ((as_int<Arch>(x) & vi<Arch>(magnitude_bits)) - vi<Arch>(min_normal_bits)) ^ vi<Arch>(sign_bit);
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
+        return divided<Scaled>(x, by);
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const fast_scale<Arch>& by) const noexcept {
+        using V = vi<Arch>;
+        const V u = as_int<Arch>(x);
+        const vf<Arch> y = as_float<Arch>(select(u < V(0), nan, (u + V(half_bit)) & V(exponent_mask)));
+        return multiplied<Scaled>(y, by);
+    }
+};
+
+/// Integers of at most 16 bits or so: the quotient, which the tile test bounds, rounds by adding 1.5 * 2^23. The sum's bits are its
+/// integer and a constant, so they are clamped as integers, of which a processor does more at a time than of floats.
+template <class Arch>
+struct fast_integer {
+    static constexpr float middle = 0x1.8p23f;
+
+    bool multiply, plain;
+
+    explicit fast_integer(const integer_rules& r) noexcept
+        : multiply(r.multiply), plain(r.flush_below == 0 && r.least_input == 0 && !r.zero_before) {}
+
+    /// The largest magnitude that the form serves under a scale and these limits of the rounded quotient; no_value if it serves none.
+    QK_INLINE std::int32_t limit_of(float s, float lowest, float highest) const noexcept {
+        // 0 times an infinite reciprocal would be NaN; a subnormal scale makes one. 2^21 scales are to be finite.
+        const auto bits = std::bit_cast<std::int32_t>(s);
+        if (!plain || lowest < -0x1p21f || highest > 0x1p21f || bits < min_normal_bits || bits >= infinity_bits - (22 << 23))
+            return no_value;
+        return bits + (21 << 23);  // larger elements are far beyond the codes
+    }
+    /// A limit of the rounded quotient as fast_scale has it.
+    static QK_INLINE std::int32_t sum_of(float bound) noexcept { return std::bit_cast<std::int32_t>(bound + middle); }
+    template <bool>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>&) const noexcept {
+        return x;
+    }
+    /// The bits of `middle` plus the clamped integer.
+    template <bool Multiply>
+    QK_INLINE vi<Arch> sum(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
+        return clamped(Multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale), by);
+    }
+    QK_INLINE vi<Arch> clamped(vf<Arch> t, const fast_scale<Arch>& by) const noexcept {
+        return min(max(as_int<Arch>(t + vf<Arch>(middle)), by.lowest), by.highest);
+    }
+    template <bool Multiply>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const fast_scale<Arch>& by) const noexcept {
+        return value(sum<Multiply>(x, by), by);
+    }
+    QK_INLINE vf<Arch> value(vi<Arch> sum, const fast_scale<Arch>& by) const noexcept {
+        return (as_float<Arch>(sum) - vf<Arch>(middle)) * by.scale;  // never -0: half-even gives x - x = +0
+    }
+};
+
+/// Without a division: of scales of which has_fast_quotient().
+template <class Arch>
+struct integer_by_product {
+    fast_integer<Arch> quick;
+
+    template <bool>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>&) const noexcept {
+        return x;
+    }
+    template <bool>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t, const fast_scale<Arch>& by) const noexcept {
+        return quick.value(quick.clamped(fast_quotient<Arch>(x, {by.high, by.low}), by), by);
+    }
+};
+
+/// The same of a floating format, an operation shorter: where values saturate, a tile is tested by the exponents that are at hand; where
+/// they do not, there is nothing to hold, since what is not beyond the largest value does not round to more.
+template <class Arch, bool Saturates>
+struct floating_by_product {
+    fast_floating<Arch> quick;
+
+    template <bool>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
+        return fast_quotient<Arch>(x, {by.high, by.low});
+    }
+    QK_INLINE vi<Arch> tested(vf<Arch> q) const noexcept {
+        if constexpr (Saturates) return max(as_int<Arch>(q) & vi<Arch>(exponent_mask), quick.least);
+        return as_int<Arch>(q) & vi<Arch>(magnitude_bits);
+    }
+    template <bool>
+    QK_INLINE vf<Arch> finish(vf<Arch> q, std::size_t, const fast_scale<Arch>& by) const noexcept {
+        vf<Arch> r = to_grid<Arch>(q, quick.least, quick.magic);
+        if constexpr (Saturates) r = clamp_magnitude<Arch>(r, quick.largest);
+        return as_float<Arch>(as_int<Arch>(r) | (as_int<Arch>(q) & quick.kept_sign)) * by.scale;
+    }
+};
+
+}  // namespace qk::kernels

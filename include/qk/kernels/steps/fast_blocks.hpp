@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fast forms of the block steps: half-even by float addition, for blocks whose shared scale follows from amax alone. The sums of
+// kernels/steps/fast.hpp are made of signed values: they are as exact, and x - x gives the +0 of a result without -0.
+#pragma once
+
+#include "qk/kernels/steps/blocks.hpp"
+#include "qk/kernels/steps/fast.hpp"
+
+namespace qk::kernels {
+
+/// What a block of elements shares in the fast form.
+template <class Arch>
+struct fast_shared {
+    vf<Arch> base{};   ///< M, or the least c; of nvfloat the scale
+    vf<Arch> limit{};  ///< largest magnitude; of nvfloat the larger part of 1 / scale, or the bits of the sign that elements keep
+    vf<Arch> low{};    ///< of nvfloat the smaller part of 1 / scale
+};
+
+/// Formats whose blocks are described by amax alone. lowest and highest bound the amax that the fast form serves (0 is served too).
+template <class Arch>
+struct fast_block {
+    static constexpr bool has_low = false;
+    std::int32_t lowest = 0, highest = no_value;
+    bool grid = false;       ///< small floats: each element has its own step
+    int sub_block_size = 0;  ///< 0: none
+    int mantissa_bits = 0;
+    vi<Arch> add, to_base, to_limit, kept_sign;
+    vi<Arch> largest_shift = vi<Arch>(0);
+    vi<Arch> lowest_held = vi<Arch>(0);  ///< exponents of blocks with sub-blocks are not below
+    vi<Arch> scale_from_base;            ///< exponent field of the scale less that of the base
+    vf<Arch> magic;
+
+    /// `any_rounding`: for rounded_values_of_blocks, which has every rounding and sign of zero.
+    explicit fast_block(const block_float_step<Arch>& s, bool any_rounding = false) noexcept : mantissa_bits(s.mantissa_bits) {
+        const int m = s.mantissa_bits;
+        const bool micro = s.sub_block_size > 0;
+        if (!ordinary(s.rules, micro ? min_normal_bits : 0, any_rounding) || s.bump || m > 21) return;
+        // Elements that the microexponents flush are below half a step when the block's exponent is at least this.
+        lowest = std::max(micro ? m + s.largest_shift + 3 : 1, s.least_exponent) << 23;
+        highest = (std::min(s.largest_exponent, 229 + m) << 23) | 0x7fffff;
+        sub_block_size = s.sub_block_size;
+        largest_shift = vi<Arch>(s.largest_shift << 23);
+        add = vi<Arch>(0);
+        scale_from_base = vi<Arch>(-23 * (1 << 23));
+        to_base = vi<Arch>(((24 - m) << 23) | half_bit);
+        to_limit = vi<Arch>(((1 << (m - 1)) - 1) << (24 - m));
+    }
+
+    explicit fast_block(const microscaling_step<Arch>& s, bool any_rounding = false) noexcept : mantissa_bits(s.mantissa_bits) {
+        if (!ordinary(s.rules, 0, any_rounding) || (s.largest_negative != s.largest && !any_rounding) || s.mantissa_bits > 20) return;
+        const int m = s.mantissa_bits, least = s.least_step + m - step_bias;  // exponent of the smallest normal element
+        grid = !s.integers;
+        switch (s.rule) {
+            case scale_rule::floor: add = vi<Arch>(0); break;
+            case scale_rule::ceil: add = vi<Arch>(0x7fffff); break;
+            case scale_rule::rceil: add = vi<Arch>(0x7fffff - (s.largest & 0x7fffff)); break;
+            case scale_rule::even: add = vi<Arch>((1 << 22) >> m); break;
+        }
+        lowest = std::max(1 + s.top_exponent - (grid ? std::min(least, 0) : 0), 1 + s.top_exponent) << 23;
+        highest = ((grid ? 229 : 228) + std::min(m, 20)) << 23;
+        to_base = vi<Arch>(grid ? (least - s.top_exponent) * (1 << 23) : ((23 - m - s.top_exponent) << 23) | half_bit);
+        to_limit = vi<Arch>(s.largest - (127 + s.top_exponent) * (1 << 23));
+        magic = as_float<Arch>(vi<Arch>(((150 - m) << 23) | half_bit));
+        scale_from_base = vi<Arch>(grid ? -least * (1 << 23) : (m - 23) * (1 << 23));
+    }
+
+    bool usable() const noexcept { return highest != no_value; }
+    /// Leaves out the blocks whose steps, or what they are counted by, are not normal numbers. Formats of few exponents may have no others.
+    void raise_lowest() noexcept {
+        lowest += (28 + mantissa_bits) << 23;
+        lowest_held = vi<Arch>(lowest);
+        if (lowest > highest) highest = no_value;
+    }
+
+    /// What takes long of share(), to be begun early: nothing.
+    QK_INLINE vf<Arch> ratio(vi<Arch>) const noexcept { return vf<Arch>(0.0f); }
+    /// From the largest magnitude of each block. With sub-blocks `base` holds the exponent that those are held to. False: the
+    /// general form is wanted, because some block lies outside what this one serves.
+    template <std::size_t Sub>
+    QK_INLINE bool share(vi<Arch> amax, vf<Arch>, fast_shared<Arch>& b) const noexcept {
+        using V = vi<Arch>;
+        const V offset = (amax - V(lowest)) ^ V(sign_bit), room((highest - lowest) ^ sign_bit);  // compared as unsigned
+        if (__builtin_expect(any(offset > room), 0)) {
+            if (any((offset > room) & (amax != V(0)))) return false;
+        }
+        if constexpr (Sub != 0) {
+            b.base = as_float<Arch>(max(amax & V(exponent_mask), lowest_held) - largest_shift);
+        } else {
+            const V exponent = max(amax + add, V(lowest)) & V(exponent_mask);  // a block of zeros has any scale that is served
+            b = {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
+        }
+        return true;
+    }
+    /// What sub-blocks share, from what the block holds them to and their largest magnitude.
+    QK_INLINE fast_shared<Arch> held(const fast_shared<Arch>& block, vi<Arch> largest) const noexcept {
+        const vi<Arch> exponent = max(largest & vi<Arch>(exponent_mask), as_int<Arch>(block.base));
+        return {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
+    }
+
+    template <bool Grid>
+    QK_INLINE vf<Arch> apply(vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+        const vf<Arch> r = Grid ? to_grid<Arch>(x, as_int<Arch>(b.base), magic) : (x + b.base) - b.base;
+        return as_float<Arch>(as_int<Arch>(clamp_magnitude<Arch>(r, b.limit)) | (as_int<Arch>(x) & kept_sign));
+    }
+
+  private:
+    bool ordinary(const block_rules& r, std::int32_t least_input, bool any_rounding) noexcept {
+        kept_sign = vi<Arch>(r.zero == zero_sign::kept ? sign_bit : 0);
+        if (any_rounding) return r.flush_below == 0 && r.least_input == least_input;
+        return r.how == rounding::half_even && !r.random.used && r.flush_below == 0 && r.least_input == least_input &&
+               (r.zero == zero_sign::kept || r.zero == zero_sign::positive);
+    }
+};
+
+/// NVFP4 and its like: the quotient by the block's scale, then the grid of the element. `Product`: the quotient is one
+/// (kernels/rounding/quotient.hpp), which serves half-even alone.
+template <class Arch, bool Product = has_fused<Arch>()>
+struct fast_nvfloat {
+    static constexpr bool grid = true;
+    static constexpr int sub_block_size = 0;
+    static constexpr bool has_low = Product;
+    bool plain;
+    int tie_bits;
+    vi<Arch> least, scale_least;
+    vf<Arch> magic, largest, scale_magic, scale_largest, element_max, tensor_scale;
+
+    /// `any_rounding`: for rounded_values_of_nvfloat, which has every rounding and sign of zero.
+    explicit fast_nvfloat(const nvfloat_step<Arch>& s, bool any_rounding = false) noexcept
+        : tie_bits(s.element.mantissa_bits + 2), element_max(s.element_max), tensor_scale(s.tensor_scale) {
+        plain = (any_rounding || s.rules.how == rounding::half_even) &&
+                (!Product || (tie_bits <= 20 && s.element.least_step > step_bias - 90)) && s.rules.flush_below == 0 &&
+                s.rules.least_input == 0 && (any_rounding || s.rules.zero == zero_sign::kept) && of(s.element, least, magic, largest) &&
+                of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
+    }
+    bool usable() const noexcept { return plain; }
+
+    /// What rounds to the scale of the block.
+    QK_INLINE vf<Arch> ratio(vi<Arch> amax) const noexcept {
+        return min(quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), element_max), tensor_scale), scale_largest);
+    }
+
+    /// Scales from 2^-100 to 2^100 make every quotient and product that matters a normal number (has_fast_quotient() asks for more). A
+    /// block of zeros is fine, and +0.
+    template <std::size_t>
+    QK_INLINE bool share(vi<Arch> amax, vf<Arch> ratio_of_amax, fast_shared<Arch>& b) const noexcept {
+        using V = vi<Arch>;
+        const V d = as_int<Arch>(to_grid<Arch>(ratio_of_amax, scale_least, scale_magic) * tensor_scale);
+        const mask<Arch> empty = amax == V(0);
+        mask<Arch> wide = (d < V(27 << 23)) | (d > V(227 << 23)) | (amax >= V(infinity_bits));
+        if constexpr (Product) wide = wide | ~has_fast_quotient<Arch>(d, tie_bits);
+        if (__builtin_expect(any(wide & ~empty), 0)) return false;
+        b.base = as_float<Arch>(select(empty, V(0x3f800000), d));
+        if constexpr (Product) {
+            const two_part_reciprocal<Arch> r = reciprocal_of<Arch>(b.base);
+            b.limit = r.high;
+            b.low = as_float<Arch>(
+                select(empty, as_int<Arch>(vf<Arch>(-1.0f)), as_int<Arch>(r.low)));  // -0 * -1 + -0 is +0, and so is +0 * -1 + +0
+        } else {
+            b.limit = as_float<Arch>(select(empty, V(0), V(sign_bit)));
+        }
+        return true;
+    }
+    /// x over its block's scale; +0 in a block of zeros. Of a product the ties are right, not every bit.
+    QK_INLINE vf<Arch> ratio_of(vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+        if constexpr (Product) return fast_quotient<Arch>(x, {b.limit, b.low});
+        return as_float<Arch>((as_int<Arch>(quotient<Arch>(x, b.base)) & vi<Arch>(magnitude_bits)) |
+                              (as_int<Arch>(x) & as_int<Arch>(b.limit)));
+    }
+    template <bool>
+    QK_INLINE vf<Arch> apply(vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+        const vf<Arch> q = clamp_magnitude<Arch>(ratio_of(x, b), largest);
+        const vf<Arch> y = to_grid<Arch>(q, least, magic) * b.base;
+        return as_float<Arch>(as_int<Arch>(y) | (as_int<Arch>(q) & vi<Arch>(sign_bit)));
+    }
+
+  private:
+    /// The constants of a cast, if the fast form serves it.
+    static bool of(const floating_rules& r, vi<Arch>& least_normal, vf<Arch>& k, vf<Arch>& most) noexcept {
+        const int m = r.mantissa_bits, field = r.least_step + m - step_bias + 127;
+        least_normal = vi<Arch>(field << 23);
+        k = as_float<Arch>(vi<Arch>(((150 - m) << 23) | half_bit));
+        most = as_float<Arch>(vi<Arch>(r.largest));
+        return field - m >= 1 && m <= 20 && (r.largest >> 23) + 24 - m < 254;
+    }
+};
+
+/// Form::share of blocks that lie in a lane each, with or without sub-blocks.
+template <class Arch, class Form>
+QK_INLINE bool share_in_lanes(const Form& form, vi<Arch> amax, fast_shared<Arch>& b) noexcept {
+    if constexpr (requires { form.held(b, amax); }) {
+        if (form.sub_block_size > 0) return form.template share<1>(amax, form.ratio(amax), b);
+    }
+    return form.template share<0>(amax, form.ratio(amax), b);
+}
+
+/// The fast form of a step: of nvfloat its own, else fast_block.
+template <class Arch>
+fast_nvfloat<Arch> fast_of(const nvfloat_step<Arch>& step) noexcept {
+    return fast_nvfloat<Arch>(step);
+}
+template <class Arch, class Step>
+fast_block<Arch> fast_of(const Step& step) noexcept {
+    return fast_block<Arch>(step);
+}
+
+}  // namespace qk::kernels
