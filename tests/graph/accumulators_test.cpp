@@ -11,7 +11,8 @@
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"
 #include "qk/formats/parse.hpp"
-#include "qk/graph/evaluate/under_accumulators.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/evaluate/session.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "small_graph.hpp"
 
@@ -64,6 +65,12 @@ quantizer quantizer_of(const coded& c) {
     return q;
 }
 
+evaluate_result under(const model& m, const layer_accumulators& units, const named_tensors& inputs, precision_plan plan = {},
+                      int threads = 1) {
+    plan.accumulators = units;
+    return evaluator(m, {.threads = threads}).run(inputs, plan);
+}
+
 void same(const tensor& got, const std::vector<float>& wanted) {
     REQUIRE(got.size() == wanted.size());
     std::size_t different = 0;
@@ -83,7 +90,7 @@ void check_matmul(const std::string& unit, const coded& cx, const coded& cw, std
     precision_plan plan;
     plan.tensors["x"] = quantizer_of(cx);
     plan.tensors["w"] = quantizer_of(cw);
-    const auto run = evaluate_under(m, {.threads = 1}, {{"product", unit}}, {{"x", x}}, plan);
+    const auto run = under(m, {{"product", unit}}, {{"x", x}}, plan);
     const std::vector<float> rows(x.as<float>().begin(), x.as<float>().end()), columns(w.as<float>().begin(), w.as<float>().end());
     INFO(unit, " k ", k);
     same(run.outputs.at("y"), expected(unit, cx, rows, cw, columns, 5, 6, k, std::vector<float>(30, cx.scale * cw.scale),
@@ -134,7 +141,7 @@ TEST_CASE("Conv under a unit is matrix_multiply_add on the gathered operands") {
     precision_plan plan;
     plan.tensors["x"] = quantizer_of(scaled);
     plan.tensors["w"] = by_channel;
-    const auto run = evaluate_under(m, {.threads = 2}, {{"conv", unit}}, {{"x", x}}, plan);
+    const auto run = under(m, {{"conv", unit}}, {{"x", x}}, plan, 2);
     std::vector<float> wanted;
     for (std::size_t o = 0; o < 6; ++o) {  // a row for each output channel: its own scale
         const std::size_t group = o / 3;
@@ -167,14 +174,14 @@ TEST_CASE("Gemm under a unit: transposed weights, a bias; operands without quant
     const model m = g.build();
     const tensor x = values({3, 40}, 1.0f), w = m.constant("w"), b = m.constant("b");
     const std::string unit = "nvidia.ampere.mma.f32.bf16.bf16.f32";
-    const auto run = evaluate_under(m, {.threads = 1}, {{"dense", unit}}, {{"x", x}});
+    const auto run = under(m, {{"dense", unit}}, {{"x", x}});
     std::vector<float> columns(200);
     for (std::size_t i = 0; i < 5; ++i)
         for (std::size_t j = 0; j < 40; ++j) columns[j * 5 + i] = w.as<float>()[i * 40 + j];
     const std::vector<float> rows(x.as<float>().begin(), x.as<float>().end());
     same(run.outputs.at("y"), expected(unit, {qk::bf16}, rows, {qk::bf16}, columns, 3, 5, 40, std::vector<float>(15, 1.0f),
                                        [&](std::size_t, std::size_t j) { return b.as<float>()[j]; }));
-    const auto plain = evaluate_under(m, {.threads = 1}, {}, {{"x", x}});
+    const auto plain = under(m, {}, {{"x", x}});
     CHECK(std::memcmp(plain.outputs.at("y").bytes(), run.outputs.at("y").bytes(), 60) != 0);
 }
 
@@ -198,7 +205,38 @@ TEST_CASE("requests name layers, types and everything; what they cannot mean is 
                          doctest::Contains("f.json"), error);
     precision_plan plan;
     plan.tensors["x"] = quantizer_of(signed8);
-    CHECK_THROWS_WITH_AS(
-        evaluate_under(m, {.threads = 1}, {{"conv1", "nvidia.hopper.wgmma.f32.f16.f16"}}, {{"x", values({1, 4, 8, 8}, 1)}}, plan),
-        doctest::Contains("conv1"), error);
+    CHECK_THROWS_WITH_AS(under(m, {{"conv1", "nvidia.hopper.wgmma.f32.f16.f16"}}, {{"x", values({1, 4, 8, 8}, 1)}}, plan),
+                         doctest::Contains("conv1"), error);
+}
+
+TEST_CASE("a saved plan keeps what multiplies; plans that differ in it alone are different steps") {
+    const model m = residual_model();
+    precision_plan plan;
+    plan.accumulators = {{"conv1", "sum=exact"}, {"conv2", "nvidia.hopper.wgmma.f32.f16.f16"}};
+    const auto read = parse_plan_file(to_json(plan).dump(), "p.json");
+    REQUIRE(read.plan);
+    CHECK(*read.plan == plan);
+    CHECK(!to_json(precision_plan{}).contains("accumulators"));
+    CHECK_THROWS_WITH_AS(parse_plan_file(R"({"qk": "plan", "accumulators": {"conv1": "align=x"}})", "p.json"), doctest::Contains("p.json"),
+                         error);
+    precision_plan lost;
+    lost.accumulators = {{"convv1", "sum=exact"}};
+    CHECK_THROWS_WITH_AS(check_plan(lost, m, "p.json"), doctest::Contains("Did you mean"), error);
+
+    const named_tensors x{{"x", values({3, 4, 8, 8}, 1)}};
+    session runs(m, x, {.threads = 1, .stop = {}});
+    precision_plan other = plan;
+    other.accumulators["conv1"] = "groups=4,align=11,round=toward-zero,partial=fp16,result=fp16";
+    const std::vector<precision_plan> plans{{}, plan, other};
+    std::vector<std::vector<float>> y(3);
+    runs.evaluate(plans, [&](std::size_t candidate, std::size_t, std::span<const tensor> outputs) {
+        y[candidate].insert(y[candidate].end(), outputs[0].as<float>().begin(), outputs[0].as<float>().end());
+        return 0.0;
+    });
+    for (std::size_t i = 0; i < 3; ++i) {
+        const tensor alone = evaluator(m, {.threads = 1}).run(x, plans[i]).outputs.begin()->second;
+        CHECK(std::equal(y[i].begin(), y[i].end(), alone.as<float>().begin(), alone.as<float>().end()));
+    }
+    CHECK(y[0] != y[1]);
+    CHECK(y[1] != y[2]);
 }

@@ -93,4 +93,11 @@ class progress_lines {
     std::unique_ptr<progress> bar_;
 };
 
+/// What `work` returns, called with a function that draws its progress; the line is clear when this returns.
+template <class Work>
+auto with_progress(Work work) {
+    progress_lines lines;
+    return work(lines.report());
+}
+
 }  // namespace qk::tool

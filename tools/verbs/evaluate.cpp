@@ -21,10 +21,8 @@ struct arguments : graph::pipeline::evaluate_settings {
 };
 
 void evaluate(const arguments& given, verb_result& result) {
-    const graph::pipeline::evaluate_outcome done = [&] {
-        progress_lines lines;
-        return graph::pipeline::evaluate(given, lines.report());
-    }();
+    const graph::pipeline::evaluate_outcome done =
+        with_progress([&](const auto& report) { return graph::pipeline::evaluate(given, report); });
     for (const std::string& n : done.remarks) print(stderr, "{}\n", n);
     print_remarks(done.report, false);
     if (!done.agree) result.status = status::failed;

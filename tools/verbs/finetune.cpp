@@ -20,10 +20,8 @@ struct arguments : graph::pipeline::finetune_settings {
 };
 
 void finetune(const arguments& given) {
-    const graph::pipeline::finetune_outcome done = [&] {
-        progress_lines lines;
-        return graph::pipeline::finetune(given, lines.report());
-    }();
+    const graph::pipeline::finetune_outcome done =
+        with_progress([&](const auto& report) { return graph::pipeline::finetune(given, report); });
     for (const std::string& r : done.remarks) print(stderr, "{}\n", r);
     print_remarks(done.report, false);
     const graph::finetune_result& r = done.result;

@@ -30,10 +30,8 @@ void quantize(const arguments& given) {
     const bool writes = !(given.output + given.save_plan + given.encodings + given.report + given.log).empty();
     if (given.precision.any() && !writes && !given.json)
         throw graph::error("nothing would be written: give -o OUT.onnx, --save-plan P.json, --encodings E.json or --report R.html");
-    const graph::pipeline::quantize_outcome done = [&] {
-        progress_lines lines;
-        return graph::pipeline::quantize(given, lines.report());
-    }();
+    const graph::pipeline::quantize_outcome done =
+        with_progress([&](const auto& report) { return graph::pipeline::quantize(given, report); });
     for (const std::string& n : done.remarks) print(stderr, "{}\n", n);
     print_remarks(done.result.report);
     for (const std::string& n : done.export_notes) print(stderr, "export: {}\n", n);
@@ -97,10 +95,8 @@ void explain(const arguments& given, const std::string& tensor) {
     graph::model m = graph::pipeline::load_for_planning(given.model);
     const std::vector<graph::successor> became = tensors_for(m, tensor);
     graph::calibration seen;
-    const graph::quantize_result result = [&] {
-        progress_lines lines;
-        return graph::pipeline::make_plan(m, given.data, given.precision, &seen, true, lines.report());
-    }();
+    const graph::quantize_result result = with_progress(
+        [&](const auto& report) { return graph::pipeline::make_plan(m, given.data, given.precision.read(m), &seen, true, report); });
     const auto meant = [&](const std::string& name) {
         return std::any_of(became.begin(), became.end(), [&](const graph::successor& t) { return t.name == name; });
     };

@@ -21,10 +21,7 @@ struct arguments : graph::pipeline::search_settings {
 
 void search(const arguments& given, verb_result& verdict) {
     watch_interrupts();
-    const graph::pipeline::search_outcome done = [&] {
-        progress_lines lines;
-        return graph::pipeline::search(given, lines.report());
-    }();
+    const graph::pipeline::search_outcome done = with_progress([&](const auto& report) { return graph::pipeline::search(given, report); });
     const graph::search_result& result = done.result;
     if (!result.target_met) verdict.status = status::failed;
     if (!processes::together().first()) return;

@@ -19,10 +19,7 @@ struct arguments : graph::pipeline::sensitivity_settings {
 };
 
 void sensitivity(const arguments& given) {
-    const graph::sensitivity_result result = [&] {
-        progress_lines lines;
-        return graph::pipeline::sensitivity(given, lines.report());
-    }();
+    const graph::sensitivity_result result = with_progress([&](const auto& report) { return graph::pipeline::sensitivity(given, report); });
     if (!processes::together().first()) return;
     for (const std::string& r : result.remarks) print(stderr, "{}\n", r);
     if (given.json) return print_json(graph::to_json(result));

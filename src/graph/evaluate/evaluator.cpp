@@ -7,7 +7,6 @@
 
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/execute/runner.hpp"
-#include "qk/graph/evaluate/under_accumulators.hpp"
 
 namespace qk::graph {
 namespace {
@@ -71,15 +70,6 @@ const model& evaluator::source() const { return state_->run.source; }
 evaluate_result evaluator::run(const named_tensors& inputs, const precision_plan& plan, const tensor_observer& observe,
                                const progress& report) const {
     return run_samples(state_->run, state_->options, inputs, plan, observe, report);
-}
-
-evaluate_result evaluate_under(const model& m, const evaluate_options& options, const layer_accumulators& units,
-                               const named_tensors& inputs, const precision_plan& plan, const progress& report) {
-    check(options);
-    execute::runner r(m, options.threads, options.limits);
-    r.shared.plain_kernels = options.plain_kernels;
-    r.shared.accumulators = units;
-    return run_samples(r, options, inputs, plan, {}, report);
 }
 
 }  // namespace qk::graph

@@ -6,11 +6,10 @@
 
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
-#include "qk/graph/evaluate/under_accumulators.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/pipeline/generate.hpp"
-#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/plan/accumulators.hpp"
 #include "qk/graph/search/positions.hpp"
 
 namespace qk::graph::pipeline {
@@ -20,12 +19,30 @@ std::filesystem::path file_in(const std::string& folder, const std::string& name
     return std::filesystem::path(folder) / (as_file_name(name) + ".npy");
 }
 
-/// Layers that a unit computes: of the requests file, then of the options.
-layer_accumulators units_of(const evaluate_settings& settings, const model& m) {
+/// The plan that the settings ask for; what --accumulator says wins over its accumulators.
+quantize_result plan_of(const evaluate_settings& settings, model& m, const progress_function& progress) {
+    quantize_result made;
+    if (!settings.precision.any() && settings.accumulators.empty()) return made;
+    fold_constants(m);
+    fold_batch_normalization(m);
+    if (settings.precision.any()) made = make_plan(m, settings.data, settings.precision.read(m), nullptr, false, progress);
     std::vector<accumulator_request> asked;
-    if (!settings.precision.plan.empty()) asked = load_plan_file(settings.precision.plan).accumulators;
     for (const std::string& text : settings.accumulators) asked.push_back(parse_accumulator_request(text, "--accumulator"));
-    return resolve_accumulators(m, asked);
+    layer_accumulators units = resolve_accumulators(m, asked);
+    units.merge(made.plan.accumulators);
+    made.plan.accumulators = std::move(units);
+    return made;
+}
+
+nlohmann::ordered_json generate_summary(const evaluate_settings& settings, const evaluator& runs, const named_tensors& inputs,
+                                        const precision_plan& plan) {
+    generate_settings wanted{.steps = settings.generate, .mask = settings.data.positions.mask, .output_index = settings.output_index};
+    if (!settings.metrics.empty()) wanted.metrics = settings.metrics;
+    const generated made = generate(runs, inputs, plan, wanted);
+    nlohmann::ordered_json json{{"samples", made.tokens.size()}, {"generated", settings.generate}};
+    for (const std::string& name : wanted.metrics) json[name] = made.metrics.at(name);
+    json["tokens"] = made.tokens;
+    return json;
 }
 
 /// Metrics of one output: those asked for; else with labels the usual ones.
@@ -66,6 +83,8 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     declare(files, settings.data);
     declare(files, settings.precision);
     files.input("--compare", settings.compare).folder("--output-dir", settings.output_dir);
+    if (settings.generate > 0 && !(settings.compare + settings.output_dir).empty())
+        throw error("--generate prints tokens and metrics: leave --output-dir and --compare out");
     model m = model::load(settings.model);
     if (!settings.output_dir.empty())
         for (const auto& o : m.outputs()) files.output("--output-dir", file_in(settings.output_dir, o.name));
@@ -77,38 +96,23 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     named_tensors expected;
     if (!settings.compare.empty())
         for (const auto& o : m.outputs()) expected[o.name] = read_npy(file_in(settings.compare, o.name));
-    precision_plan plan;
-    if (settings.precision.any() || !settings.accumulators.empty()) {
-        fold_constants(m);
-        fold_batch_normalization(m);
-    }
-    if (settings.precision.any()) {
-        quantize_result made = make_plan(m, settings.data, settings.precision, nullptr, false, progress);
-        done.report = std::move(made.report);
-        plan = std::move(made.plan);
-    }
-    const layer_accumulators units = units_of(settings, m);
-    const evaluate_options how{.threads = settings.data.threads, .batch = settings.batch};
+    quantize_result made = plan_of(settings, m, progress);
+    const precision_plan& plan = made.plan;
+    done.report = std::move(made.report);
+    const evaluator runs(m, {.threads = settings.data.threads, .batch = settings.batch});
     if (settings.generate > 0) {
-        if (!units.empty()) throw error("--generate and --accumulator exclude each other");
-        generate_settings wanted{.steps = settings.generate, .mask = settings.data.positions.mask, .output_index = settings.output_index};
-        if (!settings.metrics.empty()) wanted.metrics = settings.metrics;
-        const generated made = generate(evaluator(m, how), inputs, plan, wanted);
-        done.summary["samples"] = made.tokens.size();
-        done.summary["generated"] = settings.generate;
-        for (const std::string& name : wanted.metrics) done.summary[name] = made.metrics.at(name);
-        done.summary["tokens"] = made.tokens;
+        done.summary = generate_summary(settings, runs, inputs, plan);
         return done;
     }
-    evaluate_result& run = done.run = evaluate_under(m, how, units, inputs, plan, progress_of(progress, "evaluating"));
+    evaluate_result& run = done.run = runs.run(inputs, plan, {}, progress_of(progress, "evaluating"));
 
     nlohmann::ordered_json& json = done.summary;
     json["samples"] = run.samples;
-    if (!units.empty()) json["accumulators"] = units;
+    if (!plan.accumulators.empty()) json["accumulators"] = plan.accumulators;
     named_tensors reference = expected;
     const auto compares = [](const std::string& name) { return !find_metric(name).needs_labels; };
-    if ((settings.precision.any() || !units.empty()) && std::ranges::any_of(settings.metrics, compares))
-        reference = evaluator(m, how).run(inputs).outputs;
+    if ((settings.precision.any() || !plan.accumulators.empty()) && std::ranges::any_of(settings.metrics, compares))
+        reference = runs.run(inputs).outputs;
     measure_output(settings, m, inputs, run, reference, json);
     json["seconds"] = run.seconds;
     json["items_per_second"] = static_cast<double>(run.samples) / run.seconds;

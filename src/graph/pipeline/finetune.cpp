@@ -17,7 +17,11 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
     files.output("-o", settings.output).output("--save-plan", settings.save_plan);
     model m = load_for_planning(settings.model);
     const named_tensors inputs = settings.data.load_inputs(m);
-    quantize_result made = make_plan(m, settings.data, settings.precision, nullptr, false, progress);
+    quantize_result made = make_plan(m, settings.data, settings.precision.read(m), nullptr, false, progress);
+    if (!made.plan.accumulators.empty())
+        throw error("'" + settings.precision.plan +
+                    "' names an accumulator; weights are learned in float32: leave \"accumulator\" out, and run `qk evaluate "
+                    "--accumulator` on what was learned");
     const finetune_options options{.threads = settings.data.threads,
                                    .output_index = settings.output_index,
                                    .epochs = settings.epochs,

@@ -40,6 +40,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
     for (const std::string& text : narrow_for) options.choices.push_back(parse_choice_request(text, "--narrow-for"));
     options.rounded = std::make_shared<rounded_weights>();
     if (asked.saved) options.fixed_plan = *asked.saved;
+    options.fixed_plan.accumulators.insert(asked.accumulators.begin(), asked.accumulators.end());
     for (const plan_note& n : asked.notes) options.remarks.push_back(n.origin + ": " + n.subject + ": " + n.text);
     options.quantize = asked.options;
     options.per_channel = asked.options.per_channel;

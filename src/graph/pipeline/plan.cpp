@@ -84,20 +84,20 @@ void compensate(model& m, const data_settings& data, const asked_precision& aske
 }
 
 /// A saved plan is not made, only described.
-quantize_result take_saved(const model& m, const asked_precision& asked, const calibration& seen, const std::string& file) {
-    quantize_result result{*asked.saved, describe_plan(layer_view(m), *asked.saved, seen.empty() ? nullptr : &seen, "saved plan " + file)};
+quantize_result take_saved(const model& m, const asked_precision& asked, const calibration& seen) {
+    quantize_result result{*asked.saved,
+                           describe_plan(layer_view(m), *asked.saved, seen.empty() ? nullptr : &seen, "saved plan " + asked.file)};
     result.report.notes = asked.notes;
-    if (result.report.edges.empty())
-        result.report.notes.push_back(
-            {plan_note::kind::unchanged, m.label(), "the plan changes nothing: it has no quantizer for any value of the model", file});
+    if (result.report.edges.empty() && asked.saved->accumulators.empty())
+        result.report.notes.push_back({plan_note::kind::unchanged, m.label(),
+                                       "the plan changes nothing: it has no quantizer for any value of the model", asked.file});
     throw_violations(result.report, asked.options.strict);
     return result;
 }
 }  // namespace
 
-quantize_result make_plan(model& m, const data_settings& data, const precision_settings& precision, calibration* seen, bool full,
+quantize_result make_plan(model& m, const data_settings& data, asked_precision asked, calibration* seen, bool full,
                           const progress_function& progress) {
-    asked_precision asked = precision.read(m);
     if (!asked.choices.empty())
         throw error(asked.choices.front().origin +
                     ": a list is what `qk search` and `qk sensitivity` choose from; here each key has one value");
@@ -109,8 +109,9 @@ quantize_result make_plan(model& m, const data_settings& data, const precision_s
         asked.options.method = method->method();
     }
     quantize_result result;
-    if (asked.saved) result = take_saved(m, asked, own, precision.plan);
+    if (asked.saved) result = take_saved(m, asked, own);
     else result = planner(m, own.empty() ? nullptr : &own).plan(asked.requests, asked.options);
+    result.plan.accumulators.merge(asked.accumulators);
     result.report.method = std::move(method);
     add_to(result.report, scaled, asked.options.scaling.how);
     if (asked.options.rounding == weight_rounding::compensated) compensate(m, data, asked, result, progress);
@@ -135,6 +136,10 @@ export_result write_plan(const model& m, const precision_plan& plan, export_opti
                                "quantize --keep-int8 "
                                "writes int8)");
     }
+    if (!plan.accumulators.empty())
+        result.notes.push_back(std::to_string(plan.accumulators.size()) +
+                               " layers have an accumulator, which no ONNX file can hold: save the plan (--save-plan P.json) and run `qk "
+                               "evaluate --plan P.json`");
     if (!gone.empty())
         result.notes.push_back(std::to_string(gone.size()) +
                                " Relu and Clip nodes left out: the quantizers behind them clamp to the same bounds");

@@ -74,6 +74,8 @@ asked_precision precision_settings::read(const model& m) const {
         plan_file file = load_plan_file(plan);
         file.fill(a.options);
         a.choices = std::move(file.choices);
+        a.accumulators = resolve_accumulators(m, file.accumulators);
+        a.file = plan;
         if (file.plan) {
             if (!a.requests.empty())
                 throw error("'" + plan +

@@ -43,8 +43,8 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     calibration seen;
     const asked_precision asked = settings.precision.read(m);
     if (asked.options.target && asked.options.target->signed_int8) style.int8_weights = int8_codes::as_signed;
-    done.result = make_plan(m, settings.data, settings.precision, &seen,
-                            !settings.report.empty() || !settings.log.empty() || settings.estimates, progress);
+    done.result =
+        make_plan(m, settings.data, asked, &seen, !settings.report.empty() || !settings.log.empty() || settings.estimates, progress);
     const quantize_result& result = done.result;
     // Whatever can fail does so before the first file is written.
     std::optional<export_result> exported;

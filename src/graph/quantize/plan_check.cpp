@@ -19,6 +19,10 @@ void check_plan(const precision_plan& plan, const model& m, const std::string& l
                         " scales along axis " + std::to_string(axis));
     };
     for (const auto& [name, q] : plan.tensors) check(name, q);
+    for (const auto& [layer, unit] : plan.accumulators)
+        if (m.node_index(layer) < 0)
+            throw error(label + ": the model has no layer '" + layer + "', which " + unit + " would multiply." +
+                        did_you_mean(layer, node_names(m)));
     for (const auto& [e, q] : plan.edges) {
         check(e.tensor, q);
         if (e.consumer.empty()) {

@@ -114,8 +114,13 @@ inline void read_entry(const json_cursor& c, plan_file& f) {
 }
 
 inline precision_plan read_saved_plan(const json_cursor& c) {
-    c.only({"qk", "version", "tensors", "edges"});
+    c.only({"qk", "version", "tensors", "edges", "accumulators"});
     precision_plan plan;
+    if (const auto units = c.find("accumulators"))
+        for (const std::string& layer : units->keys()) {
+            const json_cursor unit = units->at(layer);
+            check_accumulator_text(plan.accumulators[layer] = unit.text(), unit.where());
+        }
     if (const auto tensors = c.find("tensors"))
         for (const std::string& name : tensors->keys()) plan.tensors[name] = read_quantizer(tensors->at(name));
     if (const auto edges = c.find("edges"))
@@ -253,6 +258,7 @@ nlohmann::ordered_json to_json(const precision_plan& plan) {
     for (const auto& [name, q] : plan.tensors) j["tensors"][name] = to_json(q);
     for (const auto& [e, q] : plan.edges)
         j["edges"].push_back({{"tensor", e.tensor}, {"consumer", e.consumer}, {"index", e.index}, {"quantizer", to_json(q)}});
+    if (!plan.accumulators.empty()) j["accumulators"] = plan.accumulators;
     return j;
 }
 nlohmann::ordered_json to_json(const quantize_report& r) {

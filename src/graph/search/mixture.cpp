@@ -54,6 +54,7 @@ mixture::mixture(const layer_view& layers, std::vector<precision_plan> uniform, 
     for (std::size_t l = 0; l < names.size(); ++l) searched[names[l]] = static_cast<int>(l);
     const std::vector<int> owner = detail::owners(m, searched);
 
+    if (!uniform_.empty()) common_.accumulators = uniform_.front().accumulators;
     std::vector<std::vector<choice_of_edge>> by_layer(names.size());
     const auto consider = [&](const edge& where, int layer, bool weight) {
         choice_of_edge e{where, {}, weight};

@@ -45,6 +45,7 @@ inline void add_to(content_hash& h, const precision_plan& p) {
         h.add(where.tensor + '\n' + where.consumer + '\n' + std::to_string(where.index));
         add_to(h, q);
     }
+    for (const auto& [layer, unit] : p.accumulators) h.add(layer + '\n' + unit);
 }
 
 }  // namespace detail

@@ -21,10 +21,10 @@ model load_for_planning(const std::string& file);
 calibration calibrate_for(const model& m, const data_settings& data, const asked_precision& asked, bool histograms = false,
                           const progress_function& progress = {}, const named_tensors* inputs = nullptr, named_tensors* outputs = nullptr);
 
-/// Everything between settings and a plan. `m` comes from load_for_planning(); where weights are rounded with compensation, they change.
-/// `seen` gets the statistics; `full`: with histograms.
-quantize_result make_plan(model& m, const data_settings& data, const precision_settings& precision, calibration* seen = nullptr,
-                          bool full = false, const progress_function& progress = {});
+/// Everything between what is asked (precision_settings::read) and a plan. `m` comes from load_for_planning(); where weights are rounded
+/// with compensation, they change. `seen` gets the statistics; `full`: with histograms.
+quantize_result make_plan(model& m, const data_settings& data, asked_precision asked, calibration* seen = nullptr, bool full = false,
+                          const progress_function& progress = {});
 
 /// export_model after two changes that no value shows: Relu and Clip nodes that the quantizers behind them make needless are left out, and
 /// int8 activations are stored as uint8 unless `keep_int8` (not in styles amd and qinteger), which keeps int8 weights, too. The notes say

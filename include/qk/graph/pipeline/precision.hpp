@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/plan/accumulators.hpp"
 #include "qk/graph/quantize/choices.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
@@ -17,8 +18,10 @@ struct asked_precision {
     std::vector<request> requests;
     quantize_options options;
     std::optional<precision_plan> saved;    ///< the plan itself, when the plan file is one
+    std::string file{};                     ///< the plan file's name
     std::vector<plan_note> notes{};         ///< of a saved plan: names that led elsewhere
     std::vector<choice_request> choices{};  ///< what a search may choose from; other calls refuse it
+    layer_accumulators accumulators{};      ///< what multiplies the layers that the requests file says it of
 };
 
 /// Each member is an option of the command of the same name; empty: not given.

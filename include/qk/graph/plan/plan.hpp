@@ -38,10 +38,12 @@ struct quantizer {
 /// Whether scales are chosen for a format: not for those of 16 bits and more, whose exponents reach far enough, nor for e8m0.
 constexpr bool is_scaled(floating f) { return bits(f) < 16 && f.specials != specials::e8m0; }
 
-/// What was asked of a tensor and of single edges; an edge's own entry wins over its tensor's.
+/// What was asked of a tensor and of single edges; an edge's own entry wins over its tensor's. And what multiplies the layers that a unit
+/// computes.
 struct precision_plan {
     std::map<std::string, quantizer> tensors;
     std::map<edge, quantizer> edges;
+    std::map<std::string, std::string> accumulators;  ///< by layer what multiplies it: a device's name or an accumulator's text
 
     /// The quantizer on an edge, or nullptr: float32.
     const quantizer* find(const edge& e) const {

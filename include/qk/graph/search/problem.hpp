@@ -79,6 +79,7 @@ inline quantize_result mix_problem::plan_for(const format_pair& pair, const opti
     quantize_result made = plans_.plan(detail::uniform_requests(plans_.layers(), searched_, pair, all.pairs.front(), options), how, false);
     for (const auto& [name, q] : options.fixed_plan.tensors) made.plan.tensors[name] = q;
     for (const auto& [where, q] : options.fixed_plan.edges) made.plan.edges[where] = q;
+    made.plan.accumulators = options.fixed_plan.accumulators;
     return made;
 }
 

@@ -90,7 +90,7 @@ class program_builder {
     const quantizer* quantizer_of(slot s) const { return quantizer_number(s) < 0 ? nullptr : &cache_.quantizer_at(quantizer_number(s)); }
 
     void add_node(const net_node& n, const precision_plan& plan, program::candidate& c) {
-        if (!cache_.accumulators.empty() && add_to_device(n, plan, c)) return;
+        if (!plan.accumulators.empty() && add_to_device(n, plan, c)) return;
         if (have_conv_units && !cache_.plain_kernels && (add_to_unit(n, plan, c) || add_to_dense(n, plan, c))) return;
         std::vector<int> key{cache_.node_number(n)};
         bool constant = n.bodies.empty() && !is_random(n);
@@ -154,13 +154,15 @@ class program_builder {
 
     /// A layer that a unit multiplies; false: an ordinary node.
     bool add_to_device(const net_node& n, const precision_plan& plan, program::candidate& c) {
-        const auto unit = cache_.accumulators.find(std::string(n.view.name()));
-        if (unit == cache_.accumulators.end() || n.inputs.size() < 2 || n.outputs[0] < 0) return false;
+        const auto unit = plan.accumulators.find(std::string(n.view.name()));
+        if (unit == plan.accumulators.end() || n.inputs.size() < 2 || n.outputs[0] < 0) return false;
         const auto [x, by_x] = operand(n.inputs[0], plan);
         const auto [w, by_w] = operand(n.inputs[1], plan);
         const slot bias = n.inputs.size() > 2 && n.inputs[2].value >= 0 ? use(n.inputs[2], plan) : no_slot;
         ++c.layers;
-        const std::vector<int> key{cache_.node_number(n), x, w, bias, by_x ? cache_.intern(*by_x) : -1, by_w ? cache_.intern(*by_w) : -1};
+        const int number = units_.try_emplace(unit->second, static_cast<int>(units_.size())).first->second;
+        const std::vector<int> key{
+            cache_.node_number(n), x, w, bias, by_x ? cache_.intern(*by_x) : -1, by_w ? cache_.intern(*by_w) : -1, number};
         const auto [at, is_new] = known_.try_emplace({step_key::kind::device, key});
         if (is_new) {
             step t;
@@ -381,6 +383,7 @@ class program_builder {
     std::vector<slot> slots_;  ///< of the network's values, under the plan being added
     std::unordered_map<step_key, std::vector<slot>, step_key_hash> known_;
     std::unordered_map<slot, int> quantizer_of_;  ///< slots that a quantizer made
+    std::map<std::string, int> units_;            ///< a number for each unit that multiplies a layer
 };
 
 }  // namespace detail

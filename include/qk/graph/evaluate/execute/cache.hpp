@@ -13,7 +13,6 @@
 #include "qk/graph/evaluate/execute/conv_unit.hpp"
 #include "qk/graph/evaluate/execute/dense_unit.hpp"
 #include "qk/graph/evaluate/execute/network.hpp"
-#include "qk/graph/plan/accumulators.hpp"
 
 namespace qk::graph::execute {
 
@@ -52,9 +51,8 @@ class cache {
     std::unordered_map<std::vector<int>, std::shared_ptr<const conv_unit>, slots_hash> units;  ///< by nodes and constant inputs
     std::unordered_map<std::vector<int>, std::shared_ptr<const dense_unit>, slots_hash> dense;
 
-    layer_accumulators accumulators;  ///< layers that a unit computes
-    bool plain_kernels = false;       ///< no units: every node by its own operator
-    std::uint64_t body_steps;         ///< most steps inside subgraphs in one run
+    bool plain_kernels = false;  ///< no units: every node by its own operator
+    std::uint64_t body_steps;    ///< most steps inside subgraphs in one run
     std::shared_ptr<memory_budget> budget;
 
     /// A number for a node that is the same in every program.
