@@ -16,11 +16,20 @@ import numpy as np
 
 FP8 = ["--activation", "fp8_e4m3fn", "--weight", "fp8_e4m3fn"]
 INT8 = ["--activation", "int8", "--weight", "int8"]
+BLOCK_SCALED = "nvidia.blackwell.tcgen05mma_block_scale."
+
+
+def blocks(name):
+    return ["--activation", name, "--weight", name]
+
+
 CASES = [  # operands, accumulator
     ("fp8_e4m3fn", FP8, "sum=exact"), ("fp8_e4m3fn", FP8, "nvidia.blackwell.tcgen05mma.f32.e4m3.e4m3"), ("fp8_e4m3fn", FP8, "nvidia.hopper.wgmma.f32.e4m3.e4m3"),
     ("fp8_e4m3fn", FP8, "groups=32,align=10,partial=e8m10,result=e8m10,round=toward-zero"), ("fp8_e4m3fn", FP8, "groups=32,align=8,partial=e8m7,result=e8m7,round=toward-zero"),
     ("fp16", [], "nvidia.hopper.wgmma.f32.f16.f16"), ("fp16", [], "nvidia.hopper.wgmma.f16.f16.f16"), ("fp16", [], "nvidia.volta.mma.f32.f16.f16.f32"), ("bf16", [], "nvidia.hopper.wgmma.f32.bf16.bf16"),
     ("int8", INT8, "sum=integer,width=32"), ("int8", INT8, "sum=integer,width=20"), ("int8", INT8, "sum=integer,width=18"), ("int8", INT8, "sum=integer,width=16"),
+    ("mxfp8_e4m3", blocks("mxfp8_e4m3"), BLOCK_SCALED + "m128n8k32.block32.f32.e4m3.e4m3.ue8m0"), ("mxfp4", blocks("mxfp4"), BLOCK_SCALED + "m128n8k64.block32.f32.e2m1.e2m1.ue8m0"),
+    ("nvfp4", blocks("nvfp4"), BLOCK_SCALED + "m128n8k64.block16.f32.e2m1.e2m1.ue4m3"),
 ]
 
 

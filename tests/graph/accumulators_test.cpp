@@ -12,7 +12,9 @@
 #include "qk/dot/text.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/evaluate/session.hpp"
+#include "qk/graph/gradient/product.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "small_graph.hpp"
 
@@ -239,4 +241,103 @@ TEST_CASE("a saved plan keeps what multiplies; plans that differ in it alone are
     }
     CHECK(y[0] != y[1]);
     CHECK(y[1] != y[2]);
+}
+
+namespace {
+quantizer along(const char* format, int axis) {
+    quantizer q;
+    q.format = *qk::parse_format(format);
+    q.axis = axis;
+    return q;
+}
+tensor rounded(const tensor& x, const quantizer& q) { return execute::quantized(q, x, false, gradient::heap::get()); }
+}  // namespace
+
+TEST_CASE("MatMul of blocks: what encode packs along the sum is what the unit multiplies") {
+    struct row {
+        const char *a, *b, *unit;
+    };
+    for (const row& r : {row{"mxfp4", "mxfp4", "nvidia.blackwell.tcgen05mma_block_scale.m128n8k64.block32.f32.e2m1.e2m1.ue8m0"},
+                         row{"nvfp4", "nvfp4", "nvidia.blackwell.tcgen05mma_block_scale.m128n8k64.block16.f32.e2m1.e2m1.ue4m3"},
+                         row{"mxfp8_e4m3", "mxfp4", "sum=exact"}, row{"bfp16", "mx9", "sum=sequential"}}) {
+        CAPTURE(r.unit);
+        small_graph g;
+        g.input("x", {2, 3, 70}).output("y", {2, 3, 5}).constant("w", {70, 5}, 2.0f);
+        g.node("MatMul", "product", {"x", "w"}, "y");
+        const model m = g.build();
+        const tensor x = values({2, 3, 70}, 1.0f), w = m.constant("w");
+        precision_plan plan;
+        plan.tensors["x"] = along(r.a, -1), plan.tensors["w"] = along(r.b, 0);
+        const tensor y = under(m, {{"product", r.unit}}, {{"x", x}}, plan).outputs.at("y");
+        const qk::format fa = plan.tensors["x"].format, fb = plan.tensors["w"].format;
+        const qk::along_axis rows{6, 70, 1}, columns{1, 70, 5};
+        std::vector<std::byte> a(qk::packed_bytes(fa, rows)), b(qk::packed_bytes(fb, columns));
+        REQUIRE(qk::encode(fa, x.as<float>(), a, rows) == qk::encode_status::done);
+        REQUIRE(qk::encode(fb, w.as<float>(), b, columns) == qk::encode_status::done);
+        const auto how = *qk::parse_accumulator(r.unit);
+        std::vector<std::uint64_t> d(30);
+        // NVFP4's tensor scale is the whole tensor's, though the evaluator multiplies matrix by matrix.
+        qk::matrix_multiply_add(fa, fb, how, {6, 5, 70}, {qk::planes_of(qk::layout_of(fa, rows), std::span<const std::byte>(a))},
+                                {qk::planes_of(qk::layout_of(fb, columns), std::span<const std::byte>(b))}, {}, d);
+        std::vector<float> wanted;
+        for (const std::uint64_t code : d) wanted.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(code)));
+        same(y, wanted);
+    }
+}
+
+TEST_CASE("Conv of blocks sums row, column, channel; groups, padding and channels that fill no block") {
+    for (const std::int64_t group : {1, 2}) {
+        const std::int64_t in = group == 1 ? 20 : 32;
+        small_graph g;
+        g.input("x", {2, in * group, 5, 4}).output("y", {2, 6, 3, 4}).constant("w", {6, in, 3, 3}, 2.0f).constant("b", {6}, 1.0f);
+        auto& n = g.node("Conv", "conv", {"x", "w", "b"}, "y");
+        small_graph::set(n, "strides", {2, 1});
+        small_graph::set(n, "pads", {1, 1, 1, 1});
+        auto* attribute = n.add_attribute();
+        attribute->set_name("group"), attribute->set_type(onnx::AttributeProto::INT), attribute->set_i(group);
+        const model m = g.build();
+        const tensor x = values({2, in * group, 5, 4}, 1.0f), w = m.constant("w"), bias = m.constant("b");
+        precision_plan plan;
+        plan.tensors["x"] = along("mxfp8_e4m3", 1), plan.tensors["w"] = along("mxfp6_e3m2", 1);
+        const tensor px = rounded(x, plan.tensors["x"]), pw = rounded(w, plan.tensors["w"]);
+        const tensor exact = under(m, {{"conv", "sum=exact"}}, {{"x", x}}, plan, 2).outputs.at("y");
+        const tensor in_order = under(m, {{"conv", "sum=sequential"}}, {{"x", x}}, plan, 2).outputs.at("y");
+        std::vector<float> wanted_exact, wanted_in_order;
+        for (std::int64_t s = 0; s < 2; ++s)
+            for (std::int64_t o = 0; o < 6; ++o)
+                for (std::int64_t i = 0; i < 3; ++i)
+                    for (std::int64_t j = 0; j < 4; ++j) {
+                        double sum = 0;  // exact: few terms of few bits
+                        float loop = 0;
+                        for (std::int64_t r = 0; r < 3; ++r)
+                            for (std::int64_t c = 0; c < 3; ++c)
+                                for (std::int64_t k = 0; k < in; ++k) {
+                                    const std::int64_t row = 2 * i - 1 + r, column = j - 1 + c, channel = o / (6 / group) * in + k;
+                                    const bool inside = row >= 0 && row < 5 && column >= 0 && column < 4;
+                                    const auto at = static_cast<std::size_t>(((s * in * group + channel) * 5 + row) * 4 + column);
+                                    const float a = inside ? px.as<float>()[at] : 0.0f,
+                                                v = pw.as<float>()[static_cast<std::size_t>(((o * in + k) * 3 + r) * 3 + c)];
+                                    sum += static_cast<double>(a) * static_cast<double>(v);
+                                    loop = std::fma(a, v, loop);
+                                }
+                        const float add = bias.as<float>()[static_cast<std::size_t>(o)];
+                        wanted_exact.push_back(static_cast<float>(sum) + add), wanted_in_order.push_back(loop + add);
+                    }
+        same(exact, wanted_exact);
+        same(in_order, wanted_in_order);
+    }
+}
+
+TEST_CASE("blocks that a unit cannot sum along are an error that names the layer") {
+    const model m = residual_model();
+    const named_tensors x{{"x", values({1, 4, 8, 8}, 1)}};
+    precision_plan plan;
+    plan.tensors["x"] = along("mxfp4", 3);
+    CHECK_THROWS_WITH_AS(under(m, {{"conv1", "sum=exact"}}, x, plan), doctest::Contains("conv1"), error);
+    CHECK_THROWS_WITH_AS(under(m, {{"conv1", "sum=exact"}}, x, plan), doctest::Contains("axis 1"), error);
+    plan.tensors["x"] = along("mxfp4", 1);
+    plan.tensors["x"].semantics.rounding = qk::rounding::stochastic;
+    CHECK_THROWS_WITH_AS(under(m, {{"conv1", "sum=exact"}}, x, plan), doctest::Contains("random"), error);
+    plan.tensors["x"] = along("mxfp4", 1);
+    CHECK_THROWS_WITH_AS(under(m, {{"conv1", "nvidia.hopper.wgmma.f32.f16.f16"}}, x, plan), doctest::Contains("mxfp4"), error);
 }

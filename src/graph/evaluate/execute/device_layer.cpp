@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "qk/dot/aligned_columns.hpp"
 #include "qk/dot/devices.hpp"
@@ -11,18 +12,12 @@
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/ops/conv.hpp"
 #include "qk/graph/ops/matmul.hpp"
+#include "qk/kernels/choose.hpp"
 
 namespace qk::graph::execute {
 namespace {
 
 constexpr int lanes = 16;
-
-/// A register's stored code as a value.
-float value_of_result(const accumulator& how, std::uint64_t code) {
-    if (how.sum == summation::integer) return static_cast<float>(static_cast<std::int64_t>(code));
-    const auto stored = static_cast<std::uint32_t>(code);
-    return bits(how.result) <= 16 ? value_of(how.result, stored) : std::bit_cast<float>(stored);
-}
 
 /// The transposed matrix of every array of an operand.
 template <class T>
@@ -38,6 +33,13 @@ void transpose(unit_operand& o) {
     std::swap(o.shape[0], o.shape[1]);
 }
 
+float largest(std::span<const float> x) {
+    float amax = 0;
+    for (const float v : x)
+        if (std::isfinite(v)) amax = std::max(amax, std::fabs(v));
+    return amax;
+}
+
 }  // namespace
 
 device_layer::device_layer(const net_node& node, const std::string& accumulator, const quantizer* x, const quantizer* w,
@@ -50,43 +52,65 @@ device_layer::device_layer(const net_node& node, const std::string& accumulator,
     if (how_.partial == fp64) fail(name_ + " adds in float64; the evaluator's values are float32");
     if (x != nullptr) x_ = *x;
     if (w != nullptr) w_ = *w;
-    if (!weights.empty()) weights_ = prepare(weights, w_ ? &*w_ : nullptr, b_.value_or(fp32), true);
+    if (weights.empty()) return;
+    if (has_blocks()) packed_weights_ = pack_weights(weights, codes_of(weights, true));
+    else weights_ = prepare(weights, true);
 }
 
 void device_layer::fail(const std::string& sentence) const { node_->view.fail(sentence); }
 
-unit_operand device_layer::prepare(const tensor& t, const quantizer* q, const qk::format& own, bool weights) const {
+const qk::format& device_layer::format_of(bool weights) const {
+    static const qk::format plain = fp32;
+    const std::optional<quantizer>& q = weights ? w_ : x_;
+    const std::optional<qk::format>& own = weights ? b_ : a_;
+    return q ? q->format : own ? *own : plain;
+}
+
+bool device_layer::has_blocks() const { return is_block_format(format_of(false)) || is_block_format(format_of(true)); }
+
+operand_codes device_layer::codes_of(const tensor& t, bool weights) const {
     if (t.type() != data_type::float32) fail(std::string("an accumulator multiplies float32 values, not ") + graph::name_of(t.type()));
-    unit_operand o;
-    o.format = q != nullptr ? q->format : own;
-    o.shape = t.shape();
+    const quantizer* q = weights ? (w_ ? &*w_ : nullptr) : (x_ ? &*x_ : nullptr);
+    operand_codes o;
+    o.format = format_of(weights);
+    if (q != nullptr) o.how = q->semantics;
     const char* which = weights ? "the weights" : "the input";
     if (a_ && o.format != (weights ? *b_ : *a_))
         fail(name_ + " multiplies " + to_string(*a_) + " by " + to_string(*b_) + ", and " + which + " have format " + to_string(o.format));
-    if (is_block_format(o.format))
-        fail(std::string(which) + " have format " + to_string(o.format) + "; the evaluator gives accumulators elements without blocks");
-    affine one;
-    if (q != nullptr && q->dynamic) one = range_scale(o.format, t.as<float>());
-    else if (q != nullptr && q->block_size > 0)
-        fail(std::string(which) + " have a scale for each block; an accumulator needs one a channel");
-    if (q != nullptr && !q->dynamic && !q->scale.empty()) {
-        o.scale = q->scale;
-        if (!q->zero_point.empty()) one.zero_point = q->zero_point[0];
-        one.scale = q->scale[0];
-        if (std::any_of(q->zero_point.begin(), q->zero_point.end(), [&](std::int64_t z) { return z != one.zero_point; }))
-            fail(std::string(which) + " have several zero points; an accumulator needs one");
-        if (o.scale.size() > 1 && !weights) fail("the input has a scale for each channel; an accumulator needs one");
-    } else {
-        o.scale = {one.scale};
+    if (is_block_format(o.format)) {
+        if (q != nullptr) check_blocks(*q, t, weights);
+        if (q != nullptr && !q->dynamic && !q->scale.empty()) o.tensor_scale = q->scale[0];
+        else if (const nvfloat* f = std::get_if<nvfloat>(&o.format))
+            o.tensor_scale = kernels::tensor_scale_of(*f, largest(t.as<float>()), o.how);
+        return o;
     }
-    o.zero_point = one.zero_point;
-    const semantics how = q != nullptr ? q->semantics : semantics::ocp;
+    if (q != nullptr && q->dynamic) {
+        const affine one = range_scale(o.format, t.as<float>());
+        o.scale = {one.scale}, o.zero_point = one.zero_point;
+        return o;
+    }
+    if (q != nullptr && q->block_size > 0) fail(std::string(which) + " have a scale for each block; an accumulator needs one a channel");
+    if (q == nullptr || q->scale.empty()) return o;
+    o.scale = q->scale;
+    if (!q->zero_point.empty()) o.zero_point = q->zero_point[0];
+    if (std::any_of(q->zero_point.begin(), q->zero_point.end(), [&](std::int64_t z) { return z != o.zero_point; }))
+        fail(std::string(which) + " have several zero points; an accumulator needs one");
+    if (o.scale.size() > 1 && !weights) fail("the input has a scale for each channel; an accumulator needs one");
+    return o;
+}
+
+unit_operand device_layer::prepare(const tensor& t, bool weights) const {
+    unit_operand o;
+    static_cast<operand_codes&>(o) = codes_of(t, weights);
+    o.shape = t.shape();
     std::vector<std::byte> packed(packed_bytes(o.format, along_axis{1, t.size(), 1}));
-    const along_axis axis = q != nullptr ? axis_of(t.shape(), q->axis, false) : along_axis{};
+    const along_axis axis = weights && w_ ? axis_of(t.shape(), w_->axis, false) : along_axis{};
+    const std::vector<std::int64_t> zero_points(o.scale.size(), o.zero_point);
     const codec_parameters p =
-        o.scale.size() > 1 ? codec_parameters(per_channel{o.scale, q->zero_point, axis}) : codec_parameters(affine{one});
-    if (t.size() != 0 && kernel_calls::encode(o.format, t.as<float>(), packed, p, how) != encode_status::done)
-        fail(std::string(which) + " have values without a code in " + to_string(o.format) + " under these semantics");
+        o.scale.size() > 1 ? codec_parameters(per_channel{o.scale, zero_points, axis}) : codec_parameters(affine{o.scale[0], o.zero_point});
+    if (t.size() != 0 && kernel_calls::encode(o.format, t.as<float>(), packed, p, o.how) != encode_status::done)
+        fail(std::string(weights ? "the weights" : "the input") + " have values without a code in " + to_string(o.format) +
+             " under these semantics");
     o.codes.resize(t.size());
     const int width = qk::detail::with_family(o.format, [](const auto& f) { return qk::detail::element_width(f); });
     if (t.size() != 0) qk::detail::get_codes(std::span<const std::byte>(packed), 0, t.size(), width, o.codes.data());
@@ -143,7 +167,7 @@ void device_layer::multiply_general(const unit_operand& rows, std::size_t first_
     std::vector<std::uint64_t> result(s.m * s.n);
     matrix_multiply_add(rows.format, columns.format, how_, s, {{a, {}, {}, {}}, rows.zero_point}, {{b, {}, {}, {}}, columns.zero_point}, {},
                         result);
-    for (std::size_t i = 0; i < result.size(); ++i) d[i] = value_of_result(how_, result[i]);
+    for (std::size_t i = 0; i < result.size(); ++i) d[i] = stored_value(how_, result[i]);
 }
 
 bool device_layer::multiply_columns(const unit_operand& rows, std::size_t first_row, const unit_operand& columns, const std::int16_t* n,
@@ -188,51 +212,40 @@ bool device_layer::multiply_columns(const unit_operand& rows, std::size_t first_
                 if (!sums(how_, s.k, a, a_exponent, b, lanes, chunk, out)) return false;
                 for (std::size_t l = 0; l < width; ++l) stored[l] = qk::detail::stored_code(how_.result, out[l]);
             }
-            for (std::size_t l = 0; l < width; ++l) d[i * s.n + j + l] = value_of_result(how_, stored[l]);
+            for (std::size_t l = 0; l < width; ++l) d[i * s.n + j + l] = stored_value(how_, stored[l]);
         }
     }
     return true;
 }
 
-float device_layer::epilogue(float sum, const unit_operand& x, const unit_operand& w, std::size_t channel) const {
-    const float scale = x.scale[0] * w.scale[w.scale.size() > 1 ? channel : 0];
+namespace {
+/// The sum as a value of the layer: times both scales, plus what is added.
+float finished(float sum, float x_scale, const std::vector<float>& w_scale, std::size_t channel) {
+    const float scale = x_scale * w_scale[w_scale.size() > 1 ? channel : 0];
     return scale == 1 ? sum : sum * scale;
 }
+}  // namespace
 
-tensor device_layer::convolution(const unit_operand& x, const unit_operand& w, const tensor& bias, allocator& memory) const {
+tensor device_layer::convolution(const dims& x, const dims& w, const operand_codes& x_codes, const operand_codes& w_codes,
+                                 const tensor& bias, allocator& memory, const multiply_function& multiply) const {
     const std::int64_t group = node_->view.get_int("group", 1);
-    const ops::window window = ops::check_conv(node_->view, x.shape, w.shape, bias.empty() ? nullptr : &bias, group);
-    const std::int64_t in = w.shape[1], taps = ops::product(window.kernel), in_size = ops::product(window.input);
-    const auto out = static_cast<std::size_t>(w.shape[0] / group), places = static_cast<std::size_t>(ops::product(window.output)),
-               k = static_cast<std::size_t>(in * taps);
-    dims shape{x.shape[0], w.shape[0]};
+    const ops::window window = ops::check_conv(node_->view, x, w, bias.empty() ? nullptr : &bias, group);
+    const auto out = static_cast<std::size_t>(w[0] / group), places = static_cast<std::size_t>(ops::product(window.output));
+    dims shape{x[0], w[0]};
     shape.insert(shape.end(), window.output.begin(), window.output.end());
     tensor y(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));
     if (y.size() == 0) return y;
-    if (w.scale.size() > 1 && w.scale.size() != static_cast<std::size_t>(w.shape[0]))
+    if (w_codes.scale.size() > 1 && w_codes.scale.size() != static_cast<std::size_t>(w[0]))
         fail("the weights' scales do not run along their first axis");
-    const bool fast = goes_by_columns(w, x, k);
-    std::vector<std::uint32_t> codes;
-    std::vector<std::int16_t> n(fast ? k * places : 0), exponent(n.size());
-    const std::uint32_t zero = is_integer_format(x.format) ? static_cast<std::uint32_t>(x.zero_point) : 0;
     float* target = y.as<float>().data();
-    for (std::int64_t b = 0; b < x.shape[0]; ++b) {
+    for (std::int64_t b = 0; b < x[0]; ++b) {
         for (std::int64_t g = 0; g < group; ++g) {
-            const auto from = static_cast<std::size_t>((b * group + g) * in * in_size);
             const std::size_t first = static_cast<std::size_t>(g) * out;
-            if (fast) {
-                ops::gather_columns(x.n.data() + from, in, window, std::int16_t{0}, n.data());
-                ops::gather_columns(x.exponent.data() + from, in, window, x.zero_exponent, exponent.data());
-            }
-            if (!fast || !multiply_columns(w, first, x, n.data(), exponent.data(), {out, places, k}, target)) {
-                codes.resize(k * places);
-                ops::gather_columns(x.codes.data() + from, in, window, zero, codes.data());
-                multiply_general(w, first, x, codes.data(), {out, places, k}, target);
-            }
+            multiply(b, g, {out, places, static_cast<std::size_t>(w[1] * ops::product(window.kernel))}, target);
             for (std::size_t o = 0; o < out; ++o) {
                 const float add = bias.empty() ? 0.0f : bias.as<float>()[first + o];
                 for (std::size_t p = 0; p < places; ++p, ++target) {
-                    const float v = epilogue(*target, x, w, first + o);
+                    const float v = finished(*target, x_codes.scale[0], w_codes.scale, first + o);
                     *target = bias.empty() ? v : v + add;
                 }
             }
@@ -241,22 +254,17 @@ tensor device_layer::convolution(const unit_operand& x, const unit_operand& w, c
     return y;
 }
 
-tensor device_layer::product_of_matrices(const unit_operand& x, const unit_operand& w, const tensor& bias, allocator& memory) const {
+tensor device_layer::product_of_matrices(const dims& x, const dims& w, const operand_codes& x_codes, const operand_codes& w_codes,
+                                         const tensor& bias, allocator& memory, const multiply_function& multiply) const {
     const node_view& v = node_->view;
     const bool gemm = v.op_type() == "Gemm";
-    const ops::matmul_plan p = ops::plan_matmul(v, x.shape, w.shape);
+    const ops::matmul_plan p = ops::plan_matmul(v, x, w);
     tensor y(data_type::float32, p.shape, memory.allocate(element_count(p.shape) * sizeof(float)));
     if (y.size() == 0) return y;
     const product_shape s{static_cast<std::size_t>(p.m), static_cast<std::size_t>(p.n), static_cast<std::size_t>(p.k)};
-    if (w.scale.size() > 1 && w.scale.size() != s.n) fail("the weights' scales do not run along their columns");
+    if (w_codes.scale.size() > 1 && w_codes.scale.size() != s.n) fail("the weights' scales do not run along their columns");
     float* d = y.as<float>().data();
-    const bool fast = goes_by_columns(x, w, s.k);
-    p.each([&](std::int64_t i, std::int64_t a, std::int64_t b) {
-        const std::size_t at = static_cast<std::size_t>(b) * s.k * s.n, row = static_cast<std::size_t>(a) * s.m;
-        float* target = d + static_cast<std::size_t>(i) * s.m * s.n;
-        if (!fast || !multiply_columns(x, row, w, w.n.data() + at, w.exponent.data() + at, s, target))
-            multiply_general(x, row, w, w.codes.data() + at, s, target);
-    });
+    p.each([&](std::int64_t i, std::int64_t a, std::int64_t b) { multiply(a, b, s, d + static_cast<std::size_t>(i) * s.m * s.n); });
     const float alpha = gemm ? v.get_float("alpha", 1.0f) : 1.0f, beta = gemm ? v.get_float("beta", 1.0f) : 1.0f;
     const bool add = gemm && !bias.empty() && beta != 0;
     std::int64_t rows = 1, columns = 1;
@@ -267,7 +275,7 @@ tensor device_layer::product_of_matrices(const unit_operand& x, const unit_opera
     }
     for (std::size_t i = 0; i < y.size(); ++i) {
         const std::size_t row = i / s.n % s.m, column = i % s.n;
-        float value = epilogue(d[i], x, w, column);
+        float value = finished(d[i], x_codes.scale[0], w_codes.scale, column);
         if (alpha != 1) value *= alpha;
         if (add) {
             const float c = bias.as<float>()[(rows == 1 ? 0 : row) * static_cast<std::size_t>(columns) + (columns == 1 ? 0 : column)];
@@ -278,13 +286,44 @@ tensor device_layer::product_of_matrices(const unit_operand& x, const unit_opera
     return y;
 }
 
-tensor device_layer::run(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
-    const unit_operand input = prepare(x, x_ ? &*x_ : nullptr, a_.value_or(fp32), false);
-    const unit_operand made = weights_ ? unit_operand{} : prepare(w, w_ ? &*w_ : nullptr, b_.value_or(fp32), true);
+tensor device_layer::run_elements(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
+    const unit_operand input = prepare(x, false);
+    const unit_operand made = weights_ ? unit_operand{} : prepare(w, true);
     const unit_operand& weights = weights_ ? *weights_ : made;
-    if (const message m = check_operands(input.format, weights.format, how_); !m.empty()) fail(name_ + ": " + std::string(m.view()));
-    if (node_->view.op_type() == "Conv") return convolution(input, weights, bias, memory);
-    return product_of_matrices(input, weights, bias, memory);
+    if (node_->view.op_type() != "Conv") {
+        return product_of_matrices(
+            input.shape, weights.shape, input, weights, bias, memory,
+            [&](std::int64_t a, std::int64_t b, const product_shape& s, float* d) {
+                const std::size_t at = static_cast<std::size_t>(b) * s.k * s.n, row = static_cast<std::size_t>(a) * s.m;
+                if (!goes_by_columns(input, weights, s.k) ||
+                    !multiply_columns(input, row, weights, weights.n.data() + at, weights.exponent.data() + at, s, d))
+                    multiply_general(input, row, weights, weights.codes.data() + at, s, d);
+            });
+    }
+    const std::int64_t group = node_->view.get_int("group", 1), in = weights.shape.size() < 2 ? 0 : weights.shape[1];
+    const ops::window window = ops::check_conv(node_->view, input.shape, weights.shape, nullptr, group);
+    const std::uint32_t zero = is_integer_format(input.format) ? static_cast<std::uint32_t>(input.zero_point) : 0;
+    std::vector<std::uint32_t> codes;
+    std::vector<std::int16_t> n, exponent;
+    return convolution(input.shape, weights.shape, input, weights, bias, memory,
+                       [&](std::int64_t b, std::int64_t g, const product_shape& s, float* d) {
+                           const auto from = static_cast<std::size_t>((b * group + g) * in * ops::product(window.input));
+                           const std::size_t first = static_cast<std::size_t>(g) * s.m;
+                           if (goes_by_columns(weights, input, s.k)) {
+                               n.resize(s.k * s.n), exponent.resize(s.k * s.n);
+                               ops::gather_columns(input.n.data() + from, in, window, std::int16_t{0}, n.data());
+                               ops::gather_columns(input.exponent.data() + from, in, window, input.zero_exponent, exponent.data());
+                               if (multiply_columns(weights, first, input, n.data(), exponent.data(), s, d)) return;
+                           }
+                           codes.resize(s.k * s.n);
+                           ops::gather_columns(input.codes.data() + from, in, window, zero, codes.data());
+                           multiply_general(weights, first, input, codes.data(), s, d);
+                       });
+}
+
+tensor device_layer::run(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
+    if (const message m = check_operands(format_of(false), format_of(true), how_); !m.empty()) fail(name_ + ": " + std::string(m.view()));
+    return has_blocks() ? run_blocks(x, w, bias, memory) : run_elements(x, w, bias, memory);
 }
 
 }  // namespace qk::graph::execute

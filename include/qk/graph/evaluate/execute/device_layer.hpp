@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Conv, Gemm or MatMul as a unit computes it: operands become codes, products are added by its accumulator, and an epilogue in float32
-// multiplies by the operands' scales and adds the bias. Conv sums in the order channel, row, column of the kernel.
+// multiplies by the operands' scales and adds the bias. Conv sums in the order channel, row, column of the kernel; where an operand has
+// blocks, in the order row, column, channel, the channels of each place of the kernel filled up to whole blocks with zeros.
 #pragma once
 
+#include <bit>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -13,17 +16,39 @@
 
 namespace qk::graph::execute {
 
-/// One operand as a unit reads it: a value is scale * (the code's value).
-struct unit_operand {
+/// How an operand becomes codes; a value is scale * (the code's value).
+struct operand_codes {
     qk::format format = fp32;
+    semantics how = semantics::ocp;
     std::int64_t zero_point = 0;
-    std::vector<float> scale;  ///< 1, or one for each output channel
+    std::vector<float> scale{1.0f};  ///< 1, or one for each output channel
+    float tensor_scale = 0;          ///< NVFP4's
+};
+
+/// One operand as a unit reads it, without blocks.
+struct unit_operand : operand_codes {
     dims shape;
     std::vector<std::uint32_t> codes;       ///< of elements, in the tensor's order
     std::vector<std::int16_t> n, exponent;  ///< the same taken apart, where they fit; empty otherwise
     std::int16_t zero_exponent = 0;         ///< of padding
     qk::detail::element_kind kind;
 };
+
+/// A matrix of one operand as encode writes it, blocks along the sum.
+struct packed_operand {
+    qk::format format = fp32;
+    std::int64_t zero_point = 0;
+    along_axis axis;
+    std::vector<std::byte> bytes;
+    packed_matrix view() const { return {planes_of(layout_of(format, axis), std::span<const std::byte>(bytes)), zero_point}; }
+};
+
+/// A register's stored code as a value.
+inline float stored_value(const accumulator& how, std::uint64_t code) {
+    if (how.sum == summation::integer) return static_cast<float>(static_cast<std::int64_t>(code));
+    const auto stored = static_cast<std::uint32_t>(code);
+    return bits(how.result) <= 16 ? value_of(how.result, stored) : std::bit_cast<float>(stored);
+}
 
 class device_layer {
   public:
@@ -34,7 +59,13 @@ class device_layer {
     tensor run(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const;
 
   private:
-    unit_operand prepare(const tensor& t, const quantizer* q, const qk::format& own, bool weights) const;
+    using multiply_function = std::function<void(std::int64_t first, std::int64_t second, const product_shape& shape, float* d)>;
+
+    const qk::format& format_of(bool weights) const;
+    bool has_blocks() const;
+    /// How `t` becomes codes; of blocks only where they run along the sum.
+    operand_codes codes_of(const tensor& t, bool weights) const;
+    unit_operand prepare(const tensor& t, bool weights) const;
     void take_apart(unit_operand& o) const;
     bool goes_by_columns(const unit_operand& a, const unit_operand& b, std::size_t k) const;
     /// d [m][n] = rows [m][k] times columns [k][n], as values of the result's register. False: it has to be done the general way.
@@ -43,10 +74,23 @@ class device_layer {
     void multiply_general(const unit_operand& rows, std::size_t first_row, const unit_operand& columns, const std::uint32_t* codes,
                           product_shape s, float* d) const;
 
-    tensor convolution(const unit_operand& x, const unit_operand& w, const tensor& bias, allocator& memory) const;
-    tensor product_of_matrices(const unit_operand& x, const unit_operand& w, const tensor& bias, allocator& memory) const;
+    /// `multiply` gives d [output channel][place] of one sample (first) and group (second).
+    tensor convolution(const dims& x, const dims& w, const operand_codes& x_codes, const operand_codes& w_codes, const tensor& bias,
+                       allocator& memory, const multiply_function& multiply) const;
+    /// `multiply` gives d [row][column] of matrix `first` of x and matrix `second` of w.
+    tensor product_of_matrices(const dims& x, const dims& w, const operand_codes& x_codes, const operand_codes& w_codes, const tensor& bias,
+                               allocator& memory, const multiply_function& multiply) const;
+    tensor run_elements(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const;
+
+    // device_blocks.cpp: operands with blocks.
+    tensor run_blocks(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const;
+    void check_blocks(const quantizer& q, const tensor& t, bool weights) const;
+    packed_operand pack(std::span<const float> values, const operand_codes& how, along_axis sum, std::span<const float> scale,
+                        along_axis channels) const;
+    /// The weights' matrices: for Conv one a group, else one for each of the tensor's.
+    std::vector<packed_operand> pack_weights(const tensor& w, const operand_codes& how) const;
+    std::int64_t padded_channels(std::int64_t channels) const;
     [[noreturn]] void fail(const std::string& sentence) const;
-    float epilogue(float sum, const unit_operand& x, const unit_operand& w, std::size_t channel) const;
 
     const net_node* node_;
     std::string name_;
@@ -54,6 +98,7 @@ class device_layer {
     std::optional<qk::format> a_, b_;  ///< of a device
     std::optional<quantizer> x_, w_;
     std::optional<unit_operand> weights_;
+    std::vector<packed_operand> packed_weights_;  ///< likewise, with blocks
 };
 
 }  // namespace qk::graph::execute
