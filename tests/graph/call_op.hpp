@@ -28,17 +28,13 @@ class heap_allocator final : public qk::graph::allocator {
     }
 };
 
-/// Runs the operator "domain:name" (or "name") of an opset version; where constants can be prepared, all inputs are once, and must give the
-/// same bits.
-inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int version, const std::vector<qk::graph::tensor>& inputs,
-                                              const attributes& given = {}, std::size_t outputs = 1) {
+/// A node "node_under_test" of the operator "domain:name" (or "name"), without inputs and outputs.
+inline onnx::NodeProto make_node(const std::string& full_name, const attributes& given) {
     onnx::NodeProto node;
     const auto colon = full_name.find(':');
     if (colon != std::string::npos) node.set_domain(full_name.substr(0, colon));
     node.set_op_type(colon == std::string::npos ? full_name : full_name.substr(colon + 1));
     node.set_name("node_under_test");
-    for (std::size_t i = 0; i < inputs.size(); ++i) node.add_input(inputs[i].empty() ? std::string{} : "input" + std::to_string(i));
-    for (std::size_t i = 0; i < outputs; ++i) node.add_output("output" + std::to_string(i));
     for (const auto& [name, value] : given) {
         auto* a = node.add_attribute();
         a->set_name(name);
@@ -50,6 +46,16 @@ inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int 
             for (const std::int64_t i : *v) a->add_ints(i);
         }
     }
+    return node;
+}
+
+/// Runs the operator "domain:name" (or "name") of an opset version; where constants can be prepared, all inputs are once, and must give the
+/// same bits.
+inline std::vector<qk::graph::tensor> call_op(const std::string& full_name, int version, const std::vector<qk::graph::tensor>& inputs,
+                                              const attributes& given = {}, std::size_t outputs = 1) {
+    onnx::NodeProto node = make_node(full_name, given);
+    for (std::size_t i = 0; i < inputs.size(); ++i) node.add_input(inputs[i].empty() ? std::string{} : "input" + std::to_string(i));
+    for (std::size_t i = 0; i < outputs; ++i) node.add_output("output" + std::to_string(i));
     const qk::graph::op_entry* entry = qk::graph::find_op(node.domain(), node.op_type(), version);
     if (entry == nullptr) throw std::runtime_error(full_name + " is not in the table");
     heap_allocator memory;

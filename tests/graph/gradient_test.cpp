@@ -24,23 +24,8 @@ struct one_node {
     std::vector<tensor> inputs;
     const gradient_case* what;
 
-    explicit one_node(const gradient_case& c) : what(&c) {
+    explicit one_node(const gradient_case& c) : proto(qk_test::make_node(c.op, c.given)), what(&c) {
         std::mt19937 random(7);
-        const auto colon = c.op.find(':');
-        if (colon != std::string::npos) proto.set_domain(c.op.substr(0, colon));
-        proto.set_op_type(colon == std::string::npos ? c.op : c.op.substr(colon + 1));
-        proto.set_name("node_under_test");
-        for (const auto& [name, value] : c.given) {
-            auto* a = proto.add_attribute();
-            a->set_name(name);
-            if (const auto* i = std::get_if<std::int64_t>(&value)) a->set_type(onnx::AttributeProto::INT), a->set_i(*i);
-            if (const auto* f = std::get_if<float>(&value)) a->set_type(onnx::AttributeProto::FLOAT), a->set_f(*f);
-            if (const auto* s = std::get_if<std::string>(&value)) a->set_type(onnx::AttributeProto::STRING), a->set_s(*s);
-            if (const auto* v = std::get_if<std::vector<std::int64_t>>(&value)) {
-                a->set_type(onnx::AttributeProto::INTS);
-                for (const std::int64_t i : *v) a->add_ints(i);
-            }
-        }
         for (const auto& i : c.inputs) {
             proto.add_input(i.omitted ? "" : "x" + std::to_string(inputs.size()));
             if (i.omitted) {

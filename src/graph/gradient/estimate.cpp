@@ -143,7 +143,7 @@ class change_probe final : public gradient::edge_visitor {
         for (std::size_t c = 0; c < use->second.changes.size(); ++c) {
             const std::vector<tensor> in{t.read[node][0], errors_->at({node, 1})[c]};
             std::vector<tensor> out(1);
-            execute::detail::call_node(n, nullptr, in, out, gradient::heap::get(), execute::detail::no_subgraphs());
+            gradient::run_forward(n, in, out);
             take(use->second.changes[c].number, gradients[0], out[0]);
         }
     }

@@ -4,8 +4,11 @@
 
 #include <cstring>
 #include <utility>
+
+#include "qk/graph/gradient/fast_convolution.hpp"
 #include "qk/graph/gradient/ops/quantization.hpp"
 #include "qk/graph/gradient/product.hpp"
+#include "qk/graph/ops/conv.hpp"
 
 namespace qk::graph::gradient {
 namespace {
@@ -26,9 +29,27 @@ bool carries_gradient(const execute::net_node& node, const tape& t, const tensor
            find_product(node.view.proto().domain(), node.view.op_type(), node.view.version()) != nullptr;
 }
 
+/// Conv of floats by oneDNN, if that is quick for its shapes.
+bool convolved(const execute::net_node& node, std::span<const tensor> in, tensor& y) {
+    if (node.view.op_type() != "Conv" || !node.view.proto().domain().empty() || in.size() < 2) return false;
+    const bool biased = in.size() > 2 && !in[2].empty();
+    for (std::size_t i = 0; i < (biased ? 3 : 2); ++i)
+        if (in[i].type() != data_type::float32) return false;
+    const std::int64_t group = node.view.get_int("group", 1);
+    const ops::window w = ops::check_conv(node.view, in[0].shape(), in[1].shape(), biased ? &in[2] : nullptr, group);
+    const auto way = fast_convolution::find(w, in[0].shape(), in[1].shape(), group);
+    if (way == nullptr || !way->has_forward()) return false;
+    dims shape{in[0].dim(0), in[1].dim(0)};
+    shape.insert(shape.end(), w.output.begin(), w.output.end());
+    y = tensor(data_type::float32, shape);
+    const auto of = [&](std::size_t i) { return in[i].as<float>().data(); };
+    way->forward(of(0), of(1), biased ? of(2) : nullptr, y.as<float>().data());
+    return true;
+}
+
 /// Runs one node, its subgraphs recorded if it is an If.
 void run_node(const execute::net_node& node, std::size_t number, tape& t, std::span<const tensor> in, std::span<tensor> out) {
-    if (node.bodies.empty()) return execute::detail::call_node(node, nullptr, in, out, heap::get(), execute::detail::no_subgraphs());
+    if (node.bodies.empty()) return run_forward(node, in, out);
     const op_context::subgraph_runner run = [&](const onnx::GraphProto& graph, std::span<const tensor> given) {
         tape::body taken;
         for (const execute::subnetwork& s : node.bodies)
@@ -59,7 +80,7 @@ void run_node(const execute::net_node& node, std::size_t number, tape& t, std::s
 
 /// The gradients of what one node read; `outputs` are those of what it made.
 std::vector<tensor> through_node(const execute::net_node& node, const tape& t, std::size_t number, std::span<const tensor> outputs,
-                                 std::span<const char> wanted) {
+                                 std::span<const char> wanted, std::any& kept) {
     const std::string_view op = node.view.op_type();
     const product_entry* product = find_product(node.view.proto().domain(), op, node.view.version());
     if (product == nullptr)
@@ -68,7 +89,7 @@ std::vector<tensor> through_node(const execute::net_node& node, const tape& t, s
                        ", through which a gradient has to flow");
     std::vector<tensor> made, given(node.inputs.size());
     for (const int o : node.outputs) made.push_back(o < 0 ? tensor() : t.values[static_cast<std::size_t>(o)]);
-    product_call call(node.view, *node.op, t.read[number], made, outputs, wanted, given);
+    product_call call(node.view, *node.op, t.read[number], made, outputs, wanted, given, &kept);
     try {
         product->run(call);
     } catch (const error& e) {
@@ -97,6 +118,10 @@ void through_branch(const execute::net_node& node, const tape& t, std::size_t nu
 }
 
 }  // namespace
+
+void run_forward(const execute::net_node& node, std::span<const tensor> in, std::span<tensor> out) {
+    if (!convolved(node, in, out[0])) execute::detail::call_node(node, nullptr, in, out, heap::get(), execute::detail::no_subgraphs());
+}
 
 void accumulate(tensor& sum, const tensor& g) {
     if (sum.empty()) {
@@ -199,6 +224,7 @@ void walk_node(const execute::network& net, const tape& t, std::size_t n, std::v
     }
     if (!wants) return;
     std::vector<std::vector<tensor>> given(node.inputs.size(), std::vector<tensor>(passes));  // by input, then pass
+    std::any kept;
     for (std::size_t p = 0; p < passes; ++p) {
         std::vector<tensor> of_pass;
         bool flows = false;
@@ -211,7 +237,7 @@ void walk_node(const execute::network& net, const tape& t, std::size_t n, std::v
             through_branch(node, t, n, of_pass, gradients[p]);
             continue;
         }
-        std::vector<tensor> in = through_node(node, t, n, of_pass, wanted);
+        std::vector<tensor> in = through_node(node, t, n, of_pass, wanted, kept);
         for (std::size_t i = 0; i < in.size(); ++i)
             if (!in[i].empty()) given[i][p] = in_type(in[i], t.values[static_cast<std::size_t>(node.inputs[i].value)].type());
     }

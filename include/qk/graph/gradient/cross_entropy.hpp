@@ -5,33 +5,27 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <span>
+
+#include "qk/graph/gradient/distribution.hpp"
 
 namespace qk::graph::gradient {
 
 /// The gradient of -log p[label] by one sample's output y, divided by `samples`; the loss itself is returned.
 inline double cross_entropy_gradient(std::span<const double> y, std::int64_t label, std::size_t samples, std::span<double> g) {
-    double sum = 0, largest = -std::numeric_limits<double>::infinity();
-    bool distribution = true;
-    for (const double v : y) {
-        distribution = distribution && v >= 0 && v <= 1;
-        sum += v;
-        largest = std::max(largest, v);
-    }
-    distribution = distribution && std::abs(sum - 1) < 1e-3;
+    const output_scan seen = scan_output(y);
     const auto at = static_cast<std::size_t>(label);
     const double share = 1 / static_cast<double>(samples);
-    if (distribution) {
+    if (seen.is_distribution) {
         const double p = std::max(y[at], 1e-30);
         std::fill(g.begin(), g.end(), 0.0);
         g[at] = -share / p;
         return -std::log(p) * share;
     }
     double norm = 0;
-    for (const double v : y) norm += std::exp(v - largest);
-    for (std::size_t i = 0; i < y.size(); ++i) g[i] = share * (std::exp(y[i] - largest) / norm - (i == at ? 1.0 : 0.0));
-    return share * (std::log(norm) + largest - y[at]);
+    for (const double v : y) norm += std::exp(v - seen.largest);
+    for (std::size_t i = 0; i < y.size(); ++i) g[i] = share * (std::exp(y[i] - seen.largest) / norm - (i == at ? 1.0 : 0.0));
+    return share * (std::log(norm) + seen.largest - y[at]);
 }
 
 }  // namespace qk::graph::gradient

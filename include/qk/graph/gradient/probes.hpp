@@ -4,13 +4,13 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <numbers>
 #include <random>
 #include <span>
 #include <vector>
 
 #include "qk/graph/base/tensor.hpp"
+#include "qk/graph/gradient/distribution.hpp"
 
 namespace qk::graph::gradient {
 
@@ -45,20 +45,14 @@ inline std::vector<std::vector<double>> orthonormal(std::size_t n, std::size_t c
 /// u in the metric of Fisher at an output y: S u with S S' = diag(p) - p p', p = softmax(y); for an output that is a distribution itself
 /// u / sqrt(p).
 inline void to_divergence(std::span<const double> y, std::vector<double>& u) {
-    double sum = 0, largest = -std::numeric_limits<double>::infinity();
-    bool distribution = true;
-    for (const double v : y) {
-        distribution = distribution && v >= 0 && v <= 1;
-        sum += v;
-        largest = std::max(largest, v);
-    }
-    if (distribution && std::abs(sum - 1) < 1e-3) {
+    const output_scan seen = scan_output(y);
+    if (seen.is_distribution) {
         for (std::size_t i = 0; i < u.size(); ++i) u[i] /= std::sqrt(std::max(y[i], 1e-6));
         return;
     }
     std::vector<double> root(y.size());
     double norm = 0, along = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) norm += root[i] = std::exp(y[i] - largest);
+    for (std::size_t i = 0; i < y.size(); ++i) norm += root[i] = std::exp(y[i] - seen.largest);
     for (std::size_t i = 0; i < y.size(); ++i) root[i] = std::sqrt(root[i] / norm), along += root[i] * u[i];
     for (std::size_t i = 0; i < y.size(); ++i) u[i] = root[i] * (u[i] - along * root[i]);
 }

@@ -3,6 +3,7 @@
 // function gets, and an entry of the table (product_table.hpp).
 #pragma once
 
+#include <any>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,8 +46,17 @@ tensor as_real(const tensor& value) {
 class product_call {
   public:
     product_call(const node_view& node, const op_entry& op, std::span<const tensor> inputs, std::span<const tensor> outputs,
-                 std::span<const tensor> gradients, std::span<const char> wanted, std::span<tensor> given)
-        : node_(&node), op_(&op), inputs_(inputs), outputs_(outputs), gradients_(gradients), wanted_(wanted), given_(given) {}
+                 std::span<const tensor> gradients, std::span<const char> wanted, std::span<tensor> given, std::any* kept = nullptr)
+        : node_(&node),
+          op_(&op),
+          inputs_(inputs),
+          outputs_(outputs),
+          gradients_(gradients),
+          wanted_(wanted),
+          given_(given),
+          kept_(kept != nullptr ? kept : &own_) {}
+    product_call(const product_call&) = delete;
+    product_call& operator=(const product_call&) = delete;
 
     const node_view& node() const { return *node_; }
     [[noreturn]] void fail(const std::string& what) const { node_->fail(what); }
@@ -84,6 +94,13 @@ class product_call {
         given_[i] = gradient.reshaped(input(i).shape());
     }
 
+    /// What does not depend on the gradients, by make() for the first of several passes and kept for the others.
+    template <class Kept, class Make>
+    const Kept& once(Make&& make) {
+        if (!kept_->has_value()) kept_->emplace<Kept>(make());
+        return std::any_cast<const Kept&>(*kept_);
+    }
+
     /// The operator's own function on other inputs.
     std::vector<tensor> forward(std::span<const tensor> inputs, std::size_t outputs = 1) const {
         std::vector<tensor> made(outputs);
@@ -100,6 +117,8 @@ class product_call {
     std::span<const tensor> inputs_, outputs_, gradients_;
     std::span<const char> wanted_;
     std::span<tensor> given_;
+    std::any* kept_;
+    std::any own_;
 };
 
 /// Calls f with a float or a double: the type of the gradients here.

@@ -56,6 +56,9 @@ std::vector<tensor> walk_back(const execute::network& net, const tape& t, std::s
 std::vector<std::vector<tensor>> walk_back(const execute::network& net, const tape& t, std::span<const std::vector<tensor>> seeds,
                                            edge_visitor* visitor);
 
+/// One node without subgraphs, as record runs it.
+void run_forward(const execute::net_node& node, std::span<const tensor> in, std::span<tensor> out);
+
 /// `g` added to `sum`, which takes g's place if it is empty. Both real, of one shape.
 void accumulate(tensor& sum, const tensor& g);
 

@@ -13,46 +13,14 @@ namespace qk::graph::ops {
 /// columns[c * kernel + k][o] = x[c] at output position o and kernel position k; outside of x: `padding`.
 template <class T>
 void gather_columns(const T* x, std::int64_t channels, const window& w, T padding, T* columns) {
-    const std::size_t rank = w.rank();
-    const std::int64_t in_size = product(w.input), out_row = rank == 0 ? 1 : w.output[rank - 1];
-    const std::vector<std::int64_t> outer(w.output.begin(), w.output.end() - (rank != 0));
-    std::vector<std::int64_t> k(rank, 0), o(outer.size(), 0);
-    for (std::int64_t c = 0; c < channels; ++c) {
-        const T* plane = x + c * in_size;
-        std::fill(k.begin(), k.end(), 0);
-        do {
-            std::fill(o.begin(), o.end(), 0);
-            do {
-                // One row of outputs: contiguous in `columns`, a run with the stride of the last axis in x.
-                std::int64_t base = 0;
-                bool inside = true;
-                for (std::size_t i = 0; inside && i + 1 < rank; ++i) {
-                    const std::int64_t p = o[i] * w.stride[i] - w.pad_begin[i] + k[i] * w.dilation[i];
-                    inside = p >= 0 && p < w.input[i];
-                    if (inside) base = base * w.input[i] + p;
-                }
-                if (!inside) {
-                    std::fill(columns, columns + out_row, padding);
-                } else if (rank == 0) {
-                    columns[0] = plane[0];
-                } else {
-                    const std::size_t l = rank - 1;
-                    const std::int64_t s = w.stride[l], first = k[l] * w.dilation[l] - w.pad_begin[l];
-                    const T* row = plane + base * w.input[l];
-                    // Outputs [from, to) read inside the row.
-                    const std::int64_t from = std::clamp<std::int64_t>(first >= 0 ? 0 : (-first + s - 1) / s, 0, out_row);
-                    const std::int64_t to =
-                        std::clamp<std::int64_t>(w.input[l] - first <= 0 ? 0 : (w.input[l] - first + s - 1) / s, from, out_row);
-                    std::fill(columns, columns + from, padding);
-                    if (s == 1) std::copy(row + first + from, row + first + to, columns + from);
-                    else
-                        for (std::int64_t i = from; i < to; ++i) columns[i] = row[first + i * s];
-                    std::fill(columns + to, columns + out_row, padding);
-                }
-                columns += out_row;
-            } while (advance(o, outer));
-        } while (advance(k, w.kernel));
-    }
+    for_each_column_run(w, channels, [&](const column_run& r) {
+        std::fill(columns, columns + r.from, padding);
+        if (r.step == 1) std::copy(x + r.first + r.from, x + r.first + r.to, columns + r.from);
+        else
+            for (std::int64_t i = r.from; i < r.to; ++i) columns[i] = x[r.first + i * r.step];
+        std::fill(columns + r.to, columns + r.length, padding);
+        columns += r.length;
+    });
 }
 
 /// One channel against one kernel, added up row by row: y[o] = sum over k of kernel[k] * x. `y` holds the starting value.

@@ -108,4 +108,43 @@ inline bool advance(std::vector<std::int64_t>& index, const std::vector<std::int
     return false;
 }
 
+/// A row of outputs in the matrix of columns of an input, and where it lies in the input: output i at `first + i * step` for i in
+/// [from, to), the others outside.
+struct column_run {
+    std::int64_t length, from, to, first, step;
+};
+
+/// Calls f(run) for the matrix columns[c * kernel + k][o], row of outputs by row, in the order of its elements.
+template <class F>
+void for_each_column_run(const window& w, std::int64_t channels, F&& f) {
+    const std::size_t rank = w.rank();
+    const std::int64_t size = product(w.input), length = rank == 0 ? 1 : w.output[rank - 1];
+    const std::vector<std::int64_t> outer(w.output.begin(), w.output.end() - (rank != 0));
+    std::vector<std::int64_t> k(rank, 0), o(outer.size(), 0);
+    for (std::int64_t c = 0; c < channels; ++c) {
+        std::fill(k.begin(), k.end(), 0);
+        do {
+            std::int64_t shift = 0, from = 0, to = 1, step = 1;  // along the last axis
+            if (rank != 0) {
+                const std::size_t l = rank - 1;
+                step = w.stride[l], shift = k[l] * w.dilation[l] - w.pad_begin[l];
+                from = std::clamp<std::int64_t>(shift >= 0 ? 0 : (-shift + step - 1) / step, 0, length);
+                to = std::clamp<std::int64_t>(w.input[l] - shift <= 0 ? 0 : (w.input[l] - shift + step - 1) / step, from, length);
+            }
+            std::fill(o.begin(), o.end(), 0);
+            do {
+                std::int64_t base = 0;
+                bool inside = true;
+                for (std::size_t i = 0; inside && i + 1 < rank; ++i) {
+                    const std::int64_t p = o[i] * w.stride[i] - w.pad_begin[i] + k[i] * w.dilation[i];
+                    inside = p >= 0 && p < w.input[i];
+                    if (inside) base = base * w.input[i] + p;
+                }
+                if (rank != 0) base = base * w.input[rank - 1] + shift;
+                f(column_run{length, inside ? from : 0, inside ? to : 0, inside ? c * size + base : 0, step});
+            } while (advance(o, outer));
+        } while (advance(k, w.kernel));
+    }
+}
+
 }  // namespace qk::graph::ops

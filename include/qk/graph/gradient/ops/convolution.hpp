@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of Conv, ConvTranspose and com.microsoft's FusedConv: any number of spatial axes, groups, dilations and padding, by matrix
-// products over the same columns as the forward pass.
+// Products of Conv, ConvTranspose and com.microsoft's FusedConv: any number of spatial axes, groups, dilations and padding, by oneDNN where
+// that is quick, else by matrix products over the same columns as the forward pass.
 #pragma once
 
 #include <cmath>
 #include <vector>
 
+#include "qk/graph/gradient/fast_convolution.hpp"
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/ops/conv.hpp"
 #include "qk/graph/ops/conv_transpose.hpp"
@@ -16,36 +17,10 @@ namespace qk::graph::gradient {
 /// The transpose of gather_columns: x[...] += columns[c * kernel + k][o] where the tap falls inside.
 template <class T>
 void scatter_columns(const T* columns, std::int64_t channels, const ops::window& w, T* x) {
-    const std::size_t rank = w.rank();
-    const std::int64_t in_size = ops::product(w.input), out_row = rank == 0 ? 1 : w.output[rank - 1];
-    const std::vector<std::int64_t> outer(w.output.begin(), w.output.end() - (rank != 0));
-    std::vector<std::int64_t> k(rank, 0), o(outer.size(), 0);
-    for (std::int64_t c = 0; c < channels; ++c) {
-        T* plane = x + c * in_size;
-        std::fill(k.begin(), k.end(), 0);
-        do {
-            std::fill(o.begin(), o.end(), 0);
-            do {
-                std::int64_t base = 0;
-                bool inside = true;
-                for (std::size_t i = 0; inside && i + 1 < rank; ++i) {
-                    const std::int64_t p = o[i] * w.stride[i] - w.pad_begin[i] + k[i] * w.dilation[i];
-                    inside = p >= 0 && p < w.input[i];
-                    if (inside) base = base * w.input[i] + p;
-                }
-                if (inside && rank != 0) {
-                    const std::size_t l = rank - 1;
-                    const std::int64_t s = w.stride[l], first = k[l] * w.dilation[l] - w.pad_begin[l];
-                    T* row = plane + base * w.input[l];
-                    const std::int64_t from = std::clamp<std::int64_t>(first >= 0 ? 0 : (-first + s - 1) / s, 0, out_row);
-                    const std::int64_t to =
-                        std::clamp<std::int64_t>(w.input[l] - first <= 0 ? 0 : (w.input[l] - first + s - 1) / s, from, out_row);
-                    for (std::int64_t i = from; i < to; ++i) row[first + i * s] += columns[i];
-                }
-                columns += out_row;
-            } while (ops::advance(o, outer));
-        } while (ops::advance(k, w.kernel));
-    }
+    ops::for_each_column_run(w, channels, [&](const ops::column_run& r) {
+        for (std::int64_t i = r.from; i < r.to; ++i) x[r.first + i * r.step] += columns[i];
+        columns += r.length;
+    });
 }
 
 /// The gradient of a bias: sums over samples and positions.
@@ -69,6 +44,20 @@ void add_into(const T* from, std::size_t n, T* to) {
     for (std::size_t i = 0; i < n; ++i) to[i] += from[i];
 }
 
+/// A convolution by oneDNN, if that has one, with what all passes share.
+struct quick_convolution {
+    std::shared_ptr<const fast_convolution> way;
+    tensor given;                         ///< which `weights` may be
+    std::shared_ptr<const void> weights;  ///< as by_input wants them
+
+    quick_convolution(const ops::window& w, const tensor& x, const tensor& of, std::int64_t group, bool by_input)
+        : way(fast_convolution::find(w, x.shape(), of.shape(), group)), given(of) {
+        if (by_input && has_by_input()) weights = way->prepared(of.as<float>().data());
+    }
+    bool has_by_input() const { return way != nullptr && way->has_by_input(); }
+    bool has_by_weights() const { return way != nullptr && way->has_by_weights(); }
+};
+
 /// The product of Conv for g, the gradient of its result.
 template <class T>
 void convolution_product(product_call& call, const tensor& g) {
@@ -78,30 +67,46 @@ void convolution_product(product_call& call, const tensor& g) {
     const std::int64_t n = x.dim(0), in = weights.dim(1), out = weights.dim(0) / group, taps = ops::product(w.kernel),
                        places = ops::product(w.output), size = ops::product(w.input), rows = in * taps;
     if (call.wants(2)) call.give(2, bias_gradient<T>(g, call.input(2).shape(), weights.dim(0), places));
-    if (!call.wants(0) && !call.wants(1)) return;
+    bool by_input = call.wants(0), by_weights = call.wants(1);
+    if constexpr (std::is_same_v<T, float>) {
+        const quick_convolution& quick = call.once<quick_convolution>([&] { return quick_convolution(w, x, weights, group, by_input); });
+        if (by_input && quick.has_by_input()) {
+            tensor dx(data_type::float32, x.shape());
+            quick.way->by_input(g.as<float>().data(), quick.weights.get(), dx.as<float>().data());
+            call.give(0, dx);
+            by_input = false;
+        }
+        if (by_weights && quick.has_by_weights()) {
+            tensor dw(data_type::float32, weights.shape());
+            quick.way->by_weights(x.as<float>().data(), g.as<float>().data(), dw.as<float>().data());
+            call.give(1, dw);
+            by_weights = false;
+        }
+    }
+    if (!by_input && !by_weights) return;
     bool pointwise = true;  // the input already is the matrix of columns
     for (std::size_t i = 0; i < w.rank(); ++i)
         pointwise = pointwise && w.kernel[i] == 1 && w.stride[i] == 1 && w.pad_begin[i] == 0 && w.pad_end[i] == 0;
-    tensor dx = call.wants(0) ? zeros<T>(x.shape()) : tensor(), dw = call.wants(1) ? zeros<T>(weights.shape()) : tensor();
+    tensor dx = by_input ? zeros<T>(x.shape()) : tensor(), dw = by_weights ? zeros<T>(weights.shape()) : tensor();
     tensor columns(type_of<T>, {pointwise ? 0 : rows, places}), part(type_of<T>, {out, rows});
     for (std::int64_t b = 0; b < n && g.size() != 0; ++b)
         for (std::int64_t k = 0; k < group; ++k) {
             const T* source = x.as<T>().data() + (b * group + k) * in * size;
             const T* from = g.as<T>().data() + (b * group + k) * out * places;
-            if (call.wants(1)) {
+            if (by_weights) {
                 if (!pointwise) ops::gather_columns(source, in, w, T{0}, columns.as<T>().data());
                 ops::multiply(from, false, pointwise ? source : columns.as<T>().data(), true, part.as<T>().data(), out, rows, places);
                 add_into(part.as<T>().data(), part.size(), dw.as<T>().data() + k * out * rows);
             }
-            if (call.wants(0)) {
+            if (by_input) {
                 T* to = dx.as<T>().data() + (b * group + k) * in * size;
                 T* product = pointwise ? to : columns.as<T>().data();
                 ops::multiply(weights.as<T>().data() + k * out * rows, true, from, false, product, rows, places, out);
                 if (!pointwise) scatter_columns(columns.as<T>().data(), in, w, to);
             }
         }
-    if (call.wants(0)) call.give(0, dx);
-    if (call.wants(1)) call.give(1, dw);
+    if (by_input) call.give(0, dx);
+    if (by_weights) call.give(1, dw);
 }
 
 inline void conv_product(product_call& call) {

@@ -12,16 +12,22 @@
 
 namespace qk::graph::gradient {
 
+/// The shape of the result of a reduction of x, reduced axes of length 1.
+inline dims kept_shape(op_context& context, const tensor& x) {
+    const ops::reduction r = ops::find_reduction(context, x);
+    dims kept = x.shape();
+    for (std::size_t a = 0; a < kept.size(); ++a)
+        if (r.reduced[a]) kept[a] = 1;
+    return kept;
+}
+
 /// dx[i] = slope(g, x, y, n) of the result's element that x[i] went into, n elements having gone there.
 template <class F>
 void map_reduced(product_call& call, F slope) {
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
         const tensor x = call.real<T>(0), y = call.result<T>(0);
-        const ops::reduction r = ops::find_reduction(context, x);
-        dims kept = x.shape();
-        for (std::size_t a = 0; a < kept.size(); ++a)
-            if (r.reduced[a]) kept[a] = 1;
+        const dims kept = kept_shape(context, x);
         const std::size_t n = y.size() == 0 ? 1 : x.size() / y.size();
         tensor dx(type_of<T>, x.shape());
         const auto g = call.gradient().as<T>();
@@ -58,10 +64,7 @@ inline void reduce_choice_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
         const tensor x = call.real<T>(0), y = call.result<T>(0);
-        const ops::reduction r = ops::find_reduction(context, x);
-        dims kept = x.shape();
-        for (std::size_t a = 0; a < kept.size(); ++a)
-            if (r.reduced[a]) kept[a] = 1;
+        const dims kept = kept_shape(context, x);
         std::vector<double> others(y.size(), 1.0);        // of Prod: the product without zeros
         std::vector<std::uint32_t> special(y.size(), 0);  // zeros; or elements that equal the extreme
         each_broadcast(x.shape(), kept, [&](std::size_t i, std::size_t j) {
