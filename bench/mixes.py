@@ -14,16 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
+import networks
+
 
 def cifar(data):
-    x = np.load(data / "cifar10_2000_images_u8_nhwc.npy")
-    x = (x / 255.0 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
-    return x.transpose(0, 3, 1, 2).astype(np.float32), np.load(data / "cifar10_2000_labels_i64.npy")
+    return np.ascontiguousarray(networks.cifar(data), np.float32), np.load(data / "cifar10_2000_labels_i64.npy")
 
 
 def imagenet(data):
-    x = np.load(data / "imagenet150_images_227_u8_nhwc.npy")[..., ::-1].astype(np.float32) - [104, 117, 123]
-    return np.ascontiguousarray(x.transpose(0, 3, 1, 2), np.float32), np.load(data / "imagenet150_labels_i64.npy")
+    return np.ascontiguousarray(networks.imagenet(data), np.float32), np.load(data / "imagenet150_labels_i64.npy")
 
 
 def magika(data):

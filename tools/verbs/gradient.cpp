@@ -25,6 +25,8 @@ void gradient(const arguments& given) {
     json["gradients"] = done.result.gradients.size();
     if (given.vector.empty()) json["loss"] = done.result.loss;
     json["seconds"] = done.result.seconds;
+    json["forward_seconds"] = done.result.forward_seconds;
+    json["backward_seconds"] = done.result.backward_seconds;
     if (given.json) return print_json(json);
     for (const auto& [key, value] : json.items()) print("{:17} {}\n", key, value.dump());
 }

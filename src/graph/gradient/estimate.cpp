@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
@@ -43,6 +44,7 @@ struct change {
 struct changed_use {
     quantizers base;
     std::vector<change> changes;
+    bool at_node = false;  ///< constant weights whose errors are taken as errors of the node's result
 };
 
 /// What all plans change, and which of it each does.
@@ -103,7 +105,7 @@ struct change_table {
 };
 
 /// Whether a node is linear in its input 1 once its bias is left out: then an error of weights is an error of the result, which spares the
-/// weights' gradient.
+/// weights' gradient, which every pass would have to find, for a run of the node with each error.
 bool is_linear_in_weights(const execute::net_node& node) {
     const std::string_view op = node.view.op_type();
     return node.view.proto().domain().empty() && (op == "Conv" || op == "ConvTranspose" || op == "Gemm" || op == "MatMul");
@@ -139,7 +141,7 @@ class change_probe final : public gradient::edge_visitor {
     void at_node(const gradient::tape& t, std::size_t node, std::span<const std::vector<tensor>> gradients) override {
         const auto use = table_->uses.find({node, 1});
         const execute::net_node& n = net_->nodes[node];
-        if (use == table_->uses.end() || !is_linear_in_weights(n) || !is_constant(node)) return;
+        if (use == table_->uses.end() || !use->second.at_node) return;
         for (std::size_t c = 0; c < use->second.changes.size(); ++c) {
             const std::vector<tensor> in{t.read[node][0], errors_->at({node, 1})[c]};
             std::vector<tensor> out(1);
@@ -152,8 +154,7 @@ class change_probe final : public gradient::edge_visitor {
         const auto use = table_->uses.find({node, input});
         const int v = net_->nodes[node].inputs[input].value;
         const bool constant = !net_->values[static_cast<std::size_t>(v)].constant.empty();
-        const bool taken_at_node = input == 1 && constant && is_linear_in_weights(net_->nodes[node]);
-        if (use != table_->uses.end() && !taken_at_node) {
+        if (use != table_->uses.end() && !use->second.at_node) {
             const auto known = errors_->find({node, input});
             const tensor base = known == errors_->end() ? quantized(use->second.base, value) : tensor();
             for (std::size_t c = 0; c < use->second.changes.size(); ++c)
@@ -170,9 +171,6 @@ class change_probe final : public gradient::edge_visitor {
     }
 
   private:
-    bool is_constant(std::size_t node) const {
-        return !net_->values[static_cast<std::size_t>(net_->nodes[node].inputs[1].value)].constant.empty();
-    }
     const execute::network* net_;
     const change_table* table_;
     const std::map<std::pair<std::size_t, std::size_t>, std::vector<tensor>>* errors_;
@@ -195,12 +193,14 @@ class estimation {
         for (const tensor& t : runs_.data.inputs) real_inputs = real_inputs && gradient::is_real(t.type());
         for (std::size_t v = 0; v < net.values.size() && !real_inputs; ++v)
             roots_[v] = roots_[v] != 0 || gradient::is_real(net.values[v].constant.type());
-        for (const auto& [where, use] : table_.uses) {
+        const std::size_t passes = gradient::probe_count(options.passes, runs_.cut.runs, std::numeric_limits<std::size_t>::max());
+        for (auto& [where, use] : table_.uses) {
             const execute::net_node& node = net.nodes[where.first];
             const auto v = static_cast<std::size_t>(node.inputs[where.second].value);
             const tensor& constant = net.values[v].constant;
             if (constant.empty() || !gradient::is_real(constant.type())) continue;
-            if (where.second != 1 || !is_linear_in_weights(node)) roots_[v] = 1;
+            use.at_node = where.second == 1 && is_linear_in_weights(node) && use.changes.size() <= passes;
+            if (!use.at_node) roots_[v] = 1;
             const tensor as_base = quantized(use.base, constant);
             for (const change& c : use.changes) errors_[where].push_back(difference(quantized(c.what, constant), as_base));
         }
@@ -238,9 +238,9 @@ class estimation {
 
     one_run run_one(std::size_t run) {
         const execute::network& net = runs_.net();
-        const gradient::tape t = gradient::record(net, runs_.runner.inputs_of(runs_.data, runs_.cut, run), roots_);
+        gradient::tape t = gradient::record(net, runs_.runner.inputs_of(runs_.data, runs_.cut, run), roots_);
         const auto chosen = static_cast<std::size_t>(runs_.output);
-        const tensor& y = t.values[static_cast<std::size_t>(net.outputs[chosen].value)];
+        const tensor y = t.values[static_cast<std::size_t>(net.outputs[chosen].value)];
         const tensor wide = gradient::as_real<double>(y);
         one_run r;
         r.values = y.size();
@@ -263,7 +263,7 @@ class estimation {
             for (const auto& s : seeds) by_pass.push_back(s[chosen]);
             for (const change& c : own->second.changes) probe.take(c.number, by_pass, difference(quantized(c.what, y), base));
         }
-        static_cast<void>(gradient::walk_back(net, t, seeds, &probe));
+        static_cast<void>(gradient::walk_back(net, std::move(t), seeds, &probe));
 
         // mean over the output's values, or half the form of Fisher over samples
         const double scale = n / static_cast<double>(r.passes) * (options_.form == estimated_form::divergence ? 0.5 / rows : 1 / n);

@@ -85,7 +85,8 @@ class relayout {
     relayout(const memory::desc& from, const memory::desc& to) : bytes_before_(from.get_size()), bytes_(to.get_size()) {
         if (from == to) return;
         const dnnl::reorder::primitive_desc made(execute::cpu_engine(), from, execute::cpu_engine(), to);
-        call_ = std::make_unique<callable>(dnnl::reorder(made), std::vector<std::pair<int, memory::desc>>{{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+        call_ = std::make_unique<callable>(dnnl::reorder(made),
+                                           std::vector<std::pair<int, memory::desc>>{{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
     }
     bool is_needed() const { return call_ != nullptr; }
     std::size_t bytes_before() const { return bytes_before_; }  ///< layouts of blocks are padded
@@ -185,7 +186,8 @@ class dnn_convolutions final : public fast_convolution {
         const auto how = dnnl::algorithm::convolution_direct;
         const memory::desc x = free_layout(x_, plain), w = free_layout(w_, false), y = free_layout(y_, plain);
 #if DNNL_VERSION_MAJOR >= 3
-        return {execute::cpu_engine(), kind, how, x, w, bias ? b_ : memory::desc(), y, g_.stride, dilation(), g_.pad_begin, g_.pad_end, attributes_, true};
+        return {execute::cpu_engine(), kind,       how,         x,   w, bias ? b_ : memory::desc(), y, g_.stride, dilation(),
+                g_.pad_begin,          g_.pad_end, attributes_, true};
 #else
         using desc = dnnl::convolution_forward::desc;
         return {bias ? desc(kind, how, x, w, b_, y, g_.stride, dilation(), g_.pad_begin, g_.pad_end)
@@ -287,7 +289,8 @@ std::shared_ptr<const fast_convolution> made_for(const fast_convolution::geometr
 
 }  // namespace
 
-std::shared_ptr<const fast_convolution> fast_convolution::find(const ops::window& w, const dims& x, const dims& weights, std::int64_t group) {
+std::shared_ptr<const fast_convolution> fast_convolution::find(const ops::window& w, const dims& x, const dims& weights,
+                                                               std::int64_t group) {
     const std::size_t rank = w.rank();
     if (rank != 1 && rank != 2) return nullptr;
     geometry g{x, weights, {x[0], weights[0]}, group, w.stride, w.dilation, w.pad_begin, w.pad_end};
@@ -319,7 +322,9 @@ std::shared_ptr<const fast_convolution> fast_convolution::find(const ops::window
 
 namespace qk::graph::gradient {
 
-std::shared_ptr<const fast_convolution> fast_convolution::find(const ops::window&, const dims&, const dims&, std::int64_t) { return nullptr; }
+std::shared_ptr<const fast_convolution> fast_convolution::find(const ops::window&, const dims&, const dims&, std::int64_t) {
+    return nullptr;
+}
 
 }  // namespace qk::graph::gradient
 

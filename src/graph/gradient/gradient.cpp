@@ -27,10 +27,13 @@ using seeder = std::function<seeded(const tensor& output, std::size_t first_samp
 /// A sum over samples, in double.
 struct double_sum {
     std::vector<double> values;
-    void add(const tensor& g) {
+    void add(const tensor& g) {  // float64 or float32, as gradients are
         if (values.empty()) values.assign(g.size(), 0.0);
-        const tensor wide = as_real<double>(g);
-        for (std::size_t i = 0; i < values.size(); ++i) values[i] += wide.as<double>()[i];
+        const auto of = [&]<class T>(T) {
+            const T* from = g.as<T>().data();
+            for (std::size_t i = 0; i < values.size(); ++i) values[i] += static_cast<double>(from[i]);
+        };
+        g.type() == data_type::float64 ? of(double{}) : of(float{});
     }
 };
 
@@ -82,23 +85,29 @@ class gradient_run {
     struct one_run {
         std::vector<tensor> gradients;  ///< by value
         tensor output;
-        double loss = 0;
+        double loss = 0, forward = 0, backward = 0;
     };
 
     one_run run_one(std::size_t run, const seeder& seed) {
-        const gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, run), roots_);
+        const auto start = std::chrono::steady_clock::now();
+        gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, run), roots_);
+        const auto recorded = std::chrono::steady_clock::now();
         one_run r;
+        r.forward = std::chrono::duration<double>(recorded - start).count();
         r.output = t.values[static_cast<std::size_t>(net().outputs[static_cast<std::size_t>(runs_.output)].value)];
         seeded s = seed(r.output, runs_.first_of(run), runs_.samples_of(run));
         r.loss = s.loss;
-        std::vector<tensor> seeds(net().outputs.size());
-        seeds[static_cast<std::size_t>(runs_.output)] = s.seed;
-        r.gradients = gradient::walk_back(net(), t, seeds);
+        std::vector<std::vector<tensor>> seeds(1, std::vector<tensor>(net().outputs.size()));
+        seeds[0][static_cast<std::size_t>(runs_.output)] = s.seed;
+        r.gradients = std::move(gradient::walk_back(net(), std::move(t), seeds)[0]);
+        r.backward = std::chrono::duration<double>(std::chrono::steady_clock::now() - recorded).count();
         return r;
     }
 
     void take(std::size_t run, one_run& r, gradient_result& result) {
         result.loss += r.loss;
+        result.forward_seconds += r.forward;
+        result.backward_seconds += r.backward;
         outputs_[run] = r.output;
         for (std::size_t i = 0; i < net().inputs.size(); ++i) {
             const auto v = static_cast<std::size_t>(net().inputs[i]);

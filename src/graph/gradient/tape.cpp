@@ -250,14 +250,32 @@ void walk_node(const execute::network& net, const tape& t, std::size_t n, std::v
     }
 }
 
+/// `used_up`: the tape, if nobody asks for it afterwards.
+std::vector<std::vector<tensor>> walk(const execute::network& net, const tape& t, std::span<const std::vector<tensor>> seeds,
+                                      edge_visitor* visitor, tape* used_up) {
+    std::vector<std::vector<tensor>> gradients;
+    for (const std::vector<tensor>& pass : seeds) gradients.push_back(seeded_gradients(net, t, pass));
+    for (std::size_t n = net.nodes.size(); n-- > 0;) {
+        walk_node(net, t, n, gradients, visitor);
+        if (used_up == nullptr) continue;
+        used_up->read[n] = {};
+        used_up->bodies[n] = {};
+        for (const int o : net.nodes[n].outputs)
+            if (o >= 0) used_up->values[static_cast<std::size_t>(o)] = {};
+    }
+    return gradients;
+}
+
 }  // namespace
 
 std::vector<std::vector<tensor>> walk_back(const execute::network& net, const tape& t, std::span<const std::vector<tensor>> seeds,
                                            edge_visitor* visitor) {
-    std::vector<std::vector<tensor>> gradients;
-    for (const std::vector<tensor>& pass : seeds) gradients.push_back(seeded_gradients(net, t, pass));
-    for (std::size_t n = net.nodes.size(); n-- > 0;) walk_node(net, t, n, gradients, visitor);
-    return gradients;
+    return walk(net, t, seeds, visitor, nullptr);
+}
+
+std::vector<std::vector<tensor>> walk_back(const execute::network& net, tape&& t, std::span<const std::vector<tensor>> seeds,
+                                           edge_visitor* visitor) {
+    return walk(net, t, seeds, visitor, &t);
 }
 
 }  // namespace qk::graph::gradient

@@ -66,8 +66,8 @@ std::vector<double> average_hessian_traces(const model& m, const named_tensors& 
     std::vector<std::vector<double>> done(runs.cut.runs);
     const auto chosen = static_cast<std::size_t>(runs.output);
     runs.runner.pool.for_each(done.size(), [&](std::size_t run, execute::arena&) {
-        const gradient::tape t = gradient::record(net, runs.runner.inputs_of(runs.data, runs.cut, run), roots);
-        const tensor& y = t.values[static_cast<std::size_t>(net.outputs[chosen].value)];
+        gradient::tape t = gradient::record(net, runs.runner.inputs_of(runs.data, runs.cut, run), roots);
+        const tensor y = t.values[static_cast<std::size_t>(net.outputs[chosen].value)];
         const std::size_t passes = gradient::probe_count(options.passes, runs.cut.runs, y.size());
         std::vector<std::vector<tensor>> seeds;
         for (const auto& v : gradient::probes(gradient::as_real<double>(y), passes, runs.samples_of(run), true, options.seed, run)) {
@@ -76,7 +76,7 @@ std::vector<double> average_hessian_traces(const model& m, const named_tensors& 
             seeds.push_back(std::move(seed));
         }
         square_probe probe(net, place);
-        static_cast<void>(gradient::walk_back(net, t, seeds, &probe));
+        static_cast<void>(gradient::walk_back(net, std::move(t), seeds, &probe));
         const double scale = static_cast<double>(y.size()) / static_cast<double>(passes) / static_cast<double>(runs.cut.samples);
         for (double& s : probe.found) s *= scale;
         done[run] = std::move(probe.found);

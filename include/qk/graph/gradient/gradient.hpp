@@ -23,6 +23,7 @@ struct gradient_result {
     double loss = 0;  ///< loss_gradient: the mean cross-entropy
     std::size_t samples = 0;
     double seconds = 0;
+    double forward_seconds = 0, backward_seconds = 0;  ///< of all threads together
 };
 
 /// The gradient of the sum of v * y, y being the output and v a tensor of y's shape. `m` is a model as it was loaded: folding takes names

@@ -6,6 +6,7 @@
 
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/ops/broadcast.hpp"
+#include "qk/graph/ops/sums.hpp"
 
 namespace qk::graph::gradient {
 
@@ -21,7 +22,7 @@ void each_broadcast(const dims& all, const dims& part, F&& f) {
     });
 }
 
-/// `g` summed to `shape`, which broadcasts to g's. In double, in the order of g's elements.
+/// `g` summed to `shape`, which broadcasts to g's. In double, run by run in the order of g's elements.
 template <class T>
 tensor reduced_to(const tensor& g, const dims& shape) {
     if (g.shape() == shape) return g;
@@ -34,9 +35,7 @@ tensor reduced_to(const tensor& g, const dims& shape) {
             for (std::size_t i = 0; i < walk.run; ++i) sums[at[0] + i] += static_cast<double>(from[out + i]);
             return;
         }
-        double sum = 0;
-        for (std::size_t i = 0; i < walk.run; ++i) sum += static_cast<double>(from[out + i]);
-        sums[at[0]] += sum;
+        sums[at[0]] += ops::lane_sum<double>(walk.run, [&](std::size_t i) { return static_cast<double>(from[out + i]); });
     });
     tensor r(type_of<T>, shape);
     for (std::size_t i = 0; i < sums.size(); ++i) r.as<T>()[i] = static_cast<T>(sums[i]);

@@ -55,6 +55,9 @@ std::vector<tensor> walk_back(const execute::network& net, const tape& t, std::s
 /// Several passes at once: seeds[pass] as above, and the result by pass.
 std::vector<std::vector<tensor>> walk_back(const execute::network& net, const tape& t, std::span<const std::vector<tensor>> seeds,
                                            edge_visitor* visitor);
+/// The same with the tape given away: what it holds goes as soon as it has been walked over.
+std::vector<std::vector<tensor>> walk_back(const execute::network& net, tape&& t, std::span<const std::vector<tensor>> seeds,
+                                           edge_visitor* visitor = nullptr);
 
 /// One node without subgraphs, as record runs it.
 void run_forward(const execute::net_node& node, std::span<const tensor> in, std::span<tensor> out);

@@ -12,14 +12,41 @@
 
 namespace qk::graph::gradient {
 
+/// f(g, a, b), both operands broadcast to g's shape. A loop for each way in which they move, so that each vectorises.
+template <class T, class F>
+tensor map_operands(const tensor& g, const tensor& a, const tensor& b, F f) {
+    tensor all(type_of<T>, g.shape());
+    const ops::broadcast_walk<2> walk(g.shape(), {&a.shape(), &b.shape()});
+    const T *pg = g.as<T>().data(), *pa = a.as<T>().data(), *pb = b.as<T>().data();
+    T* py = all.as<T>().data();
+    const std::size_t n = walk.run;
+    walk.each_run([&](std::size_t out, const std::array<std::size_t, 2>& at) {
+        const T *d = pg + out, *x = pa + at[0], *w = pb + at[1];
+        T* to = py + out;
+        if (walk.step[0] && walk.step[1])
+            for (std::size_t i = 0; i < n; ++i) to[i] = f(d[i], x[i], w[i]);
+        else if (walk.step[0])
+            for (std::size_t i = 0; i < n; ++i) to[i] = f(d[i], x[i], *w);
+        else
+            for (std::size_t i = 0; i < n; ++i) to[i] = f(d[i], *x, w[i * walk.step[1]]);
+    });
+    return all;
+}
+
 /// Input i's gradient from f(g, a, b), both operands broadcast.
 template <class T, class F>
 void give_operand(product_call& call, std::size_t i, const tensor& a, const tensor& b, F f) {
     if (!call.wants(i)) return;
     const tensor& g = call.gradient();
-    tensor all(type_of<T>, g.shape());
-    ops::map_broadcast<T, T, T, T>(g.shape(), g, a, b, all, f);
-    call.give(i, reduced_to<T>(all, i == 0 ? a.shape() : b.shape()));
+    const tensor &own = i == 0 ? a : b, &other = i == 0 ? b : a;
+    if (own.size() == 1 && other.size() == g.size()) {  // a number: no need for the terms of its sum
+        const T *d = g.as<T>().data(), *x = other.as<T>().data();
+        const T number = own.as<T>()[0];
+        const double sum = ops::lane_sum<double>(
+            g.size(), [&](std::size_t k) { return static_cast<double>(i == 0 ? f(d[k], number, x[k]) : f(d[k], x[k], number)); });
+        return call.give(i, make_tensor<T>(own.shape(), std::array{static_cast<T>(sum)}));
+    }
+    call.give(i, reduced_to<T>(map_operands<T>(g, a, b, f), own.shape()));
 }
 
 /// y = f(a, b), with the slopes by a and by b times g.
@@ -57,10 +84,20 @@ inline void modulo_product(product_call& call) {
         call, []<class T>(T g, T, T) { return g; },
         [c_sign]<class T>(T g, T a, T b) { return -g * (c_sign ? std::trunc(a / b) : std::floor(a / b)); });
 }
+/// y = a^b. By a: b * a^(b-1), where a square or a root is no power; by b: y * log a where there is a logarithm.
 inline void power_product(product_call& call) {
-    map_slopes(
-        call, []<class T>(T g, T a, T b) { return b == 0 ? T{0} : g * b * std::pow(a, b - 1); },
-        []<class T>(T g, T a, T b) { return a > 0 ? g * std::pow(a, b) * std::log(a) : T{0}; });
+    with_gradient_type(call, [&]<class T>(T) {
+        const tensor &g = call.gradient(), a = call.real<T>(0), b = ops::aligned_operand(call.context(), a, call.real<T>(1));
+        const T alone = b.size() == 1 ? b.as<T>()[0] : T{0};
+        if (alone == 2) give_operand<T>(call, 0, a, b, [](T d, T x, T) { return d * 2 * x; });
+        else if (alone == static_cast<T>(0.5)) give_operand<T>(call, 0, a, b, [](T d, T x, T) { return d / (2 * std::sqrt(x)); });
+        else if (alone == 3) give_operand<T>(call, 0, a, b, [](T d, T x, T) { return d * 3 * x * x; });
+        else give_operand<T>(call, 0, a, b, [](T d, T x, T n) { return n == 0 ? T{0} : d * n * std::pow(x, n - 1); });
+        if (!call.wants(1)) return;
+        const tensor y = call.result<T>(0);
+        const tensor all = map_operands<T>(g, a, y, [](T d, T x, T p) { return x > 0 ? d * p * std::log(x) : T{0}; });
+        call.give(1, reduced_to<T>(all, b.shape()));
+    });
 }
 
 inline void prelu_product(product_call& call) {

@@ -11,6 +11,7 @@
 #include "qk/graph/ops/conv.hpp"
 #include "qk/graph/ops/conv_transpose.hpp"
 #include "qk/graph/ops/fused.hpp"
+#include "qk/graph/ops/sums.hpp"
 
 namespace qk::graph::gradient {
 
@@ -29,9 +30,8 @@ tensor bias_gradient(const tensor& g, const dims& shape, std::int64_t channels, 
     std::vector<double> sums(static_cast<std::size_t>(channels), 0.0);
     const T* from = g.as<T>().data();
     for (std::size_t row = 0; row < (places == 0 ? 0 : g.size() / static_cast<std::size_t>(places)); ++row, from += places) {
-        double sum = 0;
-        for (std::int64_t i = 0; i < places; ++i) sum += static_cast<double>(from[i]);
-        sums[row % sums.size()] += sum;
+        sums[row % sums.size()] +=
+            ops::lane_sum<double>(static_cast<std::size_t>(places), [&](std::size_t i) { return static_cast<double>(from[i]); });
     }
     tensor r(type_of<T>, shape);
     for (std::size_t c = 0; c < sums.size(); ++c) r.as<T>()[c] = static_cast<T>(sums[c]);

@@ -158,7 +158,8 @@ inline void batch_normalization_product(product_call& call) {
         tensor dx(type_of<T>, x.shape());
         std::vector<tensor> d(5);
         for (std::size_t i = 1; i < 5; ++i) d[i] = zeros<T>(scale.shape());
-        std::vector<T> values(samples * plane), h(values.size()), n(values.size()), to(values.size());
+        const bool of_constants = call.wants(1) || call.wants(2) || call.wants(3) || call.wants(4);
+        std::vector<T> values(training ? samples * plane : 0), h(values.size()), n(values.size()), to(values.size());
         for (std::size_t c = 0; c < channels; ++c) {
             const auto each = [&](auto f) {
                 for (std::size_t b = 0; b < samples; ++b)
@@ -180,12 +181,16 @@ inline void batch_normalization_product(product_call& call) {
                 });
             } else {
                 const T slope = static_cast<T>(factor * inverse);
-                each([&](std::size_t at, std::size_t) {
-                    const T g = call.gradient().as<T>()[at];
-                    dx.as<T>()[at] = g * slope;
-                    sum += static_cast<double>(g);
-                    product += static_cast<double>(g) * (static_cast<double>(x.as<T>()[at]) - centre);
-                });
+                for (std::size_t b = 0; b < samples; ++b) {
+                    const T *g = call.gradient().as<T>().data() + (b * channels + c) * plane,
+                            *v = x.as<T>().data() + (b * channels + c) * plane;
+                    T* out = dx.as<T>().data() + (b * channels + c) * plane;
+                    for (std::size_t i = 0; i < plane; ++i) out[i] = g[i] * slope;
+                    if (!of_constants) continue;
+                    sum += ops::lane_sum<double>(plane, [&](std::size_t i) { return static_cast<double>(g[i]); });
+                    product += ops::lane_sum<double>(
+                        plane, [&](std::size_t i) { return static_cast<double>(g[i]) * (static_cast<double>(v[i]) - centre); });
+                }
                 d[3].as<T>()[c] = static_cast<T>(-sum * factor * inverse);
                 d[4].as<T>()[c] = static_cast<T>(-product * factor * inverse / (2 * spread));
             }
