@@ -7,8 +7,8 @@
 #include "test_inputs.hpp"
 
 TEST_CASE("compile-time and run-time forms give the same bytes; 16-bit memory on either side") {
-    const std::vector<float> x = make_inputs(data::ties, 999, 1);
-    const auto check = [&]<auto F>() {
+    std::vector<float> x;
+    const auto check_one = [&]<auto F>() {
         std::vector<std::byte> a(qk::packed_bytes<F>(x.size())), b(a.size());
         qk::encode<F>(x, a);
         REQUIRE(qk::encode(F, x, b) == qk::encode_status::done);
@@ -29,10 +29,20 @@ TEST_CASE("compile-time and run-time forms give the same bytes; 16-bit memory on
         qk::encode<F>(wide, b);
         CHECK(a == b);
     };
+    const auto check = [&]<auto F>() {
+        for (const data kind : {data::ties, data::ordinary, data::sparse}) {
+            x = make_inputs(kind, 999, 1);
+            check_one.operator()<F>();
+        }
+    };
     check.operator()<qk::mxfp4>();
     check.operator()<qk::bfp16>();
     check.operator()<qk::mx6>();
     check.operator()<qk::fp6_e3m2>();
     check.operator()<qk::int4>();
     check.operator()<qk::nvfp4>();
+    check.operator()<qk::mx9>();
+    check.operator()<qk::mxint8>();
+    check.operator()<qk::fp8_e4m3fn>();
+    check.operator()<qk::int8>();
 }

@@ -126,24 +126,25 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
         }
     }
     for (std::size_t g = 0; g < groups; ++g, in += codes.bytes(w * size)) {
-        alignas(64) float factor[2][w], eighths[8 * w];
+        constexpr std::size_t kinds = with_pairs ? 2 : 1;
+        alignas(64) float factor[2][w], eighths[kinds][8 * w];
         kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
         block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), tensor, made);
         const std::size_t at = g * w * size;
         kernels::store<Arch>(factor[0], made[0]);
         if constexpr (with_pairs) kernels::store<Arch>(factor[1], made[1]);
         if (halves) {
-            for (std::size_t b = 0; b < w; ++b) {
-                for (std::size_t k = 0; k < 8; ++k) eighths[8 * b + k] = factor[0][b];
-            }
+            for (std::size_t i = 0; i < kinds * 8 * w; ++i) eighths[i / (8 * w)][i % (8 * w)] = factor[i / (8 * w)][i / 8 % w];
         }
         for (std::size_t v = 0; v < size; v += 4) {  // vectors
             codes.template each_vector<count>(in + codes.bytes(v * w), [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
                 const std::size_t vector = v + k / w, block = vector >> per_block;
-                kernels::vf<Arch> scale = halves ? kernels::load<Arch>(eighths + vector * w) : kernels::vf<Arch>(factor[0][block % w]);
+                const auto of = [&](std::size_t kind) QK_INLINE_CALL {
+                    return halves ? kernels::load<Arch>(eighths[kind] + vector * w) : kernels::vf<Arch>(factor[kind][block % w]);
+                };
+                kernels::vf<Arch> scale = of(0);
                 if constexpr (with_pairs) {
-                    const kernels::vi<Arch> low = kernels::as_int<Arch>(kernels::vf<Arch>(factor[1][block])),
-                                            high = kernels::as_int<Arch>(scale);
+                    const kernels::vi<Arch> low = kernels::as_int<Arch>(of(1)), high = kernels::as_int<Arch>(scale);
                     scale = kernels::as_float<Arch>(select(pairs_set<Arch>(p.shifts, g * size + vector), low, high));
                 }
                 const kernels::vf<Arch> out = values(code) * scale;

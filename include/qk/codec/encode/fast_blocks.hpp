@@ -19,12 +19,14 @@ struct step_codes {
     int width;
     bool complement;
     kernels::vi<Arch> most, mask;
+    bytes_if_any<Arch, step_bytes> packed;
 
     step_codes(int w, bool twos_complement) noexcept
         : width(w),
           complement(twos_complement),
           most(static_cast<std::int32_t>(low_bits(w - 1))),
-          mask(static_cast<std::int32_t>(low_bits(w))) {}
+          mask(static_cast<std::int32_t>(low_bits(w))),
+          packed(w, twos_complement) {}
     template <bool, class Form>
     QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b, const Form&) const noexcept {
         using V = kernels::vi<Arch>;
@@ -36,12 +38,20 @@ struct step_codes {
         const V steps = kernels::as_int<Arch>(kernels::as_float<Arch>(u & V(kernels::magnitude_bits)) + b.base) - zero;
         return with_sign<Arch>(min(steps, most), u, width);
     }
+    /// Of four vectors, each with what its block shares; the width is at most 8.
+    template <class Form>
+    QK_INLINE auto bytes(const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own, const Form&) const noexcept {
+        return packed(x, [&](auto k) QK_INLINE_CALL { return own[k].base; });
+    }
 };
 
 /// Half-even, of small floats.
 template <class Arch>
 struct element_codes_of {
     grid_codes<Arch> grid;
+    bytes_if_any<Arch, grid_bytes> packed;
+
+    explicit element_codes_of(floating f) noexcept : grid(f), packed(f) {}
 
     template <bool, class Form>
     QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b,
@@ -49,6 +59,36 @@ struct element_codes_of {
         if constexpr (requires { form.ratio_of(x, b); })
             return grid(kernels::clamp_magnitude<Arch>(form.ratio_of(x, b), form.largest), form.least, form.magic);
         else return grid(x, kernels::as_int<Arch>(b.base), form.magic);
+    }
+    template <class Form>
+    QK_INLINE auto bytes(const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own, const Form& form) const noexcept {
+        using V = kernels::vi<Arch>;
+        if constexpr (requires { form.ratio_of(x[0], own[0]); }) {  // what is beyond the largest, Inf too, has a code beyond the highest
+            kernels::vf<Arch> q[4];
+            kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { q[k] = form.ratio_of(x[k], own[k]); });
+            const V zero = packed.zero_of(form.least);
+            return packed(
+                q, form.magic, [&](int) QK_INLINE_CALL { return form.least; }, [&](int) QK_INLINE_CALL { return zero; });
+        } else {
+            return packed(
+                x, form.magic, [&](auto k) QK_INLINE_CALL { return kernels::as_int<Arch>(own[k].base); },
+                [&](auto k) QK_INLINE_CALL { return kernels::as_int<Arch>(own[k].limit); });
+        }
+    }
+};
+
+/// The form of blocks of small floats whose codes are made in bytes: in place of the largest magnitude, which codes do not need, it
+/// shares what grid_bytes has for the lowest binade.
+template <class Arch>
+struct coded_block : kernels::fast_block<Arch> {
+    bytes_if_any<Arch, grid_bytes> packed;
+
+    coded_block(const kernels::fast_block<Arch>& form, floating element) noexcept : kernels::fast_block<Arch>(form), packed(element) {}
+    template <std::size_t Sub>
+    QK_INLINE bool share(kernels::vi<Arch> amax, kernels::vf<Arch> ratio, kernels::fast_shared<Arch>& b) const noexcept {
+        const bool served = kernels::fast_block<Arch>::template share<Sub>(amax, ratio, b);
+        b.limit = kernels::as_float<Arch>(packed.zero_of(kernels::as_int<Arch>(b.base)));
+        return served;
     }
 };
 
@@ -90,6 +130,10 @@ struct exponent_codes {
         using V = kernels::vi<Arch>;
         return select(amax == V(0), V(0), min(max(((amax + add) >> 23) + offset, V(0)), top));
     }
+    template <class Form>
+    QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, kernels::vf<Arch>, const Form& form) const noexcept {
+        return code(amax, form);
+    }
 };
 /// Codes of NVFP4's scales.
 template <class Arch>
@@ -100,8 +144,13 @@ struct float_codes {
     explicit float_codes(const nvfloat& f, const Form&) noexcept : scales(f.scale) {}
     template <class Form>
     QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, const Form& form) const noexcept {
+        return code(amax, form.ratio(amax), form);
+    }
+    /// `ratio` is form.ratio(amax).
+    template <class Form>
+    QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, kernels::vf<Arch> ratio, const Form& form) const noexcept {
         const kernels::vi<Arch> zero(0);
-        return select(amax == zero, zero, scales(form.ratio(amax), form.scale_least, form.scale_magic));
+        return select(amax == zero, zero, scales(ratio, form.scale_least, form.scale_magic));
     }
 };
 template <class Arch, class Format>
@@ -116,7 +165,8 @@ constexpr int shift_width(const Format& f) {
 /// Where the codes of blocks go; `Elements` makes those of the elements, `Scales` those of what blocks share.
 template <class Arch, int Known, class Elements, class Scales>
 struct codes_of_blocks {
-    static constexpr bool flat = false, any_rounding = requires(const Elements&e) { e.rounded; };
+    static constexpr bool flat = false, any_rounding = requires(const Elements&e) { e.rounded; }
+    , in_fours = has_byte_codes<Arch>() && !any_rounding, may_stream = false;
     using elements_type = Elements;
     Elements elements;
     Scales scales;
@@ -129,12 +179,32 @@ struct codes_of_blocks {
     QK_INLINE kernels::vi<Arch> shift_code(kernels::vi<Arch> amax, kernels::vi<Arch> own) const noexcept {
         return min((amax >> 23) - (own >> 23), kernels::vi<Arch>(static_cast<std::int32_t>(low_bits(shift_bits))));
     }
-    template <bool Grid, class Form>
-    QK_INLINE void put(std::size_t i, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b, const Form& form) const noexcept {
+    template <bool Grid, bool, class Form>
+    QK_INLINE void put(std::size_t i, bool, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b, const Form& form) const noexcept {
         const kernels::vi<Arch> code = elements.template code<Grid>(i, x, b, form);
         if (writer.waits()) kernels::store_codes<Arch>(waiting + (i & (tile_values() - 1)), code);
         else writer.template put<1>(out.elements.data() + writer.bytes(i), &code);
     }
+    /// Four vectors, from position i on.
+    template <bool Grid, class Form>
+    QK_INLINE void put_four(std::size_t i, const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own,
+                            const Form& form) const noexcept {
+        std::byte* to = out.elements.data() + writer.bytes(i);
+        if constexpr (Known <= 8) {
+            if (writer.width() <= 8) return writer.put_packed(to, elements.bytes(x, own, form));
+        }
+        kernels::vi<Arch> code[4];
+        kernels::unrolled<4>(
+            [&](auto k) QK_INLINE_CALL { code[k] = elements.template code<Grid>(i + k * kernels::lanes<Arch>, x[k], own[k], form); });
+        writer.template put<4>(to, code);
+    }
+#if defined(__AVX2__)
+    /// Of four vectors.
+    QK_INLINE void pairs(std::size_t i, const kernels::vi<Arch>* exponents, const kernels::vi<Arch>* least) const noexcept {
+        const std::uint16_t bits = kernels::bits_of_pairs_of_four<Arch>(exponents, least);
+        std::memcpy(out.shifts.data() + i / 16, &bits, 2);
+    }
+#endif
     QK_INLINE void pairs(std::size_t i, kernels::vi<Arch> exponents, kernels::vi<Arch> least) const noexcept {
         constexpr std::size_t bits_each = kernels::lanes<Arch> / 2;
         // `least` is one binade below the block's exponent: the pairs that do not reach above it are shifted.
@@ -145,8 +215,8 @@ struct codes_of_blocks {
         else *p = static_cast<std::uint8_t>((at % 8 == 0 ? 0u : *p) | bits << at % 8);
     }
     template <class Form>
-    QK_INLINE void finish(std::size_t first, kernels::vi<Arch> amax, const Form& form) const noexcept {
-        kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.scales.data()) + first, scales.code(amax, form));
+    QK_INLINE void finish(std::size_t first, kernels::vi<Arch> amax, kernels::vf<Arch> ratio, const Form& form) const noexcept {
+        kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.scales.data()) + first, scales.code(amax, ratio, form));
         if (shift_bits != 0) clear_shifts_of_zeros(first, amax);
         if (writer.waits()) writer.put_waiting(out.elements.data() + writer.bytes(first * block_size), waiting, tile_values());
     }
@@ -181,10 +251,10 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
     };
     const auto half_even = kernels::fast_of<Arch>(step);
     /// `half_even_codes` are those of half-even; `most` is the code of the largest magnitude.
-    const auto either = [&]<element_step OfElement>(const auto& half_even_codes, bool complement,
+    const auto either = [&]<element_step OfElement>(const auto& form, const auto& half_even_codes, bool complement,
                                                     [[maybe_unused]] std::uint32_t most) -> std::size_t {
-        if (half_even.usable() && (complement || step.rules.zero == zero_sign::kept))
-            return with.template operator()<OfElement>(half_even, half_even_codes);
+        if (form.usable() && (complement || step.rules.zero == zero_sign::kept))
+            return with.template operator()<OfElement>(form, half_even_codes);
         if constexpr (!kernels::is_baseline<Arch>) {
             const auto rounded = kernels::rounded_of<Arch>(step);
             if (!rounded.quick.usable()) return 0;
@@ -195,18 +265,23 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
         return 0;
     };
     if constexpr (std::same_as<Format, block_float>) {
-        return either.template operator()<element_step::block>(step_codes<Arch>(width, false), false, low_bits(width - 1));
+        return either.template operator()<element_step::block>(half_even, step_codes<Arch>(width, false), false, low_bits(width - 1));
     } else if constexpr (std::same_as<Format, microexponent>) {
-        return either.template operator()<element_step::pair>(step_codes<Arch>(width, false), false, low_bits(width - 1));
+        return either.template operator()<element_step::pair>(half_even, step_codes<Arch>(width, false), false, low_bits(width - 1));
     } else {
         if constexpr (std::same_as<Format, microscaling> &&
                       (Known.blocks.step == element_step::unknown || Known.blocks.step == element_step::block)) {
             if (has_integer_elements(f))
-                return either.template operator()<element_step::block>(step_codes<Arch>(width, true), true, low_bits(width - 1));
+                return either.template operator()<element_step::block>(half_even, step_codes<Arch>(width, true), true, low_bits(width - 1));
         }
         if constexpr (Known.blocks.step != element_step::block) {
-            return either.template operator()<element_step::element>(element_codes_of<Arch>{grid_codes<Arch>(f.element)}, false,
-                                                                     code_of(f.element, static_cast<float>(max_value(f.element))));
+            const std::uint32_t most = code_of(f.element, static_cast<float>(max_value(f.element)));
+            const auto with_form = [&](const auto& form) {
+                return either.template operator()<element_step::element>(form, element_codes_of<Arch>(f.element), false, most);
+            };
+            if constexpr (has_byte_codes<Arch>() && std::same_as<Format, microscaling>)
+                return with_form(coded_block<Arch>(half_even, f.element));
+            else return with_form(half_even);
         }
         return 0;
     }

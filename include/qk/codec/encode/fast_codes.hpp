@@ -6,6 +6,7 @@
 // through encode_elements' tiles.
 #pragma once
 
+#include "qk/codec/encode/byte_codes.hpp"
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/narrow_codes.hpp"
@@ -53,11 +54,12 @@ template <class Arch>
 struct floating_coder {
     kernels::fast_floating<Arch> quick;
     grid_codes<Arch> grid;
+    bytes_if_any<Arch, grid_bytes> packed;
     kernels::fast_divisor<Arch> over_scale;
     bool scaled;
 
     floating_coder(floating f, const semantics& how, float scale) noexcept
-        : quick(kernels::rules_of(f, how)), grid(f), over_scale(scale, quick.tie_bits), scaled(scale != 1.0f) {
+        : quick(kernels::rules_of(f, how)), grid(f), packed(f), over_scale(scale, quick.tie_bits), scaled(scale != 1.0f) {
         if (how.rounding == rounding::half_even) return;
         quick.limit = kernels::no_value;
         quick.shift = 0;
@@ -66,6 +68,13 @@ struct floating_coder {
     std::int32_t limit() const noexcept { return quick.limit; }
     QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? over_scale(x) : x; }
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept { return grid(x, quick.least, quick.magic); }
+    /// Of four vectors, if the width is at most 8.
+    QK_INLINE auto bytes(const kernels::vf<Arch>* x) const noexcept requires(has_byte_codes<Arch>()) {
+        const kernels::vi<Arch> zero = packed.zero_of(quick.least);
+        return packed(
+            x, quick.magic, [&](int) QK_INLINE_CALL { return quick.least; }, [&](int) QK_INLINE_CALL { return zero; });
+    }
+    QK_INLINE bool serves_bytes() const noexcept requires(has_byte_codes<Arch>()) { return grid.width <= 8; }
 };
 
 /// Formats with the exponents of float32.
@@ -108,6 +117,7 @@ template <class Arch>
 struct integer_coder {
     kernels::fast_integer<Arch> quick;
     kernels::vi<Arch> offset, mask;
+    bytes_if_any<Arch, integer_bytes> packed;
     kernels::fast_divisor<Arch> over_scale;
     kernels::fast_scale<Arch> by;
 
@@ -116,6 +126,7 @@ struct integer_coder {
           offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(zero) -
                                            std::bit_cast<std::uint32_t>(kernels::fast_integer<Arch>::middle))),
           mask(static_cast<std::int32_t>(low_bits(f.bits))),
+          packed(f, zero),
           over_scale(scale, f.bits < 20 ? f.bits + 1 : 0) {
         const auto lowest = static_cast<float>(qmin(f) - zero), highest = static_cast<float>(qmax(f) - zero);
         const bool quickly = how.rounding == rounding::half_even && f.bits <= 16;
@@ -134,6 +145,15 @@ struct integer_coder {
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept {
         return ((quick.multiply ? quick.template sum<true>(x, by) : quick.clamped(over_scale(x), by)) + offset) & mask;
     }
+    QK_INLINE auto bytes(const kernels::vf<Arch>* x) const noexcept requires(has_byte_codes<Arch>()) {
+        kernels::vi<Arch> sums[4];
+        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL {
+            const kernels::vf<Arch> t = quick.multiply ? kernels::rounded<Arch>(x[k] * by.high) : over_scale(x[k]);
+            sums[k] = kernels::as_int<Arch>(t + kernels::vf<Arch>(quick.middle));
+        });
+        return packed(sums);
+    }
+    QK_INLINE bool serves_bytes() const noexcept requires(has_byte_codes<Arch>()) { return packed.serves(); }
 };
 
 /// `n` codes (a multiple of 8), a byte each, at a whole byte of a plane, for any width below 8.
@@ -156,10 +176,30 @@ struct code_writer {
     QK_INLINE bool waits() const noexcept { return may_wait && width() < 8; }
     QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
 
+#if defined(__AVX2__)
+    /// Four vectors of codes of at most 8 bits, as kernels::packed_bytes leaves them.
+    QK_INLINE void put_packed(std::byte* to, __m256i codes) const noexcept {
+        if constexpr (may_be_wide(Known, 8)) {
+            if (width() == 8) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), kernels::in_order(codes));
+        }
+        if constexpr (in_registers) narrow.template store_packed<Known>(to, codes, given);
+    }
+#endif
     /// Vectors of codes from a whole byte on, unless it waits().
     template <std::size_t Vectors>
     QK_INLINE void put(std::byte* to, const kernels::vi<Arch>* code) const noexcept {
         constexpr std::size_t w = kernels::lanes<Arch>;
+#if defined(__AVX2__)
+        if constexpr (has_byte_codes<Arch>() && Vectors == 4 && Known <= 8) {
+            if (width() <= 8) return put_packed(to, kernels::packed_codes<Arch>(code));
+        }
+        if constexpr (has_byte_codes<Arch>() && Vectors == 4 && may_be_wide(Known, 16)) {
+            if (width() == 16) {
+                for (std::size_t k = 0; k < 4; k += 2) kernels::store_two<Arch>(reinterpret_cast<std::uint16_t*>(to) + k * w, code + k);
+                return;
+            }
+        }
+#endif
         if constexpr (may_be_wide(Known, 8)) {
             if (width() == 8)
                 return kernels::unrolled<Vectors>(
@@ -189,6 +229,8 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
     const code_writer<Arch, Known> writer{width};
     const V limit(coder.limit());
     const std::size_t whole = n - n % count;
+    [[maybe_unused]] bool in_bytes = false;
+    if constexpr (requires { coder.serves_bytes(); }) in_bytes = coder.serves_bytes();
     for (std::size_t i = 0; i < whole; i += count) {
         kernels::vf<Arch> v[4];
         V most(INT32_MIN), codes[4];
@@ -201,6 +243,14 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
             complete(i, count);
             continue;
         }
+#if defined(__AVX2__)
+        if constexpr (has_byte_codes<Arch>() && Known <= 8 && requires { coder.bytes(v); }) {
+            if (in_bytes) {
+                writer.put_packed(out + writer.bytes(i), coder.bytes(v));
+                continue;
+            }
+        }
+#endif
         for (std::size_t k = 0; k < 4; ++k) codes[k] = coder.code(v[k]);
         if (writer.waits()) {
             std::uint8_t waiting[count];

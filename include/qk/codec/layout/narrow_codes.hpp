@@ -98,17 +98,45 @@ class narrow_writer {
             const __m128i upper = _mm_and_si128(joined, _mm_set1_epi64x(static_cast<long long>(0xffffffff00000000u)));
             joined = _mm_or_si128(_mm_xor_si128(joined, upper), _mm_srl_epi64(upper, down));
         }
-        joined = _mm_shuffle_epi8(joined, kept);
-        const auto first = static_cast<std::uint64_t>(_mm_cvtsi128_si64(joined)),
-                   rest = static_cast<std::uint64_t>(_mm_extract_epi64(joined, 1));
-        with_width<Known>(given, [&](auto width) QK_INLINE_CALL {
-            constexpr std::size_t bytes = kernels::lanes<Arch> * decltype(width)::value / 8;
-            std::memcpy(to, &first, std::min<std::size_t>(bytes, 8));
-            if constexpr (bytes > 8) std::memcpy(to + 8, &rest, bytes - 8);
+        put<Known, kernels::lanes<Arch>>(to, _mm_shuffle_epi8(joined, kept), given);
+    }
+
+    /// 32 codes, a byte each, as kernels::packed_bytes leaves them.
+    template <int Known>
+    QK_INLINE void store_packed(std::byte* to, __m256i codes, int given) const noexcept {
+        const auto halves = [](__m256i v, const auto& use)
+                                QK_INLINE_CALL { use(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)); };
+        if ((Known != 0 ? Known : given) == 4) {
+            halves(_mm256_maddubs_epi16(codes, _mm256_set1_epi16(0x1001)), [&](__m128i low, __m128i high) QK_INLINE_CALL {
+                const __m128i order = _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_shuffle_epi8(_mm_packus_epi16(low, high), order));
+            });
+            return;
+        }
+        const auto twice = [](__m128i v) QK_INLINE_CALL { return _mm256_broadcastsi128_si256(v); };
+        __m256i joined = _mm256_madd_epi16(_mm256_maddubs_epi16(twice(second), kernels::in_order(codes)), twice(third));
+        if ((Known != 0 ? Known : given) % 2 != 0) {
+            const __m256i upper = _mm256_and_si256(joined, _mm256_set1_epi64x(static_cast<long long>(0xffffffff00000000u)));
+            joined = _mm256_or_si256(_mm256_xor_si256(joined, upper), _mm256_srl_epi64(upper, down));
+        }
+        halves(_mm256_shuffle_epi8(joined, twice(kept)), [&](__m128i low, __m128i high) QK_INLINE_CALL {
+            put<Known, 16>(to, low, given);
+            put<Known, 16>(to + 2 * (Known != 0 ? Known : given), high, given);
         });
     }
 
   private:
+    /// `Codes` joined codes.
+    template <int Known, std::size_t Codes>
+    static QK_INLINE void put(std::byte* to, __m128i joined, int given) noexcept {
+        const auto first = static_cast<std::uint64_t>(_mm_cvtsi128_si64(joined)),
+                   rest = static_cast<std::uint64_t>(_mm_extract_epi64(joined, 1));
+        with_width<Known>(given, [&](auto width) QK_INLINE_CALL {
+            constexpr std::size_t bytes = Codes * decltype(width)::value / 8;
+            std::memcpy(to, &first, std::min<std::size_t>(bytes, 8));
+            if constexpr (bytes > 8) std::memcpy(to + 8, &rest, bytes - 8);
+        });
+    }
     static QK_INLINE __m128i lowest_bytes(kernels::vi<Arch> code) noexcept {
 #if defined(__AVX512F__)
         if constexpr (kernels::lanes<Arch> == 16) return _mm512_cvtepi32_epi8(code.data);

@@ -28,12 +28,21 @@ struct complete_form {
     }
 };
 
-/// The largest magnitude in each lane of `vectors` vectors (one, or a power of two); the floats `ahead` of them are asked for.
+/// Of vectors that follow one another: is number k the first in a line of the cache, or more? The lines are asked for once.
 template <class Arch>
-QK_INLINE vi<Arch> magnitude_across(const float* x, std::size_t vectors, std::size_t ahead) noexcept {
+constexpr bool starts_line(std::size_t k) noexcept {
+    constexpr std::size_t in_line = lanes<Arch> < 16 ? 16 / lanes<Arch> : 1;
+    return k % in_line == 0;
+}
+
+/// The largest magnitude in each lane of `vectors` vectors (one, or a power of two), of which the first is number `first`; the floats
+/// `ahead` of them are asked for.
+template <class Arch>
+QK_INLINE vi<Arch> magnitude_across(const float* p, std::size_t first, std::size_t vectors, std::size_t ahead) noexcept {
     constexpr std::size_t w = lanes<Arch>;
+    const float* x = p + first * w;
     const auto magnitude = [&](std::size_t k) QK_INLINE_CALL {
-        __builtin_prefetch(x + k * w + ahead);
+        if (starts_line<Arch>(first + k)) __builtin_prefetch(x + k * w + ahead);
         return as_int<Arch>(load<Arch>(x + k * w)) & vi<Arch>(magnitude_bits);
     };
     vi<Arch> m = magnitude(0);
@@ -42,14 +51,14 @@ QK_INLINE vi<Arch> magnitude_across(const float* x, std::size_t vectors, std::si
     return m;
 }
 
-/// Of blocks of one vector: is there one, of those whose largest exponent field is 0, that is not all zeros?
+/// Of blocks of `each` vectors: is there one, of those whose largest exponent field is 0, that is not all zeros?
 template <class Arch>
-bool holds_subnormal_block(const float* x, vi<Arch> exponents) noexcept {
+bool holds_subnormal_block(const float* x, std::size_t each, vi<Arch> exponents) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     alignas(64) std::int32_t exponent[w];
     store<Arch>(exponent, exponents);
-    for (std::size_t b = 0; b < w; ++b) {
-        if (exponent[b] == 0 && any((as_int<Arch>(load<Arch>(x + b * w)) & vi<Arch>(magnitude_bits)) != vi<Arch>(0))) return true;
+    for (std::size_t v = 0; v < w * each; ++v) {
+        if (exponent[v / each] == 0 && any((as_int<Arch>(load<Arch>(x + v * w)) & vi<Arch>(magnitude_bits)) != vi<Arch>(0))) return true;
     }
     return false;
 }
@@ -59,6 +68,8 @@ template <class Arch>
 struct values_of_blocks {
     static constexpr bool flat = !is_baseline<Arch>;  ///< unrolls a tile: pays only for cheap steps
     static constexpr bool any_rounding = false;       ///< half-even alone
+    static constexpr bool in_fours = false;           ///< takes four vectors at a time
+    static constexpr bool may_stream = true;          ///< has put<Grid, true>, which goes past the caches
     static constexpr bool looks_ahead = true;         ///< of columns, the maxima of the next ones are taken while these are rounded
     float* y;
     bool streaming = false;
@@ -71,18 +82,19 @@ struct values_of_blocks {
     static QK_INLINE vf<Arch> value(std::size_t, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) noexcept {
         return form.template apply<Grid>(x, b);
     }
-    template <bool Grid, class Form>
-    QK_INLINE void put(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) const noexcept {
+    /// `ahead`: the line is asked for that vectors a little further will be stored in.
+    template <bool Grid, bool Streams, class Form>
+    QK_INLINE void put(std::size_t i, bool ahead, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) const noexcept {
         const vf<Arch> r = value<Grid>(i, x, b, form);
-        if (streaming) return stream<Arch>(y + i, r);
-        own_ahead<Arch, 1>(y + i);
+        if constexpr (Streams) return stream<Arch>(y + i, r);
+        if (ahead) own_ahead<Arch, 1>(y + i);
         store<Arch>(y + i, r);
     }
     /// The sub-blocks of x, whose largest exponents stand in `exponents`, within a block of exponent `block` and less.
     void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
-    /// The tile that starts at block `first` is done; amax of its blocks.
+    /// The tile that starts at block `first` is done; amax of its blocks, and the form's ratio of it.
     template <class Form>
-    void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
+    void finish(std::size_t, vi<Arch>, vf<Arch>, const Form&) const noexcept {}
 };
 
 /// How blocks lie in vectors: two of 8 in one of 16, one in one, or one in several (2, 4 or 8).
@@ -93,22 +105,26 @@ enum class block_fit : std::uint8_t { half, one, many };
 template <class Arch, block_fit Fit, std::size_t Each, bool Pairs>
 struct tile_shape {
     static constexpr std::size_t w = lanes<Arch>;
-    /// With a vector a block, the exponents of its pairs are found once, for its maximum and for its elements.
-    static constexpr bool stores_pairs = Pairs && Fit == block_fit::one && w == 16;
+    /// With a vector or two a block, the exponents of its pairs are found once, for its maximum and for its elements.
+    static constexpr bool stores_pairs = Pairs && w > 4 && (Fit == block_fit::one || (Fit == block_fit::many && Each == 2));
     static constexpr bool half = Fit == block_fit::half, pairs = Pairs;
+    static constexpr std::size_t known_each = Each;
     static constexpr std::size_t count = half ? w / 2 : w;
-    std::size_t each, floats;
-    std::size_t ahead;  ///< what a survey asks for: the tile behind it, and no multiple of it
 
-    explicit tile_shape(std::size_t size) noexcept
-        : each(Each != 0 ? Each : size / w), floats(count * each * w), ahead(std::max<std::size_t>(floats + 128, 448)) {}
+    std::size_t given;  ///< vectors of a block, where that is not known when compiling
+
+    explicit tile_shape(std::size_t size) noexcept : given(size / w) {}
+    QK_INLINE std::size_t each() const noexcept { return Each != 0 ? Each : given; }
+    QK_INLINE std::size_t floats() const noexcept { return count * each() * w; }
+    /// What a survey asks for: the tile behind it, and no multiple of it.
+    QK_INLINE std::size_t ahead() const noexcept { return std::max<std::size_t>(floats() + 128, 448); }
 };
 
 /// What the blocks of two tiles share, a lane each in memory: each is written while the other is read.
 template <class Arch, class Shape, class Form>
 struct tile_memory {
     static constexpr std::size_t w = lanes<Arch>;
-    alignas(64) std::int32_t of_pairs[Shape::stores_pairs ? 4 : 1][Shape::stores_pairs ? w * w : 1];
+    alignas(64) std::int32_t of_pairs[Shape::stores_pairs ? 4 : 1][Shape::stores_pairs ? Shape::known_each * w * w : 1];
     alignas(64) float base[2][w], limit[2][w], low[2][Form::has_low ? w : 1];
 
     tile_memory() noexcept {}  // which leaves it as it is
@@ -122,15 +138,19 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, Memory& memory, const float* 
     V m[w];
     const auto of_block = [&](std::size_t b) QK_INLINE_CALL {
         if constexpr (Shape::stores_pairs) {
-            __builtin_prefetch(p + b * w + shape.ahead);
-            m[b] = max_of_group<2, Arch>(as_int<Arch>(load<Arch>(p + b * w)) & V(exponent_mask));
-            store<Arch>(memory.of_pairs[number % 4] + b * w, m[b]);
+            const auto of_vector = [&](std::size_t v) QK_INLINE_CALL {
+                if (starts_line<Arch>(v)) __builtin_prefetch(p + v * w + shape.ahead());
+                const V of_pairs = max_of_group<2, Arch>(as_int<Arch>(load<Arch>(p + v * w)) & V(exponent_mask));
+                store<Arch>(memory.of_pairs[number % 4] + v * w, of_pairs);
+                return of_pairs;
+            };
+            m[b] = of_vector(b * Shape::known_each);
+            if constexpr (Shape::known_each == 2) m[b] = max(m[b], of_vector(2 * b + 1));
         } else {
-            m[b] = magnitude_across<Arch>(p + b * shape.each * w, shape.each, shape.ahead);
+            m[b] = magnitude_across<Arch>(p, b * shape.each(), shape.each(), shape.ahead());
         }
     };
-#pragma GCC unroll 16
-    for (std::size_t b = 0; b < Shape::count; ++b) of_block(b);
+    unrolled<Shape::count>([&](auto b) QK_INLINE_CALL { of_block(b); });
     if constexpr (Shape::half) return maxima_of_halves<Arch>(m);
     else return maxima<Arch, Shape::stores_pairs>(m);
 }
@@ -149,36 +169,67 @@ QK_INLINE bool share_tile(const Shape&, Memory& memory, std::size_t at, const Fo
 }
 
 /// Block b of tile t at x becomes what `to` makes of it.
-template <class Arch, bool Grid, class Shape, class Memory, class Form, class Out>
+template <class Arch, bool Grid, bool Streams, class Shape, class Memory, class Form, class Out>
 QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t t, std::size_t b, const float* x,
                            const fast_shared<Arch>& mine, const Form& q, const Out& to) noexcept {
     constexpr std::size_t w = lanes<Arch>;
-    const std::size_t at = t % 2;
+    const std::size_t at = t % 2, each = shape.each();
     fast_shared<Arch> shared;
     if constexpr (Shape::half)
         shared = {spread_halves<Arch>(mine.base, b), spread_halves<Arch>(mine.limit, b),
                   Form::has_low ? spread_halves<Arch>(mine.low, b) : mine.low};
     else shared = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
     const auto vector = [&](std::size_t k) QK_INLINE_CALL {
-        const std::size_t i = (b * shape.each + k) * w;
+        const std::size_t i = (b * each + k) * w;
         const vf<Arch> v = rounded<Arch>(load<Arch>(x + i));  // loaded once
         fast_shared<Arch> own = shared;
         if constexpr (Shape::pairs) {
             vi<Arch> exponents;
             if constexpr (Shape::stores_pairs) exponents = load<Arch>(memory.of_pairs[t % 4] + i);
             else exponents = max_of_group<2, Arch>(as_int<Arch>(v) & vi<Arch>(exponent_mask));
-            to.pairs(t * shape.floats + i, exponents, as_int<Arch>(shared.base));
+            to.pairs(t * shape.floats() + i, exponents, as_int<Arch>(shared.base));
             own = q.held(shared, exponents);
         }
-        to.template put<Grid>(t * shape.floats + i, v, own, q);
+        to.template put<Grid, Streams>(t * shape.floats() + i, starts_line<Arch>(b * each + k), v, own, q);
     };
     vector(0);
-    if (shape.each > 1) vector(1);
+    if (each > 1) vector(1);
 #pragma GCC unroll 1
-    for (std::size_t k = 2; k < shape.each; k += 2) {
+    for (std::size_t k = 2; k < each; k += 2) {
         vector(k);
         vector(k + 1);
     }
+}
+
+/// Do results go past the caches?
+template <class Out>
+QK_INLINE bool streams_tiles(const Out& to) noexcept {
+    if constexpr (Out::may_stream) return to.streaming;
+    else return false;
+}
+
+/// Vectors n to n + 3 of tile t at x, n a multiple of 4, become what `to` makes of them together.
+template <class Arch, bool Grid, class Shape, class Memory, class Form, class Out>
+QK_INLINE void round_four(const Shape& shape, const Memory& memory, std::size_t t, std::size_t n, const float* x, const Form& q,
+                          const Out& to) noexcept {
+    constexpr std::size_t w = lanes<Arch>;
+    const std::size_t at = t % 2, i = n * w, each = shape.each();
+    vf<Arch> v[4];
+    fast_shared<Arch> own[4];
+    [[maybe_unused]] vi<Arch> exponents[4], held_to[4];
+    unrolled<4>([&](auto k) QK_INLINE_CALL {
+        const std::size_t b = n / each + k / each;
+        own[k] = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
+        v[k] = rounded<Arch>(load<Arch>(x + i + k * w));
+        if constexpr (Shape::pairs) {
+            if constexpr (Shape::stores_pairs) exponents[k] = load<Arch>(memory.of_pairs[t % 4] + i + k * w);
+            else exponents[k] = max_of_group<2, Arch>(as_int<Arch>(v[k]) & vi<Arch>(exponent_mask));
+            held_to[k] = as_int<Arch>(own[k].base);
+            own[k] = q.held(own[k], exponents[k]);
+        }
+    });
+    if constexpr (Shape::pairs) to.pairs(t * shape.floats() + i, exponents, held_to);
+    to.template put_four<Grid>(t * shape.floats() + i, v, own, q);
 }
 
 /// Blocks of `size` in a row from x on, in tiles. What blocks share is computed once for a tile, and two tiles before it is rounded, so
@@ -198,22 +249,24 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
     tile_memory<Arch, shape_type, Form> memory;
     fast_shared<Arch> here{};  // as in memory, in registers
     V amax(0), next_amax(0);   // of the tile that is rounded next, and the one behind it
-    vf<Arch> next_ratio(0.0f);
+    vf<Arch> ratio(0.0f), next_ratio(0.0f);
     bool served = true;
     for (std::size_t step = 0; step < tiles + 2;
          ++step) {  // which surveys its tile, shares in the one before, and rounds the one before that
         const std::size_t t = step - 2;
-        const float* p = x + t * shape.floats;
+        const float* p = x + t * shape.floats();
         const fast_shared<Arch> mine = here;
         const V my_amax = amax;
+        const vf<Arch> my_ratio = ratio;
         bool serves = served;
         amax = next_amax;
-        served = share_tile<Arch>(shape, memory, 1 - step % 2, q, amax, next_ratio, here);
-        next_amax = survey_tile<Arch>(shape, memory, step < tiles ? x + step * shape.floats : x, step);
+        ratio = next_ratio;
+        served = share_tile<Arch>(shape, memory, 1 - step % 2, q, amax, ratio, here);
+        next_amax = survey_tile<Arch>(shape, memory, step < tiles ? x + step * shape.floats() : x, step);
         next_ratio = q.ratio(next_amax);
         if (step < 2) continue;
         if constexpr (shape_type::stores_pairs) {
-            if (__builtin_expect(any(my_amax == V(0)), 0)) serves = serves && !holds_subnormal_block<Arch>(p, my_amax);
+            if (__builtin_expect(any(my_amax == V(0)), 0)) serves = serves && !holds_subnormal_block<Arch>(p, shape.each(), my_amax);
         }
         if (__builtin_expect(!serves, 0)) {
             complete(t * w, w);
@@ -223,15 +276,26 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         // Broadcast from memory, which costs a load; out of a register it would be two shuffles.
         asm volatile("" : : "r"(&memory) : "memory");
 #endif
-        if constexpr (Out::flat && Each != 0 && Each <= 2) {
-#pragma GCC unroll 16
-            for (std::size_t b = 0; b < shape_type::count; ++b) round_block<Arch, Grid>(shape, memory, t, b, p, mine, q, to);
-        } else {
+        const auto one_by_one = [&](auto streams) QK_INLINE_CALL {
 #pragma GCC unroll 1
-            for (std::size_t b = 0; b < shape_type::count; ++b) round_block<Arch, Grid>(shape, memory, t, b, p, mine, q, to);
+            for (std::size_t b = 0; b < shape_type::count; ++b)
+                round_block<Arch, Grid, decltype(streams)::value>(shape, memory, t, b, p, mine, q, to);
+        };
+        if constexpr (Out::in_fours) {
+            const std::size_t vectors = shape_type::count * shape.each();
+#pragma GCC unroll 1
+            for (std::size_t n = 0; n < vectors; n += 4) round_four<Arch, Grid>(shape, memory, t, n, p, q, to);
+        } else if (streams_tiles(to)) {
+            one_by_one(std::true_type());
+        } else if constexpr (Out::flat && Each != 0 && Each <= 2) {
+#pragma GCC unroll 16
+            for (std::size_t b = 0; b < shape_type::count; ++b) round_block<Arch, Grid, false>(shape, memory, t, b, p, mine, q, to);
+        } else {
+            one_by_one(std::false_type());
         }
-        if constexpr (shape_type::half) to.finish(t * w, in_block_order<Arch>(my_amax), q);
-        else to.finish(t * w, my_amax, q);
+        if constexpr (shape_type::half)
+            to.finish(t * w, in_block_order<Arch>(my_amax), as_float<Arch>(in_block_order<Arch>(as_int<Arch>(my_ratio))), q);
+        else to.finish(t * w, my_amax, my_ratio, q);
     }
     return tiles * w;
 }

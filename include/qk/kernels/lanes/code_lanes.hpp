@@ -77,6 +77,44 @@ QK_INLINE __m128i lowest_bytes(__m256i v) noexcept {
     return _mm_unpacklo_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
 }
 #endif
+#if defined(__AVX2__)
+/// Four vectors of eight lanes in bytes, each held to -128 .. 127. Four lanes of each vector stand together, in the order of in_order().
+template <class Arch>
+QK_INLINE __m256i packed_bytes(const vi<Arch>* v) noexcept {
+    return _mm256_packs_epi16(_mm256_packs_epi32(v[0].data, v[1].data), _mm256_packs_epi32(v[2].data, v[3].data));
+}
+/// The same of lanes that are 0 .. 255.
+template <class Arch>
+QK_INLINE __m256i packed_codes(const vi<Arch>* v) noexcept {
+    return _mm256_packus_epi16(_mm256_packs_epi32(v[0].data, v[1].data), _mm256_packs_epi32(v[2].data, v[3].data));
+}
+QK_INLINE __m256i in_order(__m256i packed) noexcept {
+    return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+/// A bit for each pair of lanes of four vectors, the first one's lowest: where `a` is not above `b`. Both lanes of a pair are alike.
+template <class Arch>
+QK_INLINE std::uint16_t bits_of_pairs_of_four(const vi<Arch>* a, const vi<Arch>* b) noexcept {
+    const auto above = [&](std::size_t k) QK_INLINE_CALL { return _mm256_cmpgt_epi32(a[k].data, b[k].data); };
+    // A lane of each vector, turn by turn, for a pair; then 16 bits each and 8.
+    const __m256i first = _mm256_blend_epi32(above(0), above(1), 0xaa), second = _mm256_blend_epi32(above(2), above(3), 0xaa);
+    const __m256i words = _mm256_packs_epi32(first, second);
+    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    const __m128i order = _mm_setr_epi8(0, 2, 8, 10, 1, 3, 9, 11, 4, 6, 12, 14, 5, 7, 13, 15);
+    return static_cast<std::uint16_t>(~_mm_movemask_epi8(_mm_shuffle_epi8(bytes, order)));
+}
+/// Two vectors of sixteen bits a lane.
+template <class Arch>
+QK_INLINE void store_two(std::uint16_t* to, const vi<Arch>* v) noexcept {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(_mm256_packus_epi32(v[0].data, v[1].data), 0xd8));
+}
+/// For the words that two vectors are packed to: those of `a` where its words are, those of `b` where its are. Each is the same in all
+/// lanes.
+template <class Arch>
+QK_INLINE __m256i of_packed_pair(vi<Arch> a, vi<Arch> b) noexcept {
+    typedef std::int64_t halves __attribute__((vector_size(32)));
+    return (__m256i)__builtin_shufflevector((halves)a.data, (halves)b.data, 0, 5, 2, 7);
+}
+#endif
 template <class Arch, class Code>
 void store_codes(Code* p, vi<Arch> v) noexcept {
     static_assert(sizeof(Code) <= 2);

@@ -40,6 +40,12 @@ struct interleave {
         return quarter + place / 2 + 2 * Half + (place % 2) * static_cast<int>(lanes<Arch>);
     }
 };
+/// Even lanes of u, odd lanes of v.
+template <class Arch>
+struct alternate {
+    using lane = std::int32_t;
+    constexpr int operator()(int i) const { return i + (i % 2) * static_cast<int>(lanes<Arch>); }
+};
 /// Inside each 128 bits: a half of u, then the same half of v. (In lanes of 64 bits, or g++ takes a shuffle across all of the vector.)
 template <class Arch, int Half>
 struct halves {
@@ -68,12 +74,11 @@ QK_INLINE vi<Arch> fold(vi<Arch> u, vi<Arch> v) noexcept {
 template <class Arch, bool Pairs = false>
 [[gnu::always_inline]] inline vi<Arch> maxima(vi<Arch>* m) noexcept {
     constexpr std::size_t w = lanes<Arch>;
-    const mask<Arch> odd = (iota<Arch>() & vi<Arch>(1)) != vi<Arch>(0);
-    for (std::size_t i = 0; i < w / 2; ++i) {
-        if constexpr (Pairs) m[i] = select(odd, m[2 * i + 1], m[2 * i]);
+    unrolled<w / 2>([&](auto i) QK_INLINE_CALL {
+        if constexpr (Pairs) m[i] = detail::pick<Arch, detail::alternate<Arch>>(m[2 * i], m[2 * i + 1]);
         else m[i] = detail::fold<Arch, detail::interleave>(m[2 * i], m[2 * i + 1]);
-    }
-    for (std::size_t i = 0; i < w / 4; ++i) m[i] = detail::fold<Arch, detail::halves>(m[2 * i], m[2 * i + 1]);
+    });
+    unrolled<w / 4>([&](auto i) QK_INLINE_CALL { m[i] = detail::fold<Arch, detail::halves>(m[2 * i], m[2 * i + 1]); });
     // Now m[i] holds four blocks, spread over the 128-bit parts.
     if constexpr (w == 8) m[0] = detail::fold<Arch, detail::quarters>(m[0], m[1]);
     if constexpr (w == 16) {
@@ -86,8 +91,8 @@ template <class Arch, bool Pairs = false>
 /// For 8 vectors of 16 lanes with a block in each half: half h of vector i stands at lane i / 4 * 8 + h * 4 + i % 4.
 template <class Arch>
 [[gnu::always_inline]] inline vi<Arch> maxima_of_halves(vi<Arch>* m) noexcept {
-    for (std::size_t i = 0; i < 4; ++i) m[i] = detail::fold<Arch, detail::interleave>(m[2 * i], m[2 * i + 1]);
-    for (std::size_t i = 0; i < 2; ++i) m[i] = detail::fold<Arch, detail::halves>(m[2 * i], m[2 * i + 1]);
+    unrolled<4>([&](auto i) QK_INLINE_CALL { m[i] = detail::fold<Arch, detail::interleave>(m[2 * i], m[2 * i + 1]); });
+    unrolled<2>([&](auto i) QK_INLINE_CALL { m[i] = detail::fold<Arch, detail::halves>(m[2 * i], m[2 * i + 1]); });
     return detail::fold<Arch, detail::quarters>(m[0], m[1]);
 }
 

@@ -266,7 +266,7 @@ rounded_block<Arch> rounded_of(const Step& step) noexcept {
 /// What becomes of the elements of run_block_tiles' tiles, or of columns, whose form is `rounded.quick`.
 template <class Arch, class Rounded>
 struct rounded_values_of_blocks {
-    static constexpr bool flat = false, any_rounding = true, looks_ahead = true;
+    static constexpr bool flat = false, any_rounding = true, in_fours = false, may_stream = false, looks_ahead = true;
     float* y;
     Rounded rounded;
     std::size_t position = 0;  ///< of the first value in the caller's span
@@ -283,13 +283,13 @@ struct rounded_values_of_blocks {
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b, const Form&) const noexcept {
         return rounded.value(position + i, x, b);
     }
-    template <bool Grid, class Form>
-    QK_INLINE void put(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) const noexcept {
+    template <bool Grid, bool, class Form>
+    QK_INLINE void put(std::size_t i, bool, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) const noexcept {
         store<Arch>(y + i, value<Grid>(i, x, b, form));
     }
     void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
     template <class Form>
-    void finish(std::size_t, vi<Arch>, const Form&) const noexcept {}
+    void finish(std::size_t, vi<Arch>, vf<Arch>, const Form&) const noexcept {}
 };
 
 }  // namespace qk::kernels

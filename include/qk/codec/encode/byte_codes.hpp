@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Codes of at most 8 bits made 32 at a time, where vectors have 8 lanes and bytes can be packed: what is the same for all elements of a
+// block is done to 16 of them in words, or to 32 in bytes, and not to 8 in lanes. The lanes do what needs a float's bits alone.
+//
+//   four vectors of sums  ->  two of words, held to 16 bits  ->  one of bytes, held to 8, in the order of kernels::packed_bytes
+//
+// tests/core/encode_codes_test.cpp: every family, width and place in a vector against the codes of fake-quantized values.
+#pragma once
+
+#include "qk/codec/layout/code.hpp"
+#include "qk/kernels/lanes/code_lanes.hpp"
+#include "qk/kernels/steps/fast.hpp"
+
+namespace qk::detail {
+
+/// Are codes of at most 8 bits made so on this architecture?
+template <class Arch>
+constexpr bool has_byte_codes() noexcept {
+#if defined(__AVX2__)
+    if (kernels::lanes<Arch> == 8) return true;
+#endif
+    return false;
+}
+
+template <class Arch>
+class grid_bytes;
+template <class Arch>
+class step_bytes;
+template <class Arch>
+class integer_bytes;
+
+#if defined(__AVX2__)
+
+/// Ones in the bytes of what is negative among the elements of four vectors, none of them NaN.
+template <class Arch>
+QK_INLINE __m256i negative_bytes(const kernels::vf<Arch>* x) noexcept {
+    const kernels::vi<Arch> u[4] = {kernels::as_int<Arch>(x[0]), kernels::as_int<Arch>(x[1]), kernels::as_int<Arch>(x[2]),
+                                    kernels::as_int<Arch>(x[3])};
+    return _mm256_cmpgt_epi8(_mm256_setzero_si256(), kernels::packed_bytes<Arch>(u));
+}
+
+/// Small floats. With t = |x| + c * K of kernels/steps/fast.hpp, the upper word of its bits has c's exponent field from bit 7 on and the
+/// lower one the count of steps, so upper + count * 2^(7 - m), one `vpmaddwd`, is the code times 2^(7 - m), plus what is the same for all
+/// elements with that lowest binade: `zero`.
+template <class Arch>
+class grid_bytes {
+  public:
+    QK_INLINE explicit grid_bytes(floating f) noexcept {
+        const int m = std::min(f.mantissa_bits, 6);  // of formats of more than 8 bits nothing is asked
+        weights = _mm256_set1_epi32(1 << 16 | 1 << (7 - m));
+        down = _mm256_set1_epi16(static_cast<short>(1 << (9 + m)));
+        highest = _mm256_set1_epi8(static_cast<char>(code_of(f, static_cast<float>(max_value(f)))));
+        sign = _mm256_set1_epi8(static_cast<char>(1 << (std::min(bits(f), 8) - 1)));
+        more = (23 - m) << 7 | kernels::half_bit >> 16;
+        lone_zero = !has_negative_zero(f);
+    }
+
+    /// Of elements whose lowest binade is that of `least`: twice in each lane.
+    QK_INLINE kernels::vi<Arch> zero_of(kernels::vi<Arch> least) const noexcept {
+        const kernels::vi<Arch> word = (least >> 16) + kernels::vi<Arch>(more);
+        return word | word << 16;
+    }
+
+    /// The codes of four vectors, of which least(k) and zero(k) are those of vector k.
+    template <class Least, class Zero>
+    QK_INLINE __m256i operator()(const kernels::vf<Arch>* x, kernels::vf<Arch> magic, const Least& least, const Zero& zero) const noexcept {
+        using V = kernels::vi<Arch>;
+        __m256i part[4], word[2];
+        kernels::unrolled<4>([&](auto k) QK_INLINE_CALL {
+            const V u = kernels::as_int<Arch>(x[k]);
+            const V c = max(u & V(kernels::exponent_mask), least(k));
+            const V a = u & V(kernels::magnitude_bits);
+            const V sum = kernels::as_int<Arch>(fma(kernels::as_float<Arch>(c), magic, kernels::as_float<Arch>(a)));
+            part[k] = _mm256_madd_epi16(sum.data, weights);
+        });
+        kernels::unrolled<2>([&](auto j) QK_INLINE_CALL {
+            const __m256i both = kernels::of_packed_pair<Arch>(zero(2 * j), zero(2 * j + 1));
+            word[j] = _mm256_mulhi_epu16(_mm256_sub_epi16(_mm256_packs_epi32(part[2 * j], part[2 * j + 1]), both), down);
+        });
+        const __m256i code = _mm256_min_epu8(_mm256_packus_epi16(word[0], word[1]), highest);
+        __m256i signs = _mm256_and_si256(negative_bytes<Arch>(x), sign);
+        if (lone_zero) signs = _mm256_andnot_si256(_mm256_cmpeq_epi8(code, _mm256_setzero_si256()), signs);
+        return _mm256_or_si256(code, signs);
+    }
+
+  private:
+    __m256i weights, down, highest, sign;
+    std::int32_t more;
+    bool lone_zero;
+};
+
+/// Counts of the steps of a block, which sums hold with their sign: sign and magnitude, or two's complement.
+template <class Arch>
+class step_bytes {
+  public:
+    QK_INLINE explicit step_bytes(int given, bool twos_complement) noexcept : complement(twos_complement) {
+        const int width = std::min(given, 8), largest = (1 << (width - 1)) - 1;
+        most = _mm256_set1_epi8(static_cast<char>(largest));
+        least = _mm256_set1_epi8(static_cast<char>(-largest));
+        sign = _mm256_set1_epi8(static_cast<char>(largest + 1));
+        mask = _mm256_set1_epi8(static_cast<char>((2 << (width - 1)) - 1));
+    }
+
+    /// base(k) is that of vector k.
+    template <class Base>
+    QK_INLINE __m256i operator()(const kernels::vf<Arch>* x, const Base& base) const noexcept {
+        kernels::vi<Arch> steps[4];
+        kernels::unrolled<4>([&](auto k)
+                                 QK_INLINE_CALL { steps[k] = kernels::as_int<Arch>(x[k] + base(k)) - kernels::as_int<Arch>(base(k)); });
+        const __m256i count = kernels::packed_bytes<Arch>(steps);
+        if (complement) return _mm256_and_si256(_mm256_max_epi8(_mm256_min_epi8(count, most), least), mask);
+        return _mm256_or_si256(_mm256_min_epu8(_mm256_abs_epi8(count), most), _mm256_and_si256(negative_bytes<Arch>(x), sign));
+    }
+
+  private:
+    __m256i most, least, sign, mask;
+    bool complement;
+};
+
+/// Integers under one scale and zero point.
+template <class Arch>
+class integer_bytes {
+  public:
+    QK_INLINE explicit integer_bytes(integer f, std::int64_t zero_point) noexcept
+        : is_signed(qmin(f) < 0), usable(f.bits <= 8 && zero_point >= -16000 && zero_point <= 16000) {
+        const auto byte = [](std::int64_t v) { return _mm256_set1_epi8(static_cast<char>(v)); };
+        zero = _mm256_set1_epi16(static_cast<short>(zero_point));
+        lowest = byte(qmin(f));
+        highest = byte(qmax(f));
+        mask = byte((std::int64_t{2} << (std::min(f.bits, 8) - 1)) - 1);
+    }
+    /// A quotient held to 16 bits is as far beyond the codes as it was, whatever the zero point.
+    QK_INLINE bool serves() const noexcept { return usable; }
+
+    /// From the sums of quotients and fast_integer's `middle`.
+    QK_INLINE __m256i operator()(const kernels::vi<Arch>* sums) const noexcept {
+        __m256i word[2];
+        const kernels::vi<Arch> middle(std::bit_cast<std::int32_t>(kernels::fast_integer<Arch>::middle));
+        kernels::unrolled<2>([&](auto j) QK_INLINE_CALL {
+            word[j] = _mm256_adds_epi16(_mm256_packs_epi32((sums[2 * j] - middle).data, (sums[2 * j + 1] - middle).data), zero);
+        });
+        if (!is_signed) return _mm256_min_epu8(_mm256_packus_epi16(word[0], word[1]), highest);
+        return _mm256_and_si256(_mm256_max_epi8(_mm256_min_epi8(_mm256_packs_epi16(word[0], word[1]), highest), lowest), mask);
+    }
+
+  private:
+    __m256i zero, lowest, highest, mask;
+    bool is_signed, usable;
+};
+
+#endif
+
+/// One of the above, or nothing where there is none.
+struct no_bytes {
+    template <class... Any>
+    explicit constexpr no_bytes(const Any&...) noexcept {}
+};
+template <class Arch, template <class> class Bytes>
+using bytes_if_any = std::conditional_t<has_byte_codes<Arch>(), Bytes<Arch>, no_bytes>;
+
+}  // namespace qk::detail
