@@ -149,7 +149,9 @@ TEST_CASE("networks that Quark exported") {
             errors.push_back(worst / largest);
         }
         std::sort(errors.begin(), errors.end());
-        CHECK(errors[errors.size() / 2] <= 1e-3f);
+        // Outputs of BF16 are bf16, and sums in another order (another instruction set) move some by a step: half of one at the most.
+        const bool brain = entry.path().stem().string().ends_with("BF16");
+        CHECK(errors[errors.size() / 2] <= (brain ? 0x1p-9f : 1e-3f));
         CHECK(errors.back() <= std::max(5e-2f, quantization / largest));
     }
 }

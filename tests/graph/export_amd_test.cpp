@@ -65,6 +65,8 @@ TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
     }
     const model m = model::load(shared / "models" / "resnet20_cifar10_folded.onnx");
     const tensor input = read_npy(shared / "reference" / "resnet20_cifar10_folded.input.input.npy");
+    // Outputs are bf16, and sums in another order (another instruction set) move some by a step.
+    constexpr float half_a_step_of_bf16 = 0x1p-9f;
     struct row {
         const char *file, *format;
         qk::rounding rounding;
@@ -74,7 +76,7 @@ TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
     for (const row& r : {row{"BFP16", "bfp16", qk::rounding::half_away, placement::every, 1e-3f},
                          row{"MX6", "mx6", qk::rounding::half_even, placement::every, 1e-3f},
                          row{"MXFP8E4M3", "mxfp8_e4m3", qk::rounding::half_even, placement::every, 1e-3f},
-                         row{"BF16", "bf16", qk::rounding::half_even, placement::all, 1e-3f}}) {
+                         row{"BF16", "bf16", qk::rounding::half_even, placement::all, half_a_step_of_bf16}}) {
         INFO(r.file);
         const model theirs = model::load(shared / "quark_models" / (std::string("resnet20_") + r.file + ".onnx"));
         const precision p = with(r.format, r.rounding);
