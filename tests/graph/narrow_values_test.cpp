@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <random>
 #include <utility>
@@ -161,7 +162,49 @@ std::vector<kind> kinds_of_convolutions() {
 
 }  // namespace
 
-TEST_CASE("a convolution of narrow operands is that of floats") {
+namespace {
+
+bool same_bits(const tensor& a, const tensor& b) {
+    return a.shape() == b.shape() && std::memcmp(a.bytes(), b.bytes(), a.size_bytes()) == 0;
+}
+
+/// What every processor has to give: the sum of whole numbers, plus the bias in units of the products, times their scale.
+tensor sums_of_integers(const kind& k, const named_tensors& inputs, const dims& w_shape, const tensor& weights, const quantizer& x_format,
+                        const quantizer& w_format, const tensor& bias) {
+    const tensor& x = inputs.at("x");
+    tensor values(data_type::float32, x.shape());
+    execute::quantize_value(x_format, x.shape(), false, x.as<float>(), values.as<float>());
+    const float x_scale = x_format.scale[0], w_scale = w_format.scale[0], scale = w_scale * x_scale;
+    const std::int64_t side = (k.size + 2 * k.pad - k.dilation * (k.kernel - 1) - 1) / k.stride + 1, per_group = w_shape[1];
+    tensor y(data_type::float32, {1, k.out, side, side});
+    float* to = y.as<float>().data();
+    for (std::int64_t o = 0; o < k.out; ++o)
+        for (std::int64_t i = 0; i < side; ++i)
+            for (std::int64_t j = 0; j < side; ++j, ++to) {
+                std::int64_t sum = 0;
+                for (std::int64_t c = 0; c < per_group; ++c)
+                    for (std::int64_t r = 0; r < k.kernel; ++r)
+                        for (std::int64_t s = 0; s < k.kernel; ++s) {
+                            const std::int64_t row = i * k.stride - k.pad + r * k.dilation, column = j * k.stride - k.pad + s * k.dilation;
+                            if (row < 0 || row >= k.size || column < 0 || column >= k.size) continue;
+                            const std::int64_t channel = o / (k.out / k.group) * per_group + c;
+                            const float a = values.as<float>()[static_cast<std::size_t>((channel * k.size + row) * k.size + column)];
+                            const float b =
+                                weights.as<float>()[static_cast<std::size_t>(((o * per_group + c) * k.kernel + r) * k.kernel + s)];
+                            sum += std::lround(a / x_scale) * std::lround(b / w_scale);
+                        }
+                float v = static_cast<float>(sum);
+                if (!bias.empty()) v += bias.as<float>()[static_cast<std::size_t>(o)] / scale;
+                v *= scale;
+                if (k.add) v += inputs.at("r").as<float>()[static_cast<std::size_t>(to - y.as<float>().data())];
+                *to = k.relu ? std::max(v, 0.0f) : v;
+            }
+    return y;
+}
+
+}  // namespace
+
+TEST_CASE("a convolution of narrow operands is that of floats, and of bytes exactly that of integers") {
     const std::pair<quantizer, quantizer> formats[] = {{under("int8", 0.03f), under("int8", 0.01f)},
                                                        {under("int8", 0.03f, -20), under("int8", 0.01f)},
                                                        {under("uint8", 0.03f, 128), under("int4", 0.1f)},
@@ -169,7 +212,7 @@ TEST_CASE("a convolution of narrow operands is that of floats") {
                                                        {under("uint16", 0.0003f), under("int4", 0.1f)},
                                                        {under("bf16"), under("bfp16")},
                                                        {under("mxfp8_e4m3"), under("mxfp4")}};
-    int narrow = 0, all = 0;
+    int narrow = 0, all = 0, quick_ones = 0, exact = 0;
     for (const kind& k : kinds_of_convolutions())
         for (const auto& [x_format, w_format] : formats) {
             qk_test::builder b;
@@ -220,15 +263,23 @@ TEST_CASE("a convolution of narrow operands is that of floats") {
             const auto& at = used.at({1}, [&] {
                 execute::prepared_convolution::request r;
                 r.shape.x = {1, k.in, k.size, k.size}, r.shape.weights = w_shape, r.shape.y = {1, k.out, side, side}, r.shape.bias = k.bias,
-                r.shape.grouped = k.group > 1;
+                r.shape.grouped = k.group > 1, r.shape.add = k.add, r.shape.relu = k.relu;
                 if (r.shape.grouped) r.shape.weights[0] /= k.group, r.shape.weights.insert(r.shape.weights.begin(), k.group);
                 r.shape.stride = {k.stride, k.stride}, r.shape.dilation = {k.dilation - 1, k.dilation - 1},
                 r.shape.pad_begin = r.shape.pad_end = {k.pad, k.pad};
                 return r;
             });
-            narrow += at.narrow;
+            quick_ones += !at.passes.empty();
+            narrow += at.form.has_value() && !at.form->floats;
+            if (at.form && at.form->whole && at.form->planes == 1) {
+                ++exact;
+                CHECK(same_bits(quick, sums_of_integers(k, inputs, w_shape, rounded, x_format, w_format, k.bias ? bias : tensor())));
+            }
         }
     std::cout << narrow << " of " << all << " convolutions were of bytes or bfloat16 on this processor\n";
+    // From AVX2 on: of bytes, or of whole numbers in floats.
+    const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), avx2 = static_cast<unsigned>(dnnl::cpu_isa::avx2);
+    if ((has & avx2) == avx2) CHECK(exact > quick_ones / 4);
 }
 
 #endif

@@ -39,8 +39,7 @@ tensor conv_unit::run(const tensor& x, const tensor& narrow, const tensor& resid
     const auto& prepared_for_x = prepared(x.shape());
     if (prepared_for_x.passes.empty() || (add_ && residual.shape() != prepared_for_x.y)) return {};
     tensor y(data_type::float32, prepared_for_x.y, memory.allocate(element_count(prepared_for_x.y) * sizeof(float)));
-    if (add_) std::memcpy(y.bytes(), residual.bytes(), y.size_bytes());
-    prepared_convolution::run(prepared_for_x, x, narrow, y, memory);
+    prepared_convolution::run(prepared_for_x, x, narrow, residual, y, memory);
     return y;
 }
 

@@ -49,6 +49,7 @@ class program_run {
         tensor other;
         tensor narrow;             ///< in the form that its quantizer allows, once somebody asked
         bool narrow_last = false;  ///< channels last
+        narrow_form form{};        ///< of `narrow`
     };
 
     void count_step() {
@@ -71,12 +72,12 @@ class program_run {
         return h.other;
     }
     const tensor& plain(slot s) { return in_layout(s, false); }
-    /// What a unit multiplies in place of floats: `form` is the same for every reader of a slot.
+    /// What a unit multiplies in place of floats as they are.
     tensor in_form(slot s, bool last, const narrow_form* form) {
         if (form == nullptr) return {};
         held& h = slots_[static_cast<std::size_t>(s)];
-        if (h.narrow.empty() || h.narrow_last != last)
-            h.narrow = narrowed(*form, in_layout(s, last).as<float>(), memory_), h.narrow_last = last;
+        if (h.narrow.empty() || h.narrow_last != last || h.form != *form)
+            h.narrow = narrowed(*form, in_layout(s, last).as<float>(), memory_), h.narrow_last = last, h.form = *form;
         return h.narrow;
     }
     /// A constant of the same shape, too.

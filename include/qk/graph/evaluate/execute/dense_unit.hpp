@@ -30,7 +30,7 @@ class dense_unit {
         dims shape = x.shape();
         shape.back() = n_;
         tensor y(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));
-        prepared_convolution::run(prepared_for_x, x, narrow, y, memory);
+        prepared_convolution::run(prepared_for_x, x, narrow, {}, y, memory);
         return y;
     }
 

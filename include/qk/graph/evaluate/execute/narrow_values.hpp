@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Quantized values as what processors multiply faster than floats: whole numbers of one byte, or of two bytes one after the other, whose
 // products are summed exactly; or bfloat16, whose products are exact in float32. Which of them holds a format's values without a loss.
+// Whole numbers in float32 are no faster than other floats, but their sums are exact below 2^24: on a processor without an instruction for
+// sums of bytes a layer of integers has the same bits as on one that has it.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +27,7 @@ struct narrow_form {
     bool is_signed = false;  ///< whole numbers; of two planes the upper one, the lower one never is
     int planes = 1;          ///< bytes of a whole number: two are a plane of upper bytes and, behind it, one of lower bytes
     float scale = 1.0f;
+    bool floats = false;  ///< whole numbers of one plane, held in float32
     friend bool operator==(const narrow_form&, const narrow_form&) = default;
 };
 
@@ -80,6 +83,12 @@ inline tensor narrowed(const narrow_form& form, std::span<const float> x, alloca
     // A value is the rounded product of scale and number, so the product by the reciprocal is within a hundredth of the number, and
     // adding 1.5 * 2^23 leaves the number in the sum's last bits.
     const float per_step = 1.0f / form.scale;
+    if (form.floats) {
+        tensor y = make(data_type::float32, 1);
+        float* to = y.as<float>().data();
+        for (std::size_t i = 0; i < x.size(); ++i) to[i] = (x[i] * per_step + 0x1.8p23f) - 0x1.8p23f;
+        return y;
+    }
     const auto number = [&](float v) { return std::bit_cast<std::uint32_t>(v * per_step + 0x1.8p23f); };
     tensor y = make(form.is_signed && form.planes == 1 ? data_type::int8 : data_type::uint8, form.planes);
     std::uint8_t* to = reinterpret_cast<std::uint8_t*>(y.bytes());
@@ -135,6 +144,26 @@ inline std::optional<narrow_weights> narrow_weights_of(const narrow_form& x, con
         }
     }
     return result;
+}
+
+/// Whether every sum of whole numbers of one plane, times these weights, is a whole number of at most 2^24: exact in float32 in any order.
+inline bool sums_fit_floats(const narrow_form& x, const narrow_weights& w) {
+    if (!x.whole || x.planes != 1) return false;
+    const auto values = w.values.as<std::int8_t>();
+    const std::size_t each = values.size() / std::max<std::size_t>(w.scale.size(), 1);
+    for (std::size_t c = 0; c < w.scale.size(); ++c) {
+        std::int64_t sum = 0;
+        for (std::size_t i = c * each; i < (c + 1) * each; ++i) sum += std::abs(int{values[i]});
+        if (sum * (x.is_signed ? 128 : 255) > (std::int64_t{1} << 24)) return false;
+    }
+    return true;
+}
+
+/// The numbers of such weights in float32.
+inline tensor as_floats(const tensor& bytes) {
+    tensor y(data_type::float32, bytes.shape());
+    std::copy(bytes.as<std::int8_t>().begin(), bytes.as<std::int8_t>().end(), y.as<float>().begin());
+    return y;
 }
 
 }  // namespace qk::graph::execute

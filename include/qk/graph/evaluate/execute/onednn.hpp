@@ -52,14 +52,14 @@ inline const dnnl::engine& cpu_engine() {
     return e;
 }
 
-/// y = relu(scale * conv(x, w) + bias + y) with what is asked of it; x and y channels last, y and all that is added float32.
+/// y = relu(scale * (conv(x, w) + bias / scale) + y) with what is asked of it; x and y channels last, y and all that is added float32.
 class dnn_convolution {
   public:
     using operand = dnnl::memory::data_type;  ///< of x: f32, bf16, u8 or s8; weights alike, s8 for the two of bytes
     struct shape {
         dnnl::memory::dims x, weights, y, stride, dilation, pad_begin, pad_end;  ///< weights with a leading group if there are groups
         operand type = operand::f32;
-        std::vector<float> scale;  ///< of bytes: for each of y's channels
+        std::vector<float> scale;  ///< of whole numbers (bytes, or floats that are such): for each of y's channels
         bool grouped = false, bias = false, add = false, relu = false;
     };
 
@@ -68,47 +68,50 @@ class dnn_convolution {
         using namespace dnnl;
         using tag = memory::format_tag;
         constexpr auto f32 = memory::data_type::f32;
-        const bool bytes = !s.scale.empty();
+        const bool whole = !s.scale.empty(), bytes = whole && s.type != f32;
+        // In floats a sum that begins with the bias would not be exact: the bias is added behind it.
+        const bool bias_behind = s.bias && whole && !bytes, own_bias = s.bias && !bias_behind;
         const operand weight_type = bytes ? operand::s8 : s.type;
         const memory::desc x(s.x, s.type, tag::nhwc), y(s.y, f32, tag::nhwc), w(s.weights, weight_type, tag::any), b({s.y[1]}, f32, tag::x);
         primitive_attr attributes;
         attributes.set_scratchpad_mode(scratchpad_mode::user);
         post_ops after;
         // Given with each call, so that layers of one shape share the code that is made for it.
-        if (bytes) after.append_binary(algorithm::binary_mul, memory::desc({1, s.y[1], 1, 1}, f32, tag::nhwc));
+        if (bias_behind) after.append_binary(algorithm::binary_add, memory::desc({1, s.y[1], 1, 1}, f32, tag::nhwc));
+        if (whole) after.append_binary(algorithm::binary_mul, memory::desc({1, s.y[1], 1, 1}, f32, tag::nhwc));
         if (s.add) after.append_sum(1.0f);
 #if DNNL_VERSION_MAJOR >= 3
         if (s.relu) after.append_eltwise(algorithm::eltwise_relu, 0.0f, 0.0f);
         attributes.set_post_ops(after);
         const convolution_forward::primitive_desc made(cpu_engine(), prop_kind::forward_inference, algorithm::convolution_direct, x, w,
-                                                       s.bias ? b : memory::desc(), y, s.stride, s.dilation, s.pad_begin, s.pad_end,
+                                                       own_bias ? b : memory::desc(), y, s.stride, s.dilation, s.pad_begin, s.pad_end,
                                                        attributes, true);
 #else
         if (s.relu) after.append_eltwise(1.0f, algorithm::eltwise_relu, 0.0f, 0.0f);
         attributes.set_post_ops(after);
-        const auto description = s.bias ? convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, b, y,
-                                                                    s.stride, s.dilation, s.pad_begin, s.pad_end)
-                                        : convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, y,
-                                                                    s.stride, s.dilation, s.pad_begin, s.pad_end);
+        const auto description = own_bias ? convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, b,
+                                                                      y, s.stride, s.dilation, s.pad_begin, s.pad_end)
+                                          : convolution_forward::desc(prop_kind::forward_inference, algorithm::convolution_direct, x, w, y,
+                                                                      s.stride, s.dilation, s.pad_begin, s.pad_end);
         const convolution_forward::primitive_desc made(description, attributes, cpu_engine(), true);
 #endif
-        if (!made || !is_quick(made.impl_info_str(), s.type)) return std::nullopt;
+        if (!made || !is_quick(made.impl_info_str(), s.type, whole)) return std::nullopt;
         dnn_convolution c;
         c.primitive_ = convolution_forward(made);
         c.x_ = made.src_desc(), c.y_ = made.dst_desc(), c.w_ = made.weights_desc(), c.b_ = b, c.scratch_ = made.scratchpad_desc();
-        c.has_bias_ = s.bias;
+        c.has_bias_ = own_bias, c.bias_behind_ = bias_behind;
         memory given(memory::desc(s.weights, weight_type, s.grouped ? tag::goihw : tag::oihw), cpu_engine(), const_cast<void*>(weights));
         c.weights_ = memory(c.w_, cpu_engine());
         stream order(cpu_engine());
         reorder(given, c.weights_).execute(order, given, c.weights_);
         order.wait();
         if (s.bias) {
-            c.bias_ = memory(c.b_, cpu_engine());
+            c.bias_ = memory(bias_behind ? memory::desc({1, s.y[1], 1, 1}, f32, tag::nhwc) : c.b_, cpu_engine());
             auto* to = static_cast<float*>(c.bias_.get_data_handle());
             std::copy_n(bias, s.y[1], to);
             for (std::size_t i = 0; i < s.scale.size(); ++i) to[i] /= s.scale[i];  // it is added before the scale
         }
-        if (bytes) {
+        if (whole) {
             c.scale_ = memory({{1, s.y[1], 1, 1}, f32, tag::nhwc}, cpu_engine());
             std::copy_n(s.scale.data(), s.scale.size(), static_cast<float*>(c.scale_.get_data_handle()));
         }
@@ -129,10 +132,11 @@ class dnn_convolution {
 
   private:
     /// Sums of bytes are exact where the processor has an instruction for them; in place of it, pairs are added in 16 bits that saturate.
-    static bool is_quick(std::string_view implementation, operand type) {
+    static bool is_quick(std::string_view implementation, operand type, bool whole) {
         const auto has = [&](const char* part) { return implementation.find(part) != std::string_view::npos; };
-        if (has("ref")) return false;
-        if (type == operand::bf16) return has("amx");  // others take longer than for floats
+        if (has("ref") || has("sse41")) return false;                    // oneDNN 2.6 crashes for SSE4.1 with some shapes
+        if (whole && type == operand::f32 && has("gemm")) return false;  // it scales in another order
+        if (type == operand::bf16) return has("amx");                    // others take longer than for floats
         return type == operand::f32 || has("amx") || has("vnni");
     }
 
@@ -144,7 +148,9 @@ class dnn_convolution {
               scratch(d.scratch_, cpu_engine(), nullptr),
               arguments{{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, d.weights_}, {DNNL_ARG_DST, y}, {DNNL_ARG_SCRATCHPAD, scratch}} {
             if (d.has_bias_) arguments.emplace(DNNL_ARG_BIAS, d.bias_);
-            if (d.scale_) arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, d.scale_);
+            int after = 0;
+            if (d.bias_behind_) arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(after++) | DNNL_ARG_SRC_1, d.bias_);
+            if (d.scale_) arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(after) | DNNL_ARG_SRC_1, d.scale_);
         }
         dnnl::memory x, y, scratch;  ///< shared with `arguments`
         std::unordered_map<int, dnnl::memory> arguments;
@@ -171,7 +177,7 @@ class dnn_convolution {
     dnnl::primitive primitive_;
     dnnl::memory::desc x_, y_, w_, b_, scratch_;
     dnnl::memory weights_, bias_, scale_;
-    bool has_bias_ = false;
+    bool has_bias_ = false, bias_behind_ = false;
     std::unique_ptr<calls> calls_ = std::make_unique<calls>();
 };
 

@@ -3,6 +3,7 @@
 // allow it and the processor is quick at it, in a narrow form; an input of two planes is two convolutions, the second on top of the first.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,8 +21,9 @@ class prepared_convolution {
   public:
     struct at_shape {
         dims key, y;
-        std::vector<dnn_convolution> passes;  ///< none: oneDNN has nothing quick for this shape
-        bool narrow = false;                  ///< they take a narrow input
+        std::vector<dnn_convolution> passes;    ///< none: oneDNN has nothing quick for this shape
+        std::optional<narrow_form> form;        ///< of the input that they take; none: floats as they are
+        bool add_behind = false, relu = false;  ///< what is added, and a Relu, come after the passes
     };
     /// What is asked of oneDNN at a shape, but for the operands.
     struct request {
@@ -64,14 +66,22 @@ class prepared_convolution {
     }
 
     /// The form in which an input is wanted, or null: as floats.
-    const narrow_form* form_of(const at_shape& a) const { return a.narrow ? &*form_ : nullptr; }
+    static const narrow_form* form_of(const at_shape& a) { return a.form ? &*a.form : nullptr; }
 
-    /// `narrow`: x in form_of(a), if that is not null. y holds what is added, if something is.
-    static void run(const at_shape& a, const tensor& x, const tensor& narrow, tensor& y, allocator& memory) {
-        const std::byte* operand = a.narrow ? narrow.bytes() : x.bytes();
+    /// `narrow`: x in form_of(a), if that is not null. `added`: what is added to y, if something is.
+    static void run(const at_shape& a, const tensor& x, const tensor& narrow, const tensor& added, tensor& y, allocator& memory) {
+        if (!added.empty() && !a.add_behind) std::memcpy(y.bytes(), added.bytes(), y.size_bytes());
+        const std::byte* operand = a.form ? narrow.bytes() : x.bytes();
         for (const dnn_convolution& pass : a.passes) {
             pass.run(operand, y.as<float>().data(), memory);
             operand += x.size();  // planes are of bytes
+        }
+        if (!a.add_behind) return;
+        float* to = y.as<float>().data();
+        const float* from = added.as<float>().data();
+        for (std::size_t i = 0; i < y.size(); ++i) {
+            const float v = to[i] + from[i];
+            to[i] = a.relu && v < 0 ? 0.0f : v;
         }
     }
 
@@ -99,10 +109,19 @@ class prepared_convolution {
             part.bias = s.bias && first, part.add = s.add || !first, part.relu = s.relu && last;
             add(part, narrow_->values);
         }
-        to.narrow = wanted && to.passes.size() == static_cast<std::size_t>(form_->planes);
-        if (to.narrow) return;
+        if (wanted && to.passes.size() == static_cast<std::size_t>(form_->planes)) {
+            to.form = form_;
+            return;
+        }
         to.passes.clear();
-        add(s, weights_);
+        if (narrow_ && sums_fit_floats(*form_, *narrow_)) {
+            dnn_convolution::shape exact = s;
+            exact.scale = narrow_->scale;
+            exact.add = false, exact.relu = s.relu && !s.add;  // oneDNN's floats add before they scale, or not at all
+            add(exact, as_floats(narrow_->values));
+            if (to.passes.size() == 1) to.form = form_, to.form->floats = true, to.add_behind = s.add, to.relu = s.relu;
+        }
+        if (to.passes.empty()) add(s, weights_);
     }
 
     static constexpr std::size_t fewest_products = 1 << 16;  ///< below them a call takes longer than its arithmetic
