@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""qk's scoreboards in Python, over libqk: the classes of include/qk/qk_pkg.sv, for benches in cocotb.
+
+    board = ConverterScoreboard("mxfp8_e4m3")
+    x = board.draw()  ...  board.element(code); board.scale(code)  ...
+    if board.check() != 0: print(board.verdict())
+
+QK_LIBRARY says which libqk.so; without it the system's is taken. A text that qk does not know is a ValueError with its sentence.
+"""
+import ctypes
+import os
+
+qk = ctypes.CDLL(os.environ.get("QK_LIBRARY", "libqk.so.0"))
+_pointer, _text, _unsigned, _code, _count = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint64, ctypes.c_int64
+for name, result, arguments in (
+    ("qk_last_error", _text, ()),
+    ("qk_scoreboard_new", _pointer, (_text, _text, _count, ctypes.c_double, _count)),
+    ("qk_scoreboard_draw", _unsigned, (_pointer,)),
+    ("qk_scoreboard_input", None, (_pointer, _unsigned)),
+    ("qk_scoreboard_output", None, (_pointer, _unsigned)),
+    ("qk_scoreboard_element", None, (_pointer, _unsigned)),
+    ("qk_scoreboard_scale", None, (_pointer, _unsigned)),
+    ("qk_scoreboard_check", _count, (_pointer,)),
+    ("qk_scoreboard_verdict", _text, (_pointer,)),
+    ("qk_scoreboard_free", None, (_pointer,)),
+    ("qk_dot_scoreboard_new", _pointer, (_text, _text, _text, _count)),
+    ("qk_dot_scoreboard_draw", ctypes.c_int, (_pointer,)),
+    ("qk_dot_scoreboard_a", _code, (_pointer, ctypes.c_int)),
+    ("qk_dot_scoreboard_b", _code, (_pointer, ctypes.c_int)),
+    ("qk_dot_scoreboard_scale_a", _code, (_pointer, ctypes.c_int)),
+    ("qk_dot_scoreboard_scale_b", _code, (_pointer, ctypes.c_int)),
+    ("qk_dot_scoreboard_c", _code, (_pointer,)),
+    ("qk_dot_scoreboard_expected", _code, (_pointer,)),
+    ("qk_dot_scoreboard_answer", None, (_pointer, _code)),
+    ("qk_dot_scoreboard_check", _count, (_pointer,)),
+    ("qk_dot_scoreboard_verdict", _text, (_pointer,)),
+    ("qk_dot_scoreboard_free", None, (_pointer,)),
+):
+    function = getattr(qk, name)
+    function.restype, function.argtypes = result, arguments
+
+
+class _Board:
+    prefix = ""
+
+    def __init__(self, board):
+        if not board:
+            raise ValueError(qk.qk_last_error().decode())
+        self.board = board
+
+    def _call(self, name, *arguments):
+        return getattr(qk, self.prefix + name)(self.board, *arguments)
+
+    def check(self):
+        """Differences, or -1 where nothing can be compared."""
+        return self._call("check")
+
+    def verdict(self):
+        return self._call("verdict").decode()
+
+    def close(self):
+        self._call("free")
+        self.board = None
+
+
+class ConverterScoreboard(_Board):
+    """A converter: float32 in, codes (or float32) out."""
+
+    prefix = "qk_scoreboard_"
+
+    def __init__(self, number_format, semantics="ocp", row=0, scale=1.0, zero_point=0):
+        super().__init__(qk.qk_scoreboard_new(number_format.encode(), semantics.encode(), row, scale, zero_point))
+
+    def draw(self):
+        """The next input, as float32's bits; it is recorded."""
+        return self._call("draw")
+
+    def record(self, float_bits):
+        self._call("input", float_bits)
+
+    def element(self, code):
+        self._call("element", code)
+
+    def scale(self, code):
+        self._call("scale", code)
+
+    def value(self, float_bits):
+        self._call("output", float_bits)
+
+
+class DotScoreboard(_Board):
+    """A unit that multiplies and adds: codes in, codes out."""
+
+    prefix = "qk_dot_scoreboard_"
+
+    def __init__(self, accumulator, a_format="", b_format="", k=32):
+        super().__init__(qk.qk_dot_scoreboard_new(accumulator.encode(), a_format.encode(), b_format.encode(), k))
+
+    def draw(self):
+        """Makes the next question; a, b, c and scales are its codes."""
+        if self._call("draw") != 0:
+            raise ValueError(qk.qk_last_error().decode())
+
+    def a(self, position):
+        return self._call("a", position)
+
+    def b(self, position):
+        return self._call("b", position)
+
+    def scale_a(self, block):
+        return self._call("scale_a", block)
+
+    def scale_b(self, block):
+        return self._call("scale_b", block)
+
+    def c(self):
+        return self._call("c")
+
+    def expected(self):
+        return self._call("expected")
+
+    def answer(self, d):
+        """What the device gave; the question is recorded with it."""
+        self._call("answer", d)
