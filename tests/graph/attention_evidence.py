@@ -4,21 +4,16 @@
 usage: attention_evidence.py QK    (the built command)
 """
 import os
-import subprocess
 import sys
 import tempfile
 
-try:
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-    import onnxruntime
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+from evidence import FOLDER, at, qk
 
-QK = sys.argv[1]
-FOLDER = tempfile.TemporaryDirectory()
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+import onnxruntime
+
 rng = np.random.default_rng(11)
 failures = 0
 
@@ -36,7 +31,7 @@ def compare(what, kind, inputs, outputs, constants=(), tolerance=2e-5, compared=
     graph = helper.make_graph([node], "g", [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in fed.items()],
                               [onnx.ValueInfoProto(name=o) for o in outputs if o], [numpy_helper.from_array(given[k], k) for k in constants if k in given])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)], ir_version=9)
-    path = os.path.join(FOLDER.name, "m.onnx")
+    path = at("m.onnx")
     onnx.save(model, path)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -48,9 +43,9 @@ def compare(what, kind, inputs, outputs, constants=(), tolerance=2e-5, compared=
             raise
         print(f"----  {what}: not in onnxruntime on the CPU")
         return
-    np.savez(os.path.join(FOLDER.name, "x.npz"), **fed)
-    out = tempfile.mkdtemp(dir=FOLDER.name)
-    done = subprocess.run([QK, "evaluate", path, "--inputs", os.path.join(FOLDER.name, "x.npz"), "--output-dir", out], capture_output=True, text=True)
+    np.savez(at("x.npz"), **fed)
+    out = tempfile.mkdtemp(dir=FOLDER)
+    done = qk("evaluate", path, "--inputs", at("x.npz"), "--output-dir", out, statuses=(0, 2))
     problem = done.stderr if done.returncode else ""
     for name, value in wanted.items():
         if problem:

@@ -8,24 +8,19 @@ The other processor is emulated by qemu-x86_64 where that is installed; weights 
 """
 import json
 import os
-import subprocess
 import sys
-import tempfile
 
-try:
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-    import onnxruntime_runs as runs
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+from evidence import QK, at, qk
 
-QK = sys.argv[1]
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxruntime_runs as runs
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 DIGITS = os.path.join(HERE, "..", "..", "examples", "digits")
 SHARED = os.path.join(HERE, "..", "..", "..", "shared")
-FOLDER = tempfile.TemporaryDirectory()
 rng = np.random.default_rng(5)
 node = helper.make_node
 failures = 0
@@ -35,17 +30,6 @@ def check(ok, what):
     global failures
     print(("ok    " if ok else "WRONG ") + what, flush=True)
     failures += not ok
-
-
-def at(name):
-    return os.path.join(FOLDER.name, name)
-
-
-def qk(*arguments):
-    done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"qk {' '.join(map(str, arguments))}: {done.stderr}")
-    return done
 
 
 def model(name, nodes, held, x_shape, y_shape):

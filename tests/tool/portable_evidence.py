@@ -9,34 +9,21 @@ each channel and each run of a block, and scales from the values themselves.
 """
 import json
 import os
-import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+from evidence import at, qk
 
 import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
 
-try:
-    import onnx
-    import onnxruntime
-    from onnx import TensorProto, helper, numpy_helper
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
-
-QK = sys.argv[1]
-FOLDER = tempfile.mkdtemp(prefix="qk_portable_")
 onnxruntime.set_default_logger_severity(3)
 
 
-def qk(*arguments):
-    done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError("qk " + " ".join(map(str, arguments)) + "\n" + done.stdout + done.stderr)
-    return done.stdout
-
-
 def catalogue():
-    return [f["name"] for f in json.loads(qk("formats", "--json"))["formats"] if f["name"] not in ("e8m0", "fp32")]
+    return [f["name"] for f in json.loads(qk("formats", "--json").stdout)["formats"] if f["name"] not in ("e8m0", "fp32")]
 
 
 def run(model, inputs, optimizer):
@@ -49,9 +36,9 @@ def run(model, inputs, optimizer):
 
 
 def evaluate(model, x, count, *more):
-    out = os.path.join(FOLDER, "out")
-    np.save(os.path.join(FOLDER, "x.npy"), x)
-    qk("evaluate", model, "--inputs", os.path.join(FOLDER, "x.npy"), "--output-dir", out, "--threads", 1, "--batch", x.shape[0], *more)
+    out = at("out")
+    np.save(at("x.npy"), x)
+    qk("evaluate", model, "--inputs", at("x.npy"), "--output-dir", out, "--threads", 1, "--batch", x.shape[0], *more)
     return [np.load(os.path.join(out, f"y{i}.npy")) for i in range(count)]
 
 
@@ -73,7 +60,7 @@ def quantizers_alone(name, shape, declared, quantizers, x, opset=13):
                               [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, declared and [None] * len(declared)) for i in range(len(quantizers))])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = 8
-    source, plan, exported = (os.path.join(FOLDER, n) for n in ("float.onnx", "plan.json", "portable.onnx"))
+    source, plan, exported = (at(n) for n in ("float.onnx", "plan.json", "portable.onnx"))
     onnx.save(model, source)
     edges = [{"tensor": "x", "consumer": f"n{i}", "index": 0, "quantizer": q} for i, q in enumerate(quantizers)]
     with open(plan, "w") as f:
@@ -104,7 +91,7 @@ def constants_alone(name, shape, quantizers, w, weights):
                               [numpy_helper.from_array(w.reshape(shape), "w")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
     model.ir_version = 8
-    source, plan, exported = (os.path.join(FOLDER, n) for n in ("float.onnx", "plan.json", "portable.onnx"))
+    source, plan, exported = (at(n) for n in ("float.onnx", "plan.json", "portable.onnx"))
     onnx.save(model, source)
     edges = [{"tensor": "w", "consumer": f"n{i}", "index": 0, "quantizer": q} for i, q in enumerate(quantizers)]
     with open(plan, "w") as f:

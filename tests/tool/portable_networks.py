@@ -8,36 +8,19 @@ up to the order of sums: that moves few roundings, so the median error stays sma
 """
 import json
 import os
-import subprocess
 import sys
-import tempfile
-
-import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
-try:
-    import onnx
-    import onnxruntime
-    import onnxruntime_runs
-    from onnx import TensorProto, helper, numpy_helper
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+from evidence import at, qk
 
-QK = sys.argv[1]
-FOLDER = tempfile.mkdtemp(prefix="qk_networks_")
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxruntime_runs
+
 onnxruntime.set_default_logger_severity(3)
-
-
-def at(name):
-    return os.path.join(FOLDER, name)
-
-
-def qk(*arguments):
-    done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError("qk " + " ".join(map(str, arguments)) + "\n" + done.stdout + done.stderr)
-    return done.stdout
 
 
 def network(opset):
@@ -131,7 +114,7 @@ class Comparison:
 
 
 def main():
-    formats = [f["name"] for f in json.loads(qk("formats", "--json"))["formats"] if f["name"] not in ("e8m0", "fp32")]
+    formats = [f["name"] for f in json.loads(qk("formats", "--json").stdout)["formats"] if f["name"] not in ("e8m0", "fp32")]
     c = Comparison(np.random.default_rng(8).standard_normal((40, 3, 9, 9)).astype(np.float32))
     for i, f in enumerate(formats + ["bfp:block=16,exponent=8,mantissa=10", "mx:element=fp6_e2m3,block=16", "float:exponent=4,mantissa=2"]):
         c.model((13, 18, 11)[i % 3])  # ReduceMax and ReduceSum changed in between

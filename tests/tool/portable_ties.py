@@ -6,33 +6,19 @@ Every activation is quantized (--placement every), ONNX Runtime's optimizer is o
 sides differ in front of one by the order of float sums, and behind it only in elements that lay between two codes. Samples without such an element end equal.
 """
 import os
-import subprocess
 import sys
-import tempfile
-
-import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
-try:
-    import onnx
-    import onnxruntime
-    import onnxruntime_runs
-    from onnx import TensorProto, helper, numpy_helper
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+from evidence import at, qk
 
-QK = sys.argv[1]
-FOLDER = tempfile.mkdtemp(prefix="qk_ties_")
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxruntime_runs
+
 SAMPLES = 300
-
-
-def at(name):
-    return os.path.join(FOLDER, name)
-
-
-def qk(*arguments):
-    subprocess.run([QK, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def network(r):

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts of outside evidence begin with: the packages that they need, the built command, a folder that goes when they end.
+
+    import evidence                        # says "skipped: ..." and ends where a package is missing
+    from evidence import FOLDER, at, qk
+"""
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+
+for needed in ("numpy", "onnx", "onnxruntime"):
+    try:
+        importlib.import_module(needed)
+    except ImportError as missing:
+        print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
+        sys.exit(0)
+
+QK = sys.argv[1]
+_kept = tempfile.TemporaryDirectory(prefix="qk_evidence_")
+FOLDER = _kept.name
+
+
+def at(name):
+    return os.path.join(FOLDER, name)
+
+
+def qk(*arguments, statuses=(0,)):
+    """The command's run; a status that is none of `statuses` ends the script with what was said."""
+    done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode not in statuses:
+        raise SystemExit(f"qk {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
