@@ -133,7 +133,7 @@ class program_builder {
         program_->layers += t.is_layer;
         t.prepared = prepare(n, in);
         for (const int o : n.outputs) t.out.push_back(o < 0 ? no_slot : program_->slot_count++);
-        if (const auto q = dequantized_by(n, in)) quantizer_of_[t.out[0]] = *q;
+        if (const auto q = dequantized_by(n, in)) quantizer_of_[t.out[0]] = t.quantizer = *q;
         program_->steps.push_back(std::move(t));
         return program_->steps.back().out;
     }

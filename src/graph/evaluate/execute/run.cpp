@@ -2,6 +2,7 @@
 // Running a program: steps in order, values in whatever layout their maker gave them, converted where a reader needs the other.
 #include <algorithm>
 
+#include "qk/graph/evaluate/execute/later_value.hpp"
 #include "qk/graph/evaluate/execute/layout.hpp"
 #include "qk/graph/evaluate/execute/node_call.hpp"
 #include "qk/graph/evaluate/execute/program.hpp"
@@ -31,7 +32,8 @@ class program_run {
         for (std::size_t i = 0; i < p_.steps.size(); ++i) {
             const step& t = p_.steps[i];
             if (inside_) count_step();
-            if (t.node == nullptr) run_quantizer(t);
+            if (makes_later(t)) continue_later(t);
+            else if (t.node == nullptr) run_quantizer(t);
             else if (t.unit) run_unit(t);
             else if (t.dense) run_dense(t);
             else if (t.device) put(t.out[0], t.device->run(plain(t.in[0]), plain(t.in[1]), plain(t.in[2]), memory_), false);
@@ -47,10 +49,46 @@ class program_run {
     struct held {
         run_value main;
         tensor other;
-        tensor narrow;             ///< in the form that its quantizer allows, once somebody asked
-        bool narrow_last = false;  ///< channels last
-        narrow_form form{};        ///< of `narrow`
+        tensor narrow;                ///< in the form that its quantizer allows, once somebody asked
+        bool narrow_last = false;     ///< channels last
+        narrow_form form{};           ///< of `narrow`
+        const step* maker = nullptr;  ///< not null: `main` is not made yet, and this step makes it of `source`
+        byte_source source;
     };
+
+    /// Is this a step whose floats wait until somebody reads them?
+    bool makes_later(const step& t) {
+        if (t.quantizer < 0 || t.out[0] < 0 || !has_byte_codes(p_.shared->quantizer_at(t.quantizer))) return false;
+        const tensor& x = raw(t.in[0]);
+        if (x.size() == 0) return false;
+        if (t.node == nullptr) return x.type() == data_type::float32;
+        const std::int64_t type = t.node->view.get_int("output_dtype", 0);
+        return (type == 0 || type == static_cast<int>(data_type::float32)) &&
+               x.type() == (qmin(std::get<integer>(p_.shared->quantizer_at(t.quantizer).format)) < 0 ? data_type::int8 : data_type::uint8);
+    }
+    void continue_later(const step& t) {
+        held& h = slots_[static_cast<std::size_t>(t.out[0])];
+        h.maker = &t;
+        h.source = {raw(t.in[0]), is_last(t.in[0])};
+    }
+    /// Somebody reads the floats.
+    void make_now(held& h) {
+        const step& t = *std::exchange(h.maker, nullptr);
+        const byte_source from = std::exchange(h.source, {});
+        if (t.node == nullptr) {
+            h.main = {quantized(p_.shared->quantizer_at(t.quantizer), from.t, from.channels_last, memory_), from.channels_last};
+            return;
+        }
+        std::vector<tensor> in{from.t}, out(1);
+        for (std::size_t k = 1; k < t.in.size(); ++k) in.push_back(raw(t.in[k]));
+        call_node(*t.node, t.prepared.get(), in, out, memory_, no_subgraphs());
+        h.main = {std::move(out[0]), from.channels_last};
+    }
+    /// For those who ask for type and shape alone.
+    tensor outline(slot s) {
+        if (s >= 0 && slots_[static_cast<std::size_t>(s)].maker != nullptr) return slots_[static_cast<std::size_t>(s)].source.outline();
+        return raw(s);
+    }
 
     void count_step() {
         if (++*body_steps_ > p_.shared->body_steps)
@@ -60,13 +98,21 @@ class program_run {
     void put(slot s, tensor t, bool channels_last) {
         if (s >= 0) slots_[static_cast<std::size_t>(s)].main = {std::move(t), channels_last};
     }
-    bool is_last(slot s) const { return s >= 0 && slots_[static_cast<std::size_t>(s)].main.channels_last; }
-    const tensor& raw(slot s) const {
+    bool is_last(slot s) const {
+        if (s < 0) return false;
+        const held& h = slots_[static_cast<std::size_t>(s)];
+        return h.maker != nullptr ? h.source.channels_last : h.main.channels_last;
+    }
+    const tensor& raw(slot s) {
         static const tensor left_out;
-        return s >= 0 ? slots_[static_cast<std::size_t>(s)].main.t : s == no_slot ? left_out : p_.shared->constant(s);
+        if (s < 0) return s == no_slot ? left_out : p_.shared->constant(s);
+        held& h = slots_[static_cast<std::size_t>(s)];
+        if (h.maker != nullptr) make_now(h);
+        return h.main.t;
     }
     const tensor& in_layout(slot s, bool last) {
-        if (s < 0 || is_last(s) == last) return raw(s);
+        const tensor& own = raw(s);
+        if (s < 0 || is_last(s) == last) return own;
         held& h = slots_[static_cast<std::size_t>(s)];
         if (h.other.empty()) h.other = converted(h.main.t, last, memory_);
         return h.other;
@@ -76,8 +122,10 @@ class program_run {
     tensor in_form(slot s, bool last, const narrow_form* form) {
         if (form == nullptr) return {};
         held& h = slots_[static_cast<std::size_t>(s)];
-        if (h.narrow.empty() || h.narrow_last != last || h.form != *form)
-            h.narrow = narrowed(*form, in_layout(s, last).as<float>(), memory_), h.narrow_last = last, h.form = *form;
+        if (!h.narrow.empty() && h.narrow_last == last && h.form == *form) return h.narrow;
+        h.narrow = {}, h.narrow_last = last, h.form = *form;
+        if (h.maker != nullptr) h.narrow = h.source.numbers(p_.shared->quantizer_at(h.maker->quantizer), *form, last, memory_);
+        if (h.narrow.empty()) h.narrow = narrowed(*form, in_layout(s, last).as<float>(), memory_);
         return h.narrow;
     }
     /// A constant of the same shape, too.
@@ -104,11 +152,12 @@ class program_run {
     }
 
     void run_unit(const step& t) {
-        const tensor& x = raw(t.in[0]);
+        const tensor x = outline(t.in[0]);
         if (x.rank() == 4 && x.type() == data_type::float32 && x.size() != 0) {
             const bool residual_fits = t.add == nullptr || (raw(t.in[3]).rank() == 4 && raw(t.in[3]).type() == data_type::float32);
             if (residual_fits) {
-                tensor y = t.unit->run(in_layout(t.in[0], true), in_form(t.in[0], true, t.unit->form_at(x.shape())),
+                const narrow_form* form = t.unit->form_at(x.shape());
+                tensor y = t.unit->run(form != nullptr ? x : in_layout(t.in[0], true), in_form(t.in[0], true, form),
                                        t.add == nullptr ? tensor() : in_layout(t.in[3], true), memory_);
                 if (!y.empty()) return put(t.out[0], std::move(y), true);
             }
@@ -128,10 +177,11 @@ class program_run {
     }
 
     void run_dense(const step& t) {
-        const tensor& x = plain(t.in[0]);
-        tensor y = t.dense->run(x, in_form(t.in[0], false, t.dense->form_for(x)), memory_);
+        const tensor seen = outline(t.in[0]);
+        const narrow_form* form = t.dense->form_for(seen);
+        tensor y = t.dense->run(form != nullptr ? seen : plain(t.in[0]), in_form(t.in[0], false, form), memory_);
         if (y.empty()) {
-            std::vector<tensor> in{x, raw(t.in[1])}, out(1);
+            std::vector<tensor> in{plain(t.in[0]), raw(t.in[1])}, out(1);
             if (t.add == nullptr && t.node->inputs.size() > 2) in.push_back(raw(t.in[2]));
             call_node(*t.node, nullptr, in, out, memory_, no_subgraphs());
             if (t.add != nullptr) {
@@ -153,7 +203,7 @@ class program_run {
         return false;
     }
 
-    bool is_picture(slot s) const { return raw(s).rank() == 4 && raw(s).type() == data_type::float32 && raw(s).size() != 0; }
+    bool is_picture(slot s) { return raw(s).rank() == 4 && raw(s).type() == data_type::float32 && raw(s).size() != 0; }
 
     bool run_scaled(const step& t) { return t.in.size() >= 2 && raw(t.in[1]).size() == 1 && run_unary(t); }
 

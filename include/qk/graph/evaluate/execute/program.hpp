@@ -27,7 +27,7 @@ struct program;
 
 struct step {
     const net_node* node = nullptr;  ///< null: a quantizer
-    int quantizer = -1;
+    int quantizer = -1;              ///< what the first result lies under, of a quantizer and of a DequantizeLinear
     std::vector<slot> in, out;
     std::vector<slot> release;  ///< last used here
     layout_rule layout = layout_rule::plain;
