@@ -10,6 +10,7 @@
 #include <random>
 #include <string>
 
+#include "machine.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 
 namespace {
@@ -56,8 +57,10 @@ void measure(const std::filesystem::path& file, const char* name, int threads, i
         peak = r.peak_bytes;
         best = std::max(best, batch / r.seconds);
     }
-    std::printf("{\"network\": \"%s\", \"threads\": %d, \"batch\": %d, \"images_per_second\": %.1f, \"best\": %.1f, \"peak_bytes\": %zu}\n",
-                name, threads, batch, images / seconds, best, peak);
+    std::printf(
+        "{\"network\": \"%s\", \"threads\": %d, \"batch\": %d, \"images_per_second\": %.1f, \"best\": %.1f, \"peak_bytes\": %zu, "
+        "\"processor\": \"%s\", \"compiler\": \"%s\"}\n",
+        name, threads, batch, images / seconds, best, peak, qk::bench::processor().c_str(), qk::bench::compiler().c_str());
     std::fflush(stdout);
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every named format of at most 16 bits at three working sets, beside two copies of the same buffers.
+// Every named format of at most 16 bits at three working sets, beside two copies of the same buffers and the limits of limits.hpp.
 //   fake_quantize/FORMAT/BYTES  fake_quantize_axis/FORMAT/BYTES  encode/FORMAT/BYTES  decode/FORMAT/BYTES  copy/BYTES  copy_nt/BYTES
 // BYTES is input plus output in float32; encode and decode work on as many values. bytes_per_second counts what is read and written.
 #include <benchmark/benchmark.h>
 
 #include <string>
 
-#include "buffers.hpp"
+#include "limits.hpp"
+#include "program.hpp"
 #include "qk/codec.hpp"
 #include "qk/formats/catalogue.hpp"
 #include "qk/qk.hpp"
@@ -139,7 +140,6 @@ int main(int argc, char** argv) {
         benchmark::RegisterBenchmark(("copy_nt/" + std::to_string(bytes)).c_str(), copy, bytes, true);
     }
     add_all(std::make_index_sequence<std::size(catalogue)>());
-    benchmark::Initialize(&argc, argv);
-    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-    benchmark::RunSpecifiedBenchmarks();
+    bench::add_all_operations();
+    return bench::run_program(argc, argv);
 }

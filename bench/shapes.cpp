@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "buffers.hpp"
+#include "program.hpp"
 #include "qk/codec.hpp"
 #include "qk/formats/catalogue.hpp"
 #include "qk/qk.hpp"
@@ -132,7 +133,5 @@ int main(int argc, char** argv) {
         add_encoder("stochastic" + tail, f, row, stochastic);
         add_encoder("stochastic/axis_0" + tail, f, axis_0, stochastic);
     }
-    benchmark::Initialize(&argc, argv);
-    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-    benchmark::RunSpecifiedBenchmarks();
+    return bench::run_program(argc, argv);
 }

@@ -134,7 +134,13 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
         kernels::store<Arch>(factor[0], made[0]);
         if constexpr (with_pairs) kernels::store<Arch>(factor[1], made[1]);
         if (halves) {
-            for (std::size_t i = 0; i < kinds * 8 * w; ++i) eighths[i / (8 * w)][i % (8 * w)] = factor[i / (8 * w)][i / 8 % w];
+            const auto fill = [&](std::size_t kind) {
+                for (std::size_t b = 0; b < w; ++b) {
+                    for (std::size_t k = 0; k < 8; ++k) eighths[kind][8 * b + k] = factor[kind][b];
+                }
+            };
+            fill(0);
+            if constexpr (with_pairs) fill(1);
         }
         for (std::size_t v = 0; v < size; v += 4) {  // vectors
             codes.template each_vector<count>(in + codes.bytes(v * w), [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {

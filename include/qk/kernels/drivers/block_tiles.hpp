@@ -336,10 +336,12 @@ std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t si
         };
         // The other roundings find the step of an element in the same way, wherever it comes from.
         if constexpr (Out::any_rounding) {
-            if constexpr (requires(const fast_shared<Arch>& b) { form.held(b, vi<Arch>(0)); }) {
+            constexpr bool may_pair = Known.step == element_step::unknown || Known.step == element_step::pair;
+            if constexpr (may_pair && requires(const fast_shared<Arch>& b) { form.held(b, vi<Arch>(0)); }) {
                 if (form.sub_block_size != 0) return run.template operator()<true, false>();
             }
-            return run.template operator()<false, false>();
+            if constexpr (Known.step == element_step::pair) return std::size_t{0};
+            else return run.template operator()<false, false>();
         } else if constexpr (Known.step == element_step::pair) return run.template operator()<true, false>();
         else if constexpr (Known.step == element_step::block) return run.template operator()<false, false>();
         else if constexpr (Known.step == element_step::element) return run.template operator()<false, true>();

@@ -352,6 +352,20 @@ QK_INLINE vf<Arch> fma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
 #endif
 }
 
+/// c - a * b, likewise. (Of fma(a, -b, c) a compiler keeps -b in a register of its own.)
+template <class Arch>
+QK_INLINE vf<Arch> fnma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
+#if defined(QK_MASK_REGISTERS)
+    return _mm512_fnmadd_ps(a.data, b.data, c.data);
+#elif defined(__FMA__)
+    return QK_LANES(, _mm256_fnmadd_ps, _mm_fnmadd_ps)(a.data, b.data, c.data);
+#elif defined(__aarch64__)
+    return vfmsq_f32(c.data, a.data, b.data);
+#else
+    return c - a * b;
+#endif
+}
+
 }  // namespace qk::kernels
 
 #undef QK_LANES

@@ -42,7 +42,7 @@ inline constexpr std::int32_t no_value = -1;          ///< a limit that no magni
 template <class Arch>
 QK_INLINE vf<Arch> to_grid(vf<Arch> x, vi<Arch> least, vf<Arch> magic) noexcept {
     const vf<Arch> c = as_float<Arch>(max(as_int<Arch>(x) & vi<Arch>(exponent_mask), least));
-    return fma(c, -magic, fma(c, magic, x));
+    return fnma(c, magic, fma(c, magic, x));
 }
 
 /// What a tile's test compares with the form's limit: the magnitude, unless the form knows better.
