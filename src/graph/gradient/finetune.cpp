@@ -9,11 +9,12 @@
 #include <numbers>
 #include <random>
 
-#include "qk/backward.hpp"
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/gradient/cross_entropy.hpp"
+#include "qk/graph/gradient/plan_scales.hpp"
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/gradient/sample_runs.hpp"
+#include "qk/graph/gradient/straight_through.hpp"
 #include "qk/graph/gradient/tape.hpp"
 #include "qk/graph/plan/layers.hpp"
 
@@ -25,27 +26,6 @@ using quantizers = std::vector<const quantizer*>;
 tensor through(const quantizers& all, tensor value) {
     for (const quantizer* q : all) value = execute::quantized(*q, value, false, gradient::heap::get());
     return value;
-}
-
-/// g with 0 where the quantizer clips x. A grid of blocks with scales, and a scale of each run's own, clip next to nothing.
-tensor clipped(const quantizer& q, const tensor& x, const tensor& g) {
-    if (x.type() != data_type::float32 || g.type() != data_type::float32) return g;
-    const bool scaled = !is_block_format(q.format) && !q.scale.empty() && q.block_size == 0 && !q.dynamic;
-    if (!scaled) return g;
-    tensor d(data_type::float32, x.shape());
-    const auto zero = [&](std::size_t i) { return q.zero_point.empty() ? 0 : q.zero_point[q.zero_point.size() == 1 ? 0 : i]; };
-    const auto run = [&](std::size_t first, std::size_t n, std::size_t i) {
-        static_cast<void>(fake_quantize_backward(q.format, x.as<float>().subspan(first, n), g.as<float>().subspan(first, n),
-                                                 d.as<float>().subspan(first, n), affine{q.scale[i], zero(i)}, q.semantics));
-    };
-    if (q.scale.size() == 1) {
-        run(0, x.size(), 0);
-        return d;
-    }
-    const along_axis a = execute::axis_of(x.shape(), q.axis, q.flatten);
-    for (std::size_t o = 0; o < a.outer; ++o)
-        for (std::size_t l = 0; l < a.length; ++l) run((o * a.length + l) * a.inner, a.inner, l);
-    return d;
 }
 
 /// The plan's quantizers at every use; those of constants are applied once a step.
@@ -72,11 +52,7 @@ class quantizing_visitor final : public gradient::edge_visitor {
         if (const auto known = constants_.find({node, input}); known != constants_.end()) return known->second;
         return through(at_[node][input], value);
     }
-    void backward(std::size_t node, std::size_t input, const tensor& value, std::span<tensor> gradients) override {
-        for (const quantizer* q : at_[node][input])
-            for (tensor& g : gradients)
-                if (!g.empty()) g = clipped(*q, value, g);
-    }
+    const quantizers& at(std::size_t node, std::size_t input) const { return at_[node][input]; }
 
   private:
     static quantizers of_use(const precision_plan& plan, const execute::net_input& use) {
@@ -89,6 +65,28 @@ class quantizing_visitor final : public gradient::edge_visitor {
     std::vector<std::vector<quantizers>> at_;  ///< by node, then input
     std::vector<quantizers> outputs_;
     std::map<std::pair<std::size_t, std::size_t>, tensor> constants_;
+};
+
+/// One sample's way there and back: what its scales gain is its own.
+class sample_visitor final : public gradient::edge_visitor {
+  public:
+    sample_visitor(quantizing_visitor& all, const gradient::plan_scales& scales) : all_(&all), scales_(&scales), by_scale(scales.zeros()) {}
+    tensor forward(std::size_t node, std::size_t input, const tensor& value) override { return all_->forward(node, input, value); }
+    void backward(std::size_t node, std::size_t input, const tensor& value, std::span<tensor> gradients) override {
+        for (const quantizer* q : all_->at(node, input)) {
+            const int group = scales_->group_of(q);
+            for (tensor& g : gradients)
+                if (!g.empty())
+                    g = gradient::straight_through(*q, value, g, group < 0 ? nullptr : &by_scale[static_cast<std::size_t>(group)]);
+        }
+    }
+
+  private:
+    quantizing_visitor* all_;
+    const gradient::plan_scales* scales_;
+
+  public:
+    gradient::plan_scales::gradients by_scale;
 };
 
 /// A tensor that learns, with Adam's averages (Kingma and Ba 2015).
@@ -127,7 +125,12 @@ class trainer {
   public:
     trainer(const model& m, const precision_plan& plan, const named_tensors& inputs, std::span<const std::int64_t> labels,
             const finetune_options& options)
-        : runs_(m, inputs, options.threads, options.output_index), labels_(labels), options_(options), visitor_(net(), plan) {
+        : runs_(m, inputs, options.threads, options.output_index),
+          labels_(labels),
+          options_(options),
+          plan_(plan),
+          scales_(m, plan_),
+          visitor_(net(), plan_) {
         if (runs_.cut.samples_per_run != 1 || runs_.cut.runs < 2)
             throw error("fine-tuning needs two samples or more that run alone; this model and data give " + std::to_string(runs_.cut.runs) +
                         " run(s) of " + std::to_string(runs_.cut.samples_per_run) + " samples");
@@ -147,7 +150,7 @@ class trainer {
             std::clamp<std::size_t>(static_cast<std::size_t>(options_.held_out * static_cast<double>(order.size())), 1, order.size() - 1);
         const std::vector<std::size_t> held(order.end() - static_cast<std::ptrdiff_t>(kept), order.end());
         order.resize(order.size() - kept);
-        finetune_result result{m, {}, 0, order.size(), held.size(), 0};
+        finetune_result result{m, plan_, {}, 0, order.size(), held.size(), 0};
         result.losses.push_back(loss_of(held));
         const std::size_t batch = static_cast<std::size_t>(std::max(options_.batch, 1)), steps = (order.size() + batch - 1) / batch;
         const double all = static_cast<double>(steps) * options_.epochs;
@@ -156,7 +159,9 @@ class trainer {
         for (int epoch = 0; epoch < options_.epochs; ++epoch) {
             shuffle(order, random);
             for (std::size_t s = 0; s < steps; ++s) {
-                const double rate = options_.rate * 0.5 * (1 + std::cos(std::numbers::pi * time / all));
+                // Along a cosine to 0, after a twentieth of the steps in which it grows: Adam's averages are of few steps then.
+                const double rate =
+                    options_.rate * 0.5 * (1 + std::cos(std::numbers::pi * time / all)) * std::min(1.0, (time + 1) / (0.05 * all));
                 time += 1;
                 const std::size_t first = s * batch;
                 learn(std::span(order).subspan(first, std::min(batch, order.size() - first)), rate, time);
@@ -166,10 +171,13 @@ class trainer {
             if (result.losses.back() < result.losses[result.best]) {
                 result.best = result.losses.size() - 1;
                 for (parameter& p : parameters_) p.best = p.now;
+                scales_.remember();
             }
             if (result.losses.size() - 1 - result.best >= patience) break;
         }
         if (result.best > 0) put_best(result.learned);
+        scales_.go_back();
+        result.plan = plan_;
         result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         return result;
     }
@@ -256,23 +264,48 @@ class trainer {
 
     void learn(std::span<const std::size_t> samples, double rate, double time) {
         std::vector<std::vector<tensor>> gradients(samples.size());
+        std::vector<gradient::plan_scales::gradients> by_scale(samples.size());
         runs_.runner.pool.for_each(samples.size(), [&](std::size_t i, execute::arena&) {
-            const gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, samples[i]), roots_, &visitor_);
+            sample_visitor visitor(visitor_, scales_);
+            const gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, samples[i]), roots_, &visitor);
             std::vector<tensor> seeds(net().outputs.size());
             loss_and_seed(samples[i], t.values[static_cast<std::size_t>(net().outputs[output()].value)], &seeds[output()]);
-            gradients[i] = gradient::walk_back(net(), t, seeds, &visitor_);
+            gradients[i] = gradient::walk_back(net(), t, seeds, &visitor);
+            by_scale[i] = std::move(visitor.by_scale);
         });
+        std::vector<std::vector<double>> sums;
+        double squares = 0;
         for (parameter& p : parameters_) {
-            std::vector<double> sum(p.now.size(), 0.0);
+            std::vector<double>& sum = sums.emplace_back(p.now.size(), 0.0);
             for (const auto& one : gradients) {
                 if (one[p.value].empty()) continue;
                 const tensor g = gradient::as_real<double>(one[p.value]);
                 for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += g.as<double>()[i] / static_cast<double>(samples.size());
             }
-            p.step(sum, rate, time);
-            runs_.runner.net->values[p.value].constant = p.now;
+            for (const double g : sum) squares += g * g * p.size * p.size;
         }
+        gradient::plan_scales::gradients scales = scales_.zeros();
+        for (const auto& one : by_scale)
+            for (std::size_t k = 0; k < scales.size(); ++k)
+                for (std::size_t i = 0; i < scales[k].size(); ++i) scales[k][i] += one[k][i] / static_cast<double>(samples.size());
+        const double clip = clip_at(std::sqrt(squares));
+        for (std::size_t k = 0; k < parameters_.size(); ++k) {
+            for (double& g : sums[k]) g *= clip;
+            parameters_[k].step(sums[k], rate, time);
+            runs_.runner.net->values[parameters_[k].value].constant = parameters_[k].now;
+        }
+        for (auto& group : scales)
+            for (double& g : group) g *= clip;
+        scales_.step(scales, rate, time);
         visitor_.quantize_constants();
+    }
+
+    /// A batch whose gradient is longer than three times the usual one counts as three times.
+    double clip_at(double length) {
+        if (!std::isfinite(length)) return 0;
+        const double clip = usual_ > 0 && length > 3 * usual_ ? 3 * usual_ / length : 1;
+        usual_ = usual_ > 0 ? 0.9 * usual_ + 0.1 * length * clip : length;
+        return clip;
     }
 
     void put_best(model& learned) const {
@@ -291,11 +324,13 @@ class trainer {
     gradient::sample_runs runs_;
     std::span<const std::int64_t> labels_;
     finetune_options options_;
+    precision_plan plan_;
+    gradient::plan_scales scales_;
     quantizing_visitor visitor_;
     std::vector<char> roots_;
     std::vector<parameter> parameters_;
     std::vector<tensor> targets_;  ///< by run: the float model's output
-    double power_ = 1;
+    double power_ = 1, usual_ = 0;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training with a plan's quantizers in place: weights and biases learn to bear them. docs/guide/gradients.md, Fine-tuning.
+// Training with a plan's quantizers in place: weights, biases and scales learn to bear them. docs/guide/gradients.md, Fine-tuning.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,18 @@ struct finetune_options {
 
 struct finetune_result {
     model learned;               ///< the model with the weights and biases that were best
+    precision_plan plan;         ///< with the scales that were best, which fit `learned`
     std::vector<double> losses;  ///< of the held-out samples under the plan: before, then after each epoch
     std::size_t best = 0;        ///< index into losses; 0: nothing was better than the start, and `learned` is it
     std::size_t learned_from = 0, held_out = 0;
     double seconds = 0;
 };
 
-/// Learns the constant weights and biases of layers (float32) by Adam, through the plan's quantizers straight-through with clipping, from
-/// the squared distance to the float model's own output over its power, or with labels from their cross-entropy. Scales stay those of the
-/// plan, which fits the result as it fitted `m`. Held-out samples decide when to stop and what is kept: never worse on them than the start.
-/// The same bits for any number of threads. Throws error for samples that do not run alone, for fewer than two of them, for labels that do
-/// not fit, and for operators that no gradient flows through.
+/// Learns the constant weights and biases of layers (float32), and the scales that the plan gives, by Adam, through the plan's quantizers
+/// straight-through with clipping, from the squared distance to the float model's own output over its power, or with labels from their
+/// cross-entropy. Scales that are powers of two, dynamic or a block's own stay what they are. Held-out samples decide when to stop and what
+/// is kept: never worse on them than the start. The same bits for any number of threads. Throws error for samples that do not run alone,
+/// for fewer than two of them, for labels that do not fit, and for operators that no gradient flows through.
 finetune_result finetune(const model& m, const precision_plan& plan, const named_tensors& inputs, std::span<const std::int64_t> labels = {},
                          const finetune_options& options = {}, const progress& report = {});
 
