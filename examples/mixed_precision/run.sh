@@ -101,8 +101,13 @@ sample "INC: op_type_dict and op_name_dict"
 quantize --plan "$(requests inc)"
 
 sample "INC: quantization.fit(model, calib_dataloader, eval_func), accuracy-aware tuning"
-for strategy in basic bayesian; do
+for strategy in basic bayesian hawq_v2; do
     search --wide fp32/fp32 --narrow uint8/int8 --per-channel --strategy "$strategy" --target-top1-drop 0.01 --max-trials 10 --time-limit 60 --seed 9527 --json | grep -E '"(status|metric)"'
+done
+
+sample "Quark fast finetune, AIMET AdaRound: weights that learn their rounding, and corrected biases"
+for rounding in adaround adaquant; do
+    "$qk" evaluate "$model" "${samples[@]}" "${labels[@]}" --activation int8 --weight int4 --per-channel --weight-rounding "$rounding" --bias-correction --iterations 200 | grep top1
 done
 
 sample "INC: the tuning space, lists of methods, schemes and granularities by type"

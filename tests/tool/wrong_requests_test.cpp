@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that cannot be met: exit status 2, one sentence that says what is wrong and what to do, and no file.
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -117,6 +118,51 @@ TEST_CASE("compensated rounding reaches the file, the evaluator and the page; a 
     std::ifstream page(place("c.html"));
     const std::string text{std::istreambuf_iterator<char>(page), {}};
     CHECK(text.find("rounded with compensation") != std::string::npos);
+}
+
+TEST_CASE("learned rounding and corrected biases: by the command, by a requests file layer by layer; wrong combinations are said") {
+    const qk_test::scratch place, other;
+    const words weights{"--weight", "int4", "--per-channel", "--approach", "weight_only", "--weight-rounding"};
+    const auto with = [&](words more) {
+        words w = weights;
+        w.insert(w.end(), more.begin(), more.end());
+        return w;
+    };
+    refuse(place, with({"adaround"}), {"adaround", "the samples themselves", "--calibration X.npy"});
+    refuse(place, with({"compensated", "--iterations", "5", "--calibration", folder + "train_images.npy"}),
+           {"--iterations", "--weight-rounding adaround"});
+    refuse(place, {"--weight", "int4", "--approach", "weight_only", "--bias-correction"}, {"correction of biases", "--calibration X.npy"});
+    const auto search = qk_test::run_tool({"search", model, "--inputs", folder + "test_images.npy", "--samples", "8", "--narrow",
+                                           "int8/int4@adaquant", "--save-plan", place("never.json")});
+    CHECK(search.status == 2);
+    CHECK(search.err.find("adaround") != std::string::npos);
+
+    const words data{"--calibration", folder + "train_images.npy"}, inputs{"--inputs", folder + "test_images.npy", "--samples", "60"};
+    const auto sqnr_of = [&](const words& more) {
+        words w{"evaluate", model, "--metric", "sqnr", "--json"};
+        for (const words* part : {&inputs, &data, &more}) w.insert(w.end(), part->begin(), part->end());
+        const auto done = qk_test::run_tool(w);
+        INFO(done.err);
+        REQUIRE(done.status == 0);
+        return nlohmann::json::parse(done.out)["sqnr"].get<double>();
+    };
+    const double nearest = sqnr_of(with({"nearest"})), learned = sqnr_of(with({"adaround", "--iterations", "300"}));
+    CHECK(learned > nearest + 1);
+    CHECK(sqnr_of(with({"adaquant", "--iterations", "300"})) > nearest + 1);
+    CHECK(sqnr_of(with({"nearest", "--bias-correction"})) > nearest);
+
+    // One layer alone: better than none, and not what all together give.
+    std::ofstream(other("requests.json")) << R"({"default": {"weight": "int4"}, "approach": "weight_only", "per_channel": true,
+        "requests": [{"layer": "block2*", "weight": {"format": "int4", "weight_rounding": "adaround"}}]})";
+    const double one = sqnr_of({"--plan", other("requests.json"), "--iterations", "300"});
+    CHECK(one != learned);
+    CHECK(one != nearest);
+    const words asked{"quantize", model,   "--plan",       other("requests.json"), "--iterations",
+                      "100",      "--log", place("l.txt"), "--calibration",        folder + "train_images.npy"};
+    CHECK(qk_test::run_tool(asked).status == 0);
+    std::ifstream log(place("l.txt"));
+    const std::string text{std::istreambuf_iterator<char>(log), {}};
+    CHECK(text.find("rounded by AdaRound: the layer's output at") != std::string::npos);
 }
 
 TEST_CASE("the best calibration method: chosen on the inputs, said, and the same as when asked for by name") {

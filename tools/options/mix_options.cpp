@@ -49,7 +49,8 @@ void add_mix(option_table& verb, graph::pipeline::mix_settings& mix, bool& json)
     verb.add_option("--wide", mix.wide, "formats that every layer can bear, ACTIVATION/WEIGHT").type_name("A/W").common();
     verb.add_option("--narrow", mix.narrow,
                     "formats to get to, one or several ACTIVATION/WEIGHT; FORMAT@WORD says how (a calibration method, asym, per_channel, "
-                    "compensated, an MX scale rule), and bars stand between alternatives: int8@min_max|entropy/int8 (docs/guide/search.md)")
+                    "compensated, adaround, an MX scale rule), and bars stand between alternatives: int8@min_max|entropy/int8 "
+                    "(docs/guide/search.md)")
         .delimiter(',')
         .type_name("A/W[,A/W...]")
         .common();

@@ -6,7 +6,27 @@
 
 namespace qk::tool {
 
-void add_precision(option_table& verb, precision_settings& precision, bool formats) {
+namespace {
+
+/// How weights become codes.
+void add_rounding(option_table& verb, precision_settings& precision, bool seed) {
+    verb.add_option(
+            "--weight-rounding", precision.weight_rounding,
+            "nearest (default); compensated: weights not yet rounded take up the error of those that are (GPTQ); adaround: each learns "
+            "to which neighbour it goes; adaquant: weights, biases and scales of a layer learn; all by the calibration samples")
+        .type_name("R")
+        .suggest({"nearest", "compensated", "adaround", "adaquant"});
+    verb.add_option("--iterations", precision.iterations, "steps of adaround and adaquant for each layer (1000)")
+        .type_name("N")
+        .at_least(1);
+    if (seed) verb.add_option("--seed", precision.seed, "of what adaround and adaquant learn from").type_name("N");
+    verb.add_flag("--bias-correction", precision.bias_correction,
+                  "move the mean error of each channel of a layer's output into its bias, by the calibration samples");
+}
+
+}  // namespace
+
+void add_precision(option_table& verb, precision_settings& precision, bool formats, bool seed) {
     verb.section("Precision");
     if (formats) {
         verb.add_option("--activation", precision.activation, "format of what layers read (`qk formats` lists them)")
@@ -14,12 +34,7 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
             .common()
             .suggest(format_words());
         verb.add_option("--weight", precision.weight, "format of weights").type_name("F").common().suggest(format_words());
-        verb.add_option(
-                "--weight-rounding", precision.weight_rounding,
-                "nearest (default), or compensated: weights not yet rounded take up the error of those that are (GPTQ), by the calibration "
-                "samples")
-            .type_name("R")
-            .suggest({"nearest", "compensated"});
+        add_rounding(verb, precision, seed);
         verb.add_option("--bias", precision.bias, "format of biases; int32 for integers, float32 otherwise, if not given")
             .type_name("F")
             .suggest(format_words());

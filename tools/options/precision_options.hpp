@@ -9,7 +9,7 @@ namespace qk::tool {
 
 using precision_settings = graph::pipeline::precision_settings;
 
-/// Adds the options to a verb. Without `formats`: not --activation and --weight (search has its own).
-void add_precision(option_table& verb, precision_settings& precision, bool formats = true);
+/// Adds the options to a verb. Without `formats`: not --activation and --weight (search has its own). Without `seed`: the verb has one.
+void add_precision(option_table& verb, precision_settings& precision, bool formats = true, bool seed = true);
 
 }  // namespace qk::tool

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk finetune`: weights and biases learn to bear a plan.
+// `qk finetune`: weights, biases and scales learn to bear a plan.
 #include <fmt/format.h>
 
 #include <memory>
@@ -43,14 +43,15 @@ void finetune(const arguments& given) {
 
 void add_finetune(command& app, verb_result&) {
     auto given = std::make_shared<arguments>();
-    option_table& verb = app.add_subcommand("finetune", "Train weights and biases with a plan's quantizers in place");
+    option_table& verb = app.add_subcommand("finetune", "Train weights, biases and scales with a plan's quantizers in place");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
     add_data(verb, given->data);
-    add_precision(verb, given->precision);
+    add_precision(verb, given->precision, true, false);
     verb.section("Learning");
     verb.add_option("--epochs", given->epochs, "passes over the samples, at most (10)").at_least(0);
     verb.add_option("--batch", given->batch, "samples a step (32)").type_name("B").at_least(1);
-    verb.add_option("--rate", given->rate, "of a step, as a share of a tensor's root mean square (0.003); it falls to 0 along a cosine");
+    verb.add_option("--rate", given->rate,
+                    "of a step, as a share of a tensor's root mean square, and of a scale (0.003); it falls to 0 along a cosine");
     verb.add_option("--held-out", given->held_out, "share of the samples that decide when to stop and are not learned from (0.1)");
     verb.add_option("--seed", given->seed, "of the samples' order").type_name("N");
     verb.add_option("--output-index", given->output_index, "which output, counted from 0").type_name("N").at_least(0);
@@ -60,7 +61,9 @@ void add_finetune(command& app, verb_result&) {
         .type_name("OUT.onnx")
         .common()
         .writes();
-    verb.add_option("--save-plan", given->save_plan, "the plan that was learned for, which fits the result").type_name("P.json").writes();
+    verb.add_option("--save-plan", given->save_plan, "the plan with the scales that were learned, which fits the result")
+        .type_name("P.json")
+        .writes();
     add_overwrite(verb, given->overwrite);
     verb.add_flag("--json", given->json, "one object on standard output").common();
     verb.footer(

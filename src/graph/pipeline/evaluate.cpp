@@ -19,13 +19,18 @@ std::filesystem::path file_in(const std::string& folder, const std::string& name
     return std::filesystem::path(folder) / (as_file_name(name) + ".npy");
 }
 
-/// The plan that the settings ask for; what --accumulator says wins over its accumulators.
-quantize_result plan_of(const evaluate_settings& settings, model& m, const progress_function& progress) {
+/// The plan that the settings ask for; what --accumulator says wins over its accumulators. Where planning changes weights, `original` gets
+/// the model with its own.
+quantize_result plan_of(const evaluate_settings& settings, model& m, std::optional<model>& original, const progress_function& progress) {
     quantize_result made;
     if (!settings.precision.any() && settings.accumulators.empty()) return made;
     fold_constants(m);
     fold_batch_normalization(m);
-    if (settings.precision.any()) made = make_plan(m, settings.data, settings.precision.read(m), nullptr, false, progress);
+    if (settings.precision.any()) {
+        asked_precision asked = settings.precision.read(m);
+        if (asked.changes_weights()) original = m;
+        made = make_plan(m, settings.data, std::move(asked), nullptr, false, progress);
+    }
     std::vector<accumulator_request> asked;
     for (const std::string& text : settings.accumulators) asked.push_back(parse_accumulator_request(text, "--accumulator"));
     layer_accumulators units = resolve_accumulators(m, asked);
@@ -96,7 +101,8 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     named_tensors expected;
     if (!settings.compare.empty())
         for (const auto& o : m.outputs()) expected[o.name] = read_npy(file_in(settings.compare, o.name));
-    quantize_result made = plan_of(settings, m, progress);
+    std::optional<model> original;
+    quantize_result made = plan_of(settings, m, original, progress);
     const precision_plan& plan = made.plan;
     done.report = std::move(made.report);
     const evaluator runs(m, {.threads = settings.data.threads, .batch = settings.batch});
@@ -112,7 +118,8 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     named_tensors reference = expected;
     const auto compares = [](const std::string& name) { return !find_metric(name).needs_labels; };
     if ((settings.precision.any() || !plan.accumulators.empty()) && std::ranges::any_of(settings.metrics, compares))
-        reference = runs.run(inputs).outputs;
+        reference = original ? evaluator(*original, {.threads = settings.data.threads, .batch = settings.batch}).run(inputs).outputs
+                             : runs.run(inputs).outputs;
     measure_output(settings, m, inputs, run, reference, json);
     json["seconds"] = run.seconds;
     json["items_per_second"] = static_cast<double>(run.samples) / run.seconds;

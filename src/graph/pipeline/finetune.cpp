@@ -17,7 +17,12 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
     files.output("-o", settings.output).output("--save-plan", settings.save_plan);
     model m = load_for_planning(settings.model);
     const named_tensors inputs = settings.data.load_inputs(m);
-    quantize_result made = make_plan(m, settings.data, settings.precision.read(m), nullptr, false, progress);
+    asked_precision asked = settings.precision.read(m);
+    if (asked.changes_weights())
+        throw error(
+            "fine-tuning learns weights and biases itself: leave --weight-rounding and --bias-correction out, and give them to "
+            "`qk quantize` with what was learned");
+    quantize_result made = make_plan(m, settings.data, std::move(asked), nullptr, false, progress);
     if (!made.plan.accumulators.empty())
         throw error("'" + settings.precision.plan +
                     "' names an accumulator; weights are learned in float32: leave \"accumulator\" out, and run `qk evaluate "
@@ -32,7 +37,7 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
     finetune_outcome done{graph::finetune(m, made.plan, inputs, settings.data.load_labels(), options, progress_of(progress, "learning")),
                           std::move(made.report), std::move(remarks)};
     save(done.result.learned, files, settings.output);
-    if (!settings.save_plan.empty()) files.write(settings.save_plan, json_text(to_json(made.plan), 1) + "\n");
+    if (!settings.save_plan.empty()) files.write(settings.save_plan, json_text(to_json(done.result.plan), 1) + "\n");
     files.commit();
     return done;
 }

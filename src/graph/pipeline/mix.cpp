@@ -27,15 +27,18 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
     options.layers = layers;
     options.exclude = exclude;
     const asked_precision asked = precision.read(m);
-    if (asked.options.rounding == weight_rounding::compensated)
+    if (asked.options.rounding != weight_rounding::nearest)
         throw error(
             "a search rounds weights to nearest unless a choice says otherwise: leave \"weight_rounding\" out, and say --narrow "
-            "int8/int4@nearest|compensated");
+            "int8/int4@nearest|compensated|adaround");
+    if (asked.options.correct_bias)
+        throw error("a search leaves biases as they are: leave \"bias_correction\" out, and give it to `qk quantize` with what was found");
     if (asked.options.scaling.any())
         throw error(
             "a search takes the model as it is: leave \"smooth_quant\" and \"awq\" out, and give them to `qk quantize` with what was "
             "found");
     options.fixed = asked.requests;
+    std::erase_if(options.fixed, [](const request& r) { return r.of_choice; });
     options.choices = asked.choices;
     for (const std::string& text : narrow_for) options.choices.push_back(parse_choice_request(text, "--narrow-for"));
     options.rounded = std::make_shared<rounded_weights>();
@@ -74,7 +77,7 @@ calibration calibrate_mix(const model& m, const data_settings& data, const named
     for (const format_pair& pair : all.pairs)
         asked.requests.push_back({.scope = scope::everything, .role = role::activation, .what = pair.activation});
     const bool compensates =
-        std::any_of(all.pairs.begin(), all.pairs.end(), [](const format_pair& p) { return p.rounding == weight_rounding::compensated; });
+        std::any_of(all.pairs.begin(), all.pairs.end(), [](const format_pair& p) { return p.rounding != weight_rounding::nearest; });
     if (compensates && !data.calibration.empty() && !data.has_statistics()) options.rounding_samples = data.load_calibration(m);
     return calibrate_for(m, data, asked, histograms, progress, &inputs, &options.scoring.float_outputs);
 }

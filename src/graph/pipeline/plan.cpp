@@ -3,10 +3,14 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <set>
+
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/export/drop_activations.hpp"
 #include "qk/graph/quantize/compensate.hpp"
+#include "qk/graph/quantize/learn_rounding.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/quantize/scale_channels.hpp"
 #include "qk/graph/recover/recover.hpp"
 #include "qk/graph/search/choose_method.hpp"
@@ -72,15 +76,51 @@ std::vector<scaled_group> scale_channels(model& m, const data_settings& data, co
     return graph::scale_channels(m, asked.requests, asked.options, data.load_calibration(m), data.threads);
 }
 
-void compensate(model& m, const data_settings& data, const asked_precision& asked, quantize_result& result,
-                const progress_function& progress) {
+/// What the plan says of layers whose weights are rounded in this way.
+precision_plan part_of(const model& m, const precision_plan& plan, const std::function<weight_rounding(const std::string&)>& how,
+                       weight_rounding wanted) {
+    precision_plan part;
+    for (const auto& n : m.graph().node())
+        for (int i = 0; i < std::min(n.input_size(), 2); ++i)
+            if (const quantizer* q = plan.find({n.input(i), n.name(), i}); q != nullptr && how(n.name()) == wanted)
+                part.edges[{n.input(i), n.name(), i}] = *q;
+    return part;
+}
+
+/// Rounds weights as the options and the requests say, and corrects biases. Changes the model, and the plan where scales are learned.
+void round_weights(model& m, const data_settings& data, const asked_precision& asked, quantize_result& result,
+                   const progress_function& progress) {
+    const auto how = [&](const std::string& layer) {
+        const auto own = result.rounding.find(layer);
+        return own != result.rounding.end() ? own->second : asked.options.rounding;
+    };
+    std::set<weight_rounding> asked_for{asked.options.rounding};
+    for (const auto& [layer, own] : result.rounding) asked_for.insert(own);
+    const bool learns = asked_for.contains(weight_rounding::adaround) || asked_for.contains(weight_rounding::adaquant);
+    if (!learns && asked.iterations > 0)
+        throw error("--iterations is for weights that learn their rounding, and none does: say --weight-rounding adaround or adaquant too");
+    asked_for.erase(weight_rounding::nearest);
+    if (asked_for.empty() && !asked.options.correct_bias) return;
     if ((data.calibration.empty() && data.inputs.empty()) || data.has_statistics())
-        throw error("compensated rounding of weights needs the samples themselves: give --calibration X.npy");
+        throw error(
+            (asked_for.empty() ? std::string("correction of biases") : name_of(*asked_for.begin()) + std::string(" rounding of weights")) +
+            " needs the samples themselves: give --calibration X.npy");
     const named_tensors samples = data.load_calibration(m);
-    const auto done = compensate_rounding(m, result.plan, samples, {.threads = data.threads}, progress_of(progress, "rounding weights"));
-    add_to(result.report, done);
+    if (asked_for.contains(weight_rounding::compensated))
+        add_to(result.report, compensate_rounding(m, part_of(m, result.plan, how, weight_rounding::compensated), samples,
+                                                  {.threads = data.threads}, progress_of(progress, "rounding weights")));
+    if (learns || asked.options.correct_bias) {
+        learn_options options{.threads = data.threads, .seed = asked.seed, .correct_bias = asked.options.correct_bias};
+        if (asked.iterations > 0) options.iterations = asked.iterations;
+        const auto done = learn_rounding(m, result.plan, samples, how, options,
+                                         progress_of(progress, learns ? "learning to round" : "correcting biases"));
+        for (edge_report& e : result.report.edges)
+            if (const quantizer* q = result.plan.find(e.edge)) e.how = *q;
+        add_to(result.report, done);
+    }
     for (const plan_note& n : result.report.notes)
-        if (asked.options.strict && n.origin == "weight rounding") throw error(n.subject + ": " + n.text + " (strict)");
+        if (asked.options.strict && (n.origin == "weight rounding" || n.origin == "bias correction"))
+            throw error(n.subject + ": " + n.text + " (strict)");
 }
 
 /// A saved plan is not made, only described.
@@ -98,9 +138,10 @@ quantize_result take_saved(const model& m, const asked_precision& asked, const c
 
 quantize_result make_plan(model& m, const data_settings& data, asked_precision asked, calibration* seen, bool full,
                           const progress_function& progress) {
-    if (!asked.choices.empty())
-        throw error(asked.choices.front().origin +
-                    ": a list is what `qk search` and `qk sensitivity` choose from; here each key has one value");
+    for (const choice_request& c : asked.choices)
+        if (!c.settled)
+            throw error(c.origin + ": a list is what `qk search` and `qk sensitivity` choose from; here each key has one value");
+    if (asked.options.correct_bias) add_missing_biases(m);
     const std::vector<scaled_group> scaled = scale_channels(m, data, asked);
     calibration own = calibrate_for(m, data, asked, full, progress);
     std::optional<method_choice> method;
@@ -114,7 +155,7 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     result.plan.accumulators.merge(asked.accumulators);
     result.report.method = std::move(method);
     add_to(result.report, scaled, asked.options.scaling.how);
-    if (asked.options.rounding == weight_rounding::compensated) compensate(m, data, asked, result, progress);
+    round_weights(m, data, asked, result, progress);
     if (seen != nullptr) *seen = std::move(own);
     return result;
 }

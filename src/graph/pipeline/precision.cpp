@@ -58,8 +58,14 @@ channel_scaling scaling(const std::string& option, const std::string& text, chan
 
 std::vector<std::string> pow2_rule_names() { return {"non_overflow", "nearest", "min_mse"}; }
 
+bool asked_precision::changes_weights() const {
+    return options.rounding != weight_rounding::nearest || options.correct_bias ||
+           std::any_of(requests.begin(), requests.end(), [](const request& r) { return r.what.rounding.has_value(); });
+}
+
 asked_precision precision_settings::read(const model& m) const {
     asked_precision a;
+    a.iterations = iterations, a.seed = seed;
     // The default first: requests of the file lie over it wherever they stand.
     if (!activation.empty())
         a.requests.push_back(
@@ -104,6 +110,7 @@ asked_precision precision_settings::read(const model& m) const {
     if (!placement.empty()) a.options.where = parse_placement(placement);
     if (!approach.empty()) a.options.how = parse_approach(approach);
     if (!weight_rounding.empty()) a.options.rounding = parse_weight_rounding(weight_rounding);
+    a.options.correct_bias |= bias_correction;
     if (!smooth_quant.empty() && !awq.empty()) throw error("--smooth-quant and --awq exclude each other: both scale the same channels");
     if (!smooth_quant.empty()) a.options.scaling = scaling("--smooth-quant", smooth_quant, channel_scaling::rule::smooth_quant);
     if (!awq.empty()) a.options.scaling = scaling("--awq", awq, channel_scaling::rule::awq);

@@ -16,7 +16,7 @@ inline constexpr std::array<const char*, 5> listed_keys{"format", "method", "sch
 
 inline std::vector<std::string> side_words(bool weight) {
     std::vector<std::string> words{"sym", "asym", "symmetric", "asymmetric"};
-    if (weight) words.insert(words.end(), {"min_max", "mse", "per_tensor", "per_channel", "nearest", "compensated"});
+    if (weight) words.insert(words.end(), {"min_max", "mse", "per_tensor", "per_channel", "nearest", "compensated", "adaround"});
     else words = range_method_names(words);
     for (const auto& entry : scale_rule_names) words.emplace_back(entry.name);
     return words;
@@ -30,7 +30,7 @@ inline bool apply_word(side_choice& side, const std::string& word, bool weight) 
     else if (word == "sym" || word == "symmetric") side.what.symmetric = true;
     else if (word == "asym" || word == "asymmetric") side.what.symmetric = false;
     else if (weight && (word == "per_tensor" || word == "per_channel")) side.what.per_channel = word == "per_channel";
-    else if (weight && (word == "nearest" || word == "compensated")) side.rounding = parse_weight_rounding(word);
+    else if (weight && (word == "nearest" || word == "compensated" || word == "adaround")) side.rounding = parse_weight_rounding(word);
     else if (const auto rule = parse_scale_rule(word)) side.what.semantics.scale_rule = *rule;
     else return false;
     return true;

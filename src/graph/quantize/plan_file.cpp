@@ -16,8 +16,10 @@ namespace qk::graph {
 namespace detail {
 inline constexpr std::array<std::pair<placement, const char*>, 3> placement_names{
     {{placement::layers, "layers"}, {placement::all, "all"}, {placement::every, "every"}}};
-inline constexpr std::array<std::pair<weight_rounding, const char*>, 2> rounding_names{
-    {{weight_rounding::nearest, "nearest"}, {weight_rounding::compensated, "compensated"}}};
+inline constexpr std::array<std::pair<weight_rounding, const char*>, 4> rounding_names{{{weight_rounding::nearest, "nearest"},
+                                                                                        {weight_rounding::compensated, "compensated"},
+                                                                                        {weight_rounding::adaround, "adaround"},
+                                                                                        {weight_rounding::adaquant, "adaquant"}}};
 inline constexpr std::array<std::pair<approach, const char*>, 3> approach_names{
     {{approach::static_ranges, "static"}, {approach::dynamic, "dynamic"}, {approach::weight_only, "weight_only"}}};
 
@@ -107,10 +109,30 @@ inline void read_request(const json_cursor& c, plan_file& file) {
         read_roles(c, {.scope = s, .name = name, .beside = s == scope::op_type ? names : std::vector<std::string>{}}, file);
 }
 
+/// What a search may choose from. Without alternatives it is a request as well: how weights of some layers are rounded.
+inline void add_choices(const json_cursor& entry, bool everything, plan_file& f) {
+    const auto weight = entry.find("weight");
+    const bool rounds = weight && weight->is_object() && weight->has("weight_rounding");
+    for (choice_request& r : read_choices(entry, everything)) {
+        r.settled = r.activation.size() <= 1 && r.weight.size() <= 1;
+        const auto ask = [&](role of, const side_choice& side, bool rounded) {
+            request one{
+                .scope = r.scope, .role = of, .name = r.name, .what = side.what, .origin = r.origin, .beside = r.beside, .of_choice = true};
+            if (rounded) one.what.rounding = side.rounding;
+            f.requests.push_back(std::move(one));
+        };
+        if (r.settled) {
+            for (const side_choice& side : r.activation) ask(role::activation, side, false);
+            for (const side_choice& side : r.weight) ask(role::weight, side, rounds);
+        }
+        f.choices.push_back(std::move(r));
+    }
+}
+
 /// A request, or what a search may choose from.
 inline void read_entry(const json_cursor& c, plan_file& f) {
     if (!has_choices(c)) return read_request(c, f);
-    for (choice_request& r : read_choices(c, false)) f.choices.push_back(std::move(r));
+    add_choices(c, false, f);
 }
 
 inline precision_plan read_saved_plan(const json_cursor& c) {
@@ -165,6 +187,7 @@ const char* name_of(placement p) { return detail::placement_names[static_cast<st
 const char* name_of(approach a) { return detail::approach_names[static_cast<std::size_t>(a)].second; }
 placement parse_placement(std::string_view n) { return detail::named<placement>(detail::placement_names, n, "placement"); }
 approach parse_approach(std::string_view n) { return detail::named<approach>(detail::approach_names, n, "approach"); }
+const char* name_of(weight_rounding r) { return detail::rounding_names[static_cast<std::size_t>(r)].second; }
 weight_rounding parse_weight_rounding(std::string_view n) {
     return detail::named<weight_rounding>(detail::rounding_names, n, "weight rounding");
 }
@@ -180,6 +203,7 @@ void plan_file::fill(quantize_options& o) const {
     if (percentile) o.percentile = *percentile;
     if (target) o.target = target;
     if (rounding) o.rounding = *rounding;
+    if (correct_bias) o.correct_bias = *correct_bias;
     if (scaling) o.scaling = *scaling;
 }
 
@@ -200,10 +224,10 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         if (kind->text() != "requests") kind->fail("\"qk\" is \"plan\" or \"requests\", not '" + kind->text() + "'");
     }
     c.only({"qk", "version", "default", "requests", "model_inputs", "model_outputs", "placement", "approach", "boundary", "strict",
-            "per_channel", "calibration", "target", "weight_rounding", "kv_cache", "smooth_quant", "awq"});
+            "per_channel", "calibration", "target", "weight_rounding", "bias_correction", "kv_cache", "smooth_quant", "awq"});
     if (const auto d = c.find("default")) {
         d->only({"activation", "input", "output", "weight", "bias", "accumulator"});
-        if (has_choices(*d)) f.choices = read_choices(*d, true);
+        if (has_choices(*d)) detail::add_choices(*d, true, f);
         else detail::read_roles(*d, {.scope = scope::everything}, f);
     }
     if (const auto v = c.find("kv_cache"))
@@ -221,6 +245,7 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
     if (const auto v = c.find("placement")) f.where = detail::at_place(*v, [&] { return parse_placement(v->text()); });
     if (const auto v = c.find("approach")) f.how = detail::at_place(*v, [&] { return parse_approach(v->text()); });
     if (const auto v = c.find("weight_rounding")) f.rounding = detail::at_place(*v, [&] { return parse_weight_rounding(v->text()); });
+    if (const auto v = c.find("bias_correction")) f.correct_bias = v->boolean();
     if (const auto v = c.find("boundary")) {
         const std::string rule = v->text();
         if (rule != "wider" && rule != "dual") v->fail("\"boundary\" is \"wider\" or \"dual\", not '" + rule + "'");

@@ -203,6 +203,8 @@ class planner::making {
     void weight(layer& l, const edge& e, const edge_precision& p) {
         precision what = *p.what;
         if (!what.per_channel) what.per_channel = options_.per_channel && is_integer_format(what.format);
+        if (what.rounding && l.node != nullptr) result_.rounding[l.node->name()] = *what.rounding;
+        what.rounding.reset();
         const bool product = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::compute;
         if (const value_range r = product || is_identity(what.format) ? value_range{} : range_of(own_.constant(e.tensor).as<float>());
             detail::holds_mask(r, own_.layers_.float_type(e.tensor)))

@@ -96,10 +96,11 @@ sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inp
     if (options.scoring.has_user())
         throw error("a metric of your own cannot be estimated from gradients: leave --method out, or give --method measured");
     const std::vector<format_pair> pairs = list_options(options).pairs;
-    if (std::ranges::any_of(pairs, [](const format_pair& p) { return p.rounding == weight_rounding::compensated; })) {
+    if (std::ranges::any_of(pairs, [](const format_pair& p) { return p.rounding != weight_rounding::nearest; })) {
         if (how.method == sensitivity_method::automatic) return measure_sensitivity(m, inputs, seen, options, widen);
         throw error(
-            "compensated rounding of weights is measured, not estimated from gradients: leave --method out, or give --method measured");
+            "rounding of weights other than to nearest is measured, not estimated from gradients: leave --method out, or give --method "
+            "measured");
     }
     const auto start = std::chrono::steady_clock::now();
     mix_problem problem(m, inputs, seen, options);

@@ -52,7 +52,13 @@ class option_builder {
     static std::vector<named_pair> cross(const std::vector<side_choice>& activations, const std::vector<side_choice>& weights) {
         std::vector<named_pair> all;
         for (const side_choice& a : activations)
-            for (const side_choice& w : weights) all.push_back({a.text + "/" + w.text, {a.what, w.what, w.rounding}});
+            for (const side_choice& w : weights) {
+                if (w.rounding == weight_rounding::adaquant)
+                    throw error(
+                        "adaquant changes scales and biases as well, which a search leaves as they are: say nearest, compensated or "
+                        "adaround, or give it to `qk quantize` with what was found");
+                all.push_back({a.text + "/" + w.text, {a.what, w.what, w.rounding}});
+            }
         return all;
     }
 

@@ -4,20 +4,22 @@
 
 #include <algorithm>
 
+#include "qk/graph/quantize/learn_rounding.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
 
 namespace qk::graph {
 namespace detail {
 
-/// The seed says nothing of rounding that draws no numbers, and the values of compensated weights are known: it is free to tell them apart.
-inline constexpr std::uint64_t compensated_mark = std::uint64_t{1} << 62;
+/// The seed says nothing of rounding that draws no numbers, and the values of rounded weights are known: it is free to tell them apart.
+inline constexpr std::uint64_t compensated_mark = std::uint64_t{1} << 62, learned_mark = std::uint64_t{1} << 61,
+                               any_mark = compensated_mark | learned_mark;
 
-inline bool is_marked(const quantizer& q) { return (q.semantics.seed & compensated_mark) != 0; }
+inline bool is_marked(const quantizer& q) { return (q.semantics.seed & any_mark) != 0; }
 
 }  // namespace detail
 
-void rounded_weights::round(const model& m, precision_plan& plan, const std::vector<std::string>& layers, const named_tensors& samples,
-                            const compensate_options& options) {
+void rounded_weights::round(const model& m, precision_plan& plan, const std::vector<std::string>& layers, weight_rounding how,
+                            const named_tensors& samples, const compensate_options& options) {
     precision_plan weights;
     for (const std::string& layer : layers) {
         const onnx::NodeProto& node = m.graph().node(m.node_index(layer));
@@ -27,17 +29,24 @@ void rounded_weights::round(const model& m, precision_plan& plan, const std::vec
         }
     }
     model rounded = m;
-    for (const compensated_weight& done : compensate_rounding(rounded, weights, samples, options)) {
-        if (!done.left.empty()) continue;
+    const auto remember = [&](const auto& done, std::uint64_t mark) {
+        if (!done.left.empty()) return;
         const auto at = std::find_if(weights.edges.begin(), weights.edges.end(),
                                      [&](const auto& e) { return e.first.tensor == done.weight && e.first.consumer == done.layer; });
         quantizer marked = at->second;
-        marked.semantics.seed |= detail::compensated_mark;
+        marked.semantics.seed |= mark;
         plan.edges[at->first] = marked;
         auto& known = values_[done.weight];
         if (std::none_of(known.begin(), known.end(), [&](const auto& k) { return k.first == marked; }))
             known.emplace_back(marked, rounded.constant(done.weight));
-    }
+    };
+    if (how == weight_rounding::compensated)
+        for (const compensated_weight& done : compensate_rounding(rounded, weights, samples, options))
+            remember(done, detail::compensated_mark);
+    if (how == weight_rounding::adaround)
+        for (const learned_weight& done :
+             learn_rounding(rounded, weights, samples, [&](const std::string&) { return how; }, {.threads = options.threads}))
+            remember(done, detail::learned_mark);
 }
 
 void rounded_weights::hand_to(scorer& measure) const {
@@ -51,7 +60,7 @@ std::map<std::string, tensor> rounded_weights::take(precision_plan& plan) const 
         if (!detail::is_marked(q)) continue;
         for (const auto& [how, value] : values_.at(where.tensor))
             if (how == q) taken[where.tensor] = value;
-        q.semantics.seed &= ~detail::compensated_mark;
+        q.semantics.seed &= ~detail::any_mark;
     }
     return taken;
 }

@@ -166,8 +166,8 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     result.remarks = problem.remarks();
     if (!result.weights.empty())
         result.remarks.push_back(std::to_string(result.weights.size()) +
-                                 " weights are rounded with compensation in a model that is written; a saved plan with the float model "
-                                 "rounds them to the nearest");
+                                 " weights are rounded with compensation (or AdaRound) in a model that is written; a saved plan with the "
+                                 "float model rounds them to the nearest");
     result.samples = problem.score().samples();
     if (measure.is_accuracy) result.sampling_error = std::sqrt(std::max(result.metric * (1 - result.metric), 0.0) / double(result.samples));
     const session_statistics& statistics = problem.score().statistics();

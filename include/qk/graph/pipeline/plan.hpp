@@ -22,7 +22,7 @@ calibration calibrate_for(const model& m, const data_settings& data, const asked
                           const progress_function& progress = {}, const named_tensors* inputs = nullptr, named_tensors* outputs = nullptr);
 
 /// Everything between what is asked (precision_settings::read) and a plan. `m` comes from load_for_planning(); where weights are rounded
-/// with compensation, they change. `seen` gets the statistics; `full`: with histograms.
+/// otherwise than to nearest, or biases corrected, they change. `seen` gets the statistics; `full`: with histograms.
 quantize_result make_plan(model& m, const data_settings& data, asked_precision asked, calibration* seen = nullptr, bool full = false,
                           const progress_function& progress = {});
 

@@ -22,6 +22,11 @@ struct asked_precision {
     std::vector<plan_note> notes{};         ///< of a saved plan: names that led elsewhere
     std::vector<choice_request> choices{};  ///< what a search may choose from; other calls refuse it
     layer_accumulators accumulators{};      ///< what multiplies the layers that the requests file says it of
+    int iterations = 0;                     ///< of weights that learn their rounding, for each layer; 0: learn_options' own
+    std::uint64_t seed = 0;                 ///< likewise
+
+    /// Whether a model with the plan has other weights or biases than it had: they are not rounded to nearest, or biases are corrected.
+    bool changes_weights() const;
 };
 
 /// Each member is an option of the command of the same name; empty: not given.
@@ -34,6 +39,9 @@ struct precision_settings {
     std::string smooth_quant, awq;  ///< "search", or alpha from 0 to 1
     double percentile = 0;
     int weight_block = 0;
+    int iterations = 0;      ///< of adaround and adaquant, for each layer; 0: as many as they take by themselves
+    std::uint64_t seed = 0;  ///< of adaround and adaquant
+    bool bias_correction = false;
     bool per_channel = false, symmetric = false, asymmetric_weights = false, reduce_range = false, dual = false, strict = false;
 
     /// Whether anything asks for a precision at all.

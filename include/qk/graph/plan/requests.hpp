@@ -27,6 +27,10 @@ enum class pow2_rule : std::uint8_t {
     min_mse,       ///< the best of five neighbouring exponents by squared error
 };
 
+/// How weights become codes: each the nearest; by linear algebra so that what the layer computes stays (quantize/compensate.hpp); or
+/// learned, layer by layer, so that it stays (quantize/learn_rounding.hpp).
+enum class weight_rounding : std::uint8_t { nearest, compensated, adaround, adaquant };
+
 /// A format and everything else that may be asked about how a value is stored. What is not set follows the defaults of its role:
 /// activations affine, weights symmetric, one scale for the tensor.
 struct precision {
@@ -41,7 +45,8 @@ struct precision {
     std::vector<float> scale{};                      ///< given instead of computed: 1 value, or one a channel
     std::vector<std::int64_t> zero_point{};
     qk::semantics semantics = qk::semantics::ocp;
-    bool dynamic = false;  ///< activations: scale from each run's own value
+    bool dynamic = false;                       ///< activations: scale from each run's own value
+    std::optional<weight_rounding> rounding{};  ///< weights; unset: the options'
     friend bool operator==(const precision&, const precision&) = default;
 };
 
@@ -73,6 +78,7 @@ struct request {
     std::string origin{};               ///< where it was said: "plan.json:12", "--activation", "set_precision call 3"
     std::vector<std::string> beside{};  ///< op_type: the list that it stands in. The model need not have every type of a list
     bool quiet = false;                 ///< nobody typed it: no remark where it has no effect
+    bool of_choice = false;             ///< says what a choice without alternatives says: a search reads the choice
 };
 
 /// "layer 'conv1' activation+weight" for messages.

@@ -21,7 +21,7 @@ struct side_choice {
 };
 
 /// FORMAT[@WORD...]: of both sides an MX scale rule, sym or asym (or symmetric, asymmetric); of activations a calibration method; of
-/// weights min_max or mse, per_tensor or per_channel, nearest or compensated. Error with the nearest words.
+/// weights min_max or mse, per_tensor or per_channel, nearest, compensated or adaround. Error with the nearest words.
 side_choice parse_side_choice(std::string_view text, bool weight);
 
 /// The texts that one with alternatives stands for: "int8@min_max|entropy/int8" is "int8@min_max/int8" and "int8@entropy/int8".
@@ -35,6 +35,7 @@ struct choice_request {
     std::vector<std::string> pairs{};  ///< "ACTIVATION/WEIGHT" as a command line says it; then there are no sides
     std::vector<side_choice> activation{}, weight{};
     std::vector<std::string> beside{};  ///< op_type: the list that it stands in
+    bool settled = false;               ///< no alternatives: there are requests that say the same
 };
 
 /// LAYERS=A/W[,A/W...]: LAYERS is an operator type that a search knows, or a layer's name or pattern.

@@ -28,7 +28,7 @@ struct plan_file {
     std::vector<choice_request> choices;            ///< entries with lists: for searches
     std::optional<placement> where;
     std::optional<approach> how;
-    std::optional<bool> dual, strict, per_channel;
+    std::optional<bool> dual, strict, per_channel, correct_bias;
     std::optional<range_method> method;
     bool best_method = false;
     std::optional<double> percentile;
@@ -67,6 +67,7 @@ std::optional<target_profile> builtin_target(std::string_view name);
 
 const char* name_of(placement p);
 const char* name_of(approach a);
+const char* name_of(weight_rounding r);
 placement parse_placement(std::string_view name);  ///< error listing the names
 approach parse_approach(std::string_view name);
 weight_rounding parse_weight_rounding(std::string_view name);

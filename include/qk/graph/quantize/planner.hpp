@@ -29,9 +29,6 @@ struct target_profile {
     bool allows(const std::string& op_type, const qk::format* activation, const qk::format* weight) const;
 };
 
-/// How weights become codes: each the nearest, or so that what the layer computes stays (compensate.hpp).
-enum class weight_rounding : std::uint8_t { nearest, compensated };
-
 /// Scaling of what a layer reads against its weights (scale_channels.hpp); changes the model before anything is planned.
 struct channel_scaling {
     enum class rule : std::uint8_t { none, smooth_quant, awq } how = rule::none;
@@ -49,7 +46,8 @@ struct quantize_options {
     double percentile = 99.999;
     bool per_channel = false;  ///< of weights whose request does not say
     std::optional<target_profile> target{};
-    weight_rounding rounding = weight_rounding::nearest;  ///< does not change the plan: compensate_rounding does it to the model
+    weight_rounding rounding = weight_rounding::nearest;  ///< does not change the plan: pipeline::make_plan does it to the model
+    bool correct_bias = false;                            ///< likewise
     channel_scaling scaling{};
 };
 
@@ -96,6 +94,7 @@ struct quantize_report {
 struct quantize_result {
     precision_plan plan;
     quantize_report report;
+    std::map<std::string, weight_rounding> rounding{};  ///< of layers whose request says so; others have the options'
 };
 
 /// Plans for one model: what is the same for every set of requests (the model's layers, quantized constants, chosen ranges) is kept.

@@ -23,12 +23,28 @@ struct weight_rows {
     std::size_t groups = 1, rows = 0, columns = 0;
     std::size_t taps = 1;            ///< Conv: columns of one input channel
     bool columns_outermost = false;  ///< [columns, rows]: MatMul, Gemm without transB
+    bool transposed = false;         ///< ConvTranspose: [groups * columns / taps, rows, taps]
     std::string refusal;             ///< not empty: no such matrix, and why
 
     std::size_t at(std::size_t g, std::size_t row, std::size_t column) const {
+        if (transposed) return ((g * (columns / taps) + column / taps) * rows + row) * taps + column % taps;
         return columns_outermost ? column * rows + row : (g * rows + row) * columns + column;
     }
 };
+
+/// Input 1 of a ConvTranspose: what each of its outputs sums up is a product, too.
+inline weight_rows transposed_rows_of(const onnx::NodeProto& n, const tensor& w) {
+    weight_rows r{.transposed = true, .refusal = {}};
+    r.groups = static_cast<std::size_t>(std::max<std::int64_t>(int_attribute(n, "group", 1), 1));
+    if (w.rank() < 3 || w.size() == 0 || static_cast<std::size_t>(w.dim(0)) % r.groups != 0) {
+        r.refusal = "its channels do not come in groups";
+        return r;
+    }
+    r.rows = static_cast<std::size_t>(w.dim(1));
+    r.taps = w.size() / (static_cast<std::size_t>(w.dim(0)) * r.rows);
+    r.columns = static_cast<std::size_t>(w.dim(0)) / r.groups * r.taps;
+    return r;
+}
 
 /// Input 1 of a Conv, Gemm or MatMul.
 inline weight_rows rows_of(const onnx::NodeProto& n, const tensor& w) {

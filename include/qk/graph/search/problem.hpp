@@ -60,7 +60,7 @@ inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, con
     for (const format_pair& pair : all.pairs) {
         quantize_result made = plan_for(pair, all, options, how);
         if (uniform.empty()) remember_fixed(options.fixed, made.report);
-        if (pair.rounding == weight_rounding::compensated) round_weights(made.plan, inputs, options);
+        if (pair.rounding != weight_rounding::nearest) round_weights(made.plan, pair.rounding, inputs, options);
         uniform.push_back(std::move(made.plan));
     }
     rounded_->hand_to(*scorer_);
@@ -104,10 +104,10 @@ inline void mix_problem::settle_method(const option_list& all, const mix_options
                        all.texts[narrow] + " everywhere: " + tried);
 }
 
-/// Compensated rounding of what a plan gives to the searched layers.
-inline void mix_problem::round_weights(precision_plan& plan, const named_tensors& inputs, const mix_options& options) {
+/// Compensated or learned rounding of what a plan gives to the searched layers.
+inline void mix_problem::round_weights(precision_plan& plan, weight_rounding how, const named_tensors& inputs, const mix_options& options) {
     const named_tensors& samples = options.rounding_samples.empty() ? inputs : options.rounding_samples;
-    rounded_->round(*model_, plan, searched_, samples, {.threads = options.scoring.session.threads});
+    rounded_->round(*model_, plan, searched_, how, samples, {.threads = options.scoring.session.threads});
 }
 
 /// What became of the user's own requests, which are the same under every option.

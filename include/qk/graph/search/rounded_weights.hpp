@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights rounded with compensation as one of a search's choices. Their values depend on the layer's own quantizer and on float inputs
-// alone (quantize/compensate.hpp), so each is made once and holds in every mix.
+// Weights rounded otherwise than to nearest as one of a search's choices: with compensation, or by AdaRound, the other searched layers
+// having the same choice while it learns. Each is made once, and what it is worth in a mix is measured there.
 #pragma once
 
 #include <map>
@@ -15,9 +15,9 @@ namespace qk::graph {
 class rounded_weights {
   public:
     /// Rounds the weights of these layers under `plan`, and marks their quantizers in it: for the evaluator a marked one is another one
-    /// than the same without. Layers that compensation leaves alone keep their quantizers.
-    void round(const model& m, precision_plan& plan, const std::vector<std::string>& layers, const named_tensors& samples,
-               const compensate_options& options);
+    /// than the same without. Layers that rounding leaves alone keep their quantizers.
+    void round(const model& m, precision_plan& plan, const std::vector<std::string>& layers, weight_rounding how,
+               const named_tensors& samples, const compensate_options& options);
 
     /// Has `measure` take these values where a plan has the marked quantizers.
     void hand_to(scorer& measure) const;

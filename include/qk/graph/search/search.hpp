@@ -45,15 +45,16 @@ struct mix_options {
     std::vector<std::string> narrow = {"int8/int8"};  ///< likewise, with alternatives: "int8@min_max|entropy/int8" are two
     std::vector<choice_request> choices;              ///< narrow ones that some layers have instead
     bool per_channel = false;
-    std::vector<std::string> op_types;         ///< only layers of these types; empty: all compute layers
-    std::vector<std::string> layers;           ///< only these names or globs; empty: all
-    std::vector<std::string> exclude;          ///< these stay wide
-    std::vector<request> fixed;                ///< hold whatever the mix (a --plan of requests)
-    precision_plan fixed_plan;                 ///< likewise (a saved plan)
-    std::vector<std::string> remarks;          ///< what there is to say of these; results open with it
-    quantize_options quantize;                 ///< calibration method (best: chosen by measuring), target profile, ...
-    named_tensors rounding_samples;            ///< that compensated rounding looks at; empty: the inputs
-    std::shared_ptr<rounded_weights> rounded;  ///< gets what compensated rounding made, for whoever writes the model of a trial
+    std::vector<std::string> op_types;  ///< only layers of these types; empty: all compute layers
+    std::vector<std::string> layers;    ///< only these names or globs; empty: all
+    std::vector<std::string> exclude;   ///< these stay wide
+    std::vector<request> fixed;         ///< hold whatever the mix (a --plan of requests)
+    precision_plan fixed_plan;          ///< likewise (a saved plan)
+    std::vector<std::string> remarks;   ///< what there is to say of these; results open with it
+    quantize_options quantize;          ///< calibration method (best: chosen by measuring), target profile, ...
+    named_tensors rounding_samples;     ///< that rounding of weights looks at; empty: the inputs
+    std::shared_ptr<rounded_weights>
+        rounded;  ///< gets weights that were rounded otherwise than to nearest, for whoever writes the model of a trial
     score_options scoring;
     bool baseline_wide = false;  ///< scores count from the wide model's outputs instead of float's
     cost_kind cost = cost_kind::automatic;
@@ -113,7 +114,8 @@ struct search_result {
     search_space space;
     assignment choice;
     precision_plan plan;
-    std::map<std::string, tensor> weights;  ///< that go with the plan, by name: those of layers whose choice is compensated rounding
+    std::map<std::string, tensor>
+        weights;  ///< that go with the plan, by name: those of layers whose choice is a rounding other than to nearest
     std::vector<trial> history, front;
     std::vector<std::string> remarks;
     double sampling_error = 0;  ///< one standard error of an accuracy over this many samples; 0 for other metrics
@@ -142,7 +144,7 @@ class mix_problem {
   private:
     quantize_result plan_for(const format_pair& pair, const option_list& all, const mix_options& options, const quantize_options& how);
     void settle_method(const option_list& all, const mix_options& options, quantize_options& how);
-    void round_weights(precision_plan& plan, const named_tensors& inputs, const mix_options& options);
+    void round_weights(precision_plan& plan, weight_rounding how, const named_tensors& inputs, const mix_options& options);
     bool weights_differ() const;
     void measure_costs(const layer_view& layers, const calibration& seen, const mix_options& options);
     void remember_fixed(const std::vector<request>& fixed, const quantize_report& report);
