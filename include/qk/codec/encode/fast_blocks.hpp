@@ -150,7 +150,7 @@ struct float_codes {
     template <class Form>
     QK_INLINE kernels::vi<Arch> code(kernels::vi<Arch> amax, kernels::vf<Arch> ratio, const Form& form) const noexcept {
         const kernels::vi<Arch> zero(0);
-        return select(amax == zero, zero, scales(ratio, form.scale_least, form.scale_magic));
+        return select(amax == zero, zero, scales.of_magnitude(ratio, form.scale_least, form.scale_magic));
     }
 };
 template <class Arch, class Format>

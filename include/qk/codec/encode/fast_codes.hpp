@@ -40,12 +40,17 @@ struct grid_codes {
     /// `least` is the c of the lowest binade.
     QK_INLINE kernels::vi<Arch> operator()(kernels::vf<Arch> x, kernels::vi<Arch> least, kernels::vf<Arch> magic) const noexcept {
         using V = kernels::vi<Arch>;
-        const V u = kernels::as_int<Arch>(x), a = u & V(kernels::magnitude_bits);
-        const V c = max(u & V(kernels::exponent_mask), least);
-        const V sum = kernels::as_int<Arch>(fma(kernels::as_float<Arch>(c), magic, kernels::as_float<Arch>(a)));
-        const V code = min((sum + ((c >> shift) - c)) - (offset + (least >> shift)), highest);
+        const V u = kernels::as_int<Arch>(x);
+        const V code = of_magnitude(kernels::as_float<Arch>(u & V(kernels::magnitude_bits)), least, magic);
         if (lone_zero) return select(code > V(0), with_sign<Arch>(code, u, width), code);
         return with_sign<Arch>(code, u, width);
+    }
+    /// Of a >= 0.
+    QK_INLINE kernels::vi<Arch> of_magnitude(kernels::vf<Arch> a, kernels::vi<Arch> least, kernels::vf<Arch> magic) const noexcept {
+        using V = kernels::vi<Arch>;
+        const V c = max(kernels::as_int<Arch>(a) & V(kernels::exponent_mask), least);
+        const V sum = kernels::as_int<Arch>(fma(kernels::as_float<Arch>(c), magic, a));
+        return min((sum + ((c >> shift) - c)) - (offset + (least >> shift)), highest);
     }
 };
 

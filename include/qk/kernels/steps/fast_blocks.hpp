@@ -146,8 +146,9 @@ struct fast_nvfloat {
         using V = vi<Arch>;
         const V d = as_int<Arch>(to_grid<Arch>(ratio_of_amax, scale_least, scale_magic) * tensor_scale);
         const mask<Arch> empty = amax == V(0);
-        mask<Arch> wide = (d < V(27 << 23)) | (d > V(227 << 23)) | (amax >= V(infinity_bits));
+        mask<Arch> wide = amax >= V(infinity_bits);
         if constexpr (Product) wide = wide | ~has_fast_quotient<Arch>(d, tie_bits);
+        else wide = wide | (d < V(27 << 23)) | (d > V(227 << 23));
         if (__builtin_expect(any(wide & ~empty), 0)) return false;
         b.base = as_float<Arch>(select(empty, V(0x3f800000), d));
         if constexpr (Product) {
