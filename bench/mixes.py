@@ -26,7 +26,7 @@ def imagenet(data):
 
 
 def magika(data):
-    return np.load(data / "magika152_inputs_i32.npy"), np.load(data / "magika152_labels_i64.npy")
+    return networks.magika(data), np.load(data / "magika152_labels_i64.npy")
 
 
 # Name, model, data, samples that the search sees (the rest is held out).

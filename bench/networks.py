@@ -13,8 +13,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "tool"))
 
-NAMES = ("resnet20", "squeezenet1.1", "kwt1", "densenet121", "decoder")
-
 
 def cifar(data):
     x = np.load(data / "cifar10_2000_images_u8_nhwc.npy")
@@ -29,12 +27,17 @@ def speech(data):
     return np.load(data / "speech_mfcc_119x98x40_f32.npy")
 
 
+def magika(data):
+    return np.load(data / "magika152_inputs_i32.npy")
+
+
 def small_imagenet(data):
     x = np.load(data / "imagenet150_images_227_u8_nhwc.npy")[:, :224, :224]
     return ((x / 255.0 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]).transpose(0, 3, 1, 2)
 
 
-SHARED = {"resnet20": ("resnet20_cifar10_folded.onnx", cifar), "squeezenet1.1": ("squeezenet1.1_imagenet.onnx", imagenet), "kwt1": ("kwt1_mfcc.onnx", speech)}
+SHARED = {"resnet20": ("resnet20_cifar10_folded.onnx", cifar), "squeezenet1.1": ("squeezenet1.1_imagenet.onnx", imagenet), "kwt1": ("kwt1_mfcc.onnx", speech),
+          "magika": ("magika_v3_3.onnx", magika)}
 
 
 def densenet121(path, seed=0):
@@ -99,5 +102,6 @@ def make(name, shared, folder, samples):
     else:
         file, load = SHARED[name]
         model = str(shared / "models" / file)
-    np.save(inputs, np.ascontiguousarray(load(shared / "data")[:samples], np.float32))
+    x = load(shared / "data")[:samples]
+    np.save(inputs, np.ascontiguousarray(x, x.dtype if x.dtype == np.int32 else np.float32))
     return model, inputs

@@ -141,6 +141,30 @@ TEST_CASE("greedy goes to where the errors add up to the target, not by halves")
     }
 }
 
+TEST_CASE("greedy measures estimated moves near the target, and is as good with fewer evaluations") {
+    std::vector<double> harms;
+    for (std::size_t l = 0; l < 60; ++l) harms.push_back(0.05 + 0.01 * static_cast<double>((l * 37) % 60));
+    problem by_measuring(harms), by_estimates(harms);
+    search_run measured = by_measuring.run(1.0), guided = by_estimates.run(1.0);
+    bool asked = false;
+    guided.estimate_moves = [&] {  // a fifth off, up and down
+        asked = true;
+        std::vector<std::vector<search_run::estimated_move>> moves(harms.size(), std::vector<search_run::estimated_move>(2));
+        for (std::size_t l = 0; l < harms.size(); ++l) {
+            const double guess = harms[l] * (0.8 + 0.2 * static_cast<double>(l % 3));
+            moves[l][1] = {guess, guess * guess};
+        }
+        return moves;
+    };
+    const search_outcome a = run_strategy(find_strategy("greedy"), measured), b = run_strategy(find_strategy("greedy"), guided);
+    CHECK(asked);
+    CHECK(a.target_met);
+    CHECK(b.target_met);
+    CHECK(by_estimates.l2(b.best.choice) <= 1.0);
+    CHECK(b.best.cost <= 1.02 * a.best.cost);
+    CHECK(3 * by_estimates.evaluations < 2 * by_measuring.evaluations);
+}
+
 TEST_CASE("exhaustive, budget and pareto find the cheapest mix of layers that save differently") {
     const std::vector<double> savings{5, 1, 1, 9, 1, 2, 3, 1, 1, 8};
     for (const char* name : {"exhaustive", "budget"}) {

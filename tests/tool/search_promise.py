@@ -2,7 +2,7 @@
 """The mix that `qk search` saves keeps its promise: measured again in ONNX Runtime it meets the target, and is what the report says.
 
 usage: search_promise.py QK
-On the shipped digits: targets of the output's error and of top-1, integers and block formats, several strategies.
+On the shipped digits: targets of the output's error and of top-1, integers and block formats, several strategies, layers ranked by measuring and by gradients.
 """
 import json
 import os
@@ -61,7 +61,9 @@ def main():
             formats = ("--wide", pair[0], "--narrow", pair[1], "--per-channel")
             narrow = search(folder, *formats, "--target-l2", "1e9")[0]
             middle = narrow["baseline_metric"] + 0.5 * (narrow["metric"] - narrow["baseline_metric"])
-            for how in (("--target-l2", repr(middle)), ("--target-l2", repr(middle), "--strategy", "budget"), ("--target-top1-drop", "0.02", "--strategy", "pareto")):
+            for how in (("--target-l2", repr(middle)), ("--target-l2", repr(middle), "--strategy", "budget"), ("--target-top1-drop", "0.02", "--strategy", "pareto"),
+                        ("--target-l2", repr(middle), "--ranking", "gradient"), ("--target-l2", repr(middle), "--ranking", "auto"),
+                        ("--target-top1-drop", "0.02", "--ranking", "gradient")):
                 r, model = search(folder, *formats, *how)
                 chosen = set(r["layers"].values())
                 good, said = onnxruntime_runs.keeps(outputs(model, True), outputs(model, False), reference)

@@ -58,8 +58,8 @@ void add_search(command& app, verb_result& result) {
         .common()
         .suggest(strategy_words());
     verb.add_option("--ranking", given->ranking,
-                    "of single layers: measured (default), estimated by gradient, or auto: what should take less time. What is returned is "
-                    "measured")
+                    "of single layers: measured, estimated by gradient with those near the target measured, or auto (default): what "
+                    "should take less time. What is returned is measured")
         .one_of({"gradient", "measured", "auto"});
     verb.add_option("--direction", given->direction, "greedy: from all wide, or from all narrow").one_of({"narrow", "widen"});
     verb.section("Target");

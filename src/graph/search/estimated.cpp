@@ -57,6 +57,16 @@ void put_measured(sensitivity_row& row, const metric& measure, const score& base
 
 }  // namespace
 
+std::string why_not_estimated(const named_tensors& inputs, const mix_options& options) {
+    if (options.scoring.has_user()) return "a metric of your own cannot be estimated from gradients";
+    if (!inputs.ragged.empty() || !(options.scoring.positions == position_options{}) || options.scoring.metric == "perplexity")
+        return "gradients are those of whole outputs, not of positions";
+    if (std::ranges::any_of(list_options(options).pairs, [](const format_pair& p) { return p.rounding != weight_rounding::nearest; }))
+        return "rounding of weights other than to nearest is measured, not estimated from gradients";
+    if (!options.fixed_plan.accumulators.empty()) return "what an accumulator does to a layer is measured, not estimated from gradients";
+    return {};
+}
+
 estimated_harms estimate_harms(const metric& measure, const model& m, const named_tensors& inputs, const precision_plan& base,
                                std::span<const precision_plan> plans, const score& start, estimate_options options, bool widen) {
     const bool distribution = is_about_distributions(measure.name);
@@ -85,23 +95,10 @@ estimated_harms estimate_harms(const metric& measure, const model& m, const name
 
 sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options,
                                         bool widen, const estimation_options& how) {
-    // Gradients are those of whole outputs: what counts positions is measured.
-    const bool positions =
-        !inputs.ragged.empty() || !(options.scoring.positions == position_options{}) || options.scoring.metric == "perplexity";
-    if (how.method == sensitivity_method::gradient && positions)
-        throw error("gradients are those of whole outputs, not of positions: leave --method out, or give --method measured");
-    if (how.method == sensitivity_method::measured ||
-        (how.method == sensitivity_method::automatic && (options.scoring.has_user() || positions)))
+    const std::string obstacle = how.method == sensitivity_method::measured ? "" : why_not_estimated(inputs, options);
+    if (how.method == sensitivity_method::measured || (how.method == sensitivity_method::automatic && !obstacle.empty()))
         return measure_sensitivity(m, inputs, seen, options, widen);
-    if (options.scoring.has_user())
-        throw error("a metric of your own cannot be estimated from gradients: leave --method out, or give --method measured");
-    const std::vector<format_pair> pairs = list_options(options).pairs;
-    if (std::ranges::any_of(pairs, [](const format_pair& p) { return p.rounding != weight_rounding::nearest; })) {
-        if (how.method == sensitivity_method::automatic) return measure_sensitivity(m, inputs, seen, options, widen);
-        throw error(
-            "rounding of weights other than to nearest is measured, not estimated from gradients: leave --method out, or give --method "
-            "measured");
-    }
+    if (!obstacle.empty()) throw error(obstacle + ": leave --method out, or give --method measured");
     const auto start = std::chrono::steady_clock::now();
     mix_problem problem(m, inputs, seen, options);
     const assignment all_base = widen ? problem.space().all_narrow() : problem.space().all(0);

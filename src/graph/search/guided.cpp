@@ -14,15 +14,21 @@
 namespace qk::graph {
 namespace {
 
-estimate_options estimation(const search_options& options) {
-    return {.threads = options.scoring.session.threads, .output_index = options.scoring.output_index, .seed = options.seed};
+/// Vectors a sample. Half of what a table of sensitivities gets are enough for an order whose decisive part is measured.
+int vectors_for(std::size_t samples) { return static_cast<int>((100 + samples - 1) / std::max<std::size_t>(samples, 1)); }
+
+estimate_options estimation(const search_options& options, int passes) {
+    return {
+        .threads = options.scoring.session.threads, .output_index = options.scoring.output_index, .passes = passes, .seed = options.seed};
 }
 
-/// Whether estimating takes less time than measuring every move. In forward passes of all samples: a move that is measured runs about half
-/// of the network; an estimate runs it once, once more for each format, and about twice, three times slower, for each backward pass.
-bool is_cheaper(std::size_t moves, std::size_t formats, std::size_t samples) {
-    const double passes = static_cast<double>((200 + samples - 1) / samples);
-    return 3 * (1 + static_cast<double>(formats) + 2 * passes) < static_cast<double>(moves) / 2;
+/// Whether estimating probably takes less time than measuring every move. In forward passes of all samples: a move that is measured runs
+/// about half of the network; an estimate runs it with a tape, errors of each format through it, and once backwards for each vector. Of the
+/// moves that were estimated those near the target are measured, too, and the evaluator can be quicker than this, with integers.
+bool is_cheaper(std::size_t moves, std::size_t formats, int vectors) {
+    const double estimated = 2 + 1.5 * static_cast<double>(formats) + 1.8 * vectors;
+    const double again = static_cast<double>(std::max<std::size_t>(2 * (moves / 10), 8)) / 2;
+    return 1.5 * estimated + again < static_cast<double>(moves) / 2;
 }
 
 std::vector<std::vector<search_run::estimated_move>> estimate(mix_problem& problem, const model& m, const named_tensors& inputs,
@@ -33,13 +39,15 @@ std::vector<std::vector<search_run::estimated_move>> estimate(mix_problem& probl
     std::vector<precision_plan> plans;
     for (std::size_t l = 0; l < space.size(); ++l)
         for (std::size_t o = 1; o < space.options.size(); ++o)
-            plans.push_back(problem.mix().plan(wide, l, static_cast<std::uint8_t>(o), mixture::part::both));
+            if (space.offers(l, o)) plans.push_back(problem.mix().plan(wide, l, static_cast<std::uint8_t>(o), mixture::part::both));
     const score start = problem.score()(std::span(&base, 1))[0];
-    const estimated_harms found = estimate_harms(problem.score().measure(), m, inputs, base, plans, start, estimation(options));
+    const estimated_harms found = estimate_harms(problem.score().measure(), m, inputs, base, plans, start,
+                                                 estimation(options, vectors_for(problem.score().samples())));
     std::vector<std::vector<search_run::estimated_move>> moves(space.size(), std::vector<search_run::estimated_move>(space.options.size()));
     std::size_t i = 0;
-    for (auto& row : moves)
-        for (std::size_t o = 1; o < row.size(); ++o, ++i) row[o] = {found.harm[i], found.added[i]};
+    for (std::size_t l = 0; l < moves.size(); ++l)
+        for (std::size_t o = 1; o < moves[l].size(); ++o)
+            if (space.offers(l, o)) moves[l][o] = {found.harm[i], found.added[i]}, ++i;
     return moves;
 }
 
@@ -67,19 +75,23 @@ void guide_by_gradients(search_run& run, mix_problem& problem, const model& m, c
         throw error("--ranking '" + options.ranking + "' is none of gradient, measured, auto");
     run.weigh_by_hessian = [&problem, &m, &inputs, &options](const assignment& narrow) {
         std::vector<double> weight = weight_errors(problem, m, narrow);
-        const std::vector<double> traces = average_hessian_traces(m, inputs, problem.space().layers, estimation(options));
+        const std::vector<double> traces = average_hessian_traces(m, inputs, problem.space().layers, estimation(options, 0));
         for (std::size_t l = 0; l < weight.size(); ++l) weight[l] *= traces[l];
         return weight;
     };
     if (options.ranking == "measured") return;
-    if (options.scoring.has_user()) {
-        if (options.ranking == "gradient")
-            throw error("a metric of your own cannot be estimated from gradients: leave --ranking out, or give --ranking measured");
+    if (const std::string obstacle = why_not_estimated(inputs, options); !obstacle.empty()) {
+        if (options.ranking == "gradient") throw error(obstacle + ": leave --ranking out, or give --ranking measured");
         return;
     }
     const search_space& space = problem.space();
-    const std::size_t formats = space.options.size() - 1;
-    if (options.ranking == "auto" && !is_cheaper(space.size() * formats, formats, problem.score().samples())) return;
+    const std::size_t formats = space.options.size() - 1, samples = problem.score().samples();
+    // Several processes share what is measured, not what is estimated.
+    const bool measures_sooner =
+        !options.scoring.session.together.alone() || !is_cheaper(space.size() * formats, formats, vectors_for(samples));
+    if (options.ranking == "auto" && measures_sooner) return;
+    const std::string_view measure = problem.score().measure().name;
+    run.estimates_only_rank = problem.score().measure().is_accuracy || measure == "cosine";
     run.estimate_moves = [&problem, &m, &inputs, &options]() -> std::vector<std::vector<search_run::estimated_move>> {
         try {
             return estimate(problem, m, inputs, options);

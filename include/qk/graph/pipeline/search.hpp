@@ -15,7 +15,7 @@ namespace qk::graph::pipeline {
 
 /// Each member is an option of the command of the same name; empty: not given.
 struct search_settings : mix_settings {
-    std::string strategy = "greedy", direction = "narrow", ranking = "measured", output, save_plan, cache, style = "portable",
+    std::string strategy = "greedy", direction = "narrow", ranking = "auto", output, save_plan, cache, style = "portable",
                 weights = "packed";
     std::map<std::string, double> targets, drops;  ///< --target-METRIC and --target-METRIC-drop, by metric; one of all
     std::optional<double> target_metric, budget, budget_ratio, wide_share;

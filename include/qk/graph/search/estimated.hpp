@@ -19,6 +19,9 @@ struct estimation_options {
     std::uint64_t seed = 0;  ///< of the vectors
 };
 
+/// Why nothing can be estimated for these options, as the start of a sentence; empty: it can.
+std::string why_not_estimated(const named_tensors& inputs, const mix_options& options);
+
 /// As measure_sensitivity: the same rows, `error` and `metric` estimated. l2, mse, sqnr, psnr come from the squared error of the output;
 /// kl and loss from the divergence that the Fisher form of the loss gives. For top1, top5, agreement and cosine `metric` is NaN where
 /// nothing was measured, and `harm` is the divergence (of cosine: the squared error), which ranks. A user's metric cannot be estimated:

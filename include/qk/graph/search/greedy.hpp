@@ -137,7 +137,8 @@ inline void greedy_narrow(search_run& run) {
     const assignment wide = run.space().all(0);
     std::vector<move> moves = measure_moves(run, wide);
     order_by_harm(moves);
-    const std::size_t prefix = longest_prefix(run, wide, moves);
+    std::size_t prefix = longest_prefix(run, wide, moves);
+    while (measure_around(run, wide, moves, prefix)) prefix = longest_prefix(run, wide, moves);
     add_one_by_one(run, wide, with_moves(run.space(), wide, moves, prefix), moves, prefix);
 }
 

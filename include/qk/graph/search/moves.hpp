@@ -34,8 +34,9 @@ inline std::vector<move> estimated_moves(search_run& run) {
     if (estimates.empty()) return moves;
     for (std::size_t l = 0; l < space.size(); ++l)
         for (std::size_t o = 1; o < space.options.size(); ++o)
-            moves.push_back(
-                {l, static_cast<std::uint8_t>(o), estimates[l][o].harm, estimates[l][o].error, space.cost[l][0] - space.cost[l][o]});
+            if (space.offers(l, o))
+                moves.push_back(
+                    {l, static_cast<std::uint8_t>(o), estimates[l][o].harm, estimates[l][o].error, space.cost[l][0] - space.cost[l][o]});
     return moves;
 }
 
@@ -84,6 +85,31 @@ inline void order_by_exchange(std::vector<move>& moves) {
     };
     std::stable_sort(moves.begin(), moves.end(),
                      [&](const move& a, const move& b) { return rate(a) != rate(b) ? rate(a) < rate(b) : a.error < b.error; });
+}
+
+/// Ordered moves whose estimates decide, those around `place`, are measured and ordered again. False if all of them had been measured, or
+/// if moves are not estimated.
+inline bool measure_around(search_run& run, const assignment& base, std::vector<move>& moves, std::size_t place) {
+    if (!run.estimate_moves || run.estimates_only_rank) return false;
+    const std::size_t reach = std::max<std::size_t>(moves.size() / 10, 4);
+    const std::size_t first = place > reach ? place - reach : 0, last = std::min(place + reach, moves.size());
+    std::vector<assignment> candidates{base};
+    bool any_new = false;
+    for (std::size_t i = first; i < last; ++i) {
+        candidates.push_back(base);
+        candidates.back()[moves[i].layer] = moves[i].option;
+        any_new = any_new || !run.knows(candidates.back());
+    }
+    if (!any_new) return false;
+    const std::vector<score> scores = run.evaluate(candidates);
+    for (std::size_t i = first; i < last; ++i) {
+        const score& found = scores[i - first + 1];
+        if (std::isnan(found.error)) continue;
+        moves[i].harm = harm_of(run.measure(), scores[0].metric, found.metric);
+        moves[i].error = found.error - scores[0].error;
+    }
+    order_by_harm(moves);
+    return true;
 }
 
 /// The base with the first `count` moves made; of several moves of one layer the one that saves most holds.

@@ -88,7 +88,7 @@ struct sensitivity_result {
 struct search_options : mix_options {
     std::string strategy = "greedy";
     std::string direction = "narrow";    ///< greedy: narrow or widen
-    std::string ranking = "measured";    ///< of single moves from the wide model: measured, gradient, or auto: the cheaper of the two
+    std::string ranking = "auto";        ///< of single moves from the wide model: measured, gradient, or auto: the cheaper of the two
     std::optional<double> target;        ///< of the metric
     std::optional<double> target_drop;   ///< of an accuracy: the largest drop from the baseline's, as a fraction
     std::optional<double> budget;        ///< largest cost, in the cost's unit

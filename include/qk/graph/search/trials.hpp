@@ -85,6 +85,7 @@ class search_run {
         double harm = 0, error = 0;
     };
     std::function<std::vector<std::vector<estimated_move>>()> estimate_moves;
+    bool estimates_only_rank = false;  ///< estimated harm is in no unit that measured harm could be compared with
     /// hawq_v2: by layer, the average trace of the Hessian times the squared error of the weights at the option. Empty: it cannot be had.
     std::function<std::vector<double>(const assignment&)> weigh_by_hessian;
     /// Measured already.
