@@ -179,6 +179,8 @@ QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t
         shared = {spread_halves<Arch>(mine.base, b), spread_halves<Arch>(mine.limit, b),
                   Form::has_low ? spread_halves<Arch>(mine.low, b) : mine.low};
     else shared = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
+    // Of one broadcast number g++ makes two, one of them negated to clamp by, which takes a shuffle more.
+    if constexpr (w == 8 && !Shape::pairs) shared.limit = rounded<Arch>(shared.limit);
     const auto vector = [&](std::size_t k) QK_INLINE_CALL {
         const std::size_t i = (b * each + k) * w;
         const vf<Arch> v = rounded<Arch>(load<Arch>(x + i));  // loaded once
