@@ -15,6 +15,10 @@
 #include "support/processes.hpp"
 #include "verbs.hpp"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 namespace {
 
 int bad_use(const qk::tool::processes& all, std::string_view sentence) {
@@ -29,6 +33,10 @@ int bad_use(const qk::tool::processes& all, std::string_view sentence) {
 int main(int argc, char** argv) {
     using namespace qk::tool;
     remember_command_line(argc, argv);
+#if defined(__GLIBC__)
+    // Memory of half a megabyte and more goes back to the system when it is freed. By itself the C library would keep ever larger blocks.
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 19);
+#endif
     std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error like a full disk, not the end of the process
     const processes all;
     const auto bad_use = [&](std::string_view sentence) { return ::bad_use(all, standard_streams::in_words(std::string(sentence))); };

@@ -259,7 +259,7 @@ TEST_CASE("a convolution of narrow operands is that of floats, and of bytes exac
             ++all;
             tensor rounded(data_type::float32, w_shape);
             execute::quantize_value(w_format, w_shape, false, w.as<float>(), rounded.as<float>());
-            execute::prepared_convolution used(rounded, bias, &x_format, &w_format, 0, 4);
+            execute::prepared_convolution used({w_shape, [&] { return rounded; }}, false, bias, &x_format, &w_format, 0, 4);
             const auto& at = used.at({1}, [&] {
                 execute::prepared_convolution::request r;
                 r.shape.x = {1, k.in, k.size, k.size}, r.shape.weights = w_shape, r.shape.y = {1, k.out, side, side}, r.shape.bias = k.bias,

@@ -37,11 +37,12 @@ class Graph:
         scale = scale if scale is not None else 1 / np.sqrt(shape[0])
         return self.hold(self.prefix + name, (self.rng.standard_normal(shape, np.float32) * np.float32(scale)).astype(self.dtype))
 
-    def save(self, path, inputs, outputs, opset=17, domains=()):
+    def save(self, path, inputs, outputs, opset=17, domains=(), outside=False):
+        """`outside`: weights in a file beside it."""
         graph = helper.make_graph(self.nodes, "g", [helper.make_tensor_value_info(*i) for i in inputs], [helper.make_tensor_value_info(*o) for o in outputs],
                                   [numpy_helper.from_array(v, k) for k, v in self.held.items()])
         opsets = [helper.make_opsetid("", opset)] + [helper.make_opsetid(d, 1) for d in domains]
-        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path, save_as_external_data=outside)
         return str(path)
 
 
@@ -130,8 +131,10 @@ def bert(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, classes=
     return g.save(path, [(n, TensorProto.INT64, ids) for n in ("input_ids", "attention_mask", "token_type_ids")], [("logits", TensorProto.FLOAT, ["N", "S", classes])])
 
 
-def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=64, seed=3, dtype=np.float16):
-    """input_ids, position_ids, past.i.key, past.i.value [N,groups,P,width] -> logits [N,S,V], present.i.key, present.i.value."""
+def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=64, seed=3, dtype=np.float16, outside=False, transposed=True):
+    """input_ids, position_ids, past.i.key, past.i.value [N,groups,P,width] -> logits [N,S,V], present.i.key, present.i.value.
+
+    `transposed`: weights as torch has them, [out, in] behind a Transpose each."""
     g = Graph(seed, dtype)
     own = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     width = hidden // count
@@ -151,7 +154,8 @@ def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=6
         return g.op("Mul", g.op("Cast", wide, to=own), g.hold(g.prefix + name, (1 + 0.1 * g.rng.standard_normal(hidden)).astype(dtype)))
 
     def linear(x, name, a, b):
-        """As torch has it: weights [out, in] behind a Transpose."""
+        if not transposed:
+            return g.op("MatMul", x, g.weight(name + ".weight", a, b), name=name)
         return g.op("MatMul", x, g.op("Transpose", g.weight(name + ".weight", b, a, scale=1 / np.sqrt(a)), perm=[1, 0]), name=name)
 
     table = g.weight("embed_tokens", vocabulary, hidden, scale=0.3)
@@ -186,7 +190,7 @@ def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=6
     cache = ["N", groups, "P", width]
     inputs = [("input_ids", TensorProto.INT64, ["N", "S"]), ("position_ids", TensorProto.INT64, ["N", "S"])]
     inputs += [(f"past.{i}.{kind}", own, cache) for i in range(layers) for kind in ("key", "value")]
-    return g.save(path, inputs, [("logits", own, ["N", "S", vocabulary])] + [(o, own, ["N", groups, "T", width]) for o in outputs])
+    return g.save(path, inputs, [("logits", own, ["N", "S", vocabulary])] + [(o, own, ["N", groups, "T", width]) for o in outputs], outside=outside)
 
 
 def cache(layers=2, groups=2, width=8, samples=1, length=0, dtype=np.float16):

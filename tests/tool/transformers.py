@@ -354,6 +354,18 @@ def nbits():
     check(got.dtype == np.float16 and close(got, evaluated(half, text, *asked), 3e-2), "a float16 model keeps its type around them")
 
 
+def recovered():
+    """Plan and float model come back from a float16 model's file in each style: the same outputs, in float16."""
+    half = models.llama(at("recover.onnx"))
+    text = saved("recover.npz", input_ids=rng.integers(0, 61, (2, 8)), position_ids=np.tile(np.arange(8), (2, 1)), **models.cache(samples=2))
+    four, eight = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "16"], ["--activation", "int8", "--weight", "int8", "--calibration", text]
+    for style, formats in (("nbits", four), ("portable", four), ("portable", ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"]), ("qdq", eight), ("amd", eight)):
+        qk("quantize", half, "-o", at("file.onnx"), "--export", style, *formats)
+        qk("inspect", at("file.onnx"), "--save-plan", at("back.json"), "--save-float", at("back.onnx"))
+        same = close(evaluated(at("file.onnx"), text), evaluated(at("back.onnx"), text, "--plan", at("back.json")), 1e-3)
+        check(same and {t.data_type for t in onnx.load(at("back.onnx")).graph.initializer} >= {TensorProto.FLOAT16}, f"float16, {style}, {formats[-1]}: recovered")
+
+
 def guide():
     """Every line of docs/guide/language_models.md."""
     page = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guide", "language_models.md")).read()
@@ -379,6 +391,7 @@ masks()
 channels()
 caches()
 nbits()
+recovered()
 guide()
 print(f"{failures} wrong")
 sys.exit(failures != 0)

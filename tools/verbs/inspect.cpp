@@ -11,6 +11,7 @@
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/layers.hpp"
+#include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/recover/recover.hpp"
 #include "support/console.hpp"
@@ -79,7 +80,7 @@ void recover(const arguments& given, const graph::model& m, graph::output_set& f
     const graph::recovered_plan found = graph::recover_plan(m);
     for (const std::string& n : found.notes) print(stderr, "{}\n", n);
     if (!given.save_float.empty()) graph::save(found.plain, files, given.save_float);
-    if (!given.save_plan.empty()) files.write(given.save_plan, graph::json_text(graph::to_json(found.plan), 1) + "\n");
+    if (!given.save_plan.empty()) graph::save_plan(found.plan, files, given.save_plan);
     files.commit();
     if (given.json)
         print_json(
@@ -104,9 +105,9 @@ void inspect(const arguments& given) {
     }
     double weight_bytes = 0, weight_values = 0;
     for (const auto& init : m.graph().initializer()) {
-        const graph::tensor t = m.constant(init.name());
-        weight_bytes += static_cast<double>(t.size_bytes());
-        weight_values += static_cast<double>(t.size());
+        const auto elements = static_cast<double>(graph::element_count(m.constant_shape(init.name())));
+        weight_bytes += elements * static_cast<double>(graph::size_of(m.constant_type(init.name())));
+        weight_values += elements;
     }
     const std::vector<layer_row> layers = layers_of(m);
     if (given.json) {

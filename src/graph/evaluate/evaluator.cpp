@@ -56,7 +56,9 @@ void check(const evaluate_options& options) {
 }  // namespace
 
 struct evaluator::state {
-    state(const model& m, evaluate_options o) : run(m, o.threads, o.limits), options(o) { run.shared.plain_kernels = o.plain_kernels; }
+    state(const model& m, evaluate_options o) : run(m, o.threads, o.limits, execute::large_constants::late), options(o) {
+        run.shared.plain_kernels = o.plain_kernels;
+    }
     execute::runner run;
     evaluate_options options;
 };

@@ -11,6 +11,7 @@
 #include "qk/graph/evaluate/run_node.hpp"
 #include "qk/graph/model/check.hpp"
 #include "qk/graph/model/edit.hpp"
+#include "qk/graph/model/element_source.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/layers.hpp"
@@ -86,8 +87,44 @@ inline void release_sources(model& m, const std::vector<bool>& gone) {
     }
 }
 
+/// A result of folding: a value, or how to compute it again.
+struct folded {
+    tensor value;
+    source_pointer late;
+    tensor read() const { return late ? late->read() : value; }
+};
+
+/// What a node reads, as it is computed again: a source, or a small value.
+class late_inputs {
+  public:
+    /// False: a large value that lies in memory anyway.
+    bool add(const folded& f) {
+        all_.push_back(f);
+        return f.late != nullptr || f.value.size_bytes() < smallest_outside;
+    }
+    std::vector<tensor> read() const {
+        std::vector<tensor> values;
+        for (const folded& f : all_) values.push_back(f.read());
+        return values;
+    }
+
+  private:
+    std::vector<folded> all_;
+};
+
+/// Large results of a node whose inputs need no memory are not kept either: whoever asks for them has them computed again.
+inline void keep_recipes(const model& m, const onnx::NodeProto& n, const late_inputs& inputs, std::size_t limit,
+                         std::vector<folded>& results) {
+    for (std::size_t k = 0; k < results.size(); ++k) {
+        tensor& value = results[k].value;
+        if (value.size_bytes() < smallest_outside) continue;
+        const auto make = [n, opset = m.opset(n.domain()), inputs, k, limit] { return run_alone(n, opset, inputs.read(), limit).at(k); };
+        results[k] = {{}, std::make_shared<element_source>(value.type(), value.shape(), make)};
+    }
+}
+
 /// The results that somebody still reads become initializers, in the order of the nodes, so that the file is the same on every run.
-inline void keep_results(model& m, const std::vector<bool>& gone, std::unordered_map<std::string, tensor>& known) {
+inline void keep_results(model& m, const std::vector<bool>& gone, std::unordered_map<std::string, folded>& known) {
     onnx::GraphProto& g = m.graph();
     for (int i = 0; i < g.node_size(); ++i) {
         if (!gone[static_cast<std::size_t>(i)]) continue;
@@ -96,7 +133,13 @@ inline void keep_results(model& m, const std::vector<bool>& gone, std::unordered
             const auto found = known.find(o);
             if (found == known.end()) continue;
             const bool read = std::ranges::any_of(m.uses(o), [&](const auto& u) { return !gone[static_cast<std::size_t>(u.node)]; });
-            if (read) to_proto(found->second, o, *g.add_initializer());
+            if (read && found->second.late) {
+                onnx::TensorProto& t = *g.add_initializer();
+                t.set_name(o);
+                refer_to(found->second.late, t);
+            } else if (read) {
+                to_proto(found->second.value, o, *g.add_initializer());
+            }
             known.erase(found);
         }
     }
@@ -106,39 +149,57 @@ inline void keep_results(model& m, const std::vector<bool>& gone, std::unordered
 
 void fold_constants(model& m, std::size_t limit) {
     onnx::GraphProto& g = m.graph();
-    std::unordered_map<std::string, tensor> known;  // results of this pass
+    std::unordered_map<std::string, detail::folded> known;  // results of this pass
+    held_sources alive;                                     // what they refer to, until the model does
     std::vector<bool> gone(static_cast<std::size_t>(g.node_size()), false);
     const std::vector<bool> weight = detail::makers_of_weights(m);
     std::size_t total = 0;    // the model may grow by a few times the limit, not by the limit for each node
     std::size_t weights = 0;  // weights have no limit, but may not grow beyond what a file of codes could hold
-    for (const auto& t : g.initializer()) weights += 16 * t.raw_data().size();
+    std::unordered_map<std::string_view, source_pointer> outside;
+    for (const auto& t : g.initializer()) {
+        const source_pointer s = outside[t.name()] = source_of(t);
+        weights += 16 * (s ? s->raw_bytes() : t.raw_data().size());
+    }
     for (int i = 0; i < g.node_size(); ++i) {
         const onnx::NodeProto& n = g.node(i);
         if (!detail::may_fold(m, n) ||
             !std::ranges::all_of(n.input(), [&](const std::string& in) { return in.empty() || m.is_constant(in) || known.count(in) > 0; }))
             continue;
-        std::vector<tensor> results;
+        std::vector<detail::folded> results;
         if (n.op_type() == "Constant" && n.domain().empty()) {
             try {
-                if (auto value = detail::constant_value(n)) results.push_back(std::move(*value));
+                if (auto value = detail::constant_value(n)) results.push_back({std::move(*value), nullptr});
             } catch (const error& e) {
                 throw error(m.label() + ": node '" + n.name() + "' (Constant): " + e.what());
             }
         } else if (total < 4 * limit || weight[static_cast<std::size_t>(i)]) {
             std::vector<tensor> inputs;
-            for (const std::string& in : n.input())
-                inputs.push_back(in.empty() ? tensor() : known.count(in) ? known.at(in) : m.constant(in));
+            detail::late_inputs again;
+            bool may_go = true;
+            for (const std::string& in : n.input()) {
+                detail::folded f;
+                if (const auto own = outside.find(in); !in.empty() && known.count(in) > 0) f = known.at(in);
+                else if (own != outside.end() && own->second) f.late = own->second;
+                else if (!in.empty()) f.value = m.constant(in);
+                inputs.push_back(f.read());
+                may_go = again.add(f) && may_go;
+            }
             std::size_t largest = limit;
             if (weight[static_cast<std::size_t>(i)])
                 for (const tensor& t : inputs) largest = std::max(largest, std::min(weights, 8 * t.size_bytes()));
-            results = detail::try_run(m, n, inputs, largest);
-            for (const tensor& t : results)
+            for (tensor& t : detail::try_run(m, n, inputs, largest)) {
                 if (t.size_bytes() <= limit) total += t.size_bytes();
                 else weights -= std::min(weights, t.size_bytes());
+                results.push_back({std::move(t), nullptr});
+            }
+            if (may_go && results.size() == static_cast<std::size_t>(n.output_size())) detail::keep_recipes(m, n, again, largest, results);
         }
         if (results.size() != static_cast<std::size_t>(n.output_size())) continue;
         for (int k = 0; k < n.output_size(); ++k)
-            if (!n.output(k).empty()) known[n.output(k)] = results[static_cast<std::size_t>(k)];
+            if (!n.output(k).empty()) {
+                known[n.output(k)] = results[static_cast<std::size_t>(k)];
+                if (const auto& late = results[static_cast<std::size_t>(k)].late) alive.emplace(late->name(), late);
+            }
         gone[static_cast<std::size_t>(i)] = true;
     }
     if (known.empty()) return;

@@ -10,7 +10,7 @@ namespace qk::graph {
 
 struct session::state {
     state(const model& m, named_tensors given, session_options o)
-        : run(m, o.threads), options(std::move(o)), data(execute::make_samples(run.source, given)) {
+        : run(m, o.threads, {}, execute::large_constants::late), options(std::move(o)), data(execute::make_samples(run.source, given)) {
         if (options.one_by_one && !data.ragged) {
             cut = execute::runner::alone(data);
             return;
@@ -87,7 +87,7 @@ std::vector<std::vector<double>> session::evaluate(std::span<const precision_pla
 void session::hold(const std::string& name, const quantizer& how, const tensor& value) {
     state& s = *state_;
     for (const execute::net_value& v : s.run.net->values)
-        if (v.name == name && !v.constant.empty()) s.run.shared.hold(s.run.shared.value_constant(v), s.run.shared.intern(how), value);
+        if (v.name == name && v.is_constant()) s.run.shared.hold(s.run.shared.value_constant(v), s.run.shared.intern(how), value);
 }
 
 named_tensors session::outputs(const precision_plan& plan) {

@@ -46,6 +46,7 @@ class exporter {
         writer_->finish();
         note_int8_weights();
         result_.exported.reindex();
+        if (writer_->wants_constants_first()) constants_first();
         drop_unused_initializers(result_.exported);
         raise();
         return std::move(result_);
@@ -206,6 +207,22 @@ class exporter {
             if (producer >= 0 && source_.graph().node(producer).op_type() == "DequantizeLinear")
                 g_.graph().mutable_node(i)->set_input(0, g_.kept_apart(n.input(0)));
         }
+    }
+
+    void constants_first() {
+        auto& nodes = *g_.graph().mutable_node();
+        string_set constant;
+        google::protobuf::RepeatedPtrField<onnx::NodeProto> first, rest;
+        for (auto& n : nodes) {
+            bool known = n.input_size() > 0;
+            for (const std::string& in : n.input())
+                known = known && (in.empty() || result_.exported.is_constant(in) || constant.contains(in));
+            for_each_subgraph(n, [&](onnx::GraphProto&) { known = false; });
+            if (known) constant.insert(n.output().begin(), n.output().end());
+            (known ? first : rest).Add()->Swap(&n);
+        }
+        for (auto& n : rest) first.Add()->Swap(&n);
+        nodes.Swap(&first);
     }
 
     /// A graph output keeps its name: the float tensor that had it gets another.

@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "qk/graph/files/data_file.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/model/check.hpp"
+#include "qk/graph/model/element_source.hpp"
+#include "qk/graph/model/message_outline.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/model/subgraphs.hpp"
@@ -24,6 +27,7 @@ struct model::index {
     string_map<int> opsets, nodes, producers, initializers, sparse;
     string_map<std::vector<use>> uses;
     name_history history;
+    held_sources outside;  ///< what initializers refer to
 };
 
 namespace detail {
@@ -54,12 +58,42 @@ void for_each_tensor(onnx::GraphProto& g, const Visit& visit) {
         }
 }
 
-/// All external data into the model. Many tensors may name one region of one file, so the sum is bounded by what the folder holds.
-inline void load_external(onnx::ModelProto& m, const std::filesystem::path& folder) {
+/// Elements that lie in a file, as ONNX packs them.
+inline source_pointer source_in_file(std::shared_ptr<const data_file> file, std::uint64_t offset, const onnx::TensorProto& t) {
+    const auto type = static_cast<data_type>(t.data_type());
+    const std::size_t bytes = raw_size(t);
+    dims shape(t.dims().begin(), t.dims().end());
+    return std::make_shared<element_source>(type, shape, [file = std::move(file), offset, type, bytes, shape] {
+        tensor made(type, shape);
+        if (packed_bits(type) >= 8) {
+            file->read(offset, {made.bytes(), bytes});
+        } else {
+            std::string packed(bytes, '\0');
+            file->read(offset, std::as_writable_bytes(std::span(packed)));
+            unpack(packed, type, made.as<std::uint8_t>());
+        }
+        return made;
+    });
+}
+
+/// A large tensor whose elements can stay in a file: a known type whose bytes mean what they are.
+inline bool may_stay_outside(const onnx::TensorProto& t) {
+    const auto type = static_cast<data_type>(t.data_type());
+    return is_known(type) && type != data_type::boolean && raw_size(t) >= smallest_outside;
+}
+
+/// All external data into the model, or referred to. Many tensors may name one region of one file, so the sum is bounded by what the
+/// folder holds.
+inline void load_external(onnx::ModelProto& m, const std::filesystem::path& folder, held_sources& outside) {
     std::uint64_t sum = 0, most = std::uint64_t{1} << 24;
     string_set counted;
+    std::unordered_set<const onnx::TensorProto*> initializers;
+    for (const auto& t : m.graph().initializer()) initializers.insert(&t);
+    std::map<std::filesystem::path, std::shared_ptr<const data_file>> files;
     for_each_tensor(*m.mutable_graph(), [&](onnx::TensorProto& t) {
-        if (t.data_location() != onnx::TensorProto::EXTERNAL) return;
+        if (t.data_location() != onnx::TensorProto::EXTERNAL ||
+            outside.contains(t.external_data_size() == 1 ? t.external_data(0).value() : ""))
+            return;
         for (const auto& e : t.external_data()) {
             std::error_code failed;
             if (e.key() != "location" || !counted.insert(e.value()).second) continue;
@@ -69,10 +103,55 @@ inline void load_external(onnx::ModelProto& m, const std::filesystem::path& fold
         const std::size_t bytes = raw_size(t);
         sum += bytes;
         if (sum > most) throw error(quoted_name(t) + ": external data adds up to many times the files that hold it");
+        if (initializers.contains(&t) && may_stay_outside(t)) {
+            const external_place at = place_of_external(t, folder, bytes);
+            auto& file = files[at.file];
+            if (!file) file = std::make_shared<data_file>(at.file);
+            const source_pointer s = source_in_file(file, at.offset, t);
+            refer_to(s, t);
+            outside.emplace(s->name(), s);
+            return;
+        }
         t.set_raw_data(read_external(t, folder, bytes));
         t.clear_external_data();
         t.clear_data_location();
     });
+}
+
+inline void parse_message(onnx::ModelProto& m, std::string_view bytes, const std::string& label) {
+    google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+    google::protobuf::io::CodedInputStream coded(&stream);
+    coded.SetRecursionLimit(100);  // graphs inside graphs: about 30 deep
+    if (!m.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage())
+        throw error(label + ": not an ONNX model, damaged, cut short or nested too deeply");
+}
+
+/// Reads a message whose large initializers stay in the file; false: it has to be read as a whole.
+inline bool parse_outline(onnx::ModelProto& m, const std::filesystem::path& file, std::string_view bytes, held_sources& outside) {
+    const auto outline = outline_of(bytes, smallest_outside);
+    if (!outline) return false;
+    try {
+        parse_message(m, outline->message, "");
+        auto& initializers = *m.mutable_graph()->mutable_initializer();
+        if (static_cast<std::size_t>(initializers.size()) != outline->places.size()) return false;
+        std::shared_ptr<const data_file> held;
+        for (std::size_t i = 0; i < outline->places.size(); ++i) {
+            const message_outline::place& at = outline->places[i];
+            onnx::TensorProto& t = initializers[static_cast<int>(i)];
+            if (at.length == 0) continue;
+            if (t.data_location() == onnx::TensorProto::EXTERNAL || !may_stay_outside(t) || raw_size(t) != at.length) {
+                t.set_raw_data(bytes.data() + at.offset, at.length);  // whatever is wrong with it will be said
+                continue;
+            }
+            if (!held) held = std::make_shared<data_file>(file);
+            const source_pointer s = source_in_file(held, at.offset, t);
+            refer_to(s, t);
+            outside.emplace(s->name(), s);
+        }
+        return true;
+    } catch (const error&) {
+        return false;
+    }
 }
 
 }  // namespace detail
@@ -84,29 +163,43 @@ model& model::operator=(model&&) noexcept = default;
 model::~model() = default;
 
 model model::load(const std::filesystem::path& file) {
-    const std::string bytes = read_file(file);
-    const std::filesystem::path folder = file.parent_path();
-    return parse(bytes, folder.empty() ? "." : folder, file.string());
+    const std::filesystem::path folder = file.parent_path().empty() ? "." : file.parent_path();
+    std::error_code status;
+    if (!std::filesystem::is_regular_file(file, status) || std::filesystem::file_size(file, status) < smallest_outside)
+        return parse(read_file(file), folder, file.string());
+    const mapped_file mapped(file);
+    model m;
+    m.start(folder, file.string(), mapped.bytes().size());
+    if (!detail::parse_outline(*m.proto_, file, mapped.bytes(), m.index_->outside)) {
+        m.index_->outside.clear();
+        detail::parse_message(*m.proto_, mapped.bytes(), file.string());
+    }
+    m.finish();
+    return m;
 }
 
 model model::parse(std::string_view bytes, const std::filesystem::path& folder, const std::string& label) {
     model m;
-    m.index_->label = label;
-    m.index_->folder = folder;
-    if (bytes.size() >= std::numeric_limits<int>::max()) throw error(label + ": larger than 2 GB; save it with external data");
-    google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
-    google::protobuf::io::CodedInputStream coded(&stream);
-    coded.SetRecursionLimit(100);  // graphs inside graphs: about 30 deep
-    if (!m.proto_->ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage())
-        throw error(label + ": not an ONNX model, damaged, cut short or nested too deeply");
-    try {
-        if (m.proto_->has_graph()) detail::load_external(*m.proto_, folder);
-    } catch (const error& e) {
-        throw error(label + ": " + e.what());
-    }
-    names_to_utf8(*m.proto_);
-    m.reindex();
+    m.start(folder, label, bytes.size());
+    detail::parse_message(*m.proto_, bytes, label);
+    m.finish();
     return m;
+}
+
+void model::start(const std::filesystem::path& folder, const std::string& label, std::size_t bytes) {
+    index_->label = label;
+    index_->folder = folder;
+    if (bytes >= std::numeric_limits<int>::max()) throw error(label + ": larger than 2 GB; save it with external data");
+}
+
+void model::finish() {
+    try {
+        if (proto_->has_graph()) detail::load_external(*proto_, index_->folder, index_->outside);
+    } catch (const error& e) {
+        throw error(index_->label + ": " + e.what());
+    }
+    names_to_utf8(*proto_);
+    reindex();
 }
 
 void model::save(const std::filesystem::path& file) const {
@@ -119,6 +212,7 @@ void model::reindex() {
     index& x = *index_;
     try {
         check_and_sort(*proto_);
+        x.outside = take_out(*proto_->mutable_graph());
     } catch (const error& e) {
         throw error(x.label + ": " + e.what());
     }
@@ -195,6 +289,14 @@ dims model::constant_shape(std::string_view name) const {
     const auto of = [](const auto& t) { return dims(t.dims().begin(), t.dims().end()); };
     if (const auto i = index_->initializers.find(name); i != index_->initializers.end()) return of(graph().initializer(i->second));
     if (const auto i = index_->sparse.find(name); i != index_->sparse.end()) return of(graph().sparse_initializer(i->second));
+    throw error(label() + ": tensor '" + std::string(name) + "' is no initializer");
+}
+
+data_type model::constant_type(std::string_view name) const {
+    if (const auto i = index_->initializers.find(name); i != index_->initializers.end())
+        return static_cast<data_type>(graph().initializer(i->second).data_type());
+    if (const auto i = index_->sparse.find(name); i != index_->sparse.end())
+        return static_cast<data_type>(graph().sparse_initializer(i->second).values().data_type());
     throw error(label() + ": tensor '" + std::string(name) + "' is no initializer");
 }
 

@@ -10,7 +10,11 @@
 #include <string>
 
 #include "qk/graph/base/error.hpp"
+#include "qk/graph/files/data_file.hpp"
 #include "qk/graph/files/file.hpp"
+#include "qk/graph/model/element_source.hpp"
+#include "qk/graph/model/message_outline.hpp"
+#include "qk/graph/model/tensor_proto.hpp"
 #include "qk/graph/model/utf8_names.hpp"
 
 namespace qk::graph {
@@ -43,21 +47,82 @@ void serialize(const onnx::ModelProto& m, output_set& out, const fs::path& file,
     if (!stream) throw error("cannot write " + file.string() + ": " + std::strerror(errno) + "; nothing is written");
 }
 
+/// An initializer's elements as raw data, wherever they are. `held` keeps what had to be read.
+std::string_view raw_bytes(const onnx::TensorProto& t, tensor& held, std::string& packed) {
+    const source_pointer s = source_of(t);
+    if (s == nullptr) return t.raw_data();
+    held = s->read();
+    if (detail::packed_bits(held.type()) >= 8) return {reinterpret_cast<const char*>(held.bytes()), held.size_bytes()};
+    packed = detail::pack(held.type(), std::as_const(held).as<std::uint8_t>());
+    return packed;
+}
+
+/// One file, its initializers written one after the other behind the rest of the graph: no message holds them all.
+void write_in_pieces(const onnx::ModelProto& m, output_set& out, const fs::path& file) {
+    constexpr unsigned graph_of_model = 7, initializer_of_graph = 5, raw_data_of_tensor = 9;  // onnx.proto
+    onnx::ModelProto rest = m;
+    google::protobuf::RepeatedPtrField<onnx::TensorProto> initializers;
+    initializers.Swap(rest.mutable_graph()->mutable_initializer());
+    const std::string graph = rest.graph().SerializeAsString();
+    rest.clear_graph();
+    // A tensor up to its elements, if those lie outside of the message.
+    const auto head_of = [&](const onnx::TensorProto& t) {
+        std::string head, start;
+        const source_pointer s = source_of(t);
+        const std::uint64_t raw = s != nullptr ? s->raw_bytes() : 0;
+        if (s != nullptr) {
+            onnx::TensorProto bare = t;
+            bare.clear_external_data(), bare.clear_data_location();
+            bare.SerializeToString(&head);
+            detail::put_header(head, raw_data_of_tensor, raw);
+        } else {
+            t.SerializeToString(&head);
+        }
+        detail::put_header(start, initializer_of_graph, head.size() + raw);
+        return start + head;
+    };
+    std::uint64_t length = graph.size();
+    for (const auto& t : initializers) {
+        const source_pointer s = source_of(t);
+        length += head_of(t).size() + (s != nullptr ? s->raw_bytes() : 0);
+    }
+    pending_file& pending = out.begin(file);
+    std::string start = rest.SerializeAsString();
+    detail::put_header(start, graph_of_model, length);
+    pending.write(start + graph);
+    for (const auto& t : initializers) {
+        pending.write(head_of(t));
+        if (source_of(t) == nullptr) continue;
+        tensor held;
+        std::string packed;
+        pending.write(raw_bytes(t, held, packed));
+    }
+}
+
 }  // namespace
 
 model_files files_of_model(const fs::path& file) {
     model_files found{{file}, 0};
     onnx::ModelProto m;
     std::error_code failed;
-    if (!fs::is_regular_file(file, failed) || !m.ParseFromString(read_file(file))) return found;
+    if (!fs::is_regular_file(file, failed)) return found;
+    try {
+        const mapped_file mapped(file);
+        const auto outline = detail::outline_of(mapped.bytes(), smallest_outside);
+        if (outline ? !m.ParseFromString(outline->message) : !m.ParseFromString(read_file(file))) return found;
+    } catch (const error&) {
+        return found;
+    }
     collect_external(m.graph(), file.parent_path(), found.all);
     found.renamed = names_to_utf8(m);
     return found;
 }
 
 void save(const model& m, output_set& out, const fs::path& file, std::size_t largest) {
-    constexpr std::size_t smallest_outside = 1024;
-    if (m.proto().ByteSizeLong() < largest) return serialize(m.proto(), out, file, "it cannot be serialized");
+    constexpr std::size_t smallest_external = 1024;
+    const std::size_t outside = bytes_outside(m.graph());
+    if (m.proto().ByteSizeLong() + outside < largest)
+        return outside > 0 ? write_in_pieces(m.proto(), out, file) : serialize(m.proto(), out, file, "it cannot be serialized");
     // Elements move to FILE.data, page-aligned so that they can be mapped; the copy keeps everything else.
     onnx::ModelProto small = m.proto();
     fs::path data = file;
@@ -65,11 +130,15 @@ void save(const model& m, output_set& out, const fs::path& file, std::size_t lar
     pending_file& elements = out.begin(data);
     std::uint64_t offset = 0;
     for (auto& t : *small.mutable_graph()->mutable_initializer()) {
-        if (t.raw_data().size() < smallest_outside) continue;
+        tensor held;
+        std::string packed;
+        const std::string_view raw = raw_bytes(t, held, packed);
+        if (raw.size() < smallest_external) continue;
         const std::uint64_t padding = (4096 - offset % 4096) % 4096;
         elements.write(std::string(padding, '\0'));
-        elements.write(t.raw_data());
+        elements.write(raw);
         offset += padding;
+        t.clear_external_data();
         const auto add = [&](const char* key, const std::string& value) {
             auto* e = t.add_external_data();
             e->set_key(key);
@@ -77,8 +146,8 @@ void save(const model& m, output_set& out, const fs::path& file, std::size_t lar
         };
         add("location", data.filename().string());
         add("offset", std::to_string(offset));
-        add("length", std::to_string(t.raw_data().size()));
-        offset += t.raw_data().size();
+        add("length", std::to_string(raw.size()));
+        offset += raw.size();
         t.clear_raw_data();
         t.set_data_location(onnx::TensorProto::EXTERNAL);
     }

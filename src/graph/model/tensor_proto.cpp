@@ -2,9 +2,12 @@
 // to_tensor and to_proto of model.hpp.
 #include "qk/graph/model/tensor_proto.hpp"
 
+#include "qk/graph/model/element_source.hpp"
+
 namespace qk::graph {
 
 tensor to_tensor(const onnx::TensorProto& proto, const std::filesystem::path& folder) {
+    if (const source_pointer outside = source_of(proto)) return outside->read();
     detail::check_tensor(proto);
     const auto type = static_cast<data_type>(proto.data_type());
     dims shape(proto.dims().begin(), proto.dims().end());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "qk/graph/base/process_memory.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/files/npy.hpp"
@@ -105,12 +106,13 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     quantize_result made = plan_of(settings, m, original, progress);
     const precision_plan& plan = made.plan;
     done.report = std::move(made.report);
-    const evaluator runs(m, {.threads = settings.data.threads, .batch = settings.batch});
+    const evaluate_options how{.threads = settings.data.threads, .batch = settings.batch};
     if (settings.generate > 0) {
-        done.summary = generate_summary(settings, runs, inputs, plan);
+        done.summary = generate_summary(settings, evaluator(m, how), inputs, plan);
         return done;
     }
-    evaluate_result& run = done.run = runs.run(inputs, plan, {}, progress_of(progress, "evaluating"));
+    // One evaluator after the other: each holds the weights that its plan multiplies with.
+    evaluate_result& run = done.run = evaluator(m, how).run(inputs, plan, {}, progress_of(progress, "evaluating"));
 
     nlohmann::ordered_json& json = done.summary;
     json["samples"] = run.samples;
@@ -118,12 +120,11 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     named_tensors reference = expected;
     const auto compares = [](const std::string& name) { return !find_metric(name).needs_labels; };
     if ((settings.precision.any() || !plan.accumulators.empty()) && std::ranges::any_of(settings.metrics, compares))
-        reference = original ? evaluator(*original, {.threads = settings.data.threads, .batch = settings.batch}).run(inputs).outputs
-                             : runs.run(inputs).outputs;
+        reference = evaluator(original ? *original : m, how).run(inputs).outputs;
     measure_output(settings, m, inputs, run, reference, json);
     json["seconds"] = run.seconds;
     json["items_per_second"] = static_cast<double>(run.samples) / run.seconds;
-    json["peak_bytes"] = run.peak_bytes;
+    json["peak_bytes"] = std::max(run.peak_bytes, peak_process_bytes());
     for (const auto& [name, value] : expected) {
         const output_difference d = compare_outputs(run.outputs.at(name), value, name);
         done.agree = done.agree && d.relative <= settings.tolerance;

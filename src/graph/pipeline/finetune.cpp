@@ -4,6 +4,7 @@
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph::pipeline {
@@ -37,7 +38,7 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
     finetune_outcome done{graph::finetune(m, made.plan, inputs, settings.data.load_labels(), options, progress_of(progress, "learning")),
                           std::move(made.report), std::move(remarks)};
     save(done.result.learned, files, settings.output);
-    if (!settings.save_plan.empty()) files.write(settings.save_plan, json_text(to_json(done.result.plan), 1) + "\n");
+    if (!settings.save_plan.empty()) save_plan(done.result.plan, files, settings.save_plan);
     files.commit();
     return done;
 }

@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <optional>
 
+#include "qk/graph/base/process_memory.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/report/report.hpp"
 
@@ -59,7 +61,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
         done.export_notes = exported->notes;
         save(exported->exported, files, settings.output);
     }
-    if (!settings.save_plan.empty()) files.write(settings.save_plan, json_text(to_json(result.plan), 1) + "\n");
+    if (!settings.save_plan.empty()) save_plan(result.plan, files, settings.save_plan);
     if (!settings.encodings.empty()) files.write(settings.encodings, encodings);
     if (!settings.log.empty()) files.write(settings.log, result.report.text());
     nlohmann::ordered_json& summary = done.summary = to_json(result.report);
@@ -71,6 +73,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
                  after = done.bytes_after = static_cast<double>(files.bytes(settings.output));
     summary["file_bytes"] = after;
     summary["original_file_bytes"] = before;
+    summary["peak_bytes"] = peak_process_bytes();
     summary["weight_bytes"] = cost.weight_bits / 8;
     summary["float_weight_bytes"] = cost.float_weight_bits / 8;
     if (cost.float_bit_operations > 0)

@@ -9,6 +9,7 @@
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/search/options.hpp"
 #include "qk/graph/search/report.hpp"
@@ -61,7 +62,7 @@ std::vector<std::string> write_results(const search_settings& settings, const mo
         files.write(settings.report, search_html({name, settings.command, &seen}, result));
         files.write(beside_report(settings.report), json_text(to_json(result), 1) + "\n");
     }
-    if (!settings.save_plan.empty()) files.write(settings.save_plan, json_text(to_json(result.plan), 1) + "\n");
+    if (!settings.save_plan.empty()) save_plan(result.plan, files, settings.save_plan);
     files.commit();
     return notes;
 }

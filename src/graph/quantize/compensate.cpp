@@ -92,8 +92,10 @@ struct compensation {
     /// Equations (2) and (3). The sums are given back.
     void round() {
         const column_rounder rounder(*how, rows, weight);
+        const std::span<const float> given = std::as_const(weight).as<float>();
+        const std::vector<float> before(given.begin(), given.end());
+        weight = make_tensor<float>(weight.shape(), before);  // the model's own is shared
         const std::span<float> w = weight.as<float>();
-        const std::vector<float> before(w.begin(), w.end());
         double signal = 0, nearest = 0, compensated = 0;
         for (std::size_t g = 0; g < rows.groups; ++g)
             for (std::size_t r = 0; r < runs.size(); ++r) {

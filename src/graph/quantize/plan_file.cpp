@@ -9,6 +9,7 @@
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/quantize/encodings.hpp"
+#include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 
 namespace qk::graph {
@@ -143,14 +144,15 @@ inline precision_plan read_saved_plan(const json_cursor& c) {
             const json_cursor unit = units->at(layer);
             check_accumulator_text(plan.accumulators[layer] = unit.text(), unit.where());
         }
+    plan_arrays arrays;
     if (const auto tensors = c.find("tensors"))
-        for (const std::string& name : tensors->keys()) plan.tensors[name] = read_quantizer(tensors->at(name));
+        for (const std::string& name : tensors->keys()) plan.tensors[name] = read_quantizer(tensors->at(name), arrays);
     if (const auto edges = c.find("edges"))
         for (std::size_t i = 0; i < edges->size(); ++i) {
             const json_cursor e = edges->at(i);
             e.only({"tensor", "consumer", "index", "quantizer"});
             edge key{e.at("tensor").text(), e.at("consumer").text(), static_cast<int>(e.at("index").integer(0, 1 << 20))};
-            if (!plan.edges.emplace(std::move(key), read_quantizer(e.at("quantizer"))).second) e.fail("the same edge stands twice");
+            if (!plan.edges.emplace(std::move(key), read_quantizer(e.at("quantizer"), arrays)).second) e.fail("the same edge stands twice");
         }
     return plan;
 }
@@ -286,6 +288,17 @@ nlohmann::ordered_json to_json(const precision_plan& plan) {
     if (!plan.accumulators.empty()) j["accumulators"] = plan.accumulators;
     return j;
 }
+/// A quantizer in a report: of a long list only how long it is and from where to where it goes (a saved plan has it).
+static nlohmann::ordered_json summary_of(const quantizer& q) {
+    if (q.scale.size() <= longest_list) return to_json(q);
+    quantizer rest = q;
+    rest.scale.assign(1, 1.0f), rest.zero_point.clear();
+    nlohmann::ordered_json j = to_json(rest);
+    const auto [low, high] = std::minmax_element(q.scale.begin(), q.scale.end());
+    j["scale"] = {{"count", q.scale.size()}, {"lowest", *low}, {"highest", *high}};
+    return j;
+}
+
 nlohmann::ordered_json to_json(const quantize_report& r) {
     using json = nlohmann::ordered_json;
     const auto number = [](double v) { return std::isfinite(v) ? json(v) : json(); };
@@ -299,7 +312,7 @@ nlohmann::ordered_json to_json(const quantize_report& r) {
                          {"index", e.edge.index},
                          {"op_type", e.op_type},
                          {"role", e.edge.consumer.empty() ? "model_output" : parts[static_cast<int>(e.part)]},
-                         {"quantizer", to_json(e.how)},
+                         {"quantizer", summary_of(e.how)},
                          {"range", {number(static_cast<double>(e.range.lo)), number(static_cast<double>(e.range.hi))}},
                          {"elements", e.elements},
                          {"sqnr", number(e.sqnr)},
@@ -316,6 +329,10 @@ nlohmann::ordered_json to_json(const quantize_report& r) {
     return all;
 }
 
-void save_plan(const precision_plan& plan, const std::filesystem::path& file) { write_file(file, json_text(to_json(plan), 1) + "\n"); }
+void save_plan(const precision_plan& plan, const std::filesystem::path& file) {
+    output_set out;
+    save_plan(plan, out, file);
+    out.commit();
+}
 
 }  // namespace qk::graph

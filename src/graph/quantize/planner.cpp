@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/model/element_source.hpp"
 #include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/collect_requests.hpp"
 #include "qk/graph/quantize/mask_values.hpp"
@@ -86,9 +87,13 @@ precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m) {
 
 planner::planner(const model& m, const calibration* seen) : model_(&m), seen_(seen), layers_(m) {}
 
-const tensor& planner::constant(const std::string& name) {
-    const auto found = values_.find(name);
-    return found != values_.end() ? found->second : values_.emplace(name, ops::widened(model_->constant(name))).first->second;
+tensor planner::constant(const std::string& name) {
+    if (const auto found = values_.find(name); found != values_.end()) return found->second;
+    if (largest_.first == name) return largest_.second;
+    if (4 * element_count(model_->constant_shape(name)) < smallest_outside) return values_[name] = ops::widened(model_->constant(name));
+    largest_ = {};  // one at a time: together they are the model
+    largest_ = {name, ops::widened(model_->constant(name))};
+    return largest_.second;
 }
 
 quantizer& planner::constant_quantizer(const std::string& name, const precision& what, const operand_axes& axes) {
@@ -209,7 +214,7 @@ class planner::making {
         if (const value_range r = product || is_identity(what.format) ? value_range{} : range_of(own_.constant(e.tensor).as<float>());
             detail::holds_mask(r, own_.layers_.float_type(e.tensor)))
             return note_mask(e.tensor, r, p.origin);
-        l.weight = &(chosen_[e] = own_.constant_quantizer(e.tensor, what, axes_of(*l.node, e.index, own_.constant(e.tensor).shape())));
+        l.weight = &(chosen_[e] = own_.constant_quantizer(e.tensor, what, axes_of(*l.node, e.index, source().constant_shape(e.tensor))));
     }
 
     void activation(layer& l, const edge& e, const edge_precision& p) {
@@ -279,7 +284,7 @@ class planner::making {
     }
 
     void bias(layer& l) {
-        const tensor& value = own_.constant(l.bias->tensor);
+        const tensor value = own_.constant(l.bias->tensor);
         const bool automatic = l.bias_precision->automatic_bias;
         const operand_axes axes = axes_of(*l.node, l.bias->index, value.shape());
         const bool integers = l.activation && l.weight && is_integer_format(l.activation->format) && is_integer_format(l.weight->format);
@@ -363,8 +368,8 @@ class planner::making {
         for (const edge& e : quantized_edges(result_.plan, source())) {
             const edge_precision& p = found_.edges.at(e);
             const bool constant = source().is_constant(e.tensor);
-            edge_report line =
-                describe_edge(own_.layers_, e, p.part, chosen_.at(e), own_.seen_, constant ? &own_.constant(e.tensor) : nullptr);
+            const tensor value = constant ? own_.constant(e.tensor) : tensor();
+            edge_report line = describe_edge(own_.layers_, e, p.part, chosen_.at(e), own_.seen_, constant ? &value : nullptr);
             if (own_.seen_ != nullptr && !constant && own_.seen_->tensors.contains(e.tensor) && p.what && detail::needs_range(*p.what))
                 line.range = own_.range_for(ranged_as(e.tensor), *p.what, options_);
             line.why = p.why, line.origin = p.origin;

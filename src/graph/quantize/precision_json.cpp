@@ -4,6 +4,7 @@
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/option_names.hpp"
 
@@ -162,18 +163,39 @@ precision read_precision(const json_cursor& c) {
     return p;
 }
 
-quantizer read_quantizer(const json_cursor& c) {
+namespace detail {
+
+/// Numbers as they stand, or the array that is referred to.
+inline std::vector<float> floats_of(const json_cursor& c, plan_arrays& arrays) {
+    if (!plan_arrays::refers(c)) return c.floats();
+    const tensor& t = arrays.at(c);
+    if (t.type() != data_type::float32) c.fail("an array of float32 is expected");
+    return {t.as<float>().begin(), t.as<float>().end()};
+}
+inline std::vector<std::int64_t> integers_of(const json_cursor& c, plan_arrays& arrays) {
+    if (!plan_arrays::refers(c)) return c.integers();
+    const tensor& t = arrays.at(c);
+    std::vector<std::int64_t> values(t.size());
+    if (t.type() == data_type::uint8)
+        std::transform(t.bytes(), t.bytes() + t.size(), values.begin(), [](std::byte b) { return std::to_integer<std::int64_t>(b); });
+    else if (t.type() == data_type::int32) std::copy(t.as<std::int32_t>().begin(), t.as<std::int32_t>().end(), values.begin());
+    else if (t.type() == data_type::int64) std::copy(t.as<std::int64_t>().begin(), t.as<std::int64_t>().end(), values.begin());
+    else c.fail("an array of uint8, int32 or int64 is expected");
+    return values;
+}
+
+quantizer read_quantizer(const json_cursor& c, plan_arrays& arrays) {
     c.only({"format", "axis", "flatten", "scale", "zero_point", "block_size", "semantics", "dynamic"});
     quantizer q{.format = detail::read_format(c.at("format")), .scale = {}, .zero_point = {}};
     if (const auto v = c.find("axis")) q.axis = static_cast<int>(v->integer(-16, 15));
     if (const auto v = c.find("flatten")) q.flatten = v->boolean();
     if (const auto v = c.find("scale")) {
-        q.scale = v->floats();
+        q.scale = floats_of(*v, arrays);
         for (const float s : q.scale)
             if (!(s > 0)) v->fail("scales are above 0");
     }
     if (const auto v = c.find("zero_point")) {
-        q.zero_point = v->integers();
+        q.zero_point = integers_of(*v, arrays);
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr) v->fail("only integers have zero points");
         for (const std::int64_t z : q.zero_point)
@@ -186,6 +208,13 @@ quantizer read_quantizer(const json_cursor& c) {
     if (const auto v = c.find("dynamic")) q.dynamic = v->boolean();
     if (is_integer_format(q.format) && q.scale.empty() && !q.dynamic) c.fail("an integer needs a scale, or \"dynamic\": true");
     return q;
+}
+
+}  // namespace detail
+
+quantizer read_quantizer(const json_cursor& c) {
+    detail::plan_arrays arrays;
+    return detail::read_quantizer(c, arrays);
 }
 
 nlohmann::ordered_json to_json(const quantizer& q) {

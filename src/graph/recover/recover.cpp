@@ -126,7 +126,8 @@ class plan_recovery {
             if (const auto q = amd_block_quantizer(n)) found = link{n.input(0), *q, std::nullopt};
         } else if (n.domain() == marks::function_domain) found = called(n);
         else if (n.op_type() == "Reshape" && n.domain().empty() && links_.contains(n.input(0))) found = rows_of_filter(n);
-        else if (n.op_type() == "Max" && n.domain().empty() && n.input_size() == 1 && links_.contains(n.input(0)))
+        else if (n.domain().empty() && n.input_size() == 1 && links_.contains(n.input(0)) &&
+                 (n.op_type() == "Max" || (n.op_type() == "Flatten" && marks::has(n.output(0), marks::guarded))))
             found = links_.at(n.input(0));
         if (!found) return;
         if (n.domain().empty()) refine(found->how, n.doc_string());

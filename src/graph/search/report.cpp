@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "qk/graph/base/process_memory.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "qk/graph/report/report.hpp"
@@ -110,7 +111,7 @@ nlohmann::ordered_json to_json(const sensitivity_result& r) {
             {"evaluations", r.statistics.evaluations},
             {"layer_evaluations", r.statistics.layer_evaluations},
             {"naive_layer_evaluations", r.statistics.naive_layer_evaluations},
-            {"peak_bytes", r.statistics.peak_bytes},
+            {"peak_bytes", std::max(r.statistics.peak_bytes, peak_process_bytes())},
             {"sensitivity", rows}};
 }
 
@@ -137,7 +138,7 @@ nlohmann::ordered_json to_json(const search_result& r) {
                                 {"naive_layer_evaluations", r.naive_layer_evaluations},
                                 {"cached", r.cached},
                                 {"samples", r.samples},
-                                {"peak_bytes", r.peak_bytes},
+                                {"peak_bytes", std::max(r.peak_bytes, peak_process_bytes())},
                                 {"metric_definition", detail::definition_of(r.metric_name)},
                                 {"remarks", r.remarks},
                                 {"layers", layers},

@@ -4,7 +4,10 @@
 #include <chrono>
 #include <cmath>
 
+#include <onnx/onnx_pb.h>
+
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/model/element_source.hpp"
 #include "qk/graph/search/guided.hpp"
 #include "qk/graph/search/moves.hpp"
 #include "qk/graph/search/problem.hpp"
@@ -48,11 +51,25 @@ inline void add_to(content_hash& h, const precision_plan& p) {
     for (const auto& [layer, unit] : p.accumulators) h.add(layer + '\n' + unit);
 }
 
+/// The message, its large initializers one by one: together they may be more than a message can be.
+inline void add_to(content_hash& h, const model& m) {
+    if (bytes_outside(m.graph()) == 0) return h.add(m.proto().SerializeAsString());
+    onnx::ModelProto rest = m.proto();
+    for (auto& t : *rest.mutable_graph()->mutable_initializer())
+        if (source_of(t) != nullptr) t.clear_external_data();
+    h.add(rest.SerializeAsString());
+    for (const auto& t : m.graph().initializer())
+        if (const source_pointer s = source_of(t)) {
+            const tensor value = s->read();
+            h.add(value.bytes(), value.size_bytes());
+        }
+}
+
 }  // namespace detail
 
 std::string mix_problem::key(const named_tensors& inputs) const {
     content_hash h;
-    h.add(model_->proto().SerializeAsString());
+    detail::add_to(h, *model_);
     for (const auto& [name, value] : inputs) {
         h.add(name + to_string(value.shape()) + name_of(value.type()));
         h.add(value.bytes(), value.size_bytes());

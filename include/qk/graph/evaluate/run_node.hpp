@@ -44,20 +44,27 @@ class bounded_heap : public allocator {
     std::size_t limit_;
 };
 
+/// The outputs of a node of this opset, none of them larger than `limit` bytes. Throws what the operator throws.
+inline std::vector<tensor> run_alone(const onnx::NodeProto& n, int opset, const std::vector<tensor>& inputs, std::size_t limit) {
+    const op_entry* op = find_op(n.domain(), n.op_type(), opset);
+    if (op == nullptr || op->run == nullptr) return {};
+    const node_view view(n, opset);
+    bounded_heap heap(limit);
+    const op_context::subgraph_runner none = [](const onnx::GraphProto&, std::span<const tensor>) -> std::vector<tensor> {
+        throw error("subgraph");
+    };
+    std::vector<tensor> outputs(static_cast<std::size_t>(n.output_size()));
+    op_context call(view, inputs, outputs, heap, none);
+    op->run(call);
+    return outputs;
+}
+
 /// The outputs of a node of constants; empty when it cannot be computed now (unknown operator, an error that belongs to the run, too
 /// large).
 inline std::vector<tensor> try_run(const model& m, const onnx::NodeProto& n, const std::vector<tensor>& inputs, std::size_t limit) {
-    const op_entry* op = find_op(n.domain(), n.op_type(), m.opset(n.domain()));
-    if (op == nullptr || op->run == nullptr || find_function(m.proto(), n) != nullptr) return {};
+    if (find_function(m.proto(), n) != nullptr) return {};
     try {
-        const node_view view(n, m.opset(n.domain()));
-        bounded_heap heap(limit);
-        const op_context::subgraph_runner none = [](const onnx::GraphProto&, std::span<const tensor>) -> std::vector<tensor> {
-            throw error("subgraph");
-        };
-        std::vector<tensor> outputs(static_cast<std::size_t>(n.output_size()));
-        op_context call(view, inputs, outputs, heap, none);
-        op->run(call);
+        auto outputs = run_alone(n, m.opset(n.domain()), inputs, limit);
         for (const tensor& t : outputs)
             if (t.empty() || t.size_bytes() > limit) return {};
         return outputs;

@@ -33,6 +33,13 @@ class portable_writer : public quantizer_writer {
 
     std::string weight(const quantized_value& v, const tensor& value) override {
         if (is_standard(v.how, true) && !v.nbits) return standard_.weight(v, value);
+        if (is_unpacked_in_each_run(v, value)) {
+            unpacks_in_each_run_ = true;
+            // Neither folded when the model is loaded, as a function of standard operators is, nor fused: Flatten is the identity here.
+            const std::string codes = standard_.weight(v, value), y = g_.fresh(codes + marks::guarded);
+            set_attribute(g_.node("Flatten", {codes}, {y}), "axis", std::int64_t{1});
+            return y;
+        }
         if (options_.weights == weight_storage::packed) {
             const std::optional<packed_constant> p = packed(v.how, value);
             if (p && p->bytes() + size_of_call < value.size_bytes()) return decoded(v, value, *p);
@@ -43,6 +50,7 @@ class portable_writer : public quantizer_writer {
     bool dequantizes(const quantizer& weight) const override { return is_standard(weight, true) && standard_.dequantizes(weight); }
 
     bool dequantizes_activation(const quantizer& q) const override { return is_standard(q, false); }
+    bool wants_constants_first() const override { return unpacks_in_each_run_; }
 
     void finish() override {
         standard_.finish();
@@ -52,6 +60,25 @@ class portable_writer : public quantizer_writer {
   private:
     /// Bytes that a call of a decoding function takes in a file, about: fewer are not worth saving.
     static constexpr std::size_t size_of_call = 400;
+
+    /// Large matrices of integer codes that onnxruntime would multiply with 8-bit activations. Decoded by a function they would be floats,
+    /// and every step on the way to them, in its memory from the moment that it loads the model.
+    bool is_unpacked_in_each_run(const quantized_value& v, const tensor& value) {
+        if (!v.nbits || !is_standard(v.how, true) || value.rank() != 2 || value.size_bytes() < std::size_t{1} << 20 ||
+            options_.weights != weight_storage::packed)
+            return false;
+        if (!blocks_possible_) {
+            blocks_possible_ = true;
+            try {
+                model tried = g_.target();
+                tried.reindex();
+                raise_opset(tried, 21);
+            } catch (const error&) {
+                blocks_possible_ = false;
+            }
+        }
+        return *blocks_possible_;
+    }
 
     /// qdq, but for integers of 2 bits, whose types would raise the opset to one that few runtimes know, activations of 4 bits with many
     /// scales, which wrap around far out of range in onnxruntime, and FP8 activations: a function needs no guards against its optimizer,
@@ -210,6 +237,8 @@ class portable_writer : public quantizer_writer {
 
     qdq_writer standard_;
     function_set functions_;
+    bool unpacks_in_each_run_ = false;
+    std::optional<bool> blocks_possible_;  ///< whether the model can have the opset of DequantizeLinear by blocks, once asked
 };
 
 }  // namespace qk::graph::detail

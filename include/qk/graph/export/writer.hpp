@@ -42,6 +42,9 @@ class quantizer_writer {
     virtual bool dequantizes(const quantizer& weight) const = 0;
     /// Whether `activation` gives its result by DequantizeLinear.
     virtual bool dequantizes_activation(const quantizer&) const { return true; }
+    /// Whether nodes of constants alone are to stand before all others: onnxruntime runs such a node right before its reader then, and not
+    /// all of them at once, whose results it would hold together.
+    virtual bool wants_constants_first() const { return false; }
     /// After all edges: rewrites that look at whole layers.
     virtual void finish() {}
 

@@ -53,8 +53,12 @@ inline std::string pack(data_type type, std::span<const std::uint8_t> codes) {
     return packed;
 }
 
-/// The bytes that `p` keeps outside: a file inside `folder`, by name only. No absolute path, no "..", no link that leads out.
-inline std::string read_external(const onnx::TensorProto& p, const std::filesystem::path& folder, std::size_t expected) {
+/// Where the bytes lie that `p` keeps outside: in a file inside `folder`, by name only. No absolute path, no "..", no link that leads out.
+struct external_place {
+    std::filesystem::path file;
+    std::uint64_t offset = 0;
+};
+inline external_place place_of_external(const onnx::TensorProto& p, const std::filesystem::path& folder, std::size_t expected) {
     namespace fs = std::filesystem;
     const auto fail = [&](const std::string& what) -> void { throw error(quoted_name(p) + ": external data " + what); };
     std::string location;
@@ -85,10 +89,14 @@ inline std::string read_external(const onnx::TensorProto& p, const std::filesyst
     if (failed || offset > size || length.value_or(expected) > size - offset) fail("reaches beyond the end of '" + file.string() + "'");
     if (length.value_or(expected) != expected)
         fail("is " + std::to_string(*length) + " bytes where the shape needs " + std::to_string(expected));
-    std::ifstream in(file, std::ios::binary);
+    return {file, offset};
+}
+inline std::string read_external(const onnx::TensorProto& p, const std::filesystem::path& folder, std::size_t expected) {
+    const external_place from = place_of_external(p, folder, expected);
+    std::ifstream in(from.file, std::ios::binary);
     std::string bytes(expected, '\0');
-    if (!in.seekg(static_cast<std::streamoff>(offset)) || !in.read(bytes.data(), static_cast<std::streamsize>(expected)))
-        fail("cannot be read from '" + file.string() + "'");
+    if (!in.seekg(static_cast<std::streamoff>(from.offset)) || !in.read(bytes.data(), static_cast<std::streamsize>(expected)))
+        throw error(quoted_name(p) + ": external data cannot be read from '" + from.file.string() + "'");
     return bytes;
 }
 

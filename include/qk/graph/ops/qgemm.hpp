@@ -2,12 +2,15 @@
 // com.microsoft's integer products with float scales: QGemm, DynamicQuantizeMatMul, MatMulIntegerToFloat, QLinearConv; and MatMulNBits.
 #pragma once
 
+#include <onnx/onnx_pb.h>
+
 #include <vector>
 
 #include "qk/graph/ops/conv_integer.hpp"
 #include "qk/graph/ops/matmul_integer.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/quantize_linear.hpp"
+#include "qk/graph/ops/widened.hpp"
 
 namespace qk::graph::ops {
 
@@ -127,58 +130,109 @@ inline tensor in_bytes(op_context& call, const tensor& a, std::int64_t k, std::i
 
 }  // namespace detail
 
-/// A times the transpose of B, whose rows of K values are blocks of packed codes with a scale each.
-inline void run_matmul_nbits(op_context& call) {
-    const node_view& node = call.node();
-    const std::int64_t k = node.get_int("K", 0), n = node.get_int("N", 0), bits = node.get_int("bits", 4),
-                       block = node.get_int("block_size", 32);
-    constexpr std::int64_t most = std::int64_t{1} << 32;
-    if (k < 1 || n < 1 || block < 1 || (bits != 2 && bits != 4 && bits != 8) || k > most || n > most || block > most)
-        call.fail("K, N, block_size must be positive and bits 2, 4 or 8");
-    const std::int64_t blocks = (k + block - 1) / block, bytes = (block * bits + 7) / 8;
-    static_cast<void>(element_count(dims{n, blocks, bytes}));  // throws: products of them are taken below
-    const tensor& packed = call.input(1);
-    if (packed.type() != data_type::uint8 || packed.size() != static_cast<std::size_t>(n * blocks * bytes))
-        call.fail("B of shape " + to_string(packed.shape()) + " does not hold " + std::to_string(n * blocks) + " blocks");
-    tensor a = input_as<float>(call, 0);
-    const tensor scale = input_as<float>(call, 2);
-    if (a.rank() < 1 || a.shape().back() != k || scale.size() != static_cast<std::size_t>(n * blocks))
-        call.fail("A of shape " + to_string(a.shape()) + " or the scales do not fit K and N");
-    const auto per_byte = 8 / bits, mask = (std::int64_t{1} << bits) - 1;
-    const std::int64_t zero_bytes = (blocks * bits + 7) / 8;
-    const bool packed_zeros = call.has_input(3) && call.input(3).type() == data_type::uint8;
-    tensor zeros = call.has_input(3) && !packed_zeros ? input_as<float>(call, 3) : tensor{};
-    if (packed_zeros && call.input(3).size() != static_cast<std::size_t>(n * zero_bytes)) call.fail("the zero points do not fit");
-    if (!zeros.empty() && zeros.size() != scale.size()) call.fail("the zero points do not fit");
+namespace detail {
+
+/// What the attributes of MatMulNBits say.
+struct nbits_shape {
+    std::int64_t k, n, bits, block, blocks = 0, bytes = 0;  ///< blocks of a row, bytes of a block
+    explicit nbits_shape(const node_view& node)
+        : k(node.get_int("K", 0)), n(node.get_int("N", 0)), bits(node.get_int("bits", 4)), block(node.get_int("block_size", 32)) {
+        constexpr std::int64_t most = std::int64_t{1} << 32;
+        if (k < 1 || n < 1 || block < 1 || (bits != 2 && bits != 4 && bits != 8) || k > most || n > most || block > most)
+            node.fail("K, N, block_size must be positive and bits 2, 4 or 8");
+        blocks = (k + block - 1) / block, bytes = (block * bits + 7) / 8;
+        static_cast<void>(element_count(dims{n, blocks, bytes}));  // throws: products of them are taken
+    }
+};
+
+/// B of MatMulNBits as float32 [N, K]. `zeros` and `groups` may be empty tensors.
+inline tensor unpacked_nbits(const node_view& node, const tensor& packed, const tensor& scales, const tensor& zeros_given,
+                             const tensor& groups_given) {
+    const nbits_shape s(node);
+    const auto all = static_cast<std::size_t>(s.n * s.blocks);
+    if (packed.type() != data_type::uint8 || packed.size() != static_cast<std::size_t>(s.n * s.blocks * s.bytes))
+        node.fail("B of shape " + to_string(packed.shape()) + " does not hold " + std::to_string(all) + " blocks");
+    const tensor scale = ops::widened(scales);
+    if (scale.type() != data_type::float32 || scale.size() != all) node.fail("the scales do not fit K and N");
+    const auto per_byte = 8 / s.bits, mask = (std::int64_t{1} << s.bits) - 1;
+    const std::int64_t zero_bytes = (s.blocks * s.bits + 7) / 8;
+    const bool packed_zeros = zeros_given.type() == data_type::uint8;
+    if (packed_zeros && zeros_given.size() != static_cast<std::size_t>(s.n * zero_bytes)) node.fail("the zero points do not fit");
+    const tensor zeros = packed_zeros ? tensor{} : ops::widened(zeros_given);
+    if (!zeros.empty() && (zeros.type() != data_type::float32 || zeros.size() != scale.size())) node.fail("the zero points do not fit");
+    std::vector<std::int64_t> groups(groups_given.size());
+    if (!groups.empty()) read_elements(groups_given.type(), groups_given.bytes(), std::span<std::int64_t>(groups));
+    if (!groups.empty() && (groups.size() < static_cast<std::size_t>(s.k) ||
+                            std::ranges::any_of(groups, [&](std::int64_t g) { return g < 0 || g >= s.blocks; })))
+        node.fail("g_idx needs a block's number for each of the K inputs");
     const auto code = [&](const tensor& t, std::int64_t row, std::int64_t i) {
         const auto byte = std::to_integer<std::int64_t>(t.bytes()[row + i / per_byte]);
-        return byte >> (i % per_byte * bits) & mask;
+        return byte >> (i % per_byte * s.bits) & mask;
     };
-    const std::vector<std::int64_t> groups = call.has_input(4) ? integers(call, 4) : std::vector<std::int64_t>{};
-    if (!groups.empty() &&
-        (groups.size() < static_cast<std::size_t>(k) || std::ranges::any_of(groups, [&](std::int64_t g) { return g < 0 || g >= blocks; })))
-        call.fail("g_idx needs a block's number for each of the K inputs");
-    tensor weights = call.scratch(data_type::float32, {n, k});
-    for (std::int64_t r = 0; r < n; ++r)
-        for (std::int64_t i = 0; i < k; ++i) {
-            const std::int64_t b = groups.empty() ? i / block : groups[static_cast<std::size_t>(i)];
-            float zero = static_cast<float>(std::int64_t{1} << (bits - 1));
-            if (packed_zeros) zero = static_cast<float>(code(call.input(3), r * zero_bytes, b));
-            else if (!zeros.empty()) zero = zeros.as<float>()[static_cast<std::size_t>(r * blocks + b)];
-            weights.as<float>()[static_cast<std::size_t>(r * k + i)] =
-                (static_cast<float>(code(packed, (r * blocks + i / block) * bytes, i % block)) - zero) *
-                scale.as<float>()[static_cast<std::size_t>(r * blocks + b)];
+    tensor weights(data_type::float32, {s.n, s.k});
+    float* to = weights.as<float>().data();
+    std::vector<float> zero(static_cast<std::size_t>(s.blocks), static_cast<float>(std::int64_t{1} << (s.bits - 1)));
+    for (std::int64_t r = 0; r < s.n; ++r) {
+        for (std::int64_t b = 0; b < s.blocks && (packed_zeros || !zeros.empty()); ++b)
+            zero[static_cast<std::size_t>(b)] = packed_zeros ? static_cast<float>(code(zeros_given, r * zero_bytes, b))
+                                                             : zeros.as<float>()[static_cast<std::size_t>(r * s.blocks + b)];
+        const float* own = scale.as<float>().data() + r * s.blocks;
+        for (std::int64_t i = 0; i < s.k; ++i) {
+            const std::int64_t b = groups.empty() ? i / s.block : groups[static_cast<std::size_t>(i)];
+            *to++ = (static_cast<float>(code(packed, (r * s.blocks + i / s.block) * s.bytes, i % s.block)) -
+                     zero[static_cast<std::size_t>(b)]) *
+                    own[b];
         }
+    }
+    return weights;
+}
+
+/// A times the transpose of `weights` [N, K].
+inline void multiply_nbits(op_context& call, const tensor& weights) {
+    const nbits_shape s(call.node());
+    tensor a = input_as<float>(call, 0);
+    if (a.rank() < 1 || a.shape().back() != s.k) call.fail("A of shape " + to_string(a.shape()) + " does not fit K");
     dims shape = a.shape();
-    shape.back() = n;
+    shape.back() = s.n;
     const tensor bias = optional_as<float>(call, 5);
-    if (!bias.empty() && bias.size() != static_cast<std::size_t>(n)) call.fail("the bias needs one value a column");
+    if (!bias.empty() && bias.size() != static_cast<std::size_t>(s.n)) call.fail("the bias needs one value a column");
     working_output<float> y(call, 0, call.input(0).type(), shape);
-    const auto rows = static_cast<std::int64_t>(a.size()) / k;
-    if (node.get_int("accuracy_level", 0) == 4) a = detail::in_bytes(call, a, k, block);
-    multiply(a.as<float>().data(), false, weights.as<float>().data(), true, y.data(), rows, n, k);
-    for (std::size_t i = 0; i < y.values().size() && !bias.empty(); ++i) y.values()[i] += bias.as<float>()[i % static_cast<std::size_t>(n)];
+    const auto rows = static_cast<std::int64_t>(a.size()) / s.k;
+    if (call.node().get_int("accuracy_level", 0) == 4) a = in_bytes(call, a, s.k, s.block);
+    multiply(a.as<float>().data(), false, weights.as<float>().data(), true, y.data(), rows, s.n, s.k);
+    for (std::size_t i = 0; i < y.values().size() && !bias.empty(); ++i)
+        y.values()[i] += bias.as<float>()[i % static_cast<std::size_t>(s.n)];
     y.store();
+}
+
+class prepared_matmul_nbits : public prepared_op {
+  public:
+    explicit prepared_matmul_nbits(tensor weights) : weights_(std::move(weights)) {}
+    void run(op_context& call) const override { multiply_nbits(call, weights_); }
+
+  private:
+    tensor weights_;  ///< [N, K], unpacked once for all runs
+};
+
+}  // namespace detail
+
+/// A times the transpose of B, whose rows of K values are blocks of packed codes with a scale each.
+inline void run_matmul_nbits(op_context& call) {
+    const auto optional = [&](std::size_t i) { return call.has_input(i) ? call.input(i) : tensor(); };
+    detail::multiply_nbits(call, detail::unpacked_nbits(call.node(), call.input(1), call.input(2), optional(3), optional(4)));
+}
+
+inline std::unique_ptr<prepared_op> prepare_matmul_nbits(const prepare_context& context) {
+    std::vector<tensor> held(5);
+    const auto& inputs = context.node.proto().input();
+    for (int i = 1; i < 5 && i < inputs.size(); ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        if (inputs[i].empty()) continue;
+        if (at >= context.constants.size() || context.constants[at].empty()) return nullptr;
+        held[at] = context.constants[at];
+    }
+    if (held[1].empty() || held[2].empty()) return nullptr;
+    return std::make_unique<detail::prepared_matmul_nbits>(detail::unpacked_nbits(context.node, held[1], held[2], held[3], held[4]));
 }
 
 inline constexpr op_entry qgemm_ops[] = {
@@ -186,7 +240,7 @@ inline constexpr op_entry qgemm_ops[] = {
     {"com.microsoft", "MatMulIntegerToFloat", 1, run_matmul_integer_to_float},
     {"com.microsoft", "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul},
     {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv},
-    {"com.microsoft", "MatMulNBits", 1, run_matmul_nbits},
+    {"com.microsoft", "MatMulNBits", 1, run_matmul_nbits, prepare_matmul_nbits},
 };
 
 }  // namespace qk::graph::ops

@@ -122,12 +122,13 @@ class planner {
         quantizer how;
     };
     quantizer& constant_quantizer(const std::string& name, const precision& what, const operand_axes& axes);
-    const tensor& constant(const std::string& name);
+    tensor constant(const std::string& name);  ///< as float32
 
     const model* model_;
     const calibration* seen_;
     layer_view layers_;
-    std::map<std::string, tensor> values_;
+    std::map<std::string, tensor> values_;    ///< of small constants
+    std::pair<std::string, tensor> largest_;  ///< the large one that was asked for last
     std::map<std::string, std::vector<constant_entry>> constants_;
     std::map<std::string, std::vector<std::pair<range_options, value_range>>> ranges_;
 };

@@ -176,8 +176,11 @@ inline void mix_problem::measure_costs(const layer_view& layers, const calibrati
     space_.cost.assign(space_.size(), std::vector<double>(n_options));
     if (kind == cost_kind::size) {
         cost_unit_ = "bytes";
+        const auto bytes_of = [&](const std::string& constant) {
+            return double(element_count(m.constant_shape(constant)) * size_of(m.constant_type(constant)));
+        };
         for (const auto& init : m.graph().initializer()) {
-            if (!in_searched.contains(init.name())) space_.fixed_cost += double(m.constant(init.name()).size_bytes());
+            if (!in_searched.contains(init.name())) space_.fixed_cost += bytes_of(init.name());
         }
         // Of what is not searched, planned weights count as planned.
         for (const int n : layers.compute_layers()) {
@@ -185,8 +188,8 @@ inline void mix_problem::measure_costs(const layer_view& layers, const calibrati
             for (int i = 0; i < node.input_size(); ++i) {
                 const quantizer* q = m.is_constant(node.input(i)) ? mix_->uniform(0).find({node.input(i), node.name(), i}) : nullptr;
                 if (!q || in_searched.contains(node.input(i))) continue;
-                const tensor held = m.constant(node.input(i));
-                space_.fixed_cost += qk::graph::stored_bits(*q, held.size()) / 8 - double(held.size_bytes());
+                const std::size_t elements = element_count(m.constant_shape(node.input(i)));
+                space_.fixed_cost += qk::graph::stored_bits(*q, elements) / 8 - bytes_of(node.input(i));
             }
         }
     } else if (kind == cost_kind::bit_operations) {

@@ -20,13 +20,30 @@ std::size_t hash_quantizer(const quantizer& q) {
 
 slot cache::add_constant(tensor t) {
     bytes_ += t.size_bytes();
-    constants_.push_back(std::move(t));
+    entry& e = constants_.emplace_back();
+    e.type = t.type(), e.shape = t.shape(), e.value = std::move(t);
     return -1 - static_cast<slot>(constants_.size());
+}
+
+slot cache::add_late_constant(data_type type, dims shape, std::function<tensor()> make) {
+    entry& e = constants_.emplace_back();
+    e.type = type, e.shape = std::move(shape), e.make = std::move(make);
+    return -1 - static_cast<slot>(constants_.size());
+}
+
+tensor cache::constant(slot s) const { return at(s).make ? at(s).make() : at(s).value; }
+
+const tensor& cache::kept_constant(slot s) const {
+    const entry& e = at(s);
+    if (e.make) std::call_once(e.kept, [&] { e.value = e.make(); });
+    return e.value;
 }
 
 slot cache::value_constant(const net_value& v) {
     const auto [at, is_new] = value_slots_.try_emplace(&v, no_slot);
-    if (is_new) at->second = add_constant(v.constant);
+    if (is_new)
+        at->second = v.late ? add_late_constant(v.late->type(), v.late->shape(), [late = v.late] { return late->read(); })
+                            : add_constant(v.constant);
     return at->second;
 }
 
@@ -44,8 +61,16 @@ int cache::intern(const quantizer& q) {
 slot cache::quantized_constant(slot s, int quantizer_id) {
     const auto found = quantized_.find({s, quantizer_id});
     if (found != quantized_.end()) return found->second;
-    hold(s, quantizer_id, constant(s));
-    return quantized_.at({s, quantizer_id});
+    if (element_count(shape_of(s)) * size_of(type_of(s)) < smallest_outside) {
+        hold(s, quantizer_id, constant(s));
+        return quantized_.at({s, quantizer_id});
+    }
+    const slot made = add_late_constant(type_of(s), shape_of(s), [this, s, quantizer_id] {
+        arena memory(budget);
+        return quantized(quantizer_at(quantizer_id), constant(s), false, memory);
+    });
+    quantizer_of_constant_[made] = quantizer_id;
+    return quantized_[{s, quantizer_id}] = made;
 }
 
 void cache::hold(slot s, int quantizer_id, const tensor& value) {

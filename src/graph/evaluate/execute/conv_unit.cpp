@@ -9,14 +9,15 @@ namespace qk::graph::execute {
 
 const prepared_convolution::at_shape& conv_unit::prepared(const dims& x) const {
     return convolution_.at(x, [&] {
-        const tensor &weights = convolution_.weights(), &bias = convolution_.bias();
+        const dims& weights = convolution_.weights();
+        const tensor& bias = convolution_.bias();
         const std::int64_t group = conv_->view.get_int("group", 1);
-        const ops::window w = ops::check_conv(conv_->view, x, weights.shape(), bias.empty() ? nullptr : &bias, group);
+        const ops::window w = ops::check_conv(conv_->view, x, weights, bias.empty() ? nullptr : &bias, group);
         prepared_convolution::request r;
-        r.y = {x[0], weights.dim(0), w.output[0], w.output[1]};
+        r.y = {x[0], weights[0], w.output[0], w.output[1]};
         dnn_convolution::shape& s = r.shape;
         s.x = x, s.y = r.y, s.grouped = group > 1, s.bias = !bias.empty(), s.add = add_, s.relu = relu_;
-        s.weights = weights.shape();
+        s.weights = weights;
         if (s.grouped) {
             s.weights[0] /= group;
             s.weights.insert(s.weights.begin(), group);

@@ -25,7 +25,7 @@ struct scope {
 
 class builder {
   public:
-    explicit builder(const model& m) {
+    builder(const model& m, large_constants how) : how_(how) {
         for (const auto& f : m.proto().functions()) functions_[function_key(domain_of(f.domain()), f.name(), overload_of(f))] = &f;
         for (const auto& o : m.proto().opset_import()) {
             auto& v = model_versions_[domain_of(o.domain())];
@@ -49,7 +49,7 @@ class builder {
     }
 
     static int new_value(network& net, std::string name) {
-        net.values.push_back({std::move(name), {}, 0});
+        net.values.push_back({std::move(name), {}, 0, nullptr});
         return static_cast<int>(net.values.size()) - 1;
     }
 
@@ -58,7 +58,9 @@ class builder {
         if (s.depth > 64) throw error("subgraphs or functions nested more than 64 deep around '" + graph.name() + "'");
         for (const auto& t : graph.initializer()) {
             const int id = new_value(*s.net, t.name());
-            s.net->values.back().constant = to_tensor(t);
+            net_value& v = s.net->values.back();
+            if (how_ == large_constants::late) v.late = source_of(t);
+            if (v.late == nullptr) v.constant = to_tensor(t);
             s.names[t.name()] = {id, {}};
         }
         for (const auto& t : graph.sparse_initializer()) {
@@ -91,8 +93,9 @@ class builder {
         if (outside.value < 0) return {};
         net_value& there = s.outer->net->values[static_cast<std::size_t>(outside.value)];
         const int id = new_value(*s.net, there.name);
-        if (!there.constant.empty()) {
+        if (there.is_constant()) {
             s.net->values.back().constant = there.constant;
+            s.net->values.back().late = there.late;
         } else {
             ++there.uses;
             s.net->inputs.push_back(id);
@@ -248,6 +251,7 @@ class builder {
         return false;
     }
 
+    large_constants how_;
     std::unordered_map<std::string, const onnx::FunctionProto*> functions_;
     static constexpr std::size_t most_copied = std::size_t{1} << 31;
     std::size_t copied_ = 0;                               ///< bytes of function bodies
@@ -258,6 +262,6 @@ class builder {
 
 }  // namespace detail
 
-std::unique_ptr<network> make_network(const model& m) { return detail::builder(m).build(m.graph()); }
+std::unique_ptr<network> make_network(const model& m, large_constants how) { return detail::builder(m, how).build(m.graph()); }
 
 }  // namespace qk::graph::execute

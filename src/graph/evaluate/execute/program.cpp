@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "qk/graph/evaluate/execute/dequantized.hpp"
+#include "qk/graph/evaluate/execute/late_constants.hpp"
 #include "qk/graph/evaluate/execute/node_call.hpp"
 #include "qk/graph/evaluate/execute/program.hpp"
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
@@ -56,7 +57,7 @@ class program_builder {
   private:
     slot value_slot(int value) {
         const net_value& v = net_.values[static_cast<std::size_t>(value)];
-        return v.constant.empty() ? slots_[static_cast<std::size_t>(value)] : cache_.value_constant(v);
+        return v.is_constant() ? cache_.value_constant(v) : slots_[static_cast<std::size_t>(value)];
     }
 
     /// The slot that a use reads: the value's, behind the quantizers of its edges.
@@ -212,7 +213,7 @@ class program_builder {
             constants.push_back(quantizer_number(u.in[0]));
             auto& unit = cache_.units[constants];
             if (!unit)
-                unit = std::make_shared<conv_unit>(*u.conv, u.add != nullptr, u.relu != nullptr, cache_.constant(u.in[1]),
+                unit = std::make_shared<conv_unit>(*u.conv, u.add != nullptr, u.relu != nullptr, weights_at(cache_, u.in[1]),
                                                    u.in[2] < no_slot ? cache_.constant(u.in[2]) : tensor(), quantizer_of(u.in[0]),
                                                    cache_.quantizer_of_constant(u.in[1]));
             t.unit = unit;
@@ -227,7 +228,7 @@ class program_builder {
         std::vector<int> key{cache_.node_number(n), add != nullptr ? cache_.node_number(*add) : -1, in[1], in[2], quantizer_number(in[0])};
         auto& unit = cache_.dense[key];
         if (!unit)
-            unit = std::make_shared<dense_unit>(cache_.constant(in[1]), transposed, in[2] < no_slot ? cache_.constant(in[2]) : tensor(),
+            unit = std::make_shared<dense_unit>(weights_at(cache_, in[1]), transposed, in[2] < no_slot ? cache_.constant(in[2]) : tensor(),
                                                 quantizer_of(in[0]), cache_.quantizer_of_constant(in[1]));
         key.push_back(in[0]);
         ++c.layers;
@@ -244,22 +245,11 @@ class program_builder {
         slots_[static_cast<std::size_t>(value)] = at->second[0];
     }
 
-    bool is_matrix(slot s) const {
-        return s < no_slot && cache_.constant(s).type() == data_type::float32 && cache_.constant(s).rank() == 2 &&
-               cache_.constant(s).size() != 0;
-    }
-    /// A constant that is added to every row of n values.
-    bool is_bias(slot s, std::int64_t n) const {
-        if (s >= no_slot) return false;
-        const tensor& b = cache_.constant(s);
-        return b.type() == data_type::float32 && b.rank() > 0 && b.shape().back() == n && static_cast<std::int64_t>(b.size()) == n;
-    }
-
     /// MatMul with constant weights, its bias, Gemm; false: an ordinary node.
     bool add_to_dense(const net_node& n, const precision_plan& plan, program::candidate& c) {
         if (is_op(n, "MatMul") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
             const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan), no_slot};
-            if (in[0] < 0 || !is_matrix(in[1])) return false;
+            if (in[0] < 0 || !is_matrix(cache_, in[1])) return false;
             const auto r = whole_ ? readers_.end() : readers_.find(n.outputs[0]);
             bool wait = r != readers_.end() && is_op(*r->second.node, "Add") && r->second.node->view.version() >= 7 &&
                         r->second.node->outputs[0] >= 0;
@@ -268,7 +258,7 @@ class program_builder {
                 const net_node& add = *r->second.node;
                 if (add.inputs.size() != 2) return false;
                 const net_input& other = add.inputs[&add.inputs[0] == r->second.input ? 1 : 0];
-                wait = wait && other.value >= 0 && is_bias(value_slot(other.value), cache_.constant(in[1]).dim(1));
+                wait = wait && other.value >= 0 && is_bias(cache_, value_slot(other.value), cache_.shape_of(in[1])[1]);
             }
             if (wait) pending_dense_[n.outputs[0]] = {&n, in};
             else emit_dense(n, nullptr, in, false, n.outputs[0], c);
@@ -280,7 +270,8 @@ class program_builder {
             if (v.get_int("transA", 0) != 0 || v.get_float("alpha", 1) != 1.0f || v.get_float("beta", 1) != 1.0f) return false;
             const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan),
                                        n.inputs.size() > 2 ? use(n.inputs[2], plan) : no_slot};
-            if (in[0] < 0 || !is_matrix(in[1]) || (in[2] != no_slot && !is_bias(in[2], cache_.constant(in[1]).dim(transposed ? 0 : 1))))
+            if (in[0] < 0 || !is_matrix(cache_, in[1]) ||
+                (in[2] != no_slot && !is_bias(cache_, in[2], cache_.shape_of(in[1])[transposed ? 0 : 1])))
                 return false;
             emit_dense(n, nullptr, in, transposed, n.outputs[0], c);
             return true;
@@ -304,9 +295,9 @@ class program_builder {
                         nullptr,
                         {use(n.inputs[0], plan), use(n.inputs[1], plan), n.inputs.size() > 2 ? use(n.inputs[2], plan) : no_slot}};
             if (u.in[0] < 0 || u.in[1] >= no_slot || u.in[2] >= 0) return false;
-            const tensor& w = cache_.constant(u.in[1]);
-            if (w.type() != data_type::float32 || w.rank() != 4 || w.size() == 0) return false;
-            if (u.in[2] < no_slot && cache_.constant(u.in[2]).type() != data_type::float32) return false;
+            const dims& w = cache_.shape_of(u.in[1]);
+            if (cache_.type_of(u.in[1]) != data_type::float32 || w.size() != 4 || element_count(w) == 0) return false;
+            if (u.in[2] < no_slot && cache_.type_of(u.in[2]) != data_type::float32) return false;
             if (goes_on(n.outputs[0], plan, true)) pending_[n.outputs[0]] = std::move(u);
             else emit(u, n.outputs[0], c);
             return true;
@@ -358,9 +349,13 @@ class program_builder {
         std::vector<tensor> inputs, outputs(n.outputs.size());
         for (const slot s : in) inputs.push_back(s < no_slot ? cache_.constant(s) : tensor());
         call_node(n, prepare(n, in).get(), inputs, outputs, memory, no_subgraphs());
+        inputs.clear();
         std::vector<slot> made;
-        for (std::size_t i = 0; i < outputs.size(); ++i)
-            made.push_back(n.outputs[i] < 0 || outputs[i].empty() ? no_slot : cache_.add_constant(std::move(outputs[i])));
+        for (std::size_t i = 0; i < outputs.size(); ++i) {
+            if (n.outputs[i] < 0 || outputs[i].empty()) made.push_back(no_slot);
+            else if (outputs[i].size_bytes() < smallest_outside) made.push_back(cache_.add_constant(std::move(outputs[i])));
+            else made.push_back(cache_.add_late_constant(outputs[i].type(), outputs[i].shape(), again(cache_, n, in, i, prepare(n, in))));
+        }
         if (const auto q = dequantized_by(n, in)) cache_.set_quantizer_of_constant(made[0], *q);
         return at->second = made;
     }
@@ -368,7 +363,8 @@ class program_builder {
     /// The number of the quantizer that a DequantizeLinear node stands for, if it is one.
     std::optional<int> dequantized_by(const net_node& n, const std::vector<slot>& in) {
         const auto constant = [&](std::size_t i) { return i < in.size() && in[i] < no_slot ? cache_.constant(in[i]) : tensor(); };
-        if (n.outputs[0] < 0 || (in.size() > 2 && in[2] >= 0)) return std::nullopt;
+        if (n.outputs[0] < 0 || (in.size() > 2 && in[2] >= 0) || n.view.op_type().find("DequantizeLinear") == std::string_view::npos)
+            return std::nullopt;
         const auto q = quantizer_of_dequantize(n, constant(0), constant(1), constant(2));
         return q ? std::optional(cache_.intern(*q)) : std::nullopt;
     }

@@ -105,7 +105,7 @@ class program_run {
     }
     const tensor& raw(slot s) {
         static const tensor left_out;
-        if (s < 0) return s == no_slot ? left_out : p_.shared->constant(s);
+        if (s < 0) return s == no_slot ? left_out : p_.shared->kept_constant(s);
         held& h = slots_[static_cast<std::size_t>(s)];
         if (h.maker != nullptr) make_now(h);
         return h.main.t;

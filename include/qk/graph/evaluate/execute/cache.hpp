@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -33,8 +35,15 @@ class cache {
   public:
     explicit cache(run_limits limits = {}) : body_steps(limits.body_steps), budget(std::make_shared<memory_budget>(limits.memory)) {}
 
-    const tensor& constant(slot s) const { return constants_[static_cast<std::size_t>(-2 - s)]; }
+    /// A constant for as long as the caller holds it: a large one is read, or computed again.
+    tensor constant(slot s) const;
+    /// The same for a run, and kept from now on. From several threads.
+    const tensor& kept_constant(slot s) const;
+    data_type type_of(slot s) const { return at(s).type; }
+    const dims& shape_of(slot s) const { return at(s).shape; }
     slot add_constant(tensor t);
+    /// Of a large one only how it is made, the same each time.
+    slot add_late_constant(data_type type, dims shape, std::function<tensor()> make);
     slot value_constant(const net_value& v);  ///< the slot of a constant value of a network
     int intern(const quantizer& q);
     const quantizer& quantizer_at(int id) const { return quantizers_[static_cast<std::size_t>(id)]; }
@@ -59,7 +68,15 @@ class cache {
     int node_number(const net_node& n) { return node_numbers_.try_emplace(&n, static_cast<int>(node_numbers_.size())).first->second; }
 
   private:
-    std::deque<tensor> constants_;
+    struct entry {
+        data_type type = data_type::undefined;
+        dims shape;
+        std::function<tensor()> make;  ///< of a large one
+        mutable tensor value;          ///< of a large one, once a run has read it
+        mutable std::once_flag kept;
+    };
+    const entry& at(slot s) const { return constants_[static_cast<std::size_t>(-2 - s)]; }
+    std::deque<entry> constants_;
     std::deque<quantizer> quantizers_;
     std::unordered_multimap<std::size_t, int> quantizer_ids_;
     std::unordered_map<const net_value*, slot> value_slots_;

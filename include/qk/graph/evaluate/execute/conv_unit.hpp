@@ -16,8 +16,8 @@ inline constexpr bool have_conv_units = true;
 class conv_unit {
   public:
     /// `x` and `w` are the quantizers of the two operands, null where they have none; `weights` are under theirs.
-    conv_unit(const net_node& conv, bool add, bool relu, tensor weights, tensor bias, const quantizer* x, const quantizer* w)
-        : conv_(&conv), add_(add), relu_(relu), convolution_(std::move(weights), std::move(bias), x, w, 0, 4) {}
+    conv_unit(const net_node& conv, bool add, bool relu, late_weights weights, tensor bias, const quantizer* x, const quantizer* w)
+        : conv_(&conv), add_(add), relu_(relu), convolution_(std::move(weights), false, std::move(bias), x, w, 0, 4) {}
 
     /// The form in which an x of this shape is wanted, or null: as floats.
     const narrow_form* form_at(const dims& x) const { return convolution_.form_of(prepared(x)); }
@@ -40,7 +40,7 @@ inline constexpr bool have_conv_units = false;
 
 class conv_unit {
   public:
-    conv_unit(const net_node&, bool, bool, const tensor&, const tensor&, const quantizer*, const quantizer*) {}
+    conv_unit(const net_node&, bool, bool, const late_weights&, const tensor&, const quantizer*, const quantizer*) {}
     const narrow_form* form_at(const dims&) const { return nullptr; }
     tensor run(const tensor&, const tensor&, const tensor&, allocator&) const { return {}; }
 };

@@ -14,10 +14,10 @@ class dense_unit {
   public:
     /// `weights` is [k,n], or [n,k] if transposed; `bias` has n elements or is empty. `x` and `w` are the quantizers of the two operands,
     /// null where they have none; `weights` are under theirs.
-    dense_unit(const tensor& weights, bool transposed, tensor bias, const quantizer* x, const quantizer* w)
-        : k_(weights.dim(transposed ? 1 : 0)),
-          n_(weights.dim(transposed ? 0 : 1)),
-          convolution_(by_rows(weights, transposed), std::move(bias), x, w, transposed ? 0 : 1, 2) {}
+    dense_unit(const late_weights& weights, bool transposed, tensor bias, const quantizer* x, const quantizer* w)
+        : k_(weights.shape[transposed ? 1 : 0]),
+          n_(weights.shape[transposed ? 0 : 1]),
+          convolution_(weights, !transposed, std::move(bias), x, w, transposed ? 0 : 1, 2) {}
 
     /// The form in which this x is wanted, or null: as floats.
     const narrow_form* form_for(const tensor& x) const { return fits(x) ? convolution_.form_of(prepared(x)) : nullptr; }
@@ -35,14 +35,6 @@ class dense_unit {
     }
 
   private:
-    /// [n,k,1,1]
-    static tensor by_rows(const tensor& weights, bool transposed) {
-        const std::int64_t k = weights.dim(transposed ? 1 : 0), n = weights.dim(transposed ? 0 : 1);
-        if (transposed) return weights.reshaped({n, k, 1, 1});
-        tensor rows(data_type::float32, {n, k, 1, 1});
-        transpose(weights.as<float>().data(), static_cast<std::size_t>(k), static_cast<std::size_t>(n), rows.as<float>().data());
-        return rows;
-    }
     bool fits(const tensor& x) const {
         return x.type() == data_type::float32 && x.rank() >= 2 && x.size() != 0 && x.shape().back() == k_ && n_ != 0 &&
                convolution_.bias().rank() <= x.rank();
@@ -67,7 +59,7 @@ class dense_unit {
 
 class dense_unit {
   public:
-    dense_unit(const tensor&, bool, const tensor&, const quantizer*, const quantizer*) {}
+    dense_unit(const late_weights&, bool, const tensor&, const quantizer*, const quantizer*) {}
     const narrow_form* form_for(const tensor&) const { return nullptr; }
     tensor run(const tensor&, const tensor&, allocator&) const { return {}; }
 };

@@ -10,6 +10,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include "qk/graph/model/element_source.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/plan.hpp"
@@ -18,11 +19,13 @@ namespace qk::graph::execute {
 
 struct network;
 
-/// A tensor of the graph. Constants hold their value; other values exist when a program runs.
+/// A tensor of the graph. Constants hold their value, or where it comes from; other values exist when a program runs.
 struct net_value {
     std::string name;
     tensor constant;
-    int uses = 0;  ///< by nodes, subgraphs and graph outputs
+    int uses = 0;         ///< by nodes, subgraphs and graph outputs
+    source_pointer late;  ///< of a large constant that is read when it is wanted
+    bool is_constant() const { return late != nullptr || !constant.empty(); }
 };
 
 struct net_input {
@@ -60,7 +63,10 @@ inline bool is_random(const net_node& n) {
     return op.starts_with("Random") || op == "Multinomial" || op == "Bernoulli";
 }
 
+/// Whether a network holds its large constants, or reads them when they are wanted.
+enum class large_constants : std::uint8_t { held, late };
+
 /// Every operator is looked up: an unknown one is an error that names node, operator and version.
-std::unique_ptr<network> make_network(const model& m);
+std::unique_ptr<network> make_network(const model& m, large_constants how = large_constants::held);
 
 }  // namespace qk::graph::execute

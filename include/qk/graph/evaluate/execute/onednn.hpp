@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <dnnl.hpp>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -61,10 +62,15 @@ class dnn_convolution {
         operand type = operand::f32;
         std::vector<float> scale;  ///< of whole numbers (bytes, or floats that are such): for each of y's channels
         bool grouped = false, bias = false, add = false, relu = false;
+        bool columns = false;  ///< the weights given are [in, out] of a 1 x 1 kernel, not [out, in]
     };
 
+    /// Weights as oneDNN wants them: convolutions of several shapes that want the same share them.
+    using packed_weights = std::vector<std::pair<dnnl::memory::desc, dnnl::memory>>;
+
     /// nullopt when oneDNN has only slow code for this shape and these operands, or sums that saturate.
-    static std::optional<dnn_convolution> make(const shape& s, const void* weights, const float* bias) {
+    static std::optional<dnn_convolution> make(const shape& s, const std::function<tensor()>& weights, const float* bias,
+                                               packed_weights& packed) {
         using namespace dnnl;
         using tag = memory::format_tag;
         constexpr auto f32 = memory::data_type::f32;
@@ -100,11 +106,22 @@ class dnn_convolution {
         c.primitive_ = convolution_forward(made);
         c.x_ = made.src_desc(), c.y_ = made.dst_desc(), c.w_ = made.weights_desc(), c.b_ = b, c.scratch_ = made.scratchpad_desc();
         c.has_bias_ = own_bias, c.bias_behind_ = bias_behind;
-        memory given(memory::desc(s.weights, weight_type, s.grouped ? tag::goihw : tag::oihw), cpu_engine(), const_cast<void*>(weights));
-        c.weights_ = memory(c.w_, cpu_engine());
-        stream order(cpu_engine());
-        reorder(given, c.weights_).execute(order, given, c.weights_);
-        order.wait();
+        const auto known = std::find_if(packed.begin(), packed.end(), [&](const auto& p) { return p.first == c.w_; });
+        if (known == packed.end()) {
+            const tensor values = weights();
+            memory given(memory::desc(s.weights, weight_type,
+                                      s.columns   ? tag::iohw
+                                      : s.grouped ? tag::goihw
+                                                  : tag::oihw),
+                         cpu_engine(), const_cast<std::byte*>(values.bytes()));
+            c.weights_ = memory(c.w_, cpu_engine());
+            stream order(cpu_engine());
+            reorder(given, c.weights_).execute(order, given, c.weights_);
+            order.wait();
+            packed.emplace_back(c.w_, c.weights_);
+        } else {
+            c.weights_ = known->second;
+        }
         if (s.bias) {
             c.bias_ = memory(bias_behind ? memory::desc({1, s.y[1], 1, 1}, f32, tag::nhwc) : c.b_, cpu_engine());
             auto* to = static_cast<float*>(c.bias_.get_data_handle());

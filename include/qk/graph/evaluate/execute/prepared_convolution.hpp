@@ -4,14 +4,26 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <vector>
 
+#include "qk/graph/evaluate/execute/layout.hpp"
 #include "qk/graph/evaluate/execute/narrow_values.hpp"
 #include "qk/graph/evaluate/execute/onednn.hpp"
+
+namespace qk::graph::execute {
+
+/// Weights that are read when they are packed: their shape, and the same values each time.
+struct late_weights {
+    dims shape;
+    std::function<tensor()> read;
+};
+
+}  // namespace qk::graph::execute
 
 #ifdef QK_HAVE_ONEDNN
 
@@ -32,18 +44,16 @@ class prepared_convolution {
         bool possible = true;
     };
 
-    /// `weights`: [channels, ...], as the shapes will have them. `x` and `w` are the quantizers of the operands, null where they have none;
-    /// `channel_axis` is w's place of the channels among `rank` axes.
-    prepared_convolution(tensor weights, tensor bias, const quantizer* x, const quantizer* w, int channel_axis, int rank)
-        : weights_(std::move(weights)), bias_(std::move(bias)) {
+    /// `weights`: [channels, ...], as the shapes will have them; `columns`: a matrix of them is [..., channels] instead. `x` and `w` are
+    /// the quantizers of the operands, null where they have none; `channel_axis` is w's place of the channels among `rank` axes.
+    prepared_convolution(late_weights weights, bool columns, tensor bias, const quantizer* x, const quantizer* w, int channel_axis,
+                         int rank)
+        : weights_(std::move(weights)), columns_(columns), bias_(std::move(bias)), channel_axis_(channel_axis), rank_(rank) {
         if (x != nullptr) form_ = narrow_form_of(*x);
-        if (form_) narrow_ = narrow_weights_of(*form_, weights_, w, channel_axis, rank);
-        // A bias is added in units of the products.
-        for (std::size_t i = 0; narrow_ && form_->whole && i < bias_.size(); ++i)
-            if (!std::isfinite(bias_.as<float>()[i] / narrow_->scale[i])) narrow_.reset();
+        if (w != nullptr) by_ = *w;
     }
 
-    const tensor& weights() const { return weights_; }
+    const dims& weights() const { return weights_.shape; }  ///< their shape
     const tensor& bias() const { return bias_; }
 
     /// The one that was made for `key`; on first use by what `ask()` says.
@@ -88,48 +98,90 @@ class prepared_convolution {
   private:
     void make(const dnn_convolution::shape& s, at_shape& to) const {
         const one_thread alone;
-        const auto add = [&](const dnn_convolution::shape& of, const tensor& weights) {
+        const auto add = [&](const dnn_convolution::shape& of, const std::function<tensor()>& weights,
+                             dnn_convolution::packed_weights& packed) {
             try {
-                if (auto made = dnn_convolution::make(of, weights.bytes(), of.bias ? bias_.as<float>().data() : nullptr))
+                if (auto made = dnn_convolution::make(of, weights, of.bias ? bias_.as<float>().data() : nullptr, packed))
                     to.passes.push_back(std::move(*made));
             } catch (const dnnl::error&) {  // a shape that it does not take
+            } catch (const cannot_narrow&) {
             }
         };
         using operand = dnn_convolution::operand;
-        const std::size_t products = element_count(s.y) / static_cast<std::size_t>(s.y[1]) * weights_.size();
-        bool wanted = narrow_ && products >= fewest_products;
+        const std::size_t products = element_count(s.y) / static_cast<std::size_t>(s.y[1]) * element_count(weights_.shape);
+        // Of the numbers only their scales are kept; they themselves in oneDNN's order, and where it has no code for them they are never
+        // made.
+        if (form_ && form_->whole && scale_.empty() && !never_narrow_) narrow_now();
+        const bool narrow = form_ && !never_narrow_;
+        bool wanted = narrow && products >= fewest_products;
         // Where a stride skips inputs oneDNN 2.6 is wrong with AMX for some numbers of channels (66, 77).
         for (std::size_t i = 0; i < 2; ++i) wanted = wanted && s.stride[i] <= s.weights[s.weights.size() - 2 + i];
         for (int plane = 0; wanted && plane < form_->planes; ++plane) {
             const bool first = plane == 0, last = plane + 1 == form_->planes;
             dnn_convolution::shape part = s;
             part.type = !form_->whole ? operand::bf16 : first && form_->is_signed ? operand::s8 : operand::u8;
-            part.scale = narrow_->scale;
+            part.scale = scale_;
             for (float& v : part.scale) v *= last ? 1.0f : 256.0f;
             part.bias = s.bias && first, part.add = s.add || !first, part.relu = s.relu && last;
-            add(part, narrow_->values);
+            add(
+                part, [this] { return numbers(); }, packed_numbers_);
         }
         if (wanted && to.passes.size() == static_cast<std::size_t>(form_->planes)) {
             to.form = form_;
             return;
         }
         to.passes.clear();
-        if (narrow_ && sums_fit_floats(*form_, *narrow_)) {
+        if (narrow && exact_in_floats_) {
             dnn_convolution::shape exact = s;
-            exact.scale = narrow_->scale;
+            exact.scale = scale_;
             exact.add = false, exact.relu = s.relu && !s.add;  // oneDNN's floats add before they scale, or not at all
-            add(exact, as_floats(narrow_->values));
+            add(
+                exact, [this] { return as_floats(numbers()); }, packed_numbers_);
             if (to.passes.size() == 1) to.form = form_, to.form->floats = true, to.add_behind = s.add, to.relu = s.relu;
         }
-        if (to.passes.empty()) add(s, weights_);
+        if (!to.passes.empty()) return;
+        dnn_convolution::shape floats = s;
+        floats.columns = columns_;
+        add(floats, weights_.read, packed_);
+    }
+
+    struct cannot_narrow {};
+    /// The weights in the narrow form; nothing, now and ever: they do not fit.
+    std::optional<narrow_weights> narrow_now() const {
+        auto made =
+            narrow_weights_of(*form_, columns_ ? by_rows(weights_.read()) : weights_.read(), by_ ? &*by_ : nullptr, channel_axis_, rank_);
+        // A bias is added in units of the products.
+        for (std::size_t i = 0; made && form_->whole && i < bias_.size(); ++i)
+            if (!std::isfinite(bias_.as<float>()[i] / made->scale[i])) made.reset();
+        never_narrow_ = !made;
+        if (made && form_->whole && scale_.empty()) scale_ = made->scale, exact_in_floats_ = sums_fit_floats(*form_, *made);
+        return made;
+    }
+    tensor numbers() const {
+        auto made = narrow_now();
+        if (!made) throw cannot_narrow{};
+        return std::move(made->values);
+    }
+
+    static tensor by_rows(const tensor& columns) {
+        const auto k = static_cast<std::size_t>(columns.dim(0)), n = static_cast<std::size_t>(columns.dim(1));
+        tensor rows(data_type::float32, {columns.dim(1), columns.dim(0)});
+        transpose(columns.as<float>().data(), k, n, rows.as<float>().data());
+        return rows;
     }
 
     static constexpr std::size_t fewest_products = 1 << 16;  ///< below them a call takes longer than its arithmetic
 
-    tensor weights_, bias_;
+    late_weights weights_;
+    bool columns_;
+    tensor bias_;
     std::optional<narrow_form> form_;
-    std::optional<narrow_weights> narrow_;
-    mutable std::shared_mutex mutex_;
+    std::optional<quantizer> by_;  ///< of the weights
+    int channel_axis_, rank_;
+    mutable std::shared_mutex mutex_;  ///< guards what follows
+    mutable bool never_narrow_ = false, exact_in_floats_ = false;
+    mutable std::vector<float> scale_;  ///< of products of whole numbers, by channel
+    mutable dnn_convolution::packed_weights packed_, packed_numbers_;
     mutable std::vector<std::unique_ptr<at_shape>> made_;
 };
 

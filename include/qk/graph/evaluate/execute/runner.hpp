@@ -23,8 +23,8 @@ inline std::vector<tensor> run_once(const program& p, std::span<const tensor> in
 
 class runner {
   public:
-    runner(const model& m, int threads, run_limits limits = {})
-        : source(m), net(make_network(source)), shared(limits), pool(threads, shared.budget) {}
+    runner(const model& m, int threads, run_limits limits = {}, large_constants how = large_constants::held)
+        : source(m), net(make_network(source, how)), shared(limits), pool(threads, shared.budget) {}
 
     /// One run for each of these: samples alone, or batches of several where the model mixes samples.
     struct cut {

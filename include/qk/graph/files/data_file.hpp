@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that is read in pieces, now and later: the pieces are those of one file, or there is an error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace qk::graph {
+
+class data_file {
+  public:
+    /// Throws error naming the file: missing, unreadable, no regular file.
+    explicit data_file(std::filesystem::path file);
+    ~data_file();
+    data_file(const data_file&) = delete;
+    data_file& operator=(const data_file&) = delete;
+
+    const std::filesystem::path& path() const { return path_; }
+    std::uint64_t size() const { return size_; }
+    /// The bytes from `offset` on. Throws error naming the file: it is shorter, or was changed since it was opened.
+    void read(std::uint64_t offset, std::span<std::byte> to) const;
+
+  private:
+    int open() const;
+    void check(int file) const;
+
+    std::filesystem::path path_;
+    int file_ = -1;  ///< -1: opened for each piece, as many files are open already
+    std::uint64_t size_ = 0, device_ = 0, number_ = 0;
+    std::int64_t seconds_ = 0, nanoseconds_ = 0;
+};
+
+/// The whole file in memory that the system fills as it is looked at.
+class mapped_file {
+  public:
+    /// Throws error naming the file.
+    explicit mapped_file(const std::filesystem::path& file);
+    ~mapped_file();
+    mapped_file(const mapped_file&) = delete;
+    mapped_file& operator=(const mapped_file&) = delete;
+
+    std::string_view bytes() const { return {start_, size_}; }
+
+  private:
+    const char* start_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+}  // namespace qk::graph

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elements of a large constant outside the protobuf message: in memory once for all who hold them, or read (from a file, or by computing
+// them again) when somebody asks, and gone when nobody holds them any more.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "qk/graph/base/tensor.hpp"
+
+namespace onnx {
+class TensorProto;
+class GraphProto;
+}  // namespace onnx
+
+namespace qk::graph {
+
+/// Initializers of at least so many bytes lie outside the message. Smaller ones cost less where they are.
+inline constexpr std::size_t smallest_outside = std::size_t{1} << 18;
+
+class element_source {
+  public:
+    /// Elements that stay in memory.
+    explicit element_source(tensor held);
+    /// Elements that `make` gives, the same each time, of this type and shape.
+    element_source(data_type type, dims shape, std::function<tensor()> make);
+    ~element_source();
+    element_source(const element_source&) = delete;
+    element_source& operator=(const element_source&) = delete;
+
+    data_type type() const { return type_; }
+    const dims& shape() const { return shape_; }
+    std::size_t raw_bytes() const;  ///< as ONNX packs them
+    /// Shared with whoever has them now: not to be written to. Throws what `make` throws.
+    tensor read() const;
+    const std::string& name() const { return name_; }  ///< what a message refers to it by, in this process
+
+  private:
+    data_type type_;
+    dims shape_;
+    std::string name_;
+    std::function<tensor()> make_;
+    mutable std::mutex mutex_;
+    mutable std::shared_ptr<std::byte> held_;
+    mutable std::weak_ptr<std::byte> last_;
+};
+using source_pointer = std::shared_ptr<const element_source>;
+
+/// Sources by name.
+using held_sources = std::map<std::string, source_pointer>;
+
+/// `out` keeps its name and says that its elements are the source's, in this process and as long as somebody holds the source.
+void refer_to(const source_pointer& source, onnx::TensorProto& out);
+/// What `p` refers to, or null. No file can make a message that refers to a source: names have a random part.
+source_pointer source_of(const onnx::TensorProto& p);
+
+/// The sources of a graph's initializers; those that still lie in the message and are large leave it.
+held_sources take_out(onnx::GraphProto& g);
+/// Sum of raw_bytes() of all initializers that refer to a source.
+std::size_t bytes_outside(const onnx::GraphProto& g);
+
+}  // namespace qk::graph

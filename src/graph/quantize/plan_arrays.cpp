@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of plan_arrays.hpp.
+#include "qk/graph/quantize/plan_arrays.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "qk/graph/files/json_text.hpp"
+#include "qk/graph/files/zip.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+
+namespace qk::graph {
+namespace {
+
+/// Puts the long lists of quantizers into arrays, and references to them into the quantizers' JSON.
+class list_mover {
+  public:
+    list_mover(std::string file, std::vector<named_tensor>& arrays) : file_(std::move(file)), arrays_(&arrays) {}
+
+    static bool is_long(const quantizer& q) { return q.scale.size() > longest_list || q.zero_point.size() > longest_list; }
+    /// As JSON will have it before move().
+    static void shorten(quantizer& q) {
+        if (q.scale.size() > longest_list) q.scale.assign(1, 1.0f);
+        if (q.zero_point.size() > longest_list) q.zero_point.assign(1, 0);
+    }
+    void move(const quantizer& q, nlohmann::ordered_json& json) {
+        if (q.scale.size() > longest_list) json["scale"] = put(make_tensor<float>({static_cast<std::int64_t>(q.scale.size())}, q.scale));
+        if (q.zero_point.size() > longest_list) json["zero_point"] = put(narrow(q.zero_point));
+    }
+
+  private:
+    nlohmann::ordered_json put(tensor t) {
+        const std::string name = std::to_string(arrays_->size());
+        arrays_->push_back({name, std::move(t)});
+        return {{"file", file_}, {"array", name}};
+    }
+    template <class T>
+    static tensor as(const std::vector<std::int64_t>& v) {
+        tensor t(type_of<T>, {static_cast<std::int64_t>(v.size())});
+        std::transform(v.begin(), v.end(), t.as<T>().begin(), [](std::int64_t z) { return static_cast<T>(z); });
+        return t;
+    }
+    /// Zero points in the smallest type that has them all.
+    static tensor narrow(const std::vector<std::int64_t>& v) {
+        const auto [low, high] = std::minmax_element(v.begin(), v.end());
+        if (*low >= 0 && *high <= 255) return as<std::uint8_t>(v);
+        if (*low >= std::numeric_limits<std::int32_t>::min() && *high <= std::numeric_limits<std::int32_t>::max())
+            return as<std::int32_t>(v);
+        return as<std::int64_t>(v);
+    }
+
+    std::string file_;
+    std::vector<named_tensor>* arrays_;
+};
+
+}  // namespace
+
+std::string plan_text(const precision_plan& plan, const std::string& file, std::vector<named_tensor>& arrays) {
+    list_mover mover(file, arrays);
+    precision_plan rest = plan;
+    for (auto& [name, q] : rest.tensors) mover.shorten(q);
+    for (auto& [e, q] : rest.edges) mover.shorten(q);
+    nlohmann::ordered_json json = to_json(rest);
+    for (const auto& [name, q] : plan.tensors)
+        if (mover.is_long(q)) mover.move(q, json["tensors"][name]);
+    std::size_t at = 0;
+    for (const auto& [e, q] : plan.edges) {
+        if (mover.is_long(q)) mover.move(q, json["edges"][at]["quantizer"]);
+        ++at;
+    }
+    return json_text(json, 1) + "\n";
+}
+
+void save_plan(const precision_plan& plan, output_set& out, const std::filesystem::path& file) {
+    // A pipe has nothing beside it.
+    std::filesystem::path beside = file;
+    beside += ".npz";
+    std::vector<named_tensor> arrays;
+    const std::string text =
+        destination_of(file).stream ? json_text(to_json(plan), 1) + "\n" : plan_text(plan, beside.filename().string(), arrays);
+    out.write(file, text);
+    if (arrays.empty()) return;
+    std::vector<zip_entry> entries;
+    for (named_tensor& a : arrays) {
+        entries.push_back({a.name + ".npy", to_npy(a.value)});
+        a.value = {};
+    }
+    out.write(beside, zip(entries, beside.string()));
+}
+
+namespace detail {
+
+const tensor& plan_arrays::at(const json_cursor& c) {
+    c.only({"file", "array"});
+    const std::filesystem::path name = c.at("file").text();
+    if (name.empty() || name != name.filename() || name == "..")
+        c.at("file").fail("arrays of a plan lie beside it: a name without folders");
+    const std::string where = c.where(), document = where.substr(0, where.rfind(':'));
+    const std::filesystem::path file = std::filesystem::path(document).parent_path() / name;
+    const auto [held, is_new] = files_.try_emplace(file);
+    if (is_new)
+        for (named_tensor& t : at_place(c, [&] { return read_npz(file); })) held->second[t.name] = std::move(t.value);
+    const auto found = held->second.find(c.at("array").text());
+    if (found == held->second.end()) c.at("array").fail("'" + file.string() + "' has no such array");
+    return found->second;
+}
+
+}  // namespace detail
+}  // namespace qk::graph

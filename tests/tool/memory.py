@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory a model of 100 MB takes to evaluate and to quantize, and that its files are what they should be.
+
+usage: memory.py QK    (the built command)
+
+Peaks are VmHWM of a process of its own less that of the same command on a small model, which is the program and its libraries.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime
+    import language_models as models
+except ImportError as missing:
+    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
+    sys.exit(0)
+
+QK = sys.argv[1]
+FOLDER = tempfile.TemporaryDirectory()
+rng = np.random.default_rng(11)
+failures = 0
+VOCABULARY, HIDDEN, LAYERS, GROUPS = 2000, 512, 11, 4
+WIDTH = HIDDEN // 8
+
+
+def check(ok, what):
+    global failures
+    print(("ok    " if ok else "WRONG ") + what, flush=True)
+    failures += not ok
+
+
+def at(name):
+    return os.path.join(FOLDER.name, name)
+
+
+def qk(*arguments, status=0):
+    done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != status:
+        raise SystemExit(f"qk {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done
+
+
+def qk_json(*arguments):
+    return json.loads(qk(*arguments, "--json").stdout)
+
+
+def data(name, vocabulary, layers, groups, width, samples=2, length=8):
+    inputs = {"input_ids": rng.integers(0, vocabulary, (samples, length)), "position_ids": np.tile(np.arange(length), (samples, 1))}
+    np.savez(at(name), **inputs, **models.cache(layers, groups, width, samples, 0, np.float32))
+    return at(name)
+
+
+x = data("x.npz", VOCABULARY, LAYERS, GROUPS, WIDTH)
+small_x = data("small.npz", 61, 2, 2, 8)
+small = models.llama(at("small.onnx"), dtype=np.float32)
+files = {}
+for name, outside, transposed in (("inside", False, False), ("outside", True, True)):
+    files[name] = models.llama(at(name + ".onnx"), vocabulary=VOCABULARY, hidden=HIDDEN, layers=LAYERS, count=8, groups=GROUPS, dtype=np.float32,
+                               outside=outside, transposed=transposed)
+WEIGHTS = sum(4 * int(np.prod(t.dims)) for t in onnx.load(files["outside"], load_external_data=False).graph.initializer)
+OUTPUTS = 2 * 2 * 8 * VOCABULARY * 4  # logits of two samples, of the run and joined
+HISTOGRAMS = 32e6  # of every value, which estimates for --json are made from
+print(f"{WEIGHTS / 1e6:.0f} MB of weights")
+
+W4 = ["--approach", "weight_only", "--weight", "int4", "--weight-block", "32"]
+MX = ["--activation", "mxfp4", "--weight", "mxfp4"]
+I8 = ["--activation", "int8", "--weight", "int8"]
+
+
+def over(command, model, given, base_model, base_given):
+    """Peak bytes beyond those of the small model."""
+    peaks = [qk_json(command, m, "--threads", 1, *g)["peak_bytes"] for m, g in ((model, given), (base_model, base_given))]
+    return peaks[0] - peaks[1]
+
+
+for name, model in files.items():
+    for what, options in (("float", []), ("int4 weights", W4), ("mxfp4/mxfp4", MX)):
+        more = over("evaluate", model, ["--inputs", x, *options], small, ["--inputs", small_x, *options])
+        check(more <= 1.3 * WEIGHTS + OUTPUTS, f"qk evaluate, {what}, weights {name}: {more / WEIGHTS:.2f} of the weights (1.3 and the outputs)")
+    for what, options in (("int4 weights, portable", W4), ("int4 weights, nbits", W4 + ["--export", "nbits"]), ("mxfp4/mxfp4, portable", MX),
+                          ("int8/int8, qdq", I8 + ["--export", "qdq", "--calibration"]), ("bf16 weights as floats", ["--activation", "fp32", "--weight", "bf16", "--weights", "float"])):
+        calibrated = options[-1] == "--calibration"
+        more = over("quantize", model, [*options, *([x] if calibrated else []), "-o", at("q.onnx")],
+                    small, [*options, *([small_x] if calibrated else []), "-o", at("s.onnx")])
+        check(more <= 1.6 * WEIGHTS + calibrated * HISTOGRAMS, f"qk quantize {what}, weights {name}: {more / WEIGHTS:.2f} of the weights (1.6)")
+
+# The same numbers wherever the weights lie, and as onnxruntime has them.
+got = {}
+for name, model in files.items():
+    os.makedirs(at("out"), exist_ok=True)
+    qk("evaluate", model, "--inputs", x, "--output-dir", at("out"), "--overwrite")
+    got[name] = np.load(at("out/logits.npy"))
+session = onnxruntime.InferenceSession(files["inside"], providers=["CPUExecutionProvider"])
+expected = np.concatenate([session.run(["logits"], {k: v[i:i + 1] for k, v in np.load(x).items()})[0] for i in range(2)])
+check(np.abs(got["inside"] - expected).max() <= 1e-4 * np.abs(expected).max(), "logits are onnxruntime's")
+del session
+
+# Scales of blocks lie beside a saved plan, which is small, and comes back.
+qk("quantize", files["inside"], *W4, "-o", at("q.onnx"), "--save-plan", at("plan.json"), "--report", at("r.html"), "--overwrite")
+plan_bytes, report_bytes = os.path.getsize(at("plan.json")), os.path.getsize(at("r.json"))
+check(plan_bytes < 1e5 and report_bytes < 1e6, f"a plan of blocks has {plan_bytes} bytes, its report {report_bytes}")
+with np.load(at("plan.json.npz")) as arrays:
+    count = sum(a.size for a in arrays.values())
+check(count >= WEIGHTS / 4 / 32 * 0.9, f"its {count} scales are in plan.json.npz")
+first = qk_json("evaluate", files["inside"], "--inputs", x, "--metric", "sqnr", *W4)["sqnr"]
+again = qk_json("evaluate", files["inside"], "--inputs", x, "--metric", "sqnr", "--plan", at("plan.json"))["sqnr"]
+check(first == again, f"the saved plan is the plan: {first:.3f} dB, {again:.3f} dB")
+text = json.loads(open(at("plan.json")).read())
+reference = next(q["scale"] for q in [*text["tensors"].values(), *(e["quantizer"] for e in text["edges"])] if isinstance(q.get("scale"), dict))
+reference["file"] = "../" + reference["file"]
+open(at("bad.json"), "w").write(json.dumps(text))
+done = qk("evaluate", files["inside"], "--inputs", x, "--plan", at("bad.json"), status=2)
+check("bad.json:" in done.stderr and "without folders" in done.stderr, "arrays elsewhere are refused")
+
+# The portable file of int4 weights: packed, the numbers of the plan, and onnxruntime loads it in less than the float model takes.
+LOAD = """
+import sys, numpy as np, onnxruntime as o
+options = o.SessionOptions(); options.intra_op_num_threads = 1; options.log_severity_level = 3
+peak = lambda: int(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1]) / 1e3
+before = peak(); s = o.InferenceSession(sys.argv[1], options, providers=['CPUExecutionProvider']); loaded = peak() - before
+x = dict(np.load(sys.argv[2])); y = s.run(['logits'], {k: v[:1] for k, v in x.items()})[0]
+np.save(sys.argv[3], y); print(loaded, peak() - before)
+"""
+
+
+def loaded(model):
+    done = subprocess.run([sys.executable, "-c", LOAD, model, x, at("y.npy")], capture_output=True, text=True, check=True)
+    return [float(v) for v in done.stdout.split()], np.load(at("y.npy"))
+
+
+qk("quantize", files["inside"], *W4, "-o", at("portable.onnx"))
+(float_load, float_run), _ = loaded(files["inside"])
+(load, run), y = loaded(at("portable.onnx"))
+check(load <= 1.5 * float_load and run <= 1.5 * float_run, f"onnxruntime: {load:.0f} MB to load, {run:.0f} MB after a run; the float model {float_load:.0f}, {float_run:.0f}")
+disk = os.path.getsize(at("portable.onnx"))
+check(disk < 0.2 * WEIGHTS, f"{disk / WEIGHTS:.2f} of the float weights on disk")
+qk("evaluate", files["inside"], "--inputs", x, *W4, "--output-dir", at("out"), "--overwrite")
+wanted = np.load(at("out/logits.npy"))[:1]
+worst = np.abs(y - wanted).max() / np.abs(wanted).max()
+check(worst < 1e-3, f"onnxruntime computes what the plan says, with activations in float: {worst:.1e}")
+qk("inspect", at("portable.onnx"), "--save-plan", at("back.json"), "--save-float", at("back.onnx"))
+back = qk_json("evaluate", at("back.onnx"), "--inputs", x, "--metric", "sqnr", "--plan", at("back.json"))["sqnr"]
+check(back is None or back > 120, f"the plan comes back from the file: its float model is on the plan's grid, {back} dB")
+
+# Above 2 GB, which a message cannot be: said at once.
+with open(at("huge.onnx"), "wb") as f:
+    f.truncate(2 ** 31 + 10)
+done = qk("inspect", at("huge.onnx"), status=2)
+check(re.search(r"huge.onnx: larger than 2 GB; save it with external data", done.stderr) is not None, "a file above 2 GB is refused in words")
+
+print(f"{failures} wrong" if failures else "all right")
+sys.exit(failures > 0)
