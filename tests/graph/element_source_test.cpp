@@ -138,7 +138,7 @@ TEST_CASE("what folding makes of large weights is computed again when asked for,
     const model copy = m;
     for (const std::size_t largest : {largest_model_file, std::size_t{1000}}) {  // one file; elements outside
         output_set out;
-        graph::save(copy, out, folder.path() / "saved.onnx", largest);
+        qk::graph::save(copy, out, folder.path() / "saved.onnx", largest);
         out.commit();
         CHECK(fs::exists(folder.path() / "saved.onnx.data") == (largest == 1000));
         const model again = model::load(folder.path() / "saved.onnx");
@@ -147,8 +147,7 @@ TEST_CASE("what folding makes of large weights is computed again when asked for,
         onnx::ModelProto plain;  // as any other reader sees it
         REQUIRE(plain.ParseFromString(read_file(folder.path() / "saved.onnx")));
         CHECK(plain.graph().initializer_size() == 2);
-        CHECK((plain.graph().initializer(0).data_location() == onnx::TensorProto::EXTERNAL) ==
-              (largest == 1000 && plain.graph().initializer(0).name() == "wt"));
+        for (const auto& t : plain.graph().initializer()) CHECK((t.data_location() == onnx::TensorProto::EXTERNAL) == (largest == 1000));
         fs::remove(folder.path() / "saved.onnx.data");
     }
 }
