@@ -214,8 +214,9 @@ TEST_CASE("AIMET encodings 1.0.0, there and back: the same values") {
         if (q.scale.size() > 1) CHECK(r.axis == q.axis);
         CHECK(std::get<qk::integer>(r.format).bits == std::get<qk::integer>(q.format).bits);
     }
-    CHECK_THROWS_WITH_AS(write_encodings({.tensors = {{"x", {.format = qk::mxfp4, .scale = {}, .zero_point = {}}}}, .edges = {}}, m),
-                         doctest::Contains("mxfp4"), error);
+    CHECK_THROWS_WITH_AS(
+        write_encodings({.tensors = {{"x", {.format = qk::mxfp4, .scale = {}, .zero_point = {}}}}, .edges = {}, .accumulators = {}}, m),
+        doctest::Contains("mxfp4"), error);
     contains(error_of(R"({"version": "0.6.1", "activation_encodings": []})"), "export version 1.0.0");
 }
 
