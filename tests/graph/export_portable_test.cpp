@@ -50,7 +50,7 @@ quantizer of(const qk::format& f) {
     q.format = f, q.axis = 1;
     return q;
 }
-precision_plan only(const std::string& tensor, const quantizer& q) { return {.tensors = {{tensor, q}}, .edges = {}}; }
+precision_plan only(const std::string& tensor, const quantizer& q) { return {.tensors = {{tensor, q}}, .edges = {}, .accumulators = {}}; }
 int calls(const model& m) {
     return static_cast<int>(
         std::count_if(m.graph().node().begin(), m.graph().node().end(), [](const auto& n) { return n.domain() == "qk"; }));

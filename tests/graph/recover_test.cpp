@@ -238,7 +238,7 @@ TEST_CASE("a plan survives style portable, semantics and all") {
         }
     // An activation whose blocks run over all axes but the first, and an output.
     quantizer rows{.format = qk::mx6, .axis = 0, .flatten = true, .scale = {}, .zero_point = {}};
-    const precision_plan plan{.tensors = {{"r1", rows}, {"y", rows}}, .edges = {}};
+    const precision_plan plan{.tensors = {{"r1", rows}, {"y", rows}}, .edges = {}, .accumulators = {}};
     const recovered_plan found = recover_plan(export_model(m, plan, {.style = export_style::portable}).exported);
     CHECK(found.notes.empty());
     CHECK(found.plan == plan);
