@@ -203,8 +203,9 @@ TEST_CASE("what says nothing about a format, a layer or a side is an error with 
     refuse(file(R"({"op_type": "Conv", "weight": {"format": "int4", "weight_rounding": ["compensate"]}})"), {"compensated"});
     refuse(file(R"({"op_type": "Conv", "activation": {"format": "int8", "method": []}})"), {"an empty list"});
     refuse(file(R"({"tensor": "x", "activation": {"format": "int8", "method": ["mse"]}})"), {"unknown key 'tensor'"});
-    const auto quantize = qk_test::run_tool({"quantize", model, "--calibration", images, "--samples", "8", "-o", place("q.onnx"), "--plan",
-                                             file(R"({"op_type": "Conv", "activation": {"format": "int8", "method": ["min_max", "mse"]}})").back()});
+    const auto quantize =
+        qk_test::run_tool({"quantize", model, "--calibration", images, "--samples", "8", "-o", place("q.onnx"), "--plan",
+                           file(R"({"op_type": "Conv", "activation": {"format": "int8", "method": ["min_max", "mse"]}})").back()});
     CHECK(quantize.status == 2);
     CHECK(quantize.err.find("a list is what `qk search` and `qk sensitivity` choose from") != std::string::npos);
 }
