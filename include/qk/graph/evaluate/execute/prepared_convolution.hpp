@@ -112,8 +112,8 @@ class prepared_convolution {
         // Of the numbers only their scales are kept; they themselves in oneDNN's order, and where it has no code for them they are never
         // made.
         if (form_ && form_->whole && scale_.empty() && !never_narrow_) narrow_now();
-        const bool narrow = form_ && !never_narrow_;
-        bool wanted = narrow && products >= fewest_products;
+        const bool narrow = form_ && !never_narrow_ && products >= fewest_products;
+        bool wanted = narrow;
         // Where a stride skips inputs oneDNN 2.6 is wrong with AMX for some numbers of channels (66, 77).
         for (std::size_t i = 0; i < 2; ++i) wanted = wanted && s.stride[i] <= s.weights[s.weights.size() - 2 + i];
         for (int plane = 0; wanted && plane < form_->planes; ++plane) {
