@@ -17,15 +17,15 @@ class list_mover {
   public:
     list_mover(std::string file, std::vector<named_tensor>& arrays) : file_(std::move(file)), arrays_(&arrays) {}
 
-    static bool is_long(const quantizer& q) { return q.scale.size() > longest_list || q.zero_point.size() > longest_list; }
+    static bool is_long(const quantizer& q) { return q.scale.size() > longest_list(q) || q.zero_point.size() > longest_list(q); }
     /// As JSON will have it before move().
     static void shorten(quantizer& q) {
-        if (q.scale.size() > longest_list) q.scale.assign(1, 1.0f);
-        if (q.zero_point.size() > longest_list) q.zero_point.assign(1, 0);
+        if (q.scale.size() > longest_list(q)) q.scale.assign(1, 1.0f);
+        if (q.zero_point.size() > longest_list(q)) q.zero_point.assign(1, 0);
     }
     void move(const quantizer& q, nlohmann::ordered_json& json) {
-        if (q.scale.size() > longest_list) json["scale"] = put(make_tensor<float>({static_cast<std::int64_t>(q.scale.size())}, q.scale));
-        if (q.zero_point.size() > longest_list) json["zero_point"] = put(narrow(q.zero_point));
+        if (q.scale.size() > longest_list(q)) json["scale"] = put(make_tensor<float>({static_cast<std::int64_t>(q.scale.size())}, q.scale));
+        if (q.zero_point.size() > longest_list(q)) json["zero_point"] = put(narrow(q.zero_point));
     }
 
   private:

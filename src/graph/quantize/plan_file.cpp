@@ -290,7 +290,7 @@ nlohmann::ordered_json to_json(const precision_plan& plan) {
 }
 /// A quantizer in a report: of a long list only how long it is and from where to where it goes (a saved plan has it).
 static nlohmann::ordered_json summary_of(const quantizer& q) {
-    if (q.scale.size() <= longest_list) return to_json(q);
+    if (q.scale.size() <= longest_list(q)) return to_json(q);
     quantizer rest = q;
     rest.scale.assign(1, 1.0f), rest.zero_point.clear();
     nlohmann::ordered_json j = to_json(rest);

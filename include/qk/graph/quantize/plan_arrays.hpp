@@ -17,8 +17,8 @@
 
 namespace qk::graph {
 
-/// Lists of more numbers than this leave the JSON.
-inline constexpr std::size_t longest_list = 1024;
+/// Lists of more numbers than this leave the JSON; those with a number for each channel stay there as far as a person would look at them.
+inline std::size_t longest_list(const quantizer& q) { return q.block_size > 0 ? 1024 : 65536; }
 
 /// The plan as JSON text; its long lists are put into `arrays` and referred to as those of `file`.
 std::string plan_text(const precision_plan& plan, const std::string& file, std::vector<named_tensor>& arrays);
