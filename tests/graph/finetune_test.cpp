@@ -60,7 +60,7 @@ TEST_CASE("fine-tuning brings a coarse plan nearer to the float model, on sample
     CHECK(r.held_out == 16);
     REQUIRE(r.losses.size() >= 2);
     CHECK(r.best > 0);
-    CHECK(r.losses[r.best] < 0.8 * r.losses[0]);
+    CHECK(r.losses[r.best] < 0.9 * r.losses[0]);
     CHECK(d.distance(r.learned, plan, other) < 0.8 * d.distance(d.m, plan, other));
 
     options.threads = 1;  // the same bits
