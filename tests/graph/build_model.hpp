@@ -4,12 +4,23 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "qk/graph/model/model.hpp"
 
 namespace qk_test {
+
+/// Normally distributed values of this standard deviation.
+inline qk::graph::tensor random_tensor(qk::graph::dims shape, unsigned seed, float spread) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0, spread);
+    qk::graph::tensor t(qk::graph::data_type::float32, std::move(shape));
+    for (float& v : t.as<float>()) v = normal(random);
+    return t;
+}
 
 struct builder {
     onnx::ModelProto m;

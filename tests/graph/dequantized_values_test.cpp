@@ -11,16 +11,9 @@
 #include "qk/graph/evaluate/evaluator.hpp"
 
 using namespace qk::graph;
+using qk_test::random_tensor;
 
 namespace {
-
-tensor random_tensor(dims shape, unsigned seed, float spread) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0, spread);
-    tensor t(data_type::float32, std::move(shape));
-    for (float& v : t.as<float>()) v = normal(random);
-    return t;
-}
 
 /// What a tensor's codes are: their type, scale and zero point.
 struct coding {

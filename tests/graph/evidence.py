@@ -2,7 +2,7 @@
 """What scripts of outside evidence begin with: the packages that they need, the built command, a folder that goes when they end.
 
     import evidence                        # says "skipped: ..." and ends where a package is missing
-    from evidence import FOLDER, at, qk
+    from evidence import FOLDER, at, check, qk
 """
 import importlib
 import os
@@ -20,6 +20,14 @@ for needed in ("numpy", "onnx", "onnxruntime"):
 QK = sys.argv[1]
 _kept = tempfile.TemporaryDirectory(prefix="qk_evidence_")
 FOLDER = _kept.name
+failures = 0
+
+
+def check(ok, what):
+    """Says so, and counts what is wrong in `failures`."""
+    global failures
+    print(("ok    " if ok else "WRONG ") + what, flush=True)
+    failures += not ok
 
 
 def at(name):

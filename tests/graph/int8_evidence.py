@@ -10,7 +10,8 @@ import json
 import os
 import sys
 
-from evidence import QK, at, qk
+import evidence
+from evidence import at, check, qk
 
 import numpy as np
 import onnx
@@ -23,13 +24,6 @@ DIGITS = os.path.join(HERE, "..", "..", "examples", "digits")
 SHARED = os.path.join(HERE, "..", "..", "..", "shared")
 rng = np.random.default_rng(5)
 node = helper.make_node
-failures = 0
-
-
-def check(ok, what):
-    global failures
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
-    failures += not ok
 
 
 def model(name, nodes, held, x_shape, y_shape):
@@ -199,8 +193,8 @@ def main():
         seen = isinstance(y, np.ndarray) and runs.decibels(y, plain) < runs.decibels(runs.run(at("signed.onnx"), x, "off"), plain) - 3
         check(seen, f"AVX2 without VNNI, emulated by {' '.join(command)}: signed weights lose there, so that this test sees what it is for")
         compare(cases, "AVX2 without VNNI", True)
-    print(f"{failures} failures")
-    return 1 if failures else 0
+    print(f"{evidence.failures} failures")
+    return 1 if evidence.failures else 0
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@
 
 using namespace qk::graph;
 using execute::narrow_form;
+using qk_test::random_tensor;
 
 namespace {
 
@@ -32,14 +33,6 @@ quantizer under(const char* format, float scale = 0, std::int64_t zero_point = 0
     if (scale != 0) q.scale = {scale};
     if (zero_point != 0) q.zero_point = {zero_point};
     return q;
-}
-
-tensor random_tensor(dims shape, unsigned seed, float spread) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal(0, spread);
-    tensor t(data_type::float32, std::move(shape));
-    for (float& v : t.as<float>()) v = normal(random);
-    return t;
 }
 
 float value_of(const narrow_form& form, const tensor& planes, std::size_t i) {

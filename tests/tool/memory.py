@@ -10,40 +10,20 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 
-try:
-    import numpy as np
-    import onnx
-    import onnxruntime
-    import language_models as models
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+import evidence
+from evidence import at, check, qk
 
-QK = sys.argv[1]
-FOLDER = tempfile.TemporaryDirectory()
+import numpy as np
+import onnx
+import onnxruntime
+
+import language_models as models
+
 rng = np.random.default_rng(11)
-failures = 0
 VOCABULARY, HIDDEN, LAYERS, GROUPS = 2000, 512, 11, 4
 WIDTH = HIDDEN // 8
-
-
-def check(ok, what):
-    global failures
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
-    failures += not ok
-
-
-def at(name):
-    return os.path.join(FOLDER.name, name)
-
-
-def qk(*arguments, status=0):
-    done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode != status:
-        raise SystemExit(f"qk {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done
 
 
 def qk_json(*arguments):
@@ -115,7 +95,7 @@ text = json.loads(open(at("plan.json")).read())
 reference = next(q["scale"] for q in [*text["tensors"].values(), *(e["quantizer"] for e in text["edges"])] if isinstance(q.get("scale"), dict))
 reference["file"] = "../" + reference["file"]
 open(at("bad.json"), "w").write(json.dumps(text))
-done = qk("evaluate", files["inside"], "--inputs", x, "--plan", at("bad.json"), status=2)
+done = qk("evaluate", files["inside"], "--inputs", x, "--plan", at("bad.json"), statuses=(2,))
 check("bad.json:" in done.stderr and "without folders" in done.stderr, "arrays elsewhere are refused")
 
 # The portable file of int4 weights: packed, the numbers of the plan, and onnxruntime loads it in less than the float model takes.
@@ -151,8 +131,8 @@ check(back is None or back > 120, f"the plan comes back from the file: its float
 # Above 2 GB, which a message cannot be: said at once.
 with open(at("huge.onnx"), "wb") as f:
     f.truncate(2 ** 31 + 10)
-done = qk("inspect", at("huge.onnx"), status=2)
+done = qk("inspect", at("huge.onnx"), statuses=(2,))
 check(re.search(r"huge.onnx: larger than 2 GB; save it with external data", done.stderr) is not None, "a file above 2 GB is refused in words")
 
-print(f"{failures} wrong" if failures else "all right")
-sys.exit(failures > 0)
+print(f"{evidence.failures} wrong" if evidence.failures else "all right")
+sys.exit(evidence.failures > 0)

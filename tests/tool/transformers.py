@@ -9,41 +9,22 @@ import subprocess
 import sys
 import tempfile
 
-try:
-    import numpy as np
-    import onnx
-    from onnx import TensorProto
-    import onnxruntime
-    import language_models as models
-except ImportError as missing:
-    print(f"skipped: no {missing.name} here (./dev test makes build/venv)")
-    sys.exit(0)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+import evidence
+from evidence import FOLDER, QK, at, check, qk
 
-QK = sys.argv[1]
-FOLDER = tempfile.TemporaryDirectory()
+import numpy as np
+import onnx
+from onnx import TensorProto
+import onnxruntime
+
+import language_models as models
+
 rng = np.random.default_rng(7)
-failures = 0
 
 
-def check(ok, what):
-    global failures
-    print(("ok    " if ok else "WRONG ") + what, flush=True)
-    failures += not ok
-
-
-def at(name):
-    return os.path.join(FOLDER.name, name)
-
-
-def qk(*arguments, status=0):
-    done = subprocess.run([QK, *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode != status:
-        raise SystemExit(f"qk {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stdout}{done.stderr}")
-    return done
-
-
-def qk_json(*arguments, status=0):
-    return json.loads(qk(*arguments, "--json", status=status).stdout)
+def qk_json(*arguments, statuses=(0,)):
+    return json.loads(qk(*arguments, "--json", statuses=statuses).stdout)
 
 
 def saved(name, **arrays):
@@ -58,7 +39,7 @@ def close(a, b, tolerance):
 
 def evaluated(model, data, *more):
     """The first output, by qk."""
-    folder = tempfile.mkdtemp(dir=FOLDER.name)
+    folder = tempfile.mkdtemp(dir=FOLDER)
     qk("evaluate", model, "--inputs", data, "--output-dir", folder, *more)
     return np.load(os.path.join(folder, "logits.npy"))
 
@@ -171,10 +152,10 @@ def positions():
     float_and_wide = qk_json("evaluate", gpt, *common, "--metric", "perplexity", *formats)["perplexity"]
     check(abs(found["base_metric"] - float_and_wide) < 1e-9 * float_and_wide, "sensitivity measures perplexity as evaluate does")
     plain = qk_json("evaluate", gpt, *common)["perplexity"]
-    mixed = qk_json("search", gpt, *common, "--wide", "mxfp8_e4m3/mxfp8_e4m3", "--narrow", "mxfp4/mxfp4", "--target-perplexity", str(1.05 * plain), status=0)
+    mixed = qk_json("search", gpt, *common, "--wide", "mxfp8_e4m3/mxfp8_e4m3", "--narrow", "mxfp4/mxfp4", "--target-perplexity", str(1.05 * plain))
     check(mixed["metric"] == "perplexity" or mixed.get("metric_name") == "perplexity", "search --target-perplexity")
 
-    bad = qk("evaluate", gpt, *common[:2], "--mask", "attention_maks", "--next-token", status=2).stderr
+    bad = qk("evaluate", gpt, *common[:2], "--mask", "attention_maks", "--next-token", statuses=(2,)).stderr
     check("attention_mask" in bad, "a mask that is no input names the nearest")
 
 
@@ -209,7 +190,7 @@ def ragged():
     for i in fixed.graph.input:
         i.type.tensor_type.shape.dim[1].dim_value = 9
     onnx.save(fixed, at("fixed.onnx"))
-    message = qk("evaluate", at("fixed.onnx"), "--inputs", at("folder"), status=2).stderr
+    message = qk("evaluate", at("fixed.onnx"), "--inputs", at("folder"), statuses=(2,)).stderr
     check("[1,4]" in message and "[1,9]" in message, "a model of one length says which lengths it was given")
 
 
@@ -239,7 +220,7 @@ def masks():
     check(max(scales) < 1e3, "and no scale comes from one")
     keys = [json.dumps(n, sort_keys=True) for n in report["notes"]]
     check(len(keys) == len(set(keys)), "no remark stands twice")
-    qk("quantize", gpt, "-o", at("none.onnx"), *all_of, "--strict", status=2)
+    qk("quantize", gpt, "-o", at("none.onnx"), *all_of, "--strict", statuses=(2,))
     plain, planned = evaluated(gpt, data), evaluated(gpt, data, *all_of)
     check(np.abs(planned - plain).max() < 0.3 * np.abs(plain).max(), "the model still says something")
     rows = qk_json("sensitivity", gpt, "--inputs", data, "--wide", "mxfp8_e4m3/mxfp8_e4m3", "--narrow", "mxfp8_e4m3/mxfp4")["sensitivity"]
@@ -393,5 +374,5 @@ caches()
 nbits()
 recovered()
 guide()
-print(f"{failures} wrong")
-sys.exit(failures != 0)
+print(f"{evidence.failures} wrong")
+sys.exit(evidence.failures != 0)
