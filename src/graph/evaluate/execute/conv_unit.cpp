@@ -38,7 +38,7 @@ const prepared_convolution::at_shape& conv_unit::prepared(const dims& x) const {
 
 tensor conv_unit::run(const tensor& x, const tensor& narrow, const tensor& residual, allocator& memory) const {
     const auto& prepared_for_x = prepared(x.shape());
-    if (prepared_for_x.passes.empty() || (add_ && residual.shape() != prepared_for_x.y)) return {};
+    if (!prepared_for_x.possible() || (add_ && residual.shape() != prepared_for_x.y)) return {};
     tensor y(data_type::float32, prepared_for_x.y, memory.allocate(element_count(prepared_for_x.y) * sizeof(float)));
     prepared_convolution::run(prepared_for_x, x, narrow, residual, y, memory);
     return y;

@@ -26,7 +26,7 @@ class dense_unit {
     tensor run(const tensor& x, const tensor& narrow, allocator& memory) const {
         if (!fits(x)) return {};
         const auto& prepared_for_x = prepared(x);
-        if (prepared_for_x.passes.empty()) return {};
+        if (!prepared_for_x.possible()) return {};
         dims shape = x.shape();
         shape.back() = n_;
         tensor y(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));

@@ -14,6 +14,7 @@
 #include "qk/graph/evaluate/execute/layout.hpp"
 #include "qk/graph/evaluate/execute/narrow_values.hpp"
 #include "qk/graph/evaluate/execute/onednn.hpp"
+#include "qk/graph/evaluate/execute/word_convolution.hpp"
 
 namespace qk::graph::execute {
 
@@ -33,9 +34,11 @@ class prepared_convolution {
   public:
     struct at_shape {
         dims key, y;
-        std::vector<dnn_convolution> passes;    ///< none: oneDNN has nothing quick for this shape
-        std::optional<narrow_form> form;        ///< of the input that they take; none: floats as they are
-        bool add_behind = false, relu = false;  ///< what is added, and a Relu, come after the passes
+        std::vector<dnn_convolution> passes;                        ///< of oneDNN
+        std::optional<word_convolution> words;                      ///< in their place
+        std::optional<narrow_form> form;                            ///< of the input that they take; none: floats as they are
+        bool add_behind = false, relu = false;                      ///< what is added, and a Relu, come after the passes
+        bool possible() const { return words || !passes.empty(); }  ///< or is there nothing quick for this shape?
     };
     /// What is asked of oneDNN at a shape, but for the operands.
     struct request {
@@ -80,6 +83,7 @@ class prepared_convolution {
 
     /// `narrow`: x in form_of(a), if that is not null. `added`: what is added to y, if something is.
     static void run(const at_shape& a, const tensor& x, const tensor& narrow, const tensor& added, tensor& y, allocator& memory) {
+        if (a.words) return a.words->run(narrow.bytes(), added.empty() ? nullptr : added.as<float>().data(), y.as<float>().data(), memory);
         if (!added.empty() && !a.add_behind) std::memcpy(y.bytes(), added.bytes(), y.size_bytes());
         const std::byte* operand = a.form ? narrow.bytes() : x.bytes();
         for (const dnn_convolution& pass : a.passes) {
@@ -131,6 +135,7 @@ class prepared_convolution {
             return;
         }
         to.passes.clear();
+        if (narrow && make_words(s, to)) return;
         if (narrow && exact_in_floats_) {
             dnn_convolution::shape exact = s;
             exact.scale = scale_;
@@ -143,6 +148,23 @@ class prepared_convolution {
         dnn_convolution::shape floats = s;
         floats.columns = columns_;
         add(floats, weights_.read, packed_);
+    }
+
+    /// Whole numbers where a processor has no sums of bytes.
+    bool make_words(const dnn_convolution::shape& s, at_shape& to) const {
+        if (!form_->whole || s.grouped || !word_convolution::is_quick()) return false;
+        const auto axis = [&](std::size_t i) {
+            return word_shape::axis{s.x[2 + i], s.y[2 + i], s.weights[2 + i], s.stride[i], s.dilation[i] + 1, s.pad_begin[i]};
+        };
+        const word_shape shape{s.x[0], s.x[1], s.y[1], axis(0), axis(1)};
+        const bool joined = shape.across.dilation == 1;
+        if (!words_ || words_->joined != joined || words_->rows != shape.down.kernel) {
+            const tensor w = numbers();
+            words_ = std::make_shared<packed_word_weights>(w.reshaped({s.weights[0], s.weights[1], s.weights[2], s.weights[3]}), joined);
+        }
+        to.words = word_convolution::make(shape, *form_, words_, scale_, s.bias ? bias_.as<float>() : std::span<const float>(), s.relu);
+        if (to.words) to.form = form_;
+        return to.words.has_value();
     }
 
     struct cannot_narrow {};
@@ -182,6 +204,7 @@ class prepared_convolution {
     mutable bool never_narrow_ = false, exact_in_floats_ = false;
     mutable std::vector<float> scale_;  ///< of products of whole numbers, by channel
     mutable dnn_convolution::packed_weights packed_, packed_numbers_;
+    mutable std::shared_ptr<const packed_word_weights> words_;
     mutable std::vector<std::unique_ptr<at_shape>> made_;
 };
 
