@@ -15,7 +15,8 @@
 
 namespace qk_test {
 
-using attribute_value = std::variant<std::int64_t, float, std::string, std::vector<std::int64_t>>;
+using attribute_value =
+    std::variant<std::int64_t, float, std::string, std::vector<std::int64_t>, std::vector<float>, std::vector<std::string>>;
 using attributes = std::vector<std::pair<std::string, attribute_value>>;
 
 class heap_allocator final : public qk::graph::allocator {
@@ -44,6 +45,14 @@ inline onnx::NodeProto make_node(const std::string& full_name, const attributes&
         if (const auto* v = std::get_if<std::vector<std::int64_t>>(&value)) {
             a->set_type(onnx::AttributeProto::INTS);
             for (const std::int64_t i : *v) a->add_ints(i);
+        }
+        if (const auto* v = std::get_if<std::vector<float>>(&value)) {
+            a->set_type(onnx::AttributeProto::FLOATS);
+            for (const float f : *v) a->add_floats(f);
+        }
+        if (const auto* v = std::get_if<std::vector<std::string>>(&value)) {
+            a->set_type(onnx::AttributeProto::STRINGS);
+            for (const std::string& s : *v) a->add_strings(s);
         }
     }
     return node;

@@ -4,13 +4,18 @@
 
 #include "qk/graph/gradient/ops/arithmetic.hpp"
 #include "qk/graph/gradient/ops/convolution.hpp"
+#include "qk/graph/gradient/ops/features.hpp"
 #include "qk/graph/gradient/ops/fused.hpp"
+#include "qk/graph/gradient/ops/grid.hpp"
+#include "qk/graph/gradient/ops/loss.hpp"
 #include "qk/graph/gradient/ops/matrix.hpp"
 #include "qk/graph/gradient/ops/movement.hpp"
 #include "qk/graph/gradient/ops/normalization.hpp"
 #include "qk/graph/gradient/ops/pooling.hpp"
 #include "qk/graph/gradient/ops/quantization.hpp"
+#include "qk/graph/gradient/ops/recurrent.hpp"
 #include "qk/graph/gradient/ops/reduction.hpp"
+#include "qk/graph/gradient/ops/signal.hpp"
 #include "qk/graph/gradient/ops/unary.hpp"
 
 namespace qk::graph::gradient {
@@ -29,7 +34,8 @@ std::vector<product_entry> join(const Tables&... tables) {
 const std::vector<product_entry>& table() {
     static const std::vector<product_entry> all =
         join(unary_products, arithmetic_products, convolution_products, matrix_products, pooling_products, reduction_products,
-             normalization_products, movement_products, quantization_products, fused_products);
+             normalization_products, movement_products, quantization_products, fused_products, recurrent_products, grid_products,
+             loss_products, signal_products, feature_products);
     return all;
 }
 

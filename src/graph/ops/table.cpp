@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // find_op: look-up in the table of all groups, built on first use.
-#include <string>
-#include <unordered_map>
-
-#include "qk/graph/ops/table.hpp"
+#include "qk/graph/ops/all_ops.hpp"
 
 namespace qk::graph {
 namespace ops {
 
-/// Entries by "domain:name".
 const std::unordered_map<std::string, op_group>& table() {
     static const auto all = [] {
         std::unordered_map<std::string, op_group> map;

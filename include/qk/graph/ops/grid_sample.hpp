@@ -31,16 +31,37 @@ struct grid_taps {
     double weight[4] = {};
 };
 
-inline grid_taps taps_of(double normalized, std::int64_t length, bool align_corners, grid_padding padding, std::string_view mode) {
+/// A pixel coordinate, and how far it moves with the normalized one.
+struct grid_position {
+    double x = 0, slope = 0;
+};
+
+inline grid_position position_of(double normalized, std::int64_t length, bool align_corners, grid_padding padding, std::string_view mode) {
     const auto d = static_cast<double>(length);
     const double low = align_corners ? 0 : -0.5, high = align_corners ? d - 1 : d - 0.5;
     double x = align_corners ? (normalized + 1) / 2 * (d - 1) : ((normalized + 1) * d - 1) / 2;
-    if (!(std::fabs(x) < 1e9)) x = -1e9;  // NaN and absurd coordinates are outside
-    if (mode == "nearest") x = std::nearbyint(x);
+    double slope = (align_corners ? d - 1 : d) / 2;
+    if (!(std::fabs(x) < 1e9)) x = -1e9, slope = 0;  // NaN and absurd coordinates are outside
+    if (mode == "nearest") x = std::nearbyint(x), slope = 0;
     if (x < low || x > high) {
-        if (padding == grid_padding::border) x = std::clamp(x, 0.0, d - 1);
-        if (padding == grid_padding::reflection) x = reflected(x, low, high);
+        if (padding == grid_padding::border) {
+            if (x < 0 || x > d - 1) slope = 0;
+            x = std::clamp(x, 0.0, d - 1);
+        }
+        if (padding == grid_padding::reflection) {
+            if (std::fmod(std::floor(std::fabs(x - low) / std::max(high - low, 1e-300)), 2.0) != 0) slope = -slope;
+            if (x < low) slope = -slope;
+            if (high <= low) slope = 0;
+            x = reflected(x, low, high);
+        }
     }
+    return {x, slope};
+}
+
+inline grid_taps taps_of(double normalized, std::int64_t length, bool align_corners, grid_padding padding, std::string_view mode) {
+    const auto d = static_cast<double>(length);
+    const double low = align_corners ? 0 : -0.5, high = align_corners ? d - 1 : d - 0.5;
+    const double x = position_of(normalized, length, align_corners, padding, mode).x;
     const auto place = [&](std::int64_t i) -> std::int64_t {
         if (i >= 0 && i < length) return i;
         if (padding == grid_padding::zeros) return -1;
@@ -69,23 +90,33 @@ inline grid_taps taps_of(double normalized, std::int64_t length, bool align_corn
 
 }  // namespace detail
 
+/// What the attributes of GridSample say.
+struct grid_options {
+    std::string mode;
+    detail::grid_padding padding;
+    bool align;
+};
+
+inline grid_options grid_options_of(const node_view& node) {
+    grid_options o{node.get_string("mode", "linear"), detail::grid_padding::zeros, node.get_int("align_corners", 0) != 0};
+    if (o.mode == "bilinear") o.mode = "linear";  // names before opset 20
+    if (o.mode == "bicubic") o.mode = "cubic";
+    if (o.mode != "linear" && o.mode != "nearest" && o.mode != "cubic")
+        node.fail("mode '" + o.mode + "' is none of linear, nearest, cubic");
+    const std::string padding = node.get_string("padding_mode", "zeros");
+    if (padding == "border") o.padding = detail::grid_padding::border;
+    else if (padding == "reflection") o.padding = detail::grid_padding::reflection;
+    else if (padding != "zeros") node.fail("padding_mode '" + padding + "' is none of zeros, border, reflection");
+    return o;
+}
+
 inline void run_grid_sample(op_context& call) {
-    const node_view& node = call.node();
     const tensor &given = call.input(0), &given_grid = call.input(1);
     if (given.rank() < 3 || given_grid.rank() != given.rank() || given_grid.shape().back() != static_cast<std::int64_t>(given.rank()) - 2 ||
         given_grid.dim(0) != given.dim(0)) {
         call.fail("X of shape " + to_string(given.shape()) + " and grid of shape " + to_string(given_grid.shape()) + " do not fit");
     }
-    std::string mode = node.get_string("mode", "linear");
-    if (mode == "bilinear") mode = "linear";  // names before opset 20
-    if (mode == "bicubic") mode = "cubic";
-    if (mode != "linear" && mode != "nearest" && mode != "cubic") call.fail("mode '" + mode + "' is none of linear, nearest, cubic");
-    const std::string padding_mode = node.get_string("padding_mode", "zeros");
-    auto padding = detail::grid_padding::zeros;
-    if (padding_mode == "border") padding = detail::grid_padding::border;
-    else if (padding_mode == "reflection") padding = detail::grid_padding::reflection;
-    else if (padding_mode != "zeros") call.fail("padding_mode '" + padding_mode + "' is none of zeros, border, reflection");
-    const bool align = node.get_int("align_corners", 0) != 0;
+    const grid_options options = grid_options_of(call.node());
     const std::size_t spatial = given.rank() - 2;
     const auto channels = static_cast<std::size_t>(given.dim(1));
     const std::size_t plane = product(given.shape(), 2, given.rank());
@@ -106,7 +137,7 @@ inline void run_grid_sample(op_context& call) {
                 // The grid lists coordinates from the innermost axis to the outermost.
                 const double* at = grid.as<double>().data() + (n * positions + p) * spatial;
                 for (std::size_t a = 0; a < spatial; ++a)
-                    taps[a] = detail::taps_of(at[spatial - 1 - a], given.dim(a + 2), align, padding, mode);
+                    taps[a] = detail::taps_of(at[spatial - 1 - a], given.dim(a + 2), options.align, options.padding, options.mode);
                 offset.assign(1, 0);
                 weight.assign(1, T{1});
                 for (std::size_t a = 0; a < spatial; ++a) {

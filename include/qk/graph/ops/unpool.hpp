@@ -17,41 +17,19 @@ inline void check_pads(const op_context& call, const std::vector<std::int64_t>& 
         if (p < -(std::int64_t{1} << 31) || p > std::int64_t{1} << 31) call.fail("attribute 'pads' is out of range");
 }
 
-inline void run_col2im(op_context& call) {
-    const node_view& node = call.node();
-    const tensor& given = call.input(0);
-    const std::vector<std::int64_t> image = integers(call, 1), block = integers(call, 2);
-    const std::size_t rank = image.size();
-    if (given.rank() != 3 || rank == 0 || block.size() != rank) call.fail("input must have rank 3, image_shape and block_shape one length");
-    const auto stride = spatial_attribute(node, "strides", rank, 1), dilation = spatial_attribute(node, "dilations", rank, 1);
-    auto pads = node.get_ints("pads");
-    if (pads.empty()) pads.assign(2 * rank, 0);
-    check_pads(call, pads, rank);
-    static_cast<void>(element_count(image));
-    static_cast<void>(element_count(block));
-    std::vector<std::int64_t> blocks(rank);
-    for (std::size_t a = 0; a < rank; ++a) {
-        if (image[a] < 1 || block[a] < 1 || image[a] > 1 << 24 || block[a] > 1 << 24)
-            call.fail("image_shape and block_shape must be positive");
-        const std::int64_t room = image[a] + pads[a] + pads[a + rank] - dilation[a] * (block[a] - 1) - 1;
-        if (room < 0) call.fail("a block is larger than the padded image");
-        blocks[a] = room / stride[a] + 1;
-    }
-    static_cast<void>(element_count(blocks));
-    const std::int64_t taps = product(block), places = product(blocks), plane = product(image);
-    if (given.dim(1) % taps != 0 || given.dim(2) != places)
-        call.fail("input of shape " + to_string(given.shape()) + " does not fit " + std::to_string(places) + " blocks of " +
-                  std::to_string(taps));
-    const std::int64_t channels = given.dim(1) / taps;
-    dims shape{given.dim(0), channels};
-    shape.insert(shape.end(), image.begin(), image.end());
-    with_working_type(given.type(), [&]<class T>(T) {
-        const tensor x = input_as<T>(call, 0);
-        working_output<T> y(call, 0, given.type(), shape);
-        std::fill(y.values().begin(), y.values().end(), T{0});
-        const T* from = x.as<T>().data();
-        for (std::int64_t c = 0; c < given.dim(0) * channels; ++c) {
-            T* to = y.data() + c * plane;
+/// Where the columns of Col2Im stand in the image.
+struct column_places {
+    std::vector<std::int64_t> image, block, stride, dilation, pads, blocks;
+    std::int64_t channels = 0;
+    dims shape;  ///< of the image, with samples and channels
+
+    /// f(element of the columns, element of the image) for every column element that is not padding.
+    template <class F>
+    void each(F&& f) const {
+        const std::size_t rank = image.size();
+        const std::int64_t plane = product(image);
+        std::int64_t from = 0;
+        for (std::int64_t c = 0; c < shape[0] * channels; ++c) {
             std::vector<std::int64_t> k(rank, 0);
             do {
                 std::vector<std::int64_t> o(rank, 0);
@@ -63,11 +41,56 @@ inline void run_col2im(op_context& call) {
                         inside = p >= 0 && p < image[a];
                         if (inside) at = at * image[a] + p;
                     }
-                    if (inside) to[at] += *from;
+                    if (inside) f(static_cast<std::size_t>(from), static_cast<std::size_t>(c * plane + at));
                     ++from;
                 } while (advance(o, blocks));
             } while (advance(k, block));
         }
+    }
+};
+
+inline column_places places_of_columns(op_context& call) {
+    const node_view& node = call.node();
+    const tensor& given = call.input(0);
+    column_places w;
+    w.image = integers(call, 1), w.block = integers(call, 2);
+    const std::size_t rank = w.image.size();
+    if (given.rank() != 3 || rank == 0 || w.block.size() != rank)
+        call.fail("input must have rank 3, image_shape and block_shape one length");
+    w.stride = spatial_attribute(node, "strides", rank, 1), w.dilation = spatial_attribute(node, "dilations", rank, 1);
+    w.pads = node.get_ints("pads");
+    if (w.pads.empty()) w.pads.assign(2 * rank, 0);
+    check_pads(call, w.pads, rank);
+    static_cast<void>(element_count(w.image));
+    static_cast<void>(element_count(w.block));
+    w.blocks.resize(rank);
+    for (std::size_t a = 0; a < rank; ++a) {
+        if (w.image[a] < 1 || w.block[a] < 1 || w.image[a] > 1 << 24 || w.block[a] > 1 << 24)
+            call.fail("image_shape and block_shape must be positive");
+        const std::int64_t room = w.image[a] + w.pads[a] + w.pads[a + rank] - w.dilation[a] * (w.block[a] - 1) - 1;
+        if (room < 0) call.fail("a block is larger than the padded image");
+        w.blocks[a] = room / w.stride[a] + 1;
+    }
+    static_cast<void>(element_count(w.blocks));
+    const std::int64_t taps = product(w.block), places = product(w.blocks);
+    if (given.dim(1) % taps != 0 || given.dim(2) != places)
+        call.fail("input of shape " + to_string(given.shape()) + " does not fit " + std::to_string(places) + " blocks of " +
+                  std::to_string(taps));
+    w.channels = given.dim(1) / taps;
+    w.shape = {given.dim(0), w.channels};
+    w.shape.insert(w.shape.end(), w.image.begin(), w.image.end());
+    return w;
+}
+
+inline void run_col2im(op_context& call) {
+    const column_places places = places_of_columns(call);
+    const tensor& given = call.input(0);
+    with_working_type(given.type(), [&]<class T>(T) {
+        const tensor x = input_as<T>(call, 0);
+        working_output<T> y(call, 0, given.type(), places.shape);
+        std::fill(y.values().begin(), y.values().end(), T{0});
+        const T* in = x.as<T>().data();
+        places.each([&](std::size_t from, std::size_t to) { y.data()[to] += in[from]; });
         y.store();
     });
 }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole table of operators, for tests and pages that go through all of them.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+
+#include "qk/graph/ops/table.hpp"
+
+namespace qk::graph::ops {
+
+/// Entries by "domain:name", one for each version at which an operator changed.
+const std::unordered_map<std::string, op_group>& table();
+
+}  // namespace qk::graph::ops
