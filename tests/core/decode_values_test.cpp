@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// decode of 8-bit and 4-bit floats, alone and in blocks, from random codes: each value is that of its code times its scale, whatever the
+// decode of floats of 8, 6 and 4 bits, alone and in blocks, from random codes: each value is that of its code times its scale, whatever the
 // format's split, bias and special values, wherever the code stands.
 #include <doctest/doctest.h>
 
@@ -20,7 +20,9 @@ std::vector<std::byte> random_bytes(std::size_t n, generator& r) {
 
 std::uint32_t code_at(std::span<const std::byte> plane, std::size_t i, int width) {
     const std::size_t bit = i * static_cast<std::size_t>(width);
-    return std::to_integer<std::uint32_t>(plane[bit / 8]) >> bit % 8 & qk::detail::low_bits(width);
+    std::uint32_t two = std::to_integer<std::uint32_t>(plane[bit / 8]);
+    if (bit % 8 + static_cast<std::size_t>(width) > 8) two |= std::to_integer<std::uint32_t>(plane[bit / 8 + 1]) << 8;
+    return two >> bit % 8 & qk::detail::low_bits(width);
 }
 
 void check_elements(qk::floating f, std::size_t n, float scale, generator& r) {
@@ -60,9 +62,9 @@ void check_blocks(const Format& f, int width, std::size_t n, generator& r) {
 
 }  // namespace
 
-TEST_CASE("elements: every split of 8 and 4 bits, biases around the usual one, all kinds of special values") {
+TEST_CASE("elements: every split of 8, 6 and 4 bits, biases around the usual one, all kinds of special values") {
     generator r{11};
-    for (const int width : {8, 4})
+    for (const int width : {8, 6, 4})
         for (int e = 1; e < width; ++e) {
             const int m = width - 1 - e, usual = (1 << (e - 1)) - 1;
             for (int bias = usual - 2; bias <= usual + 4; ++bias)
@@ -78,7 +80,7 @@ TEST_CASE("elements of the catalogue: every code, under scales that leave them n
     generator r{12};
     for (const qk::named_format& t : qk::catalogue) {
         const qk::floating* f = std::get_if<qk::floating>(&t.format);
-        if (f == nullptr || (qk::bits(*f) != 8 && qk::bits(*f) != 4)) continue;
+        if (f == nullptr || (qk::bits(*f) != 8 && qk::bits(*f) != 6 && qk::bits(*f) != 4)) continue;
         for (const float scale : {1.0f, 3e-3f, 0x1p-130f, 0x1p125f}) check_elements(*f, 20000, scale, r);
     }
 }
@@ -86,7 +88,8 @@ TEST_CASE("elements of the catalogue: every code, under scales that leave them n
 TEST_CASE("blocks: every code under every scale, whole groups and what is left of them") {
     generator r{13};
     for (const std::size_t n : {std::size_t{64000}, std::size_t{256 + 96}, std::size_t{320}}) {
-        for (const qk::microscaling& f : {qk::mxfp8_e4m3, qk::mxfp8_e5m2, qk::mxfp4}) check_blocks(f, qk::bits(f.element), n, r);
+        for (const qk::microscaling& f : {qk::mxfp8_e4m3, qk::mxfp8_e5m2, qk::mxfp6_e3m2, qk::mxfp6_e2m3, qk::mxfp4})
+            check_blocks(f, qk::bits(f.element), n, r);
         check_blocks(qk::nvfp4, 4, n, r);
         for (const int size : {8, 16, 64, 128, 512}) {
             qk::microscaling f = qk::mxfp8_e4m3;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of 8 and of 4 bits of floating formats turned into values 32 at a time, where bytes can be shuffled and vectors have 8 lanes. Such
+// Codes of 8, 6 and 4 bits of floating formats turned into values 32 at a time, where bytes can be shuffled and vectors have 8 lanes. Such
 // values have at most 3 bits of mantissa, so the two upper bytes of a float32 hold them. Both are looked up by the halves of a code:
 //
 //   code = s hhh llll;  a magnitude hhh llll is normal as (magnitude << (7 - m)) + rebias: a sum of one table by hhh and one by llll,
 //   (1) upper byte = A[s hhh] + B_upper[llll],  lower byte = B_lower[llll]                 hhh > 0
 //   (2) upper byte = A[s 000] + S_upper[llll],  lower byte = S_lower[llll]                 hhh = 0, where the subnormal ones are
 //
-// A code of 4 bits is one table's index. tests/core: every code, in every place of a vector.
+// A code of 4 bits is one table's index; one of 6 bits, s h llll, is the index of two, of which h chooses. tests/core: every code, in every
+// place of a vector.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +34,7 @@ constexpr bool in_bytes(floating f) noexcept {
     if (f.specials == specials::e8m0 || min_exponent(f) - f.mantissa_bits < -126) return false;
     if ((f.specials == specials::ieee || f.specials == specials::fn) && f.bias % 2 == 0) return false;
     if (f.specials == specials::fn && f.mantissa_bits == 0) return false;
+    if (width == 6) return f.specials == specials::none && is_signed(f) && f.mantissa_bits <= 3;
     return width == 4 ? f.specials == specials::none : width == 8 && is_signed(f) && f.mantissa_bits <= 3;
 }
 
@@ -51,6 +53,11 @@ class byte_values {
         const V s0 = kernels::as_int<Arch>(values(low)), s1 = kernels::as_int<Arch>(values(high));
         subnormal_upper = bytes_at(s0 >> 24, s1 >> 24), subnormal_lower = bytes_at(s0 >> 16, s1 >> 16);
         if (bits(f) == 4) return;
+        if (bits(f) == 6) {
+            const V s2 = kernels::as_int<Arch>(values(low + V(16))), s3 = kernels::as_int<Arch>(values(high + V(16)));
+            upper_of_low = bytes_at(s2 >> 24, s3 >> 24), lower_of_low = bytes_at(s2 >> 16, s3 >> 16);
+            return;
+        }
         const int m = f.mantissa_bits, rebias = (127 - f.bias) << 7;
         const V odd(rebias & 0x80), b0 = (low << (7 - m)) + odd, b1 = (high << (7 - m)) + odd;
         upper_of_low = bytes_at(b0 >> 8, b1 >> 8), lower_of_low = bytes_at(b0, b1);
@@ -76,6 +83,12 @@ class byte_values {
             const __m256i c = _mm256_permutevar8x32_epi32(
                 _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(even, odd)), _mm_unpackhi_epi8(even, odd), 1), order);
             upper = _mm256_shuffle_epi8(subnormal_upper, c), lower = _mm256_shuffle_epi8(subnormal_lower, c);
+        } else if constexpr (Width == 6) {
+            // Shuffles take the index from a byte's lower half as long as its highest bit is not set.
+            const __m256i c = _mm256_permutevar8x32_epi32(codes_of_six(in), order), high = _mm256_slli_epi16(c, 3);
+            upper = _mm256_blendv_epi8(_mm256_shuffle_epi8(subnormal_upper, c), _mm256_shuffle_epi8(upper_of_low, c), high);
+            lower = _mm256_blendv_epi8(_mm256_shuffle_epi8(subnormal_lower, c), _mm256_shuffle_epi8(lower_of_low, c), high);
+            upper = _mm256_or_si256(upper, _mm256_and_si256(_mm256_slli_epi16(c, 2), _mm256_set1_epi8(-128)));
         } else {
             const __m256i c = _mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)), order);
             const __m256i high = _mm256_and_si256(_mm256_srli_epi16(c, 4), nibble), low = _mm256_and_si256(c, nibble);
@@ -100,16 +113,29 @@ class byte_values {
         put(24, as_floats(_mm256_unpackhi_epi16(zero, second)));
     }
 
-    /// Width 8 or 4, known when compiling or not: call(each_32) with a function of (in, put).
+    /// Width 8, 6 or 4, known when compiling or not: call(each_32) with a function of (in, put).
     template <class Call>
     QK_INLINE void with_kind(int width, const Call& call) const {
-        if (width == 4) call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { each<4, false>(in, put); });
-        else if (lone_nan) call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { each<8, true>(in, put); });
-        else call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { each<8, false>(in, put); });
+        if (width == 4) call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { this->template each<4, false>(in, put); });
+        else if (width == 6) call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { this->template each<6, false>(in, put); });
+        else if (lone_nan) call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { this->template each<8, true>(in, put); });
+        else call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { this->template each<8, false>(in, put); });
     }
 
   private:
     static QK_INLINE kernels::vf<Arch> as_floats(__m256i v) noexcept { return kernels::vf<Arch>(_mm256_castsi256_ps(v)); }
+    /// 32 codes of 6 bits at `in`, a byte each: four of them lie in three bytes.
+    static QK_INLINE __m256i codes_of_six(const std::byte* in) noexcept {
+        const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in)),
+                      second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 8));  // of 24 bytes
+        const __m256i three_of_four = _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1, 4, 5, 6, -1, 7, 8, 9, -1, 10,
+                                                       11, 12, -1, 13, 14, 15, -1);
+        const __m256i v = _mm256_shuffle_epi8(_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1), three_of_four);
+        const auto code = [&](__m256i shifted, int k)
+                              QK_INLINE_CALL { return _mm256_and_si256(shifted, _mm256_set1_epi32(63 << (8 * k))); };
+        return _mm256_or_si256(_mm256_or_si256(code(v, 0), code(_mm256_slli_epi32(v, 2), 1)),
+                               _mm256_or_si256(code(_mm256_slli_epi32(v, 4), 2), code(_mm256_slli_epi32(v, 6), 3)));
+    }
     /// The lowest bytes of sixteen lanes, in both halves of a register.
     static QK_INLINE __m256i bytes_at(kernels::vi<Arch> a, kernels::vi<Arch> b) noexcept {
         return _mm256_broadcastsi128_si256(_mm_unpacklo_epi64(kernels::lowest_bytes(a.data), kernels::lowest_bytes(b.data)));

@@ -1,11 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // conv_unit: from a node and a shape to what is asked of oneDNN.
 #include "qk/graph/evaluate/execute/conv_unit.hpp"
+
+#include <algorithm>
+
 #include "qk/graph/ops/conv.hpp"
 
 #ifdef QK_HAVE_ONEDNN
 
 namespace qk::graph::execute {
+
+void zero_frame::put(const float* middle, const dims& whole, float* y) const {
+    const std::int64_t channels = whole[1];
+    const auto frame = [&](std::int64_t places) {
+        for (; places > 0; --places) y = std::copy(edge.begin(), edge.end(), y);
+    };
+    for (std::int64_t n = 0; n < whole[0]; ++n) {
+        frame(top * whole[3]);
+        for (std::int64_t i = 0; i < height; ++i, middle += width * channels) {
+            frame(left);
+            y = std::copy_n(middle, width * channels, y);
+            frame(whole[3] - left - width);
+        }
+        frame((whole[2] - top - height) * whole[3]);
+    }
+}
 
 const prepared_convolution::at_shape& conv_unit::prepared(const dims& x) const {
     return convolution_.at(x, [&] {
@@ -24,6 +43,13 @@ const prepared_convolution::at_shape& conv_unit::prepared(const dims& x) const {
         }
         s.stride = w.stride, s.pad_begin = w.pad_begin, s.pad_end = w.pad_end;
         for (const std::int64_t d : w.dilation) s.dilation.push_back(d - 1);
+        const bool padded = w.pad_begin[0] > 0 || w.pad_begin[1] > 0 || w.pad_end[0] > 0 || w.pad_end[1] > 0;
+        if (w.kernel == std::vector<std::int64_t>{1, 1} && w.stride == std::vector<std::int64_t>{1, 1} && padded && !add_ &&
+            r.y[2] >= x[2] && r.y[3] >= x[3]) {
+            r.frame = zero_frame{w.pad_begin[0], w.pad_begin[1], x[2], x[3], {}};
+            s.y[2] = x[2], s.y[3] = x[3];
+            s.pad_begin = s.pad_end = {0, 0};
+        }
         // A column of pixels is a row of pixels in memory, and only rows are fast.
         if (x[3] == 1 && w.kernel[1] == 1 && w.pad_begin[1] == 0 && w.pad_end[1] == 0) {
             for (auto* v : {&s.x, &s.y}) std::swap((*v)[2], (*v)[3]);

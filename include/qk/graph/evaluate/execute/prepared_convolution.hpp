@@ -30,10 +30,20 @@ struct late_weights {
 
 namespace qk::graph::execute {
 
+/// Results of one place each (a 1 x 1 kernel) with padding around them: what is in the middle is computed, the frame is the same
+/// everywhere.
+struct zero_frame {
+    std::int64_t top, left, height, width;  ///< of the middle
+    std::vector<float> edge;                ///< what a place of the frame holds
+
+    void put(const float* middle, const dims& whole, float* y) const;
+};
+
 class prepared_convolution {
   public:
     struct at_shape {
         dims key, y;
+        std::optional<zero_frame> frame;                            ///< of y around what follows
         std::vector<dnn_convolution> passes;                        ///< of oneDNN
         std::optional<word_convolution> words;                      ///< in their place
         std::optional<narrow_form> form;                            ///< of the input that they take; none: floats as they are
@@ -43,7 +53,8 @@ class prepared_convolution {
     /// What is asked of oneDNN at a shape, but for the operands.
     struct request {
         dnn_convolution::shape shape;
-        dims y;
+        dims y;  ///< shape.y, but where there is a frame
+        std::optional<zero_frame> frame;
         bool possible = true;
     };
 
@@ -72,8 +83,9 @@ class prepared_convolution {
             if (m->key == key) return *m;
         const request r = ask();
         auto m = std::make_unique<at_shape>();
-        m->key = key, m->y = r.y;
+        m->key = key, m->y = r.y, m->frame = r.frame;
         if (r.possible) make(r.shape, *m);
+        if (m->frame) m->frame->edge = of_zeros(r.shape, *m);
         made_.push_back(std::move(m));
         return *made_.back();
     }
@@ -83,6 +95,15 @@ class prepared_convolution {
 
     /// `narrow`: x in form_of(a), if that is not null. `added`: what is added to y, if something is.
     static void run(const at_shape& a, const tensor& x, const tensor& narrow, const tensor& added, tensor& y, allocator& memory) {
+        if (!a.frame) return run_middle(a, x, narrow, added, y, memory);
+        const dims shape{y.dim(0), y.dim(1), a.frame->height, a.frame->width};
+        tensor middle(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));
+        run_middle(a, x, narrow, added, middle, memory);
+        a.frame->put(middle.as<float>().data(), y.shape(), y.as<float>().data());
+    }
+
+  private:
+    static void run_middle(const at_shape& a, const tensor& x, const tensor& narrow, const tensor& added, tensor& y, allocator& memory) {
         if (a.words) return a.words->run(narrow.bytes(), added.empty() ? nullptr : added.as<float>().data(), y.as<float>().data(), memory);
         if (!added.empty() && !a.add_behind) std::memcpy(y.bytes(), added.bytes(), y.size_bytes());
         const std::byte* operand = a.form ? narrow.bytes() : x.bytes();
@@ -99,7 +120,17 @@ class prepared_convolution {
         }
     }
 
-  private:
+    /// The convolution of zeros, for each channel.
+    std::vector<float> of_zeros(const dnn_convolution::shape& s, const at_shape& made) const {
+        std::vector<float> edge(static_cast<std::size_t>(s.y[1]), 0.0f);
+        for (std::size_t i = 0; s.bias && i < edge.size(); ++i) {
+            const float bias = bias_.as<float>()[i];
+            edge[i] = made.form && made.form->whole ? bias / scale_[i] * scale_[i] : bias;
+            if (s.relu && edge[i] < 0) edge[i] = 0;
+        }
+        return edge;
+    }
+
     void make(const dnn_convolution::shape& s, at_shape& to) const {
         const one_thread alone;
         const auto add = [&](const dnn_convolution::shape& of, const std::function<tensor()>& weights,
