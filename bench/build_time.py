@@ -83,6 +83,7 @@ def build(source, target, jobs, folder):
     if "QK_DISPATCH_ISAS" not in (source / "src/dispatch/CMakeLists.txt").read_text():
         settings, names = [], ["all"]
     log = folder / f"{target}.log"
+    log.unlink(missing_ok=True)
     launcher = folder / "timed"
     launcher.write_text(LAUNCHER)
     launcher.chmod(0o755)

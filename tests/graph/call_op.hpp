@@ -23,7 +23,7 @@ class heap_allocator final : public qk::graph::allocator {
   public:
     /// Filled with a pattern, so that what an operator leaves unwritten shows.
     std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
-        auto p = qk::graph::tensor::allocate(bytes);
+        auto p = qk::graph::thread_memory::of_heap(bytes);
         std::memset(p.get(), 0xCD, bytes);
         return p;
     }

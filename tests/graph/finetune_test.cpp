@@ -118,6 +118,13 @@ TEST_CASE("searches that gradients rank, and hawq_v2, keep the promise") {
     CHECK(guided.target_met);
     CHECK(guided.metric >= 25);
     CHECK(guided.cost <= 1.02 * measured.cost);
+    options.target = -300;  // everything narrow meets it: there is no order to estimate
+    const search_result loose = search(d.m, data, seen, options);
+    CHECK(loose.target_met);
+    CHECK(loose.evaluations == 2);
+    options.ranking = "measured";
+    CHECK(loose.cost == search(d.m, data, seen, options).cost);
+    options.target = 25, options.ranking = "gradient";
     options.strategy = "hawq_v2";
     const search_result hawq = search(d.m, data, seen, options);
     CHECK(hawq.target_met);

@@ -98,7 +98,8 @@ void check(const gradient_case& c) {
     const node_view view(node.proto, c.version);
     const gradient::product_entry* product = gradient::find_product(node.proto.domain(), node.proto.op_type(), c.version);
     REQUIRE(product != nullptr);
-    gradient::product_call call(view, *find_op(node.proto.domain(), node.proto.op_type(), c.version), node.inputs, y, v, wanted, given);
+    const std::vector<tensor> seeds = v;  // a product may write over gradients that nobody else holds
+    gradient::product_call call(view, *find_op(node.proto.domain(), node.proto.op_type(), c.version), node.inputs, y, seeds, wanted, given);
     product->run(call);
 
     const double step = c.single ? 5e-3 : 1e-5, tolerance = c.single ? 1e-2 : 2e-6;

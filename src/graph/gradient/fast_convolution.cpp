@@ -19,8 +19,6 @@ using dnnl::memory;
 using tag = memory::format_tag;
 constexpr auto f32 = memory::data_type::f32;
 
-std::shared_ptr<std::byte> room(std::size_t bytes) { return tensor::allocate(std::max<std::size_t>(bytes, 64)); }
-
 /// Memory that a thread keeps: fresh pages take longer than what is computed on them.
 std::byte* lasting(std::size_t slot, std::size_t bytes) {
     struct buffer {
@@ -29,7 +27,7 @@ std::byte* lasting(std::size_t slot, std::size_t bytes) {
     };
     thread_local std::array<buffer, 4> buffers;
     buffer& b = buffers[slot];
-    if (b.size < bytes) b.data = room(bytes), b.size = bytes;
+    if (b.size < bytes) b.data = thread_memory::of_heap(bytes), b.size = bytes;
     return b.data.get();
 }
 enum slot : std::size_t { first_operand, second_operand, result, scratch };
@@ -153,7 +151,7 @@ class dnn_convolutions final : public fast_convolution {
         const execute::one_thread alone;
         const relayout& way = *by_input_.second;
         if (!way.is_needed()) return {std::shared_ptr<void>(), weights};
-        auto to = room(way.bytes());
+        auto to = thread_memory::allocate(way.bytes());
         way.run(weights, to.get());
         return to;
     }

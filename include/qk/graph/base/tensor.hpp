@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "qk/graph/base/allocator.hpp"
 #include "qk/graph/base/error.hpp"
 
 namespace qk::graph {
@@ -151,7 +152,7 @@ class tensor {
     /// Uninitialised elements in a new, 64-byte aligned buffer (or in `buffer`, which holds at least size_bytes()).
     tensor(data_type type, dims shape, std::shared_ptr<std::byte> buffer = nullptr)
         : type_(type), shape_(std::move(shape)), count_(element_count(shape_)), buffer_(std::move(buffer)) {
-        if (!buffer_) buffer_ = allocate(size_bytes());
+        if (!buffer_) buffer_ = thread_memory::allocate(size_bytes());
     }
 
     data_type type() const { return type_; }
@@ -182,12 +183,6 @@ class tensor {
         if (element_count(shape) != count_) throw error("cannot view " + to_string(shape_) + " as " + to_string(shape));
         t.shape_ = std::move(shape);
         return t;
-    }
-
-    static std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-        const std::size_t n = (bytes + 63) / 64 * 64 + 64;  // room for a vector read past the end
-        return {static_cast<std::byte*>(::operator new (n, std::align_val_t{64})),
-                [](std::byte* p) { ::operator delete (p, std::align_val_t{64}); }};
     }
 
   private:

@@ -37,7 +37,7 @@ class bounded_heap : public allocator {
     explicit bounded_heap(std::size_t limit) : limit_(limit) {}
     std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
         if (bytes > limit_) throw error("too large to fold");
-        return tensor::allocate(bytes);
+        return thread_memory::of_heap(bytes);
     }
 
   private:

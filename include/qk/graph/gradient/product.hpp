@@ -16,10 +16,10 @@
 
 namespace qk::graph::gradient {
 
-/// Plain memory, for operators that are called outside of a run.
+/// The thread's memory, for operators that are called outside of a run.
 class heap final : public allocator {
   public:
-    std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return tensor::allocate(bytes); }
+    std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return thread_memory::allocate(bytes); }
     static heap& get() {
         static heap h;
         return h;
@@ -43,6 +43,7 @@ tensor as_real(const tensor& value) {
 }
 
 /// A node's inputs and outputs as they were in the forward pass, the gradients of its outputs, and the places for those of its inputs.
+/// Gradients whose memory nobody else holds may be written over.
 class product_call {
   public:
     product_call(const node_view& node, const op_entry& op, std::span<const tensor> inputs, std::span<const tensor> outputs,
@@ -83,6 +84,11 @@ class product_call {
     /// The gradient of output k; there is none where nothing that is asked for depends on it.
     bool has_gradient(std::size_t k = 0) const { return k < gradients_.size() && !gradients_[k].empty(); }
     const tensor& gradient(std::size_t k = 0) const { return gradients_[k]; }
+    /// Elements of gradient k's type and number, to be written in its order with what is made of it: its own where nobody else reads them.
+    tensor over_gradient(std::size_t k = 0) const {
+        const tensor& g = gradient(k);
+        return g.buffer().use_count() == 1 ? g : tensor(g.type(), g.shape());
+    }
     /// Input i's gradient is asked for.
     bool wants(std::size_t i) const { return i < wanted_.size() && wanted_[i] != 0; }
     /// Input i's gradient: as many elements as the input has. It may share its buffer with the output's gradient.

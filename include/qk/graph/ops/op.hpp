@@ -19,13 +19,6 @@ class NodeProto;
 
 namespace qk::graph {
 
-/// Where a run's tensors come from: the evaluator's per-thread arena, or the heap.
-class allocator {
-  public:
-    virtual ~allocator() = default;
-    virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
-};
-
 /// A node as operators see it: attributes by name, and the version of its domain that the model imports.
 /// Every getter names the node in its error. Attribute values of a function body are already bound.
 class node_view {

@@ -133,8 +133,19 @@ inline assignment add_one_by_one(search_run& run, const assignment& base, assign
     return now;
 }
 
+/// Whether every layer has one option that is cheaper than its others.
+inline bool has_one_cheapest(const search_space& space) {
+    const assignment last = all_cheapest(space);
+    for (std::size_t l = 0; l < space.size(); ++l)
+        for (std::size_t o = 0; o < space.options.size(); ++o)
+            if (o != last[l] && space.offers(l, o) && space.cost[l][o] == space.cost[l][last[l]]) return false;
+    return true;
+}
+
 inline void greedy_narrow(search_run& run) {
     const assignment wide = run.space().all(0);
+    // Where everything may be as cheap as it gets, there is no order to estimate.
+    if (run.estimate_moves && has_one_cheapest(run.space()) && all_ok(run, all_cheapest(run.space()))) return;
     std::vector<move> moves = measure_moves(run, wide);
     order_by_harm(moves);
     std::size_t prefix = longest_prefix(run, wide, moves);

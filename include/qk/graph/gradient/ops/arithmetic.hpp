@@ -2,7 +2,11 @@
 // Products of arithmetic with broadcasting: Add, Sub, Mul, Div, Pow, Mod, PRelu, and Sum, Mean, Max, Min of any number of operands.
 #pragma once
 
+#include <Eigen/Core>
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "qk/graph/gradient/ops/unary.hpp"
@@ -42,8 +46,9 @@ void give_operand(product_call& call, std::size_t i, const tensor& a, const tens
     if (own.size() == 1 && other.size() == g.size()) {  // a number: no need for the terms of its sum
         const T *d = g.as<T>().data(), *x = other.as<T>().data();
         const T number = own.as<T>()[0];
-        const double sum = ops::lane_sum<double>(
-            g.size(), [&](std::size_t k) { return static_cast<double>(i == 0 ? f(d[k], number, x[k]) : f(d[k], x[k], number)); });
+        const double sum = i == 0
+                               ? ops::lane_sum<double>(g.size(), [=](std::size_t k) { return static_cast<double>(f(d[k], number, x[k])); })
+                               : ops::lane_sum<double>(g.size(), [=](std::size_t k) { return static_cast<double>(f(d[k], x[k], number)); });
         return call.give(i, make_tensor<T>(own.shape(), std::array{static_cast<T>(sum)}));
     }
     call.give(i, reduced_to<T>(map_operands<T>(g, a, b, f), own.shape()));
@@ -84,6 +89,23 @@ inline void modulo_product(product_call& call) {
         call, []<class T>(T g, T, T) { return g; },
         [c_sign]<class T>(T g, T a, T b) { return -g * (c_sign ? std::trunc(a / b) : std::floor(a / b)); });
 }
+/// The sum of g * y * log x where x has a logarithm.
+template <class T>
+double sum_with_logarithm(std::span<const T> g, std::span<const T> y, std::span<const T> x) {
+    constexpr std::size_t block = 256;
+    using numbers = Eigen::Array<T, Eigen::Dynamic, 1>;
+    std::array<T, block> terms;
+    double sum = 0;
+    for (std::size_t from = 0; from < x.size(); from += block) {
+        const std::size_t n = std::min(block, x.size() - from);
+        const auto of = [&](std::span<const T> v) { return Eigen::Map<const numbers>(v.data() + from, static_cast<Eigen::Index>(n)); };
+        Eigen::Map<numbers>(terms.data(), static_cast<Eigen::Index>(n)) = (of(x) > T{0}).select(of(g) * of(y) * of(x).log(), T{0});
+        const T* term = terms.data();
+        sum += ops::lane_sum<double>(n, [=](std::size_t i) { return static_cast<double>(term[i]); });
+    }
+    return sum;
+}
+
 /// y = a^b. By a: b * a^(b-1), where a square or a root is no power; by b: y * log a where there is a logarithm.
 inline void power_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
@@ -95,6 +117,8 @@ inline void power_product(product_call& call) {
         else give_operand<T>(call, 0, a, b, [](T d, T x, T n) { return n == 0 ? T{0} : d * n * std::pow(x, n - 1); });
         if (!call.wants(1)) return;
         const tensor y = call.result<T>(0);
+        if (b.size() == 1 && y.size() == a.size())
+            return call.give(1, make_tensor<T>(b.shape(), std::array{static_cast<T>(sum_with_logarithm(g.as<T>(), y.as<T>(), a.as<T>()))}));
         const tensor all = map_operands<T>(g, a, y, [](T d, T x, T p) { return x > 0 ? d * p * std::log(x) : T{0}; });
         call.give(1, reduced_to<T>(all, b.shape()));
     });

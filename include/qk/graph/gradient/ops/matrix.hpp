@@ -2,6 +2,7 @@
 // Products of Gemm, MatMul, Einsum, and of com.microsoft's FusedGemm and FusedMatMul.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "qk/graph/gradient/ops/convolution.hpp"
@@ -55,31 +56,52 @@ inline void fused_gemm_product(product_call& call) {
     });
 }
 
+/// Products of matrices added up, matrix by matrix of one tensor, each of which gets one at least.
+template <class T>
+class added_products {
+  public:
+    added_products(tensor* to, std::int64_t rows, std::int64_t columns) : to_(to), rows_(rows), columns_(columns) {
+        if (to != nullptr) begun_.assign(to->size() / std::max<std::size_t>(static_cast<std::size_t>(rows * columns), 1), 0);
+    }
+    void add(std::int64_t at, const T* a, bool a_transposed, const T* b, bool b_transposed, std::int64_t inner) {
+        T* place = to_->template as<T>().data() + at * rows_ * columns_;
+        if (std::exchange(begun_[static_cast<std::size_t>(at)], 1) == 0)
+            return ops::multiply(a, a_transposed, b, b_transposed, place, rows_, columns_, inner);
+        part_.resize(static_cast<std::size_t>(rows_ * columns_));
+        ops::multiply(a, a_transposed, b, b_transposed, part_.data(), rows_, columns_, inner);
+        add_into(part_.data(), part_.size(), place);
+    }
+
+  private:
+    tensor* to_;
+    std::int64_t rows_, columns_;
+    std::vector<char> begun_;
+    std::vector<T> part_;  ///< a product to be added
+};
+
 /// numpy's matmul for g; vectors count as a row and as a column.
 template <class T>
 void matmul_gradients(const node_view& node, const tensor& a, const tensor& b, const tensor& g, tensor* da, tensor* db) {
     const ops::matmul_plan p = ops::plan_matmul(node, a.shape(), b.shape());
     const T *pa = a.as<T>().data(), *pb = b.as<T>().data(), *pg = g.as<T>().data();
-    if (da != nullptr) *da = zeros<T>(a.shape());
-    if (db != nullptr) *db = zeros<T>(b.shape());
-    if (g.size() == 0) return;
+    if (g.size() == 0) {
+        if (da != nullptr) *da = zeros<T>(a.shape());
+        if (db != nullptr) *db = zeros<T>(b.shape());
+        return;
+    }
+    if (da != nullptr) *da = tensor(type_of<T>, a.shape());
+    if (db != nullptr) *db = tensor(type_of<T>, b.shape());
     if (b.rank() == 2 && a.rank() >= 2) {  // weights: all rows at once
         const std::int64_t rows = static_cast<std::int64_t>(g.size()) / p.n;
         if (da != nullptr) ops::multiply(pg, false, pb, true, da->as<T>().data(), rows, p.k, p.n);
         if (db != nullptr) ops::multiply(pa, true, pg, false, db->as<T>().data(), p.k, p.n, rows);
         return;
     }
-    tensor part_a(type_of<T>, {p.m, p.k}), part_b(type_of<T>, {p.k, p.n});
+    added_products<T> of_a(da, p.m, p.k), of_b(db, p.k, p.n);
     p.each([&](std::int64_t i, std::int64_t ia, std::int64_t ib) {
         const T* from = pg + i * p.m * p.n;
-        if (da != nullptr) {
-            ops::multiply(from, false, pb + ib * p.k * p.n, true, part_a.as<T>().data(), p.m, p.k, p.n);
-            add_into(part_a.as<T>().data(), part_a.size(), da->as<T>().data() + ia * p.m * p.k);
-        }
-        if (db != nullptr) {
-            ops::multiply(pa + ia * p.m * p.k, true, from, false, part_b.as<T>().data(), p.k, p.n, p.m);
-            add_into(part_b.as<T>().data(), part_b.size(), db->as<T>().data() + ib * p.k * p.n);
-        }
+        if (da != nullptr) of_a.add(ia, from, false, pb + ib * p.k * p.n, true, p.n);
+        if (db != nullptr) of_b.add(ib, pa + ia * p.m * p.k, true, from, false, p.m);
     });
 }
 

@@ -15,7 +15,7 @@ template <class F>
 void map_slope(product_call& call, F slope) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0), y = call.result<T>(0);
-        tensor dx(type_of<T>, x.shape());
+        tensor dx = call.over_gradient();
         const T *px = x.as<T>().data(), *py = y.as<T>().data(), *g = call.gradient().as<T>().data();
         T* to = dx.as<T>().data();
         for (std::size_t i = 0; i < x.size(); ++i) to[i] = g[i] * static_cast<T>(slope(px[i], py[i]));
