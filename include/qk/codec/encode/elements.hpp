@@ -27,13 +27,13 @@ QK_INLINE void flush(float* x, std::size_t n) {
 
 /// x / scale, or x times its reciprocal, in float32. A finite x stays finite: a quotient beyond float32 is clamped, not special.
 template <class Arch>
-QK_APART void divide(float* x, const scale_tile<Arch>& s, std::size_t n, bool reciprocal, bool keep_finite) {
+QK_APART void divide(const float* x, float* y, const scale_tile<Arch>& s, std::size_t n, bool reciprocal, bool keep_finite) {
     for (std::size_t k = 0; k < n; ++k) {
         const float scale = s.scale[s.single ? 0 : k];
         const float q = reciprocal ? x[k] * (1.0f / scale) : x[k] / scale;
         const std::uint32_t u = as_bits(q);
         const bool overflown = keep_finite && (u & 0x7fffffffu) == 0x7f800000u && (as_bits(x[k]) & 0x7fffffffu) < 0x7f800000u;
-        x[k] = overflown ? as_float((u & 0x80000000u) | 0x7f7fffffu) : q;
+        y[k] = overflown ? as_float((u & 0x80000000u) | 0x7f7fffffu) : q;
     }
 }
 
@@ -66,16 +66,30 @@ QK_INLINE void encode_runs(along_axis a, values_in x, const codec_parameters& p,
     for (std::size_t k = 0; k < x.size(); k += widened) run(0, k, 0, k, std::min(widened, x.size() - k));
 }
 
+/// Do subnormal elements become the same codes whether they are flushed or not? All of them are nearer to zero than to the least step.
+QK_INLINE bool flushing_is_idle(floating f, float scale) {
+    return f.specials != specials::e8m0 && scale > 0x1p-60f && min_exponent(f) - f.mantissa_bits > -60;
+}
+QK_INLINE bool flushing_is_idle(float scale) { return scale > 0x1p-60f; }  // of integers
+
+/// Codes of n values under one scale by the coder that serves the format; false: none does.
+template <class Arch, known_codes Known>
+QK_APART bool encode_floats(floating f, semantics how, float scale, const float* v, std::size_t first, std::size_t n,
+                            std::span<std::byte> plane, const range_call& complete) noexcept {
+    if (f.specials == specials::e8m0)
+        return encode_quickly<Arch, Known.width>(power_coder<Arch>(f, how, scale), v, first, n, plane, 8, complete);
+    if (flushing_is_idle(f, scale)) how.flush_inputs = false;
+    const floating_coder<Arch> coder(f, how, scale);
+    if (coder.quick.shift != 0)
+        return encode_quickly<Arch, Known.width>(truncated_coder<Arch>(coder), v, first, n, plane, bits(f), complete);
+    return encode_quickly<Arch, Known.width>(coder, v, first, n, plane, bits(f), complete);
+}
+
 template <class Arch, known_codes Known>
 void encode_elements(floating f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     const along_axis a = walk_of(p, x.size());
     const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t, const range_call& complete) {
-        if (f.specials == specials::e8m0)
-            return encode_quickly<Arch, Known.width>(power_coder<Arch>(f, how, scale), v, first, n, out.elements, 8, complete);
-        const floating_coder<Arch> coder(f, how, scale);
-        if (coder.quick.shift != 0)
-            return encode_quickly<Arch, Known.width>(truncated_coder<Arch>(coder), v, first, n, out.elements, bits(f), complete);
-        return encode_quickly<Arch, Known.width>(coder, v, first, n, out.elements, bits(f), complete);
+        return encode_floats<Arch, Known>(f, how, scale, v, first, n, out.elements, complete);
     };
     encode_runs<Arch>(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         alignas(64) std::uint32_t code[tile];
@@ -85,12 +99,18 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
         x.template copy<Arch>(first, n, value);
         if (!(s.single && s.scale[0] == 1.0f) && f != fp32) {
             if (how.flush_inputs) flush(value, n);
-            divide(value, s, n, false, false);
+            divide(value, value, s, n, false, false);
         }
         const auto complete = [&](std::size_t begin, std::size_t count) {
             kernels::run_tile<Arch, Known.kind>(f, value + begin, value + begin, count, shifted(how, first + begin));
-            to_codes<Arch>(f, value + begin, code, count);
-            put_codes<Arch>(out.elements, first + begin, count, element_width(f), code);
+            const auto one_by_one = [&](std::size_t from, std::size_t some) {
+                to_codes<Arch>(f, value + begin + from, code, some);
+                put_codes<Arch>(out.elements, first + begin + from, some, element_width(f), code);
+            };
+            // What is rounded already does not change by rounding to nearest.
+            if (f == bf16 || !encode_floats<Arch, Known>(f, semantics{}, 1.0f, value + begin, first + begin, count, out.elements,
+                                                         range_call(one_by_one)))
+                one_by_one(0, count);
         };
         if (s.single || !quick(value, first, n, 1.0f, 0, range_call(complete))) complete(0, n);
     });
@@ -100,6 +120,52 @@ QK_INLINE bool all_finite(const float* v, std::size_t n) {
     std::uint32_t worst = 0;
     for (std::size_t k = 0; k < n; ++k) worst = std::max(worst, as_bits(v[k]) & 0x7fffffffu);
     return worst < 0x7f800000u;
+}
+
+/// A rounded quotient: from 2^23 on it is whole, from 2^40 on beyond every code.
+QK_INLINE float rounded_number(float quotient, float rounded) {
+    return quotient < 8388608.0f && quotient > -8388608.0f ? rounded : std::min(std::max(quotient, -0x1p40f), 0x1p40f);
+}
+
+/// The whole numbers that finite quotients are rounded to, held to 2^21; false: not in this rounding. Both arrays have room for whole
+/// vectors.
+template <class Arch>
+QK_APART bool round_numbers(rounding how, const float* x, float* y, std::size_t n) {
+    using F = kernels::vf<Arch>;
+    using V = kernels::vi<Arch>;
+    const F middle(0x1.8p23f), most(0x1p21f);
+    const V zero(0), half(0x3f000000), sign(kernels::sign_bit), one(0x3f800000);
+    /// Where wants(bits of the distance from the nearest number, of the quotient) says so, it is the next number on that side.
+    const auto each = [&](const auto& wants) {
+        for (std::size_t k = 0; k < n; k += kernels::lanes<Arch>) {
+            const F q = kernels::clamp_magnitude<Arch>(kernels::load<Arch>(x + k), most) + F(0.0f), r = (q + middle) - middle;
+            const V distance = kernels::as_int<Arch>(q - r);
+            const V step = select(wants(distance, kernels::as_int<Arch>(q)), one | (distance & sign), zero);
+            kernels::store<Arch>(y + k, r + kernels::as_float<Arch>(step));
+        }
+        return true;
+    };
+    switch (how) {
+        case rounding::half_even: return each([&](V, V) { return zero != zero; });
+        case rounding::half_up: return each([&](V d, V) { return d == half; });
+        case rounding::half_away: return each([&](V d, V q) { return d == (half | (q & sign)); });
+        case rounding::up: return each([&](V d, V) { return d > zero; });
+        case rounding::down: return each([&](V d, V) { return d < zero; });
+        case rounding::toward_zero: return each([&](V d, V q) { return (d != zero) & ((d ^ q) < zero); });
+        default: return false;
+    }
+}
+
+/// Codes of finite quotients, of which `rounded` are the nearest numbers below 2^23: in doubles, whose lowest bits hold them.
+template <class Arch>
+QK_APART void to_codes(integer f, const float* quotient, const float* rounded, std::int64_t zero, std::uint32_t* code, std::size_t n) {
+    const auto lowest = static_cast<double>(qmin(f)), highest = static_cast<double>(qmax(f)), less = static_cast<double>(zero);
+    const std::uint32_t mask = low_bits(f.bits);
+    for (std::size_t k = 0; k < n; ++k) {
+        const double q = static_cast<double>(rounded_number(quotient[k], rounded[k])) + less;
+        const double held = std::min(std::max(q, lowest), highest);
+        code[k] = static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(held + 0x1.8p52)) & mask;
+    }
 }
 
 /// Rounds through a kernel for signed integers of scale 1, which every quotient that has a fraction, or is a code, fits; specials, zero
@@ -113,7 +179,9 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     const std::int64_t lowest = qmin(f), highest = qmax(f);
     const integer_special infinity = p.one_scale() ? how.integer_infinity : how.integer_infinity_per_channel;
     const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t zero, const range_call& complete) {
-        return encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, how, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits,
+        semantics own = how;
+        if (flushing_is_idle(scale)) own.flush_inputs = own.flush_outputs = false;
+        return encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, own, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits,
                                                  complete);
     };
     encode_runs<Arch>(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
@@ -123,8 +191,7 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
         s.fill(p, a, o, l, i, n);
         x.template copy<Arch>(first, n, value);
         if (how.flush_inputs) flush(value, n);
-        std::memcpy(quotient, value, n * sizeof(float));
-        divide(quotient, s, n, how.integer_mode == integer_mode::reciprocal, true);
+        divide(value, quotient, s, n, how.integer_mode == integer_mode::reciprocal, true);
         if (how.zero_point_before) {
             for (std::size_t k = 0; k < n; ++k) quotient[k] += static_cast<float>(s.zero[s.single ? 0 : k]);
         }
@@ -132,31 +199,31 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
             return rule == integer_special::zero_point ? zero : rule == integer_special::lowest ? lowest : highest;
         };
         const auto complete = [&](std::size_t begin, std::size_t count) {
-            const std::size_t end = begin + count;
-            kernels::run_tile<Arch>(wide, quotient + begin, whole_part + begin, count, shifted(round, first + begin));
-            if (f.bits <= 16 && s.single && !how.zero_point_before &&
-                all_finite(quotient + begin, count)) {  // clamped as floats, which hold these codes
-                const auto low = static_cast<float>(lowest - s.zero[0]), high = static_cast<float>(highest - s.zero[0]);
-                const auto zero = static_cast<std::uint32_t>(s.zero[0]);
-                const std::uint32_t mask = low_bits(f.bits);
-                for (std::size_t k = begin; k < end; ++k) {
-                    const float r = std::min(std::max(whole_part[k], low), high);
-                    code[k] = (static_cast<std::uint32_t>(static_cast<std::int32_t>(r)) + zero) & mask;
+            const bool finite = all_finite(quotient + begin, count);
+            const bool rounded = finite && f.bits <= 16 && kernels::default_environment<Arch>() &&
+                                 round_numbers<Arch>(how.rounding, quotient + begin, whole_part + begin, count);
+            if (!rounded) kernels::run_tile<Arch>(wide, quotient + begin, whole_part + begin, count, shifted(round, first + begin));
+            const auto one_by_one = [&](std::size_t from, std::size_t some) {
+                for (std::size_t k = begin + from; k < begin + from + some; ++k) {
+                    const std::int64_t zero = s.zero[s.single ? 0 : k];
+                    const std::uint32_t magnitude = as_bits(value[k]) & 0x7fffffffu;
+                    const float t = quotient[k];
+                    std::int64_t q =
+                        (t != t ? 0 : static_cast<std::int64_t>(rounded_number(t, whole_part[k]))) + (how.zero_point_before ? 0 : zero);
+                    q = std::clamp(q, lowest, highest);
+                    if (magnitude == 0x7f800000u) q = value[k] < 0 ? lowest : special(infinity, zero);
+                    if (magnitude > 0x7f800000u || (t != t && magnitude < 0x7f800000u)) q = special(how.integer_nan, zero);
+                    code[k] = code_of(f, q);
                 }
-                put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);
+                put_codes<Arch>(out.elements, first + begin + from, some, f.bits, code + begin + from);
+            };
+            if ((!how.zero_point_before && !s.one_zero(n)) || !finite) return one_by_one(0, count);
+            const std::int64_t zero = how.zero_point_before ? 0 : s.zero[0];
+            // What is whole already does not change by rounding to nearest.
+            if (f.bits <= 16 && encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin,
+                                                                  first + begin, count, out.elements, f.bits, range_call(one_by_one)))
                 return;
-            }
-            for (std::size_t k = begin; k < end; ++k) {
-                const std::int64_t zero = s.zero[s.single ? 0 : k];
-                const std::uint32_t magnitude = as_bits(value[k]) & 0x7fffffffu;
-                // From 2^23 on a quotient is whole; from 2^40 on it is beyond every code.
-                const float t = quotient[k], r = t < 8388608.0f && t > -8388608.0f ? whole_part[k] : std::clamp(t, -0x1p40f, 0x1p40f);
-                std::int64_t q = (t != t ? 0 : static_cast<std::int64_t>(r)) + (how.zero_point_before ? 0 : zero);
-                q = std::clamp(q, lowest, highest);
-                if (magnitude == 0x7f800000u) q = value[k] < 0 ? lowest : special(infinity, zero);
-                if (magnitude > 0x7f800000u || (t != t && magnitude < 0x7f800000u)) q = special(how.integer_nan, zero);
-                code[k] = code_of(f, q);
-            }
+            to_codes<Arch>(f, quotient + begin, whole_part + begin, zero, code + begin, count);
             put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);
         };
         const bool as_one = !s.single && !how.zero_point_before && s.one_zero(n);

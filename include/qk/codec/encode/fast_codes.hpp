@@ -225,7 +225,8 @@ struct code_writer {
     }
 };
 
-/// n values at a whole byte of the plane; complete(begin, count) does what the coder declines, and the end.
+/// n values at a whole byte of the plane, four vectors at least; the last four overlap those before, if they are to, and must begin at a
+/// whole byte, too. complete(begin, count) does what the coder declines.
 template <class Arch, int Known, class Coder, class Complete>
 void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* out, int width, const Complete& complete) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
@@ -233,10 +234,10 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
     const Coder coder = given;
     const code_writer<Arch, Known> writer{width};
     const V limit(coder.limit());
-    const std::size_t whole = n - n % count;
     [[maybe_unused]] bool in_bytes = false;
     if constexpr (requires { coder.serves_bytes(); }) in_bytes = coder.serves_bytes();
-    for (std::size_t i = 0; i < whole; i += count) {
+    for (std::size_t at = 0; at < n; at += count) {
+        const std::size_t i = std::min(at, n - count);
         kernels::vf<Arch> v[4];
         V most(INT32_MIN), codes[4];
         kernels::read_ahead<Arch, 4>(x + i);
@@ -265,7 +266,30 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
             writer.template put<4>(out + writer.bytes(i), codes);
         }
     }
-    if (whole < n) complete(whole, n - whole);
+}
+
+/// n values from any bit of the plane on, and any number of them: their codes are made at whole bytes beside it.
+template <class Arch, int Known, class Coder, class Complete>
+void encode_beside(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
+                   const Complete& complete) noexcept {
+    constexpr std::size_t count = 4 * kernels::lanes<Arch>, most = 8 * count;
+    const auto bytes = [&](std::size_t codes) { return codes * static_cast<std::size_t>(width) / 8; };
+    for (std::size_t at = 0; at < n; at += most) {
+        const std::size_t some = std::min(most, n - at), whole = some - some % count;
+        alignas(64) std::byte codes[2 * most];
+        alignas(64) float last[count] = {};
+        std::uint32_t declined = 0;
+        if (whole != 0)
+            encode_row<Arch, Known>(coder, x + at, whole, codes, width, [&](std::size_t i, std::size_t) { declined |= 1u << i / count; });
+        if (whole < some) {
+            std::memcpy(last, x + at + whole, (some - whole) * sizeof(float));
+            encode_row<Arch, Known>(coder, last, count, codes + bytes(whole), width,
+                                    [&](std::size_t, std::size_t) { declined |= 1u << whole / count; });
+        }
+        copy_bits<Arch>(plane, (first + at) * static_cast<std::size_t>(width), codes, 0, some * static_cast<std::size_t>(width));
+        for (std::size_t i = 0; declined != 0; i += count, declined >>= 1)
+            if ((declined & 1u) != 0) complete(at + i, std::min(count, some - i));
+    }
 }
 
 /// Whether the coder served a run that starts at value `first` of the plane.
@@ -273,10 +297,14 @@ template <class Arch, int Known, class Coder, class Complete>
 bool encode_quickly(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
                     const Complete& complete) noexcept {
     const std::size_t bit = first * static_cast<std::size_t>(width);
-    if (!coder.usable() || bit % 8 != 0 || n < 4 * kernels::lanes<Arch> || (width > 8 && width != 16) ||
-        !kernels::default_environment<Arch>())
-        return false;
-    encode_row<Arch, Known>(coder, x, n, plane.data() + bit / 8, width, complete);
+    if (!coder.usable() || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return false;
+    constexpr std::size_t count = 4 * kernels::lanes<Arch>;
+    const bool overlaps = n >= count && (n - count) * static_cast<std::size_t>(width) % 8 == 0;
+    const std::size_t whole = bit % 8 != 0 ? 0 : overlaps ? n : n - n % count;
+    if (whole != 0) encode_row<Arch, Known>(coder, x, whole, plane.data() + bit / 8, width, complete);
+    if (whole < n)
+        encode_beside<Arch, Known>(coder, x + whole, first + whole, n - whole, plane, width,
+                                   [&](std::size_t i, std::size_t some) { complete(whole + i, some); });
     return true;
 }
 
