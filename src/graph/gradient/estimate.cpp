@@ -2,10 +2,12 @@
 // Definitions of estimate.hpp: the quantizers that plans change, and one forward and several backward passes for each sample.
 #include "qk/graph/gradient/estimate.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/gradient/probes.hpp"
@@ -165,6 +167,11 @@ class change_probe final : public gradient::edge_visitor {
             for (tensor& g : gradients) g = tensor();  // nobody asks for it
     }
 
+    bool ends_at(std::size_t node) override {
+        ends.push_back(node);
+        return true;
+    }
+
     void take(std::size_t number, std::span<const tensor> gradients, const tensor& e) {
         for (std::size_t p = 0; p < gradients.size(); ++p)
             if (!gradients[p].empty()) found[number][p] += inner_product(gradients[p], e);
@@ -177,7 +184,33 @@ class change_probe final : public gradient::edge_visitor {
 
   public:
     std::vector<std::vector<double>> found;  ///< by change, then pass
+    std::vector<std::size_t> ends;           ///< nodes that have no product: gradients came to them and go no further
 };
+
+/// Nodes whose way to the chosen output leads through one of `ends`.
+std::vector<char> nodes_behind(const execute::network& net, std::size_t output, const std::set<std::size_t>& ends) {
+    std::vector<char> behind(net.nodes.size(), 0), leads(net.values.size(), 0), hidden(net.values.size(), 0);
+    leads[static_cast<std::size_t>(net.outputs[output].value)] = 1;
+    for (std::size_t n = net.nodes.size(); n-- > 0;) {
+        const execute::net_node& node = net.nodes[n];
+        bool useful = false;
+        for (const int o : node.outputs) {
+            if (o < 0) continue;
+            useful = useful || leads[static_cast<std::size_t>(o)] != 0;
+            behind[n] = behind[n] != 0 || hidden[static_cast<std::size_t>(o)] != 0;
+        }
+        if (useful && ends.contains(n)) behind[n] = 1;
+        const auto mark = [&](int v) {
+            if (v < 0) return;
+            if (useful) leads[static_cast<std::size_t>(v)] = 1;
+            if (behind[n] != 0) hidden[static_cast<std::size_t>(v)] = 1;
+        };
+        for (const execute::net_input& use : node.inputs) mark(use.value);
+        for (const execute::subnetwork& s : node.bodies)
+            for (const int v : s.captured) mark(v);
+    }
+    return behind;
+}
 
 class estimation {
   public:
@@ -218,7 +251,15 @@ class estimation {
         result.passes = static_cast<int>(done[0].passes);
         result.values = done[0].values;
         const double n = static_cast<double>(done.size());
-        for (const one_run& r : done) result.power += r.power / n;
+        std::set<std::size_t> ends;
+        for (const one_run& r : done) {
+            result.power += r.power / n;
+            ends.insert(r.ends.begin(), r.ends.end());
+        }
+        const std::vector<char> behind = nodes_behind(runs_.net(), static_cast<std::size_t>(runs_.output), ends);
+        std::vector<char> unknown(table_.count, 0);
+        for (const auto& [where, use] : table_.uses)
+            for (const change& c : use.changes) unknown[c.number] = behind[where.first];
         for (std::size_t p = 0; p < table_.by_plan.size(); ++p) {
             double added = 0, variance = 0;
             for (const one_run& r : done) {
@@ -227,6 +268,8 @@ class estimation {
             }
             result.added.push_back(added);
             result.standard_error.push_back(std::sqrt(variance));
+            const auto& changes = table_.by_plan[p];
+            result.unknown.push_back(std::any_of(changes.begin(), changes.end(), [&](std::size_t c) { return unknown[c] != 0; }));
         }
         result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         return result;
@@ -235,13 +278,14 @@ class estimation {
   private:
     struct one_run {
         std::vector<double> added, variance;  ///< by plan
+        std::vector<std::size_t> ends;        ///< nodes
         double power = 0;
         std::size_t passes = 0, values = 0;
     };
 
     one_run run_one(std::size_t run) {
         const execute::network& net = runs_.net();
-        gradient::tape t = gradient::record(net, runs_.runner.inputs_of(runs_.data, runs_.cut, run), roots_);
+        gradient::tape t = gradient::record(net, runs_.runner.inputs_of(runs_.data, runs_.cut, run), roots_, nullptr, limit_);
         const auto chosen = static_cast<std::size_t>(runs_.output);
         const tensor y = t.values[static_cast<std::size_t>(net.outputs[chosen].value)];
         const tensor wide = gradient::as_real<double>(y);
@@ -267,6 +311,7 @@ class estimation {
             for (const change& c : own->second.changes) probe.take(c.number, by_pass, difference(quantized(c.what, y), base));
         }
         static_cast<void>(gradient::walk_back(net, std::move(t), seeds, &probe));
+        r.ends = std::move(probe.ends);
 
         // mean over the output's values, or half the form of Fisher over samples
         const double scale = n / static_cast<double>(r.passes) * (options_.form == estimated_form::divergence ? 0.5 / rows : 1 / n);
@@ -288,6 +333,7 @@ class estimation {
     gradient::sample_runs runs_;
     change_table table_;
     estimate_options options_;
+    std::size_t limit_ = gradient::tape_limit(options_.memory, runs_.runner.pool.threads());
     std::vector<char> roots_;
     std::map<std::pair<std::size_t, std::size_t>, std::vector<tensor>> errors_;  ///< of constants, by use, then change
 };

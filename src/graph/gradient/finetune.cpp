@@ -217,7 +217,7 @@ class trainer {
         targets_.resize(runs_.cut.runs);
         runs_.runner.pool.for_each(targets_.size(), [&](std::size_t i, execute::arena& memory) {
             const thread_memory own(memory);
-            const gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, i), none);
+            const gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, i), none, nullptr, limit_);
             targets_[i] = gradient::as_real<double>(t.values[static_cast<std::size_t>(net().outputs[output()].value)]);
         });
         double squares = 0, count = 0;
@@ -256,7 +256,8 @@ class trainer {
         std::vector<double> losses(samples.size());
         runs_.runner.pool.for_each(samples.size(), [&](std::size_t i, execute::arena& memory) {
             const thread_memory own(memory);
-            const gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, samples[i]), none, &visitor_);
+            const gradient::tape t =
+                gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, samples[i]), none, &visitor_, limit_);
             losses[i] = loss_and_seed(samples[i], t.values[static_cast<std::size_t>(net().outputs[output()].value)], nullptr);
         });
         double sum = 0;
@@ -270,10 +271,10 @@ class trainer {
         runs_.runner.pool.for_each(samples.size(), [&](std::size_t i, execute::arena& memory) {
             const thread_memory own(memory);
             sample_visitor visitor(visitor_, scales_);
-            const gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, samples[i]), roots_, &visitor);
+            gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, samples[i]), roots_, &visitor, limit_);
             std::vector<tensor> seeds(net().outputs.size());
             loss_and_seed(samples[i], t.values[static_cast<std::size_t>(net().outputs[output()].value)], &seeds[output()]);
-            gradients[i] = gradient::walk_back(net(), t, seeds, &visitor);
+            gradients[i] = std::move(gradient::walk_back(net(), std::move(t), std::span(&seeds, 1), &visitor)[0]);
             by_scale[i] = std::move(visitor.by_scale);
         });
         std::vector<std::vector<double>> sums;
@@ -330,6 +331,7 @@ class trainer {
     precision_plan plan_;
     gradient::plan_scales scales_;
     quantizing_visitor visitor_;
+    std::size_t limit_ = gradient::tape_limit(options_.memory, runs_.runner.pool.threads());
     std::vector<char> roots_;
     std::vector<parameter> parameters_;
     std::vector<tensor> targets_;  ///< by run: the float model's output

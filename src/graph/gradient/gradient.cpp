@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <set>
 
 #include "qk/graph/gradient/cross_entropy.hpp"
 #include "qk/graph/gradient/product.hpp"
@@ -47,10 +49,36 @@ tensor real_tensor(data_type type, const dims& shape, std::span<const double> va
     return t;
 }
 
+/// The own float initializers of bodies, of bodies within them, too.
+template <class F>
+void each_body_constant(const execute::network& net, F&& f) {
+    for (const execute::net_node& node : net.nodes)
+        for (const execute::subnetwork& s : node.bodies) {
+            for (std::size_t v = 0; v < s.body->values.size(); ++v)
+                if (gradient::is_real(s.body->values[v].constant.type())) f(*s.body, v);
+            each_body_constant(*s.body, f);
+        }
+}
+
+/// A run's gradients by the initializers of bodies.
+struct body_sums final : gradient::edge_visitor {
+    explicit body_sums(bool any) : wanted(any) {}
+    bool wants_bodies() const override { return wanted; }
+    void in_body(const execute::network& body, std::size_t value, const tensor& g) override { accumulate(sums[{&body, value}], g); }
+    bool wanted;
+    std::map<std::pair<const execute::network*, std::size_t>, tensor> sums;
+};
+
 class gradient_run {
   public:
     gradient_run(const model& m, const named_tensors& inputs, const gradient_options& options)
-        : runs_(m, inputs, options.threads, options.output_index) {
+        : runs_(m, inputs, options.threads, options.output_index),
+          limit_(gradient::tape_limit(options.memory, runs_.runner.pool.threads())) {
+        std::set<std::string> outside;
+        for (const execute::net_value& v : net().values) outside.insert(v.name);
+        each_body_constant(net(), [&](const execute::network& body, std::size_t v) {
+            if (!outside.contains(body.values[v].name)) bodies_.try_emplace({&body, v});
+        });
         roots_.assign(net().values.size(), 0);
         for (const int v : net().inputs) roots_[static_cast<std::size_t>(v)] = 1;
         for (std::size_t v = 0; v < roots_.size(); ++v)
@@ -87,13 +115,15 @@ class gradient_run {
   private:
     struct one_run {
         std::vector<tensor> gradients;  ///< by value
+        std::map<std::pair<const execute::network*, std::size_t>, tensor> bodies;
         tensor output;
         double loss = 0, forward = 0, backward = 0;
     };
 
     one_run run_one(std::size_t run, const seeder& seed) {
         const auto start = std::chrono::steady_clock::now();
-        gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, run), roots_);
+        body_sums bodies(!bodies_.empty());
+        gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, run), roots_, &bodies, limit_);
         const auto recorded = std::chrono::steady_clock::now();
         one_run r;
         r.forward = std::chrono::duration<double>(recorded - start).count();
@@ -102,7 +132,8 @@ class gradient_run {
         r.loss = s.loss;
         std::vector<std::vector<tensor>> seeds(1, std::vector<tensor>(net().outputs.size()));
         seeds[0][static_cast<std::size_t>(runs_.output)] = s.seed;
-        r.gradients = std::move(gradient::walk_back(net(), std::move(t), seeds)[0]);
+        r.gradients = std::move(gradient::walk_back(net(), std::move(t), seeds, &bodies)[0]);
+        r.bodies = std::move(bodies.sums);
         r.backward = std::chrono::duration<double>(std::chrono::steady_clock::now() - recorded).count();
         return r;
     }
@@ -124,6 +155,8 @@ class gradient_run {
         }
         for (std::size_t v = 0; v < r.gradients.size(); ++v)
             if (!r.gradients[v].empty()) sums_[v].add(r.gradients[v]);
+        for (const auto& [at, g] : r.bodies)
+            if (const auto place = bodies_.find(at); place != bodies_.end()) place->second.add(g);
     }
 
     void give(gradient_result& result) {
@@ -137,6 +170,10 @@ class gradient_run {
             const tensor& constant = net().values[v].constant;
             if (roots_[v] != 0 && !constant.empty())
                 result.gradients[net().values[v].name] = real_tensor(constant.type(), constant.shape(), sums_[v].values);
+        }
+        for (const auto& [at, sum] : bodies_) {
+            const execute::net_value& v = at.first->values[at.second];
+            result.gradients.try_emplace(v.name, real_tensor(v.constant.type(), v.constant.shape(), sum.values));
         }
         result.output = joined();
     }
@@ -160,8 +197,10 @@ class gradient_run {
     }
 
     gradient::sample_runs runs_;
+    std::size_t limit_;
     std::vector<char> roots_;
-    std::vector<double_sum> sums_;          ///< by value
+    std::vector<double_sum> sums_;  ///< by value
+    std::map<std::pair<const execute::network*, std::size_t>, double_sum> bodies_;
     std::map<std::size_t, tensor> inputs_;  ///< gradients of inputs that are cut into samples
     std::vector<tensor> outputs_;           ///< by run
 };

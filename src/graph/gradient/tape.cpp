@@ -2,12 +2,15 @@
 // Definitions of tape.hpp.
 #include "qk/graph/gradient/tape.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "qk/graph/gradient/bodies.hpp"
 #include "qk/graph/gradient/fast_convolution.hpp"
 #include "qk/graph/gradient/ops/quantization.hpp"
 #include "qk/graph/gradient/product.hpp"
+#include "qk/graph/gradient/stretches.hpp"
 #include "qk/graph/ops/conv.hpp"
 
 namespace qk::graph::gradient {
@@ -18,15 +21,23 @@ tensor in_type(const tensor& g, data_type type) {
     return gradient_type(type) == data_type::float64 ? as_real<double>(g) : as_real<float>(g);
 }
 
+const product_entry* product_of(const execute::net_node& node) {
+    return find_product(node.view.proto().domain(), node.view.op_type(), node.view.version());
+}
+
+/// Operators from codes to codes or sums of them: what they compute depends on real values, though no gradient flows through.
+bool multiplies_codes(std::string_view op) {
+    return op.starts_with("QLinear") || op == "QGemm" || op == "ConvInteger" || op == "MatMulInteger" || op == "DynamicQuantizeLinear";
+}
+
 /// Whether a gradient can flow to output k of a node that has an active input.
 bool carries_gradient(const execute::net_node& node, const tape& t, const tensor& output) {
     if (is_real(output.type())) return true;
-    if (makes_codes(node.view.op_type())) return true;
+    if (makes_codes(node.view.op_type()) || multiplies_codes(node.view.op_type())) return true;
     // Codes that are only moved carry it on.
     const int first = node.inputs.empty() ? -1 : node.inputs[0].value;
     return first >= 0 && t.active[static_cast<std::size_t>(first)] != 0 &&
-           t.values[static_cast<std::size_t>(first)].type() == output.type() &&
-           find_product(node.view.proto().domain(), node.view.op_type(), node.view.version()) != nullptr;
+           t.values[static_cast<std::size_t>(first)].type() == output.type() && product_of(node) != nullptr;
 }
 
 /// Conv of floats by oneDNN, if that is quick for its shapes.
@@ -47,42 +58,11 @@ bool convolved(const execute::net_node& node, std::span<const tensor> in, tensor
     return true;
 }
 
-/// Runs one node, its subgraphs recorded if it is an If.
-void run_node(const execute::net_node& node, std::size_t number, tape& t, std::span<const tensor> in, std::span<tensor> out) {
-    if (node.bodies.empty()) return run_forward(node, in, out);
-    const op_context::subgraph_runner run = [&](const onnx::GraphProto& graph, std::span<const tensor> given) {
-        tape::body taken;
-        for (const execute::subnetwork& s : node.bodies)
-            if (s.graph == &graph) taken.graph = &s;
-        if (taken.graph == nullptr) throw error("a subgraph that the node does not have");
-        const execute::network& net = *taken.graph->body;
-        std::vector<tensor> inputs(given.begin(), given.end());
-        std::vector<char> roots(net.values.size(), 0);
-        for (std::size_t i = 0; i < taken.graph->captured.size(); ++i) {
-            const auto outer = static_cast<std::size_t>(taken.graph->captured[i]);
-            roots[static_cast<std::size_t>(net.inputs[given.size() + i])] = t.active[outer];
-            inputs.push_back(t.values[outer]);
-        }
-        for (std::size_t v = 0; v < net.values.size(); ++v)
-            for (std::size_t o = 0; !net.values[v].constant.empty() && o < t.values.size(); ++o)
-                if (t.active[o] != 0 && t.values[o].buffer() == net.values[v].constant.buffer()) {
-                    taken.shared.emplace_back(static_cast<int>(v), static_cast<int>(o));
-                    roots[v] = 1;
-                }
-        taken.record = std::make_shared<tape>(record(net, inputs, roots));
-        std::vector<tensor> results;
-        for (const execute::net_input& o : net.outputs) results.push_back(taken.record->values[static_cast<std::size_t>(o.value)]);
-        t.bodies[number] = std::move(taken);
-        return results;
-    };
-    execute::detail::call_node(node, nullptr, in, out, heap::get(), run);
-}
-
 /// The gradients of what one node read; `outputs` are those of what it made.
 std::vector<tensor> through_node(const execute::net_node& node, const tape& t, std::size_t number, std::span<const tensor> outputs,
                                  std::span<const char> wanted, std::any& kept) {
     const std::string_view op = node.view.op_type();
-    const product_entry* product = find_product(node.view.proto().domain(), op, node.view.version());
+    const product_entry* product = product_of(node);
     if (product == nullptr)
         node.view.fail("no vector-Jacobian product for operator " +
                        (node.view.proto().domain().empty() ? std::string() : node.view.proto().domain() + ".") + std::string(op) +
@@ -97,24 +77,6 @@ std::vector<tensor> through_node(const execute::net_node& node, const tape& t, s
         node.view.fail(e.what());
     }
     return given;
-}
-
-/// An If: through the branch that was taken, to what it captured. Adds to `gradients`.
-void through_branch(const execute::net_node& node, const tape& t, std::size_t number, std::span<const tensor> outputs,
-                    std::vector<tensor>& gradients) {
-    const tape::body& taken = t.bodies[number];
-    if (node.view.op_type() != "If" || taken.record == nullptr)
-        node.view.fail("no vector-Jacobian product for operator " + std::string(node.view.op_type()) +
-                       ", through which a gradient has to flow");
-    const execute::network& net = *taken.graph->body;
-    const std::vector<tensor> inner = walk_back(net, *taken.record, outputs);
-    const auto pass = [&](int from, int to) {
-        const tensor& g = inner[static_cast<std::size_t>(from)];
-        if (!g.empty()) accumulate(gradients[static_cast<std::size_t>(to)], g);
-    };
-    const std::size_t own = net.inputs.size() - taken.graph->captured.size();
-    for (std::size_t i = 0; i < taken.graph->captured.size(); ++i) pass(net.inputs[own + i], taken.graph->captured[i]);
-    for (const auto& [value, outer] : taken.shared) pass(value, outer);
 }
 
 }  // namespace
@@ -140,7 +102,35 @@ void accumulate(tensor& sum, const tensor& g) {
     sum.type() == data_type::float64 ? add(double{}) : add(float{});
 }
 
-tape record(const execute::network& net, std::span<const tensor> inputs, std::span<const char> roots, edge_visitor* visitor) {
+namespace {
+
+/// Notes what a node reads. True: a gradient can flow to some of it.
+bool read_inputs(const execute::network& net, std::size_t n, tape& t, edge_visitor* visitor) {
+    const execute::net_node& node = net.nodes[n];
+    std::vector<tensor>& in = t.read[n];
+    in.clear();
+    bool any = false;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        const int v = node.inputs[i].value;
+        in.push_back(v < 0 ? tensor() : t.values[static_cast<std::size_t>(v)]);
+        if (v >= 0) any = any || t.active[static_cast<std::size_t>(v)] != 0;
+        if (visitor != nullptr && v >= 0) in.back() = visitor->forward(n, i, in.back());
+    }
+    return any;
+}
+
+std::vector<tensor> run_node(const execute::network& net, std::size_t n, tape& t, bool own_constants) {
+    const execute::net_node& node = net.nodes[n];
+    std::vector<tensor> out(node.outputs.size());
+    if (node.bodies.empty()) run_forward(node, t.read[n], out);
+    else run_bodies(net, n, t, own_constants, t.read[n], out);
+    return out;
+}
+
+}  // namespace
+
+tape record_graph(const execute::network& net, std::span<const tensor> inputs, std::span<const char> roots, edge_visitor* visitor,
+                  std::size_t limit, bool own_constants, std::span<const std::pair<int, tensor>> constants) {
     tape t;
     t.values.resize(net.values.size());
     t.active.assign(net.values.size(), 0);
@@ -152,33 +142,42 @@ tape record(const execute::network& net, std::span<const tensor> inputs, std::sp
         if (!net.values[v].constant.empty()) t.values[v] = net.values[v].constant;
         t.active[v] = roots[v];
     }
+    for (const auto& [v, value] : constants) t.values[static_cast<std::size_t>(v)] = value;
+    stretch_keeper keeper(net, t, limit);
     for (std::size_t n = 0; n < net.nodes.size(); ++n) {
         const execute::net_node& node = net.nodes[n];
-        std::vector<tensor>& in = t.read[n];
-        bool any = false;
-        for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-            const int v = node.inputs[i].value;
-            in.push_back(v < 0 ? tensor() : t.values[static_cast<std::size_t>(v)]);
-            if (v >= 0) any = any || t.active[static_cast<std::size_t>(v)] != 0;
-            if (visitor != nullptr && v >= 0) in.back() = visitor->forward(n, i, in.back());
-        }
-        std::vector<tensor> out(node.outputs.size());
-        run_node(node, n, t, in, out);
-        const bool inner = t.bodies[n].record != nullptr;
+        const bool inner = !node.bodies.empty();
+        const bool any = read_inputs(net, n, t, visitor);
+        std::vector<tensor> out = run_node(net, n, t, own_constants);
+        bool flows = false;
         for (std::size_t k = 0; k < out.size(); ++k) {
             if (node.outputs[k] < 0) continue;
             const auto v = static_cast<std::size_t>(node.outputs[k]);
-            if (inner) {
-                const int o = t.bodies[n].graph->body->outputs[k].value;
-                t.active[v] = t.bodies[n].record->active[static_cast<std::size_t>(o)];
-            } else {
-                t.active[v] = any && !out[k].empty() && carries_gradient(node, t, out[k]);
-            }
+            t.active[v] = inner ? body_output_active(node, n, t, k) : any && !out[k].empty() && carries_gradient(node, t, out[k]);
+            flows = flows || t.active[v] != 0;
             t.values[v] = std::move(out[k]);
         }
-        if (!any && !inner) in.clear();  // no gradient will ask for them
+        if (inner && !flows) t.bodies[n] = {};
+        if (!any && !inner) t.read[n].clear();  // no gradient will ask for them
+        keeper.after(n);
     }
     return t;
+}
+
+tape record(const execute::network& net, std::span<const tensor> inputs, std::span<const char> roots, edge_visitor* visitor,
+            std::size_t limit) {
+    return record_graph(net, inputs, roots, visitor, limit, visitor != nullptr && visitor->wants_bodies(), {});
+}
+
+void rerun_node(const execute::network& net, std::size_t number, tape& t, edge_visitor* visitor) {
+    const execute::net_node& node = net.nodes[number];
+    read_inputs(net, number, t, visitor);
+    bool held = node.bodies.empty() || t.bodies[number].graph != nullptr;
+    for (const int o : node.outputs) held = held && (o < 0 || !t.values[static_cast<std::size_t>(o)].empty());
+    if (held) return;
+    std::vector<tensor> out = run_node(net, number, t, visitor != nullptr && visitor->wants_bodies());
+    for (std::size_t k = 0; k < out.size(); ++k)
+        if (node.outputs[k] >= 0) t.values[static_cast<std::size_t>(node.outputs[k])] = std::move(out[k]);
 }
 
 std::vector<tensor> walk_back(const execute::network& net, const tape& t, std::span<const tensor> seeds, edge_visitor* visitor) {
@@ -222,7 +221,7 @@ void walk_node(const execute::network& net, const tape& t, std::size_t n, std::v
         wanted[i] = v >= 0 && t.active[static_cast<std::size_t>(v)] != 0;
         wants = wants || wanted[i] != 0;
     }
-    if (!wants) return;
+    if (!wants || (node.bodies.empty() && visitor != nullptr && product_of(node) == nullptr && visitor->ends_at(n))) return;
     std::vector<std::vector<tensor>> given(node.inputs.size(), std::vector<tensor>(passes));  // by input, then pass
     std::any kept;
     for (std::size_t p = 0; p < passes; ++p) {
@@ -233,13 +232,11 @@ void walk_node(const execute::network& net, const tape& t, std::size_t n, std::v
             flows = flows || !of_pass.back().empty();
         }
         if (!flows) continue;
-        if (!node.bodies.empty()) {
-            through_branch(node, t, n, of_pass, gradients[p]);
-            continue;
-        }
-        std::vector<tensor> in = through_node(node, t, n, of_pass, wanted, kept);
+        std::vector<tensor> in = node.bodies.empty() ? through_node(node, t, n, of_pass, wanted, kept)
+                                                     : through_bodies(net, n, t, of_pass, gradients[p], visitor);
         for (std::size_t i = 0; i < in.size(); ++i)
-            if (!in[i].empty()) given[i][p] = in_type(in[i], t.values[static_cast<std::size_t>(node.inputs[i].value)].type());
+            if (!in[i].empty() && wanted[i] != 0)
+                given[i][p] = in_type(in[i], t.values[static_cast<std::size_t>(node.inputs[i].value)].type());
     }
     for (std::size_t i = 0; i < given.size(); ++i) {
         if (wanted[i] == 0) continue;
@@ -256,6 +253,7 @@ std::vector<std::vector<tensor>> walk(const execute::network& net, const tape& t
     std::vector<std::vector<tensor>> gradients;
     for (const std::vector<tensor>& pass : seeds) gradients.push_back(seeded_gradients(net, t, pass));
     for (std::size_t n = net.nodes.size(); n-- > 0;) {
+        if (used_up != nullptr) recall(net, *used_up, n, visitor);
         walk_node(net, t, n, gradients, visitor);
         if (used_up == nullptr) continue;
         used_up->read[n] = {};
@@ -270,7 +268,9 @@ std::vector<std::vector<tensor>> walk(const execute::network& net, const tape& t
 
 std::vector<std::vector<tensor>> walk_back(const execute::network& net, const tape& t, std::span<const std::vector<tensor>> seeds,
                                            edge_visitor* visitor) {
-    return walk(net, t, seeds, visitor, nullptr);
+    if (t.stretches.empty()) return walk(net, t, seeds, visitor, nullptr);
+    tape own = t;  // the tensors are shared; what is run again goes with it
+    return walk(net, own, seeds, visitor, &own);
 }
 
 std::vector<std::vector<tensor>> walk_back(const execute::network& net, tape&& t, std::span<const std::vector<tensor>> seeds,

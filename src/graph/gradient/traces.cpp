@@ -63,11 +63,12 @@ std::vector<double> average_hessian_traces(const model& m, const named_tensors& 
     std::map<std::size_t, std::size_t> place;  // by node, among those found
     for (const auto& [n, l] : by_node) place.emplace(n, place.size());
 
+    const std::size_t limit = gradient::tape_limit(options.memory, runs.runner.pool.threads());
     std::vector<std::vector<double>> done(runs.cut.runs);
     const auto chosen = static_cast<std::size_t>(runs.output);
     runs.runner.pool.for_each(done.size(), [&](std::size_t run, execute::arena& memory) {
         const thread_memory own(memory);
-        gradient::tape t = gradient::record(net, runs.runner.inputs_of(runs.data, runs.cut, run), roots);
+        gradient::tape t = gradient::record(net, runs.runner.inputs_of(runs.data, runs.cut, run), roots, nullptr, limit);
         const tensor y = t.values[static_cast<std::size_t>(net.outputs[chosen].value)];
         const std::size_t passes = gradient::probe_count(options.passes, runs.cut.runs, y.size());
         std::vector<std::vector<tensor>> seeds;

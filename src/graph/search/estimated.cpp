@@ -80,6 +80,7 @@ estimated_harms estimate_harms(const metric& measure, const model& m, const name
     estimated_harms found;
     found.power = errors.power;
     found.standard_error = errors.standard_error;
+    found.unknown = errors.unknown;
     const double sign = widen ? -1 : 1;
     for (std::size_t i = 0; i < plans.size(); ++i) {
         const double added = sign * errors.added[i], error = std::max(start.error + added, 0.0);
@@ -118,8 +119,11 @@ sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inp
         row.metric = errors.metric[i];
         row.harm = errors.harm[i];
     }
-    if (how.method == sensitivity_method::automatic) {
-        const std::vector<std::size_t> again = rows_to_measure(rows, errors.power);
+    {
+        std::vector<std::size_t> again;
+        if (how.method == sensitivity_method::automatic) again = rows_to_measure(rows, errors.power);
+        for (std::size_t i = 0; i < rows.size(); ++i)
+            if (errors.unknown[i] != 0 && std::find(again.begin(), again.end(), i) == again.end()) again.push_back(i);
         std::vector<precision_plan> few;
         for (const std::size_t i : again) few.push_back(changed[i]);
         const std::vector<score> found = few.empty() ? std::vector<score>{} : problem.score()(few);

@@ -9,6 +9,7 @@
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/gradient/traces.hpp"
 #include "qk/graph/search/estimated.hpp"
+#include "qk/graph/search/moves.hpp"
 #include "qk/graph/search/problem.hpp"
 
 namespace qk::graph {
@@ -41,8 +42,18 @@ std::vector<std::vector<search_run::estimated_move>> estimate(mix_problem& probl
         for (std::size_t o = 1; o < space.options.size(); ++o)
             if (space.offers(l, o)) plans.push_back(problem.mix().plan(wide, l, static_cast<std::uint8_t>(o), mixture::part::both));
     const score start = problem.score()(std::span(&base, 1))[0];
-    const estimated_harms found = estimate_harms(problem.score().measure(), m, inputs, base, plans, start,
-                                                 estimation(options, vectors_for(problem.score().samples())));
+    estimated_harms found = estimate_harms(problem.score().measure(), m, inputs, base, plans, start,
+                                           estimation(options, vectors_for(problem.score().samples())));
+    // What lies behind an operator that no gradient flows through is measured.
+    std::vector<precision_plan> behind;
+    for (std::size_t p = 0; p < plans.size(); ++p)
+        if (found.unknown[p] != 0) behind.push_back(plans[p]);
+    const std::vector<score> measured = behind.empty() ? std::vector<score>{} : problem.score()(behind);
+    for (std::size_t p = 0, next = 0; p < plans.size(); ++p) {
+        if (found.unknown[p] == 0) continue;
+        found.harm[p] = detail::harm_of(problem.score().measure(), start.metric, measured[next].metric);
+        found.added[p] = measured[next++].error - start.error;
+    }
     std::vector<std::vector<search_run::estimated_move>> moves(space.size(), std::vector<search_run::estimated_move>(space.options.size()));
     std::size_t i = 0;
     for (std::size_t l = 0; l < moves.size(); ++l)

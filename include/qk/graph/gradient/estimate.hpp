@@ -28,21 +28,24 @@ struct estimate_options {
     int passes = 0;  ///< vectors a sample; 0: as many as make 200 over all samples, at most as many as the output has values
     std::uint64_t seed = 0;
     estimated_form form = estimated_form::squared_error;
+    std::size_t memory = 0;  ///< as in gradient_options
 };
 
 struct change_estimates {
     std::vector<double> added;  ///< by plan: mean over samples
     std::vector<double>
         standard_error;  ///< of `added`, from the choice of vectors; 0 where they are all. Errors that are not linear are not in it
-    double power = 0;    ///< mean square of the float output's values
+    std::vector<char>
+        unknown;       ///< by plan: it changes what lies behind an operator without a vector-Jacobian product; the estimate says nothing
+    double power = 0;  ///< mean square of the float output's values
     std::size_t samples = 0, values = 0;  ///< values of the output of one sample
     int passes = 0;
     double seconds = 0;
 };
 
 /// Estimates for each of `plans` the change of the output from what it is under `base`, errors taken at the float model's values. The work
-/// grows with the number of different quantizers, not of plans. The same bits for any number of threads.
-/// Throws error for an operator through which no gradient flows, naming the node.
+/// grows with the number of different quantizers, not of plans. The same bits for any number of threads. Throws error for data that does
+/// not fit.
 change_estimates estimate_changes(const model& m, const named_tensors& inputs, const precision_plan& base,
                                   std::span<const precision_plan> plans, const estimate_options& options = {});
 

@@ -20,6 +20,7 @@ struct finetune_options {
     double rate = 0.003;    ///< of a step: share of a tensor's root mean square; falls to 0 along a cosine
     double held_out = 0.1;  ///< share of the samples that are not learned from
     std::uint64_t seed = 0;
+    std::size_t memory = 0;  ///< as in gradient_options
 };
 
 struct finetune_result {

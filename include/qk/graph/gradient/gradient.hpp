@@ -13,11 +13,14 @@ namespace qk::graph {
 struct gradient_options {
     int threads = 0;       ///< 0: one per core; the result does not depend on it
     int output_index = 0;  ///< which output, counted from 0
+    /// Bytes that the forward passes of all threads may hold at once; 0: half of the memory that is available. Where they would hold more,
+    /// stretches of them are forgotten and run again. The result does not depend on it.
+    std::size_t memory = 0;
 };
 
 struct gradient_result {
-    /// By the names of the file: every float input, in the data's shape, and every float initializer, in its own; summed over all uses and
-    /// samples, zeros where no path leads. float64 for double, float32 for all others.
+    /// By the names of the file: every float input, in the data's shape, and every float initializer, in its own, those within the bodies
+    /// of If, Loop and Scan, too; summed over all uses and samples, zeros where no path leads. float64 for double, float32 for all others.
     named_tensors gradients;
     tensor output;    ///< the output that was chosen, samples joined on axis 0
     double loss = 0;  ///< loss_gradient: the mean cross-entropy

@@ -9,7 +9,7 @@ namespace qk::graph {
 
 enum class sensitivity_method : std::uint8_t {
     measured,   ///< one evaluation for each row
-    gradient,   ///< all rows estimated
+    gradient,   ///< all rows estimated, but for those that lie behind an operator that no gradient flows through: they are measured
     automatic,  ///< estimated; rows whose errors are too large to be linear are measured
 };
 
@@ -32,7 +32,8 @@ sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inp
 /// What is estimated of each of `plans`, by plan; the members are those of a sensitivity_row.
 struct estimated_harms {
     std::vector<double> added, standard_error, error, metric, harm;
-    double power = 0;  ///< mean square of the float output
+    std::vector<char> unknown;  ///< nothing is known of the plan (change_estimates)
+    double power = 0;           ///< mean square of the float output
 };
 
 /// `start`: the score of `base`, measured. `widen`: the plans take off what they change.
