@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <random>
 
 #include "qk/codec.hpp"
 #include "qk/dot.hpp"
@@ -12,6 +13,7 @@
 #include "qk/dot/text.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/evaluate/execute/device_layer.hpp"
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/evaluate/session.hpp"
 #include "qk/graph/gradient/product.hpp"
@@ -253,36 +255,64 @@ quantizer along(const char* format, int axis) {
 tensor rounded(const tensor& x, const quantizer& q) { return execute::quantized(q, x, false, gradient::heap::get()); }
 }  // namespace
 
+namespace {
+/// MatMul of x {2, 3, k} and w {k, n} under `unit` beside matrix_multiply_add of what encode packs.
+void check_product_of_blocks(const std::string& unit, const qk::format& fa, const qk::format& fb, std::int64_t k, std::int64_t n,
+                             float spread) {
+    CAPTURE(unit);
+    std::mt19937 random(static_cast<unsigned>(k));
+    std::uniform_real_distribution<float> exponent(-spread, spread);
+    const auto spread_out = [&](tensor t) {
+        for (float& v : t.as<float>()) v *= std::exp2(std::round(exponent(random)));
+        return t;
+    };
+    small_graph g;
+    g.input("x", {2, 3, k}).output("y", {2, 3, n}).constant("w", {k, n}, 2.0f);
+    g.node("MatMul", "product", {"x", "w"}, "y");
+    model m = g.build();
+    const tensor x = spread_out(values({2, 3, k}, 1.0f)), w = m.constant("w");
+    precision_plan plan;
+    plan.tensors["x"] = along("int8", -1), plan.tensors["w"] = along("int8", 0);
+    plan.tensors["x"].format = fa, plan.tensors["w"].format = fb;
+    const tensor y = under(m, {{"product", unit}}, {{"x", x}}, plan).outputs.at("y");
+    const auto length = static_cast<std::size_t>(k), width = static_cast<std::size_t>(n);
+    const qk::along_axis rows{6, length, 1}, columns{1, length, width};
+    std::vector<std::byte> a(qk::packed_bytes(fa, rows)), b(qk::packed_bytes(fb, columns));
+    REQUIRE(qk::encode(fa, x.as<float>(), a, rows) == qk::encode_status::done);
+    REQUIRE(qk::encode(fb, w.as<float>(), b, columns) == qk::encode_status::done);
+    const auto how = *qk::parse_accumulator(unit);
+    std::vector<std::uint64_t> d(6 * width);
+    // NVFP4's tensor scale is the whole tensor's, though the evaluator multiplies matrix by matrix.
+    qk::matrix_multiply_add(fa, fb, how, {6, width, length}, {qk::planes_of(qk::layout_of(fa, rows), std::span<const std::byte>(a))},
+                            {qk::planes_of(qk::layout_of(fb, columns), std::span<const std::byte>(b))}, {}, d);
+    std::vector<float> wanted;
+    for (const std::uint64_t code : d) wanted.push_back(execute::stored_value(how, code));
+    same(y, wanted);
+}
+}  // namespace
+
 TEST_CASE("MatMul of blocks: what encode packs along the sum is what the unit multiplies") {
     struct row {
         const char *a, *b, *unit;
     };
-    for (const row& r : {row{"mxfp4", "mxfp4", "nvidia.blackwell.tcgen05mma_block_scale.m128n8k64.block32.f32.e2m1.e2m1.ue8m0"},
-                         row{"nvfp4", "nvfp4", "nvidia.blackwell.tcgen05mma_block_scale.m128n8k64.block16.f32.e2m1.e2m1.ue4m3"},
-                         row{"mxfp8_e4m3", "mxfp4", "sum=exact"}, row{"bfp16", "mx9", "sum=sequential"}}) {
-        CAPTURE(r.unit);
-        small_graph g;
-        g.input("x", {2, 3, 70}).output("y", {2, 3, 5}).constant("w", {70, 5}, 2.0f);
-        g.node("MatMul", "product", {"x", "w"}, "y");
-        const model m = g.build();
-        const tensor x = values({2, 3, 70}, 1.0f), w = m.constant("w");
-        precision_plan plan;
-        plan.tensors["x"] = along(r.a, -1), plan.tensors["w"] = along(r.b, 0);
-        const tensor y = under(m, {{"product", r.unit}}, {{"x", x}}, plan).outputs.at("y");
-        const qk::format fa = plan.tensors["x"].format, fb = plan.tensors["w"].format;
-        const qk::along_axis rows{6, 70, 1}, columns{1, 70, 5};
-        std::vector<std::byte> a(qk::packed_bytes(fa, rows)), b(qk::packed_bytes(fb, columns));
-        REQUIRE(qk::encode(fa, x.as<float>(), a, rows) == qk::encode_status::done);
-        REQUIRE(qk::encode(fb, w.as<float>(), b, columns) == qk::encode_status::done);
-        const auto how = *qk::parse_accumulator(r.unit);
-        std::vector<std::uint64_t> d(30);
-        // NVFP4's tensor scale is the whole tensor's, though the evaluator multiplies matrix by matrix.
-        qk::matrix_multiply_add(fa, fb, how, {6, 5, 70}, {qk::planes_of(qk::layout_of(fa, rows), std::span<const std::byte>(a))},
-                                {qk::planes_of(qk::layout_of(fb, columns), std::span<const std::byte>(b))}, {}, d);
-        std::vector<float> wanted;
-        for (const std::uint64_t code : d) wanted.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(code)));
-        same(y, wanted);
-    }
+    for (const row& r :
+         {row{"mxfp8_e4m3", "mxfp4", "sum=exact"}, row{"mxfp4", "mxint8", "sum=exact"}, row{"mx6", "bfp16", "sum=exact,zero=positive"},
+          row{"bfp16", "mx9", "sum=sequential"}, row{"mx9", "mx4", "groups=16,align=25,round=toward-zero"},
+          row{"mxfp4", "mxfp6_e2m3", "groups=64,bundle=32,align=30,round=toward-zero"},
+          row{"mxfp6_e3m2", "mxfp4", "groups=64,bundle=16,align=28,cut=down,result=fp16"},
+          row{"nvfp4", "mxfp4", "groups=32,bundle=16,align=33"}, row{"mxfp8_e5m2", "fp8_e4m3fn", "groups=32,align=25"}})
+        for (const float spread : {0.0f, 6.0f, 30.0f})
+            check_product_of_blocks(r.unit, *qk::parse_format(r.a), *qk::parse_format(r.b), 70, 37, spread);
+}
+
+TEST_CASE("every unit that multiplies blocks") {
+    std::size_t units = 0;
+    qk::devices::each([&](const qk::device& d) {
+        if (!qk::is_block_format(d.a)) return;
+        ++units;
+        for (const float spread : {0.0f, 12.0f}) check_product_of_blocks(std::string(d.name), d.a, d.b, 200, 21, spread);
+    });
+    CHECK(units >= 10);
 }
 
 TEST_CASE("Conv of blocks sums row, column, channel; groups, padding and channels that fill no block") {

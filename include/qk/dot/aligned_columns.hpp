@@ -22,12 +22,31 @@ struct apart {
 constexpr int aligned_bits(const accumulator& a, const element_kind& x, const element_kind& y) {
     return x.width + y.width + a.align - x.fraction - y.fraction;
 }
-/// C is zero at the start; no bundles, lanes, flushes, nor results that depend on the sign of a zero.
+/// C is zero at the start; no lanes, flushes, nor results that depend on the sign of a zero.
+constexpr bool aligns_plainly(const accumulator& a) {
+    return a.sum == summation::aligned && a.place == place::inside && a.lanes == 1 && a.flush_inputs == input_flush::none &&
+           !a.flush_partials && !a.product_overflow && a.round != rounding::down && a.partial_round != rounding::down;
+}
+/// Products one by one.
 constexpr bool serves_aligned_columns(const accumulator& a, const element_kind& x, const element_kind& y) {
-    return a.sum == summation::aligned && a.place == place::inside && a.lanes == 1 && a.bundle == 1 &&
-           a.flush_inputs == input_flush::none && !a.flush_partials && !a.product_overflow && a.round != rounding::down &&
-           a.partial_round != rounding::down && x.width <= 15 && y.width <= 15 && a.align >= x.fraction + y.fraction && a.align <= 30 &&
+    return aligns_plainly(a) && a.bundle == 1 && x.width <= 15 && y.width <= 15 && a.align >= x.fraction + y.fraction && a.align <= 30 &&
            aligned_bits(a, x, y) <= 30;
+}
+
+/// Bits of an element as a whole number of the lowest steps of its block.
+constexpr int bits_in_block(const element_kind& k) { return k.width + k.highest - k.lowest; }
+/// Places that a bundle's sum moves to the left to stand in steps of the alignment below its own exponent.
+constexpr int bundle_raise(const accumulator& a, const element_kind& x, const element_kind& y) {
+    return a.align + x.lowest + y.lowest - x.fraction - y.fraction;
+}
+/// Bundles of products whose blocks have one scale each: their sums are whole numbers, and their exponent is that of the scales.
+constexpr bool serves_bundled_columns(const accumulator& a, const element_kind& x, std::int64_t x_block, const element_kind& y,
+                                      std::int64_t y_block) {
+    if (!aligns_plainly(a) || a.bundle < 2 || a.groups < a.bundle || a.groups / a.bundle > 64 || x_block < 1 || y_block < 1 ||
+        x_block % a.bundle != 0 || y_block % a.bundle != 0)
+        return false;
+    const int bits = bits_in_block(x) + bits_in_block(y) + width_of(static_cast<std::uint64_t>(a.bundle)), raise = bundle_raise(a, x, y);
+    return bits_in_block(x) <= 15 && bits_in_block(y) <= 15 && bits <= 31 && raise >= 0 && bits + raise <= 54;
 }
 
 /// Sums that are exact until the result, and fit 62 bits in units of the smallest product: exact ones of narrow formats, and integer
@@ -72,6 +91,32 @@ QK_INLINE bool round_whole(floating f, rounding r, std::int64_t v, int lsb, std:
     return whole < infinity_of(f);
 }
 
+/// What a group leaves in the registers: its sums in units of 2^(top - align), and what they held. False: one overflowed, or the sign of
+/// its zero depends on all terms.
+template <int Lanes, bool Down>
+QK_INLINE bool close_group(const accumulator& how, bool final, floating& held, const std::int32_t* top, const std::int64_t* sum,
+                           held_registers<Lanes>& c, std::uint32_t* codes) {
+    const floating to = final ? how.result : how.partial;
+    for (int j = 0; j < Lanes; ++j) {
+        const int right = top[j] - c.exponent[j] + held.mantissa_bits - how.align;  // of the register's significand
+        const std::int64_t own = c.significand[j];
+        std::int64_t aligned = 0;
+        if (right <= 0) aligned = own << -right;
+        else if (Down) aligned = own >> std::min(right, 63);
+        else aligned = own < 0 ? -(-own >> std::min(right, 63)) : own >> std::min(right, 63);
+        if (!round_whole(to, final ? how.round : how.partial_round, sum[j] + aligned, top[j] - how.align, codes[j])) return false;
+        if (codes[j] == sign_of(to)) {  // -0: whether the next sum keeps its sign depends on all its terms
+            if (how.zero == zero_rule::positive) codes[j] = 0;
+            else if (!final) return false;
+        }
+        const unpacked u = unpack(to, codes[j]);
+        c.significand[j] = static_cast<std::int32_t>(u.significand);
+        c.exponent[j] = u.exponent;
+    }
+    held = to;
+    return true;
+}
+
 /// The codes of `Lanes` sums: a row of k elements times columns that stand beside each other, `stride` elements from row to row of B.
 /// `row` holds n * 2^(align - fraction) of A. False: a register overflowed somewhere, and the general form must compute them.
 template <int Lanes, bool Down>
@@ -109,25 +154,52 @@ bool aligned_columns(const accumulator& how, std::size_t k, const std::int32_t* 
             }
             for (int j = 0; j < Lanes; ++j) sum[j] += part[j];
         }
-        const bool final = last == k;
-        const floating to = final ? how.result : how.partial;
-        for (int j = 0; j < Lanes; ++j) {
-            const int right = top[j] - c.exponent[j] + held.mantissa_bits - how.align;  // of the register's significand
-            const std::int64_t own = c.significand[j];
-            std::int64_t aligned = 0;
-            if (right <= 0) aligned = own << -right;
-            else if (Down) aligned = own >> std::min(right, 63);
-            else aligned = own < 0 ? -(-own >> std::min(right, 63)) : own >> std::min(right, 63);
-            if (!round_whole(to, final ? how.round : how.partial_round, sum[j] + aligned, top[j] - how.align, codes[j])) return false;
-            if (codes[j] == sign_of(to)) {  // -0: whether the next sum keeps its sign depends on all its terms
-                if (how.zero == zero_rule::positive) codes[j] = 0;
-                else if (!final) return false;
-            }
-            const unpacked u = unpack(to, codes[j]);
-            c.significand[j] = static_cast<std::int32_t>(u.significand);
-            c.exponent[j] = u.exponent;
+        if (!close_group<Lanes, Down>(how, last == k, held, top, sum, c, codes)) return false;
+        first = last;
+    } while (first < k);
+    return true;
+}
+
+/// The same for bundles: `row` and B's n are whole numbers of the lowest steps of their blocks, the exponents those of the blocks' scales.
+template <int Lanes, bool Down>
+bool bundled_columns(const accumulator& how, int raise, std::size_t k, const std::int32_t* row, const std::int32_t* row_exponent, apart b,
+                     std::size_t stride, std::uint32_t* codes) noexcept {
+    held_registers<Lanes> c;
+    std::fill_n(c.significand, Lanes, 0);
+    std::fill_n(c.exponent, Lanes, -126);
+    const std::size_t bundle = static_cast<std::size_t>(how.bundle), whole = std::max<std::size_t>(k, 1);
+    const std::size_t step = how.groups == 0 ? whole : std::max(static_cast<std::size_t>(how.groups) / bundle, std::size_t{1}) * bundle;
+    floating held = how.addend;
+    std::size_t first = 0;
+    do {
+        const std::size_t last = std::min(k, first + step);
+        alignas(64) std::int32_t top[Lanes];
+        alignas(64) std::int64_t sum[Lanes];
+        std::copy_n(c.exponent, Lanes, top);
+        std::fill_n(sum, Lanes, 0);
+        for (std::size_t i = first; i < last; i += bundle) {
+            const std::int16_t* e = b.exponent + i * stride;
+            for (int j = 0; j < Lanes; ++j) top[j] = std::max(top[j], row_exponent[i] + e[j]);
         }
-        held = to;
+        for (std::size_t from = first; from < last; from += bundle) {
+            alignas(64) std::int32_t part[Lanes] = {0};
+            for (std::size_t i = from; i < std::min(last, from + bundle); ++i) {
+                const std::int16_t* n = b.n + i * stride;
+                for (int j = 0; j < Lanes; ++j) part[j] += row[i] * n[j];
+            }
+            const std::int16_t* e = b.exponent + from * stride;
+            for (int j = 0; j < Lanes; ++j) {
+                const std::int64_t p = std::int64_t{part[j]} * (std::int64_t{1} << raise);
+                const std::int32_t right = std::min(63, top[j] - row_exponent[from] - e[j]);
+                if constexpr (Down) {
+                    sum[j] += p >> right;
+                } else {
+                    const std::int64_t magnitude = (p < 0 ? -p : p) >> right;
+                    sum[j] += p < 0 ? -magnitude : magnitude;
+                }
+            }
+        }
+        if (!close_group<Lanes, Down>(how, last == k, held, top, sum, c, codes)) return false;
         first = last;
     } while (first < k);
     return true;

@@ -44,6 +44,15 @@ std::uint64_t floating_sum(const accumulator& how, const row_source& a, const ro
     return rounded_sum(how, w, c, counted, seen);
 }
 
+/// A sum's code as it is stored, times `scale`, which the result is rounded again for.
+inline std::uint64_t scaled_code(const accumulator& how, std::uint64_t code, float scale, std::uint64_t start, events& seen) noexcept {
+    if (scale != 1) {
+        const double product = value_of_register(how.result, code) * static_cast<double>(scale);
+        code = round_to(how.result, how.round, how, add_to_odd(product, value_of_register(how.addend, start)), seen);
+    }
+    return code;
+}
+
 /// The stored code of one element of D; `scale` multiplies the sum of the products (1: C is a term like the others).
 inline std::uint64_t one_sum(const accumulator& how, const row_source& a, const row_source& b, std::size_t k, std::uint64_t c, float scale,
                              dot_counts* counts) noexcept {
@@ -52,10 +61,7 @@ inline std::uint64_t one_sum(const accumulator& how, const row_source& a, const 
     const std::uint64_t first = scale == 1 ? start : 0;
     const auto sum = how.bundle == 1 ? &floating_sum<std::int64_t> : &floating_sum<int128>;
     std::uint64_t code = sum(how, a, b, k, first, counts != nullptr, seen);
-    if (scale != 1) {
-        const double product = value_of_register(how.result, code) * static_cast<double>(scale);
-        code = round_to(how.result, how.round, how, add_to_odd(product, value_of_register(how.addend, start)), seen);
-    }
+    code = scaled_code(how, code, scale, start, seen);
     count(seen, (code & (sign_of(how.result) - 1)) > infinity_of(how.result), counts);
     return stored_code(how.result, code);
 }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "qk/dot.hpp"
+#include "qk/dot/aligned_columns.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/kernel_calls.hpp"
 #include "qk/graph/evaluate/execute/device_layer.hpp"
@@ -99,13 +100,64 @@ std::vector<packed_operand> device_layer::pack_weights(const tensor& w, const op
     return packed;
 }
 
+unit_operand device_layer::take_blocks(const packed_operand& packed, std::size_t lines, std::size_t k, bool columns) const {
+    unit_operand o;
+    o.format = packed.format;
+    o.block = block_size(packed.format);
+    const packed_matrix matrix = packed.view();
+    const qk::detail::operand operand{packed.format, matrix, packed.axis, how_};
+    o.kind = qk::detail::with_family(packed.format, [](const auto& f) { return qk::detail::kind_of(f); });
+    o.factor = how_.sum == summation::exact ? 1.0f : operand.tensor_scale();
+    const bool in_terms = how_.sum == summation::exact && operand.tensor_scale() != 1, bundled = how_.bundle > 1;
+    if (in_terms || o.kind.width > 15 || (bundled && qk::detail::bits_in_block(o.kind) > 15)) return o;
+    o.n.resize(lines * k), o.exponent.resize(lines * k);
+    const std::size_t line_step = columns ? 1 : k, step = columns ? lines : 1;
+    int lowest = qk::detail::first_special, highest = -qk::detail::first_special;
+    bool special = false;
+    qk::detail::element_tile t;
+    for (std::size_t line = 0; line < lines && !special; ++line)
+        operand.with_row(columns ? 0 : line, columns ? line : 0, [&](const auto& row) {
+            for (std::size_t first = 0; first < k; first += qk::detail::dot_tile) {
+                const std::size_t count = std::min(qk::detail::dot_tile, k - first);
+                row.load(first, count, t);
+                std::size_t at = line * line_step + first * step;
+                for (std::size_t i = 0; i < count; ++i, at += step) {
+                    special = special || t.exponent[i] >= qk::detail::first_special;
+                    if (special) return;
+                    const int e = t.exponent[i], place = bundled ? e - t.base[i] - o.kind.lowest : 0;
+                    o.n[at] = static_cast<std::int16_t>(t.n[i] == 0 ? 0 : t.n[i] * (1 << place));
+                    o.exponent[at] = static_cast<std::int16_t>(bundled ? t.base[i] : e);
+                    if (t.n[i] != 0) lowest = std::min(lowest, e), highest = std::max(highest, e);
+                }
+            }
+        });
+    if (special) o.n.clear(), o.exponent.clear();  // Inf and NaN go the general way
+    // Exact sums have to span the exponents that there are, scales included.
+    if (how_.sum == summation::exact) o.kind.lowest = std::min(lowest, highest), o.kind.highest = std::max(lowest, highest);
+    if (how_.sum == summation::exact && lowest > highest) o.kind.lowest = o.kind.highest = 0;
+    return o;
+}
+
+unit_operand device_layer::take_weights(const packed_operand& packed) const {
+    const bool columns = node_->view.op_type() != "Conv";
+    return take_blocks(packed, columns ? packed.axis.inner : packed.axis.outer, packed.axis.length, columns);
+}
+
 tensor device_layer::run_blocks(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
     const node_view& v = node_->view;
     const operand_codes x_codes = codes_of(x, false), w_codes = codes_of(w, true);
     const std::vector<packed_operand> made = packed_weights_.empty() ? pack_weights(w, w_codes) : std::vector<packed_operand>{};
     const std::vector<packed_operand>& weights = packed_weights_.empty() ? made : packed_weights_;
+    std::vector<unit_operand> taken;
+    if (taken_weights_.empty())
+        for (const packed_operand& p : weights) taken.push_back(take_weights(p));
+    const std::vector<unit_operand>& weights_apart = taken_weights_.empty() ? taken : taken_weights_;
     std::vector<std::uint64_t> sums;
-    const auto multiply = [&](const packed_operand& rows, const packed_operand& columns, const product_shape& s, float* d) {
+    const auto multiply = [&](const packed_operand& rows, const unit_operand& rows_apart, const packed_operand& columns,
+                              const unit_operand& columns_apart, const product_shape& s, float* d) {
+        if (!rows_apart.n.empty() && !columns_apart.n.empty() &&
+            multiply_columns(rows_apart, 0, columns_apart, columns_apart.n.data(), columns_apart.exponent.data(), s, d))
+            return;
         sums.assign(s.m * s.n, 0);
         matrix_multiply_add(rows.format, columns.format, how_, s, rows.view(), columns.view(), {}, sums);
         for (std::size_t i = 0; i < sums.size(); ++i) d[i] = stored_value(how_, sums[i]);
@@ -113,14 +165,18 @@ tensor device_layer::run_blocks(const tensor& x, const tensor& w, const tensor& 
     if (v.op_type() != "Conv") {
         const tensor a = as_operand(v, x, "transA"), b = as_operand(v, w, "transB");
         packed_operand rows;
+        unit_operand rows_apart;
         std::int64_t packed = -1;
         return product_of_matrices(a.shape(), b.shape(), x_codes, w_codes, bias, memory,
                                    [&](std::int64_t i, std::int64_t j, const product_shape& s, float* d) {
-                                       if (packed != i)
+                                       if (packed != i) {
                                            rows = pack(a.as<float>().subspan(static_cast<std::size_t>(i) * s.m * s.k, s.m * s.k), x_codes,
                                                        {s.m, s.k, 1}, x_codes.scale, {});
+                                           rows_apart = take_blocks(rows, s.m, s.k, false);
+                                       }
                                        packed = i;
-                                       multiply(rows, weights[static_cast<std::size_t>(j)], s, d);
+                                       const auto at = static_cast<std::size_t>(j);
+                                       multiply(rows, rows_apart, weights[at], weights_apart[at], s, d);
                                    });
     }
     const std::int64_t group = v.get_int("group", 1), in = w.rank() < 2 ? 0 : w.dim(1);
@@ -138,7 +194,9 @@ tensor device_layer::run_blocks(const tensor& x, const tensor& w, const tensor& 
                                for (std::size_t t = 0; t < taps; ++t)
                                    std::copy_n(channel.data() + t * s.n, s.n, columns.data() + (t * padded + c) * s.n);
                            }
-                           multiply(weights[static_cast<std::size_t>(g)], pack(columns, x_codes, {1, s.k, s.n}, x_codes.scale, {}), s, d);
+                           const packed_operand packed = pack(columns, x_codes, {1, s.k, s.n}, x_codes.scale, {});
+                           const auto at = static_cast<std::size_t>(g);
+                           multiply(weights[at], weights_apart[at], packed, take_blocks(packed, s.n, s.k, true), s, d);
                        });
 }
 

@@ -53,8 +53,10 @@ device_layer::device_layer(const net_node& node, const std::string& accumulator,
     if (x != nullptr) x_ = *x;
     if (w != nullptr) w_ = *w;
     if (weights.empty()) return;
-    if (has_blocks()) packed_weights_ = pack_weights(weights, codes_of(weights, true));
-    else weights_ = prepare(weights, true);
+    if (has_blocks()) {
+        packed_weights_ = pack_weights(weights, codes_of(weights, true));
+        for (const packed_operand& p : packed_weights_) taken_weights_.push_back(take_weights(p));
+    } else weights_ = prepare(weights, true);
 }
 
 void device_layer::fail(const std::string& sentence) const { node_->view.fail(sentence); }
@@ -150,7 +152,8 @@ void device_layer::take_apart(unit_operand& o) const {
 }
 
 bool device_layer::goes_by_columns(const unit_operand& a, const unit_operand& b, std::size_t k) const {
-    return (qk::detail::serves_aligned_columns(how_, a.kind, b.kind) || qk::detail::serves_exact_columns(how_, a.kind, b.kind, k)) &&
+    return (qk::detail::serves_aligned_columns(how_, a.kind, b.kind) || qk::detail::serves_exact_columns(how_, a.kind, b.kind, k) ||
+            qk::detail::serves_bundled_columns(how_, a.kind, a.block, b.kind, b.block)) &&
            (!a.n.empty() || a.codes.empty()) && (!b.n.empty() || b.codes.empty());
 }
 
@@ -173,10 +176,12 @@ void device_layer::multiply_general(const unit_operand& rows, std::size_t first_
 bool device_layer::multiply_columns(const unit_operand& rows, std::size_t first_row, const unit_operand& columns, const std::int16_t* n,
                                     const std::int16_t* exponent, product_shape s, float* d) const {
     if (!goes_by_columns(rows, columns, s.k)) return false;
-    const bool exact = qk::detail::serves_exact_columns(how_, rows.kind, columns.kind, s.k), down = how_.cut == rounding::down;
-    const int raise = exact ? 0 : how_.align - rows.kind.fraction - columns.kind.fraction;
+    const bool exact = qk::detail::serves_exact_columns(how_, rows.kind, columns.kind, s.k), down = how_.cut == rounding::down,
+               bundled = how_.bundle > 1;
+    const int raise = exact || bundled ? 0 : how_.align - rows.kind.fraction - columns.kind.fraction;
+    const float factor = rows.factor * columns.factor;
     const int lsb = rows.kind.lowest + columns.kind.lowest - rows.kind.fraction - columns.kind.fraction;
-    const std::size_t chunk = exact ? 1 : std::size_t{1} << (31 - qk::detail::aligned_bits(how_, rows.kind, columns.kind));
+    const std::size_t chunk = exact || bundled ? 1 : std::size_t{1} << (31 - qk::detail::aligned_bits(how_, rows.kind, columns.kind));
     // Exact sums shift to the left, by exponents counted from the lowest.
     const auto placed = [exact](std::int16_t value, std::int16_t e, int lowest) {
         return static_cast<std::int16_t>(!exact ? e : value == 0 ? 0 : e - lowest);
@@ -208,9 +213,17 @@ bool device_layer::multiply_columns(const unit_operand& rows, std::size_t first_
                     if (!qk::detail::store_exact(how_, sums[l], lsb, stored[l])) return false;
             } else {
                 std::uint32_t out[lanes];
-                const auto sums = down ? &qk::detail::aligned_columns<lanes, true> : &qk::detail::aligned_columns<lanes, false>;
-                if (!sums(how_, s.k, a, a_exponent, b, lanes, chunk, out)) return false;
-                for (std::size_t l = 0; l < width; ++l) stored[l] = qk::detail::stored_code(how_.result, out[l]);
+                qk::detail::events ignored;
+                if (bundled) {
+                    const auto sums = down ? &qk::detail::bundled_columns<lanes, true> : &qk::detail::bundled_columns<lanes, false>;
+                    if (!sums(how_, qk::detail::bundle_raise(how_, rows.kind, columns.kind), s.k, a, a_exponent, b, lanes, out))
+                        return false;
+                } else {
+                    const auto sums = down ? &qk::detail::aligned_columns<lanes, true> : &qk::detail::aligned_columns<lanes, false>;
+                    if (!sums(how_, s.k, a, a_exponent, b, lanes, chunk, out)) return false;
+                }
+                for (std::size_t l = 0; l < width; ++l)
+                    stored[l] = qk::detail::stored_code(how_.result, qk::detail::scaled_code(how_, out[l], factor, 0, ignored));
             }
             for (std::size_t l = 0; l < width; ++l) d[i * s.n + j + l] = stored_value(how_, stored[l]);
         }

@@ -25,13 +25,15 @@ struct operand_codes {
     float tensor_scale = 0;          ///< NVFP4's
 };
 
-/// One operand as a unit reads it, without blocks.
+/// One operand as a unit reads it.
 struct unit_operand : operand_codes {
     dims shape;
-    std::vector<std::uint32_t> codes;       ///< of elements, in the tensor's order
+    std::vector<std::uint32_t> codes;       ///< of elements, in the tensor's order; without blocks
     std::vector<std::int16_t> n, exponent;  ///< the same taken apart, where they fit; empty otherwise
     std::int16_t zero_exponent = 0;         ///< of padding
     qk::detail::element_kind kind;
+    std::int64_t block = 0;  ///< values under one scale
+    float factor = 1;        ///< of the sum: NVFP4's tensor scale
 };
 
 /// A matrix of one operand as encode writes it, blocks along the sum.
@@ -90,6 +92,9 @@ class device_layer {
     /// The weights' matrices: for Conv one a group, else one for each of the tensor's.
     std::vector<packed_operand> pack_weights(const tensor& w, const operand_codes& how) const;
     std::int64_t padded_channels(std::int64_t channels) const;
+    /// The matrix taken apart as multiply_columns reads it, `lines` of k values: rows, or columns that stand beside each other.
+    unit_operand take_weights(const packed_operand& packed) const;
+    unit_operand take_blocks(const packed_operand& packed, std::size_t lines, std::size_t k, bool columns) const;
     [[noreturn]] void fail(const std::string& sentence) const;
 
     const net_node* node_;
@@ -99,6 +104,7 @@ class device_layer {
     std::optional<quantizer> x_, w_;
     std::optional<unit_operand> weights_;
     std::vector<packed_operand> packed_weights_;  ///< likewise, with blocks
+    std::vector<unit_operand> taken_weights_;     ///< the same taken apart
 };
 
 }  // namespace qk::graph::execute
