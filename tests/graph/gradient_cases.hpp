@@ -16,7 +16,7 @@ struct given_input {
     qk::graph::dims shape;
     double low = -2, high = 2;
     std::vector<std::int64_t> whole = {};
-    bool is_bool = false, omitted = false;
+    bool is_bool = false, omitted = false, is_byte = false;
 };
 
 struct gradient_case {
@@ -32,6 +32,11 @@ inline given_input real(qk::graph::dims shape, double low = -2, double high = 2)
 inline given_input whole(qk::graph::dims shape, std::vector<std::int64_t> values) { return {std::move(shape), 0, 0, std::move(values)}; }
 inline given_input condition(qk::graph::dims shape, std::vector<std::int64_t> values) {
     return {std::move(shape), 0, 0, std::move(values), true};
+}
+inline given_input bytes(qk::graph::dims shape, std::vector<std::int64_t> values) {
+    given_input i = whole(std::move(shape), std::move(values));
+    i.is_byte = true;
+    return i;
 }
 inline given_input nothing() {
     given_input i;

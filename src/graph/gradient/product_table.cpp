@@ -4,6 +4,7 @@
 
 #include "qk/graph/gradient/ops/arithmetic.hpp"
 #include "qk/graph/gradient/ops/convolution.hpp"
+#include "qk/graph/gradient/ops/decoder.hpp"
 #include "qk/graph/gradient/ops/features.hpp"
 #include "qk/graph/gradient/ops/fused.hpp"
 #include "qk/graph/gradient/ops/grid.hpp"
@@ -11,6 +12,7 @@
 #include "qk/graph/gradient/ops/matrix.hpp"
 #include "qk/graph/gradient/ops/movement.hpp"
 #include "qk/graph/gradient/ops/normalization.hpp"
+#include "qk/graph/gradient/ops/packed.hpp"
 #include "qk/graph/gradient/ops/pooling.hpp"
 #include "qk/graph/gradient/ops/quantization.hpp"
 #include "qk/graph/gradient/ops/recurrent.hpp"
@@ -35,7 +37,7 @@ const std::vector<product_entry>& table() {
     static const std::vector<product_entry> all =
         join(unary_products, arithmetic_products, convolution_products, matrix_products, pooling_products, reduction_products,
              normalization_products, movement_products, quantization_products, fused_products, recurrent_products, grid_products,
-             loss_products, signal_products, feature_products);
+             loss_products, signal_products, feature_products, decoder_products, packed_products);
     return all;
 }
 

@@ -154,50 +154,69 @@ tensor unpacked_part(op_context& call, const tensor& x, std::int64_t parts, std:
 
 }  // namespace detail
 
-inline void run_multi_head_attention(op_context& call) {
+namespace detail {
+
+/// What is multiplied: [batch, heads, length, width], caches before the new keys and values.
+template <class T>
+struct head_operands {
+    tensor q, k, v;
+    std::int64_t value_hidden = 0;  ///< of all heads
+};
+
+template <class T>
+head_operands<T> multi_head_operands(op_context& call) {
     const node_view& node = call.node();
     const std::int64_t heads = node.get_int("num_heads", 0);
     if (call.has_input(6) != call.has_input(7)) call.fail("past_key and past_value must be given together");
     if (call.has_input(8) || call.has_input(9))
         call.fail("a cache in one buffer (past_sequence_length, cache_indirection) is not supported");
-    with_working_type(call.input(0).type(), [&]<class T>(T) {
-        const tensor query = input_as<T>(call, 0), bias = optional_as<T>(call, 3);
-        tensor q, k, v;
-        std::int64_t value_hidden = 0;
-        if (query.rank() == 5) {
-            if (query.dim(3) != 3) call.fail("a packed query must be [batch, length, heads, 3, width]");
-            q = detail::unpacked_part<T>(call, query, 3, 0), k = detail::unpacked_part<T>(call, query, 3, 1),
-            v = detail::unpacked_part<T>(call, query, 3, 2);
-            value_hidden = q.dim(1) * q.dim(3);
+    const tensor query = input_as<T>(call, 0), bias = optional_as<T>(call, 3);
+    head_operands<T> o;
+    if (query.rank() == 5) {
+        if (query.dim(3) != 3) call.fail("a packed query must be [batch, length, heads, 3, width]");
+        o.q = unpacked_part<T>(call, query, 3, 0), o.k = unpacked_part<T>(call, query, 3, 1), o.v = unpacked_part<T>(call, query, 3, 2);
+        o.value_hidden = o.q.dim(1) * o.q.dim(3);
+    } else {
+        const tensor key = input_as<T>(call, 1), value = optional_as<T>(call, 2);
+        const std::int64_t hidden = query.rank() == 3 ? query.dim(2) : 0;
+        const T* b = bias.empty() ? nullptr : bias.as<T>().data();
+        if (b != nullptr && static_cast<std::int64_t>(bias.size()) < 2 * hidden) call.fail("the bias does not fit");
+        o.q = biased_heads<T>(call, query, heads, b);
+        if (key.rank() == 5) {
+            if (key.dim(3) != 2) call.fail("a packed key must be [batch, length, heads, 2, width]");
+            o.k = unpacked_part<T>(call, key, 2, 0), o.v = unpacked_part<T>(call, key, 2, 1);
+        } else if (key.rank() == 4) {
+            o.k = key, o.v = value;
         } else {
-            const tensor key = input_as<T>(call, 1), value = optional_as<T>(call, 2);
-            const std::int64_t hidden = query.rank() == 3 ? query.dim(2) : 0;
-            const T* b = bias.empty() ? nullptr : bias.as<T>().data();
-            if (b != nullptr && static_cast<std::int64_t>(bias.size()) < 2 * hidden) call.fail("the bias does not fit");
-            q = detail::biased_heads<T>(call, query, heads, b);
-            if (key.rank() == 5) {
-                if (key.dim(3) != 2) call.fail("a packed key must be [batch, length, heads, 2, width]");
-                k = detail::unpacked_part<T>(call, key, 2, 0), v = detail::unpacked_part<T>(call, key, 2, 1);
-            } else if (key.rank() == 4) {
-                k = key, v = value;
-            } else {
-                if (value.rank() != 3) call.fail("a key of rank 3 needs a value of rank 3");
-                if (b != nullptr && static_cast<std::int64_t>(bias.size()) != 2 * hidden + value.dim(2)) call.fail("the bias does not fit");
-                k = detail::biased_heads<T>(call, key, heads, b == nullptr ? nullptr : b + hidden);
-                v = detail::biased_heads<T>(call, value, heads, b == nullptr ? nullptr : b + 2 * hidden);
-            }
-            value_hidden = heads * v.dim(3);
+            if (value.rank() != 3) call.fail("a key of rank 3 needs a value of rank 3");
+            if (b != nullptr && static_cast<std::int64_t>(bias.size()) != 2 * hidden + value.dim(2)) call.fail("the bias does not fit");
+            o.k = biased_heads<T>(call, key, heads, b == nullptr ? nullptr : b + hidden);
+            o.v = biased_heads<T>(call, value, heads, b == nullptr ? nullptr : b + 2 * hidden);
         }
-        const tensor past_k = optional_as<T>(call, 6), past_v = optional_as<T>(call, 7);
-        k = join_sequence<T>(call, past_k, k), v = join_sequence<T>(call, past_v, v);
+        o.value_hidden = heads * o.v.dim(3);
+    }
+    o.k = join_sequence<T>(call, optional_as<T>(call, 6), o.k), o.v = join_sequence<T>(call, optional_as<T>(call, 7), o.v);
+    return o;
+}
+
+/// What scores are multiplied by.
+template <class T>
+T score_scale(const op_context& call, std::int64_t width) {
+    const float given = call.node().get_float("scale", 0);
+    return given == 0 ? static_cast<T>(1 / std::sqrt(static_cast<double>(width))) : static_cast<T>(given);
+}
+
+}  // namespace detail
+
+inline void run_multi_head_attention(op_context& call) {
+    with_working_type(call.input(0).type(), [&]<class T>(T) {
+        const auto [q, k, v, value_hidden] = detail::multi_head_operands<T>(call);
         const std::int64_t batch = q.dim(0), queries = q.dim(2), keys = k.dim(2);
         const detail::filter_mask<T> mask(call, 4, batch, queries, keys);
         const detail::score_bias<T> added(call, 5, batch, q.dim(1), queries, keys);
-        const float given = node.get_float("scale", 0);
-        const T scale = given == 0 ? static_cast<T>(1 / std::sqrt(static_cast<double>(q.dim(3)))) : static_cast<T>(given);
         working_output<T> y(call, 0, call.input(0).type(), {batch, queries, value_hidden});
         detail::attend<T>(
-            call, q, k, v, scale, T{0},
+            call, q, k, v, detail::score_scale<T>(call, q.dim(3)), T{0},
             [&](std::int64_t b, std::int64_t h, std::int64_t i, T* row) { added.add(b, h, i, row), mask.add(batch, b, i, row); },
             [](std::int64_t, T* row, std::size_t n) { softmax_row(row, n); }, y.data());
         y.store();
@@ -206,64 +225,77 @@ inline void run_multi_head_attention(op_context& call) {
     });
 }
 
+namespace detail {
+
+/// Widths of query, key and value, all heads together.
+inline std::vector<std::int64_t> joined_widths(const op_context& call, std::int64_t columns) {
+    std::vector<std::int64_t> sizes = call.node().get_ints("qkv_hidden_sizes");
+    if (sizes.empty()) sizes.assign(3, columns / 3);
+    return sizes;
+}
+
 /// The product with the joined weights of query, key and value comes first.
-inline void run_microsoft_attention(op_context& call) {
+template <class T>
+head_operands<T> attention_operands(op_context& call) {
     const node_view& node = call.node();
     const std::int64_t heads = node.get_int("num_heads", 0);
     if (node.get_int("do_rotary", 0) != 0) call.fail("do_rotary=1 is not supported");
     if (call.has_input(6)) call.fail("a cache in one buffer (past_sequence_length) is not supported");
+    const tensor x = input_as<T>(call, 0), w = input_as<T>(call, 1), bias = optional_as<T>(call, 2), past = optional_as<T>(call, 4);
+    if (x.rank() != 3 || w.rank() != 2 || w.dim(0) != x.dim(2))
+        call.fail("weights " + to_string(w.shape()) + " do not fit input " + to_string(x.shape()));
+    const std::vector<std::int64_t> sizes = joined_widths(call, w.dim(1));
+    if (heads < 1 || sizes.size() != 3 || sizes[0] + sizes[1] + sizes[2] != w.dim(1) || sizes[0] != sizes[1] || sizes[0] % heads != 0 ||
+        sizes[2] % heads != 0 || (!bias.empty() && static_cast<std::int64_t>(bias.size()) != w.dim(1)))
+        call.fail("num_heads, qkv_hidden_sizes, weights and bias do not fit each other");
+    const std::int64_t batch = x.dim(0), queries = x.dim(1), columns = w.dim(1);
+    tensor joined = call.scratch(type_of<T>, {batch * queries, columns});
+    multiply(x.as<T>().data(), false, w.as<T>().data(), false, joined.as<T>().data(), batch * queries, columns, x.dim(2));
+    const auto part = [&](std::int64_t first, std::int64_t size) {
+        const std::int64_t width = size / heads;
+        tensor y = call.scratch(type_of<T>, {batch, heads, queries, width});
+        T* to = y.as<T>().data();
+        for (std::int64_t b = 0; b < batch; ++b)
+            for (std::int64_t h = 0; h < heads; ++h)
+                for (std::int64_t s = 0; s < queries; ++s)
+                    for (std::int64_t i = 0; i < width; ++i) {
+                        const auto c = static_cast<std::size_t>(first + h * width + i);
+                        *to++ = joined.as<T>()[static_cast<std::size_t>((b * queries + s) * columns) + c] +
+                                (bias.empty() ? T{0} : bias.as<T>()[c]);
+                    }
+        return y;
+    };
+    head_operands<T> o{part(0, sizes[0]), part(sizes[0], sizes[1]), part(sizes[0] + sizes[1], sizes[2]), sizes[2]};
+    if (past.empty()) return o;
+    if (past.rank() != 5 || past.dim(0) != 2) call.fail("past must be [2, batch, heads, length, width]");
+    const dims one(past.shape().begin() + 1, past.shape().end());
+    tensor past_k = call.scratch(type_of<T>, one), past_v = call.scratch(type_of<T>, one);
+    std::copy_n(past.as<T>().data(), past_k.size(), past_k.as<T>().data());
+    std::copy_n(past.as<T>().data() + past_k.size(), past_v.size(), past_v.as<T>().data());
+    o.k = join_sequence<T>(call, past_k, o.k), o.v = join_sequence<T>(call, past_v, o.v);
+    return o;
+}
+
+}  // namespace detail
+
+inline void run_microsoft_attention(op_context& call) {
     with_working_type(call.input(0).type(), [&]<class T>(T) {
-        const tensor x = input_as<T>(call, 0), w = input_as<T>(call, 1), bias = optional_as<T>(call, 2), past = optional_as<T>(call, 4);
-        if (x.rank() != 3 || w.rank() != 2 || w.dim(0) != x.dim(2))
-            call.fail("weights " + to_string(w.shape()) + " do not fit input " + to_string(x.shape()));
-        std::vector<std::int64_t> sizes = node.get_ints("qkv_hidden_sizes");
-        if (sizes.empty()) sizes.assign(3, w.dim(1) / 3);
-        if (heads < 1 || sizes.size() != 3 || sizes[0] + sizes[1] + sizes[2] != w.dim(1) || sizes[0] != sizes[1] || sizes[0] % heads != 0 ||
-            sizes[2] % heads != 0 || (!bias.empty() && static_cast<std::int64_t>(bias.size()) != w.dim(1)))
-            call.fail("num_heads, qkv_hidden_sizes, weights and bias do not fit each other");
-        const std::int64_t batch = x.dim(0), queries = x.dim(1), columns = w.dim(1);
-        tensor joined = call.scratch(type_of<T>, {batch * queries, columns});
-        multiply(x.as<T>().data(), false, w.as<T>().data(), false, joined.as<T>().data(), batch * queries, columns, x.dim(2));
-        const auto part = [&](std::int64_t first, std::int64_t size) {
-            const std::int64_t width = size / heads;
-            tensor y = call.scratch(type_of<T>, {batch, heads, queries, width});
-            T* to = y.as<T>().data();
-            for (std::int64_t b = 0; b < batch; ++b)
-                for (std::int64_t h = 0; h < heads; ++h)
-                    for (std::int64_t s = 0; s < queries; ++s)
-                        for (std::int64_t i = 0; i < width; ++i) {
-                            const auto c = static_cast<std::size_t>(first + h * width + i);
-                            *to++ = joined.as<T>()[static_cast<std::size_t>((b * queries + s) * columns) + c] +
-                                    (bias.empty() ? T{0} : bias.as<T>()[c]);
-                        }
-            return y;
-        };
-        const tensor q = part(0, sizes[0]);
-        tensor k = part(sizes[0], sizes[1]), v = part(sizes[0] + sizes[1], sizes[2]);
-        if (!past.empty()) {
-            if (past.rank() != 5 || past.dim(0) != 2) call.fail("past must be [2, batch, heads, length, width]");
-            const dims one(past.shape().begin() + 1, past.shape().end());
-            tensor past_k = call.scratch(type_of<T>, one), past_v = call.scratch(type_of<T>, one);
-            std::copy_n(past.as<T>().data(), past_k.size(), past_k.as<T>().data());
-            std::copy_n(past.as<T>().data() + past_k.size(), past_v.size(), past_v.as<T>().data());
-            k = join_sequence<T>(call, past_k, k), v = join_sequence<T>(call, past_v, v);
-        }
+        const auto [q, k, v, value_hidden] = detail::attention_operands<T>(call);
+        const std::int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2);
         const std::int64_t keys = k.dim(2);
         const detail::filter_mask<T> mask(call, 3, batch, queries, keys);
         const detail::score_bias<T> added(call, 5, batch, heads, queries, keys);
-        const float given = node.get_float("scale", 0);
-        const T scale = given == 0 ? static_cast<T>(1 / std::sqrt(static_cast<double>(q.dim(3)))) : static_cast<T>(given);
-        working_output<T> y(call, 0, call.input(0).type(), {batch, queries, sizes[2]});
+        working_output<T> y(call, 0, call.input(0).type(), {batch, queries, value_hidden});
         detail::attend<T>(
-            call, q, k, v, scale, T{0},
+            call, q, k, v, detail::score_scale<T>(call, q.dim(3)), T{0},
             [&](std::int64_t b, std::int64_t h, std::int64_t i, T* row) { added.add(b, h, i, row), mask.add(batch, b, i, row); },
             [](std::int64_t, T* row, std::size_t n) { softmax_row(row, n); }, y.data());
         y.store();
         if (call.wants(1)) {
             if (k.dim(3) != v.dim(3)) call.fail("present needs keys and values of one width");
             tensor present = call.scratch(type_of<T>, {2, batch, heads, keys, k.dim(3)});
-            std::copy_n(k.as<T>().data(), k.size(), present.as<T>().data());
-            std::copy_n(v.as<T>().data(), v.size(), present.as<T>().data() + k.size());
+            std::copy_n(k.template as<T>().data(), k.size(), present.as<T>().data());
+            std::copy_n(v.template as<T>().data(), v.size(), present.as<T>().data() + k.size());
             detail::give_as<T>(call, 1, present, call.input(0).type());
         }
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of com.microsoft's Gelu family, of Attention and of RotaryEmbedding.
+// Products of com.microsoft's Gelu family and of the standard's Attention.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "qk/graph/gradient/ops/unary.hpp"
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/gradient/reduce_to.hpp"
-#include "qk/graph/ops/attention.hpp"
+#include "qk/graph/ops/microsoft_attention.hpp"
 
 namespace qk::graph::gradient {
 
@@ -54,7 +54,9 @@ tensor joined_heads(const tensor& x, const dims& shape) {
 template <class T>
 struct attention_head {
     std::int64_t queries, keys, width, value_width;
-    T scale, cap;  ///< scale of q k' as a whole
+    T scale, cap;               ///< scale of q k' as a whole
+    const T* beside = nullptr;  ///< one more score, which goes to no key, and its gradient
+    T* dbeside = nullptr;
 
     void run(const T* q, const T* k, const T* v, const T* g, const std::vector<T>& extra, const std::vector<char>& any, T* dq, T* dk, T* dv,
              T* dbias) const {
@@ -68,7 +70,8 @@ struct attention_head {
         }
         for (std::int64_t i = 0; i < queries; ++i) {
             T* row = p.data() + i * keys;
-            if (any[static_cast<std::size_t>(i)]) ops::softmax_row(row, static_cast<std::size_t>(keys));
+            if (beside != nullptr) ops::detail::softmax_row_beside(row, static_cast<std::size_t>(keys), *beside);
+            else if (any[static_cast<std::size_t>(i)]) ops::softmax_row(row, static_cast<std::size_t>(keys));
             else std::fill_n(row, keys, T{0});
         }
         ops::multiply(g, false, v, true, dp.data(), queries, keys, value_width);
@@ -78,6 +81,9 @@ struct attention_head {
             T *row = dp.data() + i * keys, *weight = p.data() + i * keys;
             double sum = 0;
             for (std::int64_t j = 0; j < keys; ++j) sum += static_cast<double>(row[j] * weight[j]);
+            double given = 0;
+            for (std::int64_t j = 0; dbeside != nullptr && j < keys; ++j) given += static_cast<double>(weight[j]);
+            if (dbeside != nullptr) *dbeside -= static_cast<T>((1 - given) * sum);
             for (std::int64_t j = 0; j < keys; ++j) row[j] = weight[j] * (row[j] - static_cast<T>(sum));
         }
         if (dbias != nullptr) std::copy_n(dp.data(), n, dbias);
@@ -132,28 +138,12 @@ inline void attention_product(product_call& call) {
     });
 }
 
-/// A rotation, which is linear in its input: backwards it turns the other way, so the sines change their sign.
-inline void rotary_embedding_product(product_call& call) {
-    if (call.wants(1) || call.wants(2)) call.fail("no vector-Jacobian product for RotaryEmbedding's caches of cosines and sines");
-    const data_type type = call.gradient().type();
-    std::vector<tensor> inputs(call.inputs().begin(), call.inputs().end());
-    inputs[0] = call.gradient();
-    with_gradient_type(call, [&]<class T>(T) {
-        inputs[1] = call.real<T>(1);
-        const tensor sines = call.real<T>(2);
-        inputs[2] = tensor(type, sines.shape());
-        for (std::size_t i = 0; i < sines.size(); ++i) inputs[2].as<T>()[i] = -sines.as<T>()[i];
-    });
-    call.give(0, call.forward(inputs)[0]);
-}
-
 inline constexpr product_entry fused_products[] = {
     {"com.microsoft", "Gelu", 1, bias_gelu_product},
     {"com.microsoft", "BiasGelu", 1, bias_gelu_product},
     {"com.microsoft", "FastGelu", 1, fast_gelu_product},
     {"com.microsoft", "QuickGelu", 1, quick_gelu_product},
     {"", "Attention", 23, attention_product},
-    {"", "RotaryEmbedding", 23, rotary_embedding_product},
 };
 
 }  // namespace qk::graph::gradient
