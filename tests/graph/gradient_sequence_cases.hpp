@@ -96,6 +96,18 @@ inline std::vector<gradient_case> grid_cases() {
     all.push_back({"GridSample", {real({1, 2, 3, 4}), real({1, 2, 3, 2}, -1.2, 1.2)}, {{"mode", std::string("bilinear")}}, 16});
     all.push_back({"GridSample", {real({1, 1, 3, 4, 2}), real({1, 2, 2, 2, 3}, -1.2, 1.2)}, {{"align_corners", one}}, 20});
     all.push_back({"GridSample", {real({1, 2, 5}), real({1, 4, 1}, -1.5, 1.5)}, {{"padding_mode", std::string("reflection")}}, 20});
+    using ints = std::vector<std::int64_t>;
+    for (const char* mode : {"avg", "max"})
+        all.push_back(
+            {"RoiAlign",
+             {real({2, 2, 5, 6}), real({3, 4}, 0.2, 4.4), whole({3}, {0, 1, 1})},
+             {{"mode", std::string(mode)}, {"output_height", one + one}, {"output_width", one + one}, {"sampling_ratio", one + one}}});
+    all.push_back({"MaxRoiPool", {real({2, 2, 5, 6}), real({2, 5}, 0.6, 1.4)}, {{"pooled_shape", ints{1, 2}}}});
+    all.push_back({"DeformConv",
+                   {real({2, 4, 4, 5}), real({2, 2, 2, 3}), real({2, 12, 3, 2}, -0.9, 0.9), real({2}), real({2, 6, 3, 2})},
+                   {{"group", one + one}, {"strides", ints{1, 2}}, {"pads", ints{0, 0, 0, 1}}},
+                   19});
+    all.push_back({"DeformConv", {real({1, 2, 5}), real({3, 2, 2}), real({1, 4, 4}, -0.4, 0.4)}, {{"offset_group", one + one}}, 19});
     all.push_back({"AffineGrid", {real({2, 2, 3}), whole({4}, {2, 1, 3, 4})}, {}, 20});
     all.push_back({"AffineGrid", {real({1, 3, 4}), whole({5}, {1, 1, 2, 3, 2})}, {{"align_corners", one}}, 20});
     all.push_back({"Col2Im",

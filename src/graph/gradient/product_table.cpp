@@ -8,6 +8,7 @@
 #include "qk/graph/gradient/ops/features.hpp"
 #include "qk/graph/gradient/ops/fused.hpp"
 #include "qk/graph/gradient/ops/grid.hpp"
+#include "qk/graph/gradient/ops/linear_attention.hpp"
 #include "qk/graph/gradient/ops/loss.hpp"
 #include "qk/graph/gradient/ops/matrix.hpp"
 #include "qk/graph/gradient/ops/movement.hpp"
@@ -17,6 +18,7 @@
 #include "qk/graph/gradient/ops/quantization.hpp"
 #include "qk/graph/gradient/ops/recurrent.hpp"
 #include "qk/graph/gradient/ops/reduction.hpp"
+#include "qk/graph/gradient/ops/regions.hpp"
 #include "qk/graph/gradient/ops/signal.hpp"
 #include "qk/graph/gradient/ops/unary.hpp"
 
@@ -34,10 +36,10 @@ std::vector<product_entry> join(const Tables&... tables) {
 }
 
 const std::vector<product_entry>& table() {
-    static const std::vector<product_entry> all =
-        join(unary_products, arithmetic_products, convolution_products, matrix_products, pooling_products, reduction_products,
-             normalization_products, movement_products, quantization_products, fused_products, recurrent_products, grid_products,
-             loss_products, signal_products, feature_products, decoder_products, packed_products);
+    static const std::vector<product_entry> all = join(
+        unary_products, arithmetic_products, convolution_products, matrix_products, pooling_products, reduction_products,
+        normalization_products, movement_products, quantization_products, fused_products, recurrent_products, grid_products, loss_products,
+        signal_products, feature_products, decoder_products, packed_products, region_products, linear_attention_products);
     return all;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of com.microsoft's EmbedLayerNormalization and MatMulNBits, which compute in float32.
+// Products of com.microsoft's EmbedLayerNormalization, MatMulNBits and GatherBlockQuantized, which compute in float32.
 #pragma once
 
 #include <utility>
@@ -82,9 +82,31 @@ inline void matmul_nbits_product(product_call& call) {
     if (call.wants(5)) call.give(5, reduced_to<float>(g.reshaped({rows, s.n}), {s.n}));
 }
 
+/// (code - zero point) * scale by the scales: with scales of one the operator gives what they are multiplied by.
+inline void gather_block_product(product_call& call) {
+    const tensor& scales = call.input(2);
+    std::vector<tensor> in(call.inputs().begin(), call.inputs().end());
+    in[2] = tensor(data_type::float32, scales.shape());
+    std::fill(in[2].as<float>().begin(), in[2].as<float>().end(), 1.0f);
+    const tensor codes = as_real<float>(call.forward(in)[0]), g = as_real<float>(call.gradient());
+    op_context context = call.context();
+    const std::vector<std::int64_t> indices = ops::integers(context, 1);
+    const std::int64_t rows = call.input(0).dim(0), block = call.node().get_int("block_size", 128), width = codes.shape().back(),
+                       blocks = (width + block - 1) / block;
+    tensor d = zeros<float>(scales.shape());
+    for (std::size_t n = 0; n < indices.size(); ++n)
+        for (std::int64_t i = 0; i < width; ++i) {
+            const std::size_t at = n * static_cast<std::size_t>(width) + static_cast<std::size_t>(i);
+            const std::int64_t row = indices[n] < 0 ? indices[n] + rows : indices[n];
+            d.as<float>()[static_cast<std::size_t>(row * blocks + i / block)] += g.as<float>()[at] * codes.as<float>()[at];
+        }
+    call.give(2, d);
+}
+
 inline constexpr product_entry packed_products[] = {
     {"com.microsoft", "EmbedLayerNormalization", 1, embed_normalization_product},
     {"com.microsoft", "MatMulNBits", 1, matmul_nbits_product},
+    {"com.microsoft", "GatherBlockQuantized", 1, gather_block_product},
 };
 
 }  // namespace qk::graph::gradient
