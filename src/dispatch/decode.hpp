@@ -4,13 +4,16 @@
 
 #include "qk/codec.hpp"
 #include "table.hpp"
+#include "usual_codes.hpp"
 
 namespace qk::dispatch {
 
 template <class Arch>
 struct decoder_on {
     static void decode(const format& f, const_planes in, values_out y, const codec_parameters& p) noexcept {
-        detail::with_family(f, [&](const auto& g) { detail::decode_family<Arch>(g, in, y, p); });
+        detail::with_family(f, [&](const auto& g) {
+            with_usual_codes(g, [&]<detail::known_codes Known>() { detail::decode_family<Arch, Known>(g, in, y, p); });
+        });
     }
 };
 

@@ -4,13 +4,16 @@
 
 #include "qk/codec.hpp"
 #include "table.hpp"
+#include "usual_codes.hpp"
 
 namespace qk::dispatch {
 
 template <class Arch>
 struct encoder_on {
     static void encode(const format& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
-        detail::with_family(f, [&](const auto& g) { detail::encode_family<Arch>(g, x, out, p, how); });
+        detail::with_family(f, [&](const auto& g) {
+            with_usual_codes(g, [&]<detail::known_codes Known>() { detail::encode_family<Arch, Known>(g, x, out, p, how); });
+        });
     }
 };
 

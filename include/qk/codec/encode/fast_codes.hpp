@@ -226,8 +226,8 @@ struct code_writer {
 };
 
 /// n values at a whole byte of the plane, four vectors at least; the last four overlap those before, if they are to, and must begin at a
-/// whole byte, too. complete(begin, count) does what the coder declines.
-template <class Arch, int Known, class Coder, class Complete>
+/// whole byte, too. complete(begin, count) does what the coder declines. `Ahead`: there are more values behind them.
+template <class Arch, int Known, bool Ahead = true, class Coder, class Complete>
 void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* out, int width, const Complete& complete) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     using V = kernels::vi<Arch>;
@@ -240,7 +240,7 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
         const std::size_t i = std::min(at, n - count);
         kernels::vf<Arch> v[4];
         V most(INT32_MIN), codes[4];
-        kernels::read_ahead<Arch, 4>(x + i);
+        if constexpr (Ahead) kernels::read_ahead<Arch, 4>(x + i);
         for (std::size_t k = 0; k < 4; ++k) {
             v[k] = coder.prepare(kernels::rounded<Arch>(kernels::load<Arch>(x + i + k * w)));
             most = max(most, kernels::tested<Arch>(coder, v[k]));
@@ -283,8 +283,8 @@ void encode_beside(const Coder& coder, const float* x, std::size_t first, std::s
             encode_row<Arch, Known>(coder, x + at, whole, codes, width, [&](std::size_t i, std::size_t) { declined |= 1u << i / count; });
         if (whole < some) {
             std::memcpy(last, x + at + whole, (some - whole) * sizeof(float));
-            encode_row<Arch, Known>(coder, last, count, codes + bytes(whole), width,
-                                    [&](std::size_t, std::size_t) { declined |= 1u << whole / count; });
+            encode_row<Arch, Known, false>(coder, last, count, codes + bytes(whole), width,
+                                           [&](std::size_t, std::size_t) { declined |= 1u << whole / count; });
         }
         copy_bits<Arch>(plane, (first + at) * static_cast<std::size_t>(width), codes, 0, some * static_cast<std::size_t>(width));
         for (std::size_t i = 0; declined != 0; i += count, declined >>= 1)
