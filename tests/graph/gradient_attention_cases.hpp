@@ -45,6 +45,13 @@ inline std::vector<gradient_case> attention_cases() {
          {small({1, 3, 16}), nothing(), nothing(), nothing(), nothing(), whole({1}, {2}), whole({}, {3})},
          {{"num_heads", std::int64_t{4}}, {"kv_num_heads", two}, {"smooth_softmax", one}},
          1},
+    };
+}
+
+inline std::vector<gradient_case> decoder_cases() {
+    const std::int64_t one = 1, two = 2;
+    const auto small = [](qk::graph::dims shape) { return real(std::move(shape), -1, 1); };
+    return {
         {"com.microsoft:RotaryEmbedding", {real({1, 3, 8}), whole({1, 3}, {0, 2, 4}), real({5, 2}), real({5, 2})}, {{"num_heads", two}}, 1},
         {"com.microsoft:RotaryEmbedding", {real({2, 2, 3, 4}), whole({1}, {1}), real({5, 2}), real({5, 2})}, {{"interleaved", one}}, 1},
         {"RotaryEmbedding", {real({1, 2, 8}), real({1, 2, 2}), real({1, 2, 2})}, {{"num_heads", two}}, 23},

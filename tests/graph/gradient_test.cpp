@@ -130,8 +130,9 @@ void check(const gradient_case& c) {
 
 std::vector<gradient_case> all_cases() {
     std::vector<gradient_case> all;
-    for (const auto& list : {qk_test::elementwise_cases(), qk_test::heavy_cases(), qk_test::normalizing_cases(), qk_test::movement_cases(),
-                             qk_test::recurrent_cases(), qk_test::grid_cases(), qk_test::other_cases(), qk_test::attention_cases()})
+    for (const auto& list :
+         {qk_test::elementwise_cases(), qk_test::heavy_cases(), qk_test::normalizing_cases(), qk_test::movement_cases(),
+          qk_test::recurrent_cases(), qk_test::grid_cases(), qk_test::other_cases(), qk_test::attention_cases(), qk_test::decoder_cases()})
         all.insert(all.end(), list.begin(), list.end());
     return all;
 }
