@@ -97,7 +97,9 @@ void accumulate(tensor& sum, const tensor& g) {
     }
     const auto add = [&]<class T>(T) {
         const tensor other = as_real<T>(g);
-        for (std::size_t i = 0; i < sum.size(); ++i) sum.as<T>()[i] += other.as<T>()[i];
+        const T* from = other.as<T>().data();
+        T* to = sum.as<T>().data();
+        for (std::size_t i = 0; i < sum.size(); ++i) to[i] += from[i];
     };
     sum.type() == data_type::float64 ? add(double{}) : add(float{});
 }

@@ -3,7 +3,9 @@
 // function gets, and an entry of the table (product_table.hpp).
 #pragma once
 
+#include <algorithm>
 #include <any>
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -132,6 +134,17 @@ template <class F>
 void with_gradient_type(const product_call& call, F&& f) {
     for (std::size_t k = 0; k < call.output_count(); ++k)
         if (call.has_gradient(k)) return call.gradient(k).type() == data_type::float64 ? f(double{}) : f(float{});
+}
+
+/// to[i] = f(i) for i in [0, n), block by block, so that f may read what stands at to[i] and the loop vectorises all the same.
+template <class T, class F>
+void write_over(std::size_t n, T* to, F f) {
+    std::array<T, 256> made;
+    for (std::size_t from = 0; from < n; from += made.size()) {
+        const std::size_t count = std::min(made.size(), n - from);
+        for (std::size_t i = 0; i < count; ++i) made[i] = f(from + i);
+        std::copy_n(made.data(), count, to + from);
+    }
 }
 
 template <class T>

@@ -16,10 +16,10 @@
 
 namespace qk::graph::gradient {
 
-/// f(g, a, b), both operands broadcast to g's shape. A loop for each way in which they move, so that each vectorises.
+/// f(g, a, b), both operands broadcast to g's shape, into `all`, which may be g itself. A loop for each way in which they move, so that
+/// each vectorises.
 template <class T, class F>
-tensor map_operands(const tensor& g, const tensor& a, const tensor& b, F f) {
-    tensor all(type_of<T>, g.shape());
+tensor map_operands(const tensor& g, const tensor& a, const tensor& b, F f, tensor all) {
     const ops::broadcast_walk<2> walk(g.shape(), {&a.shape(), &b.shape()});
     const T *pg = g.as<T>().data(), *pa = a.as<T>().data(), *pb = b.as<T>().data();
     T* py = all.as<T>().data();
@@ -27,19 +27,17 @@ tensor map_operands(const tensor& g, const tensor& a, const tensor& b, F f) {
     walk.each_run([&](std::size_t out, const std::array<std::size_t, 2>& at) {
         const T *d = pg + out, *x = pa + at[0], *w = pb + at[1];
         T* to = py + out;
-        if (walk.step[0] && walk.step[1])
-            for (std::size_t i = 0; i < n; ++i) to[i] = f(d[i], x[i], w[i]);
-        else if (walk.step[0])
-            for (std::size_t i = 0; i < n; ++i) to[i] = f(d[i], x[i], *w);
-        else
-            for (std::size_t i = 0; i < n; ++i) to[i] = f(d[i], *x, w[i * walk.step[1]]);
+        if (walk.step[0] && walk.step[1]) write_over(n, to, [=](std::size_t i) { return f(d[i], x[i], w[i]); });
+        else if (walk.step[0]) write_over(n, to, [=, one = *w](std::size_t i) { return f(d[i], x[i], one); });
+        else if (walk.step[1]) write_over(n, to, [=, one = *x](std::size_t i) { return f(d[i], one, w[i]); });
+        else write_over(n, to, [=, one = *x, other = *w](std::size_t i) { return f(d[i], one, other); });
     });
     return all;
 }
 
-/// Input i's gradient from f(g, a, b), both operands broadcast.
+/// Input i's gradient from f(g, a, b), both operands broadcast. `last`: nothing reads g afterwards.
 template <class T, class F>
-void give_operand(product_call& call, std::size_t i, const tensor& a, const tensor& b, F f) {
+void give_operand(product_call& call, std::size_t i, const tensor& a, const tensor& b, F f, bool last = false) {
     if (!call.wants(i)) return;
     const tensor& g = call.gradient();
     const tensor &own = i == 0 ? a : b, &other = i == 0 ? b : a;
@@ -51,7 +49,7 @@ void give_operand(product_call& call, std::size_t i, const tensor& a, const tens
                                : ops::lane_sum<double>(g.size(), [=](std::size_t k) { return static_cast<double>(f(d[k], x[k], number)); });
         return call.give(i, make_tensor<T>(own.shape(), std::array{static_cast<T>(sum)}));
     }
-    call.give(i, reduced_to<T>(map_operands<T>(g, a, b, f), own.shape()));
+    call.give(i, reduced_to<T>(map_operands<T>(g, a, b, f, last ? call.over_gradient() : tensor(g.type(), g.shape())), own.shape()));
 }
 
 /// y = f(a, b), with the slopes by a and by b times g.
@@ -59,8 +57,10 @@ template <class A, class B>
 void map_slopes(product_call& call, A by_a, B by_b) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor a = call.real<T>(0), b = ops::aligned_operand(call.context(), a, call.real<T>(1));
-        give_operand<T>(call, 0, a, b, by_a);
-        give_operand<T>(call, 1, a, b, by_b);
+        const bool number_first = a.size() == 1;  // its sum reads g, and the other may be written over it
+        if (number_first) give_operand<T>(call, 0, a, b, by_a, !call.wants(1));
+        give_operand<T>(call, 1, a, b, by_b, number_first || !call.wants(0));
+        if (!number_first) give_operand<T>(call, 0, a, b, by_a, true);
     });
 }
 
@@ -119,7 +119,8 @@ inline void power_product(product_call& call) {
         const tensor y = call.result<T>(0);
         if (b.size() == 1 && y.size() == a.size())
             return call.give(1, make_tensor<T>(b.shape(), std::array{static_cast<T>(sum_with_logarithm(g.as<T>(), y.as<T>(), a.as<T>()))}));
-        const tensor all = map_operands<T>(g, a, y, [](T d, T x, T p) { return x > 0 ? d * p * std::log(x) : T{0}; });
+        const tensor all = map_operands<T>(
+            g, a, y, [](T d, T x, T p) { return x > 0 ? d * p * std::log(x) : T{0}; }, tensor(g.type(), g.shape()));
         call.give(1, reduced_to<T>(all, b.shape()));
     });
 }

@@ -58,15 +58,45 @@ struct quick_convolution {
     bool has_by_weights() const { return way != nullptr && way->has_by_weights(); }
 };
 
-/// The product of Conv for g, the gradient of its result.
+/// A kernel of one tap sees nothing of the input in the padding: g without what belongs to it, and a window without padding.
 template <class T>
-void convolution_product(product_call& call, const tensor& g) {
+tensor without_frame(const tensor& g, ops::window& w) {
+    bool framed = false;
+    for (std::size_t i = 0; i < w.rank(); ++i) {
+        if (w.kernel[i] != 1 || w.stride[i] != 1 || w.pad_begin[i] < 0 || w.pad_end[i] < 0) return g;
+        framed = framed || w.pad_begin[i] > 0 || w.pad_end[i] > 0;
+    }
+    if (!framed) return g;
+    dims shape{g.dim(0), g.dim(1)};
+    shape.insert(shape.end(), w.input.begin(), w.input.end());
+    tensor middle(type_of<T>, shape);
+    const std::vector<std::int64_t> outer(w.input.begin(), w.input.end() - 1);
+    const std::int64_t places = ops::product(w.output), length = w.input.back();
+    T* to = middle.as<T>().data();
+    for (std::int64_t plane = 0; middle.size() != 0 && plane < g.dim(0) * g.dim(1); ++plane) {
+        std::vector<std::int64_t> at(outer.size(), 0);
+        do {
+            std::int64_t from = 0;
+            for (std::size_t i = 0; i < at.size(); ++i) from = from * w.output[i] + at[i] + w.pad_begin[i];
+            from = from * w.output.back() + w.pad_begin.back();
+            to = std::copy_n(g.as<T>().data() + plane * places + from, length, to);
+        } while (ops::advance(at, outer));
+    }
+    w.output = w.input;
+    std::fill(w.pad_begin.begin(), w.pad_begin.end(), 0), std::fill(w.pad_end.begin(), w.pad_end.end(), 0);
+    return middle;
+}
+
+/// The product of Conv for `given`, the gradient of its result.
+template <class T>
+void convolution_product(product_call& call, const tensor& given) {
     const tensor x = call.real<T>(0), weights = call.real<T>(1);
     const std::int64_t group = call.node().get_int("group", 1);
-    const ops::window w = ops::check_conv(call.node(), x.shape(), weights.shape(), nullptr, group);
+    ops::window w = ops::check_conv(call.node(), x.shape(), weights.shape(), nullptr, group);
+    if (call.wants(2)) call.give(2, bias_gradient<T>(given, call.input(2).shape(), weights.dim(0), ops::product(w.output)));
+    const tensor g = without_frame<T>(given, w);
     const std::int64_t n = x.dim(0), in = weights.dim(1), out = weights.dim(0) / group, taps = ops::product(w.kernel),
                        places = ops::product(w.output), size = ops::product(w.input), rows = in * taps;
-    if (call.wants(2)) call.give(2, bias_gradient<T>(g, call.input(2).shape(), weights.dim(0), places));
     bool by_input = call.wants(0), by_weights = call.wants(1);
     if constexpr (std::is_same_v<T, float>) {
         const quick_convolution& quick = call.once<quick_convolution>([&] { return quick_convolution(w, x, weights, group, by_input); });

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
+#include <type_traits>
 
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/ops/pool.hpp"
@@ -27,42 +29,44 @@ void each_pool_window(const product_call& call, const ops::window& w, F&& f) {
             [&](std::int64_t place, std::int64_t inside, std::int64_t padded) { f(p, place, inside, padded, taps); });
 }
 
-/// By place of the result: the offset of the first largest element in the input, or -1 for a window without any.
+/// By place of the result: the offset in its plane of the first largest element, or -1 for a window without any. y holds the largest.
 template <class T>
-std::vector<std::int64_t> largest_places(const product_call& call, const tensor& x) {
+std::vector<std::int32_t> largest_places(const product_call& call, const tensor& x, const tensor& y) {
     const ops::window w = pool_window(call);
     const std::int64_t in = ops::product(w.input), out = ops::product(w.output);
-    std::vector<std::int64_t> best(call.output(0).size(), -1);
+    if (in > std::numeric_limits<std::int32_t>::max()) call.fail("planes of " + std::to_string(in) + " elements have no gradient");
+    std::vector<std::int32_t> best(y.size(), -1);
     if (w.rank() != 2 || w.kernel[1] > 2 * w.input[1] + 16) {  // of an absurd kernel most taps are padding
         each_pool_window(call, w,
                          [&](std::int64_t p, std::int64_t place, std::int64_t, std::int64_t, const std::vector<std::int64_t>& taps) {
                              const T* plane = x.as<T>().data() + p * in;
-                             std::int64_t& at = best[static_cast<std::size_t>(p * out + place)];
+                             std::int32_t& at = best[static_cast<std::size_t>(p * out + place)];
                              for (const std::int64_t t : taps)
-                                 if (at < 0 || plane[t] > plane[at - p * in]) at = p * in + t;
+                                 if (at < 0 || plane[t] > plane[at]) at = static_cast<std::int32_t>(t);
                          });
         return best;
     }
     const std::int64_t width = w.output[1], step = w.stride[1];
-    std::vector<T> largest(static_cast<std::size_t>(width));
     for (std::int64_t p = 0; !best.empty() && p < x.dim(0) * x.dim(1); ++p)
-        for (std::int64_t i = 0; i < w.output[0]; ++i) {  // a row of windows at a time, tap by tap
-            std::int64_t* at = best.data() + p * out + i * width;
+        for (std::int64_t i = 0; i < w.output[0]; ++i) {  // a row of windows at a time, from the last tap to the first
+            std::int32_t* at = best.data() + p * out + i * width;
+            const T* top = y.as<T>().data() + p * out + i * width;
             const ops::tap_range rows = ops::taps_of(w, 0, i);
-            for (std::int64_t a = rows.begin; a < rows.end; ++a) {
-                const std::int64_t row = p * in + (i * w.stride[0] - w.pad_begin[0] + a * w.dilation[0]) * w.input[1];
-                for (std::int64_t b = 0; b < w.kernel[1]; ++b) {
+            for (std::int64_t a = rows.end; a-- > rows.begin;) {
+                const std::int64_t row = (i * w.stride[0] - w.pad_begin[0] + a * w.dilation[0]) * w.input[1];
+                for (std::int64_t b = w.kernel[1]; b-- > 0;) {
                     const std::int64_t shift = b * w.dilation[1] - w.pad_begin[1];
                     const std::int64_t from = std::clamp<std::int64_t>(shift >= 0 ? 0 : (-shift + step - 1) / step, 0, width);
                     const std::int64_t to =
                         std::clamp<std::int64_t>(w.input[1] - shift <= 0 ? 0 : (w.input[1] - shift + step - 1) / step, from, width);
-                    const T* v = x.as<T>().data() + row + shift;
-                    for (std::int64_t j = from; j < to; ++j) {
-                        const auto k = static_cast<std::size_t>(j);
-                        const bool better = at[j] < 0 || v[j * step] > largest[k];
-                        largest[k] = better ? v[j * step] : largest[k];
-                        at[j] = better ? row + shift + j * step : at[j];
-                    }
+                    const T* v = x.as<T>().data() + p * in + row + shift;
+                    const auto mark = [&](auto s) {  // a stride that is known vectorises
+                        for (std::int64_t j = from; j < to; ++j)
+                            at[j] = v[j * s] == top[j] ? static_cast<std::int32_t>(row + shift + j * s) : at[j];
+                    };
+                    if (step == 1) mark(std::integral_constant<std::int64_t, 1>());
+                    else if (step == 2) mark(std::integral_constant<std::int64_t, 2>());
+                    else mark(step);
                 }
             }
         }
@@ -72,12 +76,16 @@ std::vector<std::int64_t> largest_places(const product_call& call, const tensor&
 inline void max_pool_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0);
-        const auto& best = call.once<std::vector<std::int64_t>>([&] { return largest_places<T>(call, x); });
+        const auto& best = call.once<std::vector<std::int32_t>>([&] { return largest_places<T>(call, x, call.result<T>(0)); });
         tensor dx = zeros<T>(x.shape());
+        const std::size_t planes = static_cast<std::size_t>(x.dim(0) * x.dim(1)), in = planes == 0 ? 0 : x.size() / planes,
+                          out = planes == 0 ? 0 : best.size() / planes;
         const T* g = call.gradient().as<T>().data();
-        T* to = dx.as<T>().data();
-        for (std::size_t i = 0; i < best.size(); ++i)
-            if (best[i] >= 0) to[best[i]] += g[i];
+        for (std::size_t p = 0; p < planes; ++p) {
+            T* to = dx.as<T>().data() + p * in;
+            for (std::size_t i = p * out; i < (p + 1) * out; ++i)
+                if (best[i] >= 0) to[best[i]] += g[i];
+        }
         call.give(0, dx);
     });
 }

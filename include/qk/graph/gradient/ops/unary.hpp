@@ -17,8 +17,7 @@ void map_slope(product_call& call, F slope) {
         const tensor x = call.real<T>(0), y = call.result<T>(0);
         tensor dx = call.over_gradient();
         const T *px = x.as<T>().data(), *py = y.as<T>().data(), *g = call.gradient().as<T>().data();
-        T* to = dx.as<T>().data();
-        for (std::size_t i = 0; i < x.size(); ++i) to[i] = g[i] * static_cast<T>(slope(px[i], py[i]));
+        write_over(x.size(), dx.as<T>().data(), [=](std::size_t i) { return g[i] * static_cast<T>(slope(px[i], py[i])); });
         call.give(0, dx);
     });
 }
