@@ -33,75 +33,82 @@ std::int64_t size_of_blocks(const quantizer& q) {
     return power >= 16 ? std::min<std::int64_t>(power, 256) : 0;
 }
 
-/// Scale and code of weight (row, k), the rows being outputs (or rows of a table).
-struct rows_of_codes {
-    std::int64_t rows = 0, length = 0;
-    std::vector<std::uint8_t> codes, zeros;  ///< [rows][length]; a zero point for each element
-    std::vector<float> scales;
-};
-
-rows_of_codes codes_by_row(const onnx::NodeProto& n, const quantizer& q, const tensor& value, int bits) {
-    const integer f = std::get<integer>(q.format);
-    const bool rows_first = block_axis(n) == 1;
-    rows_of_codes r;
-    r.rows = value.dim(rows_first ? 0 : 1), r.length = value.dim(rows_first ? 1 : 0);
-    r.codes.resize(value.size()), r.zeros.resize(value.size()), r.scales.resize(value.size());
-    const std::int64_t shift = f.is_signed ? std::int64_t{1} << (bits - 1) : 0;
-    const auto columns = static_cast<std::size_t>(value.dim(1));
-    for_each_scale(q, value.shape(), value.size(), [&](std::size_t i, float scale, std::int64_t zero_point, bool one) {
-        const std::size_t at = rows_first ? i : i % columns * static_cast<std::size_t>(r.length) + i / columns;
-        const std::int64_t code =
-            reference::code_of(f, value.as<float>()[i], scale, zero_point, one, q.semantics, reference::random_word(q.semantics, i));
-        r.codes[at] = static_cast<std::uint8_t>(code + shift), r.zeros[at] = static_cast<std::uint8_t>(zero_point + shift);
-        r.scales[at] = scale;
-    });
-    return r;
-}
-
-/// Codes of `bits` one after the other from the lowest bit on, every run of `length` in whole bytes.
-tensor packed_rows(const std::vector<std::uint8_t>& codes, std::size_t length, int bits, dims shape) {
-    const std::size_t per_byte = static_cast<std::size_t>(8 / bits), bytes = (length + per_byte - 1) / per_byte;
-    tensor t(data_type::uint8, std::move(shape));
-    std::memset(t.bytes(), 0, t.size_bytes());
-    for (std::size_t i = 0; i < codes.size(); ++i) {
-        std::uint8_t& to = t.as<std::uint8_t>()[i / length * bytes + i % length / per_byte];
-        to = static_cast<std::uint8_t>(to | codes[i] << (i % length % per_byte * static_cast<std::size_t>(bits)));
-    }
-    return t;
-}
-
 /// Inputs codes, scales and, where one is not the middle, zero points.
 struct nbits_constants {
     std::string codes, scales, zeros;
-    std::int64_t block = 0;
+    std::int64_t rows = 0, length = 0, block = 0;
 };
 
-nbits_constants hold(graph_writer& g, const std::string& name, const rows_of_codes& r, int bits, std::int64_t block, bool table) {
-    const std::int64_t blocks = (r.length + block - 1) / block, padded = table ? r.length : blocks * block;
-    const auto rows = static_cast<std::size_t>(r.rows), length = static_cast<std::size_t>(r.length),
-               each = static_cast<std::size_t>(padded);
-    std::vector<std::uint8_t> codes(rows * each), zeros(rows * static_cast<std::size_t>(blocks));
-    std::vector<float> scales(zeros.size());
-    const std::uint8_t middle = static_cast<std::uint8_t>(1 << (bits - 1));
-    for (std::size_t row = 0; row < rows; ++row)
-        for (std::size_t k = 0; k < each; ++k) {
-            const std::size_t from = row * length + std::min(k, length - 1),
-                              b = row * static_cast<std::size_t>(blocks) + k / static_cast<std::size_t>(block);
-            codes[row * each + k] = k < length ? r.codes[from] : r.zeros[from];
-            scales[b] = r.scales[from], zeros[b] = r.zeros[from];
-        }
-    nbits_constants c;
-    c.block = block;
-    const std::int64_t per_byte = 8 / bits;
-    c.codes =
-        g.constant(name + marks::quantized, packed_rows(codes, table ? each : static_cast<std::size_t>(block), bits,
-                                                        table ? dims{r.rows, padded / per_byte} : dims{r.rows, blocks, block / per_byte}));
-    c.scales = g.constant(name + "_scale", make_tensor<float>(table ? dims{r.rows, blocks} : dims{r.rows * blocks}, scales));
-    if (std::ranges::any_of(zeros, [&](std::uint8_t z) { return z != middle; })) {
-        const std::int64_t bytes = (blocks + per_byte - 1) / per_byte;
-        c.zeros = g.constant(name + "_zero_point", packed_rows(zeros, static_cast<std::size_t>(blocks), bits,
-                                                               table ? dims{r.rows, bytes} : dims{r.rows * bytes}));
+/// Codes of a matrix that lie one after the other from the lowest bit on, every row in whole bytes.
+class packed_codes {
+  public:
+    packed_codes(std::int64_t rows, std::int64_t each, int bits)
+        : bits_(static_cast<std::size_t>(bits)), per_byte_(8 / bits_), row_((static_cast<std::size_t>(each) + per_byte_ - 1) / per_byte_) {
+        bytes_ = tensor(data_type::uint8, {rows * row_bytes()});
+        std::memset(bytes_.bytes(), 0, bytes_.size_bytes());
     }
+    void put(std::int64_t row, std::int64_t k, std::int64_t code) {
+        const auto at = static_cast<std::size_t>(k);
+        auto& to = bytes_.as<std::uint8_t>()[static_cast<std::size_t>(row) * row_ + at / per_byte_];
+        to = static_cast<std::uint8_t>(to | static_cast<std::size_t>(code) << (at % per_byte_ * bits_));
+    }
+    std::int64_t row_bytes() const { return static_cast<std::int64_t>(row_); }
+    tensor shaped(dims shape) const { return bytes_.reshaped(std::move(shape)); }
+
+  private:
+    std::size_t bits_, per_byte_, row_;
+    tensor bytes_;
+};
+
+/// The rows are outputs of a product, or those of a table. Blocks of some rows at a time, so that a matrix that is read column by column
+/// is read, and its codes are written, a few pages at a time; nothing but the codes is held.
+nbits_constants hold(graph_writer& g, const std::string& name, const onnx::NodeProto& n, const quantizer& q, const tensor& value,
+                     bool table) {
+    const integer f = std::get<integer>(q.format);
+    const bool rows_first = block_axis(n) == 1;
+    nbits_constants c;
+    c.rows = value.dim(rows_first ? 0 : 1), c.length = value.dim(rows_first ? 1 : 0), c.block = size_of_blocks(q);
+    const std::int64_t blocks = (c.length + c.block - 1) / c.block, padded = table ? c.length : blocks * c.block;
+    const std::int64_t middle = std::int64_t{1} << (f.bits - 1), shift = f.is_signed ? middle : 0;
+    packed_codes codes(c.rows, padded, f.bits), zeros(c.rows, blocks, f.bits);
+    std::vector<float> scales(static_cast<std::size_t>(c.rows * blocks));
+    bool all_in_the_middle = true;
+    const scale_places places(q, value.shape());
+    const std::span<const float> values = value.as<float>();
+    const auto at = [&](std::int64_t row, std::int64_t k) {
+        return static_cast<std::size_t>(rows_first ? row * c.length + k : k * c.rows + row);
+    };
+    const std::int64_t together = rows_first ? 1 : 64;
+    std::vector<scale_place> own(static_cast<std::size_t>(together));
+    for (std::int64_t first = 0; first < c.rows; first += together)
+        for (std::int64_t b = 0; b < blocks; ++b) {
+            const std::int64_t last = std::min(first + together, c.rows), begin = b * c.block, end = std::min(begin + c.block, padded);
+            for (std::int64_t row = first; row < last; ++row) {
+                const scale_place& s = own[static_cast<std::size_t>(row - first)] = places.at(at(row, begin));
+                scales[static_cast<std::size_t>(row * blocks + b)] = s.scale;
+                zeros.put(row, b, s.zero_point + shift);
+                all_in_the_middle = all_in_the_middle && s.zero_point + shift == middle;
+            }
+            for (std::int64_t k = begin; k < end; ++k)
+                for (std::int64_t row = first; row < last; ++row) {
+                    const scale_place& s = own[static_cast<std::size_t>(row - first)];
+                    if (k >= c.length) {  // padding means zero
+                        codes.put(row, k, s.zero_point + shift);
+                        continue;
+                    }
+                    const std::size_t i = at(row, k);
+                    codes.put(row, k,
+                              shift + reference::code_of(f, values[i], s.scale, s.zero_point, places.one(), q.semantics,
+                                                         reference::random_word(q.semantics, i)));
+                }
+        }
+    const std::int64_t per_byte = 8 / f.bits;
+    c.codes = g.constant(name + marks::quantized,
+                         codes.shaped(table ? dims{c.rows, codes.row_bytes()} : dims{c.rows, blocks, c.block / per_byte}));
+    c.scales = g.constant(name + "_scale", make_tensor<float>(table ? dims{c.rows, blocks} : dims{c.rows * blocks}, scales));
+    if (!all_in_the_middle)
+        c.zeros =
+            g.constant(name + "_zero_point", zeros.shaped(table ? dims{c.rows, zeros.row_bytes()} : dims{c.rows * zeros.row_bytes()}));
     return c;
 }
 
@@ -140,8 +147,7 @@ void write_nbits(graph_writer& g, int index, const std::string& name, const quan
     const onnx::NodeProto before = g.graph().node(index);
     const int bits = std::get<integer>(q.format).bits;
     const bool table = before.op_type() == "Gather", half = ops::is_half(own);
-    const rows_of_codes r = codes_by_row(before, q, value, bits);
-    const nbits_constants c = hold(g, name, r, bits, size_of_blocks(q), table);
+    const nbits_constants c = hold(g, name, before, q, value, table);
     g.import("com.microsoft", 1);
     const std::string x = half && !table ? cast(g, before.input(0), before.input(0) + marks::wide, data_type::float32) : before.input(0);
     const bool biased = before.op_type() == "Gemm" && before.input_size() > 2 && !before.input(2).empty();
@@ -163,8 +169,8 @@ void write_nbits(graph_writer& g, int index, const std::string& name, const quan
     } else {
         n.set_op_type("MatMulNBits");
         for (const std::string& i : {x, c.codes, c.scales}) n.add_input(i);
-        set_attribute(n, "K", r.length);
-        set_attribute(n, "N", r.rows);
+        set_attribute(n, "K", c.length);
+        set_attribute(n, "N", c.rows);
     }
     if (!c.zeros.empty()) n.add_input(c.zeros);
     set_attribute(n, "bits", static_cast<std::int64_t>(bits));

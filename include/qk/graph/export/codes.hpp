@@ -8,25 +8,53 @@
 
 namespace qk::graph::detail {
 
+/// What an element is quantized by.
+struct scale_place {
+    float scale = 1.0f;
+    std::int64_t zero_point = 0;
+};
+
+/// Where the scale of each element of a tensor under an elementwise quantizer is. The quantizer outlives it.
+class scale_places {
+  public:
+    scale_places(const quantizer& q, const dims& shape)
+        : q_(q),
+          along_(view_along(shape, q.axis, q.flatten && q.block_size > 0)),
+          block_(q.block_size > 0 ? static_cast<std::size_t>(q.block_size) : 1),
+          blocks_((along_.length + block_ - 1) / block_),
+          many_(q.scale.size() > 1 || q.block_size > 0) {
+        const std::size_t expected = q.block_size > 0 ? along_.outer * blocks_ * along_.inner : along_.length;
+        if (many_ && q.scale.size() != expected)
+            throw error("the plan has " + std::to_string(q.scale.size()) + " scales where " + to_string(shape) + " needs " +
+                        std::to_string(expected));
+        if (q.zero_point.size() > 1 && q.zero_point.size() != q.scale.size())
+            throw error("the plan has another number of zero points than scales");
+    }
+    bool one() const { return !many_; }  ///< one scale for all
+    scale_place at(std::size_t i) const {
+        std::size_t k = 0;
+        if (many_)
+            k = q_.block_size > 0
+                    ? (i / (along_.length * along_.inner) * blocks_ + i / along_.inner % along_.length / block_) * along_.inner +
+                          i % along_.inner
+                    : i / along_.inner % along_.length;
+        return {q_.scale.empty() ? 1.0f : q_.scale[k], q_.zero_point.empty() ? 0 : q_.zero_point[q_.zero_point.size() == 1 ? 0 : k]};
+    }
+
+  private:
+    const quantizer& q_;
+    along_axis along_;
+    std::size_t block_, blocks_;
+    bool many_;
+};
+
 /// Calls visit(element, scale, zero point, one scale for all) for every element of a tensor under an elementwise quantizer.
 template <class Visit>
 void for_each_scale(const quantizer& q, const dims& shape, std::size_t count, const Visit& visit) {
-    const along_axis a = view_along(shape, q.axis, q.flatten && q.block_size > 0);
-    const std::size_t block = q.block_size > 0 ? static_cast<std::size_t>(q.block_size) : 1, blocks = (a.length + block - 1) / block;
-    const bool many = q.scale.size() > 1 || q.block_size > 0;
-    const std::size_t expected = q.block_size > 0 ? a.outer * blocks * a.inner : a.length;
-    if (many && q.scale.size() != expected)
-        throw error("the plan has " + std::to_string(q.scale.size()) + " scales where " + to_string(shape) + " needs " +
-                    std::to_string(expected));
-    if (q.zero_point.size() > 1 && q.zero_point.size() != q.scale.size())
-        throw error("the plan has another number of zero points than scales");
+    const scale_places places(q, shape);
     for (std::size_t i = 0; i < count; ++i) {
-        std::size_t k = 0;
-        if (many)
-            k = q.block_size > 0 ? (i / (a.length * a.inner) * blocks + i / a.inner % a.length / block) * a.inner + i % a.inner
-                                 : i / a.inner % a.length;
-        const float scale = q.scale.empty() ? 1.0f : q.scale[k];
-        visit(i, scale, q.zero_point.empty() ? 0 : q.zero_point[q.zero_point.size() == 1 ? 0 : k], !many);
+        const scale_place s = places.at(i);
+        visit(i, s.scale, s.zero_point, places.one());
     }
 }
 
