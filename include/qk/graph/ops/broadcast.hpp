@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "qk/graph/base/inner_loop.hpp"
 #include "qk/graph/ops/dispatch.hpp"
 
 namespace qk::graph::ops {
@@ -72,14 +73,27 @@ struct broadcast_walk {
         stride.assign(strides.rbegin(), strides.rend());
     }
 
+    std::size_t runs() const {
+        std::size_t n = run == 0 ? 0 : 1;
+        for (const std::size_t e : extent) n *= e;
+        return n;
+    }
     /// Calls f(output offset, operand offsets) for every run.
     template <class F>
     void each_run(F&& f) const {
-        std::size_t runs = run == 0 ? 0 : 1;
-        for (const std::size_t e : extent) runs *= e;
+        each_run(0, runs(), f);
+    }
+    /// For the runs in [first, last).
+    template <class F>
+    void each_run(std::size_t first, std::size_t last, F&& f) const {
         std::array<std::size_t, N> at{};
         std::vector<std::size_t> index(extent.size());
-        for (std::size_t r = 0; r < runs; ++r) {
+        std::size_t rest = first;
+        for (std::size_t a = extent.size(); a-- > 0;) {
+            index[a] = rest % extent[a], rest /= extent[a];
+            for (std::size_t k = 0; k < N; ++k) at[k] += stride[a][k] * index[a];
+        }
+        for (std::size_t r = first; r < last; ++r) {
             f(r * run, at);
             for (std::size_t a = extent.size(); a-- > 0;) {
                 for (std::size_t k = 0; k < N; ++k) at[k] += stride[a][k];
@@ -98,12 +112,8 @@ void map_broadcast(std::span<const std::int64_t> shape, const tensor& a, const t
     const A* pa = a.as<A>().data();
     const B* pb = b.as<B>().data();
     Y* py = y.as<Y>().data();
-    const std::size_t n = walk.run;
     // A loop per way to move, so that each vectorises.
-    walk.each_run([&](std::size_t out, const std::array<std::size_t, 2>& at) {
-        const A* x = pa + at[0];
-        const B* w = pb + at[1];
-        Y* to = py + out;
+    const auto some = [&](const A* x, const B* w, Y* to, std::size_t n) {
         if (walk.step[0] && walk.step[1])
             for (std::size_t i = 0; i < n; ++i) to[i] = f(x[i], w[i]);
         else if (walk.step[0])
@@ -112,6 +122,15 @@ void map_broadcast(std::span<const std::int64_t> shape, const tensor& a, const t
             for (std::size_t i = 0; i < n; ++i) to[i] = f(*x, w[i]);
         else
             for (std::size_t i = 0; i < n; ++i) to[i] = f(*x, *w);
+    };
+    const std::size_t runs = walk.runs();
+    if (runs == 1)
+        return for_each_range(walk.run, 1, [&](std::size_t begin, std::size_t end) {
+            some(pa + begin * walk.step[0], pb + begin * walk.step[1], py + begin, end - begin);
+        });
+    for_each_range(runs, walk.run + 4, [&](std::size_t first, std::size_t last) {
+        walk.each_run(first, last,
+                      [&](std::size_t out, const std::array<std::size_t, 2>& at) { some(pa + at[0], pb + at[1], py + out, walk.run); });
     });
 }
 

@@ -70,7 +70,7 @@ inline void normalize_rows(op_context& call, const tensor& given, std::size_t ax
         tensor means = wants_mean ? call.output(mean_output, kind, statistic) : tensor{};
         tensor deviations = wants_deviation ? call.output(deviation_output, kind, statistic) : tensor{};
         working_output<T> y(call, 0, given.type(), x.shape());
-        for (std::size_t r = 0; r < rows; ++r) {
+        const auto one = [&](std::size_t r) {
             const T* from = x.as<T>().data() + r * length;
             T* to = y.data() + r * length;
             moments<T> m{0, 0};
@@ -88,7 +88,10 @@ inline void normalize_rows(op_context& call, const tensor& given, std::size_t ax
             }
             if (wants_mean) means.as<T>()[r] = m.mean;
             if (wants_deviation) deviations.as<T>()[r] = inverse;
-        }
+        };
+        for_each_range(rows, 4 * length, [&](std::size_t first, std::size_t last) {
+            for (std::size_t r = first; r < last; ++r) one(r);
+        });
         y.store();
     });
 }

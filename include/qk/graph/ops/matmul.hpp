@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "qk/graph/base/inner_loop.hpp"
 #include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/matrix.hpp"
 
@@ -18,8 +19,12 @@ struct matmul_plan {
     /// Calls f(product, matrix of a, matrix of b) for every product.
     template <class F>
     void each(F&& f) const {
-        const auto count = static_cast<std::int64_t>(element_count(batch));
-        for (std::int64_t i = 0; i < count; ++i) {
+        each(0, static_cast<std::int64_t>(element_count(batch)), f);
+    }
+    /// For the products in [first, last).
+    template <class F>
+    void each(std::int64_t first, std::int64_t last, F&& f) const {
+        for (std::int64_t i = first; i < last; ++i) {
             std::int64_t rest = i, ia = 0, ib = 0, sa = 1, sb = 1;
             for (std::size_t d = batch.size(); d-- > 0;) {
                 const std::int64_t at = rest % batch[d];
@@ -67,8 +72,11 @@ void matmul_of(op_context& c) {
     bool one_matrix = b.rank() == 2 && a.rank() >= 2;  // weights: all rows at once
     if (y.size() == 0) return;
     if (one_matrix) return multiply(ap, false, bp, false, yp, static_cast<std::int64_t>(y.size()) / p.n, p.n, p.k);
-    p.each([&](std::int64_t i, std::int64_t ia, std::int64_t ib) {
-        multiply(ap + ia * p.m * p.k, false, bp + ib * p.k * p.n, false, yp + i * p.m * p.n, p.m, p.n, p.k);
+    const auto work = static_cast<std::size_t>(p.m * p.n) * static_cast<std::size_t>(p.k) / 8;
+    for_each_range(element_count(p.batch), work, [&](std::size_t first, std::size_t last) {
+        p.each(static_cast<std::int64_t>(first), static_cast<std::int64_t>(last), [&](std::int64_t i, std::int64_t ia, std::int64_t ib) {
+            multiply(ap + ia * p.m * p.k, false, bp + ib * p.k * p.n, false, yp + i * p.m * p.n, p.m, p.n, p.k);
+        });
     });
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "qk/graph/base/inner_loop.hpp"
 #include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/vector_math.hpp"
 
@@ -96,11 +97,15 @@ void softmax(op_context& call) {
         T* to = y.as<T>().data();
         if constexpr (std::is_same_v<T, float>)
             if (s.inner == 1 && !Logarithm && s.length < 2 * vector_lanes) return softmax_short_rows(from, to, s.outer, s.length);
+        if constexpr (std::is_same_v<T, float>)
+            if (s.inner == 1)
+                return for_each_range(s.outer, 8 * s.length, [&](std::size_t first, std::size_t last) {
+                    for (std::size_t o = first; o < last; ++o) softmax_row(from + o * s.length, to + o * s.length, s.length, Logarithm);
+                });
         for (std::size_t o = 0; o < s.outer; ++o, from += s.length * s.inner, to += s.length * s.inner) {
-            if constexpr (std::is_same_v<T, float>) {
-                if (s.inner == 1) softmax_row(from, to, s.length, Logarithm);
-                else softmax_columns(from, to, s.length, s.inner, Logarithm, work.as<float>().data(), work.as<float>().data() + s.inner);
-            } else softmax_strided(from, to, s.length, s.inner, Logarithm);
+            if constexpr (std::is_same_v<T, float>)
+                softmax_columns(from, to, s.length, s.inner, Logarithm, work.as<float>().data(), work.as<float>().data() + s.inner);
+            else softmax_strided(from, to, s.length, s.inner, Logarithm);
         }
     });
 }

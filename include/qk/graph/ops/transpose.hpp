@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "qk/graph/base/inner_loop.hpp"
 #include "qk/graph/ops/dispatch.hpp"
 
 namespace qk::graph::ops {
@@ -68,19 +69,28 @@ void transpose_elements(const T* x, std::span<const std::int64_t> shape, std::sp
     for (const std::size_t n : p.length)
         if (n == 0) return;
 
-    std::vector<std::size_t> index(walked.size());
-    std::size_t from = 0, to = 0;
-    for (std::size_t step = 0; step < steps; ++step) {
-        if (unit == last) std::memcpy(y + to, x + from, p.length[last] * sizeof(T));
-        else turn(x + from, p.stride[last], y + to, to_stride[unit], p.length[unit], p.length[last]);
+    const std::size_t each = p.length[last] * (unit == last ? 1 : p.length[unit]);
+    const auto some = [&](std::size_t first, std::size_t end) {
+        std::vector<std::size_t> index(walked.size());
+        std::size_t from = 0, to = 0, rest = first;
         for (std::size_t k = walked.size(); k-- > 0;) {
             const std::size_t a = walked[k];
-            from += p.stride[a], to += to_stride[a];
-            if (++index[k] < p.length[a]) break;
-            from -= p.stride[a] * p.length[a], to -= to_stride[a] * p.length[a];
-            index[k] = 0;
+            index[k] = rest % p.length[a], rest /= p.length[a];
+            from += index[k] * p.stride[a], to += index[k] * to_stride[a];
         }
-    }
+        for (std::size_t step = first; step < end; ++step) {
+            if (unit == last) std::memcpy(y + to, x + from, p.length[last] * sizeof(T));
+            else turn(x + from, p.stride[last], y + to, to_stride[unit], p.length[unit], p.length[last]);
+            for (std::size_t k = walked.size(); k-- > 0;) {
+                const std::size_t a = walked[k];
+                from += p.stride[a], to += to_stride[a];
+                if (++index[k] < p.length[a]) break;
+                from -= p.stride[a] * p.length[a], to -= to_stride[a] * p.length[a];
+                index[k] = 0;
+            }
+        }
+    };
+    for_each_range(steps, each * (unit == last ? 1 : 4) + 8, some);
 }
 
 /// A copy of x with its axes in `order`.

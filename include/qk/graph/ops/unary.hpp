@@ -6,6 +6,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "qk/graph/base/inner_loop.hpp"
 #include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/vector_math.hpp"
 
@@ -228,7 +229,11 @@ template <class F, const auto& Types>
 void unary(op_context& call) {
     const tensor& x = call.input(0);
     tensor& y = call.output(0, x.type(), x.shape());
-    dispatch(call, x.type(), Types, [&]<class T>(type_tag<T>) { map_unary<F>(x.as<T>().data(), y.as<T>().data(), x.size()); });
+    dispatch(call, x.type(), Types, [&]<class T>(type_tag<T>) {
+        for_each_range(x.size(), 4, [&](std::size_t begin, std::size_t end) {
+            map_unary<F>(x.as<T>().data() + begin, y.as<T>().data() + begin, end - begin);
+        });
+    });
 }
 
 template <class F>
