@@ -38,10 +38,10 @@ def data(name, vocabulary, layers, groups, width, samples=2, length=8):
 
 x = data("x.npz", VOCABULARY, LAYERS, GROUPS, WIDTH)
 small_x = data("small.npz", 61, 2, 2, 8)
-small = models.llama(at("small.onnx"), dtype=np.float32)
+small = models.llama(at("small.onnx"), dtype=np.float32, longest=128)
 files = {}
 for name, outside, transposed in (("inside", False, False), ("outside", True, True)):
-    files[name] = models.llama(at(name + ".onnx"), vocabulary=VOCABULARY, hidden=HIDDEN, layers=LAYERS, count=8, groups=GROUPS, dtype=np.float32,
+    files[name] = models.llama(at(name + ".onnx"), vocabulary=VOCABULARY, hidden=HIDDEN, layers=LAYERS, count=8, groups=GROUPS, longest=128, dtype=np.float32,
                                outside=outside, transposed=transposed)
 WEIGHTS = sum(4 * int(np.prod(t.dims)) for t in onnx.load(files["outside"], load_external_data=False).graph.initializer)
 OUTPUTS = 2 * 2 * 8 * VOCABULARY * 4  # logits of two samples, of the run and joined
@@ -69,6 +69,17 @@ for name, model in files.items():
         more = over("quantize", model, [*options, *([x] if calibrated else []), "-o", at("q.onnx")],
                     small, [*options, *([small_x] if calibrated else []), "-o", at("s.onnx")])
         check(more <= 1.6 * WEIGHTS + calibrated * HISTOGRAMS, f"qk quantize {what}, weights {name}: {more / WEIGHTS:.2f} of the weights (1.6)")
+
+# Texts of other lengths, and two that are first tried together: each product's weights are packed once, not in an order for every number
+# of rows. A sample needs its values, and its outputs (logits and caches) twice: of the run, and joined and padded to the longest.
+for what, count, lengths in (("2 x 64 tokens", 2, (64,)), ("texts of 64, 100 and 128 tokens", 1, (64, 100, 128))):
+    long = ",".join(data(f"x{n}.npz", VOCABULARY, LAYERS, GROUPS, WIDTH, samples=count, length=n) for n in lengths)
+    short = ",".join(data(f"small{n}.npz", 61, 2, 2, 8, samples=count, length=n) for n in lengths)
+    samples, longest = count * len(lengths), max(lengths)
+    sample = 2 * samples * longest * 4 * (VOCABULARY + 2 * LAYERS * GROUPS * WIDTH) + 4e6
+    for formats, options in (("float", []), ("int4 weights", W4)):
+        more = over("evaluate", files["outside"], ["--inputs", long, *options], small, ["--inputs", short, *options])
+        check(more <= 1.3 * WEIGHTS + sample, f"qk evaluate, {formats}, {what}: {more / WEIGHTS:.2f} of the weights (1.3 and what a sample needs)")
 
 # The same numbers wherever the weights lie, and as onnxruntime has them.
 got = {}

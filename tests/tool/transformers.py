@@ -347,6 +347,28 @@ def recovered():
         check(same and {t.data_type for t in onnx.load(at("back.onnx")).graph.initializer} >= {TensorProto.FLOAT16}, f"float16, {style}, {formats[-1]}: recovered")
 
 
+def threads():
+    """Where there are fewer samples than threads, the parts of one sample run side by side: with the bits of one thread."""
+    cases = {"bert": (models.bert(at("wide_bert.onnx"), vocabulary=300, hidden=256, layers=1, longest=256), ["attention_mask", "token_type_ids"]),
+             "gpt": (models.gpt(at("wide_gpt.onnx"), vocabulary=300, hidden=192, layers=1, longest=256), ["attention_mask"]),
+             # An output of 2.3 M weights is multiplied some columns after the other.
+             "llama": (models.llama(at("wide_llama.onnx"), vocabulary=9000, hidden=256, layers=1, longest=256, dtype=np.float32), ["position_ids"])}
+    for what, (file, others) in cases.items():
+        for samples, length in ((1, 200), (1, 77), (3, 33)):
+            given = {"input_ids": rng.integers(0, 300, (samples, length))}
+            for name in others:
+                given[name] = np.tile(np.arange(length), (samples, 1)) if name == "position_ids" else np.full((samples, length), name == "attention_mask", np.int64)
+            if what == "llama":
+                given.update(models.cache(1, 2, 64, samples, 0, np.float32))
+            text = saved("threads.npz", **given)
+            for formats in ([], ["--activation", "mxfp4", "--weight", "mxfp4"], ["--activation", "int8", "--weight", "int8", "--calibration", text]):
+                one, two, five = (evaluated(file, text, "--threads", n, *formats) for n in (1, 2, 5))
+                check(one.tobytes() == two.tobytes() == five.tobytes(), f"{what}, {samples} x {length} {formats[1:2]}: the same bits on 1, 2 and 5 threads")
+        session = onnxruntime.InferenceSession(file)
+        run = {k: v[:1] for k, v in given.items()}
+        check(close(evaluated(file, saved("threads.npz", **run), "--threads", 2), session.run(["logits"], run)[0], 1e-4), f"{what}: onnxruntime's numbers")
+
+
 def guide():
     """Every line of docs/guide/language_models.md."""
     page = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guide", "language_models.md")).read()
@@ -373,6 +395,7 @@ channels()
 caches()
 nbits()
 recovered()
+threads()
 guide()
 print(f"{evidence.failures} wrong")
 sys.exit(evidence.failures != 0)

@@ -95,8 +95,7 @@ named_tensors session::outputs(const precision_plan& plan) {
     const auto start = std::chrono::steady_clock::now();
     const precision_plan* p = &plan;
     const auto program = execute::make_program(*s.run.net, s.run.shared, {&p, 1});
-    execute::joined_outputs joined(s.run.source, s.cut,
-                                   execute::run_once(*program, s.run.inputs_of(s.data, s.cut, 0), s.run.pool.memory(0)));
+    execute::joined_outputs joined(s.run.source, s.cut, s.run.once(*program, s.run.inputs_of(s.data, s.cut, 0)));
     s.run.pool.for_each(s.cut.runs, [&](std::size_t run, execute::arena& memory) {
         execute::run_program(*program, s.run.inputs_of(s.data, s.cut, run), memory,
                              [&](std::size_t, std::span<const tensor> o) { joined.place(run, o); });

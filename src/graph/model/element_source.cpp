@@ -40,8 +40,8 @@ std::string new_name() {
 
 element_source::element_source(tensor held) : type_(held.type()), shape_(held.shape()), name_(new_name()), held_(held.buffer()) {}
 
-element_source::element_source(data_type type, dims shape, std::function<tensor()> make)
-    : type_(type), shape_(std::move(shape)), name_(new_name()), make_(std::move(make)) {}
+element_source::element_source(data_type type, dims shape, std::function<tensor()> make, part_reader part)
+    : type_(type), shape_(std::move(shape)), name_(new_name()), make_(std::move(make)), part_(std::move(part)) {}
 
 element_source::~element_source() {
     const std::lock_guard lock(sources().mutex);

@@ -63,7 +63,10 @@ inline source_pointer source_in_file(std::shared_ptr<const data_file> file, std:
     const auto type = static_cast<data_type>(t.data_type());
     const std::size_t bytes = raw_size(t);
     dims shape(t.dims().begin(), t.dims().end());
-    return std::make_shared<element_source>(type, shape, [file = std::move(file), offset, type, bytes, shape] {
+    element_source::part_reader part;
+    if (packed_bits(type) >= 8 && type != data_type::boolean)
+        part = [file, offset](std::size_t first, std::span<std::byte> to) { file->read(offset + first, to); };
+    const auto whole = [file = std::move(file), offset, type, bytes, shape] {
         tensor made(type, shape);
         if (packed_bits(type) >= 8) {
             file->read(offset, {made.bytes(), bytes});
@@ -73,7 +76,8 @@ inline source_pointer source_in_file(std::shared_ptr<const data_file> file, std:
             unpack(packed, type, made.as<std::uint8_t>());
         }
         return made;
-    });
+    };
+    return std::make_shared<element_source>(type, shape, whole, std::move(part));
 }
 
 /// A large tensor whose elements can stay in a file: a known type whose bytes mean what they are.

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "qk/graph/base/tensor.hpp"
@@ -26,8 +27,10 @@ class element_source {
   public:
     /// Elements that stay in memory.
     explicit element_source(tensor held);
-    /// Elements that `make` gives, the same each time, of this type and shape.
-    element_source(data_type type, dims shape, std::function<tensor()> make);
+    /// Reads bytes from a place on, as tensors have them.
+    using part_reader = std::function<void(std::size_t first, std::span<std::byte> to)>;
+    /// Elements that `make` gives, the same each time, of this type and shape; `part` reads some of them alone, if that is possible.
+    element_source(data_type type, dims shape, std::function<tensor()> make, part_reader part = {});
     ~element_source();
     element_source(const element_source&) = delete;
     element_source& operator=(const element_source&) = delete;
@@ -37,6 +40,9 @@ class element_source {
     std::size_t raw_bytes() const;  ///< as ONNX packs them
     /// Shared with whoever has them now: not to be written to. Throws what `make` throws.
     tensor read() const;
+    bool has_parts() const { return part_ != nullptr; }
+    /// Bytes of the tensor from `first` on, without the others. Only of a source that has parts. Throws what read() throws.
+    void read_part(std::size_t first, std::span<std::byte> to) const { part_(first, to); }
     const std::string& name() const { return name_; }  ///< what a message refers to it by, in this process
 
   private:
@@ -44,6 +50,7 @@ class element_source {
     dims shape_;
     std::string name_;
     std::function<tensor()> make_;
+    part_reader part_;
     mutable std::mutex mutex_;
     mutable std::shared_ptr<std::byte> held_;
     mutable std::weak_ptr<std::byte> last_;

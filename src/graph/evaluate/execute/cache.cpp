@@ -41,9 +41,11 @@ const tensor& cache::kept_constant(slot s) const {
 
 slot cache::value_constant(const net_value& v) {
     const auto [at, is_new] = value_slots_.try_emplace(&v, no_slot);
-    if (is_new)
-        at->second = v.late ? add_late_constant(v.late->type(), v.late->shape(), [late = v.late] { return late->read(); })
-                            : add_constant(v.constant);
+    if (is_new && v.late == nullptr) at->second = add_constant(v.constant);
+    if (is_new && v.late != nullptr) {
+        at->second = add_late_constant(v.late->type(), v.late->shape(), [late = v.late] { return late->read(); });
+        constants_.back().source = v.late;
+    }
     return at->second;
 }
 

@@ -133,6 +133,7 @@ class program_builder {
         t.layout = layout_rule_of(n.view);
         program_->layers += t.is_layer;
         t.prepared = prepare(n, in);
+        t.rows = rows_in_file(cache_, n, in);
         for (const int o : n.outputs) t.out.push_back(o < 0 ? no_slot : program_->slot_count++);
         if (const auto q = dequantized_by(n, in)) quantizer_of_[t.out[0]] = t.quantizer = *q;
         program_->steps.push_back(std::move(t));
@@ -227,9 +228,11 @@ class program_builder {
                     program::candidate& c) {
         std::vector<int> key{cache_.node_number(n), add != nullptr ? cache_.node_number(*add) : -1, in[1], in[2], quantizer_number(in[0])};
         auto& unit = cache_.dense[key];
-        if (!unit)
-            unit = std::make_shared<dense_unit>(weights_at(cache_, in[1]), transposed, in[2] < no_slot ? cache_.constant(in[2]) : tensor(),
-                                                quantizer_of(in[0]), cache_.quantizer_of_constant(in[1]));
+        if (!unit) {
+            auto [weights, turned] = matrix_at(cache_, in[1], transposed);
+            unit = std::make_shared<dense_unit>(weights, turned, in[2] < no_slot ? cache_.constant(in[2]) : tensor(), quantizer_of(in[0]),
+                                                cache_.quantizer_of_constant(in[1]));
+        }
         key.push_back(in[0]);
         ++c.layers;
         const auto [at, is_new] = known_.try_emplace({step_key::kind::dense, key});
@@ -345,6 +348,7 @@ class program_builder {
     const std::vector<slot>& fold(const net_node& n, const std::vector<int>& key, const std::vector<slot>& in) {
         const auto [at, is_new] = cache_.folded.try_emplace(key);
         if (!is_new) return at->second;
+        if (const slot late = late_transpose(cache_, n, in); late != no_slot) return at->second = {late};
         arena memory(cache_.budget);
         std::vector<tensor> inputs, outputs(n.outputs.size());
         for (const slot s : in) inputs.push_back(s < no_slot ? cache_.constant(s) : tensor());

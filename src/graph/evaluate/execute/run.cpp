@@ -2,6 +2,7 @@
 // Running a program: steps in order, values in whatever layout their maker gave them, converted where a reader needs the other.
 #include <algorithm>
 
+#include "qk/graph/evaluate/execute/late_constants.hpp"
 #include "qk/graph/evaluate/execute/later_value.hpp"
 #include "qk/graph/evaluate/execute/layout.hpp"
 #include "qk/graph/evaluate/execute/node_call.hpp"
@@ -36,6 +37,7 @@ class program_run {
             else if (t.node == nullptr) run_quantizer(t);
             else if (t.unit) run_unit(t);
             else if (t.dense) run_dense(t);
+            else if (t.rows) run_rows(t);
             else if (t.device) put(t.out[0], t.device->run(plain(t.in[0]), plain(t.in[1]), plain(t.in[2]), memory_), false);
             else if (t.layout == layout_rule::plain || !run_channels_last(t)) run_node(t);
             if (observe_.see && t.node != nullptr) observe_outputs(t);
@@ -325,6 +327,12 @@ class program_run {
         call_node(*t.node, t.prepared.get(), in, out, memory_, no_subgraphs());
         put(t.out[0], std::move(out[0]), true);
         return true;
+    }
+
+    void run_rows(const step& t) {
+        tensor y = read_rows(*t.rows, plain(t.in[1]), memory_);
+        if (y.empty()) return run_node(t);
+        put(t.out[0], std::move(y), false);
     }
 
     void run_node(const step& t) {

@@ -40,10 +40,9 @@ inline bool alike(const tensor& a, const tensor& b) {
 
 bool runner::mixes_samples(const sample_set& data, const program& p) {
     if (detail::looks_across_samples(*net)) return true;
-    arena& memory = pool.memory(0);
     const std::size_t last = data.count - 1;
     try {
-        const auto a = run_once(p, data.slice(0, 1), memory), b = run_once(p, data.slice(last, 1), memory);
+        const auto a = once(p, data.slice(0, 1)), b = once(p, data.slice(last, 1));
         std::vector<tensor> both;
         for (std::size_t i = 0; i < data.inputs.size(); ++i) {
             if (!data.cut[i]) {
@@ -57,7 +56,7 @@ bool runner::mixes_samples(const sample_set& data, const program& p) {
             std::memcpy(t.bytes(), x.bytes(), x.size_bytes());
             std::memcpy(t.bytes() + x.size_bytes(), y.bytes(), y.size_bytes());
         }
-        const auto together = run_once(p, both, memory);
+        const auto together = once(p, both);
         for (std::size_t i = 0; i < together.size(); ++i) {
             const tensor &t = together[i], &x = a[i], &y = b[i];
             if (t.rank() == 0 || x.rank() == 0 || x.dim(0) != 1 || y.dim(0) != 1 || t.dim(0) != 2) return true;

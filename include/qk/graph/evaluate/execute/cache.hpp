@@ -45,6 +45,12 @@ class cache {
     /// Of a large one only how it is made, the same each time.
     slot add_late_constant(data_type type, dims shape, std::function<tensor()> make);
     slot value_constant(const net_value& v);  ///< the slot of a constant value of a network
+    /// Where a large constant of the network comes from, as long as no run has read all of it; null: it comes from elsewhere.
+    source_pointer source_of(slot s) const { return at(s).source; }
+    /// A matrix that is another constant transposed. no_slot: it is not.
+    slot turned_from(slot s) const { return at(s).turned_from; }
+    void set_turned_from(slot s, slot from) { constants_[static_cast<std::size_t>(-2 - s)].turned_from = from; }
+    bool is_late(slot s) const { return at(s).make != nullptr; }
     int intern(const quantizer& q);
     const quantizer& quantizer_at(int id) const { return quantizers_[static_cast<std::size_t>(id)]; }
     slot quantized_constant(slot s, int quantizer_id);
@@ -72,7 +78,9 @@ class cache {
         data_type type = data_type::undefined;
         dims shape;
         std::function<tensor()> make;  ///< of a large one
-        mutable tensor value;          ///< of a large one, once a run has read it
+        source_pointer source;
+        slot turned_from = no_slot;
+        mutable tensor value;  ///< of a large one, once a run has read it
         mutable std::once_flag kept;
     };
     const entry& at(slot s) const { return constants_[static_cast<std::size_t>(-2 - s)]; }

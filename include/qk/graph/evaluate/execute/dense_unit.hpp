@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A product with constant weights, and the bias Add behind it, as one step. Before: MatMul [-> Add] or Gemm. After: one call of oneDNN,
-// with the weights packed: a 1 x 1 convolution over as many places as there are rows. Conditions: float32, constant matrix and bias.
+// with the weights packed: a product of floats whose weights are packed once, or, of narrow operands and where oneDNN has no such product,
+// a 1 x 1 convolution over as many places as there are rows. Conditions: float32, constant matrix and bias.
 #pragma once
 
+#include "qk/graph/evaluate/execute/dnn_product.hpp"
 #include "qk/graph/evaluate/execute/layout.hpp"
 #include "qk/graph/evaluate/execute/prepared_convolution.hpp"
 
@@ -17,6 +19,9 @@ class dense_unit {
     dense_unit(const late_weights& weights, bool transposed, tensor bias, const quantizer* x, const quantizer* w)
         : k_(weights.shape[transposed ? 1 : 0]),
           n_(weights.shape[transposed ? 0 : 1]),
+          transposed_(transposed),
+          weights_(weights),
+          product_(std::make_unique<dnn_product>(k_, n_, !bias.empty())),
           convolution_(weights, !transposed, std::move(bias), x, w, transposed ? 0 : 1, 2) {}
 
     /// The form in which this x is wanted, or null: as floats.
@@ -25,12 +30,23 @@ class dense_unit {
     /// `narrow`: x in form_for(x). An empty tensor: not possible for this x, do the nodes one by one.
     tensor run(const tensor& x, const tensor& narrow, allocator& memory) const {
         if (!fits(x)) return {};
-        const auto& prepared_for_x = prepared(x);
-        if (!prepared_for_x.possible()) return {};
-        dims shape = x.shape();
-        shape.back() = n_;
-        tensor y(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));
-        prepared_convolution::run(prepared_for_x, x, narrow, {}, y, memory);
+        const std::int64_t rows = rows_of(x);
+        const auto made = [&] {
+            dims shape = x.shape();
+            shape.back() = n_;
+            return tensor(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));
+        };
+        const auto* how = &prepared(x);
+        if (!how->possible() && product_->prepare(rows, transposed_, weights_.read)) {
+            tensor y = made();
+            const tensor& bias = convolution_.bias();
+            product_->run(x.as<float>().data(), y.as<float>().data(), rows, bias.empty() ? nullptr : bias.as<float>().data(), memory);
+            return y;
+        }
+        if (!how->possible()) how = &convolution_.at({rows, 1}, [&] { return request(rows, true); });
+        if (!how->possible()) return {};
+        tensor y = made();
+        prepared_convolution::run(*how, x, narrow, {}, y, memory);
         return y;
     }
 
@@ -39,19 +55,25 @@ class dense_unit {
         return x.type() == data_type::float32 && x.rank() >= 2 && x.size() != 0 && x.shape().back() == k_ && n_ != 0 &&
                convolution_.bias().rank() <= x.rank();
     }
+    std::int64_t rows_of(const tensor& x) const { return static_cast<std::int64_t>(x.size()) / k_; }
+    prepared_convolution::request request(std::int64_t rows, bool in_floats) const {
+        prepared_convolution::request r;
+        r.in_floats = in_floats;
+        dnn_convolution::shape& s = r.shape;
+        s.x = {1, k_, 1, rows}, s.weights = {n_, k_, 1, 1}, s.y = {1, n_, 1, rows};
+        s.stride = {1, 1}, s.dilation = {0, 0}, s.pad_begin = {0, 0}, s.pad_end = {0, 0};
+        s.bias = !convolution_.bias().empty();
+        return r;
+    }
+    /// In narrow forms alone.
     const prepared_convolution::at_shape& prepared(const tensor& x) const {
-        const std::int64_t rows = static_cast<std::int64_t>(x.size()) / k_;
-        return convolution_.at({rows}, [&] {
-            prepared_convolution::request r;
-            dnn_convolution::shape& s = r.shape;
-            s.x = {1, k_, 1, rows}, s.weights = {n_, k_, 1, 1}, s.y = {1, n_, 1, rows};
-            s.stride = {1, 1}, s.dilation = {0, 0}, s.pad_begin = {0, 0}, s.pad_end = {0, 0};
-            s.bias = !convolution_.bias().empty();
-            return r;
-        });
+        return convolution_.at({rows_of(x)}, [&] { return request(rows_of(x), false); });
     }
 
     std::int64_t k_, n_;
+    bool transposed_;
+    late_weights weights_;
+    std::unique_ptr<dnn_product> product_;
     prepared_convolution convolution_;
 };
 

@@ -41,4 +41,58 @@ inline std::function<tensor()> again(const cache& c, const net_node& n, const st
     };
 }
 
+/// A Transpose of a large constant: its shape is known without reading it. no_slot: another node.
+inline slot late_transpose(cache& c, const net_node& n, const std::vector<slot>& in) {
+    const std::string& domain = n.view.proto().domain();
+    if (n.view.op_type() != "Transpose" || !(domain.empty() || domain == "ai.onnx") || in.size() != 1 || !c.is_late(in[0])) return no_slot;
+    const dims& shape = c.shape_of(in[0]);
+    dims order = n.view.get_ints("perm"), turned;
+    if (order.empty())
+        for (std::size_t i = shape.size(); i-- > 0;) order.push_back(static_cast<std::int64_t>(i));
+    for (const std::int64_t i : order)
+        if (i < 0 || static_cast<std::size_t>(i) >= shape.size()) return no_slot;
+        else turned.push_back(shape[static_cast<std::size_t>(i)]);
+    if (turned.size() != shape.size()) return no_slot;
+    const slot made = c.add_late_constant(c.type_of(in[0]), turned, again(c, n, in, 0, nullptr));
+    if (order == dims{1, 0}) c.set_turned_from(made, in[0]);
+    return made;
+}
+
+/// What a product packs: the constant, or what it is the transpose of, which is not made then.
+inline std::pair<late_weights, bool> matrix_at(const cache& c, slot s, bool transposed) {
+    const slot from = c.turned_from(s);
+    return from == no_slot ? std::pair(weights_at(c, s), transposed) : std::pair(weights_at(c, from), !transposed);
+}
+
+/// The large constant, in its file, some of whose rows this node takes; null: another node.
+inline source_pointer rows_in_file(const cache& c, const net_node& n, const std::vector<slot>& in) {
+    const std::string& domain = n.view.proto().domain();
+    if (n.view.op_type() != "Gather" || !(domain.empty() || domain == "ai.onnx") || in.size() != 2 || in[0] >= no_slot || in[1] < 0)
+        return nullptr;
+    const source_pointer from = c.source_of(in[0]);
+    const bool along_rows =
+        from != nullptr && !from->shape().empty() &&
+        (n.view.get_int("axis", 0) == 0 || n.view.get_int("axis", 0) == -static_cast<std::int64_t>(from->shape().size()));
+    return along_rows && from->has_parts() ? from : nullptr;
+}
+
+/// The rows with these numbers; empty: one is out of range, or the numbers are of another type.
+inline tensor read_rows(const element_source& from, const tensor& numbers, allocator& memory) {
+    const std::int64_t count = from.shape()[0];
+    std::vector<std::int64_t> which;
+    if (numbers.type() == data_type::int64) which.assign(numbers.as<std::int64_t>().begin(), numbers.as<std::int64_t>().end());
+    else if (numbers.type() == data_type::int32) which.assign(numbers.as<std::int32_t>().begin(), numbers.as<std::int32_t>().end());
+    else return {};
+    for (std::int64_t& i : which) {
+        if (i < 0) i += count;
+        if (i < 0 || i >= count) return {};
+    }
+    dims shape = numbers.shape();
+    shape.insert(shape.end(), from.shape().begin() + 1, from.shape().end());
+    const std::size_t row = from.raw_bytes() / static_cast<std::size_t>(count), bytes = row * which.size();
+    tensor y(from.type(), std::move(shape), memory.allocate(bytes));
+    for (std::size_t k = 0; k < which.size(); ++k) from.read_part(static_cast<std::size_t>(which[k]) * row, {y.bytes() + k * row, row});
+    return y;
+}
+
 }  // namespace qk::graph::execute::detail

@@ -56,6 +56,7 @@ class prepared_convolution {
         dims y;  ///< shape.y, but where there is a frame
         std::optional<zero_frame> frame;
         bool possible = true;
+        bool in_floats = true;  ///< where no narrow form is quick; false: nothing then
     };
 
     /// `weights`: [channels, ...], as the shapes will have them; `columns`: a matrix of them is [..., channels] instead. `x` and `w` are
@@ -84,7 +85,7 @@ class prepared_convolution {
         const request r = ask();
         auto m = std::make_unique<at_shape>();
         m->key = key, m->y = r.y, m->frame = r.frame;
-        if (r.possible) make(r.shape, *m);
+        if (r.possible) make(r.shape, r.in_floats, *m);
         if (m->frame) m->frame->edge = of_zeros(r.shape, *m);
         made_.push_back(std::move(m));
         return *made_.back();
@@ -131,7 +132,7 @@ class prepared_convolution {
         return edge;
     }
 
-    void make(const dnn_convolution::shape& s, at_shape& to) const {
+    void make(const dnn_convolution::shape& s, bool in_floats, at_shape& to) const {
         const one_thread alone;
         const auto add = [&](const dnn_convolution::shape& of, const std::function<tensor()>& weights,
                              dnn_convolution::packed_weights& packed) {
@@ -175,7 +176,7 @@ class prepared_convolution {
                 exact, [this] { return as_floats(numbers()); }, packed_numbers_);
             if (to.passes.size() == 1) to.form = form_, to.form->floats = true, to.add_behind = s.add, to.relu = s.relu;
         }
-        if (!to.passes.empty()) return;
+        if (!to.passes.empty() || !in_floats) return;
         dnn_convolution::shape floats = s;
         floats.columns = columns_;
         add(floats, weights_.read, packed_);

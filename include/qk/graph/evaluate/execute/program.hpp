@@ -36,6 +36,7 @@ struct step {
     std::shared_ptr<const device_layer> device;  ///< `in` are x, weights, bias
     const net_node *add = nullptr, *relu = nullptr;
     std::shared_ptr<const prepared_op> prepared;
+    source_pointer rows;                           ///< `node` is a Gather that takes rows of this constant, which is not read as a whole
     std::vector<std::unique_ptr<program>> bodies;  ///< of the node's subgraphs, in their order
     bool is_layer = false;                         ///< Conv, ConvTranspose, Gemm, MatMul: what a search counts
 };

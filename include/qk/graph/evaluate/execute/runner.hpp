@@ -45,6 +45,13 @@ class runner {
         return data.slice(first, std::min(c.samples_per_run, c.samples - first));
     }
 
+    /// The first candidate's outputs of one run, by all threads.
+    std::vector<tensor> once(const program& p, std::span<const tensor> inputs) {
+        std::vector<tensor> result;
+        pool.for_each(1, [&](std::size_t, arena& memory) { result = run_once(p, inputs, memory); });
+        return result;
+    }
+
     model source;
     std::unique_ptr<network> net;
     cache shared;

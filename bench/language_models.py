@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of BERT-, GPT-2- and Llama-like models, random weights: speed of one text, seconds and memory of each verb, int8 in decibels; qk beside onnxruntime.
+
+usage: python bench/language_models.py QK [--tables speed memory int8] [--turns 7] [--models bert gpt llama]    (needs numpy, onnx, onnxruntime)
+
+speed: one text that the models have seen once before, the best of some turns, one program after the other; every turn is a process of its own.
+memory: whole processes with everything that they load; the peak is VmHWM, "of the weights" counts those as float32.
+int8: int8/int8, calibrated on the texts that are measured, as Q/DQ; against onnxruntime's floats.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import onnx
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "tool"))
+import language_models as models  # noqa: E402
+
+parser = argparse.ArgumentParser(usage=__doc__)
+parser.add_argument("qk")
+parser.add_argument("--tables", nargs="*", default=["speed", "memory", "int8"])
+parser.add_argument("--models", nargs="*", default=["bert", "gpt", "llama"])
+parser.add_argument("--turns", type=int, default=7)
+asked = parser.parse_args()
+held = tempfile.TemporaryDirectory()
+rng = np.random.default_rng(5)
+
+
+def at(name):
+    return os.path.join(held.name, name)
+
+
+RUN = """
+import sys, time, numpy as np, onnxruntime as o
+options = o.SessionOptions(); options.intra_op_num_threads = int(sys.argv[3]); options.log_severity_level = 3
+if sys.argv[4] == "off": options.graph_optimization_level = o.GraphOptimizationLevel.ORT_DISABLE_ALL
+start = time.time(); session = o.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"]); loaded = time.time() - start
+x = dict(np.load(sys.argv[2])); count = len(x["input_ids"]); runs = [{k: v[i:i+1] for k, v in x.items()} for i in range(count)]
+session.run(["logits"], runs[0]); start = time.time(); y = [session.run(["logits"], r)[0] for r in runs]; print(loaded, (time.time() - start) / count)
+if len(sys.argv) > 5: np.save(sys.argv[5], np.concatenate(y))
+"""
+
+
+def run(command):
+    """Seconds, peak in bytes and the text of a process."""
+    with open(at("out.txt"), "w") as text:
+        start = time.time()
+        child = subprocess.Popen(command, stdout=text, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(child.pid, 0)
+        seconds = time.time() - start
+    text = open(at("out.txt")).read()
+    if status != 0:
+        sys.exit(f"{' '.join(command)}: {text[-500:]}")
+    return seconds, usage.ru_maxrss * 1024, text
+
+
+def onnxruntime(model, data, threads=2, optimizer="on", to=None):
+    return run([sys.executable, "-c", RUN, model, data, str(threads), optimizer, *([to] if to else [])])
+
+
+def inputs(kind, shape, samples, tokens):
+    x = {"input_ids": rng.integers(0, shape["vocabulary"], (samples, tokens))}
+    if kind == "llama":
+        x["position_ids"] = np.tile(np.arange(tokens), (samples, 1))
+        x.update(models.cache(shape["layers"], shape["groups"], shape["hidden"] // shape["count"], samples, 0, np.float32))
+    else:
+        x["attention_mask"] = np.ones((samples, tokens), np.int64)
+    if kind == "bert":
+        x["token_type_ids"] = np.zeros((samples, tokens), np.int64)
+    return x
+
+
+def made(kind, shape):
+    path = at(kind + ".onnx")
+    more = "dtype=np.float32, outside=True, transposed=False" if kind == "llama" else ""
+    subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {sys.path[0]!r}); import numpy as np, language_models as m; "
+                    f"m.{kind}({path!r}, longest=256, {', '.join(f'{k}={v}' for k, v in shape.items())}, {more})"], check=True)
+    weights = sum(int(np.prod(t.dims)) for t in onnx.load(path, load_external_data=False).graph.initializer)
+    return path, weights
+
+
+def remove(kind):
+    for f in os.listdir(held.name):
+        if f.startswith(kind) or f.endswith(".data") or f.startswith("q."):
+            os.remove(at(f))
+
+
+if "speed" in asked.tables:
+    print("| one text | qk, 1 thread | onnxruntime | qk, 2 threads | onnxruntime |\n|---|---|---|---|---|")
+    for kind, tokens, shape in (("bert", 128, {"vocabulary": 30522, "hidden": 256, "layers": 6, "count": 4}), ("gpt", 128, {"vocabulary": 50257, "hidden": 768, "layers": 12, "count": 12}),
+                                ("llama", 256, {"vocabulary": 32000, "hidden": 512, "layers": 12, "count": 8, "groups": 4})):
+        if kind not in asked.models:
+            continue
+        model, weights = made(kind, shape)
+        np.savez(at("x.npz"), **inputs(kind, shape, 1, tokens))
+        best = {}
+        for _ in range(asked.turns):
+            for threads in (1, 2):
+                mine = json.loads(run([asked.qk, "evaluate", model, "--inputs", at("x.npz"), "--threads", str(threads), "--json"])[2])["seconds"]
+                theirs = float(onnxruntime(model, at("x.npz"), threads)[2].split()[1])
+                for who, seconds in (("qk", mine), ("ort", theirs)):
+                    best[who, threads] = min(best.get((who, threads), 1e9), seconds)
+        cells = " | ".join(f"{1000 * best[who, threads]:.1f} ms" for threads in (1, 2) for who in ("qk", "ort"))
+        print(f"| {kind}, {shape['layers']} x {shape['hidden']}, {tokens} tokens, {weights / 1e6:.0f} M weights | {cells} |", flush=True)
+        remove(kind)
+    print()
+
+LARGE = {"bert": {"vocabulary": 30522, "hidden": 768, "layers": 12, "count": 12}, "gpt": {"vocabulary": 50257, "hidden": 768, "layers": 12, "count": 12},
+         "llama": {"vocabulary": 32000, "hidden": 768, "layers": 16, "count": 16, "groups": 4}}
+FORMATS = {"int8/int8, qdq": ["--activation", "int8", "--weight", "int8", "--per-channel", "--export", "qdq", "--calibration"],
+           "int4 weights, nbits": ["--approach", "weight_only", "--weight", "int4", "--weight-block", "32", "--export", "nbits"],
+           "mxfp4/mxfp4, portable": ["--activation", "mxfp4", "--weight", "mxfp4"]}
+decibels = []
+if "memory" in asked.tables or "int8" in asked.tables:
+    if "memory" in asked.tables:
+        print("| 4 texts of 64 tokens | seconds | peak, GB | of the weights |\n|---|---|---|---|")
+    for kind, shape in LARGE.items():
+        if kind not in asked.models:
+            continue
+        model, weights = made(kind, shape)
+        np.savez(at("x.npz"), **inputs(kind, shape, 4, 64))
+
+        def row(what, done):
+            if "memory" in asked.tables:
+                print(f"| {kind}, {weights / 1e6:.0f} M weights: {what} | {done[0]:.1f} | {done[1] / 1e9:.2f} | {done[1] / 4 / weights:.2f} |", flush=True)
+            return done[2]
+
+        row("onnxruntime loads it and runs", onnxruntime(model, at("x.npz"), to=at("float.npy")))
+        row("qk evaluate", run([asked.qk, "evaluate", model, "--inputs", at("x.npz"), "--threads", "2", "--json"]))
+        for what, options in FORMATS.items():
+            if "memory" not in asked.tables and not what.startswith("int8"):
+                continue
+            calibrated = [at("x.npz")] if options[-1] == "--calibration" else []
+            row(f"qk quantize {what}", run([asked.qk, "quantize", model, "-o", at("q.onnx"), "--overwrite", *options, *calibrated]))
+            if what.startswith("int8"):
+                row(f"onnxruntime loads {what}, and runs", onnxruntime(at("q.onnx"), at("x.npz"), to=at("on.npy")))
+                onnxruntime(at("q.onnx"), at("x.npz"), optimizer="off", to=at("off.npy"))
+                y = np.load(at("float.npy")).astype(np.float64)
+                noise = {o: 10 * np.log10((y**2).sum() / ((np.load(at(o + ".npy")) - y) ** 2).sum()) for o in ("off", "on")}
+                at_export = options.index("--export")
+                own = json.loads(run([asked.qk, "evaluate", model, "--inputs", at("x.npz"), "--metric", "sqnr", "--json", *options[:at_export], *options[at_export + 2:], *calibrated])[2])["sqnr"]
+                decibels.append(f"| {kind} | {own:.1f} dB | {noise['off']:.1f} dB | {noise['on']:.1f} dB |")
+            elif what.startswith("int4"):
+                row(f"onnxruntime loads {what}, and runs", onnxruntime(at("q.onnx"), at("x.npz")))
+        remove(kind)
+if "int8" in asked.tables:
+    print("\n| int8/int8 | qk evaluate | onnxruntime, optimizer off | optimizer on |\n|---|---|---|---|\n" + "\n".join(decibels))

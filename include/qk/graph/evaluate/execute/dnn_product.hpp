@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// oneDNN's matrix product with constant weights, packed once in an order that serves every number of rows: however long the sequences are,
+// and whether samples run alone or together, the weights are in memory once. It is cut into parts that may run side by side.
+#pragma once
+
+#ifdef QK_HAVE_ONEDNN
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "qk/graph/base/inner_loop.hpp"
+#include "qk/graph/base/tensor.hpp"
+#include "qk/graph/evaluate/execute/onednn.hpp"
+#include "qk/graph/ops/op.hpp"
+
+namespace qk::graph::execute {
+
+/// y[rows,n] = x[rows,k] * w[k,n] + bias, all float32.
+class dnn_product {
+  public:
+    dnn_product(std::int64_t k, std::int64_t n, bool biased) : k_(k), n_(n), biased_(biased) {
+        // Matrices beyond a processor's cache are read once for all rows, some columns after the other.
+        const std::int64_t width = k * n < 1 << 21 ? n : std::max<std::int64_t>(1, (1 << 20) / k / 64) * 64;
+        for (std::int64_t first = 0; first < n; first += width) pieces_.push_back({first, std::min(width, n - first), {}});
+    }
+
+    /// False: oneDNN has no code for so many rows that takes the packed order. `weights()` are [k,n], or [n,k] if `transposed`.
+    template <class Weights>
+    bool prepare(std::int64_t rows, bool transposed, const Weights& weights) {
+        const std::scoped_lock lock(mutex_);
+        if (const auto known = able_.find(rows); known != able_.end()) return known->second;
+        const one_thread alone;
+        bool able = true;
+        const std::int64_t step = rows_together(rows);
+        for (const piece& p : pieces_)
+            for (std::int64_t first = 0; first < rows; first += step)
+                able = able && prepared(std::min(step, rows - first), p.columns) != nullptr;
+        if (able && !packed_) pack(weights(), transposed);
+        return able_[rows] = able;
+    }
+
+    /// After prepare(rows). `bias`: n values, or null.
+    void run(const float* x, float* y, std::int64_t rows, const float* bias, allocator& memory) const {
+        struct part {
+            const piece* columns;
+            std::int64_t first, count;
+            const code* with;
+        };
+        std::vector<part> parts;
+        {
+            const std::scoped_lock lock(mutex_);
+            const std::int64_t step = rows_together(rows);
+            for (const piece& p : pieces_)
+                for (std::int64_t first = 0; first < rows; first += step) {
+                    const std::int64_t count = std::min(step, rows - first);
+                    parts.push_back({&p, first, count, made_.at({count, p.columns}).get()});
+                }
+        }
+        for_each_part(parts.size(), [&](std::size_t i) {
+            const one_thread alone;
+            const auto& [p, first, count, with] = parts[i];
+            const float* from = x + first * k_;
+            const float* added = bias == nullptr ? nullptr : bias + p->first;
+            if (p->columns == n_) return with->run(from, p->weights, added, y + first * n_, memory);
+            // oneDNN has no quick product whose result has gaps between its rows.
+            const auto own = static_cast<std::size_t>(p->columns);
+            const auto space = memory.allocate(static_cast<std::size_t>(count) * own * sizeof(float));
+            auto* to = reinterpret_cast<float*>(space.get());
+            with->run(from, p->weights, added, to, memory);
+            for (std::int64_t r = 0; r < count; ++r)
+                std::memcpy(y + (first + r) * n_ + p->first, to + static_cast<std::size_t>(r) * own, own * sizeof(float));
+        });
+    }
+
+  private:
+    using desc = dnnl::memory::desc;
+    struct piece {
+        std::int64_t first, columns;
+        dnnl::memory weights;
+    };
+
+    /// A primitive, and the arguments of its calls: making them takes a good part of a small product's time, so they are kept.
+    struct code {
+        struct call {
+            dnnl::memory x, w, bias, y, scratch;
+            std::unordered_map<int, dnnl::memory> arguments;
+        };
+        dnnl::matmul primitive;
+        desc x, w, bias, y, scratch;
+        mutable std::mutex mutex;
+        mutable std::vector<std::unique_ptr<call>> free;
+
+        void run(const float* from, const dnnl::memory& weights, const float* added, float* to, allocator& memory) const {
+            thread_local dnnl::stream order(cpu_engine());
+            const auto space = memory.allocate(scratch.get_size());
+            std::unique_ptr<call> c = take();
+            c->x.set_data_handle(const_cast<float*>(from));
+            c->w.set_data_handle(weights.get_data_handle());
+            c->y.set_data_handle(to);
+            c->scratch.set_data_handle(space.get());
+            if (added != nullptr) c->bias.set_data_handle(const_cast<float*>(added));
+            primitive.execute(order, c->arguments);
+            const std::scoped_lock lock(mutex);
+            free.push_back(std::move(c));
+        }
+        std::unique_ptr<call> take() const {
+            {
+                const std::scoped_lock lock(mutex);
+                if (!free.empty()) {
+                    auto c = std::move(free.back());
+                    free.pop_back();
+                    return c;
+                }
+            }
+            auto c = std::make_unique<call>();
+            const auto argument = [&](int name, dnnl::memory& m, const desc& d) {
+                m = dnnl::memory(d, cpu_engine(), nullptr);
+                c->arguments.emplace(name, m);
+            };
+            argument(DNNL_ARG_SRC, c->x, x), argument(DNNL_ARG_WEIGHTS, c->w, w), argument(DNNL_ARG_DST, c->y, y);
+            argument(DNNL_ARG_SCRATCHPAD, c->scratch, scratch);
+            if (bias.get_size() != 0) argument(DNNL_ARG_BIAS, c->bias, bias);
+            return c;
+        }
+    };
+
+    /// Rows of a part: a matter of the shape alone, so that it is computed alike by whichever thread.
+    std::int64_t rows_together(std::int64_t rows) const {
+        if (pieces_.size() > 1) return 256;
+        if (rows * k_ * n_ < 1 << 21) return rows;
+        return rows <= 128 ? 32 : 64;
+    }
+
+    /// Null: nothing quick that takes the order of this many columns.
+    const code* prepared(std::int64_t rows, std::int64_t columns) {
+        const auto [at, is_new] = made_.try_emplace({rows, columns});
+        if (!is_new) return at->second.get();
+        const auto known = order_.find(columns);
+        using tag = dnnl::memory::format_tag;
+        constexpr auto f32 = dnnl::memory::data_type::f32;
+        const desc w = known != order_.end() ? known->second : desc({k_, columns}, f32, tag::any);
+        const desc x({rows, k_}, f32, tag::ab), y({rows, columns}, f32, tag::ab), b({1, columns}, f32, tag::ab);
+        dnnl::primitive_attr attributes;
+        attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+        try {
+#if DNNL_VERSION_MAJOR >= 3
+            const dnnl::matmul::primitive_desc made = biased_ ? dnnl::matmul::primitive_desc(cpu_engine(), x, w, b, y, attributes, true)
+                                                              : dnnl::matmul::primitive_desc(cpu_engine(), x, w, y, attributes, true);
+#else
+            const dnnl::matmul::desc wanted = biased_ ? dnnl::matmul::desc(x, w, b, y) : dnnl::matmul::desc(x, w, y);
+            const dnnl::matmul::primitive_desc made(wanted, attributes, cpu_engine(), true);
+#endif
+            // Others take the weights as they are and pack them at every call.
+            if (!made || std::string_view(made.impl_info_str()).find("brg") == std::string_view::npos) return nullptr;
+            auto c = std::make_unique<code>();
+            c->primitive = dnnl::matmul(made);
+            c->x = made.src_desc(), c->w = made.weights_desc(), c->y = made.dst_desc(), c->scratch = made.scratchpad_desc();
+            if (biased_) c->bias = b;
+            order_.try_emplace(columns, c->w);
+            at->second = std::move(c);
+        } catch (const dnnl::error&) {  // a shape that it does not take
+        }
+        return at->second.get();
+    }
+
+    void pack(const tensor& values, bool transposed) {
+        auto* from = const_cast<float*>(values.as<float>().data());
+        for (piece& p : pieces_) {
+            const desc given({k_, p.columns}, dnnl::memory::data_type::f32,
+                             transposed ? dnnl::memory::dims{1, k_} : dnnl::memory::dims{n_, 1});
+            dnnl::memory raw(given, cpu_engine(), from + (transposed ? p.first * k_ : p.first));
+            p.weights = dnnl::memory(order_.at(p.columns), cpu_engine());
+            dnnl::stream order(cpu_engine());
+            dnnl::reorder(raw, p.weights).execute(order, raw, p.weights);
+            order.wait();
+        }
+        packed_ = true;
+    }
+
+    std::int64_t k_, n_;
+    bool biased_, packed_ = false;
+    std::vector<piece> pieces_;
+    mutable std::mutex mutex_;  ///< guards what follows, and packing
+    std::map<std::int64_t, bool> able_;
+    std::map<std::int64_t, desc> order_;  ///< of the weights, by columns
+    std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<code>> made_;
+};
+
+}  // namespace qk::graph::execute
+
+#endif
