@@ -144,6 +144,33 @@ TEST_CASE("AdaQuant: scales and biases learn too; int32 biases follow the scales
     }
 }
 
+TEST_CASE("AdaQuant chooses the scale of what a layer alone reads by what the layer makes of it") {
+    for (const bool shared : {false, true}) {
+        small_graph g;
+        g.input("x", {1, 3, 6, 6}).output("y", {1, 5, 6, 6}).constant("w", {5, 3, 1, 1}, 0.4f).constant("v", {5, 3, 1, 1}, 0.4f);
+        g.node("Conv", "conv", {"x", "w"}, shared ? "a" : "y");
+        if (shared) g.node("Conv", "other", {"x", "v"}, "b");
+        if (shared) g.node("Add", "sum", {"a", "b"}, "y");
+        const model m = g.build();
+        tensor values = correlated({20, 3, 6, 6});
+        for (std::size_t i = 0; i < values.size(); i += 97) values.as<float>()[i] *= 12;  // a few that set the range
+        const named_tensors x{{"x", values}};
+        const calibration seen = calibrate(m, x);
+        precision_requests requests;
+        requests.set_default("int4", "int8");
+        quantize_result planned = planner(m, &seen).plan(requests.list(), {});
+        const float before = planned.plan.find({"x", "conv", 0})->scale[0];
+        const tensor whole = evaluator(m).run(x).outputs.at("y"), nearest = evaluator(m).run(x, planned.plan).outputs.at("y");
+        model learned = m;
+        learn_rounding(learned, planned.plan, x, all(weight_rounding::adaquant), {.iterations = 50});
+        const float after = planned.plan.find({"x", "conv", 0})->scale[0];
+        CHECK((after == before) == shared);
+        if (shared) continue;
+        CHECK(after < before);
+        CHECK(noise(whole, evaluator(learned).run(x, planned.plan).outputs.at("y")) > noise(whole, nearest) + 1);
+    }
+}
+
 TEST_CASE("the same bits for any number of threads; another seed, other places") {
     const model m = every_layer();
     const named_tensors x{{"x", correlated({12, 6, 8, 8})}};

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 
+#include "qk/graph/evaluate/execute/quantize_value.hpp"
+#include "qk/graph/gradient/product.hpp"
 #include "qk/graph/ops/widened.hpp"
+#include "qk/graph/quantize/learn_input_scale.hpp"
 #include "qk/graph/quantize/learn_rows.hpp"
 #include "qk/graph/quantize/side_by_side.hpp"
 
@@ -214,17 +216,53 @@ class learner {
         return std::clamp<std::size_t>(options_.memory / 2 / row, 256, std::max<std::size_t>(options_.places, 256));
     }
 
+    std::vector<layer_samples> samples_of(const target& t, const side_by_side::visit& here, const tensor& w,
+                                          const std::vector<place>& places) {
+        std::vector<layer_samples> samples;
+        for (std::size_t g = 0; g < t.rows.groups; ++g)
+            samples.push_back(gather_samples(here, t.rows, w.shape(), g, places, both_->pool()));
+        return samples;
+    }
+
+    /// Gives what the layer reads the scale that serves its output best, and an int32 bias the one that follows. Returns the error with it.
+    double learn_input(const target& t, const side_by_side::visit& here, layer_problem& problem, std::vector<layer_samples>& samples,
+                       const std::vector<place>& places, const tensor& w, const tensor& nearest, double start) {
+        if (!input_scale_learns(*m_, *plan_, *t.node)) return start;
+        quantizer& how = entry_of(*plan_, {t.node->input(0), t.node->name(), 0});
+        const quantizer before = how;
+        side_by_side::visit moved = here;
+        const auto read_with = [&](float factor) {
+            quantizer q = before;
+            q.scale[0] *= factor;
+            both_->pool().for_each(moved.reads.size(), [&](std::size_t r, execute::arena&) {
+                moved.reads[r] = execute::quantized(q, here.unread[r], false, gradient::heap::get());
+            });
+            samples = samples_of(t, moved, w, places);
+        };
+        const float factor = better_factor(
+            [&](float by) {
+                read_with(by);
+                return output_error(problem, nearest, problem.bias, both_->pool());
+            },
+            start);
+        read_with(factor);
+        if (factor == 1) return start;
+        how.scale[0] *= factor;
+        bias_follows(t, [&](std::size_t) { return factor; });
+        both_->read_again();
+        problem.bias = bias_of(t, here, true);
+        return output_error(problem, nearest, problem.bias, both_->pool());
+    }
+
     void learn(target& t, const side_by_side::visit& here) {
         const tensor w = ops::widened(constant_of(here, 1));
         quantizer& how = entry_of(*plan_, {t.result.weight, t.node->name(), 1});
         const std::vector<place> places = choose_places(here, t.rows, place_limit(t.rows), options_.seed);
-        std::vector<layer_samples> samples;
-        for (std::size_t g = 0; g < t.rows.groups; ++g)
-            samples.push_back(gather_samples(here, t.rows, w.shape(), g, places, both_->pool()));
+        std::vector<layer_samples> samples = samples_of(t, here, w, places);
         layer_problem problem{&t.rows, &samples, bias_of(t, here, true), t.least, t.most, options_.iterations};
         const double signal = output_power(problem);
         const neighbours grid(how, w);
-        const double nearest = output_error(problem, grid.nearest, problem.bias, both_->pool());
+        double nearest = output_error(problem, grid.nearest, problem.bias, both_->pool());
         t.result.nearest = t.result.learned = decibels(signal, nearest);
         t.result.weight_sqnr = sqnr(w.as<float>(), grid.nearest.as<float>());
         const bool finite = std::isfinite(nearest) && nearest > 0 && !places.empty();
@@ -234,6 +272,8 @@ class learner {
             for (int i = 0; i < 3; ++i) chosen = rounded(how, chosen);
             keep(t, here, problem, signal, nearest, w, {chosen, how, problem.bias});
         } else {
+            nearest = learn_input(t, here, problem, samples, places, w, grid.nearest, nearest);
+            t.result.learned = decibels(signal, nearest);
             const bool moves = has_bias(t) && t.bias_problem.empty();
             adaquant_state best = learn_adaquant(problem, {w, how, problem.bias}, grid.unit(), moves, both_->pool());
             for (int i = 0; i < 3; ++i) best.weight = rounded(best.how, best.weight);
@@ -259,19 +299,24 @@ class learner {
         }
     }
 
-    /// The weight's new scales; an int32 bias has the product of both scales, and follows.
+    /// An int32 bias has the product of both scales: factor(channel) is what that was multiplied by.
+    template <class Factor>
+    void bias_follows(const target& t, const Factor& factor) {
+        const edge of_bias{has_bias(t) ? t.node->input(2) : std::string(), t.node->name(), 2};
+        if (!has_bias(t) || plan_->find(of_bias) == nullptr) return;
+        quantizer& bias = entry_of(*plan_, of_bias);
+        if (bias.format != qk::format(int32)) return;
+        for (std::size_t i = 0; i < bias.scale.size(); ++i) bias.scale[i] *= factor(i);
+    }
+
+    /// The weight's new scales.
     void rescale(const target& t, const quantizer& learned) {
         quantizer& how = entry_of(*plan_, {t.result.weight, t.node->name(), 1});
         if (how.scale.empty()) return;
-        const edge of_bias{has_bias(t) ? t.node->input(2) : std::string(), t.node->name(), 2};
-        if (has_bias(t) && plan_->find(of_bias) != nullptr) {
-            quantizer& bias = entry_of(*plan_, of_bias);
-            if (bias.format == qk::format(int32))
-                for (std::size_t i = 0; i < bias.scale.size(); ++i) {
-                    const std::size_t c = how.scale.size() == 1 ? 0 : i % how.scale.size();
-                    bias.scale[i] *= learned.scale[c] / how.scale[c];
-                }
-        }
+        bias_follows(t, [&](std::size_t i) {
+            const std::size_t c = how.scale.size() == 1 ? 0 : i % how.scale.size();
+            return learned.scale[c] / how.scale[c];
+        });
         how.scale = learned.scale;
     }
 
@@ -337,32 +382,6 @@ void add_missing_biases(model& m) {
         to_proto(zeros, name, *m.graph().add_initializer());
     }
     m.reindex();
-}
-
-void add_to(quantize_report& report, const std::vector<learned_weight>& done) {
-    const auto text = [](double v, const char* unit) {
-        char number[32];
-        std::snprintf(number, sizeof number, "%.3g%s", v, unit);
-        return std::string(number);
-    };
-    for (const learned_weight& w : done) {
-        if (!w.left.empty())
-            report.notes.push_back({plan_note::kind::unrealised, "layer '" + w.layer + "'", "its weights are rounded to nearest: " + w.left,
-                                    "weight rounding"});
-        if (!w.bias_left.empty())
-            report.notes.push_back(
-                {plan_note::kind::unrealised, "layer '" + w.layer + "'", "its bias is not corrected: " + w.bias_left, "bias correction"});
-        const bool learned = w.left.empty() && (w.how == weight_rounding::adaround || w.how == weight_rounding::adaquant);
-        for (edge_report& e : report.edges) {
-            if (e.edge.tensor != w.weight || e.edge.consumer != w.layer) continue;
-            if (learned) {
-                e.sqnr = w.weight_sqnr;
-                e.why += std::string("; rounded by ") + (w.how == weight_rounding::adaround ? "AdaRound" : "AdaQuant") +
-                         ": the layer's output at " + text(w.learned, " dB") + ", to nearest " + text(w.nearest, " dB");
-            }
-            if (w.bias_moved > 0) e.why += "; bias corrected by up to " + text(w.bias_moved, "");
-        }
-    }
 }
 
 }  // namespace qk::graph

@@ -2,6 +2,8 @@
 // Definitions of side_by_side.hpp.
 #include "qk/graph/quantize/side_by_side.hpp"
 
+#include <utility>
+
 #include <algorithm>
 
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
@@ -148,12 +150,15 @@ void side_by_side::walk(const std::function<bool(std::size_t)>& wanted, const st
         });
         std::vector<std::vector<tensor>> in(chosen_.size(), std::vector<tensor>(node.inputs.size()));
         read_inputs(node, in, false);
-        visit here{n, &node, {}, {}};
+        visit here{n, &node, {}, {}, {}};
         const bool stops = wanted(n);
         if (stops) {
-            for (std::size_t r = 0; r < chosen_.size(); ++r) here.reads.push_back(in[r][0]), here.makes.push_back(plain[r][0]);
+            for (std::size_t r = 0; r < chosen_.size(); ++r) {
+                here.reads.push_back(in[r][0]), here.makes.push_back(plain[r][0]);
+                here.unread.push_back(node.inputs[0].value < 0 ? tensor() : quantized_[r][static_cast<std::size_t>(node.inputs[0].value)]);
+            }
             before(here);
-            read_inputs(node, in, true);
+            read_inputs(node, in, !std::exchange(again_, false));
         }
         run_quantized(n, in, plain, made);
         if (stops && after) {

@@ -2,7 +2,8 @@
 // Weights that learn their rounding, layer by layer in the order of the network, and biases that take up what is left on average.
 //
 //   adaround  each weight goes to one of its two neighbours on the grid (Nagel et al. 2020);
-//   adaquant  weights, scales and bias of a layer move by small steps through the quantizer (Hubara et al. 2020).
+//   adaquant  weights, scales and bias of a layer move by small steps through the quantizer (Hubara et al. 2020), after the scale of what
+//             it reads was chosen by what the layer makes of it.
 //
 // Both make small, over places of the samples, the distance between what the layer makes of what it reads in the quantized network and what
 // it makes in the float network, through a Relu or Clip behind it. The grid is the format's own at the scale of the weight's block, so
@@ -39,7 +40,8 @@ struct learned_weight {
 };
 
 /// Replaces the weights of Conv, ConvTranspose, Gemm and MatMul that `plan` narrows below 16 bits and for which `how` (by the layer's name)
-/// says adaround or adaquant; with adaquant biases and the plan's scales of weights change, too. Where learning is no better than rounding
+/// says adaround or adaquant; with adaquant biases and the plan's scales of weights change, too, and
+/// those of what a layer alone reads. Where learning is no better than rounding
 /// to nearest, nothing is changed. In the order of the nodes. The same bits for any number of threads.
 std::vector<learned_weight> learn_rounding(model& m, precision_plan& plan, const named_tensors& samples,
                                            const std::function<weight_rounding(const std::string&)>& how, const learn_options& options = {},

@@ -17,8 +17,9 @@ class side_by_side {
     struct visit {
         std::size_t node = 0;
         const execute::net_node* at = nullptr;
-        std::vector<tensor> reads;  ///< by run: input 0 as the quantized network reads it
-        std::vector<tensor> makes;  ///< by run: output 0 of the float network
+        std::vector<tensor> reads;   ///< by run: input 0 as the quantized network reads it
+        std::vector<tensor> unread;  ///< by run: the same before its quantizers
+        std::vector<tensor> makes;   ///< by run: output 0 of the float network
     };
 
     /// As many samples as `memory` bytes hold the values of, evenly chosen. `plan` may be changed by whoever is called.
@@ -34,6 +35,9 @@ class side_by_side {
     void walk(const std::function<bool(std::size_t node)>& wanted, const std::function<void(const visit&)>& before,
               const std::function<bool(const visit&, const std::vector<tensor>& made)>& after, const progress& report = {});
 
+    /// Said by `before`: the quantizer of what the node reads has changed, too.
+    void read_again() { again_ = true; }
+
     /// A value as an input of a node reads it under the plan.
     tensor read_as(const execute::net_input& use, const tensor& value) const;
 
@@ -47,6 +51,7 @@ class side_by_side {
 
     gradient::sample_runs runs_;
     const precision_plan* plan_;
+    bool again_ = false;
     std::vector<std::size_t> chosen_;        ///< runs that are taken
     std::vector<std::size_t> last_;          ///< by value: the last node that reads it
     std::vector<values> plain_, quantized_;  ///< by run
