@@ -186,6 +186,33 @@ TEST_CASE("BatchNormalization of what a convolution makes is the same as alone, 
     CHECK(same_bits(outputs.at("y"), qk_test::call_op("BatchNormalization", 15, inputs)[0]));
 }
 
+TEST_CASE("BatchNormalization that goes into a convolution gives what it gives alone, with a bias, a residual and a Relu around it") {
+    for (const bool has_bias : {false, true}) {
+        small_graph g(15);
+        g.input("x", {1, 8, 20, 20}).input("r", {1, 20, 20, 20}).constant("w", {20, 8, 3, 3}, 0.2f).output("y", {1, 20, 20, 20});
+        int k = 0;
+        for (const char* name : {"b", "scale", "shift", "mean", "variance"}) {
+            std::vector<float> values(20);
+            for (std::size_t i = 0; i < values.size(); ++i)
+                values[i] = 0.2f + 0.1f * static_cast<float>((3 * i + static_cast<std::size_t>(k)) % 11);
+            g.constant(name, {20}, 1, values);
+            ++k;
+        }
+        auto& conv = has_bias ? g.node("Conv", "conv", {"x", "w", "b"}, "c") : g.node("Conv", "conv", {"x", "w"}, "c");
+        small_graph::set(conv, "pads", {1, 1, 1, 1});
+        g.node("BatchNormalization", "bn", {"c", "scale", "shift", "mean", "variance"}, "n");
+        g.node("Add", "add", {"n", "r"}, "s");
+        g.node("Relu", "relu", {"s"}, "y");
+        tensor x(data_type::float32, {1, 8, 20, 20}), r(data_type::float32, {1, 20, 20, 20});
+        for (std::size_t i = 0; i < x.size(); ++i) x.as<float>()[i] = std::sin(static_cast<float>(i));
+        for (std::size_t i = 0; i < r.size(); ++i) r.as<float>()[i] = std::cos(static_cast<float>(i));
+        const model m = g.build();
+        const tensor together = evaluator(m, {.threads = 1}).run({{"x", x}, {"r", r}}).outputs.at("y"),
+                     alone = evaluator(m, {.threads = 1, .plain_kernels = true}).run({{"x", x}, {"r", r}}).outputs.at("y");
+        CHECK(relative_error(together, alone) <= 1e-6);
+    }
+}
+
 TEST_CASE("wrong data names the input, what is expected and what was given") {
     if (!have_shared()) return;
     const evaluator e(model::load(shared / "models" / "resnet20_cifar10_folded.onnx"), {.threads = 1});

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Building programs.
 #include <algorithm>
-#include <string_view>
 
 #include "qk/graph/evaluate/execute/dequantized.hpp"
+#include "qk/graph/evaluate/execute/fold_norm.hpp"
 #include "qk/graph/evaluate/execute/late_constants.hpp"
 #include "qk/graph/evaluate/execute/node_call.hpp"
 #include "qk/graph/evaluate/execute/program.hpp"
@@ -135,7 +135,7 @@ class program_builder {
         t.prepared = prepare(n, in);
         t.rows = rows_in_file(cache_, n, in);
         for (const int o : n.outputs) t.out.push_back(o < 0 ? no_slot : program_->slot_count++);
-        if (const auto q = dequantized_by(n, in)) quantizer_of_[t.out[0]] = t.quantizer = *q;
+        if (const auto q = dequantized_by(cache_, n, in)) quantizer_of_[t.out[0]] = t.quantizer = *q;
         program_->steps.push_back(std::move(t));
         return program_->steps.back().out;
     }
@@ -179,10 +179,6 @@ class program_builder {
         return true;
     }
 
-    static bool is_op(const net_node& n, std::string_view name) {
-        return n.view.op_type() == name && (n.view.proto().domain().empty() || n.view.proto().domain() == "ai.onnx");
-    }
-
     /// The unit could go on with the only reader of `value`, through an edge without a quantizer.
     bool goes_on(int value, const precision_plan& plan, bool add_allowed) const {
         if (whole_) return false;
@@ -193,6 +189,7 @@ class program_builder {
         const net_node& next = *r->second.node;
         if (next.outputs[0] < 0) return false;  // without a name: nobody reads it
         if (is_op(next, "Relu")) return true;
+        if (add_allowed && is_op(next, "BatchNormalization") && is_inference_norm(next) && r->second.input == &next.inputs[0]) return true;
         return add_allowed && is_op(next, "Add") && next.view.version() >= 7 && next.inputs.size() == 2;
     }
 
@@ -290,6 +287,20 @@ class program_builder {
         return false;
     }
 
+    /// Takes this node into the Conv before it, if the two are of floats.
+    bool add_norm(const net_node& n, const precision_plan& plan, program::candidate& c) {
+        const auto p = pending_.find(n.inputs[0].value);
+        if (p == pending_.end()) return false;
+        unit_plan u = p->second;
+        const std::vector<slot> by{use(n.inputs[1], plan), use(n.inputs[2], plan), use(n.inputs[3], plan), use(n.inputs[4], plan)};
+        const bool floats = u.add == nullptr && quantizer_of(u.in[0]) == nullptr && cache_.quantizer_of_constant(u.in[1]) == nullptr;
+        const auto both = floats ? with_norm(cache_, n, by, u.in[1], u.in[2]) : std::nullopt;
+        if (!both) return emit(u, n.inputs[0].value, c), false;
+        u.in[1] = both->first, u.in[2] = both->second;
+        goes_on(n.outputs[0], plan, true) ? void(pending_[n.outputs[0]] = u) : emit(u, n.outputs[0], c);
+        return true;
+    }
+
     /// Starts, continues or ends a unit with this node; false: an ordinary node.
     bool add_to_unit(const net_node& n, const precision_plan& plan, program::candidate& c) {
         if (is_op(n, "Conv") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
@@ -305,6 +316,7 @@ class program_builder {
             else emit(u, n.outputs[0], c);
             return true;
         }
+        if (is_op(n, "BatchNormalization")) return add_norm(n, plan, c);
         if (is_op(n, "Relu")) {
             const auto p = pending_.find(n.inputs[0].value);
             if (p == pending_.end()) return false;
@@ -360,17 +372,8 @@ class program_builder {
             else if (outputs[i].size_bytes() < smallest_outside) made.push_back(cache_.add_constant(std::move(outputs[i])));
             else made.push_back(cache_.add_late_constant(outputs[i].type(), outputs[i].shape(), again(cache_, n, in, i, prepare(n, in))));
         }
-        if (const auto q = dequantized_by(n, in)) cache_.set_quantizer_of_constant(made[0], *q);
+        if (const auto q = dequantized_by(cache_, n, in)) cache_.set_quantizer_of_constant(made[0], *q);
         return at->second = made;
-    }
-
-    /// The number of the quantizer that a DequantizeLinear node stands for, if it is one.
-    std::optional<int> dequantized_by(const net_node& n, const std::vector<slot>& in) {
-        const auto constant = [&](std::size_t i) { return i < in.size() && in[i] < no_slot ? cache_.constant(in[i]) : tensor(); };
-        if (n.outputs[0] < 0 || (in.size() > 2 && in[2] >= 0) || n.view.op_type().find("DequantizeLinear") == std::string_view::npos)
-            return std::nullopt;
-        const auto q = quantizer_of_dequantize(n, constant(0), constant(1), constant(2));
-        return q ? std::optional(cache_.intern(*q)) : std::nullopt;
     }
 
     const network& net_;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "qk/graph/evaluate/execute/cache.hpp"
 #include "qk/graph/evaluate/execute/network.hpp"
 #include "qk/graph/model/code_types.hpp"
 
@@ -25,6 +26,15 @@ inline std::optional<quantizer> quantizer_of_dequantize(const net_node& n, const
     q.scale.assign(scale.as<float>().begin(), scale.as<float>().end());
     for (std::size_t i = 0; i < zero_point.size(); ++i) q.zero_point.push_back(qk::graph::detail::code_at(zero_point, i));
     return q;
+}
+
+/// The number of the quantizer that a DequantizeLinear node stands for, if it is one.
+inline std::optional<int> dequantized_by(cache& c, const net_node& n, const std::vector<slot>& in) {
+    const auto constant = [&](std::size_t i) { return i < in.size() && in[i] < no_slot ? c.constant(in[i]) : tensor(); };
+    if (n.outputs[0] < 0 || (in.size() > 2 && in[2] >= 0) || n.view.op_type().find("DequantizeLinear") == std::string_view::npos)
+        return std::nullopt;
+    const auto q = quantizer_of_dequantize(n, constant(0), constant(1), constant(2));
+    return q ? std::optional(c.intern(*q)) : std::nullopt;
 }
 
 }  // namespace qk::graph::execute

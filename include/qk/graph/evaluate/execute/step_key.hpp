@@ -41,6 +41,11 @@ struct step_key_hash {
     }
 };
 
+/// Is this an operator of ONNX's own domain of that name?
+inline bool is_op(const net_node& n, std::string_view name) {
+    return n.view.op_type() == name && (n.view.proto().domain().empty() || n.view.proto().domain() == "ai.onnx");
+}
+
 /// A convolution whose value only the next node of the unit may read: not computed yet.
 struct unit_plan {
     const net_node *conv = nullptr, *add = nullptr, *relu = nullptr;
