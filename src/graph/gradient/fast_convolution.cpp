@@ -163,6 +163,16 @@ class dnn_convolutions final : public fast_convolution {
         const execute::one_thread alone;
         by_weights_.run(by_weights_.first->through(x, first_operand), by_weights_.second->through(g, second_operand), nullptr, dw);
     }
+    void by_both(const float* x, const float* g, const void* prepared_weights, float* dx, float* dw) const override {
+        if (!reads_gradients_alike_) {
+            by_input(g, prepared_weights, dx);
+            return by_weights(x, g, dw);
+        }
+        const execute::one_thread alone;
+        const void* laid_out = by_input_.first->through(g, first_operand);
+        by_input_.run(laid_out, prepared_weights, nullptr, dx);
+        by_weights_.run(by_weights_.first->through(x, second_operand), laid_out, nullptr, dw);
+    }
 
   private:
     memory::desc free_layout(const memory::desc& d, bool plain) const {
@@ -241,7 +251,8 @@ class dnn_convolutions final : public fast_convolution {
         if (!hint) return;
         const auto made = by_input_desc(hint, plain);
         if (!is_quick(made)) return;
-        by_input_.first = std::make_unique<relayout>(y_, made.diff_dst_desc());
+        gradient_by_input_ = made.diff_dst_desc();
+        by_input_.first = std::make_unique<relayout>(y_, gradient_by_input_);
         by_input_.second = std::make_unique<relayout>(w_, made.weights_desc());
         by_input_.back = std::make_unique<relayout>(made.diff_src_desc(), x_);
         finish(by_input_, dnnl::convolution_backward_data(made),
@@ -259,6 +270,7 @@ class dnn_convolutions final : public fast_convolution {
         by_weights_.first = std::make_unique<relayout>(x_, made.src_desc());
         by_weights_.second = std::make_unique<relayout>(y_, made.diff_dst_desc());
         by_weights_.back = std::make_unique<relayout>(made.diff_weights_desc(), w_);
+        reads_gradients_alike_ = by_input_.call != nullptr && gradient_by_input_ == made.diff_dst_desc();
         finish(by_weights_, dnnl::convolution_backward_weights(made),
                {{DNNL_ARG_SRC, made.src_desc()},
                 {DNNL_ARG_DIFF_DST, made.diff_dst_desc()},
@@ -275,6 +287,8 @@ class dnn_convolutions final : public fast_convolution {
     memory::desc x_, y_, w_, b_;
     dnnl::primitive_attr attributes_;
     direction forward_, with_bias_, by_input_, by_weights_;
+    memory::desc gradient_by_input_;      ///< g as by_input_ reads it
+    bool reads_gradients_alike_ = false;  ///< as by_weights_ does
 };
 
 std::shared_ptr<const fast_convolution> made_for(const fast_convolution::geometry& g) {

@@ -34,6 +34,8 @@ class fast_convolution {
     virtual std::shared_ptr<const void> prepared(const float* weights) const = 0;
     virtual void by_input(const float* g, const void* prepared_weights, float* dx) const = 0;
     virtual void by_weights(const float* x, const float* g, float* dw) const = 0;
+    /// Both, g laid out once where they read it alike.
+    virtual void by_both(const float* x, const float* g, const void* prepared_weights, float* dx, float* dw) const = 0;
 };
 
 }  // namespace qk::graph::gradient

@@ -100,18 +100,16 @@ void convolution_product(product_call& call, const tensor& given) {
     bool by_input = call.wants(0), by_weights = call.wants(1);
     if constexpr (std::is_same_v<T, float>) {
         const quick_convolution& quick = call.once<quick_convolution>([&] { return quick_convolution(w, x, weights, group, by_input); });
-        if (by_input && quick.has_by_input()) {
-            tensor dx(data_type::float32, x.shape());
-            quick.way->by_input(g.as<float>().data(), quick.weights.get(), dx.as<float>().data());
-            call.give(0, dx);
-            by_input = false;
-        }
-        if (by_weights && quick.has_by_weights()) {
-            tensor dw(data_type::float32, weights.shape());
-            quick.way->by_weights(x.as<float>().data(), g.as<float>().data(), dw.as<float>().data());
-            call.give(1, dw);
-            by_weights = false;
-        }
+        const bool quick_input = by_input && quick.has_by_input(), quick_weights = by_weights && quick.has_by_weights();
+        tensor dx = quick_input ? tensor(data_type::float32, x.shape()) : tensor(),
+               dw = quick_weights ? tensor(data_type::float32, weights.shape()) : tensor();
+        const float *px = x.as<float>().data(), *pg = g.as<float>().data();
+        if (quick_input && quick_weights) quick.way->by_both(px, pg, quick.weights.get(), dx.as<float>().data(), dw.as<float>().data());
+        else if (quick_input) quick.way->by_input(pg, quick.weights.get(), dx.as<float>().data());
+        else if (quick_weights) quick.way->by_weights(px, pg, dw.as<float>().data());
+        if (quick_input) call.give(0, dx);
+        if (quick_weights) call.give(1, dw);
+        by_input = by_input && !quick_input, by_weights = by_weights && !quick_weights;
     }
     if (!by_input && !by_weights) return;
     bool pointwise = true;  // the input already is the matrix of columns
