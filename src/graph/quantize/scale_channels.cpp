@@ -4,6 +4,7 @@
 
 #include <Eigen/Core>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -37,7 +38,14 @@ struct channel_statistics {
     std::size_t channels() const { return lowest.size(); }
 };
 
-constexpr std::size_t most_rows = 512;
+/// Of all samples, and of every other one: what is chosen by ranges of the ones is judged by rows of the others. Rows that the ranges were
+/// made of would never leave them, and the more channels reach up to the range, the more do so of new data.
+struct tensor_channels {
+    channel_statistics all;
+    std::array<channel_statistics, 2> halves;
+};
+
+constexpr std::size_t most_rows = 256;  ///< of a half
 
 inline channels_of_sample look_at(const tensor& x, std::size_t rows_wanted) {
     channels_of_sample s;
@@ -58,9 +66,28 @@ inline channels_of_sample look_at(const tensor& x, std::size_t rows_wanted) {
     return s;
 }
 
-/// One pass: samples are added up in their order, whichever thread saw them.
-inline std::map<std::string, channel_statistics> look(const model& m, const std::set<std::string>& tensors, const named_tensors& samples,
-                                                      int threads) {
+/// Samples added up in their order: every `step`-th from `first` on.
+inline channel_statistics added_up(const std::map<std::size_t, channels_of_sample>& by_sample, std::size_t first, std::size_t step) {
+    channel_statistics s;
+    std::size_t rows = 0, number = 0;
+    std::vector<double> sum;
+    for (const auto& [sample, one] : by_sample) {
+        if (number++ % step != first) continue;
+        if (s.lowest.empty()) s.lowest = one.lowest, s.highest = one.highest, sum.assign(one.sum.size(), 0);
+        for (std::size_t k = 0; k < sum.size(); ++k) {
+            s.lowest[k] = std::min(s.lowest[k], one.lowest[k]), s.highest[k] = std::max(s.highest[k], one.highest[k]);
+            sum[k] += one.sum[k];
+        }
+        rows += one.rows;
+        if (s.rows.size() < most_rows * sum.size()) s.rows.insert(s.rows.end(), one.kept.begin(), one.kept.end());
+    }
+    for (const double v : sum) s.mean.push_back(static_cast<float>(v / static_cast<double>(std::max<std::size_t>(rows, 1))));
+    return s;
+}
+
+/// One pass over the samples, on all threads.
+inline std::map<std::string, tensor_channels> look(const model& m, const std::set<std::string>& tensors, const named_tensors& samples,
+                                                   int threads) {
     std::map<std::string, std::map<std::size_t, channels_of_sample>> seen;
     std::mutex lock;
     const evaluator run(m, {.threads = threads, .batch = 1, .keep_outputs = false});
@@ -70,21 +97,12 @@ inline std::map<std::string, channel_statistics> look(const model& m, const std:
         const std::lock_guard guard(lock);
         seen[name].emplace(sample, std::move(s));
     });
-    std::map<std::string, channel_statistics> all;
+    std::map<std::string, tensor_channels> all;
     for (const auto& [name, by_sample] : seen) {
-        channel_statistics& s = all[name];
-        std::size_t rows = 0;
-        std::vector<double> sum;
-        for (const auto& [sample, one] : by_sample) {
-            if (s.lowest.empty()) s.lowest = one.lowest, s.highest = one.highest, sum.assign(one.sum.size(), 0);
-            for (std::size_t k = 0; k < sum.size(); ++k) {
-                s.lowest[k] = std::min(s.lowest[k], one.lowest[k]), s.highest[k] = std::max(s.highest[k], one.highest[k]);
-                sum[k] += one.sum[k];
-            }
-            rows += one.rows;
-            if (s.rows.size() < most_rows * sum.size()) s.rows.insert(s.rows.end(), one.kept.begin(), one.kept.end());
-        }
-        for (const double v : sum) s.mean.push_back(static_cast<float>(v / static_cast<double>(std::max<std::size_t>(rows, 1))));
+        tensor_channels& s = all[name];
+        s.all = added_up(by_sample, 0, 1);
+        const std::size_t step = by_sample.size() > 1 ? 2 : 1;  // one sample alone is judged by its own rows
+        for (std::size_t i = 0; i < 2; ++i) s.halves[i] = added_up(by_sample, i % step, step);
     }
     return all;
 }
@@ -120,13 +138,13 @@ inline matrix as_matrix(const scaled_layer& l, std::span<const float> w) {
 
 struct layer_group {
     std::vector<scaled_layer> layers;
-    const channel_statistics* seen = nullptr;
+    const tensor_channels* seen = nullptr;
 
-    std::vector<float> factors(channel_scaling::rule how, double alpha) const {
-        std::vector<float> s(seen->channels(), 1.0f);
+    std::vector<float> factors(const channel_statistics& of, channel_scaling::rule how, double alpha) const {
+        std::vector<float> s(of.channels(), 1.0f);
         double low = 0, high = 0;
         for (std::size_t k = 0; k < s.size(); ++k) {
-            const double x = how == channel_scaling::rule::awq ? static_cast<double>(seen->mean[k]) : seen->largest(k);
+            const double x = how == channel_scaling::rule::awq ? static_cast<double>(of.mean[k]) : of.largest(k);
             double w = 1;
             if (how == channel_scaling::rule::smooth_quant) {
                 w = 0;
@@ -143,17 +161,28 @@ struct layer_group {
         return s;
     }
 
-    /// Squared error of the layers' outputs over their squares, quantized as asked after scaling.
-    double error(const std::vector<float>& s) const {
-        const std::size_t channels = seen->channels();
-        const auto rows = static_cast<Eigen::Index>(seen->rows.size() / channels);
+    /// Squared error of the layers' outputs over their squares, quantized as asked after scaling. No alpha: not scaled.
+    double error(channel_scaling::rule how, std::optional<double> alpha) const {
         double error = 0, signal = 0;
-        const Eigen::Map<const matrix> x(seen->rows.data(), rows, static_cast<Eigen::Index>(channels));
+        for (std::size_t i = 0; i < 2; ++i) {
+            const channel_statistics &ranges = seen->halves[i], &others = seen->halves[1 - i];
+            add_error(alpha ? factors(ranges, how, *alpha) : std::vector<float>(ranges.channels(), 1.0f), ranges, others.rows, error,
+                      signal);
+        }
+        return signal > 0 ? error / signal : 0;
+    }
+
+  private:
+    void add_error(const std::vector<float>& s, const channel_statistics& ranges, const std::vector<float>& rows_of_x, double& error,
+                   double& signal) const {
+        const std::size_t channels = ranges.channels();
+        const auto rows = static_cast<Eigen::Index>(rows_of_x.size() / channels);
+        const Eigen::Map<const matrix> x(rows_of_x.data(), rows, static_cast<Eigen::Index>(channels));
         tensor divided(data_type::float32, {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(channels)});
         value_range range;
-        for (std::size_t i = 0; i < divided.size(); ++i) divided.as<float>()[i] = seen->rows[i] / s[i % channels];
+        for (std::size_t i = 0; i < divided.size(); ++i) divided.as<float>()[i] = rows_of_x[i] / s[i % channels];
         for (std::size_t k = 0; k < channels; ++k)
-            range = {std::min(range.lo, seen->lowest[k] / s[k]), std::max(range.hi, seen->highest[k] / s[k])};
+            range = {std::min(range.lo, ranges.lowest[k] / s[k]), std::max(range.hi, ranges.highest[k] / s[k])};
         for (const scaled_layer& l : layers) {
             std::vector<float> read(divided.as<float>().begin(), divided.as<float>().end());
             if (!is_identity(l.activation.format))
@@ -166,7 +195,6 @@ struct layer_group {
             error += static_cast<double>((given * as_matrix(l, stored) - wanted).squaredNorm());
             signal += static_cast<double>(wanted.squaredNorm());
         }
-        return signal > 0 ? error / signal : 0;
     }
 };
 
@@ -202,13 +230,12 @@ inline std::optional<std::vector<float>> choose_factors(const layer_group& group
     if (how.alpha) tried.push_back(*how.alpha);
     else
         for (int i = 0; i <= 10; ++i) tried.push_back(0.1 * i);
-    result.before = result.after = group.error(std::vector<float>(group.seen->channels(), 1.0f));
+    result.before = result.after = group.error(how.how, std::nullopt);
     std::optional<std::vector<float>> best;
     for (const double alpha : tried) {
-        std::vector<float> s = group.factors(how.how, alpha);
-        const double error = group.error(s);
+        const double error = group.error(how.how, alpha);
         if (!how.alpha && !(error < result.after)) continue;
-        result.after = error, result.alpha = alpha, best = std::move(s);
+        result.after = error, result.alpha = alpha, best = group.factors(group.seen->all, how.how, alpha);
     }
     result.left = !best;
     return best;
@@ -236,7 +263,7 @@ std::vector<scaled_group> scale_channels(model& m, const std::vector<request>& r
     for (const std::string& x : order) {
         detail::layer_group& group = groups.at(x);
         const auto found = seen.find(x);
-        if (found == seen.end() || found->second.channels() != group.layers.front().inputs()) continue;
+        if (found == seen.end() || found->second.all.channels() != group.layers.front().inputs()) continue;
         group.seen = &found->second;
         scaled_group result{.tensor = x, .layers = {}, .into = {}};
         for (const auto& l : group.layers) result.layers.push_back(l.name);

@@ -5,9 +5,9 @@
 // Of the layers (MatMul, Gemm) that read one tensor x, with K input channels:
 //   (1) smooth_quant: s_k = max|x_k|^alpha / max|W_k|^(1 - alpha)      Xiao et al. 2023, https://arxiv.org/abs/2211.10438, equation (4)
 //   (2) awq:          s_k = mean|x_k|^alpha, over sqrt(max s * min s)    Lin et al. 2023, https://arxiv.org/abs/2306.00978, equation (5)
-//   (3) alpha, where it is searched: of 0, 0.1, ..., 1 the one whose layers, quantized as asked, differ least from themselves in float32 on
-//   rows
-//       of the samples (squared error, all layers of the group added up). 0 of awq, and no scaling at all, are among the choices.
+//   (3) alpha, where it is searched: of 0, 0.1, ..., 1 the one whose layers, quantized as asked, differ least from themselves in float32
+//       (squared error, all layers of the group added up), on rows of every other sample under factors and ranges of the rest, and the
+//       other way round. 0 of awq, and no scaling at all, are among the choices.
 // 1 / s goes into what makes x where that is a LayerNormalization, RMSNormalization, a product with a constant, or a MatMul before a
 // product of two activations, and nobody else reads x; else into a Mul of its own before the layers.
 #pragma once
