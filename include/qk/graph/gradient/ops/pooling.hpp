@@ -60,13 +60,14 @@ std::vector<std::int32_t> largest_places(const product_call& call, const tensor&
                     const std::int64_t to =
                         std::clamp<std::int64_t>(w.input[1] - shift <= 0 ? 0 : (w.input[1] - shift + step - 1) / step, from, width);
                     const T* v = x.as<T>().data() + p * in + row + shift;
-                    const auto mark = [&](auto s) {  // a stride that is known vectorises
-                        for (std::int64_t j = from; j < to; ++j)
-                            at[j] = v[j * s] == top[j] ? static_cast<std::int32_t>(row + shift + j * s) : at[j];
+                    const auto first = static_cast<std::int32_t>(row + shift), begin = static_cast<std::int32_t>(from),
+                               end = static_cast<std::int32_t>(to);
+                    const auto mark = [=](auto s) {  // a stride that is known vectorises
+                        for (std::int32_t j = begin; j < end; ++j) at[j] = v[j * s] == top[j] ? first + j * s : at[j];
                     };
-                    if (step == 1) mark(std::integral_constant<std::int64_t, 1>());
-                    else if (step == 2) mark(std::integral_constant<std::int64_t, 2>());
-                    else mark(step);
+                    if (step == 1) mark(std::integral_constant<std::int32_t, 1>());
+                    else if (step == 2) mark(std::integral_constant<std::int32_t, 2>());
+                    else mark(static_cast<std::int32_t>(step));
                 }
             }
         }
