@@ -192,7 +192,8 @@ TEST_CASE("Gemm under a unit: transposed weights, a bias; operands without quant
 TEST_CASE("requests name layers, types and everything; what they cannot mean is an error") {
     const model m = residual_model();
     const auto file = parse_plan_file(R"({"default": {"accumulator": "sum=exact"},
-        "requests": [{"op_type": "Conv", "accumulator": "sum=sequential"}, {"layer": "conv2", "accumulator": "nvidia.hopper.wgmma.f32.f16.f16"}]})",
+        "requests": [{"op_type": "Conv", "accumulator": "sum=sequential"},
+                     {"layer": "conv2", "accumulator": "nvidia.hopper.wgmma.f32.f16.f16"}]})",
                                       "f.json");
     CHECK(file.requests.empty());
     const auto units = resolve_accumulators(m, file.accumulators);

@@ -2,9 +2,10 @@
 """What scripts of outside evidence begin with: the packages that they need, the built command, a folder that goes when they end.
 
     import evidence                        # says "skipped: ..." and ends where a package is missing
-    from evidence import FOLDER, at, check, qk
+    from evidence import FOLDER, at, check, qk, qk_json
 """
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -40,3 +41,8 @@ def qk(*arguments, statuses=(0,)):
     if done.returncode not in statuses:
         raise SystemExit(f"qk {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stdout}{done.stderr}")
     return done
+
+
+def qk_json(*arguments, statuses=(0,)):
+    """What the command says as one object."""
+    return json.loads(qk(*arguments, "--json", statuses=statuses).stdout)

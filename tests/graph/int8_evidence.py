@@ -11,7 +11,7 @@ import os
 import sys
 
 import evidence
-from evidence import at, check, qk
+from evidence import at, check, qk, qk_json
 
 import numpy as np
 import onnx
@@ -104,7 +104,7 @@ class Case:
         np.save(at("x.npy"), x)
         self.plain = runs.run(path, x, "off")
         data = [] if "dynamic" in options else ["--calibration", at("calibration.npy")]
-        self.notes = json.loads(qk("quantize", path, "-o", self.file, "--save-plan", at("plan.json"), "--json", *data, *options).stdout)["export_notes"]
+        self.notes = qk_json("quantize", path, "-o", self.file, "--save-plan", at("plan.json"), *data, *options)["export_notes"]
         qk("evaluate", path, "--plan", at("plan.json"), "--inputs", at("x.npy"), "--output-dir", at("out"), *(["--batch", self.batch] if self.batch else []))
         (result,) = os.listdir(at("out"))
         self.planned = runs.decibels(np.load(os.path.join(at("out"), result)), self.plain)
@@ -140,7 +140,7 @@ def signed_by_request():
     with open(at("profile.json"), "w") as f:
         json.dump({"name": "mine", "int8_weights": "signed"}, f)
     for flags in (["--keep-int8"], ["--target", at("profile.json")]):
-        out = json.loads(qk("quantize", path, "-o", at("signed.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), "--json", *flags).stdout)
+        out = qk_json("quantize", path, "-o", at("signed.onnx"), *STATIC, "--per-channel", "--calibration", at("calibration.npy"), *flags)
         held = {t.name: t.data_type for t in onnx.load(at("signed.onnx")).graph.initializer}
         types = {held[f"w_{m}_quantized"] for m in ("q", "k", "v", "o", "up", "down")}
         check(types == {TensorProto.INT8}, f"{flags[0]}: weights are int8")

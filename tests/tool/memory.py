@@ -13,7 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
 import evidence
-from evidence import at, check, qk
+from evidence import at, check, qk, qk_json
 
 import numpy as np
 import onnx
@@ -24,10 +24,6 @@ import language_models as models
 rng = np.random.default_rng(11)
 VOCABULARY, HIDDEN, LAYERS, GROUPS = 2000, 512, 11, 4
 WIDTH = HIDDEN // 8
-
-
-def qk_json(*arguments):
-    return json.loads(qk(*arguments, "--json").stdout)
 
 
 def data(name, vocabulary, layers, groups, width, samples=2, length=8):

@@ -11,7 +11,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
 import evidence
-from evidence import FOLDER, QK, at, check, qk
+from evidence import FOLDER, QK, at, check, qk, qk_json
 
 import numpy as np
 import onnx
@@ -21,10 +21,6 @@ import onnxruntime
 import language_models as models
 
 rng = np.random.default_rng(7)
-
-
-def qk_json(*arguments, statuses=(0,)):
-    return json.loads(qk(*arguments, "--json", statuses=statuses).stdout)
 
 
 def saved(name, **arrays):

@@ -124,7 +124,8 @@ TEST_CASE("choices by type and by layer: nobody is offered another's, and the la
         if (row["op_type"] == "Conv") a_conv = row["layer"];
     REQUIRE(!a_conv.empty());
     std::ofstream(place("space.json"))
-        << R"({"requests": [{"op_type": ["Conv", "ConvTranspose"], "activation": {"format": "int8", "method": ["min_max", "entropy"]}, "weight": {"format": "int8", "granularity": ["per_tensor", "per_channel"]}},
+        << R"({"requests": [{"op_type": ["Conv", "ConvTranspose"], "activation": {"format": "int8", "method": ["min_max", "entropy"]},
+                             "weight": {"format": "int8", "granularity": ["per_tensor", "per_channel"]}},
                             {"layer": ")"
         << a_conv << R"(", "activation": {"format": "int8", "scheme": ["sym", "asym"]}}]})";
     const json all = said("sensitivity", {"--narrow", "int8/int4", "--plan", place("space.json")});

@@ -91,6 +91,14 @@ QK_INLINE bool round_whole(floating f, rounding r, std::int64_t v, int lsb, std:
     return whole < infinity_of(f);
 }
 
+/// v / 2^right, cut: down, or toward zero.
+template <bool Down, class Whole>
+QK_INLINE Whole cut_right(Whole v, int right) {
+    if constexpr (Down) return v >> right;
+    const Whole magnitude = (v < 0 ? -v : v) >> right;
+    return v < 0 ? -magnitude : magnitude;
+}
+
 /// What a group leaves in the registers: its sums in units of 2^(top - align), and what they held. False: one overflowed, or the sign of
 /// its zero depends on all terms.
 template <int Lanes, bool Down>
@@ -100,10 +108,7 @@ QK_INLINE bool close_group(const accumulator& how, bool final, floating& held, c
     for (int j = 0; j < Lanes; ++j) {
         const int right = top[j] - c.exponent[j] + held.mantissa_bits - how.align;  // of the register's significand
         const std::int64_t own = c.significand[j];
-        std::int64_t aligned = 0;
-        if (right <= 0) aligned = own << -right;
-        else if (Down) aligned = own >> std::min(right, 63);
-        else aligned = own < 0 ? -(-own >> std::min(right, 63)) : own >> std::min(right, 63);
+        const std::int64_t aligned = right <= 0 ? own << -right : cut_right<Down>(own, std::min(right, 63));
         if (!round_whole(to, final ? how.round : how.partial_round, sum[j] + aligned, top[j] - how.align, codes[j])) return false;
         if (codes[j] == sign_of(to)) {  // -0: whether the next sum keeps its sign depends on all its terms
             if (how.zero == zero_rule::positive) codes[j] = 0;
@@ -117,15 +122,14 @@ QK_INLINE bool close_group(const accumulator& how, bool final, floating& held, c
     return true;
 }
 
-/// The codes of `Lanes` sums: a row of k elements times columns that stand beside each other, `stride` elements from row to row of B.
-/// `row` holds n * 2^(align - fraction) of A. False: a register overflowed somewhere, and the general form must compute them.
-template <int Lanes, bool Down>
-bool aligned_columns(const accumulator& how, std::size_t k, const std::int32_t* row, const std::int32_t* row_exponent, apart b,
-                     std::size_t stride, std::size_t chunk, std::uint32_t* codes) noexcept {
+/// The codes of `Lanes` sums, group by group of `step` elements. An exponent stands at every `each`-th element of the row and of the
+/// columns; add(first, last, top, sum) gives the sums of a group in units of 2^(top - align). False: as close_group says.
+template <int Lanes, bool Down, class Add>
+QK_INLINE bool add_groups(const accumulator& how, std::size_t k, std::size_t step, std::size_t each, const std::int32_t* row_exponent,
+                          apart b, std::size_t stride, std::uint32_t* codes, const Add& add) {
     held_registers<Lanes> c;
     std::fill_n(c.significand, Lanes, 0);
     std::fill_n(c.exponent, Lanes, -126);
-    const std::size_t step = how.groups == 0 ? std::max<std::size_t>(k, 1) : static_cast<std::size_t>(how.groups);
     floating held = how.addend;
     std::size_t first = 0;
     do {
@@ -134,75 +138,57 @@ bool aligned_columns(const accumulator& how, std::size_t k, const std::int32_t* 
         alignas(64) std::int64_t sum[Lanes];
         std::copy_n(c.exponent, Lanes, top);
         std::fill_n(sum, Lanes, 0);
-        for (std::size_t i = first; i < last; ++i) {
+        for (std::size_t i = first; i < last; i += each) {
             const std::int16_t* e = b.exponent + i * stride;
             for (int j = 0; j < Lanes; ++j) top[j] = std::max(top[j], row_exponent[i] + e[j]);
         }
-        for (std::size_t from = first; from < last; from += chunk) {
-            alignas(64) std::int32_t part[Lanes] = {0};
-            for (std::size_t i = from; i < std::min(last, from + chunk); ++i) {
-                const std::int16_t *n = b.n + i * stride, *e = b.exponent + i * stride;
-                for (int j = 0; j < Lanes; ++j) {
-                    const std::int32_t p = row[i] * n[j], right = std::min(31, top[j] - row_exponent[i] - e[j]);
-                    if constexpr (Down) {
-                        part[j] += p >> right;
-                    } else {
-                        const std::int32_t magnitude = (p < 0 ? -p : p) >> right;
-                        part[j] += p < 0 ? -magnitude : magnitude;
-                    }
-                }
-            }
-            for (int j = 0; j < Lanes; ++j) sum[j] += part[j];
-        }
+        add(first, last, top, sum);
         if (!close_group<Lanes, Down>(how, last == k, held, top, sum, c, codes)) return false;
         first = last;
     } while (first < k);
     return true;
 }
 
+/// A row of k elements times columns that stand beside each other, `stride` elements from row to row of B. `row` holds
+/// n * 2^(align - fraction) of A. False: a register overflowed somewhere, and the general form must compute them.
+template <int Lanes, bool Down>
+bool aligned_columns(const accumulator& how, std::size_t k, const std::int32_t* row, const std::int32_t* row_exponent, apart b,
+                     std::size_t stride, std::size_t chunk, std::uint32_t* codes) noexcept {
+    const std::size_t step = how.groups == 0 ? std::max<std::size_t>(k, 1) : static_cast<std::size_t>(how.groups);
+    return add_groups<Lanes, Down>(how, k, step, 1, row_exponent, b, stride, codes,
+                                   [&](std::size_t first, std::size_t last, const std::int32_t* top, std::int64_t* sum) {
+                                       for (std::size_t from = first; from < last; from += chunk) {
+                                           alignas(64) std::int32_t part[Lanes] = {0};
+                                           for (std::size_t i = from; i < std::min(last, from + chunk); ++i) {
+                                               const std::int16_t *n = b.n + i * stride, *e = b.exponent + i * stride;
+                                               for (int j = 0; j < Lanes; ++j)
+                                                   part[j] += cut_right<Down>(std::int32_t{row[i] * n[j]},
+                                                                              std::min(31, top[j] - row_exponent[i] - e[j]));
+                                           }
+                                           for (int j = 0; j < Lanes; ++j) sum[j] += part[j];
+                                       }
+                                   });
+}
+
 /// The same for bundles: `row` and B's n are whole numbers of the lowest steps of their blocks, the exponents those of the blocks' scales.
 template <int Lanes, bool Down>
 bool bundled_columns(const accumulator& how, int raise, std::size_t k, const std::int32_t* row, const std::int32_t* row_exponent, apart b,
                      std::size_t stride, std::uint32_t* codes) noexcept {
-    held_registers<Lanes> c;
-    std::fill_n(c.significand, Lanes, 0);
-    std::fill_n(c.exponent, Lanes, -126);
-    const std::size_t bundle = static_cast<std::size_t>(how.bundle), whole = std::max<std::size_t>(k, 1);
-    const std::size_t step = how.groups == 0 ? whole : std::max(static_cast<std::size_t>(how.groups) / bundle, std::size_t{1}) * bundle;
-    floating held = how.addend;
-    std::size_t first = 0;
-    do {
-        const std::size_t last = std::min(k, first + step);
-        alignas(64) std::int32_t top[Lanes];
-        alignas(64) std::int64_t sum[Lanes];
-        std::copy_n(c.exponent, Lanes, top);
-        std::fill_n(sum, Lanes, 0);
-        for (std::size_t i = first; i < last; i += bundle) {
-            const std::int16_t* e = b.exponent + i * stride;
-            for (int j = 0; j < Lanes; ++j) top[j] = std::max(top[j], row_exponent[i] + e[j]);
-        }
-        for (std::size_t from = first; from < last; from += bundle) {
-            alignas(64) std::int32_t part[Lanes] = {0};
-            for (std::size_t i = from; i < std::min(last, from + bundle); ++i) {
-                const std::int16_t* n = b.n + i * stride;
-                for (int j = 0; j < Lanes; ++j) part[j] += row[i] * n[j];
-            }
-            const std::int16_t* e = b.exponent + from * stride;
-            for (int j = 0; j < Lanes; ++j) {
-                const std::int64_t p = std::int64_t{part[j]} * (std::int64_t{1} << raise);
-                const std::int32_t right = std::min(63, top[j] - row_exponent[from] - e[j]);
-                if constexpr (Down) {
-                    sum[j] += p >> right;
-                } else {
-                    const std::int64_t magnitude = (p < 0 ? -p : p) >> right;
-                    sum[j] += p < 0 ? -magnitude : magnitude;
-                }
-            }
-        }
-        if (!close_group<Lanes, Down>(how, last == k, held, top, sum, c, codes)) return false;
-        first = last;
-    } while (first < k);
-    return true;
+    const auto bundle = static_cast<std::size_t>(how.bundle), step = static_cast<std::size_t>(how.groups) / bundle * bundle;
+    return add_groups<Lanes, Down>(how, k, step, bundle, row_exponent, b, stride, codes,
+                                   [&](std::size_t first, std::size_t last, const std::int32_t* top, std::int64_t* sum) {
+                                       for (std::size_t from = first; from < last; from += bundle) {
+                                           alignas(64) std::int32_t part[Lanes] = {0};
+                                           for (std::size_t i = from; i < std::min(last, from + bundle); ++i) {
+                                               const std::int16_t* n = b.n + i * stride;
+                                               for (int j = 0; j < Lanes; ++j) part[j] += row[i] * n[j];
+                                           }
+                                           const std::int16_t* e = b.exponent + from * stride;
+                                           for (int j = 0; j < Lanes; ++j)
+                                               sum[j] += cut_right<Down>(std::int64_t{part[j]} * (std::int64_t{1} << raise),
+                                                                         std::min(63, top[j] - row_exponent[from] - e[j]));
+                                       }
+                                   });
 }
 
 /// The sums themselves, in units of 2^(the lowest exponents - the fractions). `row_exponent` and those of B are counted from the lowest

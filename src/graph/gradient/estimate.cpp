@@ -242,10 +242,7 @@ class estimation {
     change_estimates run() {
         const auto start = std::chrono::steady_clock::now();
         std::vector<one_run> done(runs_.cut.runs);
-        runs_.runner.pool.for_each(done.size(), [&](std::size_t i, execute::arena& memory) {
-            const thread_memory own(memory);
-            done[i] = run_one(i);
-        });
+        runs_.for_each(done.size(), [&](std::size_t i) { done[i] = run_one(i); });
         change_estimates result;
         result.samples = runs_.cut.samples;
         result.passes = static_cast<int>(done[0].passes);

@@ -215,8 +215,7 @@ class trainer {
     void make_targets() {
         const std::vector<char> none(net().values.size(), 0);
         targets_.resize(runs_.cut.runs);
-        runs_.runner.pool.for_each(targets_.size(), [&](std::size_t i, execute::arena& memory) {
-            const thread_memory own(memory);
+        runs_.for_each(targets_.size(), [&](std::size_t i) {
             const gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, i), none, nullptr, limit_);
             targets_[i] = gradient::as_real<double>(t.values[static_cast<std::size_t>(net().outputs[output()].value)]);
         });
@@ -254,8 +253,7 @@ class trainer {
     double loss_of(std::span<const std::size_t> samples) {
         const std::vector<char> none(net().values.size(), 0);
         std::vector<double> losses(samples.size());
-        runs_.runner.pool.for_each(samples.size(), [&](std::size_t i, execute::arena& memory) {
-            const thread_memory own(memory);
+        runs_.for_each(samples.size(), [&](std::size_t i) {
             const gradient::tape t =
                 gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, samples[i]), none, &visitor_, limit_);
             losses[i] = loss_and_seed(samples[i], t.values[static_cast<std::size_t>(net().outputs[output()].value)], nullptr);
@@ -268,8 +266,7 @@ class trainer {
     void learn(std::span<const std::size_t> samples, double rate, double time) {
         std::vector<std::vector<tensor>> gradients(samples.size());
         std::vector<gradient::plan_scales::gradients> by_scale(samples.size());
-        runs_.runner.pool.for_each(samples.size(), [&](std::size_t i, execute::arena& memory) {
-            const thread_memory own(memory);
+        runs_.for_each(samples.size(), [&](std::size_t i) {
             sample_visitor visitor(visitor_, scales_);
             gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, samples[i]), roots_, &visitor, limit_);
             std::vector<tensor> seeds(net().outputs.size());

@@ -100,10 +100,7 @@ class gradient_run {
         const auto at_once = static_cast<std::size_t>(runs_.runner.pool.threads());
         for (std::size_t first = 0; first < runs_.cut.runs; first += at_once) {
             std::vector<one_run> wave(std::min(at_once, runs_.cut.runs - first));
-            runs_.runner.pool.for_each(wave.size(), [&](std::size_t i, execute::arena& memory) {
-                const thread_memory own(memory);
-                wave[i] = run_one(first + i, seed);
-            });
+            runs_.for_each(wave.size(), [&](std::size_t i) { wave[i] = run_one(first + i, seed); });
             for (std::size_t i = 0; i < wave.size(); ++i) take(first + i, wave[i], result);
         }
         give(result);

@@ -66,8 +66,7 @@ std::vector<double> average_hessian_traces(const model& m, const named_tensors& 
     const std::size_t limit = gradient::tape_limit(options.memory, runs.runner.pool.threads());
     std::vector<std::vector<double>> done(runs.cut.runs);
     const auto chosen = static_cast<std::size_t>(runs.output);
-    runs.runner.pool.for_each(done.size(), [&](std::size_t run, execute::arena& memory) {
-        const thread_memory own(memory);
+    runs.for_each(done.size(), [&](std::size_t run) {
         gradient::tape t = gradient::record(net, runs.runner.inputs_of(runs.data, runs.cut, run), roots, nullptr, limit);
         const tensor y = t.values[static_cast<std::size_t>(net.outputs[chosen].value)];
         const std::size_t passes = gradient::probe_count(options.passes, runs.cut.runs, y.size());

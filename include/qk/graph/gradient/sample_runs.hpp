@@ -26,6 +26,14 @@ struct sample_runs {
                   : execute::runner::alone(data);
     }
     const execute::network& net() const { return *runner.net; }
+    /// body(i) for i in [0, n) on all threads, each with memory of its own for the tensors that it makes.
+    template <class Body>
+    void for_each(std::size_t n, const Body& body) {
+        runner.pool.for_each(n, [&](std::size_t i, execute::arena& memory) {
+            const thread_memory own(memory);
+            body(i);
+        });
+    }
     std::size_t first_of(std::size_t run) const { return run * cut.samples_per_run; }
     std::size_t samples_of(std::size_t run) const { return std::min(cut.samples_per_run, cut.samples - first_of(run)); }
 };

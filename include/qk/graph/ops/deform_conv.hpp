@@ -38,6 +38,39 @@ T linear_sample(const T* plane, const std::vector<std::int64_t>& shape, const st
     return sum;
 }
 
+/// Where a tap reads, and the elements of offset and mask that say so. Offsets of the other axes follow at distances of `positions`.
+struct deformed_tap {
+    std::int64_t channel, first_offset, mask;
+};
+
+/// Calls f(tap, position) for channels [first, last) of sample n, in the order of the matrix of columns: channel, tap of the kernel, place
+/// of the output.
+template <class T, class F>
+void each_deformed_tap(const window& w, const T* offset, std::int64_t n, std::int64_t first, std::int64_t last, std::int64_t channels,
+                       std::int64_t offset_groups, F&& f) {
+    const std::int64_t positions = product(w.output), taps = product(w.kernel), rank = static_cast<std::int64_t>(w.rank());
+    std::vector<T> at(w.rank());
+    for (std::int64_t c = first; c < last; ++c) {
+        const std::int64_t group = n * offset_groups + c / (channels / offset_groups);
+        std::vector<std::int64_t> k(w.rank(), 0);
+        std::int64_t tap = 0;
+        do {
+            std::vector<std::int64_t> o(w.rank(), 0);
+            std::int64_t p = 0;
+            do {
+                const std::int64_t which = group * taps + tap;
+                const deformed_tap t{c, which * rank * positions + p, which * positions + p};
+                for (std::size_t a = 0; a < w.rank(); ++a)
+                    at[a] = static_cast<T>(o[a] * w.stride[a] - w.pad_begin[a] + k[a] * w.dilation[a]) +
+                            offset[t.first_offset + static_cast<std::int64_t>(a) * positions];
+                f(t, at);
+                ++p;
+            } while (advance(o, w.output));
+            ++tap;
+        } while (advance(k, w.kernel));
+    }
+}
+
 }  // namespace detail
 
 inline void run_deform_conv(op_context& call) {
@@ -70,32 +103,16 @@ inline void run_deform_conv(op_context& call) {
                      mask = optional_as<T>(call, 4);
         working_output<T> y(call, 0, given.type(), shape);
         tensor columns = call.scratch(type_of<T>, {per_group * taps, positions});
-        std::vector<T> at(win.rank());
         for (std::int64_t n = 0; n < given.dim(0); ++n)
             for (std::int64_t g = 0; g < groups; ++g) {
                 T* column = columns.as<T>().data();
-                for (std::int64_t c = g * per_group; c < (g + 1) * per_group; ++c) {
-                    const std::int64_t og = n * offset_groups + c / (channels / offset_groups);
-                    const T* from = x.as<T>().data() + (n * channels + c) * plane;
-                    std::vector<std::int64_t> k(win.rank(), 0);
-                    std::int64_t tap = 0;
-                    do {
-                        std::vector<std::int64_t> o(win.rank(), 0);
-                        std::int64_t p = 0;
-                        do {
-                            for (std::size_t a = 0; a < win.rank(); ++a) {
-                                const T moved = offset.as<T>()[static_cast<std::size_t>(
-                                    ((og * taps + tap) * rank + static_cast<std::int64_t>(a)) * positions + p)];
-                                at[a] = static_cast<T>(o[a] * win.stride[a] - win.pad_begin[a] + k[a] * win.dilation[a]) + moved;
-                            }
-                            T v = detail::linear_sample(from, win.input, at);
-                            if (!mask.empty()) v *= mask.as<T>()[static_cast<std::size_t>((og * taps + tap) * positions + p)];
-                            *column++ = v;
-                            ++p;
-                        } while (advance(o, win.output));
-                        ++tap;
-                    } while (advance(k, win.kernel));
-                }
+                const T* from = x.as<T>().data() + n * channels * plane;
+                detail::each_deformed_tap(win, offset.as<T>().data(), n, g * per_group, (g + 1) * per_group, channels, offset_groups,
+                                          [&](const detail::deformed_tap& t, const std::vector<T>& at) {
+                                              T v = detail::linear_sample(from + t.channel * plane, win.input, at);
+                                              if (!mask.empty()) v *= mask.as<T>()[static_cast<std::size_t>(t.mask)];
+                                              *column++ = v;
+                                          });
                 T* out = y.data() + (n * outputs + g * rows) * positions;
                 multiply(w.as<T>().data() + g * rows * per_group * taps, false, columns.as<T>().data(), false, out, rows, positions,
                          per_group * taps);

@@ -79,6 +79,17 @@ inline window make_window(const node_view& node, const dims& shape, std::vector<
     return w;
 }
 
+/// Whether a kernel of one tap walks over padding: what it makes there does not depend on the input, and the rest is that of a window
+/// without.
+inline bool has_frame(const window& w) {
+    bool padded = false;
+    for (std::size_t i = 0; i < w.rank(); ++i) {
+        if (w.kernel[i] != 1 || w.stride[i] != 1 || w.pad_begin[i] < 0 || w.pad_end[i] < 0) return false;
+        padded = padded || w.pad_begin[i] > 0 || w.pad_end[i] > 0;
+    }
+    return padded;
+}
+
 /// Channels that do not come in `groups` of `per_group`; no product that could overflow.
 inline bool misfit_groups(std::int64_t channels, std::int64_t per_group, std::int64_t groups) {
     return groups < 1 || groups > std::max<std::int64_t>(channels, 1) || channels % groups != 0 || channels / groups != per_group;

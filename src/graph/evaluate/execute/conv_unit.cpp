@@ -43,9 +43,7 @@ const prepared_convolution::at_shape& conv_unit::prepared(const dims& x) const {
         }
         s.stride = w.stride, s.pad_begin = w.pad_begin, s.pad_end = w.pad_end;
         for (const std::int64_t d : w.dilation) s.dilation.push_back(d - 1);
-        const bool padded = w.pad_begin[0] > 0 || w.pad_begin[1] > 0 || w.pad_end[0] > 0 || w.pad_end[1] > 0;
-        if (w.kernel == std::vector<std::int64_t>{1, 1} && w.stride == std::vector<std::int64_t>{1, 1} && padded && !add_ &&
-            r.y[2] >= x[2] && r.y[3] >= x[3]) {
+        if (ops::has_frame(w) && !add_) {
             r.frame = zero_frame{w.pad_begin[0], w.pad_begin[1], x[2], x[3], {}};
             s.y[2] = x[2], s.y[3] = x[3];
             s.pad_begin = s.pad_end = {0, 0};

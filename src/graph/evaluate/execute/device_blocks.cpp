@@ -133,8 +133,8 @@ unit_operand device_layer::take_blocks(const packed_operand& packed, std::size_t
         });
     if (special) o.n.clear(), o.exponent.clear();  // Inf and NaN go the general way
     // Exact sums have to span the exponents that there are, scales included.
-    if (how_.sum == summation::exact) o.kind.lowest = std::min(lowest, highest), o.kind.highest = std::max(lowest, highest);
-    if (how_.sum == summation::exact && lowest > highest) o.kind.lowest = o.kind.highest = 0;
+    if (lowest > highest) lowest = highest = 0;
+    if (how_.sum == summation::exact) o.kind.lowest = lowest, o.kind.highest = highest;
     return o;
 }
 

@@ -86,48 +86,35 @@ class dnn_product {
         dnnl::memory weights;
     };
 
-    /// A primitive, and the arguments of its calls: making them takes a good part of a small product's time, so they are kept.
     struct code {
-        struct call {
-            dnnl::memory x, w, bias, y, scratch;
+        struct call {  ///< its arguments
+            explicit call(const code& c) {
+                const auto argument = [&](int name, dnnl::memory& m, const desc& d) {
+                    m = dnnl::memory(d, cpu_engine(), nullptr);
+                    arguments.emplace(name, m);
+                };
+                argument(DNNL_ARG_SRC, x, c.x), argument(DNNL_ARG_WEIGHTS, w, c.w), argument(DNNL_ARG_DST, y, c.y);
+                argument(DNNL_ARG_SCRATCHPAD, scratch, c.scratch);
+                if (c.bias.get_size() != 0) argument(DNNL_ARG_BIAS, bias, c.bias);
+            }
+            dnnl::memory x, w, bias, y, scratch;  ///< shared with `arguments`
             std::unordered_map<int, dnnl::memory> arguments;
         };
         dnnl::matmul primitive;
         desc x, w, bias, y, scratch;
-        mutable std::mutex mutex;
-        mutable std::vector<std::unique_ptr<call>> free;
+        mutable spare_calls<call> calls;
 
         void run(const float* from, const dnnl::memory& weights, const float* added, float* to, allocator& memory) const {
             thread_local dnnl::stream order(cpu_engine());
             const auto space = memory.allocate(scratch.get_size());
-            std::unique_ptr<call> c = take();
+            std::unique_ptr<call> c = calls.take([&] { return std::make_unique<call>(*this); });
             c->x.set_data_handle(const_cast<float*>(from));
             c->w.set_data_handle(weights.get_data_handle());
             c->y.set_data_handle(to);
             c->scratch.set_data_handle(space.get());
             if (added != nullptr) c->bias.set_data_handle(const_cast<float*>(added));
             primitive.execute(order, c->arguments);
-            const std::scoped_lock lock(mutex);
-            free.push_back(std::move(c));
-        }
-        std::unique_ptr<call> take() const {
-            {
-                const std::scoped_lock lock(mutex);
-                if (!free.empty()) {
-                    auto c = std::move(free.back());
-                    free.pop_back();
-                    return c;
-                }
-            }
-            auto c = std::make_unique<call>();
-            const auto argument = [&](int name, dnnl::memory& m, const desc& d) {
-                m = dnnl::memory(d, cpu_engine(), nullptr);
-                c->arguments.emplace(name, m);
-            };
-            argument(DNNL_ARG_SRC, c->x, x), argument(DNNL_ARG_WEIGHTS, c->w, w), argument(DNNL_ARG_DST, c->y, y);
-            argument(DNNL_ARG_SCRATCHPAD, c->scratch, scratch);
-            if (bias.get_size() != 0) argument(DNNL_ARG_BIAS, c->bias, bias);
-            return c;
+            calls.give(std::move(c));
         }
     };
 

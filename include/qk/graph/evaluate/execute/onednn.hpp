@@ -53,6 +53,34 @@ inline const dnnl::engine& cpu_engine() {
     return e;
 }
 
+/// The arguments of calls of one primitive: making them takes a third of a small call's time, so they are kept for the next. As many as
+/// threads ran at once.
+template <class Call>
+class spare_calls {
+  public:
+    /// One that is free, or what make() gives.
+    template <class Make>
+    std::unique_ptr<Call> take(const Make& make) {
+        {
+            const std::scoped_lock lock(mutex_);
+            if (!free_.empty()) {
+                std::unique_ptr<Call> c = std::move(free_.back());
+                free_.pop_back();
+                return c;
+            }
+        }
+        return make();
+    }
+    void give(std::unique_ptr<Call> c) {
+        const std::scoped_lock lock(mutex_);
+        free_.push_back(std::move(c));
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<Call>> free_;
+};
+
 /// y = relu(scale * (conv(x, w) + bias / scale) + y) with what is asked of it; x and y channels last, y and all that is added float32.
 class dnn_convolution {
   public:
@@ -138,8 +166,7 @@ class dnn_convolution {
     void run(const void* x, float* y, allocator& memory) const {
         thread_local dnnl::stream order(cpu_engine());
         const auto scratch = memory.allocate(scratch_.get_size());
-        std::unique_ptr<call> c = calls_->take();
-        if (!c) c = std::make_unique<call>(*this);
+        std::unique_ptr<call> c = calls_->take([&] { return std::make_unique<call>(*this); });
         c->x.set_data_handle(const_cast<void*>(x));
         c->y.set_data_handle(y);
         c->scratch.set_data_handle(scratch.get());
@@ -157,8 +184,7 @@ class dnn_convolution {
         return type == operand::f32 || has("amx") || has("vnni");
     }
 
-    /// The arguments of one call: making them takes a third of a small convolution's time, so they are kept for the next.
-    struct call {
+    struct call {  ///< its arguments
         explicit call(const dnn_convolution& d)
             : x(d.x_, cpu_engine(), nullptr),
               y(d.y_, cpu_engine(), nullptr),
@@ -172,30 +198,12 @@ class dnn_convolution {
         dnnl::memory x, y, scratch;  ///< shared with `arguments`
         std::unordered_map<int, dnnl::memory> arguments;
     };
-    class calls {
-      public:
-        std::unique_ptr<call> take() {
-            const std::scoped_lock lock(mutex_);
-            if (free_.empty()) return nullptr;
-            std::unique_ptr<call> c = std::move(free_.back());
-            free_.pop_back();
-            return c;
-        }
-        void give(std::unique_ptr<call> c) {
-            const std::scoped_lock lock(mutex_);
-            free_.push_back(std::move(c));
-        }
-
-      private:
-        std::mutex mutex_;
-        std::vector<std::unique_ptr<call>> free_;  ///< as many as threads ran at once
-    };
 
     dnnl::primitive primitive_;
     dnnl::memory::desc x_, y_, w_, b_, scratch_;
     dnnl::memory weights_, bias_, scale_;
     bool has_bias_ = false, bias_behind_ = false;
-    std::unique_ptr<calls> calls_ = std::make_unique<calls>();
+    std::unique_ptr<spare_calls<call>> calls_ = std::make_unique<spare_calls<call>>();
 };
 
 }  // namespace qk::graph::execute

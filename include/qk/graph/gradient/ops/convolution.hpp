@@ -58,15 +58,10 @@ struct quick_convolution {
     bool has_by_weights() const { return way != nullptr && way->has_by_weights(); }
 };
 
-/// A kernel of one tap sees nothing of the input in the padding: g without what belongs to it, and a window without padding.
+/// g without what belongs to a frame, and a window without padding.
 template <class T>
 tensor without_frame(const tensor& g, ops::window& w) {
-    bool framed = false;
-    for (std::size_t i = 0; i < w.rank(); ++i) {
-        if (w.kernel[i] != 1 || w.stride[i] != 1 || w.pad_begin[i] < 0 || w.pad_end[i] < 0) return g;
-        framed = framed || w.pad_begin[i] > 0 || w.pad_end[i] > 0;
-    }
-    if (!framed) return g;
+    if (!ops::has_frame(w)) return g;
     dims shape{g.dim(0), g.dim(1)};
     shape.insert(shape.end(), w.input.begin(), w.input.end());
     tensor middle(type_of<T>, shape);

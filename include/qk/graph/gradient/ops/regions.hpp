@@ -98,11 +98,11 @@ void deform_conv_gradients(product_call& call) {
     const ops::window win = ops::make_window(node, x.shape(), {w.shape().begin() + 2, w.shape().end()});
     const std::int64_t groups = node.get_int("group", 1), offset_groups = node.get_int("offset_group", 1), channels = x.dim(1),
                        outputs = w.dim(0), per_group = w.dim(1), positions = ops::product(win.output), taps = ops::product(win.kernel),
-                       plane = ops::product(win.input), rows = outputs / groups, rank = static_cast<std::int64_t>(win.rank());
+                       plane = ops::product(win.input), rows = outputs / groups;
     tensor dx = zeros<T>(x.shape()), dw = zeros<T>(w.shape()), doffset = zeros<T>(offset.shape());
     tensor dmask = mask.empty() ? tensor() : zeros<T>(mask.shape());
     const T* g = call.gradient().as<T>().data();
-    std::vector<T> at(win.rank()), along(win.rank());
+    std::vector<T> along(win.rank());
     tensor columns(type_of<T>, {per_group * taps, positions}), dcolumns(type_of<T>, {per_group * taps, positions});
     tensor part(type_of<T>, {rows, per_group * taps});
     for (std::int64_t n = 0; n < x.dim(0); ++n)
@@ -110,34 +110,19 @@ void deform_conv_gradients(product_call& call) {
             const T *of = g + (n * outputs + group * rows) * positions, *weights = w.as<T>().data() + group * rows * per_group * taps;
             ops::multiply(weights, true, of, false, dcolumns.as<T>().data(), per_group * taps, positions, rows);
             std::int64_t column = 0;
-            for (std::int64_t c = group * per_group; c < (group + 1) * per_group; ++c) {
-                const std::int64_t og = n * offset_groups + c / (channels / offset_groups), first = (n * channels + c) * plane;
-                std::vector<std::int64_t> k(win.rank(), 0);
-                std::int64_t tap = 0;
-                do {
-                    std::vector<std::int64_t> o(win.rank(), 0);
-                    std::int64_t p = 0;
-                    do {
-                        const auto place = [&](std::size_t a) {
-                            return ((og * taps + tap) * rank + static_cast<std::int64_t>(a)) * positions + p;
-                        };
-                        for (std::size_t a = 0; a < win.rank(); ++a)
-                            at[a] = static_cast<T>(o[a] * win.stride[a] - win.pad_begin[a] + k[a] * win.dilation[a]) +
-                                    offset.as<T>().data()[place(a)];
-                        const std::int64_t weight_at = (og * taps + tap) * positions + p;
-                        const T factor = mask.empty() ? T{1} : mask.as<T>().data()[weight_at],
-                                dv = std::as_const(dcolumns).as<T>().data()[column];
-                        const T v = ops::detail::linear_sample(x.as<T>().data() + first, win.input, at);
-                        columns.as<T>().data()[column++] = v * factor;
-                        if (!dmask.empty()) dmask.as<T>().data()[weight_at] += dv * v;
-                        std::fill(along.begin(), along.end(), T{0});
-                        linear_sample_back(x.as<T>().data() + first, win.input, at, dv * factor, dx.as<T>().data() + first, along);
-                        for (std::size_t a = 0; a < win.rank(); ++a) doffset.as<T>().data()[place(a)] += along[a];
-                        ++p;
-                    } while (ops::advance(o, win.output));
-                    ++tap;
-                } while (ops::advance(k, win.kernel));
-            }
+            ops::detail::each_deformed_tap(
+                win, std::as_const(offset).as<T>().data(), n, group * per_group, (group + 1) * per_group, channels, offset_groups,
+                [&](const ops::detail::deformed_tap& t, const std::vector<T>& at) {
+                    const std::int64_t first = (n * channels + t.channel) * plane;
+                    const T factor = mask.empty() ? T{1} : mask.as<T>().data()[t.mask], dv = std::as_const(dcolumns).as<T>().data()[column];
+                    const T v = ops::detail::linear_sample(x.as<T>().data() + first, win.input, at);
+                    columns.as<T>().data()[column++] = v * factor;
+                    if (!dmask.empty()) dmask.as<T>().data()[t.mask] += dv * v;
+                    std::fill(along.begin(), along.end(), T{0});
+                    linear_sample_back(x.as<T>().data() + first, win.input, at, dv * factor, dx.as<T>().data() + first, along);
+                    for (std::size_t a = 0; a < win.rank(); ++a)
+                        doffset.as<T>().data()[t.first_offset + static_cast<std::int64_t>(a) * positions] += along[a];
+                });
             ops::multiply(of, false, std::as_const(columns).as<T>().data(), true, part.as<T>().data(), rows, per_group * taps, positions);
             add_into(std::as_const(part).as<T>().data(), part.size(), dw.as<T>().data() + group * rows * per_group * taps);
         }
