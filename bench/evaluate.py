@@ -8,6 +8,7 @@ Prints a table of images per second (the best round of each) and the ratio qk / 
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -47,7 +48,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1)
     a = parser.parse_args()
     print("| network | threads, batch | qk | onnxruntime | ratio |\n|---|---|---|---|---|")
-    for threads, batch in [(1, 1), (4, 16)]:
+    for threads, batch in [(1, 1), (os.cpu_count(), 16)]:
         ratios = []
         for name in NETWORKS:
             path = a.models / (name + ".onnx")
