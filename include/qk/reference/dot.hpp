@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of dot products: every field of qk::accumulator, in long whole numbers, sharing no line with qk/dot/.
+// The oracle of dot products: every field of qk::accumulator, in whole numbers of 128 bits and more, sharing no line with qk/dot/.
 // docs/reference/numerics.md, (D1) to (D14).
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "qk/dot/accumulator.hpp"
@@ -21,30 +22,35 @@ struct dot_row {
 };
 
 /// A number of the oracle: finite, infinite or none.
-template <class Real>
 struct dot_number {
-    Real x{};
+    real x{};
     bool infinite = false, nan = false;
     int exponent = -126;     ///< of the leading bit in its format, subnormals the smallest one, zeros -126
     int scale_exponent = 0;  ///< the part of it that the block's scale is
 };
 
-template <class Real>
 class dot_oracle {
   public:
-    using number = dot_number<Real>;
-    explicit dot_oracle(const accumulator& how) : how_(how) {}
+    using number = dot_number;
+    dot_oracle(const format& a, const format& b, const accumulator& how) : a_(a), b_(b), how_(how) {
+        const bool wholes = is_integer_format(a) && is_integer_format(b);
+        based_ = is_block_format(a) || is_block_format(b) || wholes;
+    }
+
+    /// The numbers of a row of A, of a column of B: each is taken apart once, however many sums it is part of.
+    std::vector<number> row_of_a(const dot_row& r) const { return numbers(a_, r); }
+    std::vector<number> column_of_b(const dot_row& r) const { return numbers(b_, r); }
 
     /// The code of the result in how.result, as value (NaN in its canonical form); C as a value of how.addend.
-    double sum(const format& fa, const format& fb, const dot_row& a, const dot_row& b, double c) {
-        const std::vector<number> terms = products(fa, fb, a, b);
+    double sum(std::span<const number> a, std::span<const number> b, double c) {
+        products(a, b);
+        const std::span<const number> terms = terms_;
         number acc = of_register(how_.addend, c, how_.flush_inputs);
-        const std::size_t group =
-            how_.groups == 0 ? std::max<std::size_t>(terms.size(), 1) : static_cast<std::size_t>(how_.groups / how_.bundle);
+        const std::size_t all = std::max<std::size_t>(terms.size(), 1),
+                          group = how_.groups == 0 ? all : static_cast<std::size_t>(how_.groups / how_.bundle);
         const bool stepwise = how_.sum == summation::sequential || how_.sum == summation::pairwise;
-        for (std::size_t i = 0; i < std::max<std::size_t>(terms.size(), 1); i += group) {
-            const std::vector<number> part(terms.begin() + static_cast<std::ptrdiff_t>(std::min(i, terms.size())),
-                                           terms.begin() + static_cast<std::ptrdiff_t>(std::min(i + group, terms.size())));
+        for (std::size_t i = 0; i < all; i += group) {
+            const std::span<const number> part = terms.subspan(i, std::min(group, terms.size() - i));
             const bool last = i + group >= terms.size();
             acc =
                 stepwise ? stepped(part, acc) : fused(part, acc, last ? how_.result : how_.partial, last ? how_.round : how_.partial_round);
@@ -66,7 +72,7 @@ class dot_oracle {
             return n;
         }
         v = read(f, v, flush);
-        n.x = Real::of(v);
+        n.x = real::of(v);
         if (v != 0) n.exponent = std::max(n.x.exponent(), min_exponent(f));
         return n;
     }
@@ -81,7 +87,7 @@ class dot_oracle {
         number n = of_register(f, v, how_.flush_inputs);
         return n;
     }
-    static number whole(double v, int exponent) { return {Real::of(v), false, false, exponent, 0}; }
+    static number whole(double v, int exponent) { return {real::of(v), false, false, exponent, 0}; }
 
     number element_at(integer f, const dot_row& r, std::size_t i) const {
         const auto code = static_cast<std::uint32_t>(r.elements[i]);
@@ -115,7 +121,7 @@ class dot_oracle {
         const double s = std::fabs(reference::value_of(f.scale, r.scales[i / static_cast<std::size_t>(f.block_size)]));
         const bool nan = !std::isfinite(s) || (how_.sum == summation::exact && !std::isfinite(r.tensor));
         const double t = how_.sum == summation::exact && !nan ? static_cast<double>(r.tensor) : 1.0;
-        const int e = nan ? 0 : s == 0 ? -126 : std::max(static_cast<int>(std::floor(std::log2(s))), min_exponent(f.scale));
+        const int e = nan ? 0 : s == 0 ? -126 : std::max(std::ilogb(s), min_exponent(f.scale));
         return scaled(element(f.element, r.elements[i]), nan, nan ? 1 : s / power_of_two(e) * t, e, false);
     }
     /// n times significand times 2^e; `minus_zero`: n is the -0 that `whole` has no double for.
@@ -127,44 +133,47 @@ class dot_oracle {
         const bool zero = n.x.zero();
         if (n.nan || n.infinite) return n;
         const bool negative = n.x.negative != std::signbit(significand);
-        if (!zero && significand != 0) n.x = n.x * Real::of(std::ldexp(significand, e));
-        if (significand == 0) n.x = Real{};
+        if (!zero && significand != 0) n.x = n.x * real::of(std::ldexp(significand, e));
+        if (significand == 0) n.x = real{};
         n.x.negative = negative;
         return n;
     }
 
-    std::vector<number> products(const format& fa, const format& fb, const dot_row& a, const dot_row& b) const {
-        std::vector<number> terms;
+    std::vector<number> numbers(const format& f, const dot_row& r) const {
+        std::vector<number> n(r.elements.size());
         std::visit(
-            [&](const auto& ga, const auto& gb) {
-                for (std::size_t i = 0; i < a.elements.size(); ++i) terms.push_back(product(element_at(ga, a, i), element_at(gb, b, i)));
+            [&](const auto& g) {
+                for (std::size_t i = 0; i < n.size(); ++i) n[i] = element_at(g, r, i);
             },
-            fa, fb);
-        if (how_.bundle == 1) return terms;
-        const bool based = is_block_format(fa) || is_block_format(fb) || (is_integer_format(fa) && is_integer_format(fb));
-        std::vector<number> bundles;
-        for (std::size_t i = 0; i < terms.size(); i += static_cast<std::size_t>(how_.bundle)) {
-            number s = terms[i];
-            const std::size_t end = std::min(terms.size(), i + static_cast<std::size_t>(how_.bundle));
-            int largest = s.exponent;
-            for (std::size_t j = i + 1; j < end; ++j) {
-                largest = std::max(largest, terms[j].exponent);
-                s = plus(s, terms[j]);
-            }
-            s.exponent = based ? terms[i].scale_exponent : largest;
-            bundles.push_back(s);
-        }
-        return bundles;
+            f);
+        return n;
     }
-    static number product(const number& a, const number& b) {
-        number p;
-        p.x.negative = a.x.negative != b.x.negative;
+    void products(std::span<const number> a, std::span<const number> b) {
+        terms_.clear();
+        const auto bundle = static_cast<std::size_t>(how_.bundle);
+        for (std::size_t i = 0; i < a.size(); i += bundle) {
+            number& s = terms_.emplace_back();
+            product(a[i], b[i], s);
+            if (bundle == 1) continue;
+            int largest = s.exponent;
+            const int base = s.scale_exponent;
+            for (std::size_t j = i + 1; j < std::min(a.size(), i + bundle); ++j) {
+                number next;
+                product(a[j], b[j], next);
+                largest = std::max(largest, next.exponent);
+                s = plus(s, next);
+            }
+            s.exponent = based_ ? base : largest;
+        }
+    }
+    /// p = a * b, written where it stays.
+    static void product(const number& a, const number& b, number& p) {
         p.exponent = a.exponent + b.exponent;
         p.scale_exponent = a.scale_exponent + b.scale_exponent;
         p.nan = a.nan || b.nan || (a.infinite && !b.infinite && b.x.zero()) || (b.infinite && !a.infinite && a.x.zero());
         p.infinite = !p.nan && (a.infinite || b.infinite);
         if (!p.nan && !p.infinite && !a.x.zero() && !b.x.zero()) p.x = a.x * b.x;
-        return p;
+        p.x.negative = a.x.negative != b.x.negative;
     }
 
     // ---- arithmetic
@@ -177,7 +186,7 @@ class dot_oracle {
         if (!s.nan && !s.infinite) s.x = a.x + b.x;
         return s;
     }
-    static Real cut(const Real& x, int e, rounding r) { return r == rounding::down ? x.floored(e) : x.truncated(e); }
+    static real cut(const real& x, int e, rounding r) { return r == rounding::down ? x.floored(e) : x.truncated(e); }
 
     /// Rounded into a register; how_ says what overflow, underflow and zero are.
     number rounded(const number& n, floating f, rounding r) const {
@@ -185,26 +194,26 @@ class dot_oracle {
         number y;
         y.x.negative = n.x.negative && how_.zero != zero_rule::positive;
         if (n.x.zero()) return y;
-        const int at = std::max(n.x.exponent(), min_exponent(f)) - f.mantissa_bits;
-        Real kept = n.x.truncated(at), rest = n.x + kept.minus();
-        const Real half = Real::power(at - 1);
-        const int side = rest.zero() ? -2 : less_magnitude(rest, half) ? -1 : less_magnitude(half, rest) ? 1 : 0;
-        const bool odd = kept.bit(at - low());
+        const int at = std::max(n.x.exponent(), min_exponent(f)) - f.mantissa_bits, drop = at - n.x.low;
+        real kept = n.x.truncated(at);
+        int side = -2;  // the rest against half a step: none, below, equal, above
+        if (drop > 0) {
+            const whole_128 rest = drop < 128 ? n.x.digits - (kept.digits << drop) : n.x.digits,
+                            half = drop <= 128 ? whole_128{1} << (drop - 1) : ~whole_128{0};
+            side = rest == 0 ? -2 : rest < half ? -1 : rest > half ? 1 : 0;
+        }
+        const bool odd = drop >= 0 && (kept.digits & 1) != 0;
         const bool away =
             side != -2 && ((r == rounding::half_even && (side == 1 || (side == 0 && odd))) || (r == rounding::half_away && side >= 0) ||
                            (r == rounding::half_up && (side == 1 || (side == 0 && !n.x.negative))) ||
                            (r == rounding::up && !n.x.negative) || (r == rounding::down && n.x.negative));
-        if (away) {
-            Real step = Real::power(at);
-            step.negative = n.x.negative;
-            kept = kept + step;
-        }
+        if (away) ++kept.digits;
         if (kept.zero()) return y;
         if (kept.exponent() > max_exponent(f)) {
             const bool stops = r == rounding::toward_zero || (r == rounding::up && n.x.negative) || (r == rounding::down && !n.x.negative);
             y.infinite = how_.overflow == too_large::infinity || (how_.overflow == too_large::ieee && !stops);
             y.x.negative = n.x.negative;
-            if (!y.infinite) y.x = Real::of(n.x.negative ? -max_value(f) : max_value(f));
+            if (!y.infinite) y.x = real::of(n.x.negative ? -max_value(f) : max_value(f));
             y.exponent = max_exponent(f);
             return y;
         }
@@ -213,87 +222,91 @@ class dot_oracle {
         y.exponent = std::max(kept.exponent(), min_exponent(f));
         return y;
     }
-    static int low() { return Real::power(0).exponent() == 0 ? low_of(Real{}) : 0; }
-    template <int D, int L>
-    static constexpr int low_of(const real<D, L>&) {
-        return L;
-    }
-
-    double value(const number& n) const {
+    static double value(const number& n) {
         if (n.nan) return std::numeric_limits<double>::quiet_NaN();
-        double v = n.infinite ? std::numeric_limits<double>::infinity() : 0;
-        if (!n.infinite && !n.x.zero()) {
-            for (int e = n.x.exponent(), i = 0; i < 53 && e - i >= low(); ++i) v += n.x.bit(e - i - low()) ? std::ldexp(1.0, e - i) : 0;
-        }
+        const double v = n.infinite ? std::numeric_limits<double>::infinity()
+                                    : std::ldexp(static_cast<double>(static_cast<std::uint64_t>(n.x.digits)), n.x.low);
         return n.x.negative ? -v : v;
     }
 
     // ---- sums
 
-    number zero_sum(const std::vector<number>& terms, rounding r) const {
-        number z;
+    struct signs {  ///< of the terms of a sum that is zero
         bool negative = true, positive = true;
-        for (const number& t : terms) {
+        void look(const number& t) {
             negative = negative && t.x.zero() && t.x.negative;
             positive = positive && t.x.zero() && !t.x.negative;
         }
-        z.x.negative = how_.zero == zero_rule::ieee && (negative || (r == rounding::down && !positive));
+    };
+    /// `acc` is null where it is no term of the sum.
+    number finish(std::span<const number> terms, const number* acc, const number& s, floating f, rounding r) const {
+        if (!s.x.zero()) return rounded(s, f, r);
+        signs all;
+        for (const number& t : terms) all.look(t);
+        if (acc != nullptr) all.look(*acc);
+        number z;
+        z.x.negative = how_.zero == zero_rule::ieee && (all.negative || (r == rounding::down && !all.positive));
         return z;
     }
-    number finish(const std::vector<number>& terms, const number& s, floating f, rounding r) const {
-        return s.x.zero() ? zero_sum(terms, r) : rounded(s, f, r);
-    }
 
-    number fused(const std::vector<number>& terms, const number& acc, floating f, rounding r) const {
-        std::vector<number> all = terms;
-        all.push_back(acc);
-        number sum = whole(0, 0);
-        for (const number& t : all) sum = t.nan || t.infinite || sum.infinite || sum.nan ? plus(sum, t) : sum;
+    number fused(std::span<const number> terms, const number& acc, floating f, rounding r) const {
+        number sum = specials(terms, acc);
         if (sum.nan || sum.infinite) return sum;
-        if (how_.product_overflow) {
-            for (const number& t : terms) {
-                if (t.x.zero() || t.x.exponent() < 128) continue;
-                number large;
-                large.infinite = true;
-                large.x.negative = t.x.negative;
-                sum = plus(sum, large);
-            }
-            if (sum.nan || sum.infinite) return sum;
-        }
         const bool inside = how_.place == place::inside;
-        const std::vector<number>& joined = inside ? all : terms;
+        const number* joined = inside ? &acc : nullptr;
         if (how_.sum == summation::exact) {
-            for (const number& t : joined) sum.x = sum.x + t.x;
-            return inside ? finish(all, sum, f, r) : added(acc, finish(terms, sum, how_.partial, how_.partial_round), f, r);
+            long_sum exact;
+            for (const number& t : terms) exact.add(t.x);
+            if (inside) exact.add(acc.x);
+            sum.x = exact.total();
+            if (inside) return finish(terms, joined, sum, f, r);
+            return added(acc, finish(terms, nullptr, sum, how_.partial, how_.partial_round), f, r);
         }
-        if (inside) {
-            const int unit = largest(all, 0, 1) - how_.align;
-            for (const number& t : all) sum.x = sum.x + cut(t.x, unit, how_.cut);
-            return finish(all, sum, f, r);
-        }
-        return aligned_after(terms, acc, f, r);
+        if (!inside) return aligned_after(terms, acc, f, r);
+        const int unit = std::max(largest(terms, 0, 1), acc.exponent) - how_.align;
+        for (const number& t : terms) sum.x = sum.x + cut(t.x, unit, how_.cut);
+        sum.x = sum.x + cut(acc.x, unit, how_.cut);
+        return finish(terms, joined, sum, f, r);
     }
-    static int largest(const std::vector<number>& terms, std::size_t lane, std::size_t lanes) {
+    /// What infinities and NaN alone make of a sum, zero where there are none.
+    number specials(std::span<const number> terms, const number& acc) const {
+        number sum = whole(0, 0);
+        const auto take = [&](const number& t) {
+            if (t.nan || t.infinite) sum = plus(sum, t);
+        };
+        for (const number& t : terms) take(t);
+        take(acc);
+        if (sum.nan || sum.infinite || !how_.product_overflow) return sum;
+        for (const number& t : terms) {
+            if (t.x.zero() || t.x.exponent() < 128) continue;
+            number large;
+            large.infinite = true;
+            large.x.negative = t.x.negative;
+            sum = plus(sum, large);
+        }
+        return sum;
+    }
+    static int largest(std::span<const number> terms, std::size_t lane, std::size_t lanes) {
         int e = lowest_exponent;
         for (std::size_t i = lane; i < terms.size(); i += lanes) e = std::max(e, terms[i].exponent);
         return e;
     }
-    number aligned_after(const std::vector<number>& terms, const number& acc, floating f, rounding r) const {
+    number aligned_after(std::span<const number> terms, const number& acc, floating f, rounding r) const {
         const auto lanes = static_cast<std::size_t>(how_.lanes);
         const int top = terms.empty() ? -(1 << 14) : largest(terms, 0, 1);
         number sum;
         for (std::size_t l = 0; l < std::min(lanes, terms.size()); ++l) {
-            Real lane;
+            real lane;
             const int e = largest(terms, l, lanes);
             for (std::size_t i = l; i < terms.size(); i += lanes) lane = lane + cut(terms[i].x, e - how_.align, how_.cut);
             sum.x = sum.x + cut(lane, top - how_.align, how_.join_cut);
         }
-        if (how_.join == 0) return added(acc, finish(terms, sum, how_.partial, how_.partial_round), f, r);
+        if (how_.join == 0) return added(acc, finish(terms, nullptr, sum, how_.partial, how_.partial_round), f, r);
         const int both = std::max(top, acc.exponent);
         sum.x = cut(sum.x, both - how_.join, how_.join_cut);
         if (how_.join_drop == 0 || acc.exponent >= both - how_.join_drop)
             sum.x = sum.x + cut(acc.x, both - how_.join_addend, how_.join_cut);
-        return finish(terms, sum, f, r);
+        return finish(terms, nullptr, sum, f, r);
     }
     /// Two registers' sum, rounded.
     number added(const number& a, const number& b, floating f, rounding r) const {
@@ -312,46 +325,48 @@ class dot_oracle {
         return how_.fused ? p : rounded(p, how_.partial, how_.partial_round);
     }
     /// Neighbours first; what has no neighbour waits for the next round.
-    number in_pairs(std::vector<number> v) const {
+    number in_pairs(std::vector<number>& v) const {
         while (v.size() > 1) {
-            std::vector<number> next;
-            for (std::size_t i = 0; i + 1 < v.size(); i += 2) next.push_back(step(v[i], v[i + 1]));
-            if (v.size() % 2 != 0) next.push_back(v.back());
-            v = next;
+            const std::size_t pairs = v.size() / 2;
+            for (std::size_t i = 0; i < pairs; ++i) v[i] = step(v[2 * i], v[2 * i + 1]);
+            if (v.size() % 2 != 0) v[pairs] = v.back();
+            v.resize((v.size() + 1) / 2);
         }
         return v[0];
-    }
-    number stepped(std::vector<number> terms, const number& acc) const {
-        if (how_.reverse) std::reverse(terms.begin(), terms.end());
-        if (terms.empty()) return acc;
-        const bool inside = how_.place == place::inside, pairs = how_.sum == summation::pairwise;
-        const auto lanes = std::min(static_cast<std::size_t>(how_.lanes), terms.size());
-        std::vector<number> sums;
-        for (std::size_t l = 0; l < lanes; ++l) {
-            std::vector<number> v;
-            if (inside) v.push_back(acc);
-            for (std::size_t i = l; i < terms.size(); i += lanes) {
-                const bool first = v.empty();
-                v.push_back(pairs || first ? rounded(term(terms[i]), how_.partial, how_.partial_round) : term(terms[i]));
-            }
-            sums.push_back(pairs ? in_pairs(v) : one_by_one(v));
-        }
-        const number sum = pairs ? in_pairs(sums) : one_by_one(sums);
-        return inside ? sum : step(acc, sum);
     }
     number one_by_one(const std::vector<number>& v) const {
         number s = v[0];
         for (std::size_t i = 1; i < v.size(); ++i) s = step(s, v[i]);
         return s;
     }
+    number stepped(std::span<const number> terms, const number& acc) {
+        if (terms.empty()) return acc;
+        const bool inside = how_.place == place::inside, pairs = how_.sum == summation::pairwise;
+        const auto lanes = std::min(static_cast<std::size_t>(how_.lanes), terms.size());
+        sums_.clear();
+        for (std::size_t l = 0; l < lanes; ++l) {
+            lane_.clear();
+            if (inside) lane_.push_back(acc);
+            for (std::size_t i = l; i < terms.size(); i += lanes) {
+                const number t = term(terms[how_.reverse ? terms.size() - 1 - i : i]);
+                lane_.push_back(pairs || lane_.empty() ? rounded(t, how_.partial, how_.partial_round) : t);
+            }
+            sums_.push_back(pairs ? in_pairs(lane_) : one_by_one(lane_));
+        }
+        const number sum = pairs ? in_pairs(sums_) : one_by_one(sums_);
+        return inside ? sum : step(acc, sum);
+    }
 
+    const format &a_, &b_;
     const accumulator& how_;
+    bool based_ = false;  ///< bundles have the exponent of their scales
+    std::vector<number> terms_, lane_, sums_;
 };
 
 /// D = a[0] b[0] + ... + c for floating sums, as a double (exact: registers have at most 53 bits).
 inline double dot(const format& fa, const format& fb, const accumulator& how, const dot_row& a, const dot_row& b, double c) {
-    if (how.partial == fp64) return dot_oracle<real<140, -2240>>(how).sum(fa, fb, a, b, c);
-    return dot_oracle<real<44, -704>>(how).sum(fa, fb, a, b, c);
+    dot_oracle oracle(fa, fb, how);
+    return oracle.sum(oracle.row_of_a(a), oracle.column_of_b(b), c);
 }
 
 }  // namespace qk::reference

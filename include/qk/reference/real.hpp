@@ -1,140 +1,144 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real numbers as one long whole number each: what the oracle of dot products adds, cuts and rounds. Slow and plain.
+// Real numbers as whole numbers times powers of two: what the oracle of dot products adds, cuts and rounds.
 #pragma once
 
-#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
 namespace qk::reference {
 
-/// A sign, and a magnitude of 32 * Digits bits in units of 2^Low. Nothing is ever rounded unless asked.
-template <int Digits, int Low>
+__extension__ typedef unsigned __int128 whole_128;
+
+constexpr int width_of(whole_128 n) {
+    const auto high = static_cast<std::uint64_t>(n >> 64);
+    return 128 - (high != 0 ? std::countl_zero(high) : 64 + std::countl_zero(static_cast<std::uint64_t>(n)));
+}
+
+/// +-digits * 2^low, digits below 2^126. Products and cuts are exact; sums are where they fit, else "to odd": the bits that do not fit make
+/// the last one 1, so that whoever rounds to 64 bits or fewer afterwards finds neither a tie nor an exact number where there is none.
 struct real {
-    std::array<std::uint32_t, Digits> digit{};  ///< lowest first
+    whole_128 digits = 0;
+    int low = 0;
     bool negative = false;
 
-    /// A finite double, exactly; its bits must lie above 2^Low.
+    /// A finite double, exactly.
     static real of(double v) {
-        if (v == 0) {
-            real zero;
-            zero.negative = std::signbit(v);
-            return zero;
-        }
+        if (v == 0) return {0, 0, std::signbit(v)};
         int e = 0;
-        const double fraction = std::frexp(std::fabs(v), &e);  // in [1/2, 1)
-        real r = whole(static_cast<std::uint64_t>(std::ldexp(fraction, 53)), e - 53 - Low);
-        r.negative = v < 0;
-        return r;
+        const auto digits = static_cast<std::uint64_t>(std::frexp(std::fabs(v), &e) * 0x1p53);
+        const int zeros = std::countr_zero(digits);  // fewest digits, so that products of several have room
+        return {digits >> zeros, e - 53 + zeros, v < 0};
     }
-    static real power(int e) {
-        real r;
-        r.set(e - Low);
-        return r;
-    }
+    static real power(int e) { return {1, e, false}; }
 
-    bool zero() const {
-        for (const std::uint32_t d : digit) {
-            if (d != 0) return false;
-        }
-        return true;
-    }
-    bool bit(int at) const { return (digit[static_cast<std::size_t>(at / 32)] >> (at % 32) & 1u) != 0; }
-    void set(int at) { digit[static_cast<std::size_t>(at / 32)] |= std::uint32_t{1} << (at % 32); }
-
+    bool zero() const { return digits == 0; }
     /// floor(log2 |x|) of a number other than 0.
-    int exponent() const {
-        int top = Digits - 1;
-        while (digit[static_cast<std::size_t>(top)] == 0) --top;
-        int at = 32 * top + 31;
-        while (!bit(at)) --at;
-        return at + Low;
-    }
+    int exponent() const { return low + width_of(digits) - 1; }
+    real minus() const { return {digits, low, !negative}; }
 
-    real minus() const {
-        real r = *this;
-        r.negative = !negative;
-        return r;
-    }
-    friend bool less_magnitude(const real& a, const real& b) {
-        for (int i = Digits - 1; i >= 0; --i) {
-            const auto k = static_cast<std::size_t>(i);
-            if (a.digit[k] != b.digit[k]) return a.digit[k] < b.digit[k];
-        }
-        return false;
-    }
-    /// The sum; a zero has the sign that half-even gives: minus only where both have it.
+    /// A zero has the sign that half-even gives: minus only where both have it. Numbers of more than 63 bits that lose bits lie far apart
+    /// (products of doubles have 106), so that a difference keeps more than 64.
     friend real operator+(const real& a, const real& b) {
-        real r;
-        std::int64_t carry = 0;
-        if (a.negative == b.negative) {
-            for (std::size_t i = 0; i < Digits; ++i, carry >>= 32)
-                r.digit[i] = static_cast<std::uint32_t>(carry += std::int64_t{a.digit[i]} + b.digit[i]);
-            r.negative = a.negative;
-            return r;
+        if (a.zero() && b.zero()) return {0, 0, a.negative && b.negative};
+        if (a.zero()) return b;
+        if (b.zero()) return a;
+        const bool swap = a.exponent() < b.exponent();
+        real x = swap ? b : a, y = swap ? a : b;
+        const int room = 126 - width_of(x.digits), up = x.low - y.low < room ? x.low - y.low : room;
+        if (up > 0) x.digits <<= up, x.low -= up;
+        bool lost = false;
+        if (y.low >= x.low) {
+            y.digits <<= y.low - x.low;
+        } else {
+            const int drop = x.low - y.low;
+            const whole_128 kept = drop < 128 ? y.digits >> drop : 0;
+            lost = drop >= 128 || kept << drop != y.digits;
+            y.digits = kept;
         }
-        const bool swap = less_magnitude(a, b);
-        const real& large = swap ? b : a;
-        const real& small = swap ? a : b;
-        for (std::size_t i = 0; i < Digits; ++i, carry >>= 32)
-            r.digit[i] = static_cast<std::uint32_t>(carry += std::int64_t{large.digit[i]} - small.digit[i]);
-        r.negative = large.negative && !r.zero();
-        return r;
+        if (x.negative == y.negative) return real{x.digits + y.digits, x.low, x.negative}.in_126(lost);
+        y.digits += lost ? 1 : 0;
+        const bool turned = x.digits < y.digits;
+        const whole_128 rest = turned ? y.digits - x.digits : x.digits - y.digits;
+        return real{rest, x.low, rest != 0 && (turned ? y.negative : x.negative)}.in_126(lost);
     }
-    /// The product of numbers of at most 64 bits each, whose lowest bits' product is not below 2^Low.
-    friend real operator*(const real& a, const real& b) {
-        std::uint64_t n = a.leading(), m = b.leading();
-        int at = a.exponent() + b.exponent() - 126 - Low;
-        for (; (n & 1) == 0; n >>= 1) ++at;
-        for (; (m & 1) == 0; m >>= 1) ++at;
-        real r = whole((n & 0xffffffffu) * (m & 0xffffffffu), at);
-        if ((n | m) >> 32 != 0) {
-            r = r + whole((n >> 32) * (m & 0xffffffffu), at + 32);
-            r = r + whole((n & 0xffffffffu) * (m >> 32), at + 32);
-            r = r + whole((n >> 32) * (m >> 32), at + 64);
-        }
-        r.negative = a.negative != b.negative;
-        return r;
-    }
+    friend real operator*(const real& a, const real& b) { return {a.digits * b.digits, a.low + b.low, a.negative != b.negative}; }
 
     /// Bits below 2^e dropped: toward zero.
     real truncated(int e) const {
-        real r = *this;
-        const int drop = std::min(e - Low, 32 * Digits);
-        for (int at = 0; at < drop; at += 32) r.digit[static_cast<std::size_t>(at / 32)] &= drop - at >= 32 ? 0u : ~0u << (drop - at);
-        return r;
+        if (e <= low) return *this;
+        return {e - low < 128 ? digits >> (e - low) : 0, e, negative};
     }
     /// The largest multiple of 2^e that is not above.
     real floored(int e) const {
-        const real t = truncated(e);
-        const bool exact = !less_magnitude(t, *this);
-        return !negative || exact ? t : t + power(e).minus();
+        real t = truncated(e);
+        const bool exact = e <= low || (e - low < 128 ? t.digits << (e - low) : 0) == digits;
+        if (negative && !exact) ++t.digits;
+        return t;
     }
 
   private:
-    /// The 64 bits from the leading one down, the number being other than 0.
-    std::uint64_t leading() const {
-        std::size_t top = Digits - 1;
-        while (digit[top] == 0) --top;
-        const auto below = [&](std::size_t n) { return top >= n ? std::uint64_t{digit[top - n]} : std::uint64_t{0}; };
-        std::uint64_t n = below(0) << 32 | below(1);
-        for (std::uint64_t rest = below(2) << 32; n >> 63 == 0; rest <<= 1) n = n << 1 | rest >> 63;
-        return n;
-    }
-    /// n in units of 2^(Low + at); bits below 2^Low are zeros.
-    static real whole(std::uint64_t n, int at) {
-        real r;
-        for (; at < 0; ++at) n >>= 1;
-        const auto first = static_cast<std::size_t>(at / 32);
-        const int shift = at % 32;
-        r.digit[first] = static_cast<std::uint32_t>(n << shift);
-        if (const std::uint64_t second = n >> (32 - shift); second != 0) {
-            r.digit[first + 1] = static_cast<std::uint32_t>(second);
-            if (second >> 32 != 0) r.digit[first + 2] = static_cast<std::uint32_t>(second >> 32);
-        }
+    real in_126(bool lost) const {
+        real r = *this;
+        for (; r.digits >> 126 != 0; r.digits >>= 1, ++r.low) lost = lost || (r.digits & 1) != 0;
+        if (lost) r.digits |= 1;
         return r;
     }
+};
+
+/// A sum without any error, of numbers between 2^-704 and 2^700: those above zero and those below it, each one long whole number.
+class long_sum {
+  public:
+    void add(const real& x) {
+        if (x.zero()) return;
+        std::uint64_t* digit = (x.negative ? below_ : above_).data() + (x.low - lowest) / 64;
+        const int shift = (x.low - lowest) % 64;
+        whole_128 carry = 0;
+        const auto first = static_cast<std::uint64_t>(x.digits), second = static_cast<std::uint64_t>(x.digits >> 64);
+        const std::uint64_t part[3] = {first << shift, second << shift | (shift == 0 ? 0 : first >> (64 - shift)),
+                                       shift == 0 ? 0 : second >> (64 - shift)};
+        for (int i = 0; i < 3 || carry != 0; ++i, carry >>= 64) {
+            carry += whole_128{digit[i]} + (i < 3 ? part[i] : 0);
+            digit[i] = static_cast<std::uint64_t>(carry);
+        }
+    }
+    /// The sum, to odd; a zero is +0.
+    real total() const {
+        std::size_t top = long_digits;
+        while (top > 0 && above_[top - 1] == below_[top - 1]) --top;
+        if (top == 0) return {};
+        const bool negative = above_[top - 1] < below_[top - 1];
+        const auto &large = negative ? below_ : above_, &small = negative ? above_ : below_;
+        std::array<std::uint64_t, long_digits> rest;
+        std::uint64_t borrow = 0;
+        for (std::size_t i = 0; i < top; ++i) {
+            rest[i] = large[i] - small[i] - borrow;
+            borrow = large[i] < small[i] || (large[i] == small[i] && borrow != 0) ? 1 : 0;
+        }
+        while (rest[top - 1] == 0) --top;
+        real sum{0, lowest, negative};
+        for (std::size_t i = top; i-- > 0;) {  // the upper digits, as far as they fit
+            const int room = 125 - width_of(sum.digits), take = room < 64 ? room : 64;
+            if (sum.digits == 0 || take == 64) {
+                sum.digits = sum.digits << 64 | rest[i];
+                if (i == 0) return sum;
+                continue;
+            }
+            sum.digits = sum.digits << take | (take == 0 ? 0 : rest[i] >> (64 - take));
+            sum.low += 64 * static_cast<int>(i) + 64 - take;
+            bool lost = rest[i] << take != 0;
+            while (i-- > 0) lost = lost || rest[i] != 0;
+            if (lost) sum.digits |= 1;
+            return sum;
+        }
+        return sum;
+    }
+
+  private:
+    static constexpr int lowest = -704;
+    static constexpr std::size_t long_digits = 22;
+    std::array<std::uint64_t, long_digits> above_{}, below_{};
 };
 
 }  // namespace qk::reference
