@@ -77,3 +77,65 @@ TEST_CASE("QLinearMul rounds the product and then the sum; averages add the zero
     CHECK(values<std::uint8_t>(call_op("com.microsoft:QLinearGlobalAveragePool", 1, {pair, scalar(1), byte(89), scalar(1), byte(89)})[0]) ==
           std::vector<std::uint8_t>{89});
 }
+
+namespace {
+
+/// Every result of `op` on two vectors of T, against plain C++ of 64 bits that is wrapped to T; the second vector also alone, repeated.
+template <class T>
+void wraps_like(const char* op, std::int64_t version, std::int64_t (*expected)(std::int64_t, std::int64_t)) {
+    constexpr std::int64_t low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
+    std::vector<T> a, b;
+    for (const std::int64_t x : {low, low + 1, std::int64_t{0}, std::int64_t{1}, std::int64_t{3}, std::int64_t{7}, high - 1, high})
+        for (const std::int64_t y : {low, std::int64_t{1}, std::int64_t{2}, high / 2, high, std::int64_t{5}}) {
+            if (y == 0) continue;
+            for (int copies = 0; copies < 13; ++copies) a.push_back(static_cast<T>(x)), b.push_back(static_cast<T>(y));
+        }
+    const auto n = static_cast<std::int64_t>(a.size());
+    const tensor both = call_op(op, static_cast<int>(version), {make_tensor<T>({n}, a), make_tensor<T>({n}, b)})[0];
+    const tensor one = call_op(op, static_cast<int>(version), {make_tensor<T>({n}, a), make_tensor<T>({1}, std::vector<T>{b[0]})})[0];
+    const tensor first = call_op(op, static_cast<int>(version), {make_tensor<T>({}, std::vector<T>{a[0]}), make_tensor<T>({n}, b)})[0];
+    bool same = true;
+    for (std::size_t i = 0; i < a.size(); ++i)
+        same = same && both.as<T>()[i] == static_cast<T>(expected(a[i], b[i])) && one.as<T>()[i] == static_cast<T>(expected(a[i], b[0])) &&
+               first.as<T>()[i] == static_cast<T>(expected(a[0], b[i]));
+    CHECK_MESSAGE(same, op, " of ", name_of(both.type()));
+}
+
+template <class T>
+void wraps_like_all() {
+    wraps_like<T>("Add", 14, [](std::int64_t a, std::int64_t b) { return a + b; });
+    wraps_like<T>("Sub", 14, [](std::int64_t a, std::int64_t b) { return a - b; });
+    wraps_like<T>("Mul", 14, [](std::int64_t a, std::int64_t b) {
+        return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+    });
+    wraps_like<T>("Max", 13, [](std::int64_t a, std::int64_t b) { return a > b ? a : b; });
+    wraps_like<T>("Min", 13, [](std::int64_t a, std::int64_t b) { return a < b ? a : b; });
+    if constexpr (std::is_signed_v<T>) {
+        wraps_like<T>("Div", 14, [](std::int64_t a, std::int64_t b) { return a / b; });
+        wraps_like<T>("Mod", 13, [](std::int64_t a, std::int64_t b) { return (a % b + b) % b; });
+    }
+    wraps_like<T>("BitwiseXor", 18, [](std::int64_t a, std::int64_t b) { return a ^ b; });
+}
+
+}  // namespace
+
+TEST_CASE("Arithmetic of every integer type wraps, whichever operand is repeated") {
+    wraps_like_all<std::int8_t>();
+    wraps_like_all<std::int16_t>();
+    wraps_like_all<std::int32_t>();
+    wraps_like_all<std::uint8_t>();
+    wraps_like_all<std::uint16_t>();
+    wraps_like_all<std::uint32_t>();
+}
+
+TEST_CASE("Powers, shifts and comparisons of short integers are those of their own width") {
+    const tensor bases = make_tensor<std::int8_t>({4}, std::vector<std::int8_t>{-3, 2, -1, 5});
+    CHECK(values<std::int8_t>(call_op("Pow", 15, {bases, integers({3, 7, -3, -1})})[0]) == std::vector<std::int8_t>{-27, -128, -1, 0});
+    const tensor bytes = codes({3}, {129, 255, 1}), amounts = codes({3}, {1, 200, 8});
+    const auto shifted = [&](const char* direction) {
+        return values<std::uint8_t>(call_op("BitShift", 11, {bytes, amounts}, {{"direction", std::string(direction)}})[0]);
+    };
+    CHECK(shifted("LEFT") == std::vector<std::uint8_t>{2, 0, 0});
+    CHECK(shifted("RIGHT") == std::vector<std::uint8_t>{64, 0, 0});
+    CHECK(values<bool>(call_op("Less", 13, {bytes, codes({1}, {200})})[0]) == std::vector<bool>{true, false, true});
+}

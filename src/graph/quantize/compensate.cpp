@@ -32,6 +32,7 @@ struct compensation {
     weight_rows rows;
     std::vector<std::vector<std::vector<std::size_t>>> runs;  ///< runs of blocks of columns
     using sums = Eigen::MatrixXf;
+    using float_rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
     std::vector<sums> h;  ///< [group][run], lower triangles
     std::string problem;
     compensated_weight result;
@@ -55,7 +56,7 @@ struct compensation {
 
     /// inputs[column * places + p]: adds up x x^T over places.
     void add_columns(std::size_t g, const float* inputs, std::size_t places) {
-        ops::row_matrix<float> part;
+        float_rows part;
         for (std::size_t r = 0; r < runs.size(); ++r) {
             part.resize(static_cast<Eigen::Index>(width(runs[r])), static_cast<Eigen::Index>(places));
             float* to = part.data();
@@ -83,8 +84,8 @@ struct compensation {
         }
         const std::size_t places = x.size() / rows.columns;
         if (places * rows.columns != x.size()) return;
-        const ops::row_matrix<float> columns =
-            Eigen::Map<const ops::row_matrix<float>>(from, static_cast<Eigen::Index>(places), static_cast<Eigen::Index>(rows.columns))
+        const float_rows columns =
+            Eigen::Map<const float_rows>(from, static_cast<Eigen::Index>(places), static_cast<Eigen::Index>(rows.columns))
                 .transpose();
         add_columns(0, columns.data(), places);
     }

@@ -143,9 +143,7 @@ inline void prelu(op_context& call) {
     const dims shape = broadcast_shape(call, operands);
     tensor& y = call.output(0, x.type(), shape);
     if (slope.type() != x.type()) call.fail("x and slope differ in type");
-    dispatch(call, x.type(), number_types, [&]<class T>(type_tag<T>) {
-        map_broadcast<T, T, T>(shape, x, slope, y, [](T a, T s) { return a < T{0} ? functions::multiply{}(a, s) : a; });
-    });
+    map_numbers<number_types>(call, shape, x, slope, y, []<class T>(T a, T s) { return a < T{0} ? functions::multiply{}(a, s) : a; });
 }
 
 inline constexpr op_entry activation_ops[] = {

@@ -20,19 +20,70 @@ inline tensor aligned_operand(const op_context& call, const tensor& a, const ten
     return b.reshaped(shape);
 }
 
+/// Integers of few bits, which models hardly compute with: they pass through int64, where f's result, wrapped, is theirs too.
+inline constexpr type_list<std::int8_t, std::int16_t, std::uint8_t, std::uint16_t, std::uint32_t> short_integers;
+
+template <class T, class... Ts>
+constexpr bool is_one_of(type_list<Ts...>) {
+    return (std::is_same_v<T, Ts> || ...);
+}
+template <class... Ts>
+constexpr bool names_type(data_type type, type_list<Ts...>) {
+    return ((type == type_of<Ts>) || ...);
+}
+template <class... Ts>
+constexpr auto without_short_integers(type_list<Ts...>) {
+    return (type_list<>{} + ... + std::conditional_t<is_one_of<Ts>(short_integers), type_list<>, type_list<Ts>>{});
+}
+
+/// A function, and the types between which its rows are converted.
+template <class F>
+struct short_integer_function {
+    const F& f;
+    data_type operands, result;
+};
+
+/// One row of short integers, by pieces that stay in the nearest cache.
+template <class F>
+void compute_short_integers(const void* function, const pair_row& row) {
+    constexpr std::size_t piece = 512;
+    const auto& with = *static_cast<const short_integer_function<F>*>(function);
+    const std::size_t size = size_of(with.operands);
+    std::array<std::int64_t, piece> a, b, y;
+    for (std::size_t i = 0; i < row.count; i += piece) {
+        const std::size_t n = std::min(piece, row.count - i);
+        read_elements<std::int64_t>(with.operands, row.a + i * row.step_a * size, std::span(a).first(row.step_a ? n : 1));
+        read_elements<std::int64_t>(with.operands, row.b + i * row.step_b * size, std::span(b).first(row.step_b ? n : 1));
+        compute_elements<std::int64_t, std::int64_t, std::int64_t, F>(
+            &with.f, {reinterpret_cast<const std::byte*>(a.data()), reinterpret_cast<const std::byte*>(b.data()),
+                      reinterpret_cast<std::byte*>(y.data()), n, row.step_a, row.step_b});
+        write_elements<std::int64_t>(std::span(y).first(n), with.result, row.y + i * size_of(with.result));
+    }
+}
+
+/// y[i] = f(a[i], b[i]) with broadcasting; a and b have one type of the list, y has type `Y` (void: theirs too).
+template <const auto& Types, class Y = void, class F>
+void map_numbers(const op_context& call, std::span<const std::int64_t> shape, const tensor& a, const tensor& b, tensor& y, const F& f) {
+    constexpr auto own_loops = without_short_integers(Types);
+    if (names_type(a.type(), short_integers) && names_type(a.type(), Types)) {
+        const short_integer_function<F> with{f, a.type(), y.type()};
+        return map_rows(shape, a, b, y, &with, compute_short_integers<F>);
+    }
+    dispatch(call, a.type(), own_loops,
+             [&]<class T>(type_tag<T>) { map_broadcast<T, T, std::conditional_t<std::is_void_v<Y>, T, Y>>(shape, a, b, y, f); });
+}
+
 /// y = f(a, b); both operands have one type of the list, `Y` (void: the same type) is the result's.
 template <const auto& Types, class Y = void, class F>
-void map_binary(op_context& call, F f) {
+void map_binary(op_context& call, const F& f) {
     const tensor& a = call.input(0);
     const tensor b = aligned_operand(call, a, call.input(1));
     if (a.type() != b.type()) call.fail(std::string("operands differ in type: ") + name_of(a.type()) + " and " + name_of(b.type()));
     const tensor* operands[] = {&a, &b};
     const dims shape = broadcast_shape(call, operands);
-    dispatch(call, a.type(), Types, [&]<class T>(type_tag<T>) {
-        using result = std::conditional_t<std::is_void_v<Y>, T, Y>;
-        tensor& y = call.output(0, type_of<result>, shape);
-        map_broadcast<T, T, result>(shape, a, b, y, f);
-    });
+    data_type result = a.type();
+    if constexpr (!std::is_void_v<Y>) result = type_of<Y>;
+    map_numbers<Types, Y>(call, shape, a, b, call.output(0, result, shape), f);
 }
 
 /// Integers wrap; they are computed unsigned and at least 32 bits wide, where wrapping is defined.
@@ -108,7 +159,8 @@ template <class A, class B>
 A power(A base, B exponent) {
     if constexpr (std::is_integral_v<A> && std::is_integral_v<B>) {
         if constexpr (std::is_signed_v<B>)
-            if (exponent < 0) return base == 1 ? A{1} : base == static_cast<A>(-1) ? static_cast<A>(exponent % 2 ? base : A{1}) : A{0};
+            if (exponent < 0)
+                return base == 1 ? A{1} : std::is_signed_v<A> && base == static_cast<A>(-1) ? (exponent % 2 ? base : A{1}) : A{0};
         wrapping<A> result = 1, square = static_cast<wrapping<A>>(base);
         for (auto e = static_cast<std::uint64_t>(exponent); e != 0; e >>= 1, square *= square)
             if (e & 1) result *= square;
@@ -119,6 +171,14 @@ A power(A base, B exponent) {
         return static_cast<A>(std::pow(
             base, static_cast<std::conditional_t<std::is_same_v<A, float> && !std::is_same_v<B, double>, float, double>>(exponent)));
     }
+}
+
+inline void power_of(op_context& call, const dims& shape, const tensor& a, const tensor& exponents, tensor& y) {
+    dispatch(call, a.type(), float_types + type_list<std::int64_t, std::uint64_t>{}, [&]<class A>(type_tag<A>) {
+        dispatch(call, exponents.type(), float_types + type_list<std::int64_t>{}, [&]<class B>(type_tag<B>) {
+            map_broadcast<A, B, A>(shape, a, exponents, y, [](A base, B exponent) { return power(base, exponent); });
+        });
+    });
 }
 
 inline void pow(op_context& call) {
@@ -143,11 +203,13 @@ inline void pow(op_context& call) {
     tensor exponents = b;
     if (b.type() != data_type::float32 && b.type() != data_type::float64)  // integers: one loop for all their widths
         exponents = make_tensor<std::int64_t>(b.shape(), int_values(call, b));
-    dispatch(call, a.type(), number_types, [&]<class A>(type_tag<A>) {
-        dispatch(call, exponents.type(), float_types + type_list<std::int64_t>{}, [&]<class B>(type_tag<B>) {
-            map_broadcast<A, B, A>(shape, a, exponents, y, [](A base, B exponent) { return power(base, exponent); });
-        });
-    });
+    const bool is_short = a.type() != data_type::int64 && a.type() != data_type::uint64 && is_integer_type(a.type());
+    if (is_short) {  // int64 powers, wrapped
+        tensor base = call.scratch(data_type::int64, a.shape()), wide = call.scratch(data_type::int64, shape);
+        read_elements<std::int64_t>(a.type(), a.bytes(), base.as<std::int64_t>());
+        power_of(call, shape, base, exponents, wide);
+        write_elements<std::int64_t>(wide.as<std::int64_t>(), a.type(), y.bytes());
+    } else power_of(call, shape, a, exponents, y);
 }
 
 /// A float16 base with an exponent of another type: only the base decides the result's type.

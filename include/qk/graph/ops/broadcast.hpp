@@ -40,38 +40,7 @@ struct broadcast_walk {
     std::vector<std::size_t> extent;    ///< outer axes, outermost first
     std::vector<std::array<std::size_t, N>> stride;
 
-    broadcast_walk(std::span<const std::int64_t> out, const std::array<const dims*, N>& operands) {
-        std::array<std::size_t, N> size{};  // elements of operand k within the axes seen so far
-        size.fill(1);
-        std::vector<std::array<std::size_t, N>> strides;
-        for (std::size_t i = out.size(); i-- > 0;) {
-            const auto length = static_cast<std::size_t>(out[i]);
-            if (length == 1) continue;
-            std::array<std::size_t, N> s{};
-            for (std::size_t k = 0; k < N; ++k) {
-                const dims& shape = *operands[k];
-                const std::size_t skip = out.size() - shape.size();
-                const std::size_t d = i < skip ? 1 : static_cast<std::size_t>(shape[i - skip]);
-                s[k] = d == 1 ? 0 : size[k];
-                size[k] *= d;
-            }
-            bool merge = !extent.empty();
-            for (std::size_t k = 0; merge && k < N; ++k) merge = s[k] == strides.back()[k] * extent.back();
-            if (merge) extent.back() *= length;
-            else {
-                extent.push_back(length);
-                strides.push_back(s);
-            }
-        }
-        if (!extent.empty()) {  // innermost first so far
-            run = extent.front();
-            step = strides.front();
-            extent.erase(extent.begin());
-            strides.erase(strides.begin());
-        }
-        std::reverse(extent.begin(), extent.end());
-        stride.assign(strides.rbegin(), strides.rend());
-    }
+    broadcast_walk(std::span<const std::int64_t> out, const std::array<const dims*, N>& operands);
 
     std::size_t runs() const {
         std::size_t n = run == 0 ? 0 : 1;
@@ -86,13 +55,8 @@ struct broadcast_walk {
     /// For the runs in [first, last).
     template <class F>
     void each_run(std::size_t first, std::size_t last, F&& f) const {
-        std::array<std::size_t, N> at{};
-        std::vector<std::size_t> index(extent.size());
-        std::size_t rest = first;
-        for (std::size_t a = extent.size(); a-- > 0;) {
-            index[a] = rest % extent[a], rest /= extent[a];
-            for (std::size_t k = 0; k < N; ++k) at[k] += stride[a][k] * index[a];
-        }
+        std::vector<std::size_t> index;
+        std::array<std::size_t, N> at = place_of(first, index);
         for (std::size_t r = first; r < last; ++r) {
             f(r * run, at);
             for (std::size_t a = extent.size(); a-- > 0;) {
@@ -103,35 +67,51 @@ struct broadcast_walk {
             }
         }
     }
+
+  private:
+    /// The operands' offsets at a run, and its place along the outer axes.
+    std::array<std::size_t, N> place_of(std::size_t one, std::vector<std::size_t>& index) const;
 };
+
+// Compiled once, in src/graph/ops/broadcast.cpp.
+extern template struct broadcast_walk<1>;
+extern template struct broadcast_walk<2>;
+extern template struct broadcast_walk<3>;
+
+/// A stretch of a broadcast pair: `count` results of two operands, each of which advances (step 1) or repeats one element (step 0).
+struct pair_row {
+    const std::byte *a, *b;
+    std::byte* y;
+    std::size_t count, step_a, step_b;
+};
+
+/// Computes one row; `function` is what map_rows was given.
+using compute_row = void (*)(const void* function, const pair_row& row);
+
+/// Calls `compute` for the rows of a and b, broadcast to `shape`, the shape of y. The walk knows no element types, so that it is compiled
+/// once for all of them.
+void map_rows(std::span<const std::int64_t> shape, const tensor& a, const tensor& b, tensor& y, const void* function, compute_row compute);
+
+/// One row of y[i] = f(a[i], b[i]): a loop for each way to move, so that each vectorises.
+template <class A, class B, class Y, class F>
+void compute_elements(const void* function, const pair_row& row) {
+    const F& f = *static_cast<const F*>(function);
+    const A* a = reinterpret_cast<const A*>(row.a);
+    const B* b = reinterpret_cast<const B*>(row.b);
+    Y* y = reinterpret_cast<Y*>(row.y);
+    if (row.step_a && row.step_b)
+        for (std::size_t i = 0; i < row.count; ++i) y[i] = f(a[i], b[i]);
+    else if (row.step_a)
+        for (std::size_t i = 0; i < row.count; ++i) y[i] = f(a[i], *b);
+    else if (row.step_b)
+        for (std::size_t i = 0; i < row.count; ++i) y[i] = f(*a, b[i]);
+    else std::fill_n(y, row.count, f(*a, *b));
+}
 
 /// y[i] = f(a[i], b[i]) with broadcasting; `shape` is the broadcast shape of a and b.
 template <class A, class B, class Y, class F>
-void map_broadcast(std::span<const std::int64_t> shape, const tensor& a, const tensor& b, tensor& y, F f) {
-    const broadcast_walk<2> walk(shape, {&a.shape(), &b.shape()});
-    const A* pa = a.as<A>().data();
-    const B* pb = b.as<B>().data();
-    Y* py = y.as<Y>().data();
-    // A loop per way to move, so that each vectorises.
-    const auto some = [&](const A* x, const B* w, Y* to, std::size_t n) {
-        if (walk.step[0] && walk.step[1])
-            for (std::size_t i = 0; i < n; ++i) to[i] = f(x[i], w[i]);
-        else if (walk.step[0])
-            for (std::size_t i = 0; i < n; ++i) to[i] = f(x[i], *w);
-        else if (walk.step[1])
-            for (std::size_t i = 0; i < n; ++i) to[i] = f(*x, w[i]);
-        else
-            for (std::size_t i = 0; i < n; ++i) to[i] = f(*x, *w);
-    };
-    const std::size_t runs = walk.runs();
-    if (runs == 1)
-        return for_each_range(walk.run, 1, [&](std::size_t begin, std::size_t end) {
-            some(pa + begin * walk.step[0], pb + begin * walk.step[1], py + begin, end - begin);
-        });
-    for_each_range(runs, walk.run + 4, [&](std::size_t first, std::size_t last) {
-        walk.each_run(first, last,
-                      [&](std::size_t out, const std::array<std::size_t, 2>& at) { some(pa + at[0], pb + at[1], py + out, walk.run); });
-    });
+void map_broadcast(std::span<const std::int64_t> shape, const tensor& a, const tensor& b, tensor& y, const F& f) {
+    map_rows(shape, a, b, y, &f, compute_elements<A, B, Y, F>);
 }
 
 /// y[i] = f(a[i], b[i], c[i]) with broadcasting.

@@ -52,12 +52,9 @@ inline void multiply_integers(const float* a, const float* b, std::int32_t* c, s
     }
     const auto step =
         std::max<std::int64_t>(1, static_cast<std::int64_t>(0x1p24 / (static_cast<double>(largest_a) * static_cast<double>(largest_b))));
-    matrix_view<float> sum(piece, m, n, Eigen::OuterStride<>(n));
     for (std::int64_t from = 0; from < k; from += step) {
         const std::int64_t length = std::min(step, k - from);
-        const const_matrix_view<float> left(a + from, m, length, Eigen::OuterStride<>(k));
-        const const_matrix_view<float> right(b + from * n, length, n, Eigen::OuterStride<>(n));
-        sum.noalias() = left * right;
+        multiply<float>({a + from, k}, {b + from * n, n}, piece, n, m, n, length);
         for (std::int64_t i = 0; i < m * n; ++i) {
             c[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(c[i]) +
                                              static_cast<std::uint32_t>(static_cast<std::int32_t>(piece[i])));

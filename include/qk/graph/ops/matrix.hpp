@@ -1,35 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row-major matrix products on raw pointers: Eigen for floats, plain loops for integers. One thread; the order of a sum depends on sizes
-// only.
+// Row-major matrix products on raw pointers: Eigen for floats (compiled once, in src/graph/ops/matrix.cpp), plain loops for integers. One
+// thread; the order of a sum depends on sizes only.
 #pragma once
 
-#include <Eigen/Core>
 #include <type_traits>
 
 #include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph::ops {
 
+/// A row-major matrix as a product reads it: rows `stride` elements apart, read as they lie or transposed.
 template <class T>
-using row_matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+struct matrix_operand {
+    const T* data;
+    std::int64_t stride;
+    bool transposed = false;
+};
+
+/// c[m,n] = a * b, rows of c `c_stride` elements apart; T is float or double.
 template <class T>
-using matrix_view = Eigen::Map<row_matrix<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
-template <class T>
-using const_matrix_view = Eigen::Map<const row_matrix<T>, Eigen::Unaligned, Eigen::OuterStride<>>;
+void multiply(matrix_operand<T> a, matrix_operand<T> b, T* c, std::int64_t c_stride, std::int64_t m, std::int64_t n, std::int64_t k);
 
 /// c[m,n] = a * b, where a is [m,k] (or [k,m] read transposed) and b is [k,n] (or [n,k] read transposed). Integers wrap.
 template <class T>
 void multiply(const T* a, bool a_transposed, const T* b, bool b_transposed, T* c, std::int64_t m, std::int64_t n, std::int64_t k) {
-    if (m == 0 || n == 0) return;
     if constexpr (std::is_floating_point_v<T>) {
-        const_matrix_view<T> am(a, a_transposed ? k : m, a_transposed ? m : k, Eigen::OuterStride<>(a_transposed ? m : k));
-        const_matrix_view<T> bm(b, b_transposed ? n : k, b_transposed ? k : n, Eigen::OuterStride<>(b_transposed ? k : n));
-        matrix_view<T> cm(c, m, n, Eigen::OuterStride<>(n));
-        if (k == 0) cm.setZero();
-        else if (!a_transposed && !b_transposed) cm.noalias() = am * bm;
-        else if (a_transposed && !b_transposed) cm.noalias() = am.transpose() * bm;
-        else if (!a_transposed) cm.noalias() = am * bm.transpose();
-        else cm.noalias() = am.transpose() * bm.transpose();
+        multiply<T>({a, a_transposed ? m : k, a_transposed}, {b, b_transposed ? k : n, b_transposed}, c, n, m, n, k);
     } else {
         using U = std::make_unsigned_t<T>;  // wraps without undefined behaviour
         for (std::int64_t i = 0; i < m; ++i)

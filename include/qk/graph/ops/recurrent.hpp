@@ -214,16 +214,14 @@ struct recurrent_call {
         std::vector<T> add(rows);
         for (std::size_t row = 0; row < rows; ++row)
             add[row] = bias(d, false, row) + (row < gates_with_recurrent_bias * hidden ? bias(d, true, row) : T{0});
-        const auto l = static_cast<Eigen::Index>(length), all_rows = static_cast<Eigen::Index>(rows), in = static_cast<Eigen::Index>(width),
-                   samples = static_cast<Eigen::Index>(batch);
-        const const_matrix_view<T> weights(w.as<T>().data() + d * rows * width, all_rows, in, Eigen::OuterStride<>(in));
-        const Eigen::Map<const Eigen::Matrix<T, 1, Eigen::Dynamic>> both(add.data(), all_rows);
+        const auto l = static_cast<std::int64_t>(length), all_rows = static_cast<std::int64_t>(rows), in = static_cast<std::int64_t>(width),
+                   samples = static_cast<std::int64_t>(batch);
         for (std::size_t n = 0; n < batch; ++n) {
-            const const_matrix_view<T> values(input_at(0, n), l, in, Eigen::OuterStride<>(batch_first ? in : samples * in));
-            matrix_view<T> out(projected.as<T>().data() + n * rows, l, all_rows, Eigen::OuterStride<>(samples * all_rows));
-            if (width == 0) out.setZero();
-            else out.noalias() = values * weights.transpose();
-            out.rowwise() += both;
+            T* out = projected.as<T>().data() + n * rows;
+            multiply<T>({input_at(0, n), batch_first ? in : samples * in}, {w.as<T>().data() + d * rows * width, in, true}, out,
+                        samples * all_rows, l, all_rows, in);
+            for (std::size_t t = 0; t < length; ++t)
+                for (std::size_t row = 0; row < rows; ++row) out[t * batch * rows + row] += add[row];
         }
     }
 

@@ -24,42 +24,38 @@ struct smaller {
 };
 }  // namespace functions
 
-/// Folds all inputs with f; `last` is applied to every element of the result.
-template <class F, class Last>
-void fold_inputs(op_context& call, F f, Last last) {
+/// Folds all inputs with f, from the left.
+template <class F>
+tensor& fold_inputs(op_context& call, F f) {
     std::vector<const tensor*> operands;
     for (std::size_t i = 0; i < call.input_count(); ++i) operands.push_back(&call.input(i));
     if (operands.empty()) call.fail("there is no input");
     const dims shape = broadcast_shape(call, operands);
     tensor& y = call.output(0, operands[0]->type(), shape);
-    dispatch(call, y.type(), number_types, [&]<class T>(type_tag<T>) {
-        for (const tensor* t : operands)
-            if (t->type() != y.type()) call.fail("the inputs differ in type");
-        if (operands.size() == 1) std::copy_n(operands[0]->as<T>().data(), y.size(), y.as<T>().data());
-        else map_broadcast<T, T, T>(shape, *operands[0], *operands[1], y, f);
-        // Element i of y is read before it is written, so y may be an operand of its own.
-        for (std::size_t k = 2; k < operands.size(); ++k) map_broadcast<T, T, T>(shape, y, *operands[k], y, f);
-        for (T& v : y.as<T>()) v = last(v, operands.size());
-    });
+    if (!names_type(y.type(), number_types)) call.fail(std::string("element type ") + name_of(y.type()) + " is not supported here");
+    for (const tensor* t : operands)
+        if (t->type() != y.type()) call.fail("the inputs differ in type");
+    if (operands.size() == 1) std::copy_n(operands[0]->bytes(), y.size_bytes(), y.bytes());
+    else map_numbers<number_types>(call, shape, *operands[0], *operands[1], y, f);
+    // Element i of y is read before it is written, so y may be an operand of its own.
+    for (std::size_t k = 2; k < operands.size(); ++k) map_numbers<number_types>(call, shape, y, *operands[k], y, f);
+    return y;
 }
 
-inline void sum(op_context& call) {
-    fold_inputs(call, functions::add{}, [](auto v, std::size_t) { return v; });
-}
+inline void sum(op_context& call) { fold_inputs(call, functions::add{}); }
 inline void mean(op_context& call) {
-    fold_inputs(call, functions::add{}, []<class T>(T v, std::size_t n) {
-        if constexpr (std::is_signed_v<T> && std::is_integral_v<T>)
-            return static_cast<T>(std::int64_t{v} / static_cast<std::int64_t>(n));  // n need not fit T
-        else if constexpr (std::is_integral_v<T>) return static_cast<T>(v / n);
-        else return v / static_cast<T>(n);
+    tensor& y = fold_inputs(call, functions::add{});
+    const std::size_t n = call.input_count();
+    dispatch(call, y.type(), number_types, [&]<class T>(type_tag<T>) {
+        for (T& v : y.as<T>())
+            if constexpr (std::is_signed_v<T> && std::is_integral_v<T>)
+                v = static_cast<T>(std::int64_t{v} / static_cast<std::int64_t>(n));  // n need not fit T
+            else if constexpr (std::is_integral_v<T>) v = static_cast<T>(v / n);
+            else v = v / static_cast<T>(n);
     });
 }
-inline void max(op_context& call) {
-    fold_inputs(call, functions::larger{}, [](auto v, std::size_t) { return v; });
-}
-inline void min(op_context& call) {
-    fold_inputs(call, functions::smaller{}, [](auto v, std::size_t) { return v; });
-}
+inline void max(op_context& call) { fold_inputs(call, functions::larger{}); }
+inline void min(op_context& call) { fold_inputs(call, functions::smaller{}); }
 
 /// min(max(x, low), high): high wins if low > high. Attributes before opset 11, optional inputs since.
 inline void clip(op_context& call) {

@@ -2,16 +2,16 @@
 // What a layer reads and what it should make, as rows of two matrices: a row is one place of one sample's output.
 #pragma once
 
+#include <Eigen/Core>
 #include <cstdint>
 #include <vector>
 
-#include "qk/graph/ops/matrix.hpp"
 #include "qk/graph/quantize/side_by_side.hpp"
 #include "qk/graph/quantize/weight_rows.hpp"
 
 namespace qk::graph::detail {
 
-using float_rows = ops::row_matrix<float>;
+using float_rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 /// Of one group of channels: x [places, columns], y [places, rows].
 struct layer_samples {

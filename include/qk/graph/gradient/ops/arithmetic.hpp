@@ -2,7 +2,6 @@
 // Products of arithmetic with broadcasting: Add, Sub, Mul, Div, Pow, Mod, PRelu, and Sum, Mean, Max, Min of any number of operands.
 #pragma once
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/gradient/reduce_to.hpp"
 #include "qk/graph/ops/binary.hpp"
+#include "qk/graph/ops/unary.hpp"
 
 namespace qk::graph::gradient {
 
@@ -35,6 +35,24 @@ tensor map_operands(const tensor& g, const tensor& a, const tensor& b, F f, tens
     return all;
 }
 
+template <class T>
+double sum_in_double(std::span<const T> x) {
+    return ops::lane_sum<double>(x.size(), [x](std::size_t i) { return static_cast<double>(x[i]); });
+}
+
+/// The sum of n terms in double. They are made block by block: fill(from, terms) writes those that begin at `from`.
+template <class T, class F>
+double sum_of_terms(std::size_t n, F fill) {
+    std::array<T, 256> terms;
+    double sum = 0;
+    for (std::size_t from = 0; from < n; from += terms.size()) {
+        const std::span<T> block = std::span(terms).first(std::min(terms.size(), n - from));
+        fill(from, block);
+        sum += sum_in_double<T>(block);
+    }
+    return sum;
+}
+
 /// Input i's gradient from f(g, a, b), both operands broadcast. `last`: nothing reads g afterwards.
 template <class T, class F>
 void give_operand(product_call& call, std::size_t i, const tensor& a, const tensor& b, F f, bool last = false) {
@@ -44,9 +62,11 @@ void give_operand(product_call& call, std::size_t i, const tensor& a, const tens
     if (own.size() == 1 && other.size() == g.size()) {  // a number: no need for the terms of its sum
         const T *d = g.as<T>().data(), *x = other.as<T>().data();
         const T number = own.as<T>()[0];
-        const double sum = i == 0
-                               ? ops::lane_sum<double>(g.size(), [=](std::size_t k) { return static_cast<double>(f(d[k], number, x[k])); })
-                               : ops::lane_sum<double>(g.size(), [=](std::size_t k) { return static_cast<double>(f(d[k], x[k], number)); });
+        const double sum = sum_of_terms<T>(g.size(), [=](std::size_t from, std::span<T> terms) {
+            const T *of = d + from, *with = x + from;
+            if (i == 0) write_over(terms.size(), terms.data(), [=](std::size_t k) { return f(of[k], number, with[k]); });
+            else write_over(terms.size(), terms.data(), [=](std::size_t k) { return f(of[k], with[k], number); });
+        });
         return call.give(i, make_tensor<T>(own.shape(), std::array{static_cast<T>(sum)}));
     }
     call.give(i, reduced_to<T>(map_operands<T>(g, a, b, f, last ? call.over_gradient() : tensor(g.type(), g.shape())), own.shape()));
@@ -92,18 +112,11 @@ inline void modulo_product(product_call& call) {
 /// The sum of g * y * log x where x has a logarithm.
 template <class T>
 double sum_with_logarithm(std::span<const T> g, std::span<const T> y, std::span<const T> x) {
-    constexpr std::size_t block = 256;
-    using numbers = Eigen::Array<T, Eigen::Dynamic, 1>;
-    std::array<T, block> terms;
-    double sum = 0;
-    for (std::size_t from = 0; from < x.size(); from += block) {
-        const std::size_t n = std::min(block, x.size() - from);
-        const auto of = [&](std::span<const T> v) { return Eigen::Map<const numbers>(v.data() + from, static_cast<Eigen::Index>(n)); };
-        Eigen::Map<numbers>(terms.data(), static_cast<Eigen::Index>(n)) = (of(x) > T{0}).select(of(g) * of(y) * of(x).log(), T{0});
-        const T* term = terms.data();
-        sum += ops::lane_sum<double>(n, [=](std::size_t i) { return static_cast<double>(term[i]); });
-    }
-    return sum;
+    return sum_of_terms<T>(x.size(), [&](std::size_t from, std::span<T> terms) {
+        ops::map_unary<ops::functions::log>(x.data() + from, terms.data(), terms.size());
+        for (std::size_t i = 0; i < terms.size(); ++i)
+            terms[i] = x[from + i] > T{0} ? g[from + i] * y[from + i] * terms[i] : T{0};
+    });
 }
 
 /// y = a^b. By a: b * a^(b-1), where a square or a root is no power; by b: y * log a where there is a logarithm.
