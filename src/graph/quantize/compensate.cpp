@@ -85,8 +85,7 @@ struct compensation {
         const std::size_t places = x.size() / rows.columns;
         if (places * rows.columns != x.size()) return;
         const float_rows columns =
-            Eigen::Map<const float_rows>(from, static_cast<Eigen::Index>(places), static_cast<Eigen::Index>(rows.columns))
-                .transpose();
+            Eigen::Map<const float_rows>(from, static_cast<Eigen::Index>(places), static_cast<Eigen::Index>(rows.columns)).transpose();
         add_columns(0, columns.data(), places);
     }
 

@@ -114,8 +114,7 @@ template <class T>
 double sum_with_logarithm(std::span<const T> g, std::span<const T> y, std::span<const T> x) {
     return sum_of_terms<T>(x.size(), [&](std::size_t from, std::span<T> terms) {
         ops::map_unary<ops::functions::log>(x.data() + from, terms.data(), terms.size());
-        for (std::size_t i = 0; i < terms.size(); ++i)
-            terms[i] = x[from + i] > T{0} ? g[from + i] * y[from + i] * terms[i] : T{0};
+        for (std::size_t i = 0; i < terms.size(); ++i) terms[i] = x[from + i] > T{0} ? g[from + i] * y[from + i] * terms[i] : T{0};
     });
 }
 
