@@ -4,6 +4,7 @@
 
     python3 bench/build_time.py                                 # what `./dev demo` builds, and what `./dev test` builds
     python3 bench/build_time.py --target demo --source ../other # one of them, of another checkout
+    python3 bench/build_time.py --sample 4                      # a quarter of the files, times four: an estimate in a quarter of the time
     python3 bench/build_time.py --includers                     # what one kernel costs whoever includes it
 
 Prints the sum, the twenty costliest files and, measured in the same run, the seconds of one fixed reference file as the unit, so that
@@ -77,8 +78,21 @@ def reference(compiler, folder):
     return min(seconds_of([compiler, "-std=c++20", "-O2", "-c", str(source), "-o", str(folder / "reference.o")]) for _ in range(3))
 
 
-def build(source, target, jobs, folder):
-    """Seconds of the whole (compilers, linkers, generators), and of each file that a compiler made."""
+def every_nth(source, tree, names, n):
+    """Every n-th object of the targets in the order of their sources' sizes: large and small files alike."""
+    wanted = subprocess.run(["ninja", "-C", str(tree), "-t", "inputs", *names], check=True, capture_output=True, text=True).stdout.split()
+    commands = json.loads((tree / "compile_commands.json").read_text())
+    size = {}
+    for c in commands:
+        made = c.get("output") or c["command"].split(" -o ")[1].split()[0]
+        size[os.path.relpath(made, tree) if os.path.isabs(made) else made] = os.path.getsize(c["file"])
+    objects = sorted((o for o in size if o in set(wanted)), key=lambda o: (size[o], o))
+    return objects[n // 2::n], len(objects)
+
+
+def build(source, target, jobs, folder, sample):
+    """Seconds of the whole (compilers, linkers, generators), and of each file that a compiler made. With a sample of n: of every n-th file,
+    times n, without linking."""
     settings, names = TARGETS[target]
     if "QK_DISPATCH_ISAS" not in (source / "src/dispatch/CMakeLists.txt").read_text():
         settings, names = [], ["all"]
@@ -92,8 +106,13 @@ def build(source, target, jobs, folder):
     tree = folder / target
     subprocess.run(["cmake", "--preset", "release", "-B", str(tree), f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}", *settings], cwd=source, env=environment, check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    total = seconds_of(["cmake", "--build", str(tree), "-j", str(jobs), "--target", *names], env=environment, stdout=subprocess.DEVNULL)
+    if sample > 1:
+        names, all_files = every_nth(source, tree, names, sample)
+    total = seconds_of(["ninja", "-C", str(tree), "-j", str(jobs), *names], env=environment, stdout=subprocess.DEVNULL)
     files = [json.loads(line) for line in log.read_text().splitlines()]
+    if sample > 1:  # precompiled headers are built once, whatever the sample
+        once = sum(seconds for made, seconds in files if made.endswith(".gch"))
+        total = once + (total - once) * all_files / len(names)
     shutil.rmtree(tree)
     return total, files
 
@@ -115,6 +134,7 @@ def main():
     parser.add_argument("--source", action="append", type=pathlib.Path, help="a checkout; may be repeated; this one if not given")
     parser.add_argument("--compiler", default=shutil.which("g++") or "c++")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--sample", type=int, default=1, metavar="N", help="build every N-th file only and say N times its seconds")
     parser.add_argument("--includers", action="store_true", help="what one kernel costs whoever includes it, in place of a build")
     parser.add_argument("--flags", default="-O2", help="with --includers")
     parser.add_argument("--json", action="store_true", help="one object on standard output")
@@ -131,15 +151,16 @@ def main():
         for source in sources:
             for target in given.target or sorted(TARGETS):
                 print(f"building {target} of {source}", file=sys.stderr)
-                total, files = build(source, target, given.jobs, folder)
+                total, files = build(source, target, given.jobs, folder, given.sample)
                 files.sort(key=lambda f: -f[1])
-                result["builds"].append({"source": str(source), "target": target, "seconds": total, "units": total / unit, "files": len(files), "costliest": files[:20]})
+                result["builds"].append({"source": str(source), "target": target, "seconds": total, "units": total / unit, "files": len(files), "sample": given.sample, "costliest": files[:20]})
     if given.json:
         print(json.dumps(result, indent=1))
         return
     print(f"the reference file: {unit:.2f} s (the unit)")
     for b in result["builds"]:
-        print(f"\n{b['target']} of {b['source']}: {b['seconds']:.0f} processor seconds, {b['units']:.0f} units, {b['files']} files; the costliest:")
+        print(f"\n{b['target']} of {b['source']}: {b['seconds']:.0f} processor seconds, {b['units']:.0f} units, {b['files']} files"
+              f"{' (an estimate from every ' + str(b['sample']) + 'th)' if b['sample'] > 1 else ''}; the costliest:")
         for made, seconds in b["costliest"]:
             print(f"  {seconds:7.1f} s  {made}")
 
