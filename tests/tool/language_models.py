@@ -42,7 +42,7 @@ class Graph:
         graph = helper.make_graph(self.nodes, "g", [helper.make_tensor_value_info(*i) for i in inputs], [helper.make_tensor_value_info(*o) for o in outputs],
                                   [numpy_helper.from_array(v, k) for k, v in self.held.items()])
         opsets = [helper.make_opsetid("", opset)] + [helper.make_opsetid(d, 1) for d in domains]
-        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path, save_as_external_data=outside)
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=11 if opset > 22 else 9), path, save_as_external_data=outside)
         return str(path)
 
 
@@ -131,10 +131,11 @@ def bert(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, classes=
     return g.save(path, [(n, TensorProto.INT64, ids) for n in ("input_ids", "attention_mask", "token_type_ids")], [("logits", TensorProto.FLOAT, ["N", "S", classes])])
 
 
-def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=64, seed=3, dtype=np.float16, outside=False, transposed=True):
+def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=64, seed=3, dtype=np.float16, outside=False, transposed=True, outliers=1.0, norm="parts"):
     """input_ids, position_ids, past.i.key, past.i.value [N,groups,P,width] -> logits [N,S,V], present.i.key, present.i.value.
 
-    `transposed`: weights as torch has them, [out, in] behind a Transpose each."""
+    `transposed`: weights as torch has them, [out, in] behind a Transpose each. `outliers`: every eighth channel before the attention and before
+    the gates is multiplied by it, the weights that read it are divided: the same function. `norm`: "parts", "RMSNormalization" (opset 23), or "SimplifiedLayerNormalization" (onnxruntime's)."""
     g = Graph(seed, dtype)
     own = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     width = hidden // count
@@ -147,16 +148,25 @@ def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=6
         a, b = g.op("Split", x, g.ints(width // 2, width // 2), axis=-1, outputs=2)
         return g.op("Add", g.op("Mul", x, cosine), g.op("Mul", g.op("Concat", g.op("Neg", b), a, axis=-1), sine))
 
+    def gain(name):
+        values = 1 + 0.1 * g.rng.standard_normal(hidden)
+        values[::8] *= outliers if name != "norm" else 1
+        return g.hold(g.prefix + name, values.astype(dtype))
+
     def rms(x, name):
+        if norm != "parts":
+            return g.op(norm, x, gain(name), axis=-1, epsilon=1e-6)
         wide = g.op("Cast", x, to=TensorProto.FLOAT)
         mean = g.op("ReduceMean", g.op("Mul", wide, wide), axes=[-1], keepdims=1)
         wide = g.op("Div", wide, g.op("Sqrt", g.op("Add", mean, g.number(1e-6, np.float32))))
-        return g.op("Mul", g.op("Cast", wide, to=own), g.hold(g.prefix + name, (1 + 0.1 * g.rng.standard_normal(hidden)).astype(dtype)))
+        return g.op("Mul", g.op("Cast", wide, to=own), gain(name))
 
     def linear(x, name, a, b):
-        if not transposed:
-            return g.op("MatMul", x, g.weight(name + ".weight", a, b), name=name)
-        return g.op("MatMul", x, g.op("Transpose", g.weight(name + ".weight", b, a, scale=1 / np.sqrt(a)), perm=[1, 0]), name=name)
+        held = g.weight(name + ".weight", *((b, a) if transposed else (a, b)), scale=1 / np.sqrt(a))
+        if name not in ("o_proj", "down_proj"):
+            rows = g.held[held].T if transposed else g.held[held]
+            rows[::8] /= dtype(outliers)
+        return g.op("MatMul", x, g.op("Transpose", held, perm=[1, 0]) if transposed else held, name=name)
 
     table = g.weight("embed_tokens", vocabulary, hidden, scale=0.3)
     x = g.op("Gather", table, "input_ids", name="tokens")
@@ -190,7 +200,8 @@ def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=6
     cache = ["N", groups, "P", width]
     inputs = [("input_ids", TensorProto.INT64, ["N", "S"]), ("position_ids", TensorProto.INT64, ["N", "S"])]
     inputs += [(f"past.{i}.{kind}", own, cache) for i in range(layers) for kind in ("key", "value")]
-    return g.save(path, inputs, [("logits", own, ["N", "S", vocabulary])] + [(o, own, ["N", groups, "T", width]) for o in outputs], outside=outside)
+    return g.save(path, inputs, [("logits", own, ["N", "S", vocabulary])] + [(o, own, ["N", groups, "T", width]) for o in outputs], outside=outside,
+                  opset=23 if norm == "RMSNormalization" else 17)
 
 
 def cache(layers=2, groups=2, width=8, samples=1, length=0, dtype=np.float16):

@@ -24,6 +24,24 @@ void add_rounding(option_table& verb, precision_settings& precision, bool seed) 
                   "move the mean error of each channel of a layer's output into its bias, by the calibration samples");
 }
 
+/// What changes the model before it is planned.
+void add_transformations(option_table& verb, precision_settings& precision) {
+    verb.add_option("--smooth-quant", precision.smooth_quant,
+                    "divide the channels of what layers read, and multiply their weights, so that outliers do not set the scale: alpha "
+                    "from 0 to 1, or search; by the calibration samples")
+        .type_name("ALPHA")
+        .suggest({"search", "0.5"});
+    verb.add_option("--awq", precision.awq,
+                    "likewise by the mean magnitude of activations, for narrow weights (AWQ): search, or alpha from 0 to 1")
+        .type_name("ALPHA")
+        .suggest({"search", "0.5"});
+    verb.add_option("--rotation", precision.rotation,
+                    "hadamard: the channels of residual streams in another basis, in which no outlier stands alone; the gains of RMS "
+                    "normalizations go into the weights (QuaRot). none (default)")
+        .type_name("R")
+        .suggest({"none", "hadamard"});
+}
+
 }  // namespace
 
 void add_precision(option_table& verb, precision_settings& precision, bool formats, bool seed) {
@@ -42,18 +60,7 @@ void add_precision(option_table& verb, precision_settings& precision, bool forma
     verb.add_option("--kv-cache", precision.kv_cache, "format of the keys and values that a decoder keeps")
         .type_name("F")
         .suggest(format_words());
-    if (formats) {
-        verb.add_option("--smooth-quant", precision.smooth_quant,
-                        "divide the channels of what layers read, and multiply their weights, so that outliers do not set the scale: alpha "
-                        "from 0 to 1, "
-                        "or search; by the calibration samples")
-            .type_name("ALPHA")
-            .suggest({"search", "0.5"});
-        verb.add_option("--awq", precision.awq,
-                        "likewise by the mean magnitude of activations, for narrow weights (AWQ): search, or alpha from 0 to 1")
-            .type_name("ALPHA")
-            .suggest({"search", "0.5"});
-    }
+    add_transformations(verb, precision);
     verb.add_option("--plan", precision.plan, "a requests file (docs/guide/plan.md), a saved plan, or AIMET encodings 1.0.0")
         .type_name("P.json")
         .common()

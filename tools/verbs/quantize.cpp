@@ -174,6 +174,7 @@ void add_quantize(command& app, verb_result&) {
         "  qk quantize model.onnx -o mx.onnx --activation mxfp8_e4m3 --weight mxfp4\n"
         "  qk quantize model.onnx -o int4.onnx --approach weight_only --weight int4 --weight-block 32 --weight-rounding compensated "
         "--calibration x.npy\n"
+        "  qk quantize model.onnx -o rotated.onnx --activation mxfp4 --weight mxfp4 --rotation hadamard\n"
         "  qk quantize model.onnx -o learned.onnx --weight mxfp4 --weight-rounding adaround --iterations 200 --calibration x.npy\n"
         "  qk quantize model.onnx -o mixed.onnx --plan requests.json --calibration x.npy --strict --report mixed.html");
     verb.callback([given] {

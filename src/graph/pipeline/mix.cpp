@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "qk/graph/pipeline/files.hpp"
+#include "qk/graph/pipeline/transform.hpp"
 #include "qk/graph/search/metric_server.hpp"
 #include "qk/graph/search/options.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
@@ -33,16 +34,14 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
             "int8/int4@nearest|compensated|adaround");
     if (asked.options.correct_bias)
         throw error("a search leaves biases as they are: leave \"bias_correction\" out, and give it to `qk quantize` with what was found");
-    if (asked.options.scaling.any())
-        throw error(
-            "a search takes the model as it is: leave \"smooth_quant\" and \"awq\" out, and give them to `qk quantize` with what was "
-            "found");
     options.fixed = asked.requests;
     std::erase_if(options.fixed, [](const request& r) { return r.of_choice; });
     options.choices = asked.choices;
     for (const std::string& text : narrow_for) options.choices.push_back(parse_choice_request(text, "--narrow-for"));
     options.rounded = std::make_shared<rounded_weights>();
     if (asked.saved) options.fixed_plan = *asked.saved;
+    if (asked.saved && asked.options.transforms())
+        throw error("scaling of channels and rotation go before a plan is made, and a saved plan is given: leave one of them out");
     options.fixed_plan.accumulators.insert(asked.accumulators.begin(), asked.accumulators.end());
     for (const plan_note& n : asked.notes) options.remarks.push_back(n.origin + ": " + n.subject + ": " + n.text);
     options.quantize = asked.options;
@@ -68,6 +67,20 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
     options.scoring.positions = data.positions;
     options.scoring.session.threads = data.threads;
     options.scoring.session.together = together;
+}
+
+void transform_mix(model& m, const data_settings& data, mix_options& options) {
+    if (!options.quantize.transforms()) return;
+    const option_list all = list_options(options);
+    const auto bits = [](const format_pair& p) { return bits_per_value(p.activation.format) + bits_per_value(p.weight.format); };
+    const format_pair& narrowest = *std::ranges::min_element(all.pairs, {}, bits);
+    std::vector<request> requests{{.scope = scope::everything, .role = role::activation, .what = narrowest.activation},
+                                  {.scope = scope::everything, .role = role::weight, .what = narrowest.weight}};
+    requests.insert(requests.end(), options.fixed.begin(), options.fixed.end());
+    quantize_report report;
+    add_to(report, transform(m, data, requests, options.quantize));
+    throw_violations(report, options.quantize.strict);
+    for (const plan_note& n : report.notes) options.remarks.push_back(std::string(name_of(n.what)) + ": " + n.subject + ": " + n.text);
 }
 
 calibration calibrate_mix(const model& m, const data_settings& data, const named_tensors& inputs, mix_options& options, bool histograms,

@@ -8,10 +8,10 @@
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/export/drop_activations.hpp"
+#include "qk/graph/pipeline/transform.hpp"
 #include "qk/graph/quantize/compensate.hpp"
 #include "qk/graph/quantize/learn_rounding.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
-#include "qk/graph/quantize/scale_channels.hpp"
 #include "qk/graph/recover/recover.hpp"
 #include "qk/graph/search/choose_method.hpp"
 
@@ -66,14 +66,6 @@ method_choice choose_method(const model& m, const data_settings& data, const ask
     return graph::choose_method(m, asked.requests, asked.options, seen,
                                 data.inputs.empty() ? data.load_calibration(m) : data.load_inputs(m), std::move(scoring),
                                 progress_of(progress, "comparing calibration methods"));
-}
-
-std::vector<scaled_group> scale_channels(model& m, const data_settings& data, const asked_precision& asked) {
-    if (!asked.options.scaling.any()) return {};
-    if (asked.saved) throw error("scaling of channels goes before a plan is made, and a saved plan is given: leave one of them out");
-    if ((data.calibration.empty() && data.inputs.empty()) || data.has_statistics())
-        throw error("scaling of channels needs the samples themselves: give --calibration X.npy");
-    return graph::scale_channels(m, asked.requests, asked.options, data.load_calibration(m), data.threads);
 }
 
 /// What the plan says of layers whose weights are rounded in this way.
@@ -142,7 +134,9 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
         if (!c.settled)
             throw error(c.origin + ": a list is what `qk search` and `qk sensitivity` choose from; here each key has one value");
     if (asked.options.correct_bias) add_missing_biases(m);
-    const std::vector<scaled_group> scaled = scale_channels(m, data, asked);
+    if (asked.options.transforms() && asked.saved)
+        throw error("scaling of channels and rotation go before a plan is made, and a saved plan is given: leave one of them out");
+    const transformation changed = transform(m, data, asked.requests, asked.options);
     calibration own = calibrate_for(m, data, asked, full, progress);
     std::optional<method_choice> method;
     if (asked.options.best_method && !own.empty()) {
@@ -154,7 +148,8 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     else result = planner(m, own.empty() ? nullptr : &own).plan(asked.requests, asked.options);
     result.plan.accumulators.merge(asked.accumulators);
     result.report.method = std::move(method);
-    add_to(result.report, scaled, asked.options.scaling.how);
+    add_to(result.report, changed);
+    throw_violations(result.report, asked.options.strict);
     round_weights(m, data, asked, result, progress);
     if (seen != nullptr) *seen = std::move(own);
     return result;

@@ -114,6 +114,7 @@ asked_precision precision_settings::read(const model& m) const {
     if (!smooth_quant.empty() && !awq.empty()) throw error("--smooth-quant and --awq exclude each other: both scale the same channels");
     if (!smooth_quant.empty()) a.options.scaling = scaling("--smooth-quant", smooth_quant, channel_scaling::rule::smooth_quant);
     if (!awq.empty()) a.options.scaling = scaling("--awq", awq, channel_scaling::rule::awq);
+    if (!rotation.empty()) a.options.rotation = parse_stream_rotation(rotation);
     if (!target.empty()) a.options.target = load_target(target);
     a.options.per_channel |= per_channel;
     a.options.dual |= dual;

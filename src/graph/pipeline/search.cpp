@@ -73,12 +73,13 @@ search_outcome search(const search_settings& settings, const progress_function& 
     output_set files(settings.overwrite, settings.together.first());
     const std::vector<std::string> remarks = settings.declare(files);
     files.output("-o", settings.output).output("--save-plan", settings.save_plan).appended("--cache", settings.cache);
-    const model m = load_for_planning(settings.model);
+    model m = load_for_planning(settings.model);
     const named_tensors inputs = settings.data.load_inputs(m);
     search_options options;
     std::string metric = "l2";
     choose_target(settings, options, metric);
     settings.fill(options, m, metric, {export_style_from(settings.style), weight_storage_from(settings.weights)});
+    transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
     options.strategy = settings.strategy;
     options.direction = settings.direction;

@@ -13,10 +13,11 @@ namespace qk::graph::pipeline {
 sensitivity_result sensitivity(const sensitivity_settings& settings, const progress_function& progress) {
     output_set files(settings.overwrite, settings.together.first());
     const std::vector<std::string> remarks = settings.declare(files);
-    const model m = load_for_planning(settings.model);
+    model m = load_for_planning(settings.model);
     const named_tensors inputs = settings.data.load_inputs(m);
     mix_options options;
     settings.fill(options, m, "l2");
+    transform_mix(m, settings.data, options);
     options.remarks.insert(options.remarks.begin(), remarks.begin(), remarks.end());
     const calibration seen = calibrate_mix(m, settings.data, inputs, options, !settings.report.empty(), progress);
     const estimation_options how{.method = settings.method == "gradient" ? sensitivity_method::gradient

@@ -88,7 +88,7 @@ bool divide_result(model& m, const std::string& x, const std::vector<float>& s, 
 
 }  // namespace
 
-void replace_constant(model& m, int node, int index, const tensor& value) {
+void replace_constant(model& m, int node, int index, const tensor& value, const std::string& done) {
     onnx::NodeProto& n = *m.graph().mutable_node(node);
     const std::string name = n.input(index);
     for (auto& held : *m.graph().mutable_initializer()) {
@@ -98,12 +98,12 @@ void replace_constant(model& m, int node, int index, const tensor& value) {
             held.Clear();
             return to_proto(own, name, held);
         }
-        std::string fresh = name + "_scaled";
+        std::string fresh = name + "_" + done;
         while (m.is_constant(fresh) || m.producer(fresh) >= 0) fresh += "_";
         to_proto(own, fresh, *m.graph().add_initializer());
         n.set_input(index, fresh);
-        m.history().add_tensor(name,
-                               {.name = fresh, .is_node = false, .how = bond::place, .why = "channels were scaled for '" + n.name() + "'"});
+        m.history().add_tensor(
+            name, {.name = fresh, .is_node = false, .how = bond::place, .why = "channels were " + done + " for '" + n.name() + "'"});
         return m.reindex();
     }
 }

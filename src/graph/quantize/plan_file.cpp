@@ -21,6 +21,8 @@ inline constexpr std::array<std::pair<weight_rounding, const char*>, 4> rounding
                                                                                         {weight_rounding::compensated, "compensated"},
                                                                                         {weight_rounding::adaround, "adaround"},
                                                                                         {weight_rounding::adaquant, "adaquant"}}};
+inline constexpr std::array<std::pair<stream_rotation, const char*>, 2> rotation_names{
+    {{stream_rotation::none, "none"}, {stream_rotation::hadamard, "hadamard"}}};
 inline constexpr std::array<std::pair<approach, const char*>, 3> approach_names{
     {{approach::static_ranges, "static"}, {approach::dynamic, "dynamic"}, {approach::weight_only, "weight_only"}}};
 
@@ -193,6 +195,7 @@ const char* name_of(weight_rounding r) { return detail::rounding_names[static_ca
 weight_rounding parse_weight_rounding(std::string_view n) {
     return detail::named<weight_rounding>(detail::rounding_names, n, "weight rounding");
 }
+stream_rotation parse_stream_rotation(std::string_view n) { return detail::named<stream_rotation>(detail::rotation_names, n, "rotation"); }
 
 void plan_file::fill(quantize_options& o) const {
     if (where) o.where = *where;
@@ -207,6 +210,7 @@ void plan_file::fill(quantize_options& o) const {
     if (rounding) o.rounding = *rounding;
     if (correct_bias) o.correct_bias = *correct_bias;
     if (scaling) o.scaling = *scaling;
+    if (rotation) o.rotation = *rotation;
 }
 
 plan_file parse_plan_file(std::string_view text, const std::string& label) {
@@ -226,7 +230,7 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
         if (kind->text() != "requests") kind->fail("\"qk\" is \"plan\" or \"requests\", not '" + kind->text() + "'");
     }
     c.only({"qk", "version", "default", "requests", "model_inputs", "model_outputs", "placement", "approach", "boundary", "strict",
-            "per_channel", "calibration", "target", "weight_rounding", "bias_correction", "kv_cache", "smooth_quant", "awq"});
+            "per_channel", "calibration", "target", "weight_rounding", "bias_correction", "kv_cache", "smooth_quant", "awq", "rotation"});
     if (const auto d = c.find("default")) {
         d->only({"activation", "input", "output", "weight", "bias", "accumulator"});
         if (has_choices(*d)) detail::add_choices(*d, true, f);
@@ -234,6 +238,7 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
     }
     if (const auto v = c.find("kv_cache"))
         f.requests.push_back({.scope = scope::kv_cache, .role = role::all, .what = read_precision(*v), .origin = v->where()});
+    if (const auto v = c.find("rotation")) f.rotation = detail::at_place(*v, [&] { return parse_stream_rotation(v->text()); });
     if (const auto v = c.find("smooth_quant")) f.scaling = detail::read_scaling(*v, channel_scaling::rule::smooth_quant);
     if (const auto v = c.find("awq")) {
         if (f.scaling) v->fail("\"smooth_quant\" and \"awq\" exclude each other: both scale the same channels");

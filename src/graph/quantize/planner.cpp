@@ -11,6 +11,7 @@
 #include "qk/graph/ops/widened.hpp"
 #include "qk/graph/quantize/collect_requests.hpp"
 #include "qk/graph/quantize/mask_values.hpp"
+#include "qk/graph/quantize/never_filled.hpp"
 #include "qk/graph/quantize/plan_remarks.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
@@ -224,7 +225,7 @@ class planner::making {
             detail::made_of_constants(source(), e.tensor))
             return note(plan_note::kind::unrealised, "output '" + e.tensor + "'", "depends on no input of the model: left in float32",
                         p.origin);
-        if (detail::needs_range(what) && own_.seen_ != nullptr && own_.statistics_of(e.tensor) == nullptr && is_input(e.tensor) &&
+        if (detail::needs_range(what) && own_.seen_ != nullptr && detail::is_never_filled(own_.layers_, *own_.seen_, e.tensor) &&
             ranged_as(e.tensor) == e.tensor) {
             if (without_range_.insert(e.tensor).second)
                 note(plan_note::kind::unrealised, "tensor '" + e.tensor + "'",
@@ -247,10 +248,6 @@ class planner::making {
         take_best_pow2(q, what, r, e.tensor);
         const auto placed = chosen_.emplace(e, std::move(q)).first;
         if (e.index == 0) l.activation = &placed->second;
-    }
-
-    bool is_input(const std::string& tensor) const {
-        return std::ranges::any_of(source().inputs(), [&](const value_info& i) { return i.name == tensor; });
     }
 
     void note_mask(const std::string& tensor, const value_range& r, const std::string& origin) {

@@ -34,6 +34,10 @@ struct mix_settings {
     bool measured_by_user() const { return !metric_command.empty() || !metric_server.empty(); }
 };
 
+/// Rotation and scaling of channels, once and before any layer is searched: for the narrowest of the formats that may be chosen. What there
+/// is to say of it goes to the options' remarks.
+void transform_mix(model& m, const data_settings& data, mix_options& options);
+
 /// Calibration for every format that may be chosen, with histograms if a report wants to draw them. Where it runs the model on `inputs`,
 /// `options` gets the float outputs.
 calibration calibrate_mix(const model& m, const data_settings& data, const named_tensors& inputs, mix_options& options, bool histograms,

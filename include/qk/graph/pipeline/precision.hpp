@@ -37,6 +37,7 @@ struct precision_settings {
     std::string method;  ///< --calibration-method
     std::string placement, approach, semantics, rounding, pow2, weight_rounding, kv_cache;
     std::string smooth_quant, awq;  ///< "search", or alpha from 0 to 1
+    std::string rotation;           ///< none or hadamard
     double percentile = 0;
     int weight_block = 0;
     int iterations = 0;      ///< of adaround and adaquant, for each layer; 0: as many as they take by themselves

@@ -11,8 +11,8 @@
 namespace qk::graph::detail {
 
 /// Input `index` of a node becomes `value`, in the type that it had: in place where nobody else reads the constant, else under a new name
-/// that the history knows.
-void replace_constant(model& m, int node, int index, const tensor& value);
+/// (NAME_done) that the history knows.
+void replace_constant(model& m, int node, int index, const tensor& value, const std::string& done = "scaled");
 
 /// The nodes of `readers` read x / s from now on. The name of the node that took the factors; empty: a new Mul. The model is to be
 /// reindexed behind it.

@@ -35,6 +35,7 @@ struct plan_file {
     std::optional<target_profile> target;
     std::optional<weight_rounding> rounding;
     std::optional<channel_scaling> scaling;
+    std::optional<stream_rotation> rotation;
 
     /// Puts what the file sets into options.
     void fill(quantize_options& options) const;
@@ -71,6 +72,7 @@ const char* name_of(weight_rounding r);
 placement parse_placement(std::string_view name);  ///< error listing the names
 approach parse_approach(std::string_view name);
 weight_rounding parse_weight_rounding(std::string_view name);
+stream_rotation parse_stream_rotation(std::string_view name);
 
 /// The names of the calibration methods, as files and options spell them, then `more`.
 std::vector<std::string> range_method_names(const std::vector<std::string>& more = {});

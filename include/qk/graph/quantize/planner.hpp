@@ -36,6 +36,9 @@ struct channel_scaling {
     bool any() const { return how != rule::none; }
 };
 
+/// Rotation of residual streams (rotate.hpp); changes the model before channels are scaled.
+enum class stream_rotation : std::uint8_t { none, hadamard };
+
 struct quantize_options {
     placement where = placement::layers;
     approach how = approach::static_ranges;
@@ -49,6 +52,9 @@ struct quantize_options {
     weight_rounding rounding = weight_rounding::nearest;  ///< does not change the plan: pipeline::make_plan does it to the model
     bool correct_bias = false;                            ///< likewise
     channel_scaling scaling{};
+    stream_rotation rotation = stream_rotation::none;
+    /// Whether the model changes before it is planned.
+    bool transforms() const { return scaling.any() || rotation != stream_rotation::none; }
 };
 
 /// One quantized edge in the report.

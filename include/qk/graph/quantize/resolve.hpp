@@ -65,6 +65,7 @@ struct plan_note {
         destroyed,      ///< little of a tensor's signal is left
         cache,          ///< a tensor that holds keys or values takes the format asked of the cache
         scaled,         ///< input channels were scaled against the weights (scale_channels.hpp)
+        rotated,        ///< a residual stream was rotated into another basis (rotate.hpp)
     };
     kind what = kind::unmatched;
     std::string subject;   ///< tensor, layer or request

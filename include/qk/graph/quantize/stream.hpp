@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who writes and who reads one residual stream of a model, for rotate.hpp: everything that has to change if its channels change their
+// basis.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "qk/graph/model/model.hpp"
+
+namespace qk::graph::detail {
+
+/// A constant that is an operand of a node.
+struct constant_use {
+    int node = 0, input = 0;
+    friend auto operator<=>(const constant_use&, const constant_use&) = default;
+};
+
+/// Followed from one tensor in both directions until every node that touches the stream is known.
+class stream {
+  public:
+    /// `start`: a tensor whose last axis is the channels.
+    stream(const model& m, const std::string& start);
+
+    std::size_t channels = 0;
+    std::set<constant_use> written;                   ///< weights, tables and biases whose output channels take Q
+    std::map<constant_use, std::vector<float>> read;  ///< weights whose input channels take Q^T, after the gain (empty: 1)
+    std::set<constant_use> gains;                     ///< of normalizations: they become 1
+    std::set<int> gain_nodes;                         ///< Mul by a gain: they go
+    std::set<std::string> tensors;                    ///< in the basis
+    std::string refused;                              ///< empty: it can be rotated
+    bool per_head = false;                            ///< it is a part of wider rows: nobody's residual stream
+
+  private:
+    enum class state { streamed, gained, squared, row };  ///< what a tensor holds: x, g x, x^2, one number for each row
+    void become(const std::string& tensor, state s, bool look_back, const std::vector<float>& gain = {});
+    void refuse(const std::string& why);
+    bool fits(std::int64_t count, const onnx::NodeProto& n);
+
+    void look_back(const std::string& tensor);
+    void back_through_product(int node, const onnx::NodeProto& n);
+    void operand(int node, int input);
+    void look_ahead(const std::string& tensor);
+    void read_stream(int node, int input);
+    bool read_normalization(int node, int input);
+    bool read_factor(int node, int input, bool last_chance);
+    bool read_product(int node, int input, const std::vector<float>& gain);
+
+    bool moves(const onnx::NodeProto& n, int input) const;
+    bool is_last(std::int64_t axis, const std::string& tensor) const;
+    bool keeps_row(const onnx::NodeProto& n) const;
+    bool averages_rows(const onnx::NodeProto& n) const;
+    int rank_of(const std::string& tensor, int depth = 0) const;
+    bool is_state(const std::string& tensor, state s) const;
+    bool is_float_constant(const std::string& name) const;
+    bool is_scalar(const std::string& name) const;
+
+    const model* model_;
+    std::map<std::string, state> state_;
+    std::map<std::string, std::vector<float>> gain_;
+    std::deque<std::pair<std::string, bool>> open_;  ///< to be followed; true: backwards as well
+    std::set<std::pair<int, int>> later_;            ///< readers whose other operand is not known yet
+    std::map<std::string, int> rank_;
+};
+
+}  // namespace qk::graph::detail
