@@ -57,7 +57,8 @@ constexpr bool serves_exact_columns(const accumulator& a, const element_kind& x,
                        a.flush_inputs == input_flush::none && !a.flush_partials && a.round != rounding::down;
     const bool wrapping = a.sum == summation::integer && !a.saturate && x.whole && y.whole;
     const int range = x.width + y.width + x.highest - x.lowest + y.highest - y.lowest;
-    return (exact || wrapping) && x.width <= 15 && y.width <= 15 && range + width_of(std::uint64_t{k}) < 62;
+    const int widest = wrapping ? 16 : 15;  // products fit 32 bits
+    return (exact || wrapping) && x.width <= widest && y.width <= widest && range + width_of(std::uint64_t{k}) < 62;
 }
 
 /// What a register holds between groups: significand * 2^(exponent - mantissa bits).

@@ -152,15 +152,13 @@ tensor device_layer::run_blocks(const tensor& x, const tensor& w, const tensor& 
     if (taken_weights_.empty())
         for (const packed_operand& p : weights) taken.push_back(take_weights(p));
     const std::vector<unit_operand>& weights_apart = taken_weights_.empty() ? taken : taken_weights_;
-    std::vector<std::uint64_t> sums;
     const auto multiply = [&](const packed_operand& rows, const unit_operand& rows_apart, const packed_operand& columns,
                               const unit_operand& columns_apart, const product_shape& s, float* d) {
-        if (!rows_apart.n.empty() && !columns_apart.n.empty() &&
-            multiply_columns(rows_apart, 0, columns_apart, columns_apart.n.data(), columns_apart.exponent.data(), s, d))
-            return;
-        sums.assign(s.m * s.n, 0);
-        matrix_multiply_add(rows.format, columns.format, how_, s, rows.view(), columns.view(), {}, sums);
-        for (std::size_t i = 0; i < sums.size(); ++i) d[i] = stored_value(how_, sums[i]);
+        const bool apart = !rows_apart.n.empty() && !columns_apart.n.empty();
+        const column_way way = apart ? way_of(how_, rows_apart, columns_apart, s.k) : column_way::none;
+        if (way == column_way::none) return multiply_general(rows, columns, s, d);
+        multiply_columns(how_, way, rows_apart, 0, columns_apart, {columns_apart.n.data(), columns_apart.exponent.data()}, s, d,
+                         [&](std::size_t i, std::size_t j) { return general_sum(rows, columns, i, j); });
     };
     if (v.op_type() != "Conv") {
         const tensor a = as_operand(v, x, "transA"), b = as_operand(v, w, "transB");

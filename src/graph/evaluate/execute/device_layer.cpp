@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 
-#include "qk/dot/aligned_columns.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"
 #include "qk/graph/base/format_text.hpp"
@@ -16,8 +15,6 @@
 
 namespace qk::graph::execute {
 namespace {
-
-constexpr int lanes = 16;
 
 /// The transposed matrix of every array of an operand.
 template <class T>
@@ -30,6 +27,7 @@ void transpose_all(std::vector<T>& v, std::size_t rows, std::size_t columns) {
 void transpose(unit_operand& o) {
     const auto rows = static_cast<std::size_t>(o.shape[0]), columns = static_cast<std::size_t>(o.shape[1]);
     transpose_all(o.codes, rows, columns), transpose_all(o.n, rows, columns), transpose_all(o.exponent, rows, columns);
+    transpose_all(o.value, rows, columns), transpose_all(o.special, rows, columns);
     std::swap(o.shape[0], o.shape[1]);
 }
 
@@ -116,7 +114,7 @@ unit_operand device_layer::prepare(const tensor& t, bool weights) const {
     o.codes.resize(t.size());
     const int width = qk::detail::with_family(o.format, [](const auto& f) { return qk::detail::element_width(f); });
     if (t.size() != 0) qk::detail::get_codes(std::span<const std::byte>(packed), 0, t.size(), width, o.codes.data());
-    take_apart(o);
+    take_apart(how_, o);
     if (node_->view.op_type() == "Gemm") {
         if (o.shape.size() != 2) fail("A and B must be matrices");
         if (node_->view.get_int(weights ? "transB" : "transA", 0) != 0) transpose(o);
@@ -124,111 +122,23 @@ unit_operand device_layer::prepare(const tensor& t, bool weights) const {
     return o;
 }
 
-void device_layer::take_apart(unit_operand& o) const {
-    const qk::detail::reading how{how_.operand_bits, how_.flush_inputs, o.zero_point};
-    qk::detail::with_family(o.format, [&](const auto& f) {
-        o.kind = qk::detail::kind_of(f);
-        if constexpr (!qk::detail::has_blocks<std::remove_cvref_t<decltype(f)>>) {
-            qk::detail::element_tile t;
-            const std::uint32_t zero = is_integer_format(o.format) ? static_cast<std::uint32_t>(o.zero_point) : 0;
-            qk::detail::take_codes(f, &zero, 1, how, t);
-            o.zero_exponent = static_cast<std::int16_t>(t.exponent[0]);
-            if (o.kind.width > 15) return;
-            o.n.resize(o.codes.size()), o.exponent.resize(o.codes.size());
-            for (std::size_t i = 0; i < o.codes.size(); i += qk::detail::dot_tile) {
-                const std::size_t count = std::min(qk::detail::dot_tile, o.codes.size() - i);
-                qk::detail::take_codes(f, o.codes.data() + i, count, how, t);
-                for (std::size_t j = 0; j < count; ++j) {
-                    if (t.exponent[j] >= qk::detail::first_special) {  // Inf and NaN go the general way
-                        o.n.clear(), o.exponent.clear();
-                        return;
-                    }
-                    o.n[i + j] = static_cast<std::int16_t>(t.n[j]);
-                    o.exponent[i + j] = static_cast<std::int16_t>(t.exponent[j]);
-                }
-            }
-        }
-    });
-}
-
-bool device_layer::goes_by_columns(const unit_operand& a, const unit_operand& b, std::size_t k) const {
-    return (qk::detail::serves_aligned_columns(how_, a.kind, b.kind) || qk::detail::serves_exact_columns(how_, a.kind, b.kind, k) ||
-            qk::detail::serves_bundled_columns(how_, a.kind, a.block, b.kind, b.block)) &&
-           (!a.n.empty() || a.codes.empty()) && (!b.n.empty() || b.codes.empty());
-}
-
-void device_layer::multiply_general(const unit_operand& rows, std::size_t first_row, const unit_operand& columns,
-                                    const std::uint32_t* codes, product_shape s, float* d) const {
-    const auto planes_of = [](const qk::format& f, const std::uint32_t* from, std::size_t count) {
-        const int width = qk::detail::with_family(f, [](const auto& g) { return qk::detail::element_width(g); });
-        std::vector<std::byte> plane((count * static_cast<std::size_t>(width) + 7) / 8);
-        for (std::size_t i = 0; i < count; ++i) qk::detail::put_code(plane, i, width, from[i] & qk::detail::low_bits(width));
-        return plane;
-    };
-    const std::vector<std::byte> a = planes_of(rows.format, rows.codes.data() + first_row * s.k, s.m * s.k);
-    const std::vector<std::byte> b = planes_of(columns.format, codes, s.k * s.n);
+void device_layer::multiply_general(const packed_operand& rows, const packed_operand& columns, product_shape s, float* d) const {
     std::vector<std::uint64_t> result(s.m * s.n);
-    matrix_multiply_add(rows.format, columns.format, how_, s, {{a, {}, {}, {}}, rows.zero_point}, {{b, {}, {}, {}}, columns.zero_point}, {},
-                        result);
+    matrix_multiply_add(rows.format, columns.format, how_, s, rows.view(), columns.view(), {}, result);
     for (std::size_t i = 0; i < result.size(); ++i) d[i] = stored_value(how_, result[i]);
 }
 
-bool device_layer::multiply_columns(const unit_operand& rows, std::size_t first_row, const unit_operand& columns, const std::int16_t* n,
-                                    const std::int16_t* exponent, product_shape s, float* d) const {
-    if (!goes_by_columns(rows, columns, s.k)) return false;
-    const bool exact = qk::detail::serves_exact_columns(how_, rows.kind, columns.kind, s.k), down = how_.cut == rounding::down,
-               bundled = how_.bundle > 1;
-    const int raise = exact || bundled ? 0 : how_.align - rows.kind.fraction - columns.kind.fraction;
-    const float factor = rows.factor * columns.factor;
-    const int lsb = rows.kind.lowest + columns.kind.lowest - rows.kind.fraction - columns.kind.fraction;
-    const std::size_t chunk = exact || bundled ? 1 : std::size_t{1} << (31 - qk::detail::aligned_bits(how_, rows.kind, columns.kind));
-    // Exact sums shift to the left, by exponents counted from the lowest.
-    const auto placed = [exact](std::int16_t value, std::int16_t e, int lowest) {
-        return static_cast<std::int16_t>(!exact ? e : value == 0 ? 0 : e - lowest);
-    };
-    std::vector<std::int32_t> row(s.m * s.k), row_exponent(s.m * s.k);
-    for (std::size_t i = 0; i < s.m * s.k; ++i) {
-        const std::size_t at = first_row * s.k + i;
-        row[i] = std::int32_t{rows.n[at]} * (1 << raise);
-        row_exponent[i] = placed(rows.n[at], rows.exponent[at], rows.kind.lowest);
-    }
-    std::vector<std::int16_t> panel(2 * s.k * lanes);  // of the columns, one after the other in memory
-    const qk::detail::apart b{panel.data(), panel.data() + s.k * lanes};
-    for (std::size_t j = 0; j < s.n; j += lanes) {
-        const std::size_t width = std::min<std::size_t>(lanes, s.n - j);
-        for (std::size_t i = 0; i < s.k; ++i) {
-            std::int16_t *to = panel.data() + i * lanes, *to_exponent = to + s.k * lanes;
-            const std::int16_t *from = n + i * s.n + j, *from_exponent = exponent + i * s.n + j;
-            for (std::size_t l = 0; l < width; ++l)
-                to[l] = from[l], to_exponent[l] = placed(from[l], from_exponent[l], columns.kind.lowest);
-            for (std::size_t l = width; l < lanes; ++l) to[l] = 0, to_exponent[l] = static_cast<std::int16_t>(exact ? 0 : -126);
-        }
-        for (std::size_t i = 0; i < s.m; ++i) {
-            const std::int32_t *a = row.data() + i * s.k, *a_exponent = row_exponent.data() + i * s.k;
-            std::uint64_t stored[lanes];
-            if (exact) {
-                std::int64_t sums[lanes];
-                qk::detail::exact_columns<lanes>(s.k, a, a_exponent, b, lanes, sums);
-                for (std::size_t l = 0; l < width; ++l)
-                    if (!qk::detail::store_exact(how_, sums[l], lsb, stored[l])) return false;
-            } else {
-                std::uint32_t out[lanes];
-                qk::detail::events ignored;
-                if (bundled) {
-                    const auto sums = down ? &qk::detail::bundled_columns<lanes, true> : &qk::detail::bundled_columns<lanes, false>;
-                    if (!sums(how_, qk::detail::bundle_raise(how_, rows.kind, columns.kind), s.k, a, a_exponent, b, lanes, out))
-                        return false;
-                } else {
-                    const auto sums = down ? &qk::detail::aligned_columns<lanes, true> : &qk::detail::aligned_columns<lanes, false>;
-                    if (!sums(how_, s.k, a, a_exponent, b, lanes, chunk, out)) return false;
-                }
-                for (std::size_t l = 0; l < width; ++l)
-                    stored[l] = qk::detail::stored_code(how_.result, qk::detail::scaled_code(how_, out[l], factor, 0, ignored));
-            }
-            for (std::size_t l = 0; l < width; ++l) d[i * s.n + j + l] = stored_value(how_, stored[l]);
-        }
-    }
-    return true;
+float device_layer::general_sum(const packed_operand& rows, const packed_operand& columns, std::size_t row, std::size_t column) const {
+    const packed_matrix a = rows.view(), b = columns.view();
+    const qk::detail::operand x{rows.format, a, rows.axis, how_}, y{columns.format, b, columns.axis, how_};
+    const float scale = how_.sum == summation::exact ? 1.0f : x.tensor_scale() * y.tensor_scale();
+    std::uint64_t stored = 0;
+    x.with_row(row, 0, [&](const auto& p) {
+        y.with_row(0, column, [&](const auto& q) {
+            stored = qk::detail::one_sum(how_, qk::detail::source_of(p), qk::detail::source_of(q), rows.axis.length, 0, scale, nullptr);
+        });
+    });
+    return stored_value(how_, stored);
 }
 
 namespace {
@@ -299,38 +209,78 @@ tensor device_layer::product_of_matrices(const dims& x, const dims& w, const ope
     return y;
 }
 
+namespace {
+/// Codes of a matrix as a plane.
+packed_operand packed_codes(const operand_codes& o, const std::uint32_t* from, along_axis axis) {
+    const int width = qk::detail::with_family(o.format, [](const auto& g) { return qk::detail::element_width(g); });
+    const std::size_t count = axis.outer * axis.length * axis.inner;
+    packed_operand p{o.format, o.zero_point, axis, std::vector<std::byte>(packed_bytes(o.format, axis))};
+    for (std::size_t i = 0; i < count; ++i) qk::detail::put_code(p.bytes, i, width, from[i] & qk::detail::low_bits(width));
+    return p;
+}
+}  // namespace
+
 tensor device_layer::run_elements(const tensor& x, const tensor& w, const tensor& bias, allocator& memory) const {
     const unit_operand input = prepare(x, false);
     const unit_operand made = weights_ ? unit_operand{} : prepare(w, true);
     const unit_operand& weights = weights_ ? *weights_ : made;
+    // Rows from `first` on times columns whose codes `codes()` gives: in lanes, or what they leave the general way.
+    const auto multiply = [&](const unit_operand& rows, std::size_t first, const unit_operand& kind, const auto& in_columns,
+                              const auto& codes, const product_shape& s, float* d) {
+        packed_operand a, b;
+        const auto pack = [&] {
+            if (!a.bytes.empty()) return;
+            a = packed_codes(rows, rows.codes.data() + first * s.k, {s.m, s.k, 1});
+            b = packed_codes(kind, codes(), {1, s.k, s.n});
+        };
+        const column_way way = way_of(how_, rows, kind, s.k);
+        if (way == column_way::none) return pack(), multiply_general(a, b, s, d);
+        multiply_columns(how_, way, rows, first, kind, in_columns(way), s, d, [&](std::size_t i, std::size_t j) {
+            pack();
+            return general_sum(a, b, i, j);
+        });
+    };
     if (node_->view.op_type() != "Conv") {
         return product_of_matrices(
             input.shape, weights.shape, input, weights, bias, memory,
             [&](std::int64_t a, std::int64_t b, const product_shape& s, float* d) {
-                const std::size_t at = static_cast<std::size_t>(b) * s.k * s.n, row = static_cast<std::size_t>(a) * s.m;
-                if (!goes_by_columns(input, weights, s.k) ||
-                    !multiply_columns(input, row, weights, weights.n.data() + at, weights.exponent.data() + at, s, d))
-                    multiply_general(input, row, weights, weights.codes.data() + at, s, d);
+                const std::size_t at = static_cast<std::size_t>(b) * s.k * s.n;
+                const auto from = [at](const auto& v) { return v.empty() ? nullptr : v.data() + at; };
+                multiply(
+                    input, static_cast<std::size_t>(a) * s.m, weights,
+                    [&](column_way) {
+                        return unit_columns{from(weights.n), from(weights.exponent), from(weights.value), from(weights.special)};
+                    },
+                    [&] { return weights.codes.data() + at; }, s, d);
             });
     }
     const std::int64_t group = node_->view.get_int("group", 1), in = weights.shape.size() < 2 ? 0 : weights.shape[1];
     const ops::window window = ops::check_conv(node_->view, input.shape, weights.shape, nullptr, group);
-    const std::uint32_t zero = is_integer_format(input.format) ? static_cast<std::uint32_t>(input.zero_point) : 0;
     std::vector<std::uint32_t> codes;
     std::vector<std::int16_t> n, exponent;
+    std::vector<float> value, special;
     return convolution(input.shape, weights.shape, input, weights, bias, memory,
                        [&](std::int64_t b, std::int64_t g, const product_shape& s, float* d) {
                            const auto from = static_cast<std::size_t>((b * group + g) * in * ops::product(window.input));
-                           const std::size_t first = static_cast<std::size_t>(g) * s.m;
-                           if (goes_by_columns(weights, input, s.k)) {
-                               n.resize(s.k * s.n), exponent.resize(s.k * s.n);
-                               ops::gather_columns(input.n.data() + from, in, window, std::int16_t{0}, n.data());
-                               ops::gather_columns(input.exponent.data() + from, in, window, input.zero_exponent, exponent.data());
-                               if (multiply_columns(weights, first, input, n.data(), exponent.data(), s, d)) return;
-                           }
-                           codes.resize(s.k * s.n);
-                           ops::gather_columns(input.codes.data() + from, in, window, zero, codes.data());
-                           multiply_general(weights, first, input, codes.data(), s, d);
+                           const auto gathered = [&](const auto& all, auto padding, auto& to) {
+                               if (all.empty()) return decltype(to.data()){nullptr};
+                               to.resize(s.k * s.n);
+                               ops::gather_columns(all.data() + from, in, window, padding, to.data());
+                               return to.data();
+                           };
+                           multiply(
+                               weights, static_cast<std::size_t>(g) * s.m, input,
+                               [&](column_way way) {
+                                   if (way == column_way::rounded) return unit_columns{.value = gathered(input.value, 0.0f, value)};
+                                   return unit_columns{.n = gathered(input.n, std::int16_t{0}, n),
+                                                       .exponent = gathered(input.exponent, input.zero_exponent, exponent),
+                                                       .special = gathered(input.special, 0.0f, special)};
+                               },
+                               [&] {
+                                   const bool whole = is_integer_format(input.format);
+                                   return gathered(input.codes, whole ? static_cast<std::uint32_t>(input.zero_point) : 0u, codes);
+                               },
+                               s, d);
                        });
 }
 

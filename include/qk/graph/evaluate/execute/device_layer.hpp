@@ -4,37 +4,15 @@
 // blocks, in the order row, column, channel, the channels of each place of the kernel filled up to whole blocks with zeros.
 #pragma once
 
-#include <bit>
 #include <functional>
 #include <optional>
 #include <string>
 
-#include "qk/dot.hpp"
-#include "qk/dot/elements.hpp"
+#include "qk/graph/evaluate/execute/device_columns.hpp"
 #include "qk/graph/evaluate/execute/network.hpp"
 #include "qk/graph/plan/plan.hpp"
 
 namespace qk::graph::execute {
-
-/// How an operand becomes codes; a value is scale * (the code's value).
-struct operand_codes {
-    qk::format format = fp32;
-    semantics how = semantics::ocp;
-    std::int64_t zero_point = 0;
-    std::vector<float> scale{1.0f};  ///< 1, or one for each output channel
-    float tensor_scale = 0;          ///< NVFP4's
-};
-
-/// One operand as a unit reads it.
-struct unit_operand : operand_codes {
-    dims shape;
-    std::vector<std::uint32_t> codes;       ///< of elements, in the tensor's order; without blocks
-    std::vector<std::int16_t> n, exponent;  ///< the same taken apart, where they fit; empty otherwise
-    std::int16_t zero_exponent = 0;         ///< of padding
-    qk::detail::element_kind kind;
-    std::int64_t block = 0;  ///< values under one scale
-    float factor = 1;        ///< of the sum: NVFP4's tensor scale
-};
 
 /// A matrix of one operand as encode writes it, blocks along the sum.
 struct packed_operand {
@@ -44,13 +22,6 @@ struct packed_operand {
     std::vector<std::byte> bytes;
     packed_matrix view() const { return {planes_of(layout_of(format, axis), std::span<const std::byte>(bytes)), zero_point}; }
 };
-
-/// A register's stored code as a value.
-inline float stored_value(const accumulator& how, std::uint64_t code) {
-    if (how.sum == summation::integer) return static_cast<float>(static_cast<std::int64_t>(code));
-    const auto stored = static_cast<std::uint32_t>(code);
-    return bits(how.result) <= 16 ? value_of(how.result, stored) : std::bit_cast<float>(stored);
-}
 
 class device_layer {
   public:
@@ -68,13 +39,10 @@ class device_layer {
     /// How `t` becomes codes; of blocks only where they run along the sum.
     operand_codes codes_of(const tensor& t, bool weights) const;
     unit_operand prepare(const tensor& t, bool weights) const;
-    void take_apart(unit_operand& o) const;
-    bool goes_by_columns(const unit_operand& a, const unit_operand& b, std::size_t k) const;
-    /// d [m][n] = rows [m][k] times columns [k][n], as values of the result's register. False: it has to be done the general way.
-    bool multiply_columns(const unit_operand& rows, std::size_t first_row, const unit_operand& columns, const std::int16_t* n,
-                          const std::int16_t* exponent, product_shape s, float* d) const;
-    void multiply_general(const unit_operand& rows, std::size_t first_row, const unit_operand& columns, const std::uint32_t* codes,
-                          product_shape s, float* d) const;
+    /// d [m][n] = rows [m][k] times columns [k][n], as values of the result's register.
+    void multiply_general(const packed_operand& rows, const packed_operand& columns, product_shape s, float* d) const;
+    /// One of them.
+    float general_sum(const packed_operand& rows, const packed_operand& columns, std::size_t row, std::size_t column) const;
 
     /// `multiply` gives d [output channel][place] of one sample (first) and group (second).
     tensor convolution(const dims& x, const dims& w, const operand_codes& x_codes, const operand_codes& w_codes, const tensor& bias,

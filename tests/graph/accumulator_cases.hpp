@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operands as codes, and a model run under units: what the tests of layers under an accumulator share.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include "qk/codec.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/plan/accumulators.hpp"
+#include "qk/graph/plan/plan.hpp"
+
+/// An operand's codes: what encode makes of float32 values under one scale.
+struct coded {
+    qk::format format;
+    float scale = 1;
+    std::int64_t zero_point = 0;
+    std::vector<std::byte> of(const std::vector<float>& x) const {
+        std::vector<std::byte> bytes(qk::packed_bytes(format, {1, x.size(), 1}));
+        REQUIRE(qk::encode(format, x, bytes, qk::affine{scale, zero_point}) == qk::encode_status::done);
+        return bytes;
+    }
+};
+
+inline qk::graph::evaluate_result under(const qk::graph::model& m, const qk::graph::layer_accumulators& units,
+                                        const qk::graph::named_tensors& inputs, qk::graph::precision_plan plan = {}, int threads = 1) {
+    plan.accumulators = units;
+    return qk::graph::evaluator(m, {.threads = threads}).run(inputs, plan);
+}
