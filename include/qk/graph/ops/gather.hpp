@@ -40,10 +40,8 @@ inline void gather(op_context& call) {
     }
 }
 
-/// Calls f(i, offset) for each element i of `indices`: offset is where (its position with the axis coordinate replaced by the index) lies
-/// in `data`.
-template <class F>
-void each_element_index(const op_context& call, const tensor& data, const tensor& indices, F&& f) {
+/// For each element of `indices` where (its position with the axis coordinate replaced by the index) lies in `data`.
+inline std::vector<std::size_t> element_places(const op_context& call, const tensor& data, const tensor& indices) {
     if (indices.rank() != data.rank()) call.fail("data and indices differ in rank");
     const std::size_t axis = normal_axis(call, call.node().get_int("axis", 0), data.rank());
     for (std::size_t a = 0; a < data.rank(); ++a)
@@ -52,9 +50,10 @@ void each_element_index(const op_context& call, const tensor& data, const tensor
     const auto values = int_values(call, indices);
     const auto stride = row_major_strides(data.shape());
     std::vector<std::size_t> at(data.rank());
+    std::vector<std::size_t> places(values.size());
     std::size_t offset = 0;  // of the position without its coordinate on the axis
     for (std::size_t i = 0; i < values.size(); ++i) {
-        f(i, offset + normal_index(call, values[i], data.dim(axis)) * stride[axis]);
+        places[i] = offset + normal_index(call, values[i], data.dim(axis)) * stride[axis];
         for (std::size_t a = data.rank(); a-- > 0;) {
             if (a != axis) offset += stride[a];
             if (++at[a] < static_cast<std::size_t>(indices.dim(a))) break;
@@ -62,13 +61,17 @@ void each_element_index(const op_context& call, const tensor& data, const tensor
             at[a] = 0;
         }
     }
+    return places;
 }
 
 inline void gather_elements(op_context& call) {
     const tensor &x = call.input(0), &indices = call.input(1);
     tensor& y = call.output(0, x.type(), indices.shape());
+    const std::vector<std::size_t> places = element_places(call, x, indices);
     dispatch_width(call, x.type(), [&]<class T>(type_tag<T>) {
-        each_element_index(call, x, indices, [&](std::size_t i, std::size_t from) { y.as<T>()[i] = x.as<T>()[from]; });
+        const T* from = x.as<T>().data();
+        T* to = y.as<T>().data();
+        for (std::size_t i = 0; i < places.size(); ++i) to[i] = from[places[i]];
     });
 }
 
@@ -86,21 +89,22 @@ inline slice_tuples find_slices(const op_context& call, const tensor& data, cons
     return {product(indices.shape(), 0, indices.rank() - 1), depth, product(data.shape(), batch + depth, data.rank())};
 }
 
-/// Calls f(k, offset) for each index tuple k: offset is where the slice that it names begins in `data`.
-template <class F>
-void each_slice(const op_context& call, const tensor& data, const tensor& indices, std::size_t batch, F&& f) {
+/// For each index tuple where the slice that it names begins in `data`; none if slices hold nothing.
+inline std::vector<std::size_t> slice_places(const op_context& call, const tensor& data, const tensor& indices, std::size_t batch) {
     const auto [tuples, depth, inner] = find_slices(call, data, indices, batch);
-    if (inner == 0) return;
+    if (inner == 0) return {};
     const auto values = int_values(call, indices);
     const auto stride = row_major_strides(data.shape());
     const std::size_t batches = product(data.shape(), 0, batch);
     const std::size_t per_batch = batches == 0 ? 0 : tuples / batches, batch_size = product(data.shape(), batch, data.rank());
+    std::vector<std::size_t> places(tuples);
     for (std::size_t k = 0; k < tuples; ++k) {
-        std::size_t offset = per_batch == 0 ? 0 : k / per_batch * batch_size;
+        std::size_t& offset = places[k];
+        offset = per_batch == 0 ? 0 : k / per_batch * batch_size;
         for (std::size_t d = 0; d < depth; ++d)
             offset += normal_index(call, values[k * depth + d], data.dim(batch + d)) * stride[batch + d];
-        f(k, offset);
     }
+    return places;
 }
 
 inline void gather_nd(op_context& call) {
@@ -112,9 +116,11 @@ inline void gather_nd(op_context& call) {
     dims shape(indices.shape().begin(), indices.shape().end() - 1);
     shape.insert(shape.end(), x.shape().begin() + static_cast<std::ptrdiff_t>(batch) + indices.shape().back(), x.shape().end());
     tensor& y = call.output(0, x.type(), shape);
-    each_slice(call, x, indices, batch, [&](std::size_t k, std::size_t offset) {
-        std::memcpy(y.bytes() + k * bytes, x.bytes() + offset * size_of(x.type()), bytes);
-    });
+    std::byte* to = y.bytes();
+    for (const std::size_t place : slice_places(call, x, indices, batch)) {
+        std::memcpy(to, x.bytes() + place * size_of(x.type()), bytes);
+        to += bytes;
+    }
 }
 
 /// The slices where the condition is true; it may be shorter than the axis.

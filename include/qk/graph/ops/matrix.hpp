@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row-major matrix products on raw pointers: Eigen for floats (compiled once, in src/graph/ops/matrix.cpp), plain loops for integers. One
-// thread; the order of a sum depends on sizes only.
+// Row-major matrix products on raw pointers: Eigen for floats, plain loops for integers. One thread; the order of a sum depends on sizes
+// only.
 #pragma once
 
-#include <type_traits>
-
-#include "qk/graph/base/tensor.hpp"
+#include <cstdint>
 
 namespace qk::graph::ops {
 
@@ -21,22 +19,9 @@ struct matrix_operand {
 template <class T>
 void multiply(matrix_operand<T> a, matrix_operand<T> b, T* c, std::int64_t c_stride, std::int64_t m, std::int64_t n, std::int64_t k);
 
-/// c[m,n] = a * b, where a is [m,k] (or [k,m] read transposed) and b is [k,n] (or [n,k] read transposed). Integers wrap.
+/// c[m,n] = a * b, where a is [m,k] (or [k,m] read transposed) and b is [k,n] (or [n,k] read transposed). T is a float of 32 or 64 bits or
+/// an integer of as many, which wraps.
 template <class T>
-void multiply(const T* a, bool a_transposed, const T* b, bool b_transposed, T* c, std::int64_t m, std::int64_t n, std::int64_t k) {
-    if constexpr (std::is_floating_point_v<T>) {
-        multiply<T>({a, a_transposed ? m : k, a_transposed}, {b, b_transposed ? k : n, b_transposed}, c, n, m, n, k);
-    } else {
-        using U = std::make_unsigned_t<T>;  // wraps without undefined behaviour
-        for (std::int64_t i = 0; i < m; ++i)
-            for (std::int64_t j = 0; j < n; ++j) {
-                U sum = 0;
-                for (std::int64_t p = 0; p < k; ++p)
-                    sum = static_cast<U>(sum + static_cast<U>(static_cast<U>(a[a_transposed ? p * m + i : i * k + p]) *
-                                                              static_cast<U>(b[b_transposed ? j * k + p : p * n + j])));
-                c[i * n + j] = static_cast<T>(sum);
-            }
-    }
-}
+void multiply(const T* a, bool a_transposed, const T* b, bool b_transposed, T* c, std::int64_t m, std::int64_t n, std::int64_t k);
 
 }  // namespace qk::graph::ops

@@ -7,21 +7,33 @@
 
 namespace qk::graph::ops {
 
-/// Calls f(combine) with what `reduction` says an update does to an element of type T.
-template <class T, class F>
-void with_reduction(const op_context& call, F&& f) {
+/// Combines the updates with stretches of y, `length` elements each from `places` on, in order, as `reduction` says.
+inline void combine_updates(const op_context& call, const std::vector<std::size_t>& places, std::size_t length, const tensor& updates,
+                            tensor& y) {
     const std::string how = call.node().get_string("reduction", "none");
-    if (how == "none") return f([](T, T update) { return update; });
-    if constexpr (std::is_same_v<T, bool>) {
-        if (how == "add" || how == "max") return f([](bool a, bool b) { return a || b; });
-        if (how == "mul" || how == "min") return f([](bool a, bool b) { return a && b; });
-    } else {
-        if (how == "add") return f(functions::add{});
-        if (how == "mul") return f(functions::multiply{});
-        if (how == "max") return f(functions::larger{});
-        if (how == "min") return f(functions::smaller{});
+    if (how == "none") {
+        const std::size_t bytes = length * size_of(y.type());
+        for (std::size_t k = 0; k < places.size(); ++k)
+            std::memcpy(y.bytes() + places[k] * size_of(y.type()), updates.bytes() + k * bytes, bytes);
+        return;
     }
-    call.fail("unknown reduction '" + how + "'");
+    dispatch(call, y.type(), element_types, [&]<class T>(type_tag<T>) {
+        const auto each = [&](auto combine) {
+            const T* update = updates.as<T>().data();
+            for (const std::size_t place : places)
+                for (T& to : y.as<T>().subspan(place, length)) to = combine(to, *update++);
+        };
+        if constexpr (std::is_same_v<T, bool>) {
+            if (how == "add" || how == "max") return each([](bool a, bool b) { return a || b; });
+            if (how == "mul" || how == "min") return each([](bool a, bool b) { return a && b; });
+        } else {
+            if (how == "add") return each(functions::add{});
+            if (how == "mul") return each(functions::multiply{});
+            if (how == "max") return each(functions::larger{});
+            if (how == "min") return each(functions::smaller{});
+        }
+        call.fail("unknown reduction '" + how + "'");
+    });
 }
 
 /// A copy of x as output 0.
@@ -35,12 +47,7 @@ inline void scatter_elements(op_context& call) {
     const tensor &x = call.input(0), &indices = call.input(1), &updates = call.input(2);
     if (updates.shape() != indices.shape() || updates.type() != x.type()) call.fail("updates need the indices' shape and the data's type");
     tensor& y = copied(call, x);
-    dispatch(call, x.type(), element_types, [&]<class T>(type_tag<T>) {
-        with_reduction<T>(call, [&](auto combine) {
-            each_element_index(call, x, indices,
-                               [&](std::size_t i, std::size_t to) { y.as<T>()[to] = combine(y.as<T>()[to], updates.as<T>()[i]); });
-        });
-    });
+    combine_updates(call, element_places(call, x, indices), 1, updates, y);
 }
 
 inline void scatter_nd(op_context& call) {
@@ -50,17 +57,7 @@ inline void scatter_nd(op_context& call) {
     const slice_tuples slices = find_slices(call, x, indices, 0);
     if (updates.size() != slices.count * slices.inner)
         call.fail("updates of shape " + to_string(updates.shape()) + " do not fit indices of shape " + to_string(indices.shape()));
-    dispatch(call, x.type(), element_types, [&]<class T>(type_tag<T>) {
-        with_reduction<T>(call, [&](auto combine) {
-            const T* update = updates.as<T>().data();
-            each_slice(call, x, indices, 0, [&](std::size_t, std::size_t offset) {
-                for (std::size_t j = 0; j < slices.inner; ++j) {
-                    T& place = y.as<T>()[offset + j];
-                    place = combine(place, *update++);
-                }
-            });
-        });
-    });
+    combine_updates(call, slice_places(call, x, indices, 0), slices.inner, updates, y);
 }
 
 /// A cache with `update` written from write_indices[batch] on, along `axis`; in circular mode positions wrap.
