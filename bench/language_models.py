@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of BERT-, GPT-2- and Llama-like models, random weights: speed of one text, seconds and memory of each verb, int8 in decibels; qk beside onnxruntime.
 
-usage: python bench/language_models.py QK [--tables speed memory int8] [--turns 7] [--models bert gpt llama]    (needs numpy, onnx, onnxruntime)
+usage: python bench/language_models.py QK [--tables speed memory int8] [--formats float int8] [--turns 7] [--models bert gpt llama] [--without-vnni COMMAND]
+       (needs numpy, onnx, onnxruntime)
 
 speed: the least of some turns, one program after the other, every turn a process of its own. On one thread the processor's time for a text (of several, less
-what a process takes anyway), which other work on the machine does not change much; on two the seconds of one text, which it does.
+what a process takes anyway), which other work on the machine does not change much; on two the seconds of one text, which it does. int8: the quantized model of each
+(qk: evaluate with the formats; onnxruntime: the file in Q/DQ).
 memory: whole processes with everything that they load; the peak is VmHWM, "of the weights" counts those as float32.
-int8: int8/int8, calibrated on the texts that are measured, as Q/DQ; against onnxruntime's floats.
+int8: int8/int8, calibrated on the texts that are measured, as Q/DQ; against onnxruntime's floats. --without-vnni: a command that starts a Python whose onnxruntime
+takes the processor for one that has AVX2 and no sums of bytes (a machine of that kind, or one that hides the instructions); qk is told by ONEDNN_MAX_CPU_ISA.
 """
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -26,6 +30,8 @@ parser.add_argument("qk")
 parser.add_argument("--tables", nargs="*", default=["speed", "memory", "int8"])
 parser.add_argument("--models", nargs="*", default=["bert", "gpt", "llama"])
 parser.add_argument("--turns", type=int, default=7)
+parser.add_argument("--formats", nargs="*", default=["float", "int8"])
+parser.add_argument("--without-vnni", default="")
 asked = parser.parse_args()
 held = tempfile.TemporaryDirectory()
 rng = np.random.default_rng(5)
@@ -47,11 +53,11 @@ if len(sys.argv) > 5: np.save(sys.argv[5], np.concatenate(y))
 """
 
 
-def run(command):
-    """Seconds, peak in bytes, the text of a process, and its processor time."""
+def run(command, **more):
+    """Seconds, peak in bytes, the text of a process, and its processor time. `more`: of its environment."""
     with open(at("out.txt"), "w") as text, open(at("err.txt"), "w") as words:
         start = time.time()
-        child = subprocess.Popen(command, stdout=text, stderr=words)
+        child = subprocess.Popen(command, stdout=text, stderr=words, env={**os.environ, **more})
         _, status, usage = os.wait4(child.pid, 0)
         seconds = time.time() - start
     text = open(at("out.txt")).read()
@@ -60,8 +66,8 @@ def run(command):
     return seconds, usage.ru_maxrss * 1024, text, usage.ru_utime + usage.ru_stime
 
 
-def onnxruntime(model, data, threads=2, optimizer="on", to=None):
-    return run([sys.executable, "-c", RUN, model, data, str(threads), optimizer, *([to] if to else [])])
+def onnxruntime(model, data, threads=2, optimizer="on", to=None, python=(sys.executable,)):
+    return run([*python, "-c", RUN, model, data, str(threads), optimizer, *([to] if to else [])])
 
 
 def inputs(kind, shape, samples, tokens):
@@ -93,6 +99,7 @@ def remove(kind):
             os.remove(at(f))
 
 
+INT8 = ["--activation", "int8", "--weight", "int8", "--per-channel", "--calibration"]
 if "speed" in asked.tables:
     print("| | qk, 1 thread, processor time | onnxruntime | qk, 2 threads, one text | onnxruntime |\n|---|---|---|---|---|")
     for kind, tokens, shape in (("bert", 128, {"vocabulary": 30522, "hidden": 256, "layers": 6, "count": 4}), ("gpt", 128, {"vocabulary": 50257, "hidden": 768, "layers": 12, "count": 12}),
@@ -104,16 +111,21 @@ if "speed" in asked.tables:
         texts = inputs(kind, shape, many, tokens)
         np.savez(at("x.npz"), **texts)
         np.savez(at("one.npz"), **{k: v[:1] for k, v in texts.items()})
-        best = {}
-        for _ in range(asked.turns):
-            used = {n: run([asked.qk, "evaluate", model, "--inputs", at("x.npz"), "--samples", str(n), "--threads", "1", "--json"])[3] for n in (few, many)}
-            theirs = [float(v) for v in onnxruntime(model, at("x.npz"), 1)[2].split()]
-            seen = {("qk", 1): (used[many] - used[few]) / (many - few), ("ort", 1): theirs[2],
-                    ("qk", 2): json.loads(run([asked.qk, "evaluate", model, "--inputs", at("one.npz"), "--threads", "2", "--json"])[2])["seconds"],
-                    ("ort", 2): float(onnxruntime(model, at("one.npz"), 2)[2].split()[1])}
-            best = {k: min(v, best.get(k, v)) for k, v in seen.items()}
-        cells = " | ".join(f"{1000 * best[who, threads]:.1f} ms" for threads in (1, 2) for who in ("qk", "ort"))
-        print(f"| {kind}, {shape['layers']} x {shape['hidden']}, {tokens} tokens, {weights / 1e6:.0f} M weights | {cells} |", flush=True)
+        for formats in asked.formats:
+            options, theirs_model = [], model
+            if formats == "int8":
+                options, theirs_model = [*INT8, at("one.npz")], at("q.onnx")
+                run([asked.qk, "quantize", model, "-o", theirs_model, "--overwrite", "--export", "qdq", *options])
+            best = {}
+            for _ in range(asked.turns):
+                used = {n: run([asked.qk, "evaluate", model, *options, "--inputs", at("x.npz"), "--samples", str(n), "--threads", "1", "--json"])[3] for n in (few, many)}
+                theirs = [float(v) for v in onnxruntime(theirs_model, at("x.npz"), 1)[2].split()]
+                seen = {("qk", 1): (used[many] - used[few]) / (many - few), ("ort", 1): theirs[2],
+                        ("qk", 2): json.loads(run([asked.qk, "evaluate", model, *options, "--inputs", at("one.npz"), "--threads", "2", "--json"])[2])["seconds"],
+                        ("ort", 2): float(onnxruntime(theirs_model, at("one.npz"), 2)[2].split()[1])}
+                best = {k: min(v, best.get(k, v)) for k, v in seen.items()}
+            cells = " | ".join(f"{1000 * best[who, threads]:.1f} ms" for threads in (1, 2) for who in ("qk", "ort"))
+            print(f"| {kind}, {shape['layers']} x {shape['hidden']}, {tokens} tokens, {weights / 1e6:.0f} M weights, {formats} | {cells} |", flush=True)
         remove(kind)
     print()
 
@@ -151,9 +163,19 @@ if "memory" in asked.tables or "int8" in asked.tables:
                 noise = {o: 10 * np.log10((y**2).sum() / ((np.load(at(o + ".npy")) - y) ** 2).sum()) for o in ("off", "on")}
                 at_export = options.index("--export")
                 own = json.loads(run([asked.qk, "evaluate", model, "--inputs", at("x.npz"), "--metric", "sqnr", "--json", *options[:at_export], *options[at_export + 2:], *calibrated])[2])["sqnr"]
-                decibels.append(f"| {kind} | {own:.1f} dB | {noise['off']:.1f} dB | {noise['on']:.1f} dB |")
+                line = f"| {kind} | {own:.1f} dB | {noise['off']:.1f} dB | {noise['on']:.1f} dB |"
+                if asked.without_vnni:
+                    other = {}
+                    for optimizer in ("off", "on"):
+                        onnxruntime(at("q.onnx"), at("x.npz"), optimizer=optimizer, to=at("other.npy"), python=shlex.split(asked.without_vnni))
+                        other[optimizer] = 10 * np.log10((y**2).sum() / ((np.load(at("other.npy")) - y) ** 2).sum())
+                    own = json.loads(run([asked.qk, "evaluate", model, "--inputs", at("x.npz"), "--metric", "sqnr", "--json", *options[:at_export], *options[at_export + 2:],
+                                          *calibrated], ONEDNN_MAX_CPU_ISA="AVX2")[2])["sqnr"]
+                    line += f" {own:.1f} dB | {other['off']:.1f} dB | {other['on']:.1f} dB |"
+                decibels.append(line)
             elif what.startswith("int4"):
                 row(f"onnxruntime loads {what}, and runs", onnxruntime(at("q.onnx"), at("x.npz")))
         remove(kind)
 if "int8" in asked.tables:
-    print("\n| int8/int8 | qk evaluate | onnxruntime, optimizer off | optimizer on |\n|---|---|---|---|\n" + "\n".join(decibels))
+    more = " without VNNI: qk evaluate | optimizer off | optimizer on |" if asked.without_vnni else ""
+    print(f"\n| int8/int8 | qk evaluate | onnxruntime, optimizer off | optimizer on |{more}\n|---|---|---|---|{'---|' * more.count('|')}\n" + "\n".join(decibels))

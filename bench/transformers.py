@@ -22,6 +22,8 @@ FORMATS = {"int8/int8": ["--activation", "int8", "--weight", "int8", "--per-chan
 HELP = {"nothing": [], "smooth_quant 0.5": ["--smooth-quant", "0.5"], "smooth_quant search": ["--smooth-quant", "search"], "awq search": ["--awq", "search"],
         "compensated": ["--weight-rounding", "compensated"], "smooth_quant search, compensated": ["--smooth-quant", "search", "--weight-rounding", "compensated"],
         "awq search, compensated": ["--awq", "search", "--weight-rounding", "compensated"]}
+if "--rotation" in subprocess.run([QK, "evaluate", "--help"], capture_output=True, text=True).stdout:
+    HELP.update({"rotation": ["--rotation", "hadamard"], "rotation, compensated": ["--rotation", "hadamard", "--weight-rounding", "compensated"]})
 
 with tempfile.TemporaryDirectory() as folder:
     rng = np.random.default_rng(1)

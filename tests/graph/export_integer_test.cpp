@@ -3,12 +3,16 @@
 #include <doctest/doctest.h>
 #include <onnx/onnx_pb.h>
 
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <random>
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/export/codes.hpp"
 #include "qk/graph/export/drop_activations.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/quantize/planner.hpp"
@@ -188,4 +192,44 @@ TEST_CASE("qinteger: dynamic activations times integer weights") {
     const export_result fixed = export_model(m, quantize(m, precision_requests().set_default(a, precision{.format = qk::int8}), none).plan,
                                              {.style = export_style::qinteger});
     CHECK(operators(fixed.exported).count("MatMulInteger") == 0);
+}
+
+TEST_CASE("stored codes are the reference's, element by element: blocks and channels along any axis, ties, specials, other semantics") {
+    std::mt19937 random(5);
+    const auto with = [](int bits, bool is_signed, int axis, int block) {
+        quantizer q;
+        q.format = qk::integer{.bits = bits, .is_signed = is_signed};
+        q.axis = axis, q.block_size = block;
+        return q;
+    };
+    for (quantizer q : {with(8, true, 0, 0), with(8, false, 1, 0), with(4, true, 2, 0), with(4, true, 0, 3), with(2, false, 1, 4),
+                        with(16, true, 2, 5), with(32, true, 1, 0), with(4, false, 2, 32)}) {
+        const dims shape{5, 7, 11};
+        tensor x(data_type::float32, shape);
+        const auto length = static_cast<std::size_t>(shape[static_cast<std::size_t>(q.axis)]),
+                   block = static_cast<std::size_t>(q.block_size);
+        std::size_t scales = length;
+        if (block != 0) scales = x.size() / length * ((length + block - 1) / block);
+        for (std::size_t k = 0; k < scales; ++k) {
+            q.scale.push_back(std::ldexp(1.0f + static_cast<float>(random() % 64) / 64, static_cast<int>(random() % 5) - 3));
+            q.zero_point.push_back(static_cast<std::int64_t>(random() % 3));
+        }
+        for (std::size_t i = 0; i < x.size(); ++i)  // whole numbers of eighths: ties among them; and any bits
+            x.as<float>()[i] =
+                i % 4 != 0 ? (static_cast<float>(random() % 512) - 256) / 8 : std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+        x.as<float>()[1] = std::numeric_limits<float>::quiet_NaN(), x.as<float>()[2] = std::numeric_limits<float>::infinity();
+        for (const qk::semantics& how : {qk::semantics::ocp, qk::semantics::torch, qk::semantics::quark,
+                                         qk::semantics{.rounding = qk::rounding::half_away}, qk::semantics{.zero_point_before = true}}) {
+            q.semantics = how;
+            const detail::scale_places places(q, shape);
+            const tensor codes = detail::integer_codes(q, x, data_type::int64);
+            std::size_t different = 0;
+            for (std::size_t i = 0; i < x.size(); ++i) {
+                const detail::scale_place s = places.at(i);
+                different += codes.as<std::int64_t>()[i] != qk::reference::code_of(std::get<qk::integer>(q.format), x.as<float>()[i],
+                                                                                   s.scale, s.zero_point, false, how, 0);
+            }
+            CHECK(different == 0);
+        }
+    }
 }

@@ -276,4 +276,29 @@ TEST_CASE("a convolution of narrow operands is that of floats, and of bytes exac
     if ((has & avx2) == avx2) CHECK(exact > quick_ones / 8);
 }
 
+TEST_CASE("a product of whole numbers in parts has the bits of the whole: one sample on several threads") {
+    const std::pair<quantizer, quantizer> formats[] = {
+        {under("int8", 0.03f), under("int8", 0.01f)},       {under("uint8", 0.03f, 128), under("int4", 0.1f)},
+        {under("int8", 0.03f, -128), under("int8", 0.01f)}, {under("int16", 0.0003f), under("int8", 0.01f)},
+        {under("uint16", 0.0003f), under("int8", 0.01f)},   {under("int16", 0.0003f, -20), under("int4", 0.1f)}};
+    for (const auto& [x_format, w_format] : formats)
+        for (const std::int64_t rows : {64, 101, 259}) {
+            CAPTURE(rows);
+            qk_test::builder b;
+            const tensor w = random_tensor({270, 301}, 3, 0.3f), bias = random_tensor({301}, 4, 1);
+            b.input("x", {1, rows, 270}).output("y", {1, rows, 301});
+            b.constant("w", {270, 301}, {w.as<float>().begin(), w.as<float>().end()});
+            b.constant("b", {301}, {bias.as<float>().begin(), bias.as<float>().end()});
+            b.node("MatMul", {"x", "w"}, {"p"}, "product");
+            b.node("Add", {"p", "b"}, {"y"}, "add");
+            precision_plan plan;
+            plan.edges[{"x", "product", 0}] = x_format;
+            plan.edges[{"w", "product", 1}] = w_format;
+            const named_tensors inputs{{"x", random_tensor({1, rows, 270}, 5, 1)}};
+            const model m = b.model();
+            const tensor alone = evaluator(m, {.threads = 1}).run(inputs, plan).outputs.at("y");
+            CHECK(same_bits(alone, evaluator(m, {.threads = 3}).run(inputs, plan).outputs.at("y")));
+        }
+}
+
 #endif

@@ -116,7 +116,11 @@ calibration calibrate(const model& m, const named_tensors& inputs, const calibra
 
     std::map<std::string, std::map<std::size_t, value_range>> samples;
     for (const auto& [id, own] : threads) {
-        for (const auto& [name, s] : own->tensors) detail::merge(result.tensors[name], s);
+        while (!own->tensors.empty()) {  // moved where it is the first, and freed at once: histograms are large
+            auto one = own->tensors.extract(own->tensors.begin());
+            const auto [at, is_new] = result.tensors.try_emplace(one.key(), std::move(one.mapped()));
+            if (!is_new) detail::merge(at->second, one.mapped());
+        }
         for (auto& [name, s] : own->samples) samples[name].merge(s);
     }
     const double keep = 1 - options.average_weight;

@@ -74,6 +74,7 @@ nbits_constants hold(graph_writer& g, const std::string& name, const onnx::NodeP
     std::vector<float> scales(static_cast<std::size_t>(c.rows * blocks));
     bool all_in_the_middle = true;
     const scale_places places(q, value.shape());
+    const integer_coder coder(q, places.one());
     const std::span<const float> values = value.as<float>();
     const auto at = [&](std::int64_t row, std::int64_t k) {
         return static_cast<std::size_t>(rows_first ? row * c.length + k : k * c.rows + row);
@@ -97,9 +98,7 @@ nbits_constants hold(graph_writer& g, const std::string& name, const onnx::NodeP
                         continue;
                     }
                     const std::size_t i = at(row, k);
-                    codes.put(row, k,
-                              shift + reference::code_of(f, values[i], s.scale, s.zero_point, places.one(), q.semantics,
-                                                         reference::random_word(q.semantics, i)));
+                    codes.put(row, k, shift + coder.code(i, values[i], s));
                 }
         }
     const std::int64_t per_byte = 8 / f.bits;

@@ -112,7 +112,10 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
         return done;
     }
     // One evaluator after the other: each holds the weights that its plan multiplies with.
-    evaluate_result& run = done.run = evaluator(m, how).run(inputs, plan, {}, progress_of(progress, "evaluating"));
+    evaluate_options first = how;  // the outputs of a text may be larger than all else: they are kept where something reads them
+    first.keep_outputs = !settings.metrics.empty() || settings.data.positions.next_token || !settings.data.load_labels().empty() ||
+                         !expected.empty() || !settings.output_dir.empty();
+    evaluate_result& run = done.run = evaluator(m, first).run(inputs, plan, {}, progress_of(progress, "evaluating"));
 
     nlohmann::ordered_json& json = done.summary;
     json["samples"] = run.samples;

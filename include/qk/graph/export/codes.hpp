@@ -2,6 +2,9 @@
 // Constants as an export stores them: rounded floats, or codes with their scales. Scalar and exact; weights are quantized once.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include "qk/codec/layout/code.hpp"
 #include "qk/graph/export/writer.hpp"
 #include "qk/reference.hpp"
@@ -31,14 +34,38 @@ class scale_places {
             throw error("the plan has another number of zero points than scales");
     }
     bool one() const { return !many_; }  ///< one scale for all
-    scale_place at(std::size_t i) const {
-        std::size_t k = 0;
-        if (many_)
-            k = q_.block_size > 0
-                    ? (i / (along_.length * along_.inner) * blocks_ + i / along_.inner % along_.length / block_) * along_.inner +
-                          i % along_.inner
-                    : i / along_.inner % along_.length;
+    /// Elements one after the other whose scales are one, or one after the other too.
+    struct run {
+        std::size_t first, count;
+        std::size_t scale, step;  ///< the place of the first one's scale; 0: of all, 1: each has the next
+    };
+    /// Calls visit(run) until `count` elements, all of the tensor's, have been seen in their order.
+    template <class Visit>
+    void each_run(std::size_t count, const Visit& visit) const {
+        if (!many_ || count == 0) return visit(run{0, count, 0, 0});
+        const std::size_t length = along_.length, inner = along_.inner;
+        const bool blocked = q_.block_size > 0;
+        for (std::size_t o = 0; o < along_.outer; ++o) {
+            if (inner == 1 && !blocked) {
+                visit(run{o * length, length, 0, 1});
+                continue;
+            }
+            const std::size_t together = inner == 1 ? block_ : 1;
+            for (std::size_t p = 0; p < length; p += together) {
+                const std::size_t n = std::min(together, length - p) * inner;
+                visit(run{(o * length + p) * inner, n, blocked ? (o * blocks_ + p / block_) * inner : p, blocked && inner > 1 ? 1u : 0u});
+            }
+        }
+    }
+    scale_place of_scale(std::size_t k) const {
         return {q_.scale.empty() ? 1.0f : q_.scale[k], q_.zero_point.empty() ? 0 : q_.zero_point[q_.zero_point.size() == 1 ? 0 : k]};
+    }
+    /// Of element i.
+    scale_place at(std::size_t i) const {
+        if (!many_) return of_scale(0);
+        if (q_.block_size == 0) return of_scale(i / along_.inner % along_.length);
+        return of_scale((i / (along_.length * along_.inner) * blocks_ + i / along_.inner % along_.length / block_) * along_.inner +
+                        i % along_.inner);
     }
 
   private:
@@ -52,10 +79,12 @@ class scale_places {
 template <class Visit>
 void for_each_scale(const quantizer& q, const dims& shape, std::size_t count, const Visit& visit) {
     const scale_places places(q, shape);
-    for (std::size_t i = 0; i < count; ++i) {
-        const scale_place s = places.at(i);
-        visit(i, s.scale, s.zero_point, places.one());
-    }
+    places.each_run(count, [&](const scale_places::run& r) {
+        for (std::size_t i = 0; i < r.count; ++i) {
+            const scale_place s = places.of_scale(r.scale + i * r.step);
+            visit(r.first + i, s.scale, s.zero_point, places.one());
+        }
+    });
 }
 
 /// x after the quantizer.
@@ -73,14 +102,48 @@ inline tensor rounded(const quantizer& q, const tensor& x) {
     return y;
 }
 
+/// reference::code_of, quickly where the semantics are a division, a rounding to even and a sum. `one`: one scale for all elements.
+class integer_coder {
+  public:
+    integer_coder(const quantizer& q, bool one)
+        : f_(std::get<integer>(q.format)),
+          how_(q.semantics),
+          one_(one),
+          quick_(how_.rounding == rounding::half_even && how_.integer_mode == integer_mode::division && !how_.zero_point_before &&
+                 !how_.flush_inputs),
+          low_(static_cast<double>(qmin(f_))),
+          high_(static_cast<double>(qmax(f_))) {}
+
+    /// Of element i, which is v.
+    std::int64_t code(std::size_t i, float v, const scale_place& s) const {
+        const float quotient = v / s.scale;
+        if (!quick_ || !std::isfinite(quotient))
+            return reference::code_of(f_, v, s.scale, s.zero_point, one_, how_, reference::random_word(how_, i));
+        return static_cast<std::int64_t>(
+            std::clamp(static_cast<double>(std::nearbyint(quotient)) + static_cast<double>(s.zero_point), low_, high_));
+    }
+
+  private:
+    integer f_;
+    semantics how_;
+    bool one_, quick_;
+    double low_, high_;
+};
+
 /// Integer codes of x, moved up by `shift`, in a container type.
 inline tensor integer_codes(const quantizer& q, const tensor& x, data_type container, std::int64_t shift = 0) {
-    const integer f = std::get<integer>(q.format);
+    const scale_places places(q, x.shape());
+    const integer_coder coder(q, places.one());
+    const float* from = x.as<float>().data();
+    const std::size_t width = size_of(container);
     tensor y(container, x.shape());
-    for_each_scale(q, x.shape(), x.size(), [&](std::size_t i, float scale, std::int64_t zero_point, bool one) {
-        const std::int64_t code =
-            shift + reference::code_of(f, x.as<float>()[i], scale, zero_point, one, q.semantics, reference::random_word(q.semantics, i));
-        std::memcpy(y.bytes() + i * size_of(container), &code, size_of(container));  // two's complement, little endian
+    places.each_run(x.size(), [&](const scale_places::run& r) {
+        for (std::size_t i = 0; i < r.count; ++i) {
+            const std::int64_t code = shift + coder.code(r.first + i, from[r.first + i], places.of_scale(r.scale + i * r.step));
+            std::byte* to = y.bytes() + (r.first + i) * width;  // two's complement, little endian
+            if (width == 1) *to = static_cast<std::byte>(code);
+            else std::memcpy(to, &code, width);
+        }
     });
     return y;
 }

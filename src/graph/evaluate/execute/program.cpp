@@ -29,6 +29,7 @@ class program_builder {
         slots_.assign(net_.values.size(), no_slot);
         pending_.clear();
         pending_dense_.clear();
+        in_attention_.clear();
         for (std::size_t i = 0; i < net_.inputs.size(); ++i) slots_[static_cast<std::size_t>(net_.inputs[i])] = program_->input_slots[i];
         program::candidate c;
         for (const net_node& n : net_.nodes) add_node(n, plan, c);
@@ -38,19 +39,7 @@ class program_builder {
     }
 
     std::unique_ptr<program> finish() {
-        auto& steps = program_->steps;
-        std::vector<int> last(static_cast<std::size_t>(program_->slot_count), -1);
-        for (std::size_t i = 0; i < steps.size(); ++i)
-            for (const slot s : steps[i].in)
-                if (s >= 0) last[static_cast<std::size_t>(s)] = static_cast<int>(i);
-        for (const auto& c : program_->candidates)
-            for (const slot s : c.outputs)
-                if (s >= 0) last[static_cast<std::size_t>(s)] = std::max(last[static_cast<std::size_t>(s)], c.after);
-        for (std::size_t i = 0; i < steps.size(); ++i)  // results that nobody reads go at once
-            for (const slot s : steps[i].out)
-                if (s >= 0 && last[static_cast<std::size_t>(s)] < 0) last[static_cast<std::size_t>(s)] = static_cast<int>(i);
-        for (std::size_t s = 0; s < last.size(); ++s)
-            if (last[s] >= 0) steps[static_cast<std::size_t>(last[s])].release.push_back(static_cast<slot>(s));
+        release_values(*program_);
         return std::move(program_);
     }
 
@@ -92,6 +81,7 @@ class program_builder {
 
     void add_node(const net_node& n, const precision_plan& plan, program::candidate& c) {
         if (!plan.accumulators.empty() && add_to_device(n, plan, c)) return;
+        if (add_to_attention(n, plan, c)) return;
         if (have_conv_units && !cache_.plain_kernels && (add_to_unit(n, plan, c) || add_to_dense(n, plan, c))) return;
         std::vector<int> key{cache_.node_number(n)};
         bool constant = n.bodies.empty() && !is_random(n);
@@ -108,7 +98,7 @@ class program_builder {
         }
         std::vector<slot> outputs;
         if (constant) {
-            outputs = fold(n, key, in);
+            outputs = folded(cache_, n, key, in);
         } else {
             c.layers += is_layer(n);
             const auto [at, is_new] =
@@ -132,8 +122,9 @@ class program_builder {
         t.is_layer = is_layer(n);
         t.layout = layout_rule_of(n.view);
         program_->layers += t.is_layer;
-        t.prepared = prepare(n, in);
+        t.prepared = prepared_for(cache_, n, in);
         t.rows = rows_in_file(cache_, n, in);
+        if (is_op(n, "MatMul") && !cache_.plain_kernels) t.products = &cache_.products;
         for (const int o : n.outputs) t.out.push_back(o < 0 ? no_slot : program_->slot_count++);
         if (const auto q = dequantized_by(cache_, n, in)) quantizer_of_[t.out[0]] = t.quantizer = *q;
         program_->steps.push_back(std::move(t));
@@ -179,17 +170,57 @@ class program_builder {
         return true;
     }
 
+    /// The only reader of `value`, through an edge without a quantizer; null: there is none.
+    std::pair<const net_node*, const net_input*> only_reader(int value, const precision_plan& plan) const {
+        const auto r = readers_.find(value);
+        if (whole_ || r == readers_.end()) return {};
+        for (const edge& e : r->second.input->edges)
+            if (plan.find(e) != nullptr) return {};
+        return {r->second.node, r->second.input};
+    }
+
+    /// Begins or ends an attention, or passes a node that lies within one; false: an ordinary node.
+    bool add_to_attention(const net_node& n, const precision_plan& plan, program::candidate& c) {
+        if (const auto known = in_attention_.find(&n); known != in_attention_.end()) {
+            if (&known->second->context() == &n) emit_attention(known->second, plan, c);
+            return true;
+        }
+        if (cache_.plain_kernels || !plan.accumulators.empty() || !is_op(n, "MatMul")) return false;
+        if (use(n.inputs[0], plan) < 0 || use(n.inputs[1], plan) < 0) return false;
+        const auto unit = attention_unit::find(n, [&](int value) { return only_reader(value, plan); });
+        if (unit == nullptr) return false;
+        for (const net_node* inside : unit->nodes()) in_attention_[inside] = unit;
+        return true;
+    }
+
+    void emit_attention(const std::shared_ptr<const attention_unit>& unit, const precision_plan& plan, program::candidate& c) {
+        step t;
+        std::vector<int> key{cache_.node_number(unit->scores())};
+        for (const net_input* i : unit->inputs()) {
+            if (const auto p = pending_.find(i->value); p != pending_.end()) emit(p->second, i->value, c);
+            t.in.push_back(use(*i, plan));
+        }
+        key.insert(key.end(), t.in.begin(), t.in.end());
+        c.layers += 2;
+        const auto [at, is_new] = known_.try_emplace({step_key::kind::attention, key});
+        if (is_new) {
+            t.node = &unit->context(), t.attention = unit, t.is_layer = true;
+            t.out = {program_->slot_count++};
+            program_->layers += 2;
+            at->second = t.out;
+            program_->steps.push_back(std::move(t));
+        }
+        slots_[static_cast<std::size_t>(unit->context().outputs[0])] = at->second[0];
+    }
+
     /// The unit could go on with the only reader of `value`, through an edge without a quantizer.
     bool goes_on(int value, const precision_plan& plan, bool add_allowed) const {
-        if (whole_) return false;
-        const auto r = readers_.find(value);
-        if (r == readers_.end()) return false;
-        for (const edge& e : r->second.input->edges)
-            if (plan.find(e) != nullptr) return false;
-        const net_node& next = *r->second.node;
+        const auto [reader, input] = only_reader(value, plan);
+        if (reader == nullptr) return false;
+        const net_node& next = *reader;
         if (next.outputs[0] < 0) return false;  // without a name: nobody reads it
         if (is_op(next, "Relu")) return true;
-        if (add_allowed && is_op(next, "BatchNormalization") && is_inference_norm(next) && r->second.input == &next.inputs[0]) return true;
+        if (add_allowed && is_op(next, "BatchNormalization") && is_inference_norm(next) && input == &next.inputs[0]) return true;
         return add_allowed && is_op(next, "Add") && next.view.version() >= 7 && next.inputs.size() == 2;
     }
 
@@ -250,14 +281,12 @@ class program_builder {
         if (is_op(n, "MatMul") && n.inputs.size() >= 2 && n.outputs[0] >= 0) {
             const std::vector<slot> in{use(n.inputs[0], plan), use(n.inputs[1], plan), no_slot};
             if (in[0] < 0 || !is_matrix(cache_, in[1])) return false;
-            const auto r = whole_ ? readers_.end() : readers_.find(n.outputs[0]);
-            bool wait = r != readers_.end() && is_op(*r->second.node, "Add") && r->second.node->view.version() >= 7 &&
-                        r->second.node->outputs[0] >= 0;
+            const auto [next, input] = only_reader(n.outputs[0], plan);
+            bool wait = next != nullptr && is_op(*next, "Add") && next->view.version() >= 7 && next->outputs[0] >= 0;
             if (wait) {
-                for (const edge& e : r->second.input->edges) wait = wait && plan.find(e) == nullptr;
-                const net_node& add = *r->second.node;
+                const net_node& add = *next;
                 if (add.inputs.size() != 2) return false;
-                const net_input& other = add.inputs[&add.inputs[0] == r->second.input ? 1 : 0];
+                const net_input& other = add.inputs[&add.inputs[0] == input ? 1 : 0];
                 wait = wait && other.value >= 0 && is_bias(cache_, value_slot(other.value), cache_.shape_of(in[1])[1]);
             }
             if (wait) pending_dense_[n.outputs[0]] = {&n, in};
@@ -343,44 +372,12 @@ class program_builder {
         return true;
     }
 
-    std::shared_ptr<const prepared_op> prepare(const net_node& n, const std::vector<slot>& in) {
-        if (n.op->prepare == nullptr) return nullptr;
-        std::vector<int> key{cache_.node_number(n)};
-        for (const slot s : in) key.push_back(std::min(s, 0));  // all runtime slots alike
-        const auto [at, is_new] = cache_.prepared.try_emplace(key);
-        if (is_new) {
-            std::vector<tensor> constants;
-            for (const slot s : in) constants.push_back(s < no_slot ? cache_.constant(s) : tensor());
-            at->second = n.op->prepare({n.view, constants});
-        }
-        return at->second;
-    }
-
-    /// A node of constants is computed now, once for all programs.
-    const std::vector<slot>& fold(const net_node& n, const std::vector<int>& key, const std::vector<slot>& in) {
-        const auto [at, is_new] = cache_.folded.try_emplace(key);
-        if (!is_new) return at->second;
-        if (const slot late = late_transpose(cache_, n, in); late != no_slot) return at->second = {late};
-        arena memory(cache_.budget);
-        std::vector<tensor> inputs, outputs(n.outputs.size());
-        for (const slot s : in) inputs.push_back(s < no_slot ? cache_.constant(s) : tensor());
-        call_node(n, prepare(n, in).get(), inputs, outputs, memory, no_subgraphs());
-        inputs.clear();
-        std::vector<slot> made;
-        for (std::size_t i = 0; i < outputs.size(); ++i) {
-            if (n.outputs[i] < 0 || outputs[i].empty()) made.push_back(no_slot);
-            else if (outputs[i].size_bytes() < smallest_outside) made.push_back(cache_.add_constant(std::move(outputs[i])));
-            else made.push_back(cache_.add_late_constant(outputs[i].type(), outputs[i].shape(), again(cache_, n, in, i, prepare(n, in))));
-        }
-        if (const auto q = dequantized_by(cache_, n, in)) cache_.set_quantizer_of_constant(made[0], *q);
-        return at->second = made;
-    }
-
     const network& net_;
     cache& cache_;
     bool whole_;
     std::unordered_map<int, reader> readers_;  ///< of values with one reader
     std::unordered_map<int, std::pair<const net_node*, std::vector<slot>>> pending_dense_;
+    std::unordered_map<const net_node*, std::shared_ptr<const attention_unit>> in_attention_;
     std::unordered_map<int, unit_plan> pending_;  ///< by the value that is not computed yet
     std::unique_ptr<program> program_;
     std::vector<slot> slots_;  ///< of the network's values, under the plan being added

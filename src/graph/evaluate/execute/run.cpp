@@ -38,6 +38,7 @@ class program_run {
             else if (t.unit) run_unit(t);
             else if (t.dense) run_dense(t);
             else if (t.rows) run_rows(t);
+            else if (t.attention) put(t.out[0], t.attention->run(all_plain(t), p_.shared->products, memory_), false);
             else if (t.device) put(t.out[0], t.device->run(plain(t.in[0]), plain(t.in[1]), plain(t.in[2]), memory_), false);
             else if (t.layout == layout_rule::plain || !run_channels_last(t)) run_node(t);
             if (observe_.see && t.node != nullptr) observe_outputs(t);
@@ -252,16 +253,8 @@ class program_run {
             channels += raw(s).dim(1);
         }
         tensor y = make({x.dim(0), channels, x.dim(2), x.dim(3)});
-        const auto places = static_cast<std::size_t>(x.dim(0) * x.dim(2) * x.dim(3)), row = static_cast<std::size_t>(channels);
         std::size_t at = 0;
-        for (const slot s : t.in) {
-            const tensor part = last(s);
-            const auto own = static_cast<std::size_t>(part.dim(1));
-            const float* from = part.as<float>().data();
-            float* to = y.as<float>().data() + at;
-            for (std::size_t p = 0; p < places; ++p) std::memcpy(to + p * row, from + p * own, own * sizeof(float));
-            at += own;
-        }
+        for (const slot s : t.in) put_channels(last(s), y, std::exchange(at, at + static_cast<std::size_t>(raw(s).dim(1))));
         put(t.out[0], std::move(y), true);
         return true;
     }
@@ -335,7 +328,16 @@ class program_run {
         put(t.out[0], std::move(y), false);
     }
 
+    std::vector<tensor> all_plain(const step& t) {
+        std::vector<tensor> in;
+        for (const slot s : t.in) in.push_back(plain(s));
+        return in;
+    }
+
     void run_node(const step& t) {
+        if (t.products != nullptr)
+            if (tensor y = t.products->run(t.node->view, plain(t.in[0]), plain(t.in[1]), memory_); !y.empty())
+                return put(t.out[0], std::move(y), false);
         const std::size_t arguments = t.node->inputs.size();
         in_.clear();
         for (std::size_t k = 0; k < arguments; ++k) in_.push_back(plain(t.in[k]));

@@ -191,10 +191,11 @@ std::optional<word_convolution> word_convolution::make(const word_shape& s, cons
     return c;
 }
 
-void word_convolution::widen([[maybe_unused]] const std::byte* x, [[maybe_unused]] std::int16_t* to) const {
+void word_convolution::widen([[maybe_unused]] const std::byte* x, [[maybe_unused]] std::int64_t plane,
+                             [[maybe_unused]] std::int16_t* to) const {
 #ifdef QK_WORDS
     const std::int64_t row = shape_.across.in * shape_.channels, padded_row = width_ * shape_.channels;
-    const std::int64_t before = shape_.across.pad_begin * shape_.channels, plane = shape_.images * shape_.down.in * row;
+    const std::int64_t before = shape_.across.pad_begin * shape_.channels;
     const bool flips = form_.planes == 2 && !form_.is_signed;
     const auto none = static_cast<std::int16_t>(flips ? -32768 : 0);
     for (std::int64_t n = 0; n < shape_.images; ++n)
@@ -214,13 +215,13 @@ void word_convolution::widen([[maybe_unused]] const std::byte* x, [[maybe_unused
 #endif
 }
 
-void word_convolution::run([[maybe_unused]] const std::byte* x, [[maybe_unused]] const float* added, [[maybe_unused]] float* y,
-                           [[maybe_unused]] allocator& memory) const {
+void word_convolution::run([[maybe_unused]] const std::byte* x, [[maybe_unused]] std::int64_t plane, [[maybe_unused]] const float* added,
+                           [[maybe_unused]] float* y, [[maybe_unused]] allocator& memory) const {
 #ifdef QK_WORDS
     const std::int64_t image = height_ * width_ * shape_.channels, places = shape_.down.out * shape_.across.out;
     const auto room = memory.allocate(static_cast<std::size_t>(shape_.images * image + 1) * sizeof(std::int16_t));
     auto* words = reinterpret_cast<std::int16_t*>(room.get());
-    widen(x, words);
+    widen(x, plane, words);
     const std::int64_t vectors = whole_vectors(shape_.outputs), runs = std::ssize(runs_);
     for (std::int64_t n = 0; n < shape_.images; ++n)
         // Blocks of places whose words stay in the first cache while all weights pass by.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "qk/graph/evaluate/execute/arena.hpp"
+#include "qk/graph/evaluate/execute/attention_unit.hpp"
 #include "qk/graph/evaluate/execute/conv_unit.hpp"
 #include "qk/graph/evaluate/execute/dense_unit.hpp"
 #include "qk/graph/evaluate/execute/network.hpp"
@@ -65,6 +66,8 @@ class cache {
 
     std::unordered_map<std::vector<int>, std::shared_ptr<const conv_unit>, slots_hash> units;  ///< by nodes and constant inputs
     std::unordered_map<std::vector<int>, std::shared_ptr<const dense_unit>, slots_hash> dense;
+
+    value_products products;
 
     bool plain_kernels = false;  ///< no units: every node by its own operator
     std::uint64_t body_steps;    ///< most steps inside subgraphs in one run

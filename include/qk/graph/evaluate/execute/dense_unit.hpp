@@ -46,11 +46,30 @@ class dense_unit {
         if (!how->possible()) how = &convolution_.at({rows, 1}, [&] { return request(rows, true); });
         if (!how->possible()) return {};
         tensor y = made();
-        prepared_convolution::run(*how, x, narrow, {}, y, memory);
+        if (!run_in_parts(*how, narrow, rows, y, memory)) prepared_convolution::run(*how, x, narrow, {}, y, memory);
         return y;
     }
 
   private:
+    /// Rows side by side, where there are threads for them: sums of whole numbers are exact, so a part has the bits of the whole.
+    bool run_in_parts(const prepared_convolution::at_shape& whole, const tensor& narrow, std::int64_t rows, tensor& y,
+                      allocator& memory) const {
+        const std::int64_t parts = rows / 32;
+        if (runs_parts() == nullptr || !whole.form || !whole.form->whole || parts < 2 || rows * k_ * n_ < 1 << 22) return false;
+        const auto begin = [=](std::int64_t i) { return rows * i / parts; };
+        const auto of_rows = [this](std::int64_t count) -> const prepared_convolution::at_shape& {
+            return convolution_.at({count}, [&] { return request(count, false); });
+        };
+        for (const std::int64_t count : {rows / parts, rows / parts + (rows % parts != 0)})
+            if (const auto& part = of_rows(count); !part.possible() || part.form != whole.form) return false;
+        for_each_part(static_cast<std::size_t>(parts), [&](std::size_t i) {
+            const one_thread alone;
+            const std::int64_t first = begin(static_cast<std::int64_t>(i)), end = begin(static_cast<std::int64_t>(i) + 1);
+            prepared_convolution::run_part(of_rows(end - first), narrow, static_cast<std::size_t>(first * k_),
+                                           static_cast<std::size_t>(rows * k_), y.as<float>().data() + first * n_, memory);
+        });
+        return true;
+    }
     bool fits(const tensor& x) const {
         return x.type() == data_type::float32 && x.rank() >= 2 && x.size() != 0 && x.shape().back() == k_ && n_ != 0 &&
                convolution_.bias().rank() <= x.rank();

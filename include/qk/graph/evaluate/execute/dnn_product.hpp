@@ -10,8 +10,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -51,7 +49,7 @@ class dnn_product {
         struct part {
             const piece* columns;
             std::int64_t first, count;
-            const code* with;
+            const dnn_matmul* with;
         };
         std::vector<part> parts;
         {
@@ -68,12 +66,12 @@ class dnn_product {
             const auto& [p, first, count, with] = parts[i];
             const float* from = x + first * k_;
             const float* added = bias == nullptr ? nullptr : bias + p->first;
-            if (p->columns == n_) return with->run(from, p->weights, added, y + first * n_, memory);
+            if (p->columns == n_) return with->run(from, p->weights.get_data_handle(), added, y + first * n_, memory);
             // oneDNN has no quick product whose result has gaps between its rows.
             const auto own = static_cast<std::size_t>(p->columns);
             const auto space = memory.allocate(static_cast<std::size_t>(count) * own * sizeof(float));
             auto* to = reinterpret_cast<float*>(space.get());
-            with->run(from, p->weights, added, to, memory);
+            with->run(from, p->weights.get_data_handle(), added, to, memory);
             for (std::int64_t r = 0; r < count; ++r)
                 std::memcpy(y + (first + r) * n_ + p->first, to + static_cast<std::size_t>(r) * own, own * sizeof(float));
         });
@@ -86,38 +84,6 @@ class dnn_product {
         dnnl::memory weights;
     };
 
-    struct code {
-        struct call {  ///< its arguments
-            explicit call(const code& c) {
-                const auto argument = [&](int name, dnnl::memory& m, const desc& d) {
-                    m = dnnl::memory(d, cpu_engine(), nullptr);
-                    arguments.emplace(name, m);
-                };
-                argument(DNNL_ARG_SRC, x, c.x), argument(DNNL_ARG_WEIGHTS, w, c.w), argument(DNNL_ARG_DST, y, c.y);
-                argument(DNNL_ARG_SCRATCHPAD, scratch, c.scratch);
-                if (c.bias.get_size() != 0) argument(DNNL_ARG_BIAS, bias, c.bias);
-            }
-            dnnl::memory x, w, bias, y, scratch;  ///< shared with `arguments`
-            std::unordered_map<int, dnnl::memory> arguments;
-        };
-        dnnl::matmul primitive;
-        desc x, w, bias, y, scratch;
-        mutable spare_calls<call> calls;
-
-        void run(const float* from, const dnnl::memory& weights, const float* added, float* to, allocator& memory) const {
-            thread_local dnnl::stream order(cpu_engine());
-            const auto space = memory.allocate(scratch.get_size());
-            std::unique_ptr<call> c = calls.take([&] { return std::make_unique<call>(*this); });
-            c->x.set_data_handle(const_cast<float*>(from));
-            c->w.set_data_handle(weights.get_data_handle());
-            c->y.set_data_handle(to);
-            c->scratch.set_data_handle(space.get());
-            if (added != nullptr) c->bias.set_data_handle(const_cast<float*>(added));
-            primitive.execute(order, c->arguments);
-            calls.give(std::move(c));
-        }
-    };
-
     /// Rows of a part: a matter of the shape alone, so that it is computed alike by whichever thread.
     std::int64_t rows_together(std::int64_t rows) const {
         if (pieces_.size() > 1) return 256;
@@ -126,34 +92,13 @@ class dnn_product {
     }
 
     /// Null: nothing quick that takes the order of this many columns.
-    const code* prepared(std::int64_t rows, std::int64_t columns) {
+    const dnn_matmul* prepared(std::int64_t rows, std::int64_t columns) {
         const auto [at, is_new] = made_.try_emplace({rows, columns});
         if (!is_new) return at->second.get();
         const auto known = order_.find(columns);
-        using tag = dnnl::memory::format_tag;
-        constexpr auto f32 = dnnl::memory::data_type::f32;
-        const desc w = known != order_.end() ? known->second : desc({k_, columns}, f32, tag::any);
-        const desc x({rows, k_}, f32, tag::ab), y({rows, columns}, f32, tag::ab), b({1, columns}, f32, tag::ab);
-        dnnl::primitive_attr attributes;
-        attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-        try {
-#if DNNL_VERSION_MAJOR >= 3
-            const dnnl::matmul::primitive_desc made = biased_ ? dnnl::matmul::primitive_desc(cpu_engine(), x, w, b, y, attributes, true)
-                                                              : dnnl::matmul::primitive_desc(cpu_engine(), x, w, y, attributes, true);
-#else
-            const dnnl::matmul::desc wanted = biased_ ? dnnl::matmul::desc(x, w, b, y) : dnnl::matmul::desc(x, w, y);
-            const dnnl::matmul::primitive_desc made(wanted, attributes, cpu_engine(), true);
-#endif
-            // Others take the weights as they are and pack them at every call.
-            if (!made || std::string_view(made.impl_info_str()).find("brg") == std::string_view::npos) return nullptr;
-            auto c = std::make_unique<code>();
-            c->primitive = dnnl::matmul(made);
-            c->x = made.src_desc(), c->w = made.weights_desc(), c->y = made.dst_desc(), c->scratch = made.scratchpad_desc();
-            if (biased_) c->bias = b;
-            order_.try_emplace(columns, c->w);
-            at->second = std::move(c);
-        } catch (const dnnl::error&) {  // a shape that it does not take
-        }
+        const desc any({k_, columns}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any);
+        at->second = dnn_matmul::make(rows, k_, columns, known != order_.end() ? known->second : any, biased_);
+        if (at->second) order_.try_emplace(columns, at->second->weights());
         return at->second.get();
     }
 
@@ -177,7 +122,7 @@ class dnn_product {
     mutable std::mutex mutex_;  ///< guards what follows, and packing
     std::map<std::int64_t, bool> able_;
     std::map<std::int64_t, desc> order_;  ///< of the weights, by columns
-    std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<code>> made_;
+    std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<dnn_matmul>> made_;
 };
 
 }  // namespace qk::graph::execute

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "qk/graph/evaluate/execute/cache.hpp"
+#include "qk/graph/evaluate/execute/dequantized.hpp"
 #include "qk/graph/evaluate/execute/node_call.hpp"
 
 namespace qk::graph::execute::detail {
@@ -93,6 +94,40 @@ inline tensor read_rows(const element_source& from, const tensor& numbers, alloc
     tensor y(from.type(), std::move(shape), memory.allocate(bytes));
     for (std::size_t k = 0; k < which.size(); ++k) from.read_part(static_cast<std::size_t>(which[k]) * row, {y.bytes() + k * row, row});
     return y;
+}
+
+/// What a node of these inputs prepares once for all its runs.
+inline std::shared_ptr<const prepared_op> prepared_for(cache& c, const net_node& n, const std::vector<slot>& in) {
+    if (n.op->prepare == nullptr) return nullptr;
+    std::vector<int> key{c.node_number(n)};
+    for (const slot s : in) key.push_back(std::min(s, 0));  // all runtime slots alike
+    const auto [at, is_new] = c.prepared.try_emplace(key);
+    if (is_new) {
+        std::vector<tensor> constants;
+        for (const slot s : in) constants.push_back(s < no_slot ? c.constant(s) : tensor());
+        at->second = n.op->prepare({n.view, constants});
+    }
+    return at->second;
+}
+
+/// A node of constants is computed now, once for all programs.
+inline const std::vector<slot>& folded(cache& c, const net_node& n, const std::vector<int>& key, const std::vector<slot>& in) {
+    const auto [at, is_new] = c.folded.try_emplace(key);
+    if (!is_new) return at->second;
+    if (const slot late = late_transpose(c, n, in); late != no_slot) return at->second = {late};
+    arena memory(c.budget);
+    std::vector<tensor> inputs, outputs(n.outputs.size());
+    for (const slot s : in) inputs.push_back(s < no_slot ? c.constant(s) : tensor());
+    call_node(n, prepared_for(c, n, in).get(), inputs, outputs, memory, no_subgraphs());
+    inputs.clear();
+    std::vector<slot> made;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+        if (n.outputs[i] < 0 || outputs[i].empty()) made.push_back(no_slot);
+        else if (outputs[i].size_bytes() < smallest_outside) made.push_back(c.add_constant(std::move(outputs[i])));
+        else made.push_back(c.add_late_constant(outputs[i].type(), outputs[i].shape(), again(c, n, in, i, prepared_for(c, n, in))));
+    }
+    if (const auto q = dequantized_by(c, n, in)) c.set_quantizer_of_constant(made[0], *q);
+    return at->second = made;
 }
 
 }  // namespace qk::graph::execute::detail

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels-last buffers of N,C,H,W values: conversion, pools and concatenation along channels.
+// Channels-last buffers of N,C,H,W values: what an operator can do with them (everything else gets them converted back), conversion, pools
+// and concatenation along channels.
 #pragma once
+
+#include <onnx/onnx_pb.h>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "qk/graph/base/tensor.hpp"
@@ -13,6 +17,47 @@
 #include "qk/graph/ops/window.hpp"
 
 namespace qk::graph::execute {
+
+enum class layout_rule {
+    plain,       ///< needs N,C,H,W
+    unary,       ///< element by element of input 0: any order of elements will do
+    scaled,      ///< unary if input 1 (a scale) is one value
+    block_axis,  ///< blocks along attribute `axis`; along axis 1 a channels-last value is a matrix whose rows are cut into blocks
+    by_channel,  ///< a channels-last value is a matrix with a column for each channel
+    binary,      ///< element by element of two inputs of one shape, or of one and a scalar
+    concat,      ///< along axis 1
+    max_pool,
+    average_pool,
+    global_average,
+    slice,  ///< starts, ends, axes, steps as inputs: the same with the axes renumbered
+    pad,    ///< pads as an input: the same with the pads in another order
+};
+
+inline layout_rule layout_rule_of(const node_view& n) {
+    using enum layout_rule;
+    const std::string_view op = n.op_type();
+    for (const std::string_view name : {"QuantizeLinear", "DequantizeLinear", "ExtendedQuantizeLinear", "ExtendedDequantizeLinear",
+                                        "VitisQuantizeLinear", "VitisDequantizeLinear"})
+        if (op == name) return n.get_int("block_size", 0) == 0 ? scaled : plain;
+    for (const std::string_view name : {"BFPQuantizeDequantize", "MXQuantizeDequantize", "BFPFixNeuron", "MXFixNeuron"})
+        if (op == name) return n.get_int("axis", 1) == 1 ? block_axis : plain;
+    if (!n.proto().domain().empty() && n.proto().domain() != "ai.onnx") return plain;
+    for (const std::string_view name :
+         {"Relu", "LeakyRelu", "Clip",     "Sigmoid", "Tanh", "Elu", "Selu", "HardSigmoid", "HardSwish",       "Softplus", "Softsign",
+          "Erf",  "Gelu",      "Identity", "Abs",     "Neg",  "Exp", "Sqrt", "Mish",        "ThresholdedRelu", "Celu",     "Swish"})
+        if (op == name) return unary;
+    for (const std::string_view name : {"Add", "Sub", "Mul", "Div"})
+        if (op == name) return n.version() >= 7 ? binary : plain;
+    if (op == "Concat") return n.get_int("axis", 1) == 1 || n.get_int("axis", 1) == -3 ? concat : plain;
+    if (op == "MaxPool") return n.proto().output_size() == 1 ? max_pool : plain;
+    if (op == "AveragePool") return average_pool;
+    if (op == "GlobalAveragePool") return global_average;
+    if (op == "BatchNormalization")
+        return n.version() >= 7 && n.get_int("training_mode", 0) == 0 && n.proto().output_size() == 1 ? by_channel : plain;
+    if (op == "Slice") return n.version() >= 10 ? slice : plain;
+    if (op == "Pad") return n.version() >= 11 ? pad : plain;
+    return plain;
+}
 
 /// A value of a run. `channels_last`: the shape reads N,C,H,W, the buffer holds N,H,W,C.
 struct run_value {
@@ -82,6 +127,15 @@ inline std::vector<tensor> with_last_axes(std::vector<tensor> in, std::size_t ax
     in[0] = in[0].reshaped(last_shape(in[0].shape()));
     in[3] = make_tensor<std::int64_t>({static_cast<std::int64_t>(axes.size())}, axes);
     return in;
+}
+
+/// Writes the channels of `part` to those of y from `first` on; both channels last, float32, of rank 4.
+inline void put_channels(const tensor& part, tensor& y, std::size_t first) {
+    const auto own = static_cast<std::size_t>(part.dim(1)), row = static_cast<std::size_t>(y.dim(1));
+    const float* from = part.as<float>().data();
+    float* to = y.as<float>().data() + first;
+    for (std::size_t p = 0, places = part.size() / std::max<std::size_t>(own, 1); p < places; ++p)
+        std::memcpy(to + p * row, from + p * own, own * sizeof(float));
 }
 
 /// Largest or mean value of each window; channels last; padding does not count (or counts, for the mean, as zeros).

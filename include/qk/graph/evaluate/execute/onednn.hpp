@@ -206,6 +206,75 @@ class dnn_convolution {
     std::unique_ptr<spare_calls<call>> calls_ = std::make_unique<spare_calls<call>>();
 };
 
+/// y = x * w + bias of float32 matrices, for one shape.
+class dnn_matmul {
+  public:
+    using desc = dnnl::memory::desc;
+    static desc rows_of(std::int64_t m, std::int64_t n) { return desc({m, n}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::ab); }
+
+    /// x [m,k], y [m,n]; `w` is [k,n] in whatever order, or in any. Null: oneDNN has no quick code for it that takes this order.
+    static std::unique_ptr<dnn_matmul> make(std::int64_t m, std::int64_t k, std::int64_t n, const desc& w, bool biased) {
+        const desc x = rows_of(m, k), y = rows_of(m, n), b = rows_of(1, n);
+        dnnl::primitive_attr attributes;
+        attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+        try {
+#if DNNL_VERSION_MAJOR >= 3
+            const dnnl::matmul::primitive_desc made = biased ? dnnl::matmul::primitive_desc(cpu_engine(), x, w, b, y, attributes, true)
+                                                             : dnnl::matmul::primitive_desc(cpu_engine(), x, w, y, attributes, true);
+#else
+            const dnnl::matmul::desc wanted = biased ? dnnl::matmul::desc(x, w, b, y) : dnnl::matmul::desc(x, w, y);
+            const dnnl::matmul::primitive_desc made(wanted, attributes, cpu_engine(), true);
+#endif
+            // Others take the weights as they are and pack them at every call.
+            if (!made || std::string_view(made.impl_info_str()).find("brg") == std::string_view::npos) return nullptr;
+            auto c = std::unique_ptr<dnn_matmul>(new dnn_matmul());
+            c->primitive_ = dnnl::matmul(made);
+            c->x_ = made.src_desc(), c->w_ = made.weights_desc(), c->y_ = made.dst_desc(), c->scratch_ = made.scratchpad_desc();
+            if (biased) c->bias_ = b;
+            return c;
+        } catch (const dnnl::error&) {  // a shape that it does not take
+            return nullptr;
+        }
+    }
+
+    const desc& weights() const { return w_; }
+
+    /// `w` in the order of weights(); `bias` is null where there is none.
+    void run(const float* x, const void* w, const float* bias, float* y, allocator& memory) const {
+        thread_local dnnl::stream order(cpu_engine());
+        const auto scratch = memory.allocate(scratch_.get_size());
+        std::unique_ptr<call> c = calls_.take([&] { return std::make_unique<call>(*this); });
+        c->x.set_data_handle(const_cast<float*>(x));
+        c->w.set_data_handle(const_cast<void*>(w));
+        c->y.set_data_handle(y);
+        c->scratch.set_data_handle(scratch.get());
+        if (bias != nullptr) c->bias.set_data_handle(const_cast<float*>(bias));
+        primitive_.execute(order, c->arguments);
+        calls_.give(std::move(c));
+    }
+
+  private:
+    dnn_matmul() = default;
+
+    struct call {  ///< its arguments
+        explicit call(const dnn_matmul& m) {
+            const auto argument = [&](int name, dnnl::memory& held, const desc& d) {
+                held = dnnl::memory(d, cpu_engine(), nullptr);
+                arguments.emplace(name, held);
+            };
+            argument(DNNL_ARG_SRC, x, m.x_), argument(DNNL_ARG_WEIGHTS, w, m.w_), argument(DNNL_ARG_DST, y, m.y_);
+            argument(DNNL_ARG_SCRATCHPAD, scratch, m.scratch_);
+            if (m.bias_.get_size() != 0) argument(DNNL_ARG_BIAS, bias, m.bias_);
+        }
+        dnnl::memory x, w, bias, y, scratch;  ///< shared with `arguments`
+        std::unordered_map<int, dnnl::memory> arguments;
+    };
+
+    dnnl::matmul primitive_;
+    desc x_, w_, bias_, y_, scratch_;
+    mutable spare_calls<call> calls_;
+};
+
 }  // namespace qk::graph::execute
 
 #else

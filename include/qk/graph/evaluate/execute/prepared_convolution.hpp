@@ -102,10 +102,22 @@ class prepared_convolution {
         run_middle(a, x, narrow, added, middle, memory);
         a.frame->put(middle.as<float>().data(), y.shape(), y.as<float>().data());
     }
+    /// The same without a frame and an addend for some places of a larger x: those of `narrow` from its element `first` on, whose planes
+    /// are `plane` elements apart.
+    static void run_part(const at_shape& a, const tensor& narrow, std::size_t first, std::size_t plane, float* y, allocator& memory) {
+        const std::byte* operand = narrow.bytes() + first * size_of(narrow.type());
+        if (a.words) return a.words->run(operand, static_cast<std::int64_t>(plane), nullptr, y, memory);
+        for (const dnn_convolution& pass : a.passes) {
+            pass.run(operand, y, memory);
+            operand += plane;  // planes are of bytes
+        }
+    }
 
   private:
     static void run_middle(const at_shape& a, const tensor& x, const tensor& narrow, const tensor& added, tensor& y, allocator& memory) {
-        if (a.words) return a.words->run(narrow.bytes(), added.empty() ? nullptr : added.as<float>().data(), y.as<float>().data(), memory);
+        if (a.words)
+            return a.words->run(narrow.bytes(), static_cast<std::int64_t>(x.size()), added.empty() ? nullptr : added.as<float>().data(),
+                                y.as<float>().data(), memory);
         if (!added.empty() && !a.add_behind) std::memcpy(y.bytes(), added.bytes(), y.size_bytes());
         const std::byte* operand = a.form ? narrow.bytes() : x.bytes();
         for (const dnn_convolution& pass : a.passes) {

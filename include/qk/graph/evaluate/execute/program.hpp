@@ -18,7 +18,7 @@
 #include "qk/graph/evaluate/execute/conv_unit.hpp"
 #include "qk/graph/evaluate/execute/dense_unit.hpp"
 #include "qk/graph/evaluate/execute/device_layer.hpp"
-#include "qk/graph/evaluate/execute/layout_rules.hpp"
+#include "qk/graph/evaluate/execute/layout.hpp"
 #include "qk/graph/evaluate/execute/network.hpp"
 
 namespace qk::graph::execute {
@@ -31,9 +31,11 @@ struct step {
     std::vector<slot> in, out;
     std::vector<slot> release;  ///< last used here
     layout_rule layout = layout_rule::plain;
-    std::shared_ptr<const conv_unit> unit;       ///< `node` is its Conv; `in` are the Conv's inputs and the residual
-    std::shared_ptr<const dense_unit> dense;     ///< `node` is its MatMul or Gemm; `in` are x, weights, bias
-    std::shared_ptr<const device_layer> device;  ///< `in` are x, weights, bias
+    std::shared_ptr<const conv_unit> unit;            ///< `node` is its Conv; `in` are the Conv's inputs and the residual
+    std::shared_ptr<const dense_unit> dense;          ///< `node` is its MatMul or Gemm; `in` are x, weights, bias
+    std::shared_ptr<const attention_unit> attention;  ///< `node` is its last; `in` are its inputs()
+    const value_products* products = nullptr;         ///< `node` is a MatMul that may use them
+    std::shared_ptr<const device_layer> device;       ///< `in` are x, weights, bias
     const net_node *add = nullptr, *relu = nullptr;
     std::shared_ptr<const prepared_op> prepared;
     source_pointer rows;                           ///< `node` is a Gather that takes rows of this constant, which is not read as a whole

@@ -2,11 +2,11 @@
 // What a program is built with: when two plans share a step, steps that wait for the next node.
 #pragma once
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
-#include "qk/graph/evaluate/execute/cache.hpp"
-#include "qk/graph/evaluate/execute/network.hpp"
+#include "qk/graph/evaluate/execute/program.hpp"
 #include "qk/graph/plan/plan.hpp"
 
 namespace qk::graph::execute::detail {
@@ -30,7 +30,7 @@ inline bool touches(const precision_plan& plan, const network& net) {
 
 /// What makes a step: two plans that ask for the same one share it.
 struct step_key {
-    enum class kind : std::uint8_t { node, quantizer, convolution, dense, device } what = kind::node;
+    enum class kind : std::uint8_t { node, quantizer, convolution, dense, attention, device } what = kind::node;
     std::vector<int> parts;  ///< numbers of nodes and quantizers, and the slots that are read
     int own_plan = -1;       ///< the candidate whose plan reaches into a subgraph of the node: not shared with others
     friend bool operator==(const step_key&, const step_key&) = default;
@@ -57,5 +57,21 @@ struct reader {
     const net_node* node;
     const net_input* input;
 };
+
+/// Each step releases the values that no later one and no candidate reads.
+inline void release_values(program& p) {
+    std::vector<int> last(static_cast<std::size_t>(p.slot_count), -1);
+    for (std::size_t i = 0; i < p.steps.size(); ++i)
+        for (const slot s : p.steps[i].in)
+            if (s >= 0) last[static_cast<std::size_t>(s)] = static_cast<int>(i);
+    for (const auto& c : p.candidates)
+        for (const slot s : c.outputs)
+            if (s >= 0) last[static_cast<std::size_t>(s)] = std::max(last[static_cast<std::size_t>(s)], c.after);
+    for (std::size_t i = 0; i < p.steps.size(); ++i)  // results that nobody reads go at once
+        for (const slot s : p.steps[i].out)
+            if (s >= 0 && last[static_cast<std::size_t>(s)] < 0) last[static_cast<std::size_t>(s)] = static_cast<int>(i);
+    for (std::size_t s = 0; s < last.size(); ++s)
+        if (last[s] >= 0) p.steps[static_cast<std::size_t>(last[s])].release.push_back(static_cast<slot>(s));
+}
 
 }  // namespace qk::graph::execute::detail

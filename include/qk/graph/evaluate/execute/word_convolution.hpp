@@ -49,12 +49,13 @@ class word_convolution {
                                                 std::shared_ptr<const packed_word_weights> weights, std::vector<float> scale,
                                                 std::span<const float> bias, bool relu);
 
-    /// `x`: one plane of bytes, or two (upper ones first), channels last. `added` is y's size or null, and may not be y.
-    void run(const std::byte* x, const float* added, float* y, allocator& memory) const;
+    /// `x`: one plane of bytes, or two (upper ones first, the lower ones `plane` bytes behind them), channels last. `added` is y's size or
+    /// null, and may not be y.
+    void run(const std::byte* x, std::int64_t plane, const float* added, float* y, allocator& memory) const;
 
   private:
     word_convolution() = default;
-    void widen(const std::byte* x, std::int16_t* to) const;
+    void widen(const std::byte* x, std::int64_t plane, std::int16_t* to) const;
 
     word_shape shape_{};
     narrow_form form_;
