@@ -162,7 +162,55 @@ def nbits():
             compare("at accuracy level 4", "MatMulNBits", {"x": x, "b": data, "s": scales}, ["y"], c, tolerance=1e-3, accuracy_level=4, **sizes)
 
 
+def experts():
+    e, h, n, t = 4, 16, 32, 6
+    for activation in ("relu", "gelu", "silu", "identity", "swiglu"):
+        wide = 2 * n if activation == "swiglu" else n
+        more = {"swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 3.0} if activation == "swiglu" else {}
+        inputs = {"x": floats(t, h), "r": floats(t, e), "w1": floats(e, wide, h), "b1": floats(e, wide), "w2": floats(e, h, n), "b2": floats(e, h)}
+        for k, normalized in ((1, 0), (2, 1), (3, 0)):
+            compare(f"MoE, {activation}, {k} of {e} experts", "MoE", inputs, ["y"], activation_type=activation, k=k, normalize_routing_weights=normalized, **more)
+    compare("MoE of rank 3 without biases", "MoE", {**inputs, "x": floats(2, 3, h), "b1": None, "b2": None}, ["y"], activation_type="swiglu", k=2, **more)
+    h = 32
+    for bits in (4, 8):
+        for block in (0, 16):
+            for zeros in (False, True):
+                each, blocks = 8 // bits, h // block if block else 1
+
+                def codes(*shape):
+                    return rng.integers(0, 256, shape).astype(np.uint8)
+
+                def layer(i, o, k):
+                    made = {f"w{i}": codes(e, o, k // each), f"s{i}": np.abs(floats(*((e, o, blocks) if block else (e, o)), scale=0.05)), f"b{i}": floats(e, o)}
+                    return made, codes(*((e, o, (blocks + each - 1) // each) if block else (e, o // each)))
+
+                (first, z1), (second, z2) = layer(1, n, h), layer(2, h, n)
+                inputs = {"x": floats(t, h), "r": floats(t, e), **first, **second}
+                if zeros:
+                    inputs |= {"w3": None, "s3": None, "b3": None, "z1": z1, "z2": z2}
+                # Its CPU kernel of 8 bits in blocks rounds activations.
+                compare(f"QMoE, {bits} bits, {f'blocks of {block}' if block else 'a scale a row'}{', zero points' if zeros else ''}", "QMoE", inputs, ["y"],
+                        tuple(k for k in inputs if k[0] in "wsz"), 3e-2 if bits == 8 and block else 2e-5, activation_type="silu", k=2, normalize_routing_weights=1, expert_weight_bits=bits,
+                        **({"block_size": block} if block else {}))
+
+
+def decoder():
+    b, n, h, room, filled = 2, 4, 8, 9, 3
+    q, k, v = floats(b, 1, n * h), floats(b, 1, n * h), floats(b, 1, n * h)
+    cache = {f"p{i}": np.where(np.arange(room)[:, None] < filled, floats(b, n, room, h), 0).astype(np.float32) for i in "kv"}
+    there, bias = {"len": np.array([filled], np.int32)}, floats(3 * n * h)
+    what = "DecoderMaskedMultiHeadAttention"
+    compare(what, what, {"q": q, "k": k, "v": v}, ["y"], num_heads=n)
+    compare("keys of another sequence", what, {"q": q, "k": floats(b, n, 5, h), "v": floats(b, n, 5, h)}, ["y"], num_heads=n)
+    for name, more in {"a cache filled in place": {}, "a mask": {"m": np.array([[0, 1, 1, 1], [1, 1, 1, 1]], np.int32)}, "an attention bias": {"a": floats(1, n, 1, filled + 1)}}.items():
+        inputs = {"q": q, "k": k, "v": v, "m": None, "a": None, **cache, **there}
+        compare(name, what, {**inputs, **more}, ["y", "k2", "v2"], num_heads=n, past_present_share_buffer=1)
+    compare("biases", what, {**inputs, "beams": None, "at": None, "bias": bias}, ["y", "k2", "v2"], num_heads=n, past_present_share_buffer=1, scale=0.4)
+
+
 multi_head()
+experts()
+decoder()
 attention()
 group_query()
 rotary()

@@ -12,6 +12,7 @@
 #include "options/words.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"
+#include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/quantize.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
 #include "support/console.hpp"
@@ -93,6 +94,7 @@ void explain(const arguments& given, const std::string& tensor) {
     graph::output_set none;
     declare(none, given.model);
     graph::model m = graph::pipeline::load_for_planning(given.model);
+    graph::pipeline::expand_for(m, given.precision);
     const std::vector<graph::successor> became = tensors_for(m, tensor);
     graph::calibration seen;
     const graph::quantize_result result = with_progress(

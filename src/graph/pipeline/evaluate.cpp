@@ -8,6 +8,7 @@
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
 #include "qk/graph/files/npy.hpp"
+#include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/pipeline/generate.hpp"
 #include "qk/graph/plan/accumulators.hpp"
@@ -27,6 +28,7 @@ quantize_result plan_of(const evaluate_settings& settings, model& m, std::option
     if (!settings.precision.any() && settings.accumulators.empty()) return made;
     fold_constants(m);
     fold_batch_normalization(m);
+    expand_for(m, settings.precision);
     if (settings.precision.any()) {
         asked_precision asked = settings.precision.read(m);
         if (asked.changes_weights()) original = m;

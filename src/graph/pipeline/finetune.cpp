@@ -3,6 +3,7 @@
 
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/model/model_files.hpp"
+#include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
@@ -17,6 +18,7 @@ finetune_outcome finetune(const finetune_settings& settings, const progress_func
     declare(files, settings.precision);
     files.output("-o", settings.output).output("--save-plan", settings.save_plan);
     model m = load_for_planning(settings.model);
+    expand_for(m, settings.precision);
     const named_tensors inputs = settings.data.load_inputs(m);
     asked_precision asked = settings.precision.read(m);
     if (asked.changes_weights())

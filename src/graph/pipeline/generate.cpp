@@ -14,22 +14,47 @@
 namespace qk::graph::pipeline {
 namespace {
 
-/// Inputs that a cache goes into, and the outputs that it comes back from.
+/// The output of a node that holds what its input `index` held, and maybe more behind it; -1: none does.
+int continued_by(const model& m, const onnx::NodeProto& n, int index) {
+    const std::string& op = n.op_type();
+    if (n.domain().empty()) {
+        for (const char* keeps : {"Concat", "Identity", "Cast", "QuantizeLinear", "DequantizeLinear"})
+            if (op == keeps) return op == "Concat" || index == 0 ? 0 : -1;
+        return op != "Attention" ? -1 : index == 4 ? 1 : index == 5 ? 2 : -1;
+    }
+    if (op.ends_with("Attention")) return index == (op == "GroupQueryAttention" ? 4 : op == "MultiHeadAttention" ? 7 : 5) ? 2 : 1;
+    for (const auto& f : m.proto().functions())  // a quantizer of style portable
+        if (f.name() == op && f.domain() == n.domain()) return index == 0 ? 0 : -1;
+    return -1;
+}
+
+/// The output of the model that a tensor goes on to; empty: none.
+std::string comes_back_as(const model& m, const std::string& tensor, int depth = 0) {
+    for (const auto& u : m.uses(tensor)) {
+        if (u.node < 0) return tensor;
+        const onnx::NodeProto& n = m.graph().node(u.node);
+        const int output = u.input < 0 || depth > 12 ? -1 : continued_by(m, n, u.input);
+        if (output < 0 || output >= n.output_size() || n.output(output).empty()) continue;
+        if (std::string found = comes_back_as(m, n.output(output), depth + 1); !found.empty()) return found;
+    }
+    return {};
+}
+
+/// Inputs that a cache goes into, and the outputs that it comes back from: by the graph, else by their names (past..., present...).
 std::map<std::string, std::string> caches_of(const model& m) {
     std::map<std::string, std::string> caches;
     for (const value_info& i : m.inputs()) {
         if (i.shape.size() < 3) continue;
-        for (const auto& u : m.uses(i.name)) {
-            if (u.node < 0 || u.input < 0) continue;
-            const onnx::NodeProto& n = m.graph().node(u.node);
-            const std::string& op = n.op_type();
-            const int second = op == "GroupQueryAttention" ? 4 : op == "MultiHeadAttention" ? 7 : 5;
-            const int output = op == "Concat" || (op == "Attention" && !n.domain().empty()) ? (op == "Concat" ? 0 : 1)
-                               : op.ends_with("Attention")                                  ? (u.input == second ? 2 : 1)
-                                                                                            : -1;
-            if (output < 0 || output >= n.output_size()) continue;
+        if (const std::string found = comes_back_as(m, i.name); !found.empty()) {
+            caches[i.name] = found;
+            continue;
+        }
+        for (const std::string past : {"past_key_values", "past"}) {
+            const std::size_t at = i.name.find(past);
+            if (at == std::string::npos || caches.contains(i.name)) continue;
+            const std::string named = i.name.substr(0, at) + "present" + i.name.substr(at + past.size());
             for (const value_info& o : m.outputs())
-                if (o.name == n.output(output)) caches[i.name] = o.name;
+                if (o.name == named) caches[i.name] = named;
         }
     }
     return caches;
@@ -77,6 +102,7 @@ class continuation {
                 value = outputs_.at(c->second);
                 continue;
             }
+            if (name != ids_ && says(name, "encoder")) continue;  // what a decoder looks at stays
             std::vector<std::int64_t> v = values_of(value);
             if (name == ids_) v = next(std::move(v), token, cached);
             else if (says(name, "mask")) v.push_back(1);
@@ -85,8 +111,9 @@ class continuation {
             else if (says(name, "seqlens") || says(name, "sequence_length") || says(name, "past_seq"))
                 for (std::int64_t& length : v) length += 1;
             else
-                throw error("--generate cannot continue input '" + name +
-                            "': it is no ids, mask, positions, types, lengths or cache that comes back as an output");
+                throw error(
+                    "--generate cannot continue input '" + name +
+                    "': it is no ids, mask, positions, types, lengths or cache that comes back as an output, nor named after an encoder");
             const bool grows = value.rank() == 2;
             value = integers_of(value.type(), grows ? dims{1, static_cast<std::int64_t>(v.size())} : value.shape(), v);
         }

@@ -10,6 +10,7 @@
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/model/model_files.hpp"
+#include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
@@ -42,6 +43,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     export_options style{.style = export_style_from(settings.style), .weights = weight_storage_from(settings.weights)};
     const std::filesystem::path beside = beside_report(settings.report);
     model m = load_for_planning(settings.model);
+    expand_for(m, settings.precision);
     calibration seen;
     const asked_precision asked = settings.precision.read(m);
     if (asked.options.target && asked.options.target->signed_int8) style.int8_weights = int8_codes::as_signed;

@@ -8,6 +8,7 @@
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/model/model_files.hpp"
+#include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
@@ -74,6 +75,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     const std::vector<std::string> remarks = settings.declare(files);
     files.output("-o", settings.output).output("--save-plan", settings.save_plan).appended("--cache", settings.cache);
     model m = load_for_planning(settings.model);
+    expand_for(m, settings.precision, true);
     const named_tensors inputs = settings.data.load_inputs(m);
     search_options options;
     std::string metric = "l2";

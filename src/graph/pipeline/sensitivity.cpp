@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "qk/graph/files/json_text.hpp"
+#include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/search/estimated.hpp"
 #include "qk/graph/search/report.hpp"
@@ -14,6 +15,7 @@ sensitivity_result sensitivity(const sensitivity_settings& settings, const progr
     output_set files(settings.overwrite, settings.together.first());
     const std::vector<std::string> remarks = settings.declare(files);
     model m = load_for_planning(settings.model);
+    expand_for(m, settings.precision, true);
     const named_tensors inputs = settings.data.load_inputs(m);
     mix_options options;
     settings.fill(options, m, "l2");

@@ -44,7 +44,11 @@ int output_type(const onnx::NodeProto& node, int output, const TypeOfInput& type
     if (op == "Scan") return of_body("body", output);
     if (op == "Cast") return said("to", 1);
     if (op == "CastLike" || op == "Where") return type_of_input(1);
-    if (op == "OneHot") return type_of_input(2);
+    if (op == "OneHot" || op == "GatherBlockQuantized" || op == "MatMulIntegerToFloat") return type_of_input(2);
+    if (op == "EmbedLayerNormalization") return output == 1 ? static_cast<int>(data_type::int32) : type_of_input(2);
+    if (one_of(op, {"TfIdfVectorizer", "Normalizer", "Scaler", "FeatureVectorizer", "LinearRegressor", "SVMRegressor",
+                    "TreeEnsembleRegressor"}))
+        return float32;
     if (op == "DequantizeLinear") return said("output_dtype", node.domain().empty() && type_of_input(1) != 0 ? type_of_input(1) : float32);
     if (op == "Dropout" && output > 0) return boolean;
     if (one_of(op, {"Shape", "Size", "NonZero", "ArgMax", "ArgMin"})) return int64;

@@ -3,6 +3,7 @@
 #include <onnx/onnx_pb.h>
 
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/plan/held_weights.hpp"
 #include "qk/graph/plan/layers.hpp"
 #include "qk/graph/quantize/encodings.hpp"
 
@@ -70,11 +71,12 @@ precision_plan read_encodings(const json_cursor& c) {
 }
 
 void place_encodings(precision_plan& plan, const model& m) {
+    const layer_view layers(m);
     for (auto& [name, q] : plan.tensors) {
         if (q.scale.size() <= 1 || !m.is_constant(name)) continue;
         for (const auto& u : m.uses(name)) {
             if (u.node < 0) continue;
-            const operand_axes axes = axes_of(m.graph().node(u.node), u.input, m.constant_shape(name));
+            const operand_axes axes = weight_axes(layers, u.node, u.input);
             q.axis = q.block_size > 0 ? axes.block : axes.channel;
             break;
         }

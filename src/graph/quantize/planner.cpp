@@ -9,6 +9,7 @@
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/model/element_source.hpp"
 #include "qk/graph/ops/widened.hpp"
+#include "qk/graph/plan/held_weights.hpp"
 #include "qk/graph/quantize/collect_requests.hpp"
 #include "qk/graph/quantize/mask_values.hpp"
 #include "qk/graph/quantize/never_filled.hpp"
@@ -215,7 +216,7 @@ class planner::making {
         if (const value_range r = product || is_identity(what.format) ? value_range{} : range_of(own_.constant(e.tensor).as<float>());
             detail::holds_mask(r, own_.layers_.float_type(e.tensor)))
             return note_mask(e.tensor, r, p.origin);
-        l.weight = &(chosen_[e] = own_.constant_quantizer(e.tensor, what, axes_of(*l.node, e.index, source().constant_shape(e.tensor))));
+        l.weight = &(chosen_[e] = own_.constant_quantizer(e.tensor, what, weight_axes(own_.layers_, l.index, e.index)));
     }
 
     void activation(layer& l, const edge& e, const edge_precision& p) {

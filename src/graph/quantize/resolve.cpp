@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/plan/held_weights.hpp"
 #include "qk/graph/quantize/collect_requests.hpp"
 #include "qk/graph/quantize/resolve.hpp"
 
@@ -123,15 +124,8 @@ class resolver {
         if (!input.asked())
             if (const precision* p = default_of(n)) input = {p, -1, nullptr, "default"};
         wish weight = asked_.weights[at];
-        const bool table = options_.how == approach::weight_only && asked_.default_weight != nullptr && layers_.is_embedding(n);
-        if (!weight.asked() && table) {
-            weight = {asked_.default_weight, -1, nullptr, "a table of embeddings, in weight_only"};
-            if (!is_identity(asked_.default_weight->format))
-                note(kind::embedding, "layer '" + node(n).name() + "'",
-                     "its table '" + node(n).input(0) + "' takes " + to_string(asked_.default_weight->format) +
-                         " as weights do in weight_only (\"exclude\" the layer to keep it as it is)",
-                     n);
-        }
+        const std::vector<held_weight> held = asked_.default_weight != nullptr ? held_weights(layers_, n) : std::vector<held_weight>{};
+        if (!weight.asked()) note_tables(n, held);
         const bool excluded = input.asked() && is_identity(input.what->format);
         if (!weight.asked() && info(n).kind == layer_kind::compute && asked_.default_weight != nullptr)
             weight = {asked_.default_weight, -1, nullptr, "default"};
@@ -142,6 +136,9 @@ class resolver {
             const std::string& name = node(n).input(static_cast<int>(i));
             if (parts[i] == part::none) continue;
             wish w = parts[i] == part::weight ? weight : parts[i] == part::bias ? asked_.biases[at] : input;
+            if (w.what == nullptr) w = default_beside(n, held, static_cast<int>(i));
+            // The values of experts were rounded in their table.
+            else if (parts[i] == part::input && !w.asked() && asked_.default_weight != nullptr && is_chosen_expert(layers_, name)) continue;
             const auto t = asked_.tensors.find(name);
             const bool fused_here = info(n).kind == layer_kind::activation && options_.where != placement::every;
             if (t != asked_.tensors.end() && t->second.asked() &&
@@ -168,6 +165,29 @@ class resolver {
             if (w.what == nullptr || is_identity(w.what->format)) continue;
             result_.edges[e] = {w.what, parts[i], n, w.sequence, false, w.why, w.who ? w.who->origin : ""};
         }
+    }
+
+    /// What the default says of an input of a node that holds weights and is no layer.
+    wish default_beside(int n, const std::vector<held_weight>& held, int input) const {
+        for (const held_weight& h : held) {
+            const bool table = h.what == held_weight::kind::embedding;
+            if (h.input == input && (!table || options_.how == approach::weight_only))
+                return {asked_.default_weight, -1, nullptr, table ? "a table of embeddings, in weight_only" : "default"};
+            if (h.what == held_weight::kind::projection && input == 0 && info(n).parts[0] == part::input &&
+                options_.how != approach::weight_only && asked_.default_input != nullptr)
+                return {asked_.default_input, -1, nullptr, "default"};
+        }
+        return {};
+    }
+
+    void note_tables(int n, const std::vector<held_weight>& held) {
+        for (const held_weight& h : held)
+            if (h.what == held_weight::kind::embedding && options_.how == approach::weight_only &&
+                !is_identity(asked_.default_weight->format))
+                note(kind::embedding, "layer '" + node(n).name() + "'",
+                     "its table '" + node(n).input(h.input) + "' takes " + to_string(asked_.default_weight->format) +
+                         " as weights do in weight_only (\"exclude\" the layer to keep it as it is)",
+                     n);
     }
 
     const precision* widest_made(int n) const {

@@ -25,6 +25,21 @@ inline std::vector<std::int64_t> as_integers(const tensor& t) {
     return v;
 }
 
+/// Error for the mask of another sequence than the tokens, an encoder's: where no cache stands before them both are as long.
+inline void check_mask(const model& m, const named_tensors& inputs, const std::string& mask, std::size_t samples) {
+    const std::string ids = token_input(m, mask);
+    const bool cached = std::ranges::any_of(m.inputs(), [](const value_info& v) { return v.shape.size() > 3; });
+    if (ids.empty() || cached || !inputs.contains(ids)) return;
+    const auto length = [&](const std::string& name, std::size_t s) {
+        const auto own = inputs.ragged.find(name);
+        return own != inputs.ragged.end() ? own->second.at(s).back() : inputs.at(name).shape().back();
+    };
+    for (std::size_t s = 0; s < samples; ++s)
+        if (length(mask, s) != length(ids, s))
+            throw error("--mask '" + mask + "' has " + std::to_string(length(mask, s)) + " positions and '" + ids + "' " +
+                        std::to_string(length(ids, s)) + ": it is the mask of another sequence");
+}
+
 }  // namespace detail
 
 std::string token_input(const model& m, const std::string& mask) {
@@ -55,7 +70,15 @@ positions::positions(const model& m, const named_tensors& inputs, std::size_t sa
         if (t.rank() != 2 || t.size() % samples != 0)
             throw error("--mask '" + options_.mask + "' has shape " + to_string(t.shape()) + "; a mask of positions is [N,S]");
         mask_per_sample_ = t.size() / samples;
+        detail::check_mask(m, inputs, options_.mask, samples);
         for (const std::int64_t v : detail::as_integers(t)) mask_.push_back(v != 0);
+        // Where it begins with what a cache holds, a mask ends where the output does: each sample's own stands at the end of its row.
+        if (const auto own = inputs.ragged.find(options_.mask); own != inputs.ragged.end())
+            for (std::size_t s = 0; s < samples; ++s) {
+                const auto row = mask_.begin() + static_cast<std::ptrdiff_t>(s * mask_per_sample_);
+                std::rotate(row, row + static_cast<std::ptrdiff_t>(own->second.at(s).back()),
+                            row + static_cast<std::ptrdiff_t>(mask_per_sample_));
+            }
     }
     if (options_.next_token && labels_.empty()) {
         const std::string ids = token_input(m, options_.mask);
@@ -86,7 +109,8 @@ std::int64_t positions::label_of(std::size_t sample, std::size_t position, std::
 }
 
 bool positions::counts(std::size_t sample, std::size_t position, std::size_t length, bool with_label) const {
-    const auto real = [&](std::size_t p) { return mask_.empty() || mask_[sample * mask_per_sample_ + p] != 0; };
+    const std::size_t before = mask_per_sample_ - std::min(mask_per_sample_, length);
+    const auto real = [&](std::size_t p) { return mask_.empty() || mask_[sample * mask_per_sample_ + before + p] != 0; };
     if (!real(position)) return false;
     if (labels_.empty()) return true;
     const std::int64_t label = label_of(sample, position, length);

@@ -25,7 +25,8 @@ struct generated {
 };
 
 /// The float model continues every prompt by its likeliest token, `steps` times; under the plan the model reads the same tokens, with a
-/// cache of its own. Every input has to be one that can be continued (ids, mask, positions, types, lengths, cache), or an error names it.
+/// cache of its own. Every input has to be one that can be continued (ids, mask, positions, types, lengths, cache) or that stays as it is
+/// (its name says "encoder"), or an error names it. Caches are known by the graph, through quantizers too, else by their names.
 generated generate(const evaluator& runs, const named_tensors& prompts, const precision_plan& plan, const generate_settings& settings);
 
 }  // namespace qk::graph::pipeline

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// com.microsoft's DecoderMaskedMultiHeadAttention: MultiHeadAttention of one query, whose cache may be a buffer that is filled in place.
+// https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "qk/graph/ops/microsoft_attention.hpp"
+
+namespace qk::graph::ops {
+
+namespace detail {
+
+/// The first `length` positions of a cache [B,N,L,h]; what is behind them is not filled yet.
+inline tensor filled_part(op_context& call, const tensor& cache, std::int64_t length) {
+    if (cache.rank() != 4 || length < 0 || length > cache.dim(2))
+        call.fail("past_sequence_length " + std::to_string(length) + " does not fit a cache of shape " + to_string(cache.shape()));
+    tensor y = call.scratch(cache.type(), {cache.dim(0), cache.dim(1), length, cache.dim(3)});
+    const std::size_t row = static_cast<std::size_t>(cache.dim(3)) * size_of(cache.type());
+    const std::size_t whole = static_cast<std::size_t>(cache.dim(2)) * row, part = static_cast<std::size_t>(length) * row;
+    for (std::size_t i = 0; part > 0 && i < static_cast<std::size_t>(cache.dim(0) * cache.dim(1)); ++i)
+        std::copy_n(cache.bytes() + i * whole, part, y.bytes() + i * part);
+    return y;
+}
+
+/// The cache with `now` [B,N,length,h] in front.
+inline tensor refilled(op_context& call, const tensor& cache, const tensor& now) {
+    if (now.dim(2) > cache.dim(2)) call.fail("the cache of shape " + to_string(cache.shape()) + " is full");
+    tensor y = call.scratch(cache.type(), cache.shape());
+    std::copy_n(cache.bytes(), cache.size() * size_of(cache.type()), y.bytes());
+    const std::size_t row = static_cast<std::size_t>(cache.dim(3)) * size_of(cache.type());
+    const std::size_t whole = static_cast<std::size_t>(cache.dim(2)) * row, part = static_cast<std::size_t>(now.dim(2)) * row;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(cache.dim(0) * cache.dim(1)); ++i)
+        std::copy_n(now.bytes() + i * part, part, y.bytes() + i * whole);
+    return y;
+}
+
+}  // namespace detail
+
+inline void run_decoder_masked_attention(op_context& call) {
+    const node_view& node = call.node();
+    if (call.has_input(8) && integers(call, 8).at(0) > 1) call.fail("beam_width above 1 (cache_indirection) is not supported");
+    if (node.get_int("output_qk", 0) != 0) call.fail("output_qk=1 is not supported");
+    const auto given = [&](std::size_t i) { return call.has_input(i) ? call.input(i) : tensor{}; };
+    if (call.input(0).rank() == 3 && call.input(0).dim(1) != 1)
+        call.fail("it has one query for each sample, not those of shape " + to_string(call.input(0).shape()));
+    const bool in_place = node.get_int("past_present_share_buffer", 0) != 0 && call.has_input(5);
+    std::array<tensor, 8> inputs{given(0), given(1), given(2), given(10), given(3), given(4), given(5), given(6)};
+    if (in_place) {
+        if (!call.has_input(7)) call.fail("past_present_share_buffer needs past_sequence_length");
+        const std::int64_t length = integers(call, 7).at(0);
+        for (const std::size_t i : {std::size_t{6}, std::size_t{7}}) inputs[i] = detail::filled_part(call, inputs[i], length);
+        if (length == 0) inputs[6] = inputs[7] = tensor{};
+    }
+    std::array<tensor, 3> outputs;
+    op_context inner = call.with(inputs, outputs);
+    run_multi_head_attention(inner);
+    call.set_output(0, outputs[0]);
+    for (const std::size_t i : {std::size_t{1}, std::size_t{2}})
+        if (call.wants(i)) call.set_output(i, in_place ? detail::refilled(call, call.input(i + 4), outputs[i]) : outputs[i]);
+}
+
+inline constexpr op_entry decoder_masked_attention_ops[] = {
+    {"com.microsoft", "DecoderMaskedMultiHeadAttention", 1, run_decoder_masked_attention},
+};
+
+}  // namespace qk::graph::ops

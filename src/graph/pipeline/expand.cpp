@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qk/graph/pipeline/expand.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "qk/graph/base/names.hpp"
+#include "qk/graph/quantize/expand_attention.hpp"
+#include "qk/graph/quantize/plan_file.hpp"
+
+namespace qk::graph::pipeline {
+namespace {
+
+bool starts(std::string_view name, const std::string& prefix, std::string_view separators) {
+    return name.size() > prefix.size() && name.starts_with(prefix) && separators.find(name[prefix.size()]) != separators.npos;
+}
+
+/// A request for what the node of that name reads.
+bool speaks_of(const request& r, const std::string& name) {
+    if (!has(r.role, role::input)) return false;
+    if (r.scope == scope::op_type) return glob_match(r.name, "Attention");
+    if (r.scope == scope::group) return name == r.name || starts(name, r.name, "/.:_");
+    // Its products go by the node's own name: NAME/scores and NAME/context.
+    return r.scope == scope::layer && (glob_match(r.name, name) || starts(name, r.name, "/.:_") || starts(r.name, name, "/"));
+}
+
+bool names_products(const precision_plan& plan, const std::string& name) {
+    return std::ranges::any_of(plan.edges, [&](const auto& e) { return starts(e.first.consumer, name, "/"); }) ||
+           std::ranges::any_of(plan.tensors, [&](const auto& t) { return starts(t.first, name, "/"); });
+}
+
+}  // namespace
+
+void expand_for(model& m, const precision_settings& asked, bool searches) {
+    if (!has_attentions(m)) return;
+    plan_file file;
+    if (!asked.plan.empty()) file = load_plan_file(asked.plan);
+    if (file.plan) return expand_attentions(m, [&](const std::string& name) { return names_products(*file.plan, name); });
+    const approach how = asked.approach.empty() ? file.how.value_or(approach::static_ranges) : parse_approach(asked.approach);
+    bool all = searches;
+    if (!asked.activation.empty()) all = !is_identity(parse_precision(asked.activation).format);
+    else
+        for (const request& r : file.requests)
+            if (r.scope == scope::everything && has(r.role, role::input)) all = !is_identity(r.what.format);
+    expand_attentions(m, [&](const std::string& name) {
+        bool wanted = all && how != approach::weight_only;
+        for (const request& r : file.requests)
+            if (speaks_of(r, name)) wanted = !is_identity(r.what.format);
+        return wanted;
+    });
+}
+
+}  // namespace qk::graph::pipeline

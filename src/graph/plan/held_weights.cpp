@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Definitions of held_weights.hpp.
+#include "qk/graph/plan/held_weights.hpp"
+
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+
+#include "qk/graph/model/attribute.hpp"
+
+namespace qk::graph {
+namespace {
+
+bool is(const onnx::NodeProto& n, std::initializer_list<std::string_view> ops) {
+    return std::find(ops.begin(), ops.end(), n.op_type()) != ops.end();
+}
+
+bool is_float_constant(const layer_view& layers, const onnx::NodeProto& n, int input) {
+    return input < n.input_size() && layers.source().is_constant(n.input(input)) && layers.is_float(n.input(input));
+}
+
+/// A Transpose of the last two axes alone.
+bool turns(const onnx::NodeProto& n) {
+    const onnx::AttributeProto* perm = detail::find_attribute(n, "perm");
+    if (n.op_type() != "Transpose" || perm == nullptr || perm->ints_size() < 2) return false;
+    const int rank = perm->ints_size();
+    for (int i = 0; i + 2 < rank; ++i)
+        if (perm->ints(i) != i) return false;
+    return perm->ints(rank - 2) == rank - 1 && perm->ints(rank - 1) == rank - 2;
+}
+
+bool passes(const onnx::NodeProto& n) { return is(n, {"Cast", "Identity"}) || turns(n); }
+
+/// Whether products add up along the last axis (true) or the one before it of a tensor, whichever way it goes; nothing: it is not
+/// multiplied, or not in one way alone.
+std::optional<bool> added_along_last(const model& m, const std::string& tensor, int depth = 0) {
+    std::optional<bool> found;
+    for (const auto& u : m.uses(tensor)) {
+        if (u.node < 0 || u.input < 0 || depth > 4) return std::nullopt;
+        const onnx::NodeProto& n = m.graph().node(u.node);
+        std::optional<bool> one;
+        if (n.op_type() == "MatMul") one = u.input == 0;
+        else if (passes(n) && u.input == 0) {
+            one = added_along_last(m, n.output(0), depth + 1);
+            if (one && n.op_type() == "Transpose") one = !*one;
+        }
+        if (!one || (found && *found != *one)) return std::nullopt;
+        found = one;
+    }
+    return found;
+}
+
+std::optional<held_weight> experts_of(const layer_view& layers, const onnx::NodeProto& n) {
+    if (!n.domain().empty() || !is(n, {"Gather", "GatherND"}) || n.input_size() < 2 || !is_float_constant(layers, n, 0))
+        return std::nullopt;
+    const model& m = layers.source();
+    if (m.constant_shape(n.input(0)).size() != 3 || m.is_constant(n.input(1)) || detail::int_attribute(n, "axis", 0) != 0 ||
+        detail::int_attribute(n, "batch_dims", 0) != 0)
+        return std::nullopt;
+    const std::optional<bool> last = added_along_last(m, n.output(0));
+    if (!last) return std::nullopt;
+    return held_weight{held_weight::kind::experts, 0, {.block = *last ? -1 : -2, .flatten = false, .channel = *last ? -2 : -1}};
+}
+
+}  // namespace
+
+std::vector<held_weight> held_weights(const layer_view& layers, int node) {
+    const onnx::NodeProto& n = layers.source().graph().node(node);
+    std::vector<held_weight> found;
+    if (n.domain() == "com.microsoft" && n.op_type() == "EmbedLayerNormalization") {
+        for (const int i : {2, 3, 4})
+            if (is_float_constant(layers, n, i)) found.push_back({held_weight::kind::embedding, i, {-1, false, 0}});
+    } else if (n.domain() == "com.microsoft" && n.op_type() == "Attention") {
+        if (is_float_constant(layers, n, 1)) found.push_back({held_weight::kind::projection, 1, {0, false, 1}});
+    } else if (n.domain() == "com.microsoft" && n.op_type() == "MoE") {
+        for (const int i : {2, 4, 6})
+            if (is_float_constant(layers, n, i)) found.push_back({held_weight::kind::projection, i, {-1, false, -2}});
+    } else if (layers.is_embedding(node)) {
+        found.push_back({held_weight::kind::embedding, 0, {-1, false, 0}});
+    } else if (const auto experts = experts_of(layers, n)) {
+        found.push_back(*experts);
+    }
+    return found;
+}
+
+bool is_chosen_expert(const layer_view& layers, const std::string& tensor) {
+    const model& m = layers.source();
+    std::string name = tensor;
+    for (int p = m.producer(name), steps = 0; p >= 0 && steps < 5; p = m.producer(name), ++steps) {
+        const onnx::NodeProto& n = m.graph().node(p);
+        if (!passes(n)) return experts_of(layers, n).has_value();
+        name = n.input(0);
+    }
+    return false;
+}
+
+operand_axes weight_axes(const layer_view& layers, int node, int input) {
+    for (const held_weight& w : held_weights(layers, node))
+        if (w.input == input) return w.axes;
+    const onnx::NodeProto& n = layers.source().graph().node(node);
+    return axes_of(n, input, layers.source().constant_shape(n.input(input)));
+}
+
+}  // namespace qk::graph
