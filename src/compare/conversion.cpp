@@ -98,11 +98,13 @@ std::vector<float> units_of_blocks(const conversion& c, std::span<const float> x
 
 std::int64_t zero_point_of(const conversion& c, std::size_t i) { return c.zero_point.empty() ? 0 : c.zero_point[entry_of(c, i)]; }
 
+float scale_of(const conversion& c, std::size_t i) { return c.scale.empty() ? 1.0f : c.scale[entry_of(c, i)]; }
+
 std::vector<float> units_of(const conversion& c, std::span<const float> x) {
     if (x.empty()) return {};
     if (is_block_format(c.format)) return units_of_blocks(c, x);
     std::vector<float> unit(x.size(), 1.0f);
-    for (std::size_t i = 0; i < x.size() && !c.scale.empty(); ++i) unit[i] = c.scale[entry_of(c, i)];
+    for (std::size_t i = 0; i < x.size() && !c.scale.empty(); ++i) unit[i] = scale_of(c, i);
     return unit;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double bits_of_mistake = 10, bits_of_property = 6, bits_of_value = 14;
 constexpr std::size_t searched = 8192;  ///< differing and agreeing values that the search looks at, each
-constexpr std::size_t beam = 10, deepest = 3;
+constexpr std::size_t beam = 10, deepest = 4;
 
 struct made {
     int mistake;

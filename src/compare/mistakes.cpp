@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model.hpp"
+#include "mistaken_scales.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/option_names.hpp"
-#include "qk/storage.hpp"
 
 namespace qk::compare {
 namespace {
@@ -36,6 +35,8 @@ bool unless_division(const problem& p) { return to_integers(p) && p.asked.how.in
 bool unless_flushing_inputs(const problem& p) { return !p.asked.how.flush_inputs; }
 bool unless_flushing_outputs(const problem& p) { return !p.asked.how.flush_outputs; }
 bool with_zero_points(const problem& p) { return to_integers(p) && !p.asked.zero_point.empty(); }
+bool with_scales_of_channels(const problem& p) { return to_integers(p) && p.asked.given == conversion::granularity::channel; }
+bool with_zero_point_of_channels(const problem& p) { return with_zero_points(p) && with_scales_of_channels(p); }
 bool unless_bumped(const problem& p) { return to_block_floats(p) && !std::get<block_float>(p.asked.format).bump; }
 bool if_bumped(const problem& p) { return to_block_floats(p) && std::get<block_float>(p.asked.format).bump; }
 template <int Axis>
@@ -88,86 +89,8 @@ void with_unit_tensor_scale(conversion& c, const problem&) {
     c.scale = {1.0f};
 }
 
-// ---- changed scales. The factors that another input would have are taken from it.
-
-template <int Power>
-void scales_off(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
-    const bool limited = std::holds_alternative<microscaling>(c.format);
-    for (float& u : unit) {
-        u = std::ldexp(u, Power);
-        if (limited && u == u) u = std::clamp(u, 0x1p-127f, 0x1p127f);
-    }
-}
-/// change(first, stride, count, x) edits a copy of the input, from which the scales are then taken.
-template <class Change>
-void scales_from(const conversion& c, std::span<const float> x, std::span<float> unit, Change change) {
-    std::vector<float> other(x.begin(), x.end());
-    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) { change(first, stride, count, other); });
-    const std::vector<float> units = units_of(c, other);
-    for (std::size_t i = 0; i < unit.size(); ++i) {
-        if (unit[i] == unit[i]) unit[i] = units[i];
-    }
-}
-std::size_t largest_of(std::span<const float> x, std::size_t first, std::size_t stride, std::size_t count) {
-    std::size_t at = first;
-    for (std::size_t k = 0; k < count; ++k) {
-        if (std::abs(x[first + k * stride]) > std::abs(x[at])) at = first + k * stride;
-    }
-    return at;
-}
-void scales_rounded_up(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
-    scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
-        float& most = v[largest_of(v, first, stride, count)];
-        const float a = std::abs(most);
-        if (most != 0 && std::isfinite(a) && std::ldexp(1.0f, std::ilogb(a)) < a) most = std::ldexp(1.0f, std::ilogb(a) + 1);
-    });
-}
-void scales_of_positive(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
-    scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
-        for (std::size_t k = 0; k < count; ++k) v[first + k * stride] = v[first + k * stride] < 0 ? 0.0f : v[first + k * stride];
-    });
-}
-void scales_without_last(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
-    scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) { v[first + (count - 1) * stride] = 0; });
-}
-void scales_without_first(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
-    scales_from(c, x, unit, [](std::size_t first, std::size_t, std::size_t, std::span<float> v) { v[first] = 0; });
-}
-/// Every block has the scale of its neighbour in the order in which they are stored.
-template <bool Next>
-void scales_of_neighbour(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
-    const std::vector<float> right(unit.begin(), unit.end());
-    std::vector<std::array<std::size_t, 3>> blocks;
-    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) { blocks.push_back({first, stride, count}); });
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-        if (Next ? b + 1 == blocks.size() : b == 0) continue;
-        const auto [first, stride, count] = blocks[b];
-        const float other = right[blocks[Next ? b + 1 : b - 1][0]];
-        for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = other;
-    }
-}
-/// Every logarithm errs at other values, so that each block beside a power of two has the scale with which it comes nearest to the device.
-void scales_by_logarithm(const problem& p, const conversion& c, std::span<const float> x, std::span<float> unit) {
-    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) {
-        const float most = std::abs(x[largest_of(x, first, stride, count)]);
-        if (!(most > 0) || !std::isfinite(most)) return;
-        const float part = most / std::ldexp(1.0f, std::ilogb(most));
-        const int power = part > 1.99999f ? 1 : part < 1.00001f ? -1 : 0;
-        std::size_t differ = 0, beyond = 0;
-        const auto grid = element_grid::of(c);
-        for (std::size_t k = 0; k < count && grid; ++k) {
-            const std::size_t i = first + k * stride;
-            differ += !same_value(p.expected[i], p.device[i]);
-            beyond += std::abs(static_cast<double>(p.device[i])) > grid->largest * static_cast<double>(unit[i]);
-        }
-        if (power == 0 || differ == 0 || (power < 0 && beyond != 0)) return;
-        for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = std::ldexp(unit[first + k * stride], power);
-    });
-}
-
 // ---- values before and after
 
-float as_bfloat16(float x) { return widen(narrow<bfloat16>(x)); }
 float as_float16(float x) { return widen(narrow<float16>(x)); }
 float truncated_bfloat16(float x) { return std::isnan(x) ? x : std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xffff0000u); }
 
@@ -217,12 +140,14 @@ constexpr mistake table[] = {
     {.about = topic::rounding, .sentence = "it rounds down where # was asked for", .applies = unless_rounding<qk::rounding::down>, .settings = with_rounding<qk::rounding::down>, .asked = rounding_asked},
     {.about = topic::rounding, .sentence = "it rounds up where # was asked for", .applies = unless_rounding<qk::rounding::up>, .settings = with_rounding<qk::rounding::up>, .asked = rounding_asked},
     {.about = topic::rounding, .sentence = "ties go to the odd mantissa", .applies = to_grids, .element = [](rules& r) { r.ties = rules::to_odd; }},
+    {.about = topic::rounding, .sentence = "it rounds away from zero where # was asked for: whatever lies behind the mantissa rounds up", .applies = to_grids, .element = [](rules& r) { r.away_from_zero = true; }, .asked = rounding_asked},
     {.about = topic::rounding, .sentence = "odd mantissas truncated: it rounds only where the mantissa that is kept is even", .applies = to_grids, .element = [](rules& r) { r.odd_truncated = true; }},
     {.about = sticky, .sentence = "sticky bits dropped: it rounds from 1 bit behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 1; }},
     {.about = sticky, .sentence = "sticky bits dropped: it rounds from 2 bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 2; }},
     {.about = sticky, .sentence = "sticky bits dropped: it rounds from 3 bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 3; }},
     {.about = sticky, .sentence = "sticky bits dropped: it rounds from 4 bits behind the mantissa, and takes what lies just above a tie for a tie", .applies = to_grids, .element = [](rules& r) { r.guard_bits = 4; }},
     {.about = sticky, .sentence = "sticky bits dropped on the way to a subnormal: what the shift takes out of a 24-bit significand does not count", .applies = to_floats, .element = [](rules& r) { r.denormalizing_loses = true; }},
+    {.about = sticky, .sentence = "sticky bits dropped where the result is subnormal: it is rounded from 1 bit behind the mantissa", .applies = to_floats, .element = [](rules& r) { r.subnormal_guard_bits = 1; }},
     {.about = carry, .sentence = "the carry is lost: a round-up past the mantissa leaves the exponent as it was, with the mantissa 0", .applies = to_floats, .element = [](rules& r) { r.carry = rules::lost; }},
     {.about = carry, .sentence = "the carry is lost: a round-up past the mantissa leaves the mantissa at all ones", .applies = to_floats, .element = [](rules& r) { r.carry = rules::held; }},
     {.about = low_bit, .sentence = "the lowest mantissa bit is lost: odd mantissas are truncated to even ones", .applies = to_grids, .element = [](rules& r) { r.lowest_bit_lost = true; }},
@@ -237,6 +162,8 @@ constexpr mistake table[] = {
     {.about = subnormal, .sentence = "a subnormal is a binade too large, before it is rounded: the shift that makes it is one place too short", .applies = to_floats, .element = [](rules& r) { r.subnormal_factor = 2; }},
     {.about = subnormal, .sentence = "the format's subnormals are flushed to zero", .applies = to_floats, .result = flushed},
     {.about = subnormal, .sentence = "the format's subnormals are flushed to +0", .applies = to_floats, .result = flushed_to_positive},
+    {.about = subnormal, .sentence = "subnormal results are truncated instead of rounded", .applies = to_floats, .element = [](rules& r) { r.subnormals_truncated = true; }},
+    {.about = subnormal, .sentence = "subnormal results are truncated, and a binade too small: the shift that makes them is one place too far and rounds nothing", .applies = to_floats, .element = [](rules& r) { r.subnormals_truncated = true, r.subnormal_factor = 0.5; }},
     {.about = input, .sentence = "subnormal float32 inputs are flushed to zero", .applies = unless_flushing_inputs, .settings = [](conversion& c, const problem&) { c.how.flush_inputs = true; }},
     {.about = subnormal, .sentence = "results that are subnormal are flushed to zero", .applies = unless_flushing_outputs, .settings = [](conversion& c, const problem&) { c.how.flush_outputs = true; }},
 
@@ -246,6 +173,9 @@ constexpr mistake table[] = {
     {.about = overflow, .sentence = "overflow is treated as by --overflow ieee", .applies = unless_overflow<overflow_rule::ieee>, .settings = with_overflow<overflow_rule::ieee>},
     {.about = overflow, .sentence = "overflow is treated as by --overflow saturate", .applies = unless_overflow<overflow_rule::saturate>, .settings = with_overflow<overflow_rule::saturate>},
     {.about = overflow, .sentence = "integers wrap around beyond the range instead of saturating", .applies = to_integers, .element = [](rules& r) { r.wraps = true; }},
+    {.about = overflow, .sentence = "what lies beyond the largest number becomes Inf", .applies = to_grids, .element = [](rules& r) { r.beyond = rules::infinite; }},
+    {.about = overflow, .sentence = "what lies beyond the largest number becomes NaN", .applies = to_grids, .element = [](rules& r) { r.beyond = rules::nan; }},
+    {.about = overflow, .sentence = "what lies beyond the largest number becomes zero", .applies = to_grids, .element = [](rules& r) { r.beyond = rules::nought; }},
     {.about = specials, .sentence = "an Inf or NaN makes its whole block NaN", .applies = to_blocks, .settings = with_specials<block_specials::block_nan>},
     {.about = specials, .sentence = "Inf and NaN pass through their block", .applies = to_blocks, .settings = with_specials<block_specials::pass_through>},
     {.about = specials, .sentence = "an Inf is kept and zeroes its block", .applies = to_blocks, .settings = with_specials<block_specials::nan_only>},
@@ -269,6 +199,14 @@ constexpr mistake table[] = {
     {.about = integers, .sentence = "integer mode division: the quotient is taken the other way", .applies = unless_division, .settings = with_mode<integer_mode::division>},
     {.about = integers, .sentence = "the zero point is added on the other side of the rounding", .applies = with_zero_points, .settings = [](conversion& c, const problem&) { c.how.zero_point_before = !c.how.zero_point_before; }},
     {.about = integers, .sentence = "the zero point is ignored", .applies = with_zero_points, .settings = [](conversion& c, const problem&) { c.zero_point.clear(); }},
+    {.about = integers, .sentence = "the zero point is left out when a value is converted", .applies = with_zero_points, .element = [](rules& r) { r.zero_point = rules::left_out; }},
+    {.about = integers, .sentence = "the zero point is subtracted when a value is converted", .applies = with_zero_points, .element = [](rules& r) { r.zero_point = rules::negated; }},
+    {.about = integers, .sentence = "the zero point is one too high: codes are off by one", .applies = to_integers, .element = [](rules& r) { r.zero_point = rules::one_more; }},
+    {.about = integers, .sentence = "the zero point is one too low: codes are off by one", .applies = to_integers, .element = [](rules& r) { r.zero_point = rules::one_less; }},
+    {.about = integers, .sentence = "each channel has the zero point of the channel before it", .applies = with_zero_point_of_channels, .element = [](rules& r) { r.zero_point_of = -1; }},
+    {.about = integers, .sentence = "each channel has the zero point of the channel behind it", .applies = with_zero_point_of_channels, .element = [](rules& r) { r.zero_point_of = 1; }},
+    {.about = scale, .sentence = "each channel is converted with the scale of the channel before it", .applies = with_scales_of_channels, .element = [](rules& r) { r.scale_of = -1; }},
+    {.about = scale, .sentence = "each channel is converted with the scale of the channel behind it", .applies = with_scales_of_channels, .element = [](rules& r) { r.scale_of = 1; }},
     {.about = low_bit, .sentence = "the lowest code is not used", .applies = to_integers, .settings = [](conversion& c, const problem&) { std::get<integer>(c.format).narrow = true; }},
 
     {.about = scale, .sentence = "its scales follow the rule 'ceil'", .applies = unless_rule<scale_rule::ceil>, .settings = with_rule<scale_rule::ceil>},
@@ -284,6 +222,17 @@ constexpr mistake table[] = {
     {.about = scale, .sentence = "the block's largest value is looked for among the positive ones alone", .applies = to_blocks, .scales = scales_of_positive},
     {.about = scale, .sentence = "the block's last value is left out when its largest is looked for", .applies = to_blocks, .scales = scales_without_last},
     {.about = scale, .sentence = "the block's first value is left out when its largest is looked for", .applies = to_blocks, .scales = scales_without_first},
+    {.about = scale, .sentence = "the block's largest value is looked for one value too late: the first is left out, and the first of the next block counts", .applies = to_blocks, .scales = scales_of_window<true>},
+    {.about = scale, .sentence = "the block's largest value is looked for one value too early: the last is left out, and the last of the block before counts", .applies = to_blocks, .scales = scales_of_window<false>},
+    {.about = scale, .sentence = "the block's largest value is looked for in its first half alone", .applies = to_blocks, .scales = scales_of_first_half},
+    {.about = scale, .sentence = "the block's largest value is looked for in its second half alone", .applies = to_blocks, .scales = scales_of_second_half},
+    {.about = scale, .sentence = "the block's largest value is looked for at even positions alone", .applies = to_blocks, .scales = scales_of_every_other<0>},
+    {.about = scale, .sentence = "the block's largest value is looked for at odd positions alone", .applies = to_blocks, .scales = scales_of_every_other<1>},
+    {.about = scale, .sentence = "the block's scale is taken from values that were rounded to bfloat16", .applies = to_blocks, .scales = scales_from_bfloat16},
+    {.about = scale, .sentence = "one value of every block is left out when its largest is looked for: the one at position #", .applies = to_blocks, .scales = scales_without_one, .asked = position_left_out},
+    {.about = scale, .sentence = "the block's scale is rounded up to a number of its format", .applies = to_nvfloats, .scales = nvfloat_scales_rounded<qk::rounding::up>},
+    {.about = scale, .sentence = "the block's scale is truncated to a number of its format", .applies = to_nvfloats, .scales = nvfloat_scales_rounded<qk::rounding::toward_zero>},
+    {.about = scale, .sentence = "the block's scale is rounded half-away to a number of its format", .applies = to_nvfloats, .scales = nvfloat_scales_rounded<qk::rounding::half_away>},
     {.about = scale, .sentence = "each block has the scale of the block before it", .applies = to_blocks, .scales = scales_of_neighbour<false>},
     {.about = scale, .sentence = "each block has the scale of the block behind it", .applies = to_blocks, .scales = scales_of_neighbour<true>},
     {.about = scale, .sentence = "the tensor scale is left out", .applies = to_nvfloats, .settings = with_unit_tensor_scale},

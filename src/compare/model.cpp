@@ -17,6 +17,7 @@ element_grid of_float(floating f) {
 bool goes_up(const element_rules& r, rounding how, bool negative, double floor, double rest) {
     const bool odd = std::fmod(floor, 2) != 0;
     if (r.odd_truncated && odd) return false;
+    if (r.away_from_zero) return rest > 0;
     if (rest == 0.5 && r.ties != element_rules::as_asked) return r.ties == element_rules::to_odd && !odd;
     switch (how) {
         case rounding::half_even: return rest > 0.5 || (rest == 0.5 && odd);
@@ -41,9 +42,10 @@ double on_grid(const element_grid& g, const element_rules& r, rounding how, doub
         const double kept = std::ldexp(1.0, 23 - g.mantissa);
         rest = std::floor(rest * kept) / kept;
     }
-    if (r.guard_bits > 0) rest = std::floor(std::ldexp(rest, r.guard_bits)) * std::ldexp(1.0, -r.guard_bits);
+    for (const int bits : {r.guard_bits, subnormal ? r.subnormal_guard_bits : 0})
+        if (bits > 0) rest = std::floor(std::ldexp(rest, bits)) * std::ldexp(1.0, -bits);
     double m = floor;
-    if (goes_up(r, how, negative, floor, rest)) {
+    if (!(subnormal && r.subnormals_truncated) && goes_up(r, how, negative, floor, rest)) {
         const bool carries = !g.fixed && std::fmod(floor + 1, std::ldexp(1.0, g.mantissa)) == 0 && floor + 1 >= std::ldexp(1.0, g.mantissa);
         if (!carries || r.carry == element_rules::right) m = floor + 1;
         else if (r.carry == element_rules::lost) m = floor + 1 - std::ldexp(1.0, g.mantissa);
@@ -52,26 +54,56 @@ double on_grid(const element_grid& g, const element_rules& r, rounding how, doub
     return m * step;
 }
 
+/// What a number beyond the largest becomes, where that is not what was asked for.
+double beyond_largest(const element_rules& r, double v) {
+    if (r.beyond == element_rules::nan) return std::numeric_limits<double>::quiet_NaN();
+    return std::copysign(r.beyond == element_rules::nought ? 0.0 : std::numeric_limits<double>::infinity(), v);
+}
+
 float float_of(const conversion& c, const element_grid& g, const element_rules& r, float q, float unit) {
     const auto f = std::get_if<floating>(&c.format);
     const double v = std::copysign(on_grid(g, r, c.how.rounding, static_cast<double>(q)), static_cast<double>(q));
     if (std::abs(v) <= g.largest) return static_cast<float>(v * static_cast<double>(unit));
+    if (r.beyond != element_rules::held_back) return static_cast<float>(beyond_largest(r, v));
     if (f != nullptr) return reference::overflow(*f, static_cast<double>(q), c.how) * unit;
     return static_cast<float>(std::clamp(v, g.lowest, g.largest) * static_cast<double>(unit));
 }
 
-float integer_of(const integer& f, const conversion& c, const element_grid& g, const element_rules& r, float x, float unit,
-                 std::int64_t zero) {
-    float q =
-        c.how.integer_mode == integer_mode::division ? reference::divide(x, unit) : reference::multiply(x, reference::divide(1.0f, unit));
-    const double z = static_cast<double>(zero);
-    if (c.how.zero_point_before) q = static_cast<float>(static_cast<double>(q) + z);
+/// The zero point that a code is made with.
+double zero_point_used(const element_rules& r, double z) {
+    switch (r.zero_point) {
+        case element_rules::left_out: return 0;
+        case element_rules::negated: return -z;
+        case element_rules::one_more: return z + 1;
+        case element_rules::one_less: return z - 1;
+        default: return z;
+    }
+}
+
+/// The position of the value in another channel whose scale or zero point is used for value i; at the ends its own.
+std::size_t neighbour_of(const conversion& c, std::size_t i, int channels) {
+    const along_axis a = c.scale_blocks;
+    const std::size_t channel = i / a.inner % a.length;
+    if (channels < 0 ? channel == 0 : channel + 1 == a.length) return i;
+    return channels < 0 ? i - a.inner : i + a.inner;
+}
+
+float integer_of(const integer& f, const conversion& c, const element_grid& g, const element_rules& r, float x, float unit, std::size_t i) {
+    const float divisor = r.scale_of == 0 ? unit : scale_of(c, neighbour_of(c, i, r.scale_of));
+    float q = c.how.integer_mode == integer_mode::division ? reference::divide(x, divisor)
+                                                           : reference::multiply(x, reference::divide(1.0f, divisor));
+    const double z = static_cast<double>(zero_point_of(c, i));
+    const double used =
+        r.zero_point_of == 0 ? zero_point_used(r, z) : static_cast<double>(zero_point_of(c, neighbour_of(c, i, r.zero_point_of)));
+    if (c.how.zero_point_before) q = static_cast<float>(static_cast<double>(q) + used);
     double code = std::copysign(on_grid(g, r, c.how.rounding, static_cast<double>(q)), static_cast<double>(q));
-    if (!c.how.zero_point_before) code += z;
+    if (!c.how.zero_point_before) code += used;
     const auto lowest = static_cast<double>(qmin(f)), highest = static_cast<double>(qmax(f));
     if (r.wraps && std::abs(code) < 0x1p52) {
         const double codes = std::ldexp(1.0, f.bits);
         code -= std::floor((code - lowest) / codes) * codes;
+    } else if (r.beyond != element_rules::held_back && (code < lowest || code > highest)) {
+        return static_cast<float>(beyond_largest(r, code));
     } else {
         code = std::clamp(code, lowest, highest);
     }
@@ -81,22 +113,27 @@ float integer_of(const integer& f, const conversion& c, const element_grid& g, c
 /// A finite value whose block or scale is finite, too. `y`: what the kernels make of it.
 float element_of(const conversion& c, const element_grid& g, const element_rules& r, float x, float y, float unit, std::size_t i) {
     if (c.how.flush_inputs && std::abs(x) < 0x1p-126f) x = std::copysign(0.0f, x);
-    if (x == 0) return y;
+    const bool signed_zeros = std::holds_alternative<nvfloat>(c.format);  // under every scale but 0
+    if (x == 0 && signed_zeros) return x;
+    if (x == 0 && r.zero_point == element_rules::given && r.zero_point_of == 0) return y;
     if (std::holds_alternative<microexponent>(c.format) && std::abs(x) < 0x1p-126f) return y;
     float v;
     if (const integer* f = std::get_if<integer>(&c.format)) {
-        v = integer_of(*f, c, g, r, x, unit, zero_point_of(c, i));
+        v = integer_of(*f, c, g, r, x, unit, i);
     } else if (std::holds_alternative<floating>(c.format) || std::holds_alternative<nvfloat>(c.format)) {
         v = float_of(c, g, r, unit == 1 ? x : reference::divide(x, unit), unit);
     } else {  // a power of two: the quotient is exact as a double, though perhaps not as a float
         const double q = static_cast<double>(x) / static_cast<double>(unit);
         const double magnitude = std::copysign(on_grid(g, r, c.how.rounding, q), q);
-        v = static_cast<float>(std::clamp(magnitude, g.lowest, g.largest) * static_cast<double>(unit));
+        const bool beyond = magnitude < g.lowest || magnitude > g.largest;
+        v = beyond && r.beyond != element_rules::held_back
+                ? static_cast<float>(beyond_largest(r, magnitude))
+                : static_cast<float>(std::clamp(magnitude, g.lowest, g.largest) * static_cast<double>(unit));
     }
     if (c.how.flush_outputs &&
         (std::abs(v) < 0x1p-126f || (!g.fixed && std::abs(v) < static_cast<float>(g.least_normal() * static_cast<double>(unit)))))
         v = std::copysign(0.0f, v);
-    return v == 0 && y == 0 ? y : v;
+    return v == 0 && y == 0 && !signed_zeros ? y : v;
 }
 
 }  // namespace
@@ -198,7 +235,16 @@ void predictor::predict(const mistake_set& set, std::span<const std::size_t> whi
     for (std::size_t n = 0; n < which.size(); ++n) {
         const std::size_t i = which[n];
         y[n] = f.y[i];
-        if (modelled && f.modelled[i] != 0) y[n] = element_of(f.c, *f.grid, rules, f.x[i], f.y[i], f.unit[i], at_[i]);
+        if (modelled && f.modelled[i] != 0) {
+            y[n] = element_of(f.c, *f.grid, rules, f.x[i], f.y[i], f.unit[i], at_[i]);
+        } else if (f.other_scales && std::holds_alternative<nvfloat>(f.c.format) && f.unit[i] == 0 && std::isfinite(f.x[i])) {
+            y[n] = 0;  // a scale of 0
+        } else if (rules.beyond != element_rules::held_back && std::isinf(f.x[i]) && !is_block_format(f.c.format)) {
+            y[n] = static_cast<float>(beyond_largest(rules, static_cast<double>(f.x[i])));
+        } else if (rules.zero_point != element_rules::given && f.x[i] != f.x[i] && y[n] == y[n]) {  // NaN has a code, too
+            const auto z = static_cast<double>(zero_point_of(f.c, at_[i]));
+            y[n] += static_cast<float>((zero_point_used(rules, z) - z) * static_cast<double>(f.unit[i]));
+        }
     }
     for (const int k : set) {
         const mistake& m = known_mistakes()[static_cast<std::size_t>(k)];

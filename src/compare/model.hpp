@@ -42,7 +42,14 @@ struct element_rules {
     enum { right, lost, held } carry = right;  ///< a round-up beyond the mantissa: its exponent lost, or the mantissa held at all ones
     double subnormal_factor = 1;               ///< by which results below the normal numbers are off before they are rounded
     bool denormalizing_loses = false;          ///< bits that the shift to a subnormal takes out of a 24-bit significand do not count
+    bool away_from_zero = false;               ///< whatever lies behind the mantissa rounds up
+    int subnormal_guard_bits = 0;              ///< the same as guard_bits, for results below the normal numbers
+    bool subnormals_truncated = false;         ///< results below the normal numbers are not rounded
     bool wraps = false;                        ///< integers beyond the range wrap around
+    enum { held_back, infinite, nan, nought } beyond = held_back;  ///< what lies beyond the largest number becomes
+    /// The zero point that codes are made with; they are read with the right one.
+    enum { given, left_out, negated, one_more, one_less } zero_point = given;
+    int scale_of = 0, zero_point_of = 0;  ///< -1, 1: what values are converted with is that of the channel before, behind
     friend bool operator==(const element_rules&, const element_rules&) = default;
 };
 

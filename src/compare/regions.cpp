@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 namespace qk::compare {
 namespace {
@@ -278,6 +279,44 @@ properties::properties(const problem& p, std::span<const float> unit) : count_(p
         }
     }
     for (auto& [words, values] : set.sets) add(words, std::move(values));
+    if (p.asked.given == conversion::granularity::channel) {
+        const along_axis a = p.asked.scale_blocks;
+        add_outliers(p, "the channel is ", a.length, [&](std::size_t i) { return i / a.inner % a.length; });
+    }
+    if (is_block_format(p.asked.format)) {
+        const along_axis a = p.asked.blocks;
+        const auto size = static_cast<std::size_t>(block_size(p.asked.format));
+        add_outliers(p, "the position in the block is ", size, [&](std::size_t i) { return i / a.inner % a.length % size; });
+    }
+}
+
+/// Places by number (a channel, a lane): all where there are few of them, else those in which the device errs most often or furthest.
+template <class Place>
+void properties::add_outliers(const problem& p, const char* words, std::size_t count, Place place) {
+    constexpr std::size_t few = 16, shown = 2;
+    std::vector<double> differ(count, 0), distance(count, 0);
+    for (std::size_t i = 0; i < count_; ++i) {
+        if (same_value(p.expected[i], p.device[i])) continue;
+        differ[place(i)] += 1;
+        const double off = std::abs(static_cast<double>(p.device[i]) - static_cast<double>(p.expected[i])) /
+                           std::max(std::abs(static_cast<double>(p.expected[i])), 0x1p-126);
+        distance[place(i)] += off < 1 ? off : 1;
+    }
+    std::vector<char> taken(count, count <= few ? 1 : 0);
+    for (const std::vector<double>& how_much : {differ, distance}) {
+        std::vector<std::size_t> order(count);
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return how_much[a] > how_much[b]; });
+        for (std::size_t k = 0; k < std::min(shown, count); ++k) taken[order[k]] = 1;
+    }
+    for (std::size_t k = 0; k < count; ++k) {
+        if (taken[k] == 0 || differ[k] == 0) continue;
+        value_set v(count_);
+        for (std::size_t i = 0; i < count_; ++i) {
+            if (place(i) == k) v.insert(i);
+        }
+        add(words + std::to_string(k), std::move(v));
+    }
 }
 
 }  // namespace qk::compare

@@ -55,6 +55,8 @@ class properties {
 
   private:
     void add(std::string words, value_set v);
+    template <class Place>
+    void add_outliers(const problem& p, const char* words, std::size_t count, Place place);
     std::vector<property> all_;
     std::size_t count_ = 0;
 };

@@ -46,7 +46,8 @@ std::vector<std::uint64_t> codes_of(const tensor& t, const std::string& what, in
     const std::size_t size = graph::size_of(t.type());
     const bool whole = t.type() != data_type::float32 && t.type() != data_type::float64 && t.type() != data_type::float16 &&
                        (size == 1 || size == 2 || size == 4 || size == 8) && t.type() != data_type::complex64;
-    if (!whole) throw error(fmt::format("{} holds {}; codes are unsigned integers", what, name_of(t.type())));
+    if (!whole)
+        throw error(fmt::format("{} holds {}; codes are unsigned integers (numpy: x.view(np.uint16), say)", what, name_of(t.type())));
     if (8 * size < static_cast<std::size_t>(bits))
         throw error(fmt::format("{} holds {}; these codes have {} bits: is it another device's case?", what, name_of(t.type()), bits));
     std::vector<std::uint64_t> codes(t.size(), 0);
@@ -167,8 +168,9 @@ dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::stri
         const graph::dims wanted =
             rows ? graph::dims{static_cast<std::int64_t>(lines), blocks} : graph::dims{blocks, static_cast<std::int64_t>(lines)};
         if (scale.shape() != wanted)
-            throw error(
-                fmt::format("{}: scale_{} has shape {}, not {}", file, name, graph::to_string(scale.shape()), graph::to_string(wanted)));
+            throw error(fmt::format("{}: scale_{} has shape {}, not {}; k is {}{}", file, name, graph::to_string(scale.shape()),
+                                    graph::to_string(wanted), k,
+                                    half_a || half_b ? ", since codes of 4 bits stand two to a byte along k" : ""));
         o.scales = packed(codes_of(scale, fmt::format("{}: scale_{}", file, name), scale_width_of(f)), scale_width_of(f));
         return o;
     };

@@ -128,6 +128,13 @@ void block_vectors(std::vector<float>& x, const qk::format& f, std::uint64_t see
             }
         }
     }
+    // The largest value at every position, of both signs, far above the others: a unit that overlooks one shows it.
+    for (const float sign : {1.0f, -1.0f}) {
+        for (std::size_t at = 0; at < size; ++at) {
+            for (std::size_t k = 0; k < size; ++k)
+                x.push_back(k == at ? sign * 16 * static_cast<float>(grid.back()) : 0.5f * units[r.word() % units.size()]);
+        }
+    }
     for (const float special : special_values) {  // among ordinary values, and alone
         for (std::size_t k = 0; k < size; ++k) x.push_back(k == size / 2 ? special : units[(k * 7) % units.size()]);
         for (std::size_t k = 0; k < size; ++k) x.push_back(k == 0 ? special : 0.0f);

@@ -178,7 +178,7 @@ void add_compare(command& app, verb_result& result) {
     verb.add_option("--questions", given->dot.questions, "at most so many elements of d (default 10000)");
     verb.add_option("--accumulator", given->dot.expected, "the accumulator or device that is expected; exit status 1 if it is another");
     verb.footer(
-        "The listing opens with the likely causes: mistakes of a converter which, alone or up to three together, give the device's\n"
+        "The listing opens with the likely causes: mistakes of a converter which, alone or up to four together, give the device's\n"
         "values; then where the differences are, then examples. --json: `causes` (each `sentence`, `where`, `explains`),\n"
         "`unexplained` (differences that they leave), `nearest` where none is found, `where`, `flags`.\n"
         "Exit status 1 if any value differs; NaN equals NaN, zeros compare with their sign.\n\nExamples:\n"

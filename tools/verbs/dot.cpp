@@ -186,6 +186,7 @@ void multiply_case(const arguments& given, const multiplier& by, verb_result& ve
         report["compared"] = d.size();
         report["different"] = different;
         report["first"] = first;
+        if (different != 0 && problem.c.empty()) lines += fmt::format("  {} has no c: zeros were added\n", given.case_file);
         if (!given.json) fmt::print("{} of {} differ\n{}", different, d.size(), lines);
     }
     report["counts"] = json_of(counts);

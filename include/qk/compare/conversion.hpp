@@ -44,8 +44,9 @@ void expected_values(const conversion& c, std::span<const float> x, std::span<fl
 
 /// For each value the factor of its element: scale or step of its block, or the scale that the caller gave. NaN where the block is.
 std::vector<float> units_of(const conversion& c, std::span<const float> x);
-/// The zero point of each value: of integers.
+/// The zero point and the given scale of each value: of integers.
 std::int64_t zero_point_of(const conversion& c, std::size_t i);
+float scale_of(const conversion& c, std::size_t i);
 
 /// NaN equals NaN; zeros compare with their sign.
 inline bool same_value(float a, float b) { return a != a ? b != b : std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mistakes in the scales of blocks, as changes of the factors of the elements.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "model.hpp"
+#include "qk/reference.hpp"
+#include "qk/storage.hpp"
+
+namespace qk::compare {
+
+template <int Power>
+void scales_off(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
+    const bool limited = std::holds_alternative<microscaling>(c.format);
+    for (float& u : unit) {
+        u = std::ldexp(u, Power);
+        if (limited && u == u) u = std::clamp(u, 0x1p-127f, 0x1p127f);
+    }
+}
+/// change(first, stride, count, x) edits a copy of the input, from which the scales are then taken: the factors that another input has.
+template <class Change>
+void scales_from(const conversion& c, std::span<const float> x, std::span<float> unit, Change change) {
+    std::vector<float> other(x.begin(), x.end());
+    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) { change(first, stride, count, other); });
+    const std::vector<float> units = units_of(c, other);
+    for (std::size_t i = 0; i < unit.size(); ++i) {
+        if (unit[i] == unit[i]) unit[i] = units[i];
+    }
+}
+inline std::size_t largest_of(std::span<const float> x, std::size_t first, std::size_t stride, std::size_t count) {
+    std::size_t at = first;
+    for (std::size_t k = 0; k < count; ++k) {
+        if (std::abs(x[first + k * stride]) > std::abs(x[at])) at = first + k * stride;
+    }
+    return at;
+}
+inline void scales_rounded_up(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+        float& most = v[largest_of(v, first, stride, count)];
+        const float a = std::abs(most);
+        if (most != 0 && std::isfinite(a) && std::ldexp(1.0f, std::ilogb(a)) < a) most = std::ldexp(1.0f, std::ilogb(a) + 1);
+    });
+}
+inline void scales_of_positive(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+        for (std::size_t k = 0; k < count; ++k) v[first + k * stride] = v[first + k * stride] < 0 ? 0.0f : v[first + k * stride];
+    });
+}
+inline void scales_without_last(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_from(c, x, unit,
+                [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) { v[first + (count - 1) * stride] = 0; });
+}
+inline void scales_without_first(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_from(c, x, unit, [](std::size_t first, std::size_t, std::size_t, std::span<float> v) { v[first] = 0; });
+}
+/// Every block has the scale of its neighbour in the order in which they are stored.
+template <bool Next>
+void scales_of_neighbour(const problem&, const conversion& c, std::span<const float>, std::span<float> unit) {
+    const std::vector<float> right(unit.begin(), unit.end());
+    std::vector<std::array<std::size_t, 3>> blocks;
+    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) { blocks.push_back({first, stride, count}); });
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+        if (Next ? b + 1 == blocks.size() : b == 0) continue;
+        const auto [first, stride, count] = blocks[b];
+        const float other = right[blocks[Next ? b + 1 : b - 1][0]];
+        for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = other;
+    }
+}
+/// Every logarithm errs at other values, so that each block beside a power of two has the scale with which it comes nearest to the device.
+inline void scales_by_logarithm(const problem& p, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) {
+        const float most = std::abs(x[largest_of(x, first, stride, count)]);
+        if (!(most > 0) || !std::isfinite(most)) return;
+        const float part = most / std::ldexp(1.0f, std::ilogb(most));
+        const int power = part > 1.99999f ? 1 : part < 1.00001f ? -1 : 0;
+        std::size_t differ = 0, beyond = 0;
+        const auto grid = element_grid::of(c);
+        for (std::size_t k = 0; k < count && grid; ++k) {
+            const std::size_t i = first + k * stride;
+            differ += !same_value(p.expected[i], p.device[i]);
+            beyond += std::abs(static_cast<double>(p.device[i])) > grid->largest * static_cast<double>(unit[i]);
+        }
+        if (power == 0 || differ == 0 || (power < 0 && beyond != 0)) return;
+        for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = std::ldexp(unit[first + k * stride], power);
+    });
+}
+/// Of every block the values at these positions do not count when its largest is looked for.
+template <class Skip>
+void scales_without(const conversion& c, std::span<const float> x, std::span<float> unit, Skip skip) {
+    scales_from(c, x, unit, [&](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+        for (std::size_t k = 0; k < count; ++k) {
+            if (skip(k, count)) v[first + k * stride] = 0;
+        }
+    });
+}
+/// The position at which the largest value stands in most blocks that are wrong beyond an element or two.
+inline std::size_t overlooked_position(const problem& p) {
+    std::vector<std::size_t> wrong(static_cast<std::size_t>(std::max(1, block_size(p.asked.format))), 0);
+    for_each_block(p.asked, [&](std::size_t first, std::size_t stride, std::size_t count) {
+        const std::size_t at = largest_of(p.x, first, stride, count);
+        if (std::isfinite(p.x[at]) && !same_value(p.expected[at], p.device[at])) ++wrong[(at - first) / stride];
+    });
+    return static_cast<std::size_t>(std::max_element(wrong.begin(), wrong.end()) - wrong.begin());
+}
+inline std::string position_left_out(const problem& p) { return std::to_string(overlooked_position(p)); }
+inline void scales_without_one(const problem& p, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_without(c, x, unit, [one = overlooked_position(p)](std::size_t k, std::size_t) { return k == one; });
+}
+inline void scales_of_first_half(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_without(c, x, unit, [](std::size_t k, std::size_t count) { return 2 * k >= count; });
+}
+inline void scales_of_second_half(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_without(c, x, unit, [](std::size_t k, std::size_t count) { return 2 * k < count; });
+}
+template <std::size_t Odd>
+void scales_of_every_other(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_without(c, x, unit, [](std::size_t k, std::size_t) { return k % 2 != Odd; });
+}
+/// The window over which the largest is looked for lies one value off, within its row: it takes in the next value of the row, or the one
+/// before, in place of one of its own.
+template <bool Late>
+void scales_of_window(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    const along_axis a = c.blocks;
+    scales_from(c, x, unit, [&](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+        const std::size_t l = first / a.inner % a.length;
+        if (Late) v[first] = l + count < a.length ? x[first + count * stride] : 0.0f;
+        else v[first + (count - 1) * stride] = l > 0 ? x[first - stride] : 0.0f;
+    });
+}
+
+inline float as_bfloat16(float x) { return widen(narrow<bfloat16>(x)); }
+inline void scales_from_bfloat16(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    scales_from(c, x, unit, [](std::size_t first, std::size_t stride, std::size_t count, std::span<float> v) {
+        for (std::size_t k = 0; k < count; ++k) {
+            const float rounded = as_bfloat16(v[first + k * stride]);
+            if (std::isfinite(rounded)) v[first + k * stride] = rounded;
+        }
+    });
+}
+/// NVFP4's scales are numbers of a small float: rounded to it in another way.
+template <rounding R>
+void nvfloat_scales_rounded(const problem&, const conversion& c, std::span<const float> x, std::span<float> unit) {
+    const auto& f = std::get<nvfloat>(c.format);
+    const float tensor = c.given == conversion::granularity::none ? reference::tensor_scale(f, x, c.how) : c.scale[0];
+    qk::semantics how;
+    how.overflow = overflow_rule::saturate;
+    how.rounding = R;
+    for_each_block(c, [&](std::size_t first, std::size_t stride, std::size_t count) {
+        const float most = std::abs(x[largest_of(x, first, stride, count)]);
+        if (!std::isfinite(most) || tensor == 0) return;
+        const float quotient = reference::divide(reference::divide(most, static_cast<float>(max_value(f.element))), tensor);
+        const float scale = reference::multiply(reference::to_grid(f.scale, quotient, how, 0), tensor);
+        for (std::size_t k = 0; k < count; ++k) unit[first + k * stride] = scale;
+    });
+}
+
+}  // namespace qk::compare
