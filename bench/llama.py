@@ -5,6 +5,7 @@ usage: python bench/llama.py QK [--folder DIR] [--hidden 1024] [--layers 32] [--
 
 The model is made here: grouped heads, a cache, an embedding tied to the output, random weights in a file beside it; 1024 x 32 are 318 M weights, 1.27 GB.
 Every row is a process of its own, its peak VmHWM, which counts the program and its libraries too. "of the weights": peak / (4 bytes a weight).
+"processor" are the seconds of all processors together, which other work on the machine changes less than the seconds that pass.
 Rows "load" let onnxruntime load what qk has written and run it once.
 """
 import argparse
@@ -42,7 +43,7 @@ if not os.path.exists(float_model):
                     f"longest=256, dtype=np.{np.dtype(dtype).name}, outside=True, transposed={asked.transposed})"], check=True)
 graph = onnx.load(float_model, load_external_data=False).graph
 weights = sum(int(np.prod(t.dims)) for t in graph.initializer)
-print(f"{weights / 1e6:.0f} M weights, {4 * weights / 1e9:.2f} GB as float32\n\n| | seconds | peak, GB | of the weights | on disk, GB |\n|---|---|---|---|---|", flush=True)
+print(f"{weights / 1e6:.0f} M weights, {4 * weights / 1e9:.2f} GB as float32\n\n| | seconds | processor | peak, GB | of the weights | on disk, GB |\n|---|---|---|---|---|---|", flush=True)
 rng = np.random.default_rng(5)
 inputs = {"input_ids": rng.integers(0, asked.vocabulary, (SAMPLES, TOKENS)), "position_ids": np.tile(np.arange(TOKENS), (SAMPLES, 1))}
 inputs.update(models.cache(asked.layers, GROUPS, WIDTH, SAMPLES, 0, dtype))
@@ -83,7 +84,7 @@ def row(what, command, written=None):
         held = f" (peak_bytes {got['peak_bytes'] / 1e9:.2f} GB, {got['seconds']:.1f} s running)"
     failed = "" if status == 0 else f" FAILED: {text[-300:]}"
     disk = f"{sizes(written):.2f}" if written else ""
-    print(f"| {what}{held}{failed} | {seconds:.1f} | {peak:.2f} | {1000 * peak / (4 * weights / 1e6):.2f} | {disk} |", flush=True)
+    print(f"| {what}{held}{failed} | {seconds:.1f} | {usage.ru_utime + usage.ru_stime:.1f} | {peak:.2f} | {1000 * peak / (4 * weights / 1e6):.2f} | {disk} |", flush=True)
     return text
 
 

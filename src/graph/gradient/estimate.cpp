@@ -5,13 +5,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <map>
 #include <set>
+#include <string>
+#include <unordered_map>
 
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/gradient/probes.hpp"
 #include "qk/graph/gradient/product.hpp"
+#include "qk/graph/gradient/reach.hpp"
 #include "qk/graph/gradient/sample_runs.hpp"
 #include "qk/graph/gradient/tape.hpp"
 #include "qk/graph/ops/sums.hpp"
@@ -49,6 +53,20 @@ struct changed_use {
     bool at_node = false;  ///< constant weights whose errors are taken as errors of the node's result
 };
 
+/// Calls f(key) for every key that only one of two maps has, or under which they hold different values.
+template <class Map, class F>
+void each_difference(const Map& a, const Map& b, const F& f) {
+    auto i = a.begin(), j = b.begin();
+    while (i != a.end() || j != b.end()) {
+        if (j == b.end() || (i != a.end() && i->first < j->first)) f((i++)->first);
+        else if (i == a.end() || j->first < i->first) f((j++)->first);
+        else {
+            if (!(i->second == j->second)) f(i->first);
+            ++i, ++j;
+        }
+    }
+}
+
 /// What all plans change, and which of it each does.
 struct change_table {
     std::map<std::pair<std::size_t, std::size_t>, changed_use> uses;  ///< by node and input
@@ -56,17 +74,37 @@ struct change_table {
     std::vector<std::vector<std::size_t>> by_plan;                    ///< numbers of changes
     std::size_t count = 0;
 
-    change_table(const execute::network& net, const precision_plan& base, std::span<const precision_plan> plans)
-        : by_plan(plans.size()), net_(&net), producer_(net.values.size(), -1) {
+    change_table(const execute::network& net, const precision_plan& base, const plan_list& plans)
+        : by_plan(plans.count), net_(&net), producer_(net.values.size(), -1) {
         for (std::size_t n = 0; n < net.nodes.size(); ++n)
             for (const int o : net.nodes[n].outputs)
                 if (o >= 0) producer_[static_cast<std::size_t>(o)] = static_cast<int>(n);
+        // Only uses of which a plan says something else than the base are looked at: plans are many, and differ in little.
+        std::vector<const execute::net_input*> all;
+        for (const execute::net_node& n : net.nodes)
+            for (const execute::net_input& i : n.inputs) all.push_back(&i);
+        for (const execute::net_input& o : net.outputs) all.push_back(&o);
+        std::unordered_map<std::string, std::vector<std::size_t>> of_tensor;
+        for (std::size_t u = 0; u < all.size(); ++u)
+            for (const edge& e : all[u]->edges) of_tensor[e.tensor].push_back(u);
+        std::vector<changed_use> found(all.size());
+        for (std::size_t p = 0; p < plans.count; ++p) {
+            const precision_plan plan = plans.plan(p);
+            std::set<std::size_t> touched;
+            const auto touch = [&](const std::string& tensor) {
+                if (const auto known = of_tensor.find(tensor); known != of_tensor.end())
+                    touched.insert(known->second.begin(), known->second.end());
+            };
+            each_difference(plan.tensors, base.tensors, touch);
+            each_difference(plan.edges, base.edges, [&](const edge& e) { touch(e.tensor); });
+            for (const std::size_t u : touched) add(found[u], *all[u], p, base, plan);
+        }
+        std::size_t u = 0;
         for (std::size_t n = 0; n < net.nodes.size(); ++n)
-            for (std::size_t i = 0; i < net.nodes[n].inputs.size(); ++i)
-                if (changed_use u = find(net.nodes[n].inputs[i], base, plans); !u.changes.empty())
-                    uses.emplace(std::pair{n, i}, std::move(u));
-        for (std::size_t o = 0; o < net.outputs.size(); ++o)
-            if (changed_use u = find(net.outputs[o], base, plans); !u.changes.empty()) outputs.emplace(o, std::move(u));
+            for (std::size_t i = 0; i < net.nodes[n].inputs.size(); ++i, ++u)
+                if (!found[u].changes.empty()) uses.emplace(std::pair{n, i}, std::move(found[u]));
+        for (std::size_t o = 0; o < net.outputs.size(); ++o, ++u)
+            if (!found[u].changes.empty()) outputs.emplace(o, std::move(found[u]));
     }
 
   private:
@@ -89,19 +127,20 @@ struct change_table {
         return true;
     }
 
-    changed_use find(const execute::net_input& use, const precision_plan& base, std::span<const precision_plan> plans) {
-        changed_use u{at_use(base, use), {}};
-        if (use.value < 0) return u;
-        for (std::size_t p = 0; p < plans.size(); ++p) {
-            quantizers what = at_use(plans[p], use);
-            if (same(what, u.base) || is_rounded(use.value, what, plans[p])) continue;
-            auto known = std::find_if(u.changes.begin(), u.changes.end(), [&](const change& c) { return same(c.what, what); });
-            if (known == u.changes.end()) known = u.changes.insert(known, {std::move(what), count++});
-            by_plan[p].push_back(known->number);
+    void add(changed_use& u, const execute::net_input& use, std::size_t p, const precision_plan& base, const precision_plan& plan) {
+        if (use.value < 0) return;
+        u.base = at_use(base, use);
+        quantizers what = at_use(plan, use);
+        if (same(what, u.base) || is_rounded(use.value, what, plan)) return;
+        auto known = std::find_if(u.changes.begin(), u.changes.end(), [&](const change& c) { return same(c.what, what); });
+        if (known == u.changes.end()) {
+            for (const quantizer*& q : what) q = &owned_.emplace_back(*q);  // the plan goes
+            known = u.changes.insert(known, {std::move(what), count++});
         }
-        return u;
+        by_plan[p].push_back(known->number);
     }
 
+    std::deque<quantizer> owned_;  ///< those of changes
     const execute::network* net_;
     std::vector<int> producer_;  ///< by value
 };
@@ -145,7 +184,7 @@ class change_probe final : public gradient::edge_visitor {
         const execute::net_node& n = net_->nodes[node];
         if (use == table_->uses.end() || !use->second.at_node) return;
         for (std::size_t c = 0; c < use->second.changes.size(); ++c) {
-            const std::vector<tensor> in{t.read[node][0], errors_->at({node, 1})[c]};
+            const std::vector<tensor> in{t.read[node][0], error_of({node, 1}, use->second, c, t.read[node][1])};
             std::vector<tensor> out(1);
             gradient::run_forward(n, in, out);
             take(use->second.changes[c].number, gradients[0], out[0]);
@@ -154,22 +193,25 @@ class change_probe final : public gradient::edge_visitor {
 
     void backward(std::size_t node, std::size_t input, const tensor& value, std::span<tensor> gradients) override {
         const auto use = table_->uses.find({node, input});
-        const int v = net_->nodes[node].inputs[input].value;
-        const bool constant = !net_->values[static_cast<std::size_t>(v)].constant.empty();
-        if (use != table_->uses.end() && !use->second.at_node) {
-            const auto known = errors_->find({node, input});
-            const tensor base = known == errors_->end() ? quantized(use->second.base, value) : tensor();
+        if (use != table_->uses.end() && !use->second.at_node)
             for (std::size_t c = 0; c < use->second.changes.size(); ++c)
-                take(use->second.changes[c].number, gradients,
-                     known == errors_->end() ? difference(quantized(use->second.changes[c].what, value), base) : known->second[c]);
-        }
-        if (constant)
+                take(use->second.changes[c].number, gradients, error_of({node, input}, use->second, c, value));
+        if (!constant_of(node, input).empty())
             for (tensor& g : gradients) g = tensor();  // nobody asks for it
     }
 
     bool ends_at(std::size_t node) override {
         ends.push_back(node);
         return true;
+    }
+
+    const tensor& constant_of(std::size_t node, std::size_t input) const {
+        return net_->values[static_cast<std::size_t>(net_->nodes[node].inputs[input].value)].constant;
+    }
+    /// What a change does to a value: held of small constants, else found now.
+    tensor error_of(const std::pair<std::size_t, std::size_t>& where, const changed_use& use, std::size_t c, const tensor& value) const {
+        if (const auto known = errors_->find(where); known != errors_->end()) return known->second[c];
+        return difference(quantized(use.changes[c].what, value), quantized(use.base, value));
     }
 
     void take(std::size_t number, std::span<const tensor> gradients, const tensor& e) {
@@ -187,53 +229,31 @@ class change_probe final : public gradient::edge_visitor {
     std::vector<std::size_t> ends;           ///< nodes that have no product: gradients came to them and go no further
 };
 
-/// Nodes whose way to the chosen output leads through one of `ends`.
-std::vector<char> nodes_behind(const execute::network& net, std::size_t output, const std::set<std::size_t>& ends) {
-    std::vector<char> behind(net.nodes.size(), 0), leads(net.values.size(), 0), hidden(net.values.size(), 0);
-    leads[static_cast<std::size_t>(net.outputs[output].value)] = 1;
-    for (std::size_t n = net.nodes.size(); n-- > 0;) {
-        const execute::net_node& node = net.nodes[n];
-        bool useful = false;
-        for (const int o : node.outputs) {
-            if (o < 0) continue;
-            useful = useful || leads[static_cast<std::size_t>(o)] != 0;
-            behind[n] = behind[n] != 0 || hidden[static_cast<std::size_t>(o)] != 0;
-        }
-        if (useful && ends.contains(n)) behind[n] = 1;
-        const auto mark = [&](int v) {
-            if (v < 0) return;
-            if (useful) leads[static_cast<std::size_t>(v)] = 1;
-            if (behind[n] != 0) hidden[static_cast<std::size_t>(v)] = 1;
-        };
-        for (const execute::net_input& use : node.inputs) mark(use.value);
-        for (const execute::subnetwork& s : node.bodies)
-            for (const int v : s.captured) mark(v);
-    }
-    return behind;
-}
-
 class estimation {
   public:
-    estimation(const model& m, const named_tensors& inputs, const precision_plan& base, std::span<const precision_plan> plans,
+    estimation(const model& m, const named_tensors& inputs, const precision_plan& base, const plan_list& plans,
                const estimate_options& options)
         : runs_(m, inputs, options.threads, options.output_index), table_(runs_.net(), base, plans), options_(options) {
         const execute::network& net = runs_.net();
         roots_.assign(net.values.size(), 0);
         for (std::size_t i = 0; i < net.inputs.size(); ++i)
             roots_[static_cast<std::size_t>(net.inputs[i])] = gradient::is_real(runs_.data.inputs[i].type());
-        // Behind inputs that have no gradient (token numbers) all constants are roots, so that errors of activations are seen, too.
-        bool real_inputs = true;
-        for (const tensor& t : runs_.data.inputs) real_inputs = real_inputs && gradient::is_real(t.type());
-        for (std::size_t v = 0; v < net.values.size() && !real_inputs; ++v)
-            roots_[v] = roots_[v] != 0 || gradient::is_real(net.values[v].constant.type());
+        const std::vector<char> constants = gradient::from_constants(net);
+        if (!std::all_of(runs_.data.inputs.begin(), runs_.data.inputs.end(), [](const tensor& t) { return gradient::is_real(t.type()); }))
+            gradient::add_roots_behind_constants(net, constants, roots_);
         const std::size_t passes = gradient::probe_count(options.passes, runs_.cut.runs, std::numeric_limits<std::size_t>::max());
+        std::size_t held = 0;
         for (auto& [where, use] : table_.uses) {
             const execute::net_node& node = net.nodes[where.first];
             const auto v = static_cast<std::size_t>(node.inputs[where.second].value);
             const tensor& constant = net.values[v].constant;
-            if (constant.empty() || !gradient::is_real(constant.type())) continue;
+            if (constants[v] == 0 || (!constant.empty() && !gradient::is_real(constant.type()))) continue;
             use.at_node = where.second == 1 && is_linear_in_weights(node) && use.changes.size() <= passes;
             if (!use.at_node) roots_[v] = 1;
+            if (constant.empty()) continue;
+            // Errors of all weights would be as large as the weights, once for each format: of large models they are made for each sample.
+            held += use.changes.size() * element_count(constant.shape()) * sizeof(float);
+            if (held > most_held) continue;
             const tensor as_base = quantized(use.base, constant);
             for (const change& c : use.changes) errors_[where].push_back(difference(quantized(c.what, constant), as_base));
         }
@@ -253,7 +273,7 @@ class estimation {
             result.power += r.power / n;
             ends.insert(r.ends.begin(), r.ends.end());
         }
-        const std::vector<char> behind = nodes_behind(runs_.net(), static_cast<std::size_t>(runs_.output), ends);
+        const std::vector<char> behind = gradient::nodes_behind(runs_.net(), static_cast<std::size_t>(runs_.output), ends);
         std::vector<char> unknown(table_.count, 0);
         for (const auto& [where, use] : table_.uses)
             for (const change& c : use.changes) unknown[c.number] = behind[where.first];
@@ -295,9 +315,12 @@ class estimation {
 
         const bool divergence = options_.form == estimated_form::divergence;
         std::vector<std::vector<tensor>> seeds;
-        for (const auto& vector : gradient::probes(wide, r.passes, runs_.samples_of(run), divergence, options_.seed, run)) {
+        // In the type that they are walked back in, each freed once it is: of a large vocabulary they are larger than all else.
+        const bool in_doubles = y.type() == data_type::float64 || table_.outputs.contains(chosen);
+        for (std::vector<double>& vector : gradient::probes(wide, r.passes, runs_.samples_of(run), divergence, options_.seed, run)) {
             std::vector<tensor> seed(net.outputs.size());
-            seed[chosen] = make_tensor<double>(y.shape(), std::span<const double>(vector));
+            const tensor made = make_tensor<double>(y.shape(), std::span<const double>(std::exchange(vector, {})));
+            seed[chosen] = in_doubles ? made : gradient::as_real<float>(made);
             seeds.push_back(std::move(seed));
         }
         change_probe probe(net, table_, errors_, r.passes);
@@ -327,6 +350,8 @@ class estimation {
         return r;
     }
 
+    static constexpr std::size_t most_held = std::size_t{512} << 20;
+
     gradient::sample_runs runs_;
     change_table table_;
     estimate_options options_;
@@ -339,6 +364,11 @@ class estimation {
 
 change_estimates estimate_changes(const model& m, const named_tensors& inputs, const precision_plan& base,
                                   std::span<const precision_plan> plans, const estimate_options& options) {
+    return estimate_changes(m, inputs, base, {plans.size(), [&](std::size_t p) { return plans[p]; }}, options);
+}
+
+change_estimates estimate_changes(const model& m, const named_tensors& inputs, const precision_plan& base, const plan_list& plans,
+                                  const estimate_options& options) {
     return estimation(m, inputs, base, plans, options).run();
 }
 

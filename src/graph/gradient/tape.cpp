@@ -155,7 +155,8 @@ tape record_graph(const execute::network& net, std::span<const tensor> inputs, s
         for (std::size_t k = 0; k < out.size(); ++k) {
             if (node.outputs[k] < 0) continue;
             const auto v = static_cast<std::size_t>(node.outputs[k]);
-            t.active[v] = inner ? body_output_active(node, n, t, k) : any && !out[k].empty() && carries_gradient(node, t, out[k]);
+            t.active[v] =
+                inner ? body_output_active(node, n, t, k) : (any || roots[v] != 0) && !out[k].empty() && carries_gradient(node, t, out[k]);
             flows = flows || t.active[v] != 0;
             t.values[v] = std::move(out[k]);
         }

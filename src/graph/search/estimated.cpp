@@ -68,7 +68,7 @@ std::string why_not_estimated(const named_tensors& inputs, const mix_options& op
 }
 
 estimated_harms estimate_harms(const metric& measure, const model& m, const named_tensors& inputs, const precision_plan& base,
-                               std::span<const precision_plan> plans, const score& start, estimate_options options, bool widen) {
+                               const plan_list& plans, const score& start, estimate_options options, bool widen) {
     const bool distribution = is_about_distributions(measure.name);
     options.form = estimated_form::squared_error;
     const change_estimates errors = estimate_changes(m, inputs, base, plans, options);
@@ -82,7 +82,7 @@ estimated_harms estimate_harms(const metric& measure, const model& m, const name
     found.standard_error = errors.standard_error;
     found.unknown = errors.unknown;
     const double sign = widen ? -1 : 1;
-    for (std::size_t i = 0; i < plans.size(); ++i) {
+    for (std::size_t i = 0; i < plans.count; ++i) {
         const double added = sign * errors.added[i], error = std::max(start.error + added, 0.0);
         const double divergence = distribution ? sign * divergences.added[i] : 0;
         const double value = estimated_metric(measure.name, start, error, divergence, errors);
@@ -103,13 +103,15 @@ sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inp
     const auto start = std::chrono::steady_clock::now();
     mix_problem problem(m, inputs, seen, options);
     const assignment all_base = widen ? problem.space().all_narrow() : problem.space().all(0);
-    auto [rows, plans] = detail::sensitivity_rows(problem, all_base, widen);
-    const score base = problem.score()(std::span(plans).first(1))[0];
+    detail::planned_rows planned = detail::sensitivity_rows(problem, all_base, widen);
+    std::vector<sensitivity_row>& rows = planned.rows;
+    const precision_plan base_plan = planned.base_plan();
+    const score base = problem.score()(std::span(&base_plan, 1))[0];
     const metric& measure = problem.score().measure();
     const estimate_options estimate{
         .threads = options.scoring.session.threads, .output_index = options.scoring.output_index, .passes = how.passes, .seed = how.seed};
-    const std::span<const precision_plan> changed = std::span<const precision_plan>(plans).subspan(1);
-    const estimated_harms errors = estimate_harms(measure, m, inputs, plans[0], changed, base, estimate, widen);
+    const plan_list changed{rows.size(), [&](std::size_t row) { return planned.plan(row); }};
+    const estimated_harms errors = estimate_harms(measure, m, inputs, base_plan, changed, base, estimate, widen);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         sensitivity_row& row = rows[i];
         row.measured = false;
@@ -125,7 +127,7 @@ sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inp
         for (std::size_t i = 0; i < rows.size(); ++i)
             if (errors.unknown[i] != 0 && std::find(again.begin(), again.end(), i) == again.end()) again.push_back(i);
         std::vector<precision_plan> few;
-        for (const std::size_t i : again) few.push_back(changed[i]);
+        for (const std::size_t i : again) few.push_back(changed.plan(i));
         const std::vector<score> found = few.empty() ? std::vector<score>{} : problem.score()(few);
         for (std::size_t k = 0; k < found.size(); ++k) put_measured(rows[again[k]], measure, base, found[k]);
     }

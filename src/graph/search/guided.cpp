@@ -42,8 +42,9 @@ std::vector<std::vector<search_run::estimated_move>> estimate(mix_problem& probl
         for (std::size_t o = 1; o < space.options.size(); ++o)
             if (space.offers(l, o)) plans.push_back(problem.mix().plan(wide, l, static_cast<std::uint8_t>(o), mixture::part::both));
     const score start = problem.score()(std::span(&base, 1))[0];
-    estimated_harms found = estimate_harms(problem.score().measure(), m, inputs, base, plans, start,
-                                           estimation(options, vectors_for(problem.score().samples())));
+    estimated_harms found =
+        estimate_harms(problem.score().measure(), m, inputs, base, {plans.size(), [&](std::size_t p) { return plans[p]; }}, start,
+                       estimation(options, vectors_for(problem.score().samples())));
     // What lies behind an operator that no gradient flows through is measured.
     std::vector<precision_plan> behind;
     for (std::size_t p = 0; p < plans.size(); ++p)

@@ -90,8 +90,9 @@ sensitivity_result measure_sensitivity(const model& m, const named_tensors& inpu
     mix_problem problem(m, inputs, seen, options);
     const search_space& space = problem.space();
     const assignment base = widen ? space.all_narrow() : space.all(0);
-    auto [rows, plans] = detail::sensitivity_rows(problem, base, widen);
-    const std::vector<score> scores = problem.score()(plans);
+    detail::planned_rows planned = detail::sensitivity_rows(problem, base, widen);
+    const std::vector<score> scores = problem.score()(planned.plans());
+    std::vector<sensitivity_row>& rows = planned.rows;
     sensitivity_result result;
     const metric& measure = problem.score().measure();
     result.metric_name = measure.name;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -48,5 +49,13 @@ struct change_estimates {
 /// not fit.
 change_estimates estimate_changes(const model& m, const named_tensors& inputs, const precision_plan& base,
                                   std::span<const precision_plan> plans, const estimate_options& options = {});
+
+/// The plans one after the other: thousands of plans of a large model are never in memory at once.
+struct plan_list {
+    std::size_t count = 0;
+    std::function<precision_plan(std::size_t)> plan;
+};
+change_estimates estimate_changes(const model& m, const named_tensors& inputs, const precision_plan& base, const plan_list& plans,
+                                  const estimate_options& options = {});
 
 }  // namespace qk::graph

@@ -19,6 +19,7 @@ struct sample_runs {
             throw error("--output-index " + std::to_string(output) + " is out of range: the model has " +
                         std::to_string(m.outputs().size()) + " outputs, counted from 0");
         output_name = m.outputs()[static_cast<std::size_t>(output)].name;
+        runner.shared.plain_kernels = true;  // whether samples mix is all that is tried: nothing is packed for it
         const precision_plan none;
         const precision_plan* plan = &none;
         cut = data.count > 1 && data.symbolic

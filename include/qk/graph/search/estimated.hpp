@@ -38,6 +38,6 @@ struct estimated_harms {
 
 /// `start`: the score of `base`, measured. `widen`: the plans take off what they change.
 estimated_harms estimate_harms(const metric& measure, const model& m, const named_tensors& inputs, const precision_plan& base,
-                               std::span<const precision_plan> plans, const score& start, estimate_options options, bool widen = false);
+                               const plan_list& plans, const score& start, estimate_options options, bool widen = false);
 
 }  // namespace qk::graph

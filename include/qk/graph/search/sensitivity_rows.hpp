@@ -9,31 +9,52 @@
 
 namespace qk::graph::detail {
 
-/// The rows without results, and the plans: the base's first, then one for each row.
-inline std::pair<std::vector<sensitivity_row>, std::vector<precision_plan>> sensitivity_rows(const mix_problem& problem,
-                                                                                             const assignment& base, bool widen) {
-    const search_space& space = problem.space();
+/// The rows without results, and what says which plan each has.
+struct planned_rows {
+    struct move {
+        std::size_t layer;
+        std::uint8_t option;
+        mixture::part part;
+    };
+    const mix_problem* problem;
+    assignment base;
     std::vector<sensitivity_row> rows;
-    std::vector<precision_plan> plans{problem.mix().plan(base)};
+    std::vector<move> moves;  ///< by row
+
+    precision_plan base_plan() const { return problem->mix().plan(base); }
+    precision_plan plan(std::size_t row) const { return problem->mix().plan(base, moves[row].layer, moves[row].option, moves[row].part); }
+    /// The base's first, then one for each row.
+    std::vector<precision_plan> plans() const {
+        std::vector<precision_plan> all{base_plan()};
+        for (std::size_t i = 0; i < rows.size(); ++i) all.push_back(plan(i));
+        return all;
+    }
+};
+
+inline planned_rows sensitivity_rows(const mix_problem& problem, const assignment& base, bool widen) {
+    const search_space& space = problem.space();
+    planned_rows made{&problem, base, {}, {}};
+    const precision_plan of_base = made.base_plan();
     for (std::size_t l = 0; l < space.size(); ++l) {
         for (std::size_t o = 0; o < space.options.size(); ++o) {
             if (o == base[l] || (widen && o != 0) || !space.offers(l, o)) continue;
+            precision_plan both;
             for (const auto part : {mixture::part::both, mixture::part::weights, mixture::part::activations}) {
                 precision_plan plan = problem.mix().plan(base, l, static_cast<std::uint8_t>(o), part);
-                if (plan == plans[0]) continue;  // this part is the same in both
-                const bool same = part != mixture::part::both && !rows.empty() && plan == plans.back();
-                if (same && rows.back().position == l && rows.back().part == mixture::part::both) continue;  // it is the whole layer
-                plans.push_back(std::move(plan));
-                rows.push_back({.layer = space.layers[l],
-                                .op_type = problem.op_type(l),
-                                .option = space.options[o],
-                                .part = part,
-                                .saving = part == mixture::part::both ? space.cost[l][base[l]] - space.cost[l][o] : 0,
-                                .position = l});
+                if (plan == of_base) continue;                              // this part is the same in both
+                if (part != mixture::part::both && plan == both) continue;  // it is the whole layer
+                if (part == mixture::part::both) both = std::move(plan);
+                made.moves.push_back({l, static_cast<std::uint8_t>(o), part});
+                made.rows.push_back({.layer = space.layers[l],
+                                     .op_type = problem.op_type(l),
+                                     .option = space.options[o],
+                                     .part = part,
+                                     .saving = part == mixture::part::both ? space.cost[l][base[l]] - space.cost[l][o] : 0,
+                                     .position = l});
             }
         }
     }
-    return {std::move(rows), std::move(plans)};
+    return made;
 }
 
 }  // namespace qk::graph::detail
