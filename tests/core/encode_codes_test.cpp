@@ -61,6 +61,9 @@ TEST_CASE("every rounding, flushed or not, zero points added before it, planes t
     all.push_back({.flush_inputs = true});
     all.push_back({.flush_outputs = true});
     all.push_back({.rounding = qk::rounding::half_away, .flush_inputs = true, .flush_outputs = true});
+    all.push_back({.rounding = qk::rounding::up, .flush_inputs = true});
+    all.push_back({.rounding = qk::rounding::down, .flush_outputs = true});
+    all.push_back({.rounding = qk::rounding::stochastic, .flush_outputs = true, .seed = 5});
     all.push_back({.zero_point_before = true});
     all.push_back({.rounding = qk::rounding::toward_zero, .zero_point_before = true});
     for (const char* name : {"int3", "uint4", "int8", "uint8", "int16", "int24", "int32", "fp4_e2m1", "fp6_e2m3", "fp8_e4m3fn", "fp8_e5m2",

@@ -232,6 +232,27 @@ TEST_CASE("columns under scales of their own") {
     }
 }
 
+TEST_CASE("subnormals flushed on either side, zero points added before, in every rounding, under scales and in blocks down to the least") {
+    std::vector<test_semantics> all;
+    for (const auto& [name, how] :
+         {std::pair{"flush inputs", semantics{.flush_inputs = true}},
+          {"flush outputs", semantics{.flush_outputs = true}},
+          {"flush both, zero point before", semantics{.zero_point_before = true, .flush_inputs = true, .flush_outputs = true}}})
+        for (const test_semantics& s : all_roundings({name, how})) all.push_back(s);
+    for (const test_format& f : all_formats()) {
+        const integer* whole = std::get_if<integer>(&f.format);
+        const bool scaled = !is_block_format(f.format);
+        for (const float size : {1.0f, 2.0f, 0.05f, 3e-20f, 1e-30f, 1e-36f, 3e-38f}) {
+            std::vector<float> x = make_inputs(data::ordinary, 512, 29);
+            for (std::size_t i = 0; i < x.size(); ++i) x[i] = x[i] * size * (i / 32 % 3 == 0 ? 1.0f : i / 32 % 3 == 1 ? 0x1p-20f : 20.0f);
+            const affine by{scaled ? size : 0.0f, whole != nullptr ? (qmin(*whole) + qmax(*whole)) / 2 : 0};
+            for (const test_semantics& s : all)
+                for (const along_axis axis : {along_axis{1, 512, 1}, along_axis{1, 32, 16}})
+                    if (axis.inner == 1 || !scaled) compare(f, x, axis, by, s, "small");
+        }
+    }
+}
+
 TEST_CASE("a tensor so small that NVFP4's own scale of it is 0 is 0 throughout") {
     const qk::nvfloat format = qk::nvfp4;
     std::size_t compared = 0, mismatches = 0;

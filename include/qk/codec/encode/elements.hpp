@@ -4,6 +4,7 @@
 #pragma once
 
 #include "qk/codec/encode/fast_codes.hpp"
+#include "qk/codec/encode/rounded_values.hpp"
 #include "qk/codec/layout/pack.hpp"
 #include "qk/codec/layout/pieces.hpp"
 #include "qk/codec/layout/range_call.hpp"
@@ -67,10 +68,13 @@ QK_INLINE void encode_runs(along_axis a, values_in x, const codec_parameters& p,
 }
 
 /// Do subnormal elements become the same codes whether they are flushed or not? All of them are nearer to zero than to the least step.
-QK_INLINE bool flushing_is_idle(floating f, float scale) {
+QK_INLINE bool flushing_is_idle(floating f, rounding how, float scale) {
+    if (how == rounding::up || how == rounding::down) return false;
     return f.specials != specials::e8m0 && scale > 0x1p-60f && min_exponent(f) - f.mantissa_bits > -60;
 }
-QK_INLINE bool flushing_is_idle(float scale) { return scale > 0x1p-60f; }  // of integers
+QK_INLINE bool flushing_is_idle(rounding how, float scale) {  // of integers
+    return scale > 0x1p-60f && how != rounding::up && how != rounding::down;
+}
 
 /// Codes of n values under one scale by the coder that serves the format; false: none does.
 template <class Arch, known_codes Known>
@@ -78,17 +82,45 @@ QK_APART bool encode_floats(floating f, semantics how, float scale, const float*
                             std::span<std::byte> plane, const range_call& complete) noexcept {
     if (f.specials == specials::e8m0)
         return encode_quickly<Arch, Known.width>(power_coder<Arch>(f, how, scale), v, first, n, plane, 8, complete);
-    if (flushing_is_idle(f, scale)) how.flush_inputs = false;
+    if (flushing_is_idle(f, how.rounding, scale)) how.flush_inputs = false;
     const floating_coder<Arch> coder(f, how, scale);
     if (coder.quick.shift != 0)
         return encode_quickly<Arch, Known.width>(truncated_coder<Arch>(coder), v, first, n, plane, bits(f), complete);
     return encode_quickly<Arch, Known.width>(coder, v, first, n, plane, bits(f), complete);
 }
 
+/// Values under one scale, a tile at a time: what round(values, rounded, position, n) makes of them goes to encode(rounded, first, n,
+/// complete), what it declines to complete. False: the environment is none for it.
+template <class Arch, class Round, class Encode>
+QK_INLINE bool encode_rounded(const float* v, std::size_t first, std::size_t n, const range_call& complete, const Round& round,
+                              const Encode& encode) noexcept {
+    if (kernels::is_baseline<Arch> || !kernels::default_environment<Arch>()) return false;
+    alignas(64) float rounded[tile];
+    for (std::size_t k = 0; k < n; k += tile) {
+        const std::size_t some = std::min(tile, n - k);
+        const auto declined = [&](std::size_t begin, std::size_t count) { complete(k + begin, count); };
+        if (!round(v + k, rounded, first + k, some) || !encode(rounded, first + k, some, range_call(declined))) complete(k, some);
+    }
+    return true;
+}
+
 template <class Arch, known_codes Known>
 void encode_elements(floating f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
     const along_axis a = walk_of(p, x.size());
+    const kernels::floating_rules rules = kernels::rules_of(f, how);
+    const bool power = f.specials == specials::e8m0;
+    const bool other = rules.how != (power ? rounding::half_away : rounding::half_even) || rules.flush_below != 0 ||
+                       (rules.least_input != 0 && min_exponent(f) <= -126);
     const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t, const range_call& complete) {
+        if (other)
+            return encode_rounded<Arch>(
+                v, first, n, complete,
+                [&](const float* from, float* to, std::size_t at, std::size_t some) {
+                    return round_quotients<Arch>(rules, from, to, some, at, scale);
+                },
+                [&](const float* from, std::size_t at, std::size_t some, const range_call& declined) {
+                    return encode_floats<Arch, Known>(f, semantics{}, 1.0f, from, at, some, out.elements, declined);
+                });
         return encode_floats<Arch, Known>(f, how, scale, v, first, n, out.elements, complete);
     };
     encode_runs<Arch>(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
@@ -132,28 +164,12 @@ QK_INLINE float rounded_number(float quotient, float rounded) {
 template <class Arch>
 QK_APART bool round_numbers(rounding how, const float* x, float* y, std::size_t n) {
     using F = kernels::vf<Arch>;
-    using V = kernels::vi<Arch>;
-    const F middle(0x1.8p23f), most(0x1p21f);
-    const V zero(0), half(0x3f000000), sign(kernels::sign_bit), one(0x3f800000);
-    /// Where wants(bits of the distance from the nearest number, of the quotient) says so, it is the next number on that side.
-    const auto each = [&](const auto& wants) {
-        for (std::size_t k = 0; k < n; k += kernels::lanes<Arch>) {
-            const F q = kernels::clamp_magnitude<Arch>(kernels::load<Arch>(x + k), most) + F(0.0f), r = (q + middle) - middle;
-            const V distance = kernels::as_int<Arch>(q - r);
-            const V step = select(wants(distance, kernels::as_int<Arch>(q)), one | (distance & sign), zero);
-            kernels::store<Arch>(y + k, r + kernels::as_float<Arch>(step));
-        }
-        return true;
-    };
-    switch (how) {
-        case rounding::half_even: return each([&](V, V) { return zero != zero; });
-        case rounding::half_up: return each([&](V d, V) { return d == half; });
-        case rounding::half_away: return each([&](V d, V q) { return d == (half | (q & sign)); });
-        case rounding::up: return each([&](V d, V) { return d > zero; });
-        case rounding::down: return each([&](V d, V) { return d < zero; });
-        case rounding::toward_zero: return each([&](V d, V q) { return (d != zero) & ((d ^ q) < zero); });
-        default: return false;
-    }
+    if (how == rounding::stochastic) return false;
+    const number_rounding<Arch> rounds(how);
+    const F most(0x1p21f), zero(0.0f);
+    for (std::size_t k = 0; k < n; k += kernels::lanes<Arch>)
+        kernels::store<Arch>(y + k, rounds(kernels::clamp_magnitude<Arch>(kernels::load<Arch>(x + k), most) + zero));
+    return true;
 }
 
 /// Codes of finite quotients, of which `rounded` are the nearest numbers below 2^23: in doubles, whose lowest bits hold them.
@@ -177,10 +193,22 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     semantics round = how;
     round.flush_inputs = round.flush_outputs = round.zero_point_before = false;
     const std::int64_t lowest = qmin(f), highest = qmax(f);
+    const kernels::integer_rules rules = kernels::rules_of(f, how, p.one_scale());
     const integer_special infinity = p.one_scale() ? how.integer_infinity : how.integer_infinity_per_channel;
     const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t zero, const range_call& complete) {
+        if (how.rounding != rounding::half_even || how.zero_point_before) {
+            const integer_coder<Arch> coder(f, semantics{}, true, 1.0f, how.zero_point_before ? 0 : zero);
+            const auto make = [&](const float* from, float* to, std::size_t at, std::size_t some) {
+                return round_numbers<Arch>(rules, from, to, some, at, scale, zero);
+            };
+            return f.bits <= 16 &&
+                   encode_rounded<Arch>(v, first, n, complete, make,
+                                        [&](const float* from, std::size_t at, std::size_t some, const range_call& declined) {
+                                            return encode_quickly<Arch, Known.width>(coder, from, at, some, out.elements, f.bits, declined);
+                                        });
+        }
         semantics own = how;
-        if (flushing_is_idle(scale)) own.flush_inputs = own.flush_outputs = false;
+        if (flushing_is_idle(how.rounding, scale)) own.flush_inputs = own.flush_outputs = false;
         return encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, own, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits,
                                                  complete);
     };

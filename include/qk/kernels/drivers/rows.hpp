@@ -117,19 +117,32 @@ struct floating_rows {
     floating_rules rules;
     fast_floating<Arch> quick;
     fast_power_of_two<Arch> power;
-    bool other_rounding, usable, scales_apply, streaming;
+    bool flushes, other_rounding, usable, scales_apply, streaming;
 
     floating_rows(floating f, const semantics& how, bool, bool stream_rows) noexcept
         : rules(rules_of(f, how)),
-          quick(rules),
+          quick(without_flush(rules)),
           power(rules),
-          other_rounding(!power.usable() && (rules.how != rounding::half_even || rules.random.used)),
+          flushes(rules.least_input != 0 || rules.flush_below != 0),
+          // Subnormal inputs are nothing to what rounds to nearest, and of results the other forms flush.
+          other_rounding(!power.usable() && (rules.how != rounding::half_even || rules.random.used || rules.flush_below != 0 ||
+                                             (quick.shift != 0 && flushes))),
           scales_apply(f != fp32),
           streaming(stream_rows) {
         // Steps and what counts them are to be normal numbers.
-        const bool countable = quick.shift != 0 || !any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
-        usable = default_environment<Arch>() &&
-                 (power.usable() || (quick.limit != no_value && (!other_rounding || (countable && !is_baseline<Arch>))));
+        const bool countable = rules.powers_of_two || quick.shift != 0 || !any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
+        usable = default_environment<Arch>() && (power.usable() || ((quick.limit != no_value || rules.powers_of_two) &&
+                                                                    (!other_rounding || (countable && !is_baseline<Arch>))));
+    }
+    static floating_rules without_flush(floating_rules r) noexcept {
+        r.flush_below = r.least_input = 0;
+        return r;
+    }
+    std::int32_t limit_of(float scale) const noexcept {
+        if (power.usable()) return power.limit;
+        if (rules.powers_of_two) return rounded_power<Arch>::limit;
+        const bool flush_is_served = quick.shift != 0 || (rules.least_step > step_bias - 60 && scale > 0x1p-60f);
+        return flushes && !flush_is_served ? no_value : quick.limit;
     }
 
     /// Scales of `t` from the caller's; `worth`: products, where they serve.
@@ -138,7 +151,7 @@ struct floating_rows {
         for (std::size_t k = 0; k < count; ++k) {
             t.scale[k] = scales_apply ? scale[k] : 1.0f;
             t.lowest[k] = t.highest[k] = 0;
-            t.limit[k] = power.usable() ? power.limit : quick.limit;
+            t.limit[k] = limit_of(t.scale[k]);
         }
         t.finish(count, worth && !other_rounding ? quick.tie_bits : 0, false);
     }
@@ -160,6 +173,9 @@ struct floating_rows {
         };
         if constexpr (may_be(Known, floating_kind::power_of_two)) {
             if (power.usable()) return call(power, std::true_type());
+            if constexpr (!is_baseline<Arch>) {
+                if (rules.powers_of_two) return call(rounded_power<Arch>(rules), std::true_type());
+            }
         }
         if constexpr (may_be(Known, floating_kind::float32_exponents)) {
             if constexpr (!is_baseline<Arch>) {
@@ -184,16 +200,23 @@ template <class Arch>
 struct integer_rows {
     integer_rules rules;
     fast_integer<Arch> quick;
-    bool other_rounding, usable, streaming;
+    bool flushes, other_rounding, usable, streaming;
     int tie_bits;  ///< of an odd number of halves between two codes less a zero point
 
     integer_rows(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept
         : rules(rules_of(f, how, one_scale)),
-          quick(rules),
-          other_rounding(rules.how != rounding::half_even || rules.random.used),
-          usable(quick.plain && default_environment<Arch>() && !(other_rounding && is_baseline<Arch>)),
+          quick(without_flush(rules)),
+          flushes(rules.least_input != 0 || rules.flush_below != 0),
+          other_rounding(rules.how != rounding::half_even || rules.random.used || rules.zero_before),
+          usable(default_environment<Arch>() && !(other_rounding && is_baseline<Arch>)),
           streaming(stream_rows),
           tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {}
+    /// What is flushed, or a zero point that is added before, concerns other_rounding's form alone, if scales are not very small.
+    static integer_rules without_flush(integer_rules r) noexcept {
+        r.flush_below = r.least_input = 0;
+        r.zero_before = false;
+        return r;
+    }
 
     template <std::size_t Size>
     void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t* zero, std::size_t count, bool worth) const noexcept {
@@ -201,7 +224,7 @@ struct integer_rows {
             const auto lowest = static_cast<float>(rules.lowest - (zero == nullptr ? 0 : zero[k])),
                        highest = static_cast<float>(rules.highest - (zero == nullptr ? 0 : zero[k]));
             t.scale[k] = scale[k];
-            t.limit[k] = quick.limit_of(scale[k], lowest, highest);
+            t.limit[k] = flushes && !(scale[k] > 0x1p-60f) ? no_value : quick.limit_of(scale[k], lowest, highest);
             t.lowest[k] = quick.sum_of(lowest);
             t.highest[k] = quick.sum_of(highest);
         }

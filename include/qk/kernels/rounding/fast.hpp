@@ -31,6 +31,7 @@ struct fast_rounding {
     random_source random;
     vf<Arch> above, below;  ///< a fraction from here on goes up: of positive elements, of negative ones
     vi<Arch> lane_numbers = iota<Arch>();
+    vi<Arch> first_factor = unknown<Arch>(vi<Arch>(0x7feb352d)), second_factor = unknown<Arch>(vi<Arch>(INT32_C(-0x7b935975)));
     std::uint32_t key;  ///< of the indices that share the upper half of first_index
 
     fast_rounding(rounding r, const random_source& source) noexcept
@@ -45,9 +46,13 @@ struct fast_rounding {
     QK_INLINE vi<Arch> words(std::size_t position) const noexcept {
         if (!random.used) return vi<Arch>(0);
         const std::uint64_t index = random.first_index + position;
-        if (random.words != nullptr || (random.first_index ^ (index + lanes<Arch> - 1)) >> 32 != 0)
+        if (__builtin_expect(random.words != nullptr || (random.first_index ^ (index + lanes<Arch> - 1)) >> 32 != 0, 0))
             return random_lanes<Arch>(random, position, 1, lanes<Arch>);
-        return mixed<Arch>(as_unsigned<Arch>(lane_numbers + vi<Arch>(static_cast<std::int32_t>(index))) ^ vu<Arch>(key));
+        // mixed(), its factors from memory: made anew in each vector they cost as much as the rest.
+        vu<Arch> v = as_unsigned<Arch>(lane_numbers + vi<Arch>(static_cast<std::int32_t>(index))) ^ vu<Arch>(key);
+        v = (v ^ (v >> 16)) * as_unsigned<Arch>(first_factor);
+        v = (v ^ (v >> 15)) * as_unsigned<Arch>(second_factor);
+        return as_int<Arch>(v ^ (v >> 16));
     }
 
     /// a * per_step, a magnitude of the element whose bits are u, to a whole number.
@@ -76,20 +81,45 @@ QK_INLINE bool reads_words(const Form& form) noexcept {
     return false;
 }
 
-/// Floating formats.
+/// Subnormals flushed, in front of a form's rounding and behind it; nothing where the semantics keeps them.
+struct fast_flush {
+    std::int32_t least_input, least_result;
+
+    explicit fast_flush(std::int32_t input, std::int32_t result) noexcept : least_input(input), least_result(result) {}
+    template <class Arch>
+    QK_INLINE vf<Arch> input(vf<Arch> x) const noexcept {
+        return least_input != 0 ? flushed<Arch>(x, least_input) : x;
+    }
+    template <class Arch>
+    QK_INLINE vi<Arch> magnitude(vi<Arch> a) const noexcept {
+        return least_result != 0 ? select(a < vi<Arch>(least_result), vi<Arch>(0), a) : a;
+    }
+    /// Of a product by the scale.
+    template <class Arch>
+    QK_INLINE vf<Arch> product(vf<Arch> y) const noexcept {
+        return least_result != 0 ? flushed<Arch>(y, min_normal_bits) : y;
+    }
+};
+
+/// Floating formats. Results above 2^-60, as those that are not flushed are, times a scale above 2^-60 are normal numbers.
 template <class Arch>
 struct rounded_floating {
     fast_floating<Arch> quick;
     fast_rounding<Arch> rounds;
+    fast_flush flush;
     int mantissa_bits;
     bool lone_zero;  ///< no -0
 
     rounded_floating(const fast_floating<Arch>& q, const floating_rules& r) noexcept
-        : quick(q), rounds(r.how, r.random), mantissa_bits(r.mantissa_bits), lone_zero(r.zero_signs == 0) {}
+        : quick(q),
+          rounds(r.how, r.random),
+          flush(r.least_input, r.flush_below),
+          mantissa_bits(r.mantissa_bits),
+          lone_zero(r.zero_signs == 0) {}
 
     template <bool Scaled>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
-        return quick.template prepare<Scaled>(x, by);
+        return flush.input<Arch>(quick.template prepare<Scaled>(flush.input<Arch>(x), by));
     }
     template <bool Scaled>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
@@ -97,7 +127,7 @@ struct rounded_floating {
         const V u = as_int<Arch>(x), m(mantissa_bits << 23);
         const V c = max(u & V(exponent_mask), quick.least);
         const vf<Arch> k = rounds.count(as_float<Arch>(u & V(magnitude_bits)), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
-        const V r = as_int<Arch>(min(k * as_float<Arch>(c - m), quick.largest));
+        const V r = flush.magnitude<Arch>(as_int<Arch>(min(k * as_float<Arch>(c - m), quick.largest)));
         const vf<Arch> y = as_float<Arch>(r | (lone_zero ? select(r == V(0), V(0), u & V(sign_bit)) : u & V(sign_bit)));
         return multiplied<Scaled>(y, by);
     }
@@ -108,9 +138,11 @@ template <class Arch>
 struct rounded_truncation {
     fast_truncation<Arch> quick;
     fast_rounding<Arch> rounds;
+    fast_flush flush;
     vi<Arch> above, below;  ///< what is added to positive elements, to negative ones
 
-    rounded_truncation(const fast_floating<Arch>& q, const floating_rules& r) noexcept : quick(q), rounds(r.how, r.random) {
+    rounded_truncation(const fast_floating<Arch>& q, const floating_rules& r) noexcept
+        : quick(q), rounds(r.how, r.random), flush(r.least_input, r.flush_below) {
         // Added to the bits, this carries from that fraction on.
         const std::int32_t all = 1 << q.shift, half = all / 2;
         const auto from = upward<std::int32_t>::of(r.how, half, half + 1, 1, all);
@@ -120,41 +152,93 @@ struct rounded_truncation {
 
     template <bool Scaled>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
-        return quick.template prepare<Scaled>(x, by);
+        return flush.input<Arch>(quick.template prepare<Scaled>(flush.input<Arch>(x), by));
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
+        using V = vi<Arch>;
+        if (rounds.how == rounding::half_even) {  // subnormals are flushed
+            const vf<Arch> y = flush.product<Arch>(quick.template finish<false>(x, i, by));
+            return Scaled ? flush.product<Arch>(y * by.scale) : y;
+        }
+        const V u = as_int<Arch>(x);
+        // fraction + word >= 2^32 is fraction + (the word's upper bits) >= one step: the fraction has no more bits than that.
+        const V more =
+            rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> (32 - quick.shift)) : select(u < V(0), below, above);
+        const vf<Arch> y = flush.product<Arch>(as_float<Arch>((u + more) & quick.kept));
+        return flush.product<Arch>(multiplied<Scaled>(y, by));
+    }
+};
+
+/// e8m0: powers of two of what is normal, where the next one is in the format whichever way it goes.
+template <class Arch>
+struct rounded_power {
+    static constexpr std::int32_t limit = (0x7f000000 - min_normal_bits) ^ sign_bit;
+    fast_rounding<Arch> rounds;
+    fast_flush flush;
+    vi<Arch> more, nan;
+
+    explicit rounded_power(const floating_rules& r) noexcept
+        : rounds(r.how, r.random),
+          flush(r.least_input, r.flush_below),
+          more(r.how == rounding::half_away ? half_bit
+               : r.how == rounding::up      ? 0x7fffff
+                                            : 0),
+          nan(r.nan) {}
+
+    QK_INLINE vi<Arch> tested(vf<Arch> x) const noexcept {
+        return ((as_int<Arch>(x) & vi<Arch>(magnitude_bits)) - vi<Arch>(min_normal_bits)) ^ vi<Arch>(sign_bit);
+    }
+    template <bool Scaled>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
+        return divided<Scaled>(flush.input<Arch>(x), by);
     }
     template <bool Scaled>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x);
-        // fraction + word >= 2^32 is fraction + (the word's upper bits) >= one step: the fraction has no more bits than that.
-        const V more =
-            rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> (32 - quick.shift)) : select(u < V(0), below, above);
-        const vf<Arch> y = as_float<Arch>((u + more) & quick.kept);
-        return multiplied<Scaled>(y, by);
+        // The fraction has 23 bits, and those of a word that are above them carry.
+        const V add = rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> 9) : more;
+        const vf<Arch> y = as_float<Arch>(select(u < V(0), nan, (u + add) & V(exponent_mask)));
+        return flush.product<Arch>(multiplied<Scaled>(y, by));
     }
 };
 
-/// Integers.
+/// Integers. Results times a scale above 2^-60 are normal numbers.
 template <class Arch>
 struct rounded_integer {
     fast_integer<Arch> quick;
     fast_rounding<Arch> rounds;
+    fast_flush flush;
+    bool zero_before;  ///< the zero point is added before rounding
+    vi<Arch> lowest;   ///< as fast_scale's, of the zero point 0
 
-    rounded_integer(const fast_integer<Arch>& q, const integer_rules& r) noexcept : quick(q), rounds(r.how, r.random) {}
+    rounded_integer(const fast_integer<Arch>& q, const integer_rules& r) noexcept
+        : quick(q),
+          rounds(r.how, r.random),
+          flush(r.least_input, 0),
+          zero_before(r.zero_before),
+          lowest(zero_before ? q.sum_of(static_cast<float>(r.lowest)) : 0) {}
 
     template <bool>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>&) const noexcept {
-        return x;
+        return flush.input<Arch>(x);
     }
     template <bool>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
-        const V t = as_int<Arch>(quick.multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale));
+        V t = as_int<Arch>(quick.multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale));
+        vf<Arch> zero(0.0f);
+        if (zero_before) {
+            zero = to_float<Arch>(lowest - by.lowest);
+            t = as_int<Arch>(as_float<Arch>(t) + zero);
+        }
         const vf<Arch> k = rounds.count(as_float<Arch>(t & V(magnitude_bits)), vf<Arch>(1.0f), t, rounds.words(i));
         const vf<Arch> middle(fast_integer<Arch>::middle), low = as_float<Arch>(by.lowest) - middle,
                                                            high = as_float<Arch>(by.highest) - middle;
-        const vf<Arch> n = clamp<Arch>(as_float<Arch>(as_int<Arch>(k) | (t & V(sign_bit))), low, high);
-        return (n + vf<Arch>(0.0f)) * by.scale;
+        vf<Arch> n = as_float<Arch>(as_int<Arch>(k) | (t & V(sign_bit)));
+        if (zero_before) n = n - zero;
+        return (clamp<Arch>(n, low, high) + vf<Arch>(0.0f)) * by.scale;
     }
 };
 
@@ -229,13 +313,18 @@ struct rounded_nvfloat {
     int mantissa_bits;
     fast_rounding<Arch> rounds;
     zero_sign zero_rule;
+    fast_flush flush;
 
     explicit rounded_nvfloat(const nvfloat_step<Arch>& s) noexcept
-        : quick(s, true), mantissa_bits(s.element.mantissa_bits), rounds(s.rules.how, s.rules.random), zero_rule(s.rules.zero) {}
+        : quick(s, true),
+          mantissa_bits(s.element.mantissa_bits),
+          rounds(s.rules.how, s.rules.random),
+          zero_rule(s.rules.zero),
+          flush(s.rules.least_input, 0) {}
 
     QK_INLINE counted<Arch> count(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
-        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(x, b.base), quick.largest)), u = as_int<Arch>(x),
+        const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(flush.input<Arch>(x), b.base), quick.largest)), u = as_int<Arch>(x),
                 m(mantissa_bits << 23);
         const V c = max(q & V(exponent_mask), quick.least), a = q & V(magnitude_bits);
         const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));

@@ -34,9 +34,9 @@ struct fast_block {
     explicit fast_block(const block_float_step<Arch>& s, bool any_rounding = false) noexcept : mantissa_bits(s.mantissa_bits) {
         const int m = s.mantissa_bits;
         const bool micro = s.sub_block_size > 0;
-        if (!ordinary(s.rules, micro ? min_normal_bits : 0, any_rounding) || s.bump || m > 21) return;
-        // Elements that the microexponents flush are below half a step when the block's exponent is at least this.
-        lowest = std::max(micro ? m + s.largest_shift + 3 : 1, s.least_exponent) << 23;
+        if (!ordinary(s.rules, any_rounding) || s.bump || m > 21) return;
+        // Elements that are flushed, as the microexponents do, are below half a step when the block's exponent is at least this.
+        lowest = std::max(micro || flushes(s.rules) ? m + s.largest_shift + 3 : 1, s.least_exponent) << 23;
         highest = (std::min(s.largest_exponent, 229 + m) << 23) | 0x7fffff;
         sub_block_size = s.sub_block_size;
         largest_shift = vi<Arch>(s.largest_shift << 23);
@@ -47,7 +47,7 @@ struct fast_block {
     }
 
     explicit fast_block(const microscaling_step<Arch>& s, bool any_rounding = false) noexcept : mantissa_bits(s.mantissa_bits) {
-        if (!ordinary(s.rules, 0, any_rounding) || (s.largest_negative != s.largest && !any_rounding) || s.mantissa_bits > 20) return;
+        if (!ordinary(s.rules, any_rounding) || (s.largest_negative != s.largest && !any_rounding) || s.mantissa_bits > 20) return;
         const int m = s.mantissa_bits, least = s.least_step + m - step_bias;  // exponent of the smallest normal element
         grid = !s.integers;
         switch (s.rule) {
@@ -56,7 +56,7 @@ struct fast_block {
             case scale_rule::rceil: add = vi<Arch>(0x7fffff - (s.largest & 0x7fffff)); break;
             case scale_rule::even: add = vi<Arch>((1 << 22) >> m); break;
         }
-        lowest = std::max(1 + s.top_exponent - (grid ? std::min(least, 0) : 0), 1 + s.top_exponent) << 23;
+        lowest = (1 + s.top_exponent - (grid ? std::min(least, 0) : 0) + (flushes(s.rules) ? m + 2 : 0)) << 23;
         highest = ((grid ? 229 : 228) + std::min(m, 20)) << 23;
         to_base = vi<Arch>(grid ? (least - s.top_exponent) * (1 << 23) : ((23 - m - s.top_exponent) << 23) | half_bit);
         to_limit = vi<Arch>(s.largest - (127 + s.top_exponent) * (1 << 23));
@@ -104,12 +104,14 @@ struct fast_block {
     }
 
   private:
-    bool ordinary(const block_rules& r, std::int32_t least_input, bool any_rounding) noexcept {
+    bool ordinary(const block_rules& r, bool any_rounding) noexcept {
         kept_sign = vi<Arch>(r.zero == zero_sign::kept ? sign_bit : 0);
-        if (any_rounding) return r.flush_below == 0 && r.least_input == least_input;
-        return r.how == rounding::half_even && !r.random.used && r.flush_below == 0 && r.least_input == least_input &&
-               (r.zero == zero_sign::kept || r.zero == zero_sign::positive);
+        return any_rounding ||
+               (r.how == rounding::half_even && !r.random.used && (r.zero == zero_sign::kept || r.zero == zero_sign::positive));
     }
+    /// Then blocks are served whose least step is so large that there are no subnormal results, and subnormal elements are below half of
+    /// it.
+    static bool flushes(const block_rules& r) noexcept { return r.flush_below != 0 || r.least_input != 0; }
 };
 
 /// NVFP4 and its like: the quotient by the block's scale, then the grid of the element. `Product`: the quotient is one
@@ -128,11 +130,13 @@ struct fast_nvfloat {
     explicit fast_nvfloat(const nvfloat_step<Arch>& s, bool any_rounding = false) noexcept
         : tie_bits(s.element.mantissa_bits + 2), element_max(s.element_max), tensor_scale(s.tensor_scale) {
         plain = (any_rounding || s.rules.how == rounding::half_even) &&
-                (!Product || (tie_bits <= 20 && s.element.least_step > step_bias - 90)) && s.rules.flush_below == 0 &&
-                s.rules.least_input == 0 && (any_rounding || s.rules.zero == zero_sign::kept) && of(s.element, least, magic, largest) &&
-                of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
+                (!Product || (tie_bits <= 20 && s.element.least_step > step_bias - 90)) &&
+                (!flushes(s.rules) || s.element.least_step > step_bias - 20) && (any_rounding || s.rules.zero == zero_sign::kept) &&
+                of(s.element, least, magic, largest) && of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
     }
     bool usable() const noexcept { return plain; }
+    /// Under scales from 2^-100 on subnormal elements are below half of a step of 2^-20, and results are normal numbers.
+    static bool flushes(const block_rules& r) noexcept { return r.flush_below != 0 || r.least_input != 0; }
 
     /// What rounds to the scale of the block.
     QK_INLINE vf<Arch> ratio(vi<Arch> amax) const noexcept {

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values on the grid of a format in units of its scale, in roundings other than half-even, with zero points added before them or subnormals
+// flushed: what encode makes codes of by its half-even coders, which leave such values as they are.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "qk/kernels/rounding/fast.hpp"
+
+namespace qk::detail {
+
+/// Whole numbers: the nearest, and where the distance from it says so, the next one on that side.
+template <class Arch>
+struct number_rounding {
+    kernels::vi<Arch> up_above, up_below, down_above,
+        down_below;  ///< bits that the distance has to pass, of numbers from 0 on and of others
+
+    explicit number_rounding(rounding how) noexcept {
+        constexpr std::int32_t never = INT32_MAX, half = 0x3effffff, any = 0;
+        const auto set = [&](std::int32_t ua, std::int32_t ub, std::int32_t da, std::int32_t db) {
+            using V = kernels::vi<Arch>;
+            up_above = V(ua), up_below = V(ub), down_above = V(da), down_below = V(db);
+        };
+        switch (how) {
+            case rounding::half_up: set(half, half, never, never); break;
+            case rounding::half_away: set(half, never, never, half); break;
+            case rounding::up: set(any, any, never, never); break;
+            case rounding::down: set(never, never, any, any); break;
+            case rounding::toward_zero: set(never, any, any, never); break;
+            default: set(never, never, never, never); break;
+        }
+    }
+    /// Of at most 2^22.
+    QK_INLINE kernels::vf<Arch> operator()(kernels::vf<Arch> q) const noexcept {
+        using V = kernels::vi<Arch>;
+        const kernels::vf<Arch> middle(kernels::fast_integer<Arch>::middle), sum = q + middle;
+        const V distance = kernels::as_int<Arch>(q - (sum - middle)), one(1), zero(0);
+        const kernels::mask<Arch> negative = kernels::as_int<Arch>(q) < zero;
+        const V up = select(distance > select(negative, up_below, up_above), one, zero);
+        const V down = select((distance ^ V(kernels::sign_bit)) > select(negative, down_below, down_above), one, zero);
+        return kernels::as_float<Arch>(kernels::as_int<Arch>(sum) + up - down) - middle;
+    }
+};
+
+/// y = round(x), a whole vector at a time; false, and nothing of use in y: a magnitude is beyond `limit`. Both have room for whole vectors
+/// in y alone.
+template <class Arch, class Round>
+QK_INLINE bool round_each(const float* x, float* y, std::size_t n, std::int32_t limit, const Round& round) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>;
+    using V = kernels::vi<Arch>;
+    V most(INT32_MIN);
+    std::size_t i = 0;
+    for (; i + 2 * w <= n; i += 2 * w) {
+        const V first = round(i, kernels::load<Arch>(x + i), y + i), second = round(i + w, kernels::load<Arch>(x + i + w), y + i + w);
+        most = max(most, max(first, second));
+    }
+    for (; i < n; i += w) most = max(most, round(i, kernels::load_first<Arch>(x + i, std::min(w, n - i)), y + i));
+    return !any(most > V(limit));
+}
+
+/// The numbers that n values under one scale are rounded to, the zero point among them if it is added before: held to nothing.
+/// `position` is that of x[0] in the caller's span.
+template <class Arch>
+QK_APART bool round_numbers(const kernels::integer_rules& r, const float* x, float* y, std::size_t n, std::size_t position, float scale,
+                            std::int64_t zero) noexcept {
+    using V = kernels::vi<Arch>;
+    constexpr std::int64_t far = 1 << 20;
+    const auto bits = std::bit_cast<std::int32_t>(scale);
+    const bool flushes = r.flush_below != 0 || r.least_input != 0, caller_words = r.random.words != nullptr;
+    // 2^21 scales are to be finite, and no quotient subnormal that is not far below a half.
+    if (!(scale > (flushes ? 0x1p-60f : 0x1p-126f)) || bits >= kernels::infinity_bits - (22 << 23) || zero <= -far || zero >= far)
+        return false;
+    if (caller_words && n % kernels::lanes<Arch> != 0) return false;  // there are none behind the last
+    const kernels::vf<Arch> s(scale), reciprocal = kernels::quotient<Arch>(kernels::vf<Arch>(1.0f), s),
+                                      before(r.zero_before ? static_cast<float>(zero) : 0.0f);
+    const bool multiply = r.multiply;
+    const std::int32_t least_input = r.least_input;
+    const auto prepare = [&](kernels::vf<Arch> v) QK_INLINE_CALL {
+        if (least_input != 0) v = kernels::flushed<Arch>(v, least_input);
+        return kernels::rounded<Arch>(multiply ? v * reciprocal : kernels::quotient<Arch>(v, s)) + before;
+    };
+    const auto magnitude = [](kernels::vf<Arch> v) QK_INLINE_CALL { return kernels::as_int<Arch>(v) & V(kernels::magnitude_bits); };
+    const std::int32_t limit = bits + (20 << 23);
+    if (!r.random.used) {
+        const number_rounding<Arch> rounds(r.how);
+        return round_each<Arch>(x, y, n, limit, [&](std::size_t, kernels::vf<Arch> v, float* to) QK_INLINE_CALL {
+            kernels::store<Arch>(to, rounds(prepare(v)));
+            return magnitude(v);
+        });
+    }
+    const kernels::fast_rounding<Arch> rounds(r.how, r.random);
+    return round_each<Arch>(x, y, n, limit, [&](std::size_t i, kernels::vf<Arch> v, float* to) QK_INLINE_CALL {
+        const V t = kernels::as_int<Arch>(prepare(v));
+        const kernels::vf<Arch> k =
+            rounds.count(kernels::as_float<Arch>(t & V(kernels::magnitude_bits)), kernels::vf<Arch>(1.0f), t, rounds.words(position + i));
+        kernels::store<Arch>(to, kernels::as_float<Arch>(kernels::as_int<Arch>(k) | (t & V(kernels::sign_bit))));
+        return magnitude(v);
+    });
+}
+
+/// The values of a floating format, over the scale, that n values are rounded to.
+template <class Arch>
+QK_APART bool round_quotients(const kernels::floating_rules& r, const float* x, float* y, std::size_t n, std::size_t position,
+                              float scale) noexcept {
+    using V = kernels::vi<Arch>;
+    if (r.random.words != nullptr && n % kernels::lanes<Arch> != 0) return false;
+    const kernels::vf<Arch> s(scale);
+    const kernels::fast_scale<Arch> by{s, s, s, V(0), V(0), 0};
+    const auto run = [&](const auto& form, std::int32_t limit) {
+        return round_each<Arch>(x, y, n, limit, [&](std::size_t i, kernels::vf<Arch> v, float* to) QK_INLINE_CALL {
+            const kernels::vf<Arch> q = form.template prepare<true>(v, by);
+            kernels::vf<Arch> value = form.template finish<false>(q, position + i, by);
+            if constexpr (std::same_as<std::remove_cvref_t<decltype(form)>, kernels::rounded_power<Arch>>) {
+                // The coder knows what is negative to be NaN, and not NaN itself.
+                value = kernels::as_float<Arch>(
+                    select(kernels::as_int<Arch>(q) < V(0), kernels::as_int<Arch>(q), kernels::as_int<Arch>(value)));
+            }
+            kernels::store<Arch>(to, value);
+            return kernels::tested<Arch>(form, q);
+        });
+    };
+    if (r.powers_of_two) return run(kernels::rounded_power<Arch>(r), kernels::rounded_power<Arch>::limit);
+    kernels::floating_rules kept = r;
+    kept.flush_below = kept.least_input = 0;
+    const kernels::fast_floating<Arch> quick(kept);
+    if (quick.limit == kernels::no_value) return false;
+    if (quick.shift != 0) return run(kernels::rounded_truncation<Arch>(quick, r), quick.limit);
+    const bool flushes = r.flush_below != 0 || r.least_input != 0, countable = !any(quick.least <= V((r.mantissa_bits + 1) << 23));
+    if (!countable || (flushes && !(r.least_step > kernels::step_bias - 60 && scale > 0x1p-60f))) return false;
+    return run(kernels::rounded_floating<Arch>(quick, r), quick.limit);
+}
+
+}  // namespace qk::detail
