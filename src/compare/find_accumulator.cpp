@@ -7,6 +7,7 @@
 
 #include "accumulator_fields.hpp"
 #include "dot_questions.hpp"
+#include "find_requantization.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"
 
@@ -35,6 +36,8 @@ class finder {
         answers_.push_back({questions(task_, c), std::move(d)});
     }
     std::size_t asked() const { return asked_; }
+    /// Every accumulator makes codes of its sums by this.
+    void requantize_by(const std::optional<requantization>& r) { requantize_ = r; }
 
     /// Answers that `a` misses; counting stops beyond `most`. Of every `step`-th question.
     std::size_t missed(const accumulator& a, std::size_t most, std::size_t step = 1) const {
@@ -69,7 +72,10 @@ class finder {
     /// From the most promising seeds.
     candidate search() const {
         std::vector<candidate> all;
-        for (const accumulator& a : seeds_of(task_)) all.push_back({a, missed(a, asked_, 5)});
+        for (accumulator a : seeds_of(task_)) {
+            if (requantize_) a.requantize = *requantize_;
+            if (allowed(a)) all.push_back({a, missed(a, asked_, 5)});
+        }
         std::stable_sort(all.begin(), all.end(), [](const candidate& x, const candidate& y) { return x.missed < y.missed; });
         candidate best{all.front().a, missed(all.front().a, asked_)};
         std::set<summation> kinds;
@@ -195,6 +201,7 @@ class finder {
     const dot_task& task_;
     std::vector<field> fields_;
     std::vector<answered> answers_;
+    std::optional<requantization> requantize_;
     std::size_t asked_ = 0;
     mutable std::size_t computed_ = 0;  ///< sums of candidates
 };
@@ -264,6 +271,20 @@ found_accumulator find_accumulator(const dot_task& task, const black_box& device
     random_source random{task.seed * 2 + 1};
     const auto ask = [&](const dot_case& c) { f.add(c, device(c)); };
     const std::size_t m = 36, n = 16;
+    if (is_integer_format(task.a) && task.most_questions >= 7000) {  // it may take 5000
+        f.requantize_by(find_requantization(task.d_bits, task.seed, [&](const std::vector<std::int64_t>& sums) {
+            dot_case c{{1, sums.size(), task.k},
+                       std::vector<std::uint64_t>(task.k, 0),
+                       std::vector<std::uint64_t>(task.k * sums.size(), 0),
+                       {},
+                       {},
+                       {}};
+            for (const std::int64_t s : sums) c.c.push_back(static_cast<std::uint64_t>(s));
+            std::vector<std::uint64_t> d = device(c);
+            f.add(c, d);
+            return d;
+        }));
+    }
     const auto room = [&](std::size_t more) { return f.asked() + more <= task.most_questions; };
     for (int batch = 0; batch < 3 && (batch == 0 || room(m * n)); ++batch) ask(make_questions(task, m, n, random));
     candidate c = f.search();

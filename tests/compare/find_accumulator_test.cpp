@@ -143,6 +143,62 @@ TEST_CASE("integers") {
     CHECK(a.saturate);
 }
 
+namespace {
+
+/// An int8 device whose 32-bit sums become codes by `code`.
+qk::compare::black_box requantizing(const std::function<std::int64_t(std::int64_t)>& code) {
+    return [code](const dot_case& c) {
+        std::vector<std::uint64_t> d;
+        for (std::size_t i = 0; i < c.shape.m; ++i) {
+            for (std::size_t j = 0; j < c.shape.n; ++j) {
+                auto sum = static_cast<std::int64_t>(c.c[i * c.shape.n + j]);
+                for (std::size_t l = 0; l < c.shape.k; ++l)
+                    sum += static_cast<std::int8_t>(c.a[i * c.shape.k + l]) * static_cast<std::int8_t>(c.b[l * c.shape.n + j]);
+                d.push_back(static_cast<std::uint64_t>(code(static_cast<std::int32_t>(sum))) & 255u);
+            }
+        }
+        return d;
+    };
+}
+std::int64_t away(double x) { return static_cast<std::int64_t>(std::round(x)); }
+
+}  // namespace
+
+TEST_CASE("integer sums that become codes") {
+    const dot_task task{.a = qk::int8, .b = qk::int8, .k = 16, .d_bits = 8};
+    using by = qk::requantize_by;
+    const auto found_by = [&](const char* name, const std::function<std::int64_t(std::int64_t)>& code) {
+        return found(name, task, requantizing(code)).requantize;
+    };
+    qk::requantization r = found_by("a float scale, int8", [](std::int64_t s) {
+        return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::nearbyint(static_cast<float>(s) * 0.0037f)) - 5, -128, 127);
+    });
+    CHECK(r.by == by::scale);
+    CHECK(r.zero_point == -5);
+    CHECK(r.output == qk::int8);
+    CHECK(std::bit_cast<float>(r.scale_bits) == 0.0037f);
+    r = found_by("a half, ties to even, uint8", [](std::int64_t s) {
+        return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::nearbyint(static_cast<double>(s) * 0.5)) + 128, 0, 255);
+    });
+    CHECK(r.by == by::scale);
+    CHECK(std::bit_cast<float>(r.scale_bits) == 0.5f);
+    CHECK(r.output == qk::uint8);
+    r = found_by("gemmlowp: two roundings, ties away", [](std::int64_t s) {
+        const std::int64_t high = away(static_cast<double>(s) * 1518500250 / 0x1p31);
+        return std::clamp<std::int64_t>(away(static_cast<double>(high) / 16) + 3, -128, 127);
+    });
+    CHECK(r.by == by::gemmlowp);
+    CHECK(r.shift == -4);
+    CHECK(std::abs(r.multiplier / 1518500250.0 - 1) < 1e-3);
+    r = found_by("one rounding, ties up", [](std::int64_t s) {
+        return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::floor(static_cast<double>(s) * 0.25 + 0.5)) - 128, -128, 127);
+    });
+    CHECK(r.by == by::multiplier);
+    CHECK(r.multiplier == 1 << 30);
+    CHECK(r.shift == -1);
+    CHECK(r.zero_point == -128);
+}
+
 TEST_CASE("what no accumulator answers is said") {
     const dot_task task{.a = qk::fp16, .b = qk::fp16, .k = 8, .most_questions = 600};
     qk::compare::random_source noise{5};

@@ -21,6 +21,19 @@ with np.errstate(all="ignore"):
 np.savez(sys.argv[2], d=d.view(np.uint32))
 """
 
+TFLITE = """
+import sys
+import numpy as np
+case = np.load(sys.argv[1])
+a, b = case["a"].view(np.int8).astype(np.int64), case["b"].view(np.int8).astype(np.int64)
+x = (a @ b + case["c"].view(np.int32)).astype(np.int32).astype(np.int64)
+product = x * 1350000000
+high = np.where(product >= 0, product + (1 << 30), product + 1 - (1 << 30))
+high = np.where(high >= 0, high >> 31, -(-high >> 31))  # doubling high multiply, toward zero after the nudge
+low = (high >> 7) + ((high & 127) > 63 + (high < 0))  # rounding shift
+np.savez(sys.argv[2], d=np.clip(low - 11, -128, 127).astype(np.int8).view(np.uint8))
+"""
+
 
 def main():
     qk = Path(sys.argv[1]).resolve()
@@ -35,11 +48,18 @@ def main():
         assert found["complete"] and found["unexplained"] == 0 and found["questions"] <= 10000, found
         text = subprocess.run([*command, "--accumulator", "sum=pairwise"], capture_output=True, text=True)
         assert text.returncode == 1 and text.stdout.splitlines()[-1] == "sum=sequential", text
+        device.write_text(TFLITE)
+        integers = [qk, "compare", "--dot", "--command", f"{sys.executable} {device}", "--a-format", "int8", "--b-format", "int8", "--k", "16"]
+        codes = subprocess.run([*integers, "--json"], capture_output=True, text=True)
+        assert codes.returncode == 0, codes.stderr
+        tflite = json.loads(codes.stdout)
+        assert tflite["complete"] and tflite["questions"] <= 10000, tflite
+        assert "requantize=gemmlowp" in tflite["accumulator"] and "shift=-7,zero-point=-11" in tflite["accumulator"], tflite
         broken = subprocess.run([qk, "compare", "--dot", "--command", "false", "--a-format", "fp16", "--b-format", "fp16"], capture_output=True, text=True)
         assert broken.returncode == 2 and "failed with status 1" in broken.stderr, broken
         nothing = subprocess.run([qk, "compare", "--dot"], capture_output=True, text=True)
         assert nothing.returncode == 2 and "--command" in nothing.stderr, nothing
-    print("the accumulator of a numpy program: sum=sequential,", found["questions"], "questions")
+    print("the accumulator of a numpy program: sum=sequential,", found["questions"], "questions; of a quantized one:", tflite["accumulator"])
 
 
 main()

@@ -14,9 +14,9 @@ namespace qk::tool {
 std::vector<graph::named_tensor> arrays_of(const compare::dot_task& task, const compare::dot_case& c);
 /// The case of a file, for operands of the task's formats; sets task.k, and task.d_bits where the file has d.
 compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, compare::dot_task& task);
-/// The codes d of a file; `bits`: of its elements, 16 or 32.
-std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const product_shape& shape,
-                                      int& bits);
+/// The codes d of a file; `bits`: of its elements, 16 or 32, of integers 8 too.
+std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file,
+                                      const compare::dot_task& task, const product_shape& shape, int& bits);
 
 /// Asks by files in a folder of its own, which goes away.
 class commanded_device {

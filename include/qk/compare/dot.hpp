@@ -24,7 +24,7 @@ struct dot_task {
     qk::format a, b;     ///< floating, integer, block float, NVFP4, or MX with floating elements
     std::size_t k = 64;  ///< terms of a sum
     floating c = fp32;   ///< the format of C; integers: two's complement of 32 bits
-    int d_bits = 32;     ///< of a stored result: 16 or 32
+    int d_bits = 32;     ///< of a stored result: 16 or 32; of integers 8 too
     std::size_t most_questions = 10000;
     std::uint64_t seed = 0;
 };
