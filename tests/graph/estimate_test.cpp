@@ -161,3 +161,28 @@ TEST_CASE("a trained network: rows are those of measured, ranks agree, auto meas
     CHECK_THROWS_WITH_AS(estimate_sensitivity(d.m, d.inputs, d.seen, d.options, false, {.method = sensitivity_method::gradient}),
                          doctest::Contains("--method measured"), error);
 }
+
+TEST_CASE("errors of weights that a node makes of constants are seen, with inputs that have a gradient and with token numbers") {
+    for (const bool tokens : {false, true}) {
+        CAPTURE(tokens);
+        qk_test::builder b;
+        const tensor table = floats({7, 6}, 1), w = floats({5, 6}, 2);
+        b.constant("table", {7, 6}, {table.as<float>().begin(), table.as<float>().end()});
+        b.constant("w", {5, 6}, {w.as<float>().begin(), w.as<float>().end()});
+        if (tokens) b.input("ids", {-1}, 7).node("Gather", {"table", "ids"}, {"x"}, "rows");
+        else b.input("x", {-1, 6});
+        b.output("y", {-1, 5});
+        qk_test::set(b.node("Transpose", {"w"}, {"t"}, "turn"), "perm", std::vector<std::int64_t>{1, 0});
+        b.node("MatMul", {"x", "t"}, {"y"}, "product");
+        named_tensors inputs{{"x", floats({3, 6}, 4)}};
+        if (tokens) inputs = {{"ids", make_tensor<std::int64_t>({3}, std::vector<std::int64_t>{6, 0, 3})}};
+        precision_plan weights, activations;
+        weights.edges[{"t", "product", 1}] = integer_quantizer(3, 0.3f);
+        activations.edges[{"x", "product", 0}] = integer_quantizer(3, 0.3f);
+        const model m = b.model();
+        const std::vector<precision_plan> plans{weights, activations};
+        const change_estimates found = estimate_changes(m, inputs, {}, plans, {.threads = 1});
+        for (std::size_t p = 0; p < plans.size(); ++p)
+            CHECK(found.added[p] == doctest::Approx(measured_error(m, inputs, {}, plans[p])).epsilon(1e-4));
+    }
+}

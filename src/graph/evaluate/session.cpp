@@ -84,6 +84,8 @@ std::vector<std::vector<double>> session::evaluate(std::span<const precision_pla
     return scores;
 }
 
+void session::rest() { state_->run.shared.units.clear(), state_->run.shared.dense.clear(); }
+
 void session::hold(const std::string& name, const quantizer& how, const tensor& value) {
     state& s = *state_;
     for (const execute::net_value& v : s.run.net->values)

@@ -107,6 +107,7 @@ sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inp
     std::vector<sensitivity_row>& rows = planned.rows;
     const precision_plan base_plan = planned.base_plan();
     const score base = problem.score()(std::span(&base_plan, 1))[0];
+    problem.score().rest();  // of a large model what it packed is as large as what gradients need
     const metric& measure = problem.score().measure();
     const estimate_options estimate{
         .threads = options.scoring.session.threads, .output_index = options.scoring.output_index, .passes = how.passes, .seed = how.seed};

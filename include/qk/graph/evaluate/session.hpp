@@ -53,6 +53,8 @@ class session {
     /// `metric` sees each sample on one of them.
     std::vector<std::vector<double>> evaluate(std::span<const precision_plan> candidates, const sample_metric& metric);
 
+    /// Lets go of the weights that runs have packed; the next run packs them again.
+    void rest();
     /// From now on the constant `name` under this quantizer is `value` under it: weights that were rounded another way than each to the
     /// nearest. Programs that exist already keep what they have.
     void hold(const std::string& name, const quantizer& how, const tensor& value);

@@ -47,6 +47,7 @@ class scorer {
     /// Scores count from the outputs under `plan` from now on.
     void set_reference(const precision_plan& plan);
 
+    void rest() { session_.rest(); }  ///< session::rest
     /// session::hold.
     void hold(const std::string& name, const quantizer& how, const tensor& value) { session_.hold(name, how, value); }
 
