@@ -3,6 +3,7 @@
 
 usage: held_weights.py QK    (the built command)
 """
+import json
 import os
 import sys
 import tempfile
@@ -73,6 +74,14 @@ def fused():
     np.savez(at("fused.npz"), input_ids=rng.integers(0, 61, (1, 9)).astype(np.int32), segment_ids=rng.integers(0, 2, (1, 9)).astype(np.int32))
     report = holds("fused", model, at("fused.npz"), {"0/attention", "0/out", "1/attention", "1/out"}, ["embed"])
     check(sum(n["kind"] == "embedding" for n in report["notes"]) == 3, "fused: a remark for each of its tables of embeddings")
+
+
+    common = ["--inputs", at("fused.npz"), "--metric", "l2", "--method", "measured"]
+    told = [r for r in qk_json("sensitivity", model, *common)["remarks"] if "no layers to search" in r]
+    check(len(told) == 1 and "'0/attention'" in told[0], "fused: a search says whose weights it leaves")
+    with open(at("fixed.json"), "w") as f:
+        json.dump({"requests": [{"op_type": "Attention", "activation": "int8", "weight": "int8"}]}, f)
+    check(not any("no layers to search" in r for r in qk_json("sensitivity", model, *common, "--plan", at("fixed.json"))["remarks"]), "fused: and nothing where a request gives them a format")
 
 
 def experts():

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/pipeline/mix.hpp"
 
+#include <onnx/onnx_pb.h>
+
 #include <algorithm>
 
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/pipeline/transform.hpp"
+#include "qk/graph/plan/held_weights.hpp"
 #include "qk/graph/search/metric_server.hpp"
 #include "qk/graph/search/options.hpp"
 #include "qk/graph/search/rounded_weights.hpp"
@@ -69,7 +73,25 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
     options.scoring.session.together = together;
 }
 
+/// Weights that no layer of a search has stay as they are, unless a request of the user's says otherwise.
+static void note_held_weights(const model& m, mix_options& options) {
+    const layer_view layers(m);
+    const resolution asked = resolve(layers, options.fixed, {.where = options.quantize.where, .how = options.quantize.how});
+    std::vector<std::string> left;
+    for (int i = 0; i < m.graph().node_size(); ++i)
+        for (const held_weight& w : held_weights(layers, i)) {
+            const onnx::NodeProto& n = m.graph().node(i);
+            if (w.what != held_weight::kind::embedding && !asked.edges.contains({n.input(w.input), n.name(), w.input}) &&
+                (left.empty() || left.back() != n.name()))
+                left.push_back(n.name());
+        }
+    if (!left.empty())
+        options.remarks.push_back("the weights in " + listed(left) +
+                                  " are no layers to search and stay as they are: a request in --plan gives them a format");
+}
+
 void transform_mix(model& m, const data_settings& data, mix_options& options) {
+    note_held_weights(m, options);
     if (!options.quantize.transforms()) return;
     const option_list all = list_options(options);
     const auto bits = [](const format_pair& p) { return bits_per_value(p.activation.format) + bits_per_value(p.weight.format); };
