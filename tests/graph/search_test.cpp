@@ -24,12 +24,11 @@ struct digits {
     std::vector<std::int64_t> labels;
     calibration seen;
 
-    digits() {
+    explicit digits(std::int64_t samples = 64) {
         fold_constants(network);
         fold_batch_normalization(network);
         const tensor images = read_npy(QK_SOURCE_DIR "/examples/digits/test_images.npy"),
                      classes = read_npy(QK_SOURCE_DIR "/examples/digits/test_labels.npy");
-        constexpr std::int64_t samples = 64;
         dims shape = images.shape();
         shape[0] = samples;
         inputs[network.inputs()[0].name] = tensor(images.type(), shape, images.buffer());
@@ -85,6 +84,33 @@ TEST_CASE("greedy meets a target midway, with fewer layers computed than evaluat
     for (std::size_t s = 0; s < 64; ++s)
         sum += find_metric("l2").sample(y.as<float>().subspan(s * 10, 10), reference.as<float>().subspan(s * 10, 10), -1)[0];
     CHECK(sum / 64 == doctest::Approx(r.metric).epsilon(1e-6));
+}
+
+TEST_CASE("where everything may be narrow two evaluations are enough; where not, a peek at some samples changes nothing") {
+    const digits d(256);
+    search_options o = d.options();
+    o.wide = "int8/int8";
+    o.narrow = {"int8/int4"};
+    o.ranking = "measured";
+    o.target = 1e30;
+    const search_result narrow = d.search(o);
+    CHECK(narrow.evaluations == 2);
+    CHECK(narrow.choice == narrow.space.all(1));
+    o.target = midway(d, o);
+    const search_result peeked = d.search(o);
+    CHECK(peeked.status == "target met");
+    CHECK(peeked.evaluations > 2);
+    // A measure of the user's own is asked for whole trials alone.
+    o.scoring.user = [](const tensor& y, const tensor& r, std::span<const std::int64_t>) {
+        double sum = 0;
+        for (std::size_t s = 0; s < 256; ++s)
+            sum += find_metric("l2").sample(y.as<float>().subspan(s * 10, 10), r.as<float>().subspan(s * 10, 10), -1)[0];
+        return sum / 256;
+    };
+    const search_result whole = d.search(o);
+    CHECK(whole.choice == peeked.choice);
+    CHECK(whole.evaluations == peeked.evaluations);
+    CHECK(whole.metric == doctest::Approx(peeked.metric).epsilon(1e-9));
 }
 
 TEST_CASE("the same search for any number of threads") {

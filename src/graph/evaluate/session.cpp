@@ -86,6 +86,21 @@ std::vector<std::vector<double>> session::evaluate(std::span<const precision_pla
 
 void session::rest() { state_->run.shared.units.clear(), state_->run.shared.dense.clear(); }
 
+bool session::peek(const precision_plan& candidate, std::size_t samples, const sample_metric& metric) {
+    state& s = *state_;
+    if (!s.cut.one_by_one || samples > s.cut.samples || !s.options.together.alone()) return false;
+    const precision_plan* p = &candidate;
+    const auto program = execute::make_program(*s.run.net, s.run.shared, {&p, 1});
+    std::atomic<bool> stopped = false;
+    s.run.pool.for_each(samples, [&](std::size_t run, execute::arena& memory) {
+        if (stopped || (s.options.stop && s.options.stop())) stopped = true;
+        else
+            execute::run_program(*program, s.run.inputs_of(s.data, s.cut, run), memory,
+                                 [&](std::size_t, std::span<const tensor> outputs) { metric(0, run, outputs); });
+    });
+    return !stopped;
+}
+
 void session::hold(const std::string& name, const quantizer& how, const tensor& value) {
     state& s = *state_;
     for (const execute::net_value& v : s.run.net->values)

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <tuple>
 
 #include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/files/npy.hpp"
@@ -117,21 +118,35 @@ score scorer::finish(std::span<const metric_terms> terms, std::span<const double
     return {positions_.finish(metric_, sums, terms.size()), error_sum / double(std::max<std::size_t>(errors.size(), 1))};
 }
 
+std::pair<metric_terms, double> scorer::terms_of(std::size_t sample, std::span<const tensor> outputs) const {
+    const tensor& own = outputs[static_cast<std::size_t>(options_.output_index)];
+    const std::vector<float> y = sample_of(own);
+    const std::vector<float>& r = reference_[sample];
+    if (y.size() != r.size()) {  // outputs whose number depends on values, as of NonMaxSuppression
+        throw error("output '" + output_name_ + "' of sample " + std::to_string(sample) + " has " + std::to_string(y.size()) +
+                    " values, its reference " + std::to_string(r.size()) + "; choose another --output-index or a --metric-command");
+    }
+    return {positions_.terms(metric_, own.shape(), y, r, sample), y.empty() ? 0 : detail::squared_distance(y, r) / double(y.size())};
+}
+
+std::optional<double> scorer::peek(const precision_plan& candidate) {
+    const std::size_t n = session_.samples() / 16;
+    if (options_.has_user() || n < 8) return std::nullopt;
+    std::vector<metric_terms> terms(n);
+    const bool done = session_.peek(candidate, n, [&](std::size_t, std::size_t s, std::span<const tensor> outputs) {
+        terms[s] = terms_of(s, outputs).first;
+        return 0.0;
+    });
+    return done ? std::optional(finish(terms, {}).metric) : std::nullopt;
+}
+
 std::vector<score> scorer::operator()(std::span<const precision_plan> candidates) {
     if (options_.has_user()) return score_whole(candidates);
     const std::size_t n = session_.samples();
     std::vector<metric_terms> terms(candidates.size() * n);
     std::vector<double> errors(candidates.size() * n);
     const auto done = session_.evaluate(candidates, [&](std::size_t c, std::size_t s, std::span<const tensor> outputs) {
-        const tensor& own = outputs[static_cast<std::size_t>(options_.output_index)];
-        const std::vector<float> y = sample_of(own);
-        const std::vector<float>& r = reference_[s];
-        if (y.size() != r.size()) {  // outputs whose number depends on values, as of NonMaxSuppression
-            throw error("output '" + output_name_ + "' of sample " + std::to_string(s) + " has " + std::to_string(y.size()) +
-                        " values, its reference " + std::to_string(r.size()) + "; choose another --output-index or a --metric-command");
-        }
-        terms[c * n + s] = positions_.terms(metric_, own.shape(), y, r, s);
-        errors[c * n + s] = y.empty() ? 0 : detail::squared_distance(y, r) / double(y.size());
+        std::tie(terms[c * n + s], errors[c * n + s]) = terms_of(s, outputs);
         return 0.0;
     });
     if (done.size() != candidates.size()) throw search_stopped{"interrupted"};

@@ -55,6 +55,11 @@ class session {
 
     /// Lets go of the weights that runs have packed; the next run packs them again.
     void rest();
+
+    /// The same of the first `samples` alone, which the statistics leave out; the others score 0. False: the model mixes samples, or they
+    /// are divided among processes, or `stop` said so.
+    bool peek(const precision_plan& candidate, std::size_t samples, const sample_metric& metric);
+
     /// From now on the constant `name` under this quantizer is `value` under it: weights that were rounded another way than each to the
     /// nearest. Programs that exist already keep what they have.
     void hold(const std::string& name, const quantizer& how, const tensor& value);

@@ -142,10 +142,17 @@ inline bool has_one_cheapest(const search_space& space) {
     return true;
 }
 
+/// Whether it is worth measuring everything at its cheapest before anything else: beside estimates always, else where a peek says so.
+inline bool may_be_cheapest(const search_run& run) {
+    if (run.estimate_moves) return true;
+    const std::optional<double> about = run.peek ? run.peek(all_cheapest(run.space())) : std::nullopt;
+    return about && run.meets_target(*about);
+}
+
 inline void greedy_narrow(search_run& run) {
     const assignment wide = run.space().all(0);
-    // Where everything may be as cheap as it gets, there is no order to estimate.
-    if (run.estimate_moves && has_one_cheapest(run.space()) && all_ok(run, all_cheapest(run.space()))) return;
+    // Where everything may be as cheap as it gets, there is no order to measure or to estimate.
+    if (run.target && has_one_cheapest(run.space()) && may_be_cheapest(run) && all_ok(run, all_cheapest(run.space()))) return;
     std::vector<move> moves = measure_moves(run, wide);
     order_by_harm(moves);
     std::size_t prefix = longest_prefix(run, wide, moves);

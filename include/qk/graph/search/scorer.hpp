@@ -52,6 +52,8 @@ class scorer {
     void hold(const std::string& name, const quantizer& how, const tensor& value) { session_.hold(name, how, value); }
 
     std::vector<score> operator()(std::span<const precision_plan> candidates);
+    /// About what a candidate's metric will be: that of a sixteenth of the samples. Nothing where that says little, or a user measures.
+    std::optional<double> peek(const precision_plan& candidate);
     /// What the reference itself scores: 0 errors, and the accuracy that drops are counted from.
     score reference_score();
 
@@ -64,6 +66,8 @@ class scorer {
   private:
     void take_reference(const tensor& all);
     std::vector<float> sample_of(const tensor& output) const;
+    /// The terms of a sample, and its mean squared error.
+    std::pair<metric_terms, double> terms_of(std::size_t sample, std::span<const tensor> outputs) const;
     score finish(std::span<const metric_terms> terms, std::span<const double> errors) const;
     std::vector<score> score_whole(std::span<const precision_plan> candidates);
     std::vector<score> measure_whole(std::span<const precision_plan> candidates);

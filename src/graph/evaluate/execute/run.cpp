@@ -61,7 +61,8 @@ class program_run {
 
     /// Is this a step whose floats wait until somebody reads them?
     bool makes_later(const step& t) {
-        if (t.quantizer < 0 || t.out[0] < 0 || !has_byte_codes(p_.shared->quantizer_at(t.quantizer))) return false;
+        const bool words = t.node == nullptr && word_convolution::is_quick();
+        if (t.quantizer < 0 || t.out[0] < 0 || !has_whole_codes(p_.shared->quantizer_at(t.quantizer), words)) return false;
         const tensor& x = raw(t.in[0]);
         if (x.size() == 0) return false;
         if (t.node == nullptr) return x.type() == data_type::float32;

@@ -1,104 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of up to six places by two vectors of outputs: what is added up stays in registers, a pair of words is loaded once for a tile's
-// outputs and a vector of weights once for its places.
+// Definitions of word_convolution.hpp.
 #include "qk/graph/evaluate/execute/word_convolution.hpp"
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
+
+#include "word_filter.hpp"
+#include "word_tile.hpp"
 
 #ifdef QK_HAVE_ONEDNN
 #include <dnnl.hpp>
 #endif
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define QK_WORDS 1
-#include <immintrin.h>
-#endif
-
 namespace qk::graph::execute {
+
+using words::places_a_tile, words::vector_outputs, words::whole_vectors;
+
 namespace {
 
-constexpr std::int64_t vector_outputs = 8, places_a_tile = 6, places_a_block = 48;
-
-std::int64_t whole_vectors(std::int64_t outputs) { return (outputs + vector_outputs - 1) / vector_outputs; }
-
-/// A layer's constants as the kernel sees them, from one tile's first output on.
-struct tile_call {
-    const std::int16_t* words;
-    const std::int32_t* correction;
-    const float *scale, *bias, *added;  ///< bias and added may be null
-    float* y;
-    std::int64_t outputs, left;  ///< of y's rows; from this tile's first to the last
-    const std::int32_t* runs;
-    std::int64_t run_count, pairs;
-    bool relu;
-};
+constexpr std::int64_t places_a_block = 48;
 
 #ifdef QK_WORDS
-
-[[gnu::target("avx2,fma")]] inline __m256 relu(__m256 y) { return _mm256_andnot_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_LT_OQ), y); }
-
-/// From eight sums to results, which begin at y[at] and with the tile's output `first`.
-[[gnu::target("avx2,fma")]] inline void finish(const std::int32_t* sums, const tile_call& c, std::int64_t at, std::int64_t first) {
-    __m256i s = _mm256_load_si256(reinterpret_cast<const __m256i*>(sums));
-    if (c.correction != nullptr) s = _mm256_add_epi32(s, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(c.correction + first)));
-    __m256 y = _mm256_cvtepi32_ps(s);
-    if (c.bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(c.bias + first));
-    y = _mm256_mul_ps(y, _mm256_loadu_ps(c.scale + first));
-    // The product is rounded before anything is added: an instruction that does both at once would have other bits.
-    asm("" : "+x"(y));
-    const std::int64_t left = c.left - first;
-    if (left < vector_outputs) {  // by way of a buffer: stores under a mask take long on some processors
-        const auto bytes = static_cast<std::size_t>(left) * sizeof(float);
-        alignas(32) float some[vector_outputs] = {};
-        if (c.added != nullptr) std::memcpy(some, c.added + at, bytes), y = _mm256_add_ps(y, _mm256_load_ps(some));
-        if (c.relu) y = relu(y);
-        _mm256_store_ps(some, y);
-        std::memcpy(c.y + at, some, bytes);
-        return;
-    }
-    if (c.added != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(c.added + at));
-    if (c.relu) y = relu(y);
-    _mm256_storeu_ps(c.y + at, y);
-}
-
-/// `Places` results of `Vectors` * 8 outputs each; `x` are the places' windows. The first `stored` results are written.
-template <int Places, int Vectors>
-[[gnu::target("avx2,fma")]] void tile(const std::int16_t* const* x, const tile_call& c, std::int64_t stored) {
-    __m256i sum[Places][Vectors];
-    for (int p = 0; p < Places; ++p)
-        for (int v = 0; v < Vectors; ++v) sum[p][v] = _mm256_setzero_si256();
-    const std::int16_t* w = c.words;
-    for (std::int64_t r = 0; r < c.run_count; ++r) {
-        const std::int16_t* from[Places];
-        for (int p = 0; p < Places; ++p) from[p] = x[p] + c.runs[r];
-        for (std::int64_t k = 0; k < c.pairs; ++k, w += 16 * Vectors) {
-            __m256i weights[Vectors];
-            for (int v = 0; v < Vectors; ++v) weights[v] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 16 * v));
-            for (int p = 0; p < Places; ++p) {
-                std::int32_t pair;
-                std::memcpy(&pair, from[p] + 2 * k, sizeof pair);
-                const __m256i both = _mm256_set1_epi32(pair);
-                for (int v = 0; v < Vectors; ++v) sum[p][v] = _mm256_add_epi32(sum[p][v], _mm256_madd_epi16(both, weights[v]));
-            }
-        }
-    }
-    alignas(32) std::int32_t sums[Places][Vectors * vector_outputs];
-    for (int p = 0; p < Places; ++p)
-        for (int v = 0; v < Vectors; ++v) _mm256_store_si256(reinterpret_cast<__m256i*>(sums[p] + v * vector_outputs), sum[p][v]);
-    for (std::int64_t p = 0; p < stored; ++p)
-        for (std::int64_t first = 0; first < Vectors * vector_outputs; first += vector_outputs)
-            finish(sums[p] + first, c, p * c.outputs + first, first);
-}
-
-template <int Vectors>
-void tile_of(std::int64_t places, const std::int16_t* const* x, const tile_call& c) {
-    if (places > 4) tile<6, Vectors>(x, c, places);
-    else if (places > 2) tile<4, Vectors>(x, c, places);
-    else if (places == 2) tile<2, Vectors>(x, c, places);
-    else tile<1, Vectors>(x, c, places);
-}
 
 /// Bytes, with or without a sign, as words.
 [[gnu::target("avx2")]] void widen_bytes(const std::byte* x, std::int64_t n, bool is_signed, std::int16_t* to) {
@@ -109,17 +31,17 @@ void tile_of(std::int64_t places, const std::int16_t* const* x, const tile_call&
         for (std::int64_t i = 0; i < n; ++i) to[i] = bytes[i];
 }
 
-/// Upper and lower bytes as words; `flip` is 2^15 for numbers without a sign.
-[[gnu::target("avx2")]] void join_bytes(const std::byte* upper, const std::byte* lower, std::int64_t n, unsigned flip, std::int16_t* to) {
-    for (std::int64_t i = 0; i < n; ++i)
-        to[i] = static_cast<std::int16_t>((std::to_integer<unsigned>(upper[i]) << 8 | std::to_integer<unsigned>(lower[i])) ^ flip);
+/// Words less `flip`, which is 2^15 for numbers without a sign.
+[[gnu::target("avx2")]] void flip_words(const std::byte* x, std::int64_t n, unsigned flip, std::int16_t* to) {
+    const auto* words = reinterpret_cast<const std::uint16_t*>(x);
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<std::int16_t>(words[i] ^ flip);
 }
 
 #endif
 
 }  // namespace
 
-packed_word_weights::packed_word_weights(const tensor& w, bool side_by_side) : joined(side_by_side), rows(w.dim(2)) {
+packed_word_weights::packed_word_weights(const tensor& w, bool side_by_side, bool is_filtered) : joined(side_by_side), rows(w.dim(2)) {
     const std::int64_t outputs = w.dim(0), channels = w.dim(1), columns = w.dim(3);
     const std::int64_t taps = joined ? columns : 1, runs = joined ? rows : rows * columns;
     run = channels * taps, pairs = (run + 1) / 2;
@@ -144,6 +66,7 @@ packed_word_weights::packed_word_weights(const tensor& w, bool side_by_side) : j
         largest = std::max(largest, magnitudes);
         sums[static_cast<std::size_t>(o)] = static_cast<std::int32_t>(sum);
     }
+    if (is_filtered) words.clear(), words.shrink_to_fit(), filtered = words::filtered_weights(w);
 }
 
 bool word_convolution::is_quick() {
@@ -180,6 +103,8 @@ std::optional<word_convolution> word_convolution::make(const word_shape& s, cons
         return std::max(a.pad_begin + a.in, (a.out - 1) * a.stride + (a.kernel - 1) * a.dilation + 1);
     };
     c.height_ = span_of(s.down), c.width_ = span_of(s.across);
+    if (!weights->filtered.empty())  // a tile may reach a row and a column beyond what is asked
+        c.height_ = std::max(c.height_, (s.down.out + 1) / 2 * 2 + 2), c.width_ = std::max(c.width_, (s.across.out + 1) / 2 * 2 + 2);
     if (s.images * c.height_ * c.width_ * s.channels >= std::int64_t{1} << 31) return std::nullopt;
     for (std::int64_t i = 0; i < s.down.out; ++i)
         for (std::int64_t j = 0; j < s.across.out; ++j)
@@ -191,8 +116,7 @@ std::optional<word_convolution> word_convolution::make(const word_shape& s, cons
     return c;
 }
 
-void word_convolution::widen([[maybe_unused]] const std::byte* x, [[maybe_unused]] std::int64_t plane,
-                             [[maybe_unused]] std::int16_t* to) const {
+void word_convolution::widen([[maybe_unused]] const std::byte* x, [[maybe_unused]] std::int16_t* to) const {
 #ifdef QK_WORDS
     const std::int64_t row = shape_.across.in * shape_.channels, padded_row = width_ * shape_.channels;
     const std::int64_t before = shape_.across.pad_begin * shape_.channels;
@@ -205,53 +129,84 @@ void word_convolution::widen([[maybe_unused]] const std::byte* x, [[maybe_unused
                 std::fill(to, to + padded_row, none);
                 continue;
             }
-            const std::byte* bytes = x + (n * shape_.down.in + from) * row;
+            const std::byte* bytes = x + (n * shape_.down.in + from) * row * form_.planes;
             std::fill(to, to + before, none);
             if (form_.planes == 1) widen_bytes(bytes, row, form_.is_signed, to + before);
-            else join_bytes(bytes, bytes + plane, row, flips ? 0x8000u : 0u, to + before);
+            else flip_words(bytes, row, flips ? 0x8000u : 0u, to + before);
             std::fill(to + before + row, to + padded_row, none);
         }
     *to = 0;  // a run of an odd length reads one word more, of weight zero
 #endif
 }
 
-void word_convolution::run([[maybe_unused]] const std::byte* x, [[maybe_unused]] std::int64_t plane, [[maybe_unused]] const float* added,
-                           [[maybe_unused]] float* y, [[maybe_unused]] allocator& memory) const {
+#ifdef QK_WORDS
+
+namespace words {
+namespace {
+
+/// The results [begin, end) of a pair of vectors.
+template <int Vectors>
+[[gnu::target("avx2,fma")]] void run_block(const layer_call& c, std::int64_t begin, std::int64_t end, std::int64_t vector) {
+    const std::int64_t runs = std::ssize(c.runs), first = vector * vector_outputs;
+    const products of{c.weights.words.data() + vector * runs * c.weights.pairs * 16, c.runs.data(), runs, c.weights.pairs};
+    const ending e(c, vector);
+    for (std::int64_t p = begin; p < end; p += places_a_tile) {
+        const std::int16_t* windows[places_a_tile];
+        for (std::int64_t k = 0; k < places_a_tile; ++k) windows[k] = c.x + c.places[static_cast<std::size_t>(std::min(p + k, end - 1))];
+        const std::int64_t here = std::min(end - p, places_a_tile);
+        alignas(32) std::int32_t sums[places_a_tile][Vectors * vector_outputs];
+        tile_of<Vectors>(here, windows, of, sums[0]);
+        for (std::int64_t k = 0; k < here; ++k)
+            for (std::int64_t v = 0; v < Vectors * vector_outputs; v += vector_outputs) {
+                __m256i s = _mm256_load_si256(reinterpret_cast<const __m256i*>(sums[k] + v));
+                if (c.correction != nullptr)
+                    s = _mm256_add_epi32(s, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(c.correction + first + v)));
+                finish(s, e, (p + k) * c.shape.outputs + v, v);
+            }
+    }
+}
+
+void run_places(const layer_call& c) {
+    const std::int64_t vectors = whole_vectors(c.shape.outputs), places = std::ssize(c.places);
+    // Blocks of places whose words stay in the first cache while all weights pass by.
+    for (std::int64_t block = 0; block < places; block += places_a_block)
+        for (std::int64_t v = 0; v < vectors; v += 2) {
+            const std::int64_t end = std::min(block + places_a_block, places);
+            if (v + 1 < vectors) run_block<2>(c, block, end, v);
+            else run_block<1>(c, block, end, v);
+        }
+}
+
+}  // namespace
+}  // namespace words
+
+#endif
+
+void word_convolution::run([[maybe_unused]] const std::byte* x, [[maybe_unused]] const float* added, [[maybe_unused]] float* y,
+                           [[maybe_unused]] allocator& memory) const {
 #ifdef QK_WORDS
     const std::int64_t image = height_ * width_ * shape_.channels, places = shape_.down.out * shape_.across.out;
     const auto room = memory.allocate(static_cast<std::size_t>(shape_.images * image + 1) * sizeof(std::int16_t));
-    auto* words = reinterpret_cast<std::int16_t*>(room.get());
-    widen(x, plane, words);
-    const std::int64_t vectors = whole_vectors(shape_.outputs), runs = std::ssize(runs_);
-    for (std::int64_t n = 0; n < shape_.images; ++n)
-        // Blocks of places whose words stay in the first cache while all weights pass by.
-        for (std::int64_t block = 0; block < places; block += places_a_block)
-            for (std::int64_t v = 0; v < vectors; v += 2) {
-                tile_call c{weights_->words.data() + v * runs * weights_->pairs * 16,
-                            correction_.empty() ? nullptr : correction_.data() + v * vector_outputs,
-                            scale_.data() + v * vector_outputs,
-                            bias_.empty() ? nullptr : bias_.data() + v * vector_outputs,
-                            nullptr,
-                            nullptr,
-                            shape_.outputs,
-                            shape_.outputs - v * vector_outputs,
-                            runs_.data(),
-                            runs,
-                            weights_->pairs,
-                            relu_};
-                const std::int64_t end = std::min(block + places_a_block, places);
-                for (std::int64_t p = block; p < end; p += places_a_tile) {
-                    const std::int16_t* windows[places_a_tile];
-                    for (std::int64_t i = 0; i < places_a_tile; ++i)
-                        windows[i] = words + n * image + places_[static_cast<std::size_t>(std::min(p + i, end - 1))];
-                    const std::int64_t at = (n * places + p) * shape_.outputs + v * vector_outputs;
-                    c.added = added == nullptr ? nullptr : added + at;
-                    c.y = y + at;
-                    const std::int64_t here = std::min(end - p, places_a_tile);
-                    if (v + 1 < vectors) tile_of<2>(here, windows, c);
-                    else tile_of<1>(here, windows, c);
-                }
-            }
+    auto* all = reinterpret_cast<std::int16_t*>(room.get());
+    widen(x, all);
+    for (std::int64_t n = 0; n < shape_.images; ++n) {
+        const std::int64_t at = n * places * shape_.outputs;
+        const words::layer_call c{shape_,
+                                  *weights_,
+                                  places_,
+                                  runs_,
+                                  scale_.data(),
+                                  bias_.empty() ? nullptr : bias_.data(),
+                                  correction_.empty() ? nullptr : correction_.data(),
+                                  relu_,
+                                  height_,
+                                  width_,
+                                  all + n * image,
+                                  added == nullptr ? nullptr : added + at,
+                                  y + at};
+        if (weights_->filtered.empty()) words::run_places(c);
+        else words::run_filtered(c, memory);
+    }
 #endif
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floats that lie on a grid of bytes and are made only if somebody reads them as floats: what a DequantizeLinear, or a plan's quantizer of
+// Floats that lie on a grid of bytes, or of words where those are multiplied, and are made only if somebody reads them as floats: what a DequantizeLinear, or a plan's quantizer of
 // integers, makes. A layer that multiplies bytes takes them straight from the codes, or encodes the floats once.
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace qk::graph::execute {
 
-/// Whole numbers of one byte each, under one scale.
-inline bool has_byte_codes(const quantizer& q) {
+/// Whole numbers of one byte each, or of one word where `words` are asked for, under one scale.
+inline bool has_whole_codes(const quantizer& q, bool words) {
     const auto* g = std::get_if<integer>(&q.format);
-    if (g == nullptr || g->bits != 8) return false;
+    if (g == nullptr || !(g->bits == 8 || (words && g->bits == 16))) return false;
     const auto form = narrow_form_of(q);
-    return form && form->whole && form->planes == 1;
+    return form && form->whole && form->planes * 8 == g->bits;
 }
 
 /// Values that lie under `q`, as their codes or, where the quantizer has not run yet, as the floats that it takes.
@@ -27,9 +27,11 @@ struct byte_source {
     bool channels_last = false;
 
     bool is_codes() const { return t.type() != data_type::float32; }
-    /// The numbers (codes less the zero point) in the form and layout asked for; empty where the codec does not serve the semantics.
+    /// The numbers (codes less the zero point) in the form and layout asked for; empty where the codec does not serve the semantics, or two
+    /// planes are asked for.
     tensor numbers(const quantizer& q, const narrow_form& form, bool last, allocator& memory) const {
-        const tensor bytes = bytes_of(q, last, memory);
+        if (form.planes == 2) return form.words ? codes_of<std::uint16_t>(q, data_type::uint16, last, memory) : tensor();
+        const tensor bytes = codes_of<std::uint8_t>(q, data_type::uint8, last, memory);
         if (!form.floats || bytes.empty()) return bytes;
         tensor y(data_type::float32, t.shape(), memory.allocate(t.size() * sizeof(float)));
         float* to = y.as<float>().data();
@@ -45,23 +47,24 @@ struct byte_source {
     }
 
   private:
-    tensor bytes_of(const quantizer& q, bool last, allocator& memory) const {
+    template <class Code>
+    tensor codes_of(const quantizer& q, data_type type, bool last, allocator& memory) const {
         const std::int64_t zero = q.zero_point.empty() ? 0 : q.zero_point[0];
         const std::size_t n = t.size();
         tensor codes = t;
         if (!is_codes()) {
-            codes = tensor(data_type::uint8, t.shape(), memory.allocate(n));
-            if (kernel_calls::encode(q.format, t.as<float>(), std::span(codes.bytes(), n), affine{q.scale[0], zero}, q.semantics) !=
+            codes = tensor(type, t.shape(), memory.allocate(n * sizeof(Code)));
+            if (kernel_calls::encode(q.format, t.as<float>(), std::span(codes.bytes(), n * sizeof(Code)), affine{q.scale[0], zero}, q.semantics) !=
                 encode_status::done)
                 return {};
         }
         if (channels_last != last) codes = converted(codes, last, memory);
         if (zero == 0) return codes;
-        tensor y(data_type::uint8, t.shape(), memory.allocate(n));
-        const auto* from = reinterpret_cast<const std::uint8_t*>(codes.bytes());
-        auto* to = reinterpret_cast<std::uint8_t*>(y.bytes());
-        const auto less = static_cast<std::uint8_t>(zero);
-        for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<std::uint8_t>(from[i] - less);
+        tensor y(type, t.shape(), memory.allocate(n * sizeof(Code)));
+        const auto* from = reinterpret_cast<const Code*>(codes.bytes());
+        auto* to = reinterpret_cast<Code*>(y.bytes());
+        const auto less = static_cast<Code>(zero);
+        for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<Code>(from[i] - less);
         return y;
     }
 };

@@ -28,6 +28,7 @@ struct narrow_form {
     int planes = 1;          ///< bytes of a whole number: two are a plane of upper bytes and, behind it, one of lower bytes
     float scale = 1.0f;
     bool floats = false;  ///< whole numbers of one plane, held in float32
+    bool words = false;   ///< whole numbers of two planes, held in words of 16 bits instead
     friend bool operator==(const narrow_form&, const narrow_form&) = default;
 };
 
@@ -68,7 +69,7 @@ inline std::optional<narrow_form> narrow_form_of(const quantizer& q) {
     return narrow_form{};
 }
 
-/// What x, which holds values of `form`, is in it: `planes` times as many elements, uint8 or int8, or bfloat16.
+/// What x, which holds values of `form`, is in it: `planes` times as many elements, uint8 or int8, or as many words or bfloat16.
 inline tensor narrowed(const narrow_form& form, std::span<const float> x, allocator& memory) {
     const auto n = static_cast<std::int64_t>(x.size());
     const auto make = [&](data_type type, std::int64_t planes) {
@@ -90,6 +91,12 @@ inline tensor narrowed(const narrow_form& form, std::span<const float> x, alloca
         return y;
     }
     const auto number = [&](float v) { return std::bit_cast<std::uint32_t>(v * per_step + 0x1.8p23f); };
+    if (form.words) {
+        tensor y = make(data_type::uint16, 1);
+        auto* to = reinterpret_cast<std::uint16_t*>(y.bytes());
+        for (std::size_t i = 0; i < x.size(); ++i) to[i] = static_cast<std::uint16_t>(number(x[i]));
+        return y;
+    }
     tensor y = make(form.is_signed && form.planes == 1 ? data_type::int8 : data_type::uint8, form.planes);
     std::uint8_t* to = reinterpret_cast<std::uint8_t*>(y.bytes());
     if (form.planes == 1) {

@@ -103,10 +103,10 @@ class prepared_convolution {
         a.frame->put(middle.as<float>().data(), y.shape(), y.as<float>().data());
     }
     /// The same without a frame and an addend for some places of a larger x: those of `narrow` from its element `first` on, whose planes
-    /// are `plane` elements apart.
+    /// (of bytes; words have none) are `plane` elements apart.
     static void run_part(const at_shape& a, const tensor& narrow, std::size_t first, std::size_t plane, float* y, allocator& memory) {
         const std::byte* operand = narrow.bytes() + first * size_of(narrow.type());
-        if (a.words) return a.words->run(operand, static_cast<std::int64_t>(plane), nullptr, y, memory);
+        if (a.words) return a.words->run(operand, nullptr, y, memory);
         for (const dnn_convolution& pass : a.passes) {
             pass.run(operand, y, memory);
             operand += plane;  // planes are of bytes
@@ -115,9 +115,7 @@ class prepared_convolution {
 
   private:
     static void run_middle(const at_shape& a, const tensor& x, const tensor& narrow, const tensor& added, tensor& y, allocator& memory) {
-        if (a.words)
-            return a.words->run(narrow.bytes(), static_cast<std::int64_t>(x.size()), added.empty() ? nullptr : added.as<float>().data(),
-                                y.as<float>().data(), memory);
+        if (a.words) return a.words->run(narrow.bytes(), added.empty() ? nullptr : added.as<float>().data(), y.as<float>().data(), memory);
         if (!added.empty() && !a.add_behind) std::memcpy(y.bytes(), added.bytes(), y.size_bytes());
         const std::byte* operand = a.form ? narrow.bytes() : x.bytes();
         for (const dnn_convolution& pass : a.passes) {
@@ -201,13 +199,14 @@ class prepared_convolution {
             return word_shape::axis{s.x[2 + i], s.y[2 + i], s.weights[2 + i], s.stride[i], s.dilation[i] + 1, s.pad_begin[i]};
         };
         const word_shape shape{s.x[0], s.x[1], s.y[1], axis(0), axis(1)};
-        const bool joined = shape.across.dilation == 1;
-        if (!words_ || words_->joined != joined || words_->rows != shape.down.kernel) {
+        const bool joined = shape.across.dilation == 1, filtered = word_convolution::is_filtered(shape, *form_);
+        if (!words_ || words_->joined != joined || words_->rows != shape.down.kernel || words_->filtered.empty() == filtered) {
             const tensor w = numbers();
-            words_ = std::make_shared<packed_word_weights>(w.reshaped({s.weights[0], s.weights[1], s.weights[2], s.weights[3]}), joined);
+            words_ = std::make_shared<packed_word_weights>(w.reshaped({s.weights[0], s.weights[1], s.weights[2], s.weights[3]}), joined,
+                                                           filtered);
         }
         to.words = word_convolution::make(shape, *form_, words_, scale_, s.bias ? bias_.as<float>() : std::span<const float>(), s.relu);
-        if (to.words) to.form = form_;
+        if (to.words) to.form = form_, to.form->words = form_->planes == 2;
         return to.words.has_value();
     }
 

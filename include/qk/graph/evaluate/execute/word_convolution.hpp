@@ -26,8 +26,9 @@ struct word_shape {
 /// Weights of one byte as pairs of words for vectors of outputs.
 class packed_word_weights {
   public:
-    /// `w` [outputs, channels, kernel height, kernel width], int8. `joined`: the taps of a row lie side by side in x.
-    packed_word_weights(const tensor& w, bool joined);
+    /// `w` [outputs, channels, kernel height, kernel width], int8. `joined`: the taps of a row lie side by side in x. `is_filtered`: for
+    /// fewer products.
+    packed_word_weights(const tensor& w, bool joined, bool is_filtered);
 
     bool joined;
     std::int64_t rows;                ///< of the kernel
@@ -35,6 +36,7 @@ class packed_word_weights {
     std::int64_t pairs;               ///< of words of a run, the last one filled up
     std::vector<std::int16_t> words;  /// [vectors of 8 outputs, two side by side where there are two][runs][pairs][16 or 32 words]
     std::vector<std::int32_t> sums;   /// of the weights of each output
+    std::vector<std::int16_t> filtered;  /// in place of `words`, what tiles of 4 x 4 places of x are multiplied by
     std::int64_t largest = 0;         ///< sum of magnitudes of an output
 };
 
@@ -44,18 +46,20 @@ class word_convolution {
     /// Is this a processor for it, and is that better than floats: AVX2, and nothing wider?
     static bool is_quick();
 
+    /// Are 2 x 2 results from 16 products instead of 36 quicker for this shape (Winograd's minimal filtering)?
+    static bool is_filtered(const word_shape& s, const narrow_form& form);
+
     /// `form`: of the numbers. `scale`: of the products, for each output. Nothing: sums could pass 2^31.
     static std::optional<word_convolution> make(const word_shape& s, const narrow_form& form,
                                                 std::shared_ptr<const packed_word_weights> weights, std::vector<float> scale,
                                                 std::span<const float> bias, bool relu);
 
-    /// `x`: one plane of bytes, or two (upper ones first, the lower ones `plane` bytes behind them), channels last. `added` is y's size or
-    /// null, and may not be y.
-    void run(const std::byte* x, std::int64_t plane, const float* added, float* y, allocator& memory) const;
+    /// `x`: bytes, or words of 16 bits where the form has two planes, channels last. `added` is y's size or null, and may not be y.
+    void run(const std::byte* x, const float* added, float* y, allocator& memory) const;
 
   private:
     word_convolution() = default;
-    void widen(const std::byte* x, std::int64_t plane, std::int16_t* to) const;
+    void widen(const std::byte* x, std::int16_t* to) const;
 
     word_shape shape_{};
     narrow_form form_;

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// What word convolutions are made of. Tiles of up to six places by two vectors of outputs: what is added up stays in registers, a pair of
+// words is loaded once for a tile's outputs and a vector of weights once for its places.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "qk/graph/evaluate/execute/word_convolution.hpp"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define QK_WORDS 1
+#include <immintrin.h>
+#endif
+
+namespace qk::graph::execute::words {
+
+inline constexpr std::int64_t vector_outputs = 8, places_a_tile = 6;
+
+inline std::int64_t whole_vectors(std::int64_t outputs) { return (outputs + vector_outputs - 1) / vector_outputs; }
+
+/// A layer's constants beside one of its images.
+struct layer_call {
+    const word_shape& shape;
+    const packed_word_weights& weights;
+    std::span<const std::int32_t> places, runs;  ///< where windows begin, and runs in them, in words
+    const float *scale, *bias;                   ///< filled up to whole vectors; bias may be null
+    const std::int32_t* correction;              ///< of sums, likewise, or null
+    bool relu;
+    std::int64_t height, width;  ///< of x with its padding
+    const std::int16_t* x;
+    const float* added;  ///< or null
+    float* y;
+};
+
+#ifdef QK_WORDS
+
+/// What is multiplied: windows of `run_count` runs of `pairs` pairs of words each, and the weights of up to two vectors of outputs.
+struct products {
+    const std::int16_t* words;
+    const std::int32_t* runs;
+    std::int64_t run_count, pairs;
+};
+
+/// From sums to results: a layer's constants from one pair of vectors on.
+struct ending {
+    ending(const layer_call& c, std::int64_t vector)
+        : scale(c.scale + vector * vector_outputs),
+          bias(c.bias == nullptr ? nullptr : c.bias + vector * vector_outputs),
+          added(c.added == nullptr ? nullptr : c.added + vector * vector_outputs),
+          y(c.y + vector * vector_outputs),
+          left(c.shape.outputs - vector * vector_outputs),
+          relu(c.relu) {}
+    const float *scale, *bias, *added;  ///< bias and added may be null
+    float* y;
+    std::int64_t left;  ///< outputs from this pair's first to the last
+    bool relu;
+};
+
+/// `Places` sums of `Vectors` * 8 outputs each, at `sums[place * Vectors * 8]`; `x` are the places' windows.
+template <int Places, int Vectors>
+[[gnu::target("avx2,fma")]] void tile(const std::int16_t* const* x, const products& c, std::int32_t* sums) {
+    __m256i sum[Places][Vectors];
+    for (int p = 0; p < Places; ++p)
+        for (int v = 0; v < Vectors; ++v) sum[p][v] = _mm256_setzero_si256();
+    const std::int16_t* w = c.words;
+    for (std::int64_t r = 0; r < c.run_count; ++r) {
+        const std::int16_t* from[Places];
+        for (int p = 0; p < Places; ++p) from[p] = x[p] + c.runs[r];
+        for (std::int64_t k = 0; k < c.pairs; ++k, w += 16 * Vectors) {
+            __m256i weights[Vectors];
+            for (int v = 0; v < Vectors; ++v) weights[v] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + 16 * v));
+            for (int p = 0; p < Places; ++p) {
+                std::int32_t pair;
+                std::memcpy(&pair, from[p] + 2 * k, sizeof pair);
+                const __m256i both = _mm256_set1_epi32(pair);
+                for (int v = 0; v < Vectors; ++v) sum[p][v] = _mm256_add_epi32(sum[p][v], _mm256_madd_epi16(both, weights[v]));
+            }
+        }
+    }
+    for (int p = 0; p < Places; ++p)
+        for (int v = 0; v < Vectors; ++v)
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + (p * Vectors + v) * vector_outputs), sum[p][v]);
+}
+
+/// The same of up to six places: sums of those that there are, and perhaps of the last one again. `x` has six.
+template <int Vectors>
+void tile_of(std::int64_t places, const std::int16_t* const* x, const products& c, std::int32_t* sums) {
+    if (places > 4) tile<6, Vectors>(x, c, sums);
+    else if (places > 2) tile<4, Vectors>(x, c, sums);
+    else if (places == 2) tile<2, Vectors>(x, c, sums);
+    else tile<1, Vectors>(x, c, sums);
+}
+
+[[gnu::target("avx2,fma")]] inline __m256i load(const std::int32_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
+[[gnu::target("avx2,fma")]] inline __m256i load(const std::int16_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
+[[gnu::target("avx2,fma")]] inline void store(__m256i v, std::int16_t* x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(x), v); }
+[[gnu::target("avx2,fma")]] inline __m256 relu(__m256 y) { return _mm256_andnot_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_LT_OQ), y); }
+
+/// From eight sums to results, which begin at y[at] and with the pair's output `first`.
+[[gnu::target("avx2,fma")]] inline void finish(__m256i sums, const ending& c, std::int64_t at, std::int64_t first) {
+    __m256 y = _mm256_cvtepi32_ps(sums);
+    if (c.bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(c.bias + first));
+    y = _mm256_mul_ps(y, _mm256_loadu_ps(c.scale + first));
+    // The product is rounded before anything is added: an instruction that does both at once would have other bits.
+    asm("" : "+x"(y));
+    const std::int64_t left = c.left - first;
+    if (left < vector_outputs) {  // by way of a buffer: stores under a mask take long on some processors
+        const auto bytes = static_cast<std::size_t>(left) * sizeof(float);
+        alignas(32) float some[vector_outputs] = {};
+        if (c.added != nullptr) std::memcpy(some, c.added + at, bytes), y = _mm256_add_ps(y, _mm256_load_ps(some));
+        if (c.relu) y = relu(y);
+        _mm256_store_ps(some, y);
+        std::memcpy(c.y + at, some, bytes);
+        return;
+    }
+    if (c.added != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(c.added + at));
+    if (c.relu) y = relu(y);
+    _mm256_storeu_ps(c.y + at, y);
+}
+
+#endif
+
+}  // namespace qk::graph::execute::words
