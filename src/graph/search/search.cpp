@@ -162,7 +162,6 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     run.target = options.target;
     if (options.target_drop) run.target = result.float_metric - *options.target_drop - 1e-12;  // a drop of just so much is met
     if (options.on_trial) run.on_trial = [&](const trial&) { options.on_trial(run.history().size(), *run.best()); };
-
     run.peek = [&problem](const assignment& a) { return problem.score().peek(problem.mix().plan(a)); };
     guide_by_gradients(run, problem, m, inputs, options);
     const search_outcome outcome = run_strategy(find_strategy(strategy_name), run);

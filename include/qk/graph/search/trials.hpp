@@ -88,7 +88,8 @@ class search_run {
     bool estimates_only_rank = false;  ///< estimated harm is in no unit that measured harm could be compared with
     /// hawq_v2: by layer, the average trace of the Hessian times the squared error of the weights at the option. Empty: it cannot be had.
     std::function<std::vector<double>(const assignment&)> weigh_by_hessian;
-    /// About what the metric of an assignment will be, for a small part of what measuring takes; nothing: there is no telling. May be empty.
+    /// About what the metric of an assignment will be, for a small part of what measuring takes; nothing: there is no telling. May be
+    /// empty.
     std::function<std::optional<double>(const assignment&)> peek;
     /// Measured already.
     bool knows(const assignment& a) const { return known_.contains(a); }

@@ -84,8 +84,8 @@ struct block {
 }
 
 /// Two results side by side, or one at the right edge, times four.
-[[gnu::target("avx2,fma")]] inline void finish_row(const __m256i* m, const layer_call& c, const ending& e,
-                                                   std::int64_t i, std::int64_t j, std::int64_t first) {
+[[gnu::target("avx2,fma")]] inline void finish_row(const __m256i* m, const layer_call& c, const ending& e, std::int64_t i, std::int64_t j,
+                                                   std::int64_t first) {
     const std::int64_t at = (i * c.shape.across.out + j) * c.shape.outputs + first;
     const __m256i left = _mm256_add_epi32(m[0], _mm256_add_epi32(m[1], m[2]));
     finish(_mm256_srai_epi32(left, 2), e, at, first);
@@ -95,8 +95,8 @@ struct block {
 }
 
 /// From a tile's 16 sums, `step` numbers apart, to its 2 x 2 results: those within the picture, of eight outputs.
-[[gnu::target("avx2,fma")]] void finish_tile(const std::int32_t* sums, std::int64_t step, const layer_call& c,
-                                             const ending& e, std::int64_t i, std::int64_t j, std::int64_t first) {
+[[gnu::target("avx2,fma")]] void finish_tile(const std::int32_t* sums, std::int64_t step, const layer_call& c, const ending& e,
+                                             std::int64_t i, std::int64_t j, std::int64_t first) {
     __m256i upper[4], lower[4];
     for (std::int64_t k = 0; k < 4; ++k) {
         const __m256i m1 = load(sums + (4 + k) * step), m2 = load(sums + (8 + k) * step);
@@ -109,8 +109,7 @@ struct block {
 
 /// The results of a block for a pair of vectors, from what filter_inputs made.
 template <int Vectors>
-[[gnu::target("avx2,fma")]] void run_block(const layer_call& c, const block& b, const std::int16_t* u,
-                                           std::int64_t vector) {
+[[gnu::target("avx2,fma")]] void run_block(const layer_call& c, const block& b, const std::int16_t* u, std::int64_t vector) {
     constexpr std::int64_t outputs = Vectors * vector_outputs, step = tiles_a_block * outputs;
     alignas(32) std::int32_t sums[products_a_tile * step];
     const std::int64_t pairs = c.shape.channels / 2, tiles = b.end - b.begin;

@@ -15,7 +15,8 @@
 
 namespace qk::graph::execute::words {
 
-/// The weights of 16 products, for w [outputs, channels, 3, 3] int8: [pairs of vectors][16][pairs of channels][32 words, 16 of a single vector].
+/// The weights of 16 products, for w [outputs, channels, 3, 3] int8: [pairs of vectors][16][pairs of channels][32 words, 16 of a single
+/// vector].
 std::vector<std::int16_t> filtered_weights(const tensor& w);
 
 /// One image, by blocks of tiles.

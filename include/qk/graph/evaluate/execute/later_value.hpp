@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floats that lie on a grid of bytes, or of words where those are multiplied, and are made only if somebody reads them as floats: what a DequantizeLinear, or a plan's quantizer of
-// integers, makes. A layer that multiplies bytes takes them straight from the codes, or encodes the floats once.
+// Floats that lie on a grid of bytes, or of words where those are multiplied, and are made only if somebody reads them as floats: what a
+// DequantizeLinear, or a plan's quantizer of integers, makes. A layer that multiplies bytes takes them straight from the codes, or encodes
+// the floats once.
 #pragma once
 
 #include <algorithm>
@@ -54,8 +55,8 @@ struct byte_source {
         tensor codes = t;
         if (!is_codes()) {
             codes = tensor(type, t.shape(), memory.allocate(n * sizeof(Code)));
-            if (kernel_calls::encode(q.format, t.as<float>(), std::span(codes.bytes(), n * sizeof(Code)), affine{q.scale[0], zero}, q.semantics) !=
-                encode_status::done)
+            if (kernel_calls::encode(q.format, t.as<float>(), std::span(codes.bytes(), n * sizeof(Code)), affine{q.scale[0], zero},
+                                     q.semantics) != encode_status::done)
                 return {};
         }
         if (channels_last != last) codes = converted(codes, last, memory);

@@ -31,13 +31,13 @@ class packed_word_weights {
     packed_word_weights(const tensor& w, bool joined, bool is_filtered);
 
     bool joined;
-    std::int64_t rows;                ///< of the kernel
-    std::int64_t run;                 ///< channels times taps that lie side by side
-    std::int64_t pairs;               ///< of words of a run, the last one filled up
-    std::vector<std::int16_t> words;  /// [vectors of 8 outputs, two side by side where there are two][runs][pairs][16 or 32 words]
-    std::vector<std::int32_t> sums;   /// of the weights of each output
+    std::int64_t rows;                   ///< of the kernel
+    std::int64_t run;                    ///< channels times taps that lie side by side
+    std::int64_t pairs;                  ///< of words of a run, the last one filled up
+    std::vector<std::int16_t> words;     /// [vectors of 8 outputs, two side by side where there are two][runs][pairs][16 or 32 words]
+    std::vector<std::int32_t> sums;      /// of the weights of each output
     std::vector<std::int16_t> filtered;  /// in place of `words`, what tiles of 4 x 4 places of x are multiplied by
-    std::int64_t largest = 0;         ///< sum of magnitudes of an output
+    std::int64_t largest = 0;            ///< sum of magnitudes of an output
 };
 
 /// y = relu(scale * (conv(x, w) + bias / scale) + added), with what is asked of it; sums are exact, each step behind them rounds once.
