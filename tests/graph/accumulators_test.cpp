@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "accumulator_cases.hpp"

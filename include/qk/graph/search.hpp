@@ -2,6 +2,8 @@
 // Sensitivity and the search for a mix of formats.
 #pragma once
 
+#include <nlohmann/json.hpp>  // of what to_json gives
+
 #include "qk/graph/search/choose_method.hpp"
 #include "qk/graph/search/report.hpp"
 #include "qk/graph/search/search.hpp"

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "qk/graph/calibrate/calibration_text.hpp"
 #include "qk/graph/files/atomic_file.hpp"

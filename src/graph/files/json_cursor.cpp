@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of json_source.hpp: nlohmann's SAX parser over an iterator that counts.
+// Definitions of json_cursor.hpp: nlohmann's SAX parser over an iterator that counts.
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/files/json_cursor.hpp"
 
 namespace qk::graph {
+
+/// A parsed file: the values, and the line of each object, key and string.
+struct json_document {
+    nlohmann::json root;
+    std::string label;
+    std::map<std::string, int> lines;  ///< by JSON pointer; numbers and literals inside arrays have their array's line
+};
 
 namespace detail {
 
@@ -127,6 +136,16 @@ class line_parser {
     int line_ = 1;
 };
 }  // namespace detail
+
+json_cursor::json_cursor(std::shared_ptr<const json_document> d, const nlohmann::json* v, std::string pointer)
+    : document_(std::move(d)), value_(v), pointer_(std::move(pointer)) {}
+
+bool json_cursor::is_object() const { return value_->is_object(); }
+bool json_cursor::is_array() const { return value_->is_array(); }
+bool json_cursor::is_string() const { return value_->is_string(); }
+bool json_cursor::is_null() const { return value_->is_null(); }
+bool json_cursor::has(std::string_view key) const { return value_->is_object() && value_->contains(key); }
+std::size_t json_cursor::size() const { return value_->size(); }
 
 json_cursor json_cursor::parse(std::string_view text, const std::string& label) {
     auto document = std::make_shared<json_document>();

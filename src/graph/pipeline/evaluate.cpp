@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "qk/graph/base/process_memory.hpp"
 #include "qk/graph/evaluate/fold.hpp"

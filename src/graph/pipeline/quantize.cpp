@@ -4,6 +4,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "qk/graph/base/process_memory.hpp"

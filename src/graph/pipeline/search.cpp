@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"

@@ -2,6 +2,7 @@
 #include "qk/graph/pipeline/sensitivity.hpp"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/pipeline/expand.hpp"

@@ -4,7 +4,7 @@
 namespace qk::graph::pipeline {
 
 transformation transform(model& m, const data_settings& data, const std::vector<request>& requests, const quantize_options& options) {
-    transformation done{.rotates = options.rotation != stream_rotation::none, .rule = options.scaling.how};
+    transformation done{.rotates = options.rotation != stream_rotation::none, .rotated = {}, .rule = options.scaling.how, .scaled = {}};
     if (done.rotates && data.has_statistics())
         throw error("'" + data.calibration[0] +
                     "' holds the statistics of the model before its rotation: give the samples, --calibration X.npy");

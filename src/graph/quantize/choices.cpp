@@ -2,6 +2,7 @@
 // Definitions of choices.hpp.
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/quantize/choices.hpp"

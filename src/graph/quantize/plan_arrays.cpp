@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/files/zip.hpp"

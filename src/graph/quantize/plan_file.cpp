@@ -2,6 +2,7 @@
 // Definitions of plan_json.hpp: requests files and saved plans, in and out.
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"

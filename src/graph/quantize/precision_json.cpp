@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // plan_file.hpp: a single precision, quantizer, semantics or target profile as JSON.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/names.hpp"

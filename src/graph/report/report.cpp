@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/report/report.hpp"

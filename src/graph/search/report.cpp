@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "qk/graph/base/process_memory.hpp"
 #include "qk/graph/files/json_text.hpp"

@@ -3,37 +3,20 @@
 // constant.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "qk/graph/quantize/plan_file.hpp"
+#include "qk/graph/plan/plan.hpp"
 
 namespace qk::graph::detail {
 
 /// Scales and zero points that stand in the model itself are left out. Empty if the semantics have no textual form.
-inline std::string describe(quantizer q, bool with_scales = false) {
-    if (!with_scales) q.scale.clear(), q.zero_point.clear();
-    try {
-        return to_json(q).dump();
-    } catch (const error&) {
-        return {};
-    }
-}
+std::string describe(quantizer q, bool with_scales = false);
 
 /// The quantizer that `describe` wrote, with the scales and zero points that were left out; nullopt for any other text.
-inline std::optional<quantizer> described(const std::string& text, const std::vector<float>& scale = {},
-                                          std::vector<std::int64_t> zero_point = {}) {
-    if (!text.starts_with("{\"format\":")) return std::nullopt;
-    try {
-        nlohmann::ordered_json j = nlohmann::ordered_json::parse(text);
-        if (zero_point.size() == 1) zero_point.assign(scale.size(), zero_point[0]);
-        if (!scale.empty()) j["scale"] = scale;
-        if (!zero_point.empty()) j["zero_point"] = zero_point;
-        return read_quantizer(json_cursor::parse(j.dump(), "description"));
-    } catch (const std::exception&) {
-        return std::nullopt;
-    }
-}
+std::optional<quantizer> described(const std::string& text, const std::vector<float>& scale = {},
+                                   std::vector<std::int64_t> zero_point = {});
 
 }  // namespace qk::graph::detail

@@ -4,25 +4,19 @@
 
 #include <filesystem>
 #include <initializer_list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "qk/graph/base/error.hpp"
 
 namespace qk::graph {
 
-/// A parsed file: the values, and the line of each object, key and string.
-struct json_document {
-    nlohmann::json root;
-    std::string label;
-    std::map<std::string, int> lines;  ///< by JSON pointer; numbers and literals inside arrays have their array's line
-};
+struct json_document;
 
 /// One value of a document. Copies share the document. Every getter throws "FILE:LINE: PATH: sentence".
 class json_cursor {
@@ -36,18 +30,18 @@ class json_cursor {
     std::string where() const;
     [[noreturn]] void fail(const std::string& what) const;
 
-    bool is_object() const { return value_->is_object(); }
-    bool is_array() const { return value_->is_array(); }
-    bool is_string() const { return value_->is_string(); }
-    bool is_null() const { return value_->is_null(); }
-    bool has(std::string_view key) const { return value_->is_object() && value_->contains(key); }
+    bool is_object() const;
+    bool is_array() const;
+    bool is_string() const;
+    bool is_null() const;
+    bool has(std::string_view key) const;
 
     /// An object with no other keys than these; an unknown one is an error that names the nearest.
     void only(std::initializer_list<std::string_view> keys) const;
     json_cursor at(const std::string& key) const;  ///< error if missing
     std::optional<json_cursor> find(const std::string& key) const;
     json_cursor at(std::size_t index) const;
-    std::size_t size() const { return value_->size(); }
+    std::size_t size() const;
     std::vector<std::string> keys() const;
 
     std::string text() const;
@@ -60,8 +54,7 @@ class json_cursor {
     std::vector<std::string> texts() const;
 
   private:
-    json_cursor(std::shared_ptr<const json_document> d, const nlohmann::json* v, std::string pointer)
-        : document_(std::move(d)), value_(v), pointer_(std::move(pointer)) {}
+    json_cursor(std::shared_ptr<const json_document> d, const nlohmann::json* v, std::string pointer);
     std::shared_ptr<const json_document> document_;
     const nlohmann::json* value_;
     std::string pointer_;

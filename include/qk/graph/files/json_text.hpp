@@ -2,46 +2,12 @@
 // JSON as every file and every --json has it: valid UTF-8 whatever its strings hold, and nothing in it that a terminal obeys.
 #pragma once
 
-#include <algorithm>
-#include <cstdio>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <string_view>
-
-#include "qk/graph/base/printable.hpp"
 
 namespace qk::graph {
-namespace detail {
-
-/// Control characters above U+007E, which JSON lets stand, as \u escapes (RFC 8259, section 7). They can only stand inside strings.
-inline std::string without_controls(std::string json_text) {
-    std::string_view json = json_text;
-    if (std::none_of(json.begin(), json.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x7f; })) return json_text;
-    std::string out;
-    out.reserve(json.size());
-    while (!json.empty()) {
-        const code_point c = first_code_point(json);
-        const std::size_t length = c.length == 0 ? 1 : c.length;
-        if (c.value < 0x7f || !is_control(c.value)) {
-            out += json.substr(0, length);
-        } else {
-            char text[16];
-            const unsigned v = static_cast<unsigned>(c.value);
-            if (v > 0xffff) std::snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd7c0u + (v >> 10), 0xdc00u + (v & 0x3ffu));
-            else std::snprintf(text, sizeof text, "\\u%04x", v);
-            out += text;
-        }
-        json.remove_prefix(length);
-    }
-    return out;
-}
-
-}  // namespace detail
-
 /// The one way in which JSON becomes text. Bytes that are not UTF-8 become U+FFFD; NaN and infinities, which JSON lacks, null.
-template <class Json>
-std::string json_text(const Json& value, int indent = -1) {
-    return detail::without_controls(value.dump(indent, ' ', false, Json::error_handler_t::replace));
-}
+std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
+std::string json_text(const nlohmann::json& value, int indent = -1);
 
 }  // namespace qk::graph

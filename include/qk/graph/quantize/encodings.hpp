@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "qk/graph/files/json_cursor.hpp"
 #include "qk/graph/model/model.hpp"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "qk/graph/files/json_cursor.hpp"
 #include "qk/graph/model/model.hpp"

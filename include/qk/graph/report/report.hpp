@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "qk/graph/calibrate/statistics.hpp"
 #include "qk/graph/quantize/planner.hpp"

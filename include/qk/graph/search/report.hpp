@@ -2,7 +2,7 @@
 // What sensitivity and search found, as JSON and as one self-contained page.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "qk/graph/report/html.hpp"
