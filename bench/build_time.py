@@ -110,9 +110,11 @@ def build(source, target, jobs, folder, sample):
         names, all_files = every_nth(source, tree, names, sample)
     total = seconds_of(["ninja", "-C", str(tree), "-j", str(jobs), *names], env=environment, stdout=subprocess.DEVNULL)
     files = [json.loads(line) for line in log.read_text().splitlines()]
-    if sample > 1:  # precompiled headers are built once, whatever the sample
+    if sample > 1:  # what the sample needed beside itself (generated sources, libraries) does not count; precompiled headers do, once
+        chosen = {os.path.normpath(tree / name) for name in names}
         once = sum(seconds for made, seconds in files if made.endswith(".gch"))
-        total = once + (total - once) * all_files / len(names)
+        files = [f for f in files if os.path.normpath(tree / f[0]) in chosen]
+        total = once + sum(seconds for _, seconds in files) * all_files / len(names)
     shutil.rmtree(tree)
     return total, files
 
