@@ -153,7 +153,7 @@ struct integer_coder {
     QK_INLINE auto bytes(const kernels::vf<Arch>* x) const noexcept requires(has_byte_codes<Arch>()) {
         kernels::vi<Arch> sums[4];
         kernels::unrolled<4>([&](auto k) QK_INLINE_CALL {
-            const kernels::vf<Arch> t = quick.multiply ? kernels::rounded<Arch>(x[k] * by.high) : over_scale(x[k]);
+            const kernels::vf<Arch> t = quick.multiply ? kernels::opaque<Arch>(x[k] * by.high) : over_scale(x[k]);
             sums[k] = kernels::as_int<Arch>(t + kernels::vf<Arch>(quick.middle));
         });
         return packed(sums);
@@ -242,7 +242,7 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
         V most(INT32_MIN), codes[4];
         if constexpr (Ahead) kernels::read_ahead<Arch, 4>(x + i);
         for (std::size_t k = 0; k < 4; ++k) {
-            v[k] = coder.prepare(kernels::rounded<Arch>(kernels::load<Arch>(x + i + k * w)));
+            v[k] = coder.prepare(kernels::opaque<Arch>(kernels::load<Arch>(x + i + k * w)));
             most = max(most, kernels::tested<Arch>(coder, v[k]));
         }
         if (__builtin_expect(any(most > limit), 0)) {

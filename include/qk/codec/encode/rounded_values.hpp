@@ -67,7 +67,7 @@ QK_APART bool round_numbers(const kernels::integer_rules& r, const float* x, flo
     using V = kernels::vi<Arch>;
     constexpr std::int64_t far = 1 << 20;
     const auto bits = std::bit_cast<std::int32_t>(scale);
-    const bool flushes = r.flush_below != 0 || r.least_input != 0, caller_words = r.random.words != nullptr;
+    const bool flushes = kernels::flushes(r), caller_words = r.random.words != nullptr;
     // 2^21 scales are to be finite, and no quotient subnormal that is not far below a half.
     if (!(scale > (flushes ? 0x1p-60f : 0x1p-126f)) || bits >= kernels::infinity_bits - (22 << 23) || zero <= -far || zero >= far)
         return false;
@@ -78,7 +78,7 @@ QK_APART bool round_numbers(const kernels::integer_rules& r, const float* x, flo
     const std::int32_t least_input = r.least_input;
     const auto prepare = [&](kernels::vf<Arch> v) QK_INLINE_CALL {
         if (least_input != 0) v = kernels::flushed<Arch>(v, least_input);
-        return kernels::rounded<Arch>(multiply ? v * reciprocal : kernels::quotient<Arch>(v, s)) + before;
+        return kernels::opaque<Arch>(multiply ? v * reciprocal : kernels::quotient<Arch>(v, s)) + before;
     };
     const auto magnitude = [](kernels::vf<Arch> v) QK_INLINE_CALL { return kernels::as_int<Arch>(v) & V(kernels::magnitude_bits); };
     const std::int32_t limit = bits + (20 << 23);
@@ -126,7 +126,7 @@ QK_APART bool round_quotients(const kernels::floating_rules& r, const float* x, 
     const kernels::fast_floating<Arch> quick(kept);
     if (quick.limit == kernels::no_value) return false;
     if (quick.shift != 0) return run(kernels::rounded_truncation<Arch>(quick, r), quick.limit);
-    const bool flushes = r.flush_below != 0 || r.least_input != 0, countable = !any(quick.least <= V((r.mantissa_bits + 1) << 23));
+    const bool flushes = kernels::flushes(r), countable = !any(quick.least <= V((r.mantissa_bits + 1) << 23));
     if (!countable || (flushes && !(r.least_step > kernels::step_bias - 60 && scale > 0x1p-60f))) return false;
     return run(kernels::rounded_floating<Arch>(quick, r), quick.limit);
 }

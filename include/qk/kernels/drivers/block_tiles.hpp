@@ -180,10 +180,10 @@ QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t
                   Form::has_low ? spread_halves<Arch>(mine.low, b) : mine.low};
     else shared = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
     // Of one broadcast number g++ makes two, one of them negated to clamp by, which takes a shuffle more.
-    if constexpr (w == 8 && !Shape::pairs) shared.limit = rounded<Arch>(shared.limit);
+    if constexpr (w == 8 && !Shape::pairs) shared.limit = opaque<Arch>(shared.limit);
     const auto vector = [&](std::size_t k) QK_INLINE_CALL {
         const std::size_t i = (b * each + k) * w;
-        const vf<Arch> v = rounded<Arch>(load<Arch>(x + i));  // loaded once
+        const vf<Arch> v = opaque<Arch>(load<Arch>(x + i));  // loaded once
         fast_shared<Arch> own = shared;
         if constexpr (Shape::pairs) {
             vi<Arch> exponents;
@@ -222,7 +222,7 @@ QK_INLINE void round_four(const Shape& shape, const Memory& memory, std::size_t 
     unrolled<4>([&](auto k) QK_INLINE_CALL {
         const std::size_t b = n / each + k / each;
         own[k] = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
-        v[k] = rounded<Arch>(load<Arch>(x + i + k * w));
+        v[k] = opaque<Arch>(load<Arch>(x + i + k * w));
         if constexpr (Shape::pairs) {
             if constexpr (Shape::stores_pairs) exponents[k] = load<Arch>(memory.of_pairs[t % 4] + i + k * w);
             else exponents[k] = max_of_group<2, Arch>(as_int<Arch>(v[k]) & vi<Arch>(exponent_mask));

@@ -84,7 +84,7 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
             const float* ahead = more ? x + Width * w : x;  // the last columns look at themselves, to no use
             for (std::size_t j = begin; j < end; ++j, x += p.stride, ahead += p.stride) {
                 out.template row<Width, Grid>(
-                    j, i, count, [&](std::size_t k) QK_INLINE_CALL { return rounded<Arch>(get(x + k * w, count)); }, mine, q);
+                    j, i, count, [&](std::size_t k) QK_INLINE_CALL { return opaque<Arch>(get(x + k * w, count)); }, mine, q);
                 if constexpr (looks_ahead) {
                     if (Width > 1 && out.values.streaming)
                         unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(x + k * w + beyond); });

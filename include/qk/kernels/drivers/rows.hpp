@@ -110,6 +110,15 @@ constexpr floating_kind kind_of(floating f) {
 constexpr floating_kind kind_of(integer) { return floating_kind::any; }
 constexpr bool may_be(floating_kind known, floating_kind what) { return known == floating_kind::any || known == what; }
 
+/// The rules of the half-even forms: what is flushed, or a zero point that is added before, concerns those of other roundings alone, if
+/// scales are not very small.
+template <class Rules>
+Rules without_flush(Rules r) noexcept {
+    r.flush_below = r.least_input = 0;
+    if constexpr (requires { r.zero_before; }) r.zero_before = false;
+    return r;
+}
+
 /// What the rows (or columns) of an array share, of which each has a scale and a zero point of its own: the rules of a family, its short
 /// forms, and which of them serves.
 template <class Arch, floating_kind Known>
@@ -123,7 +132,7 @@ struct floating_rows {
         : rules(rules_of(f, how)),
           quick(without_flush(rules)),
           power(rules),
-          flushes(rules.least_input != 0 || rules.flush_below != 0),
+          flushes(kernels::flushes(rules)),
           // Subnormal inputs are nothing to what rounds to nearest, and of results the other forms flush.
           other_rounding(!power.usable() && (rules.how != rounding::half_even || rules.random.used || rules.flush_below != 0 ||
                                              (quick.shift != 0 && flushes))),
@@ -133,10 +142,6 @@ struct floating_rows {
         const bool countable = rules.powers_of_two || quick.shift != 0 || !any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
         usable = default_environment<Arch>() && (power.usable() || ((quick.limit != no_value || rules.powers_of_two) &&
                                                                     (!other_rounding || (countable && !is_baseline<Arch>))));
-    }
-    static floating_rules without_flush(floating_rules r) noexcept {
-        r.flush_below = r.least_input = 0;
-        return r;
     }
     std::int32_t limit_of(float scale) const noexcept {
         if (power.usable()) return power.limit;
@@ -206,17 +211,11 @@ struct integer_rows {
     integer_rows(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept
         : rules(rules_of(f, how, one_scale)),
           quick(without_flush(rules)),
-          flushes(rules.least_input != 0 || rules.flush_below != 0),
+          flushes(kernels::flushes(rules)),
           other_rounding(rules.how != rounding::half_even || rules.random.used || rules.zero_before),
           usable(default_environment<Arch>() && !(other_rounding && is_baseline<Arch>)),
           streaming(stream_rows),
           tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {}
-    /// What is flushed, or a zero point that is added before, concerns other_rounding's form alone, if scales are not very small.
-    static integer_rules without_flush(integer_rules r) noexcept {
-        r.flush_below = r.least_input = 0;
-        r.zero_before = false;
-        return r;
-    }
 
     template <std::size_t Size>
     void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t* zero, std::size_t count, bool worth) const noexcept {

@@ -276,22 +276,10 @@ QK_INLINE vf<Arch> clamp_magnitude(vf<Arch> v, vf<Arch> limit) noexcept {
     return min(max(v, -limit), limit);
 }
 
-/// The same, of which the compiler knows nothing: it keeps it, where it would make a constant anew.
-template <class Arch>
-vi<Arch> unknown(vi<Arch> v) noexcept {
-#if defined(__AVX512F__)
-    asm("" : "+v"(v.data));
-#elif defined(__SSE2__)
-    asm("" : "+x"(v.data));
-#elif defined(__ARM_NEON)
-    asm("" : "+w"(v.data));
-#endif
-    return v;
-}
-
-/// The same value, of which the compiler knows nothing: a product behind it cannot be contracted with a sum into an fma.
-template <class Arch>
-vf<Arch> rounded(vf<Arch> v) noexcept {
+/// v, of which the compiler knows nothing from here on: a constant is kept in a register and not made anew, and a product is rounded before
+/// it meets a sum, not contracted with it into an fma.
+template <class Arch, class T>
+batch<T, Arch> opaque(batch<T, Arch> v) noexcept {
 #if defined(__AVX512F__)
     asm("" : "+v"(v.data));
 #elif defined(__SSE2__)

@@ -31,7 +31,7 @@ struct fast_rounding {
     random_source random;
     vf<Arch> above, below;  ///< a fraction from here on goes up: of positive elements, of negative ones
     vi<Arch> lane_numbers = iota<Arch>();
-    vi<Arch> first_factor = unknown<Arch>(vi<Arch>(0x7feb352d)), second_factor = unknown<Arch>(vi<Arch>(INT32_C(-0x7b935975)));
+    mixing_factors<Arch> factors;
     std::uint32_t key;  ///< of the indices that share the upper half of first_index
 
     fast_rounding(rounding r, const random_source& source) noexcept
@@ -40,6 +40,7 @@ struct fast_rounding {
         const auto from = upward<float>::of(r, 0.5f, 0x1.000002p-1f, 0x1p-149f, 2.0f);
         above = vf<Arch>(from.above);
         below = vf<Arch>(from.below);
+        factors = {opaque<Arch>(factors.first), opaque<Arch>(factors.second)};
     }
 
     /// random_lanes of neighbours.
@@ -48,11 +49,7 @@ struct fast_rounding {
         const std::uint64_t index = random.first_index + position;
         if (__builtin_expect(random.words != nullptr || (random.first_index ^ (index + lanes<Arch> - 1)) >> 32 != 0, 0))
             return random_lanes<Arch>(random, position, 1, lanes<Arch>);
-        // mixed(), its factors from memory: made anew in each vector they cost as much as the rest.
-        vu<Arch> v = as_unsigned<Arch>(lane_numbers + vi<Arch>(static_cast<std::int32_t>(index))) ^ vu<Arch>(key);
-        v = (v ^ (v >> 16)) * as_unsigned<Arch>(first_factor);
-        v = (v ^ (v >> 15)) * as_unsigned<Arch>(second_factor);
-        return as_int<Arch>(v ^ (v >> 16));
+        return mixed<Arch>(as_unsigned<Arch>(lane_numbers + vi<Arch>(static_cast<std::int32_t>(index))) ^ vu<Arch>(key), factors);
     }
 
     /// a * per_step, a magnitude of the element whose bits are u, to a whole number.
@@ -227,7 +224,7 @@ struct rounded_integer {
     template <bool>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
-        V t = as_int<Arch>(quick.multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale));
+        V t = as_int<Arch>(quick.multiply ? opaque<Arch>(x * by.high) : quotient<Arch>(x, by.scale));
         vf<Arch> zero(0.0f);
         if (zero_before) {
             zero = to_float<Arch>(lowest - by.lowest);
@@ -338,7 +335,7 @@ struct rounded_nvfloat {
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
         const counted<Arch> c = count(i, x, b);
         const vf<Arch> size = as_float<Arch>(c.binade - vi<Arch>(mantissa_bits << 23));
-        return as_float<Arch>(as_int<Arch>(rounded<Arch>(c.steps * size) * b.base) | c.sign);
+        return as_float<Arch>(as_int<Arch>(opaque<Arch>(c.steps * size) * b.base) | c.sign);
     }
 };
 

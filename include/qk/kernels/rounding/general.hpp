@@ -36,11 +36,16 @@ struct random_source {
         : used(how.rounding == rounding::stochastic), seed(how.seed), first_index(how.first_index), words(how.random_words) {}
 };
 
-/// mix_bits, a lane each.
+/// The factors of mix_bits.
 template <class Arch>
-vi<Arch> mixed(vu<Arch> v) noexcept {
-    v = (v ^ (v >> 16)) * vu<Arch>(0x7feb352du);
-    v = (v ^ (v >> 15)) * vu<Arch>(0x846ca68bu);
+struct mixing_factors {
+    vu<Arch> first = vu<Arch>(0x7feb352du), second = vu<Arch>(0x846ca68bu);
+};
+/// mix_bits, a lane each. Loops over many vectors keep the factors: made anew for each they cost as much as the rest.
+template <class Arch>
+QK_INLINE vi<Arch> mixed(vu<Arch> v, const mixing_factors<Arch>& by = {}) noexcept {
+    v = (v ^ (v >> 16)) * by.first;
+    v = (v ^ (v >> 15)) * by.second;
     return as_int<Arch>(v ^ (v >> 16));
 }
 

@@ -186,7 +186,7 @@ struct fast_integer {
     /// The bits of `middle` plus the clamped integer.
     template <bool Multiply>
     QK_INLINE vi<Arch> sum(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
-        return clamped(Multiply ? rounded<Arch>(x * by.high) : quotient<Arch>(x, by.scale), by);
+        return clamped(Multiply ? opaque<Arch>(x * by.high) : quotient<Arch>(x, by.scale), by);
     }
     QK_INLINE vi<Arch> clamped(vf<Arch> t, const fast_scale<Arch>& by) const noexcept {
         return min(max(as_int<Arch>(t + vf<Arch>(middle)), by.lowest), by.highest);

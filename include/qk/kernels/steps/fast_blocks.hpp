@@ -16,6 +16,9 @@ struct fast_shared {
     vf<Arch> low{};    ///< of nvfloat the smaller part of 1 / scale
 };
 
+// Where subnormals are flushed, blocks are served whose least step is so large that there are no subnormal results, and subnormal elements
+// are below half of it. (Of nvfloat: under scales from 2^-100 on subnormal elements are below half of a step of 2^-20.)
+
 /// Formats whose blocks are described by amax alone. lowest and highest bound the amax that the fast form serves (0 is served too).
 template <class Arch>
 struct fast_block {
@@ -109,9 +112,6 @@ struct fast_block {
         return any_rounding ||
                (r.how == rounding::half_even && !r.random.used && (r.zero == zero_sign::kept || r.zero == zero_sign::positive));
     }
-    /// Then blocks are served whose least step is so large that there are no subnormal results, and subnormal elements are below half of
-    /// it.
-    static bool flushes(const block_rules& r) noexcept { return r.flush_below != 0 || r.least_input != 0; }
 };
 
 /// NVFP4 and its like: the quotient by the block's scale, then the grid of the element. `Product`: the quotient is one
@@ -135,8 +135,6 @@ struct fast_nvfloat {
                 of(s.element, least, magic, largest) && of(s.scale, scale_least, scale_magic, scale_largest) && !s.scale.powers_of_two;
     }
     bool usable() const noexcept { return plain; }
-    /// Under scales from 2^-100 on subnormal elements are below half of a step of 2^-20, and results are normal numbers.
-    static bool flushes(const block_rules& r) noexcept { return r.flush_below != 0 || r.least_input != 0; }
 
     /// What rounds to the scale of the block.
     QK_INLINE vf<Arch> ratio(vi<Arch> amax) const noexcept {

@@ -77,6 +77,11 @@ vi<Arch> round_to_power_of_two(vi<Arch> a, rounding how, vi<Arch> random) noexce
     return max(round_magnitude<Arch>(a, step, a < V(0), how, random), least);
 }
 
+/// Do the rules of a family flush subnormals, before or after?
+template <class Rules>
+QK_INLINE constexpr bool flushes(const Rules& r) noexcept {
+    return r.least_input != 0 || r.flush_below != 0;
+}
 /// Magnitudes below `least` as zero of their sign.
 template <class Arch>
 vf<Arch> flushed(vf<Arch> x, std::int32_t least) noexcept {

@@ -84,7 +84,7 @@ struct integer_step {
         const V bits = as_int<Arch>(x);
         const V a = bits & V(magnitude_bits);
         const vf<Arch> finite = flushed<Arch>(x, rules.least_input);
-        const vf<Arch> t = rules.multiply ? rounded<Arch>(finite * quotient<Arch>(vf<Arch>(1.0f), scale)) : quotient<Arch>(finite, scale);
+        const vf<Arch> t = rules.multiply ? opaque<Arch>(finite * quotient<Arch>(vf<Arch>(1.0f), scale)) : quotient<Arch>(finite, scale);
         vf<Arch> n = rules.zero_before ? zero_point_first(t, random) : clamp<Arch>(round_to_integer<Arch>(t, rules.how, random), low, high);
         const V ratio = as_int<Arch>(t) & V(magnitude_bits);  // 0 times an infinite reciprocal is NaN too
         n = special(n, a == V(infinity_bits), bits > V(0), rules.infinity);
