@@ -100,6 +100,7 @@ struct rounded_codes {
     bool complement;
     kernels::vi<Arch> most;  ///< the largest magnitude's
 
+    QK_INLINE void make_words(std::uint32_t* to, std::size_t i, std::size_t n) noexcept { rounded.rounds.make_words(to, i, n); }
     template <bool, class Form>
     QK_INLINE kernels::vi<Arch> code(std::size_t i, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b,
                                      const Form& form) const noexcept {
@@ -185,6 +186,8 @@ struct codes_of_blocks {
         if (writer.waits()) kernels::store_codes<Arch>(waiting + (i & (tile_values() - 1)), code);
         else writer.template put<1>(out.elements.data() + writer.bytes(i), &code);
     }
+    /// The random words of n values from number i on, in `to` (kernels::fast_rounding).
+    QK_INLINE void make_words(std::uint32_t* to, std::size_t i, std::size_t n) noexcept { elements.make_words(to, i, n); }
     /// Four vectors, from position i on.
     template <bool Grid, class Form>
     QK_INLINE void put_four(std::size_t i, const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own,

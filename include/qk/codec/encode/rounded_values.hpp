@@ -6,6 +6,7 @@
 #include <concepts>
 #include <type_traits>
 
+#include "qk/codec/layout/unpack.hpp"
 #include "qk/kernels/rounding/fast.hpp"
 
 namespace qk::detail {
@@ -43,8 +44,8 @@ struct number_rounding {
     }
 };
 
-/// y = round(x), a whole vector at a time; false, and nothing of use in y: a magnitude is beyond `limit`. Both have room for whole vectors
-/// in y alone.
+/// y = round(x) of at most a tile, a whole vector at a time; false, and nothing of use in y: a magnitude is beyond `limit`. Both have room
+/// for whole vectors in y alone.
 template <class Arch, class Round>
 QK_INLINE bool round_each(const float* x, float* y, std::size_t n, std::int32_t limit, const Round& round) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>;
@@ -67,11 +68,10 @@ QK_APART bool round_numbers(const kernels::integer_rules& r, const float* x, flo
     using V = kernels::vi<Arch>;
     constexpr std::int64_t far = 1 << 20;
     const auto bits = std::bit_cast<std::int32_t>(scale);
-    const bool flushes = kernels::flushes(r), caller_words = r.random.words != nullptr;
+    const bool flushes = kernels::flushes(r);
     // 2^21 scales are to be finite, and no quotient subnormal that is not far below a half.
     if (!(scale > (flushes ? 0x1p-60f : 0x1p-126f)) || bits >= kernels::infinity_bits - (22 << 23) || zero <= -far || zero >= far)
         return false;
-    if (caller_words && n % kernels::lanes<Arch> != 0) return false;  // there are none behind the last
     const kernels::vf<Arch> s(scale), reciprocal = kernels::quotient<Arch>(kernels::vf<Arch>(1.0f), s),
                                       before(r.zero_before ? static_cast<float>(zero) : 0.0f);
     const bool multiply = r.multiply;
@@ -89,7 +89,9 @@ QK_APART bool round_numbers(const kernels::integer_rules& r, const float* x, flo
             return magnitude(v);
         });
     }
-    const kernels::fast_rounding<Arch> rounds(r.how, r.random);
+    alignas(64) std::uint32_t words[tile];
+    kernels::fast_rounding<Arch> rounds(r.how, r.random);
+    rounds.make_words(words, position, n);
     return round_each<Arch>(x, y, n, limit, [&](std::size_t i, kernels::vf<Arch> v, float* to) QK_INLINE_CALL {
         const V t = kernels::as_int<Arch>(prepare(v));
         const kernels::vf<Arch> k =
@@ -104,10 +106,11 @@ template <class Arch>
 QK_APART bool round_quotients(const kernels::floating_rules& r, const float* x, float* y, std::size_t n, std::size_t position,
                               float scale) noexcept {
     using V = kernels::vi<Arch>;
-    if (r.random.words != nullptr && n % kernels::lanes<Arch> != 0) return false;
     const kernels::vf<Arch> s(scale);
     const kernels::fast_scale<Arch> by{s, s, s, V(0), V(0), 0};
-    const auto run = [&](const auto& form, std::int32_t limit) {
+    alignas(64) std::uint32_t words[tile];
+    const auto run = [&](auto form, std::int32_t limit) {
+        form.rounds.make_words(words, position, n);
         return round_each<Arch>(x, y, n, limit, [&](std::size_t i, kernels::vf<Arch> v, float* to) QK_INLINE_CALL {
             const kernels::vf<Arch> q = form.template prepare<true>(v, by);
             kernels::vf<Arch> value = form.template finish<false>(q, position + i, by);

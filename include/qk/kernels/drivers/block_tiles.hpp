@@ -246,7 +246,8 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
     const std::size_t tiles = blocks / w;
     if (tiles == 0) return 0;
     const Form q = form;  // its constants in registers
-    const Out to = out;
+    std::conditional_t<Out::any_rounding, Out, const Out> to = out;
+    [[maybe_unused]] alignas(64) std::uint32_t words[Out::any_rounding ? 8 * w * w : 1];  // of the largest tile
     const shape_type shape(size);
     tile_memory<Arch, shape_type, Form> memory;
     fast_shared<Arch> here{};  // as in memory, in registers
@@ -274,6 +275,7 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
             complete(t * w, w);
             continue;
         }
+        if constexpr (Out::any_rounding) to.make_words(words, t * shape.floats(), shape.floats());
 #if defined(__GNUC__)
         // Broadcast from memory, which costs a load; out of a register it would be two shuffles.
         asm volatile("" : : "r"(&memory) : "memory");

@@ -60,7 +60,7 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
         next = i + count;
         const bool more = are_there(next);
         const std::size_t next_count = more ? columns(next) : count;
-        if (__builtin_expect(!served || (Width == 1 && count < w && reads_words(out)), 0)) {
+        if (__builtin_expect(!served, 0)) {
             complete(i, count);
             if (more) most = survey(next, 0, p.rows);
             continue;
@@ -127,9 +127,12 @@ struct values_of_columns {
                        const Form& form) const noexcept {
         constexpr std::size_t w = lanes<Arch>;
         float* y = values.y + j * stride + i;
+        const std::size_t at = position + j * stride + i;
+        std::conditional_t<any_rounding, Values, const Values&> own = values;
+        [[maybe_unused]] alignas(64) std::uint32_t words[any_rounding ? Width * w : 1];
+        if constexpr (any_rounding) own.make_words(words, at, count);
         vf<Arch> r[Width];
-        unrolled<Width>(
-            [&](auto k) QK_INLINE_CALL { r[k] = values.template value<Grid>(position + j * stride + i + k * w, get(k), mine[k], form); });
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { r[k] = own.template value<Grid>(at + k * w, get(k), mine[k], form); });
         if (Width == 1 && count < w) return store_first<Arch>(y, count, r[0]);
         if (Width > 1 && values.streaming) return unrolled<Width>([&](auto k) QK_INLINE_CALL { stream<Arch>(y + k * w, r[k]); });
         unrolled<Width>([&](auto k) QK_INLINE_CALL { store<Arch>(y + k * w, r[k]); });

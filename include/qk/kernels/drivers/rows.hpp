@@ -24,11 +24,10 @@ void run_row_completely(const float* x, float* y, std::size_t n, std::size_t pos
 
 /// Tiles of four vectors, tested with one compare, and what is left a vector at a time. `Choice` is what the fast form is compiled for
 /// (scaled, multiplied); scale_at(i) is what element i is scaled by, where a tile has one limit; complete(begin, count) does what the form
-/// declines. `position` is that of x[0] in the caller's span; `streaming` (a bool, or one that is known when compiling): to whole vectors,
-/// past the caches.
+/// declines. `streaming` (a bool, or one that is known when compiling): to whole vectors, past the caches.
 template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
-QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, const Form& form,
-                         const ScaleAt& scale_at, const Complete& complete) noexcept {
+QK_INLINE void run_some_tiles(const float* x, float* y, std::size_t n, Streaming streaming, const Form& form, const ScaleAt& scale_at,
+                              const Complete& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, tile = 4 * w;
     using V = vi<Arch>;
     std::size_t i = 0;
@@ -43,10 +42,10 @@ QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t po
             complete(i, tile);
             continue;
         }
-        a = form.template finish<Choice>(a, position + i, p);
-        b = form.template finish<Choice>(b, position + i + w, q);
-        c = form.template finish<Choice>(c, position + i + 2 * w, r);
-        d = form.template finish<Choice>(d, position + i + 3 * w, s);
+        a = form.template finish<Choice>(a, i, p);
+        b = form.template finish<Choice>(b, i + w, q);
+        c = form.template finish<Choice>(c, i + 2 * w, r);
+        d = form.template finish<Choice>(d, i + 3 * w, s);
         if (streaming) {
             stream<Arch>(y + i, a);
             stream<Arch>(y + i + w, b);
@@ -62,9 +61,38 @@ QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t po
     for (; i < n; i += w) {
         const std::size_t count = std::min(w, n - i);
         const auto& p = scale_at(i);
-        const vf<Arch> a = form.template prepare<Choice>(load_first<Arch>(x + i, count), p);
-        if ((count != w && reads_words(form)) || any(tested<Arch>(form, a) > V(p.limit))) complete(i, count);
-        else store_first<Arch>(y + i, count, form.template finish<Choice>(a, position + i, p));
+        // Loads and stores of some lanes are slow on many processors.
+        const vf<Arch> a = form.template prepare<Choice>(count == w ? load<Arch>(x + i) : load_first<Arch>(x + i, count), p);
+        if (any(tested<Arch>(form, a) > V(p.limit))) {
+            complete(i, count);
+            continue;
+        }
+        const vf<Arch> r = form.template finish<Choice>(a, i, p);
+        count == w ? store<Arch>(y + i, r) : store_first<Arch>(y + i, count, r);
+    }
+}
+
+/// Elements whose random words are made together.
+inline constexpr std::size_t words_together = 512;
+
+/// The same for any n. `position` is that of x[0] in the caller's span.
+template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
+QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, const Form& form,
+                         const ScaleAt& scale_at, const Complete& complete) noexcept {
+    if constexpr (requires { form.rounds; }) {
+        alignas(64) std::uint32_t words[words_together];
+        Form mine = form;
+        const std::size_t together = form.rounds.random.used ? words_together : n;
+        for (std::size_t at = 0; at < n; at += together) {
+            const std::size_t some = std::min(together, n - at);
+            mine.rounds.make_words(words, position + at, some);
+            mine.rounds.first = 0;
+            run_some_tiles<Arch, Choice>(
+                x + at, y + at, some, streaming, mine, [&](std::size_t i) QK_INLINE_CALL -> decltype(auto) { return scale_at(at + i); },
+                [&](std::size_t begin, std::size_t count) { complete(at + begin, count); });
+        }
+    } else {
+        run_some_tiles<Arch, Choice>(x, y, n, streaming, form, scale_at, complete);
     }
 }
 

@@ -241,22 +241,26 @@ QK_INLINE vf<Arch> quotient(vf<Arch> a, vf<Arch> b) noexcept {
     return a / b;
 }
 
-/// Where floor(fraction * 2^32) + words, as 32 bits without a sign, passes 2^32; the fraction is at least 0 and less than 1.
+/// Where floor(f * 2^32) + words, of 32 bits without a sign, passes 2^32; f is the fraction of v, which is at least 0 and less than 2^31.
 template <class Arch>
-QK_INLINE mask<Arch> carries(vf<Arch> fraction, vi<Arch> words) noexcept {
+QK_INLINE mask<Arch> carries(vf<Arch> v, vi<Arch> words) noexcept {
 #if defined(__AVX512F__)
     if constexpr (lanes<Arch> == 16) {
-        const __m512i scaled = _mm512_cvttps_epu32(_mm512_mul_ps(fraction.data, _mm512_set1_ps(0x1p32f)));
+        const __m512 fraction = _mm512_sub_ps(v.data, _mm512_roundscale_ps(v.data, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC));
+        const __m512i scaled = _mm512_cvttps_epu32(_mm512_mul_ps(fraction, _mm512_set1_ps(0x1p32f)));
         return _mm512_cmpgt_epu32_mask(scaled, _mm512_xor_si512(words.data, _mm512_set1_epi32(-1)));
     }
 #endif
-    using V = vi<Arch>;
-    // The upper half of the fractions has the sign bit.
-    const V half = as_int<Arch>(vf<Arch>(0.5f)), sign(INT32_MIN);
-    const mask<Arch> upper = as_int<Arch>(fraction) >= half;
-    const vf<Arch> lower = fraction - as_float<Arch>(select(upper, half, V(0)));
-    const V scaled = to_int(lower * vf<Arch>(0x1p32f)) + select(upper, V(0), sign);
-    return scaled > (~words ^ sign);
+#if defined(__aarch64__)
+    const uint32x4_t scaled = vcvtq_u32_f32(((v - trunc<Arch>(v)) * vf<Arch>(0x1p32f)).data);
+    return (typename mask<Arch>::register_type)vcgtq_u32(scaled, vmvnq_u32((uint32x4_t)words.data));
+#else
+    // The distance from the nearest whole number lies between -2^31 and 2^31 (where the conversion gives -2^31, too) of 2^-32, and differs
+    // from the fraction by 2^32 of them or nothing: their lowest 32 bits are the same. What is finer than 2^-32 is there below 2^-8 alone,
+    // where the distance is the fraction.
+    const vi<Arch> scaled = to_int<Arch>((v - nearest(v)) * vf<Arch>(0x1p32f)), sign(INT32_MIN);
+    return (scaled ^ sign) > (words ^ vi<Arch>(INT32_MAX));
+#endif
 }
 /// v + 1 where `where`, else v.
 template <class Arch>

@@ -329,6 +329,20 @@ QK_INLINE vf<Arch> trunc(vf<Arch> v) noexcept {
 #endif
 }
 
+/// To the nearest whole number, of at least 0 and less than 2^31.
+template <class Arch>
+QK_INLINE vf<Arch> nearest(vf<Arch> v) noexcept {
+#if defined(QK_MASK_REGISTERS)
+    return _mm512_roundscale_ps(v.data, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__SSE4_1__)
+    return QK_LANES(, _mm256_round_ps, _mm_round_ps)(v.data, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__aarch64__)
+    return vrndnq_f32(v.data);
+#else
+    return to_float<Arch>(vi<Arch>(_mm_cvtps_epi32(v.data)));
+#endif
+}
+
 /// Does the processor multiply and add in one instruction, with one rounding?
 template <class Arch>
 constexpr bool has_fused() noexcept {

@@ -29,10 +29,10 @@ template <class Arch>
 struct fast_rounding {
     rounding how;
     random_source random;
-    vf<Arch> above, below;  ///< a fraction from here on goes up: of positive elements, of negative ones
-    vi<Arch> lane_numbers = iota<Arch>();
-    mixing_factors<Arch> factors;
-    std::uint32_t key;  ///< of the indices that share the upper half of first_index
+    vf<Arch> above, below;                ///< a fraction from here on goes up: of positive elements, of negative ones
+    std::uint32_t key;                    ///< of the indices that share the upper half of first_index
+    const std::uint32_t* made = nullptr;  ///< random words of the elements from `first` on
+    std::size_t first = 0;
 
     fast_rounding(rounding r, const random_source& source) noexcept
         : how(r), random(source), key(random_key(source.seed, source.first_index)) {
@@ -40,26 +40,30 @@ struct fast_rounding {
         const auto from = upward<float>::of(r, 0.5f, 0x1.000002p-1f, 0x1p-149f, 2.0f);
         above = vf<Arch>(from.above);
         below = vf<Arch>(from.below);
-        factors = {opaque<Arch>(factors.first), opaque<Arch>(factors.second)};
     }
 
-    /// random_lanes of neighbours.
-    QK_INLINE vi<Arch> words(std::size_t position) const noexcept {
-        if (!random.used) return vi<Arch>(0);
+    /// Makes the words of n elements from `position` on, if elements are rounded by them, in `to`, which has room for whole vectors. Many
+    /// at a time: a loop that only hashes keeps its constants in registers, and so does the one that rounds.
+    QK_INLINE void make_words(std::uint32_t* to, std::size_t position, std::size_t n) noexcept {
+        if (!random.used) return;
         const std::uint64_t index = random.first_index + position;
-        if (__builtin_expect(random.words != nullptr || (random.first_index ^ (index + lanes<Arch> - 1)) >> 32 != 0, 0))
-            return random_lanes<Arch>(random, position, 1, lanes<Arch>);
-        return mixed<Arch>(as_unsigned<Arch>(lane_numbers + vi<Arch>(static_cast<std::int32_t>(index))) ^ vu<Arch>(key), factors);
+        if (__builtin_expect(random.words != nullptr || (random.first_index ^ (index + n - 1)) >> 32 != 0, 0))
+            store_random<Arch>(random_source(random), position, n, to);
+        else store_hashes<Arch>(static_cast<std::uint32_t>(index), key, n, to);
+        made = to;
+        first = position;
+    }
+    /// Of the elements from position i on, a lane each; they were made.
+    QK_INLINE vi<Arch> words(std::size_t i) const noexcept {
+        if (!random.used) return vi<Arch>(0);
+        return load<Arch>(reinterpret_cast<const std::int32_t*>(made) + (i - first));
     }
 
     /// a * per_step, a magnitude of the element whose bits are u, to a whole number.
     QK_INLINE vf<Arch> count(vf<Arch> a, vf<Arch> per_step, vi<Arch> u, vi<Arch> words) const noexcept {
         using V = vi<Arch>;
         vf<Arch> v = a * per_step;
-        if (random.used) {
-            const vf<Arch> whole = trunc(v);
-            return one_more<Arch>(whole, carries<Arch>(v - whole, words));
-        }
+        if (random.used) return one_more<Arch>(trunc(v), carries<Arch>(v, words));
         if (how == rounding::half_even) return (v + vf<Arch>(0x1p23f)) - vf<Arch>(0x1p23f);
         // A product that underflows is not zero to the roundings that look at every fraction.
         v = max(v, min(a, vf<Arch>(0x1p-64f)));
@@ -67,16 +71,6 @@ struct fast_rounding {
         return one_more<Arch>(whole, as_int<Arch>(fraction) >= select(u < V(0), as_int<Arch>(below), as_int<Arch>(above)));
     }
 };
-
-/// Does the form read random words of the caller's, of which there is none behind the last element?
-template <class Form>
-QK_INLINE bool reads_words(const Form& form) noexcept {
-    if constexpr (requires { form.rounds; }) return form.rounds.random.words != nullptr;
-    else if constexpr (requires { form.rounded; }) return reads_words(form.rounded);
-    else if constexpr (requires { form.elements; }) return reads_words(form.elements);
-    else if constexpr (requires { form.values; }) return reads_words(form.values);
-    return false;
-}
 
 /// Subnormals flushed, in front of a form's rounding and behind it; nothing where the semantics keeps them.
 struct fast_flush {
@@ -363,6 +357,8 @@ struct rounded_values_of_blocks {
         if (words != nullptr && random() != nullptr) there.rounded.rounds.random.words = words;
         return there;
     }
+    /// The words of n values from number i on, in `to` (fast_rounding).
+    QK_INLINE void make_words(std::uint32_t* to, std::size_t i, std::size_t n) noexcept { rounded.rounds.make_words(to, position + i, n); }
     /// The bits that elements are rounded by, if they are.
     const random_source* random() const noexcept { return rounded.rounds.random.used ? &rounded.rounds.random : nullptr; }
     template <bool, class Form>

@@ -68,6 +68,15 @@ vi<Arch> random_lanes(const random_source& source, std::size_t position, std::si
     return mixed<Arch>(v ^ vu<Arch>(random_key(source.seed, index)));
 }
 
+/// The random bits of n neighbouring elements, whose indices share their upper half: that of the first one is `index`, and `key` is
+/// random_key. `out` has room for whole vectors.
+template <class Arch>
+QK_APART void store_hashes(std::uint32_t index, std::uint32_t key, std::size_t n, std::uint32_t* out) noexcept {
+    const mixing_factors<Arch> by{opaque<Arch>(mixing_factors<Arch>().first), opaque<Arch>(mixing_factors<Arch>().second)};
+    vu<Arch> number = as_unsigned<Arch>(iota<Arch>()) + vu<Arch>(index);
+    for (std::size_t k = 0; k < n; k += lanes<Arch>, number = number + vu<Arch>(static_cast<std::uint32_t>(lanes<Arch>)))
+        store<Arch>(reinterpret_cast<std::int32_t*>(out + k), mixed<Arch>(number ^ vu<Arch>(key), by));
+}
 /// The random bits of n neighbouring elements from `position` on.
 template <class Arch>
 void store_random(const random_source& source, std::size_t position, std::size_t n, std::uint32_t* out) noexcept {
