@@ -207,19 +207,28 @@ tensor sums_of_integers(const kind& k, const named_tensors& inputs, const dims& 
     return y;
 }
 
+/// What a convolution's input and weights hold.
+std::vector<std::pair<quantizer, quantizer>> operand_formats() {
+    return {{under("int8", 0.03f), under("int8", 0.01f)},
+            {under("int8", 0.03f, -20), under("int8", 0.01f)},
+            {under("uint8", 0.03f, 128), under("int4", 0.1f)},
+            {under("int16", 0.0003f), under("int8", 0.01f)},
+            {under("uint16", 0.0003f), under("int4", 0.1f)},
+            // Sums of four words: a few and, behind these, many that no word holds.
+            {under("int16", 0.0002f), under("int8", 0.02f)},
+            {under("uint16", 0.0001f), under("int8", 0.02f)},
+            {under("int16", 0.00005f), under("int8", 0.02f)},
+            {under("uint16", 0.00002f), under("int8", 0.02f)},
+            {under("bf16"), under("bfp16")},
+            {under("mxfp8_e4m3"), under("mxfp4")}};
+}
+
 }  // namespace
 
 TEST_CASE("a convolution of narrow operands is that of floats, and of bytes exactly that of integers") {
-    const std::pair<quantizer, quantizer> formats[] = {{under("int8", 0.03f), under("int8", 0.01f)},
-                                                       {under("int8", 0.03f, -20), under("int8", 0.01f)},
-                                                       {under("uint8", 0.03f, 128), under("int4", 0.1f)},
-                                                       {under("int16", 0.0003f), under("int8", 0.01f)},
-                                                       {under("uint16", 0.0003f), under("int4", 0.1f)},
-                                                       {under("bf16"), under("bfp16")},
-                                                       {under("mxfp8_e4m3"), under("mxfp4")}};
     int narrow = 0, all = 0, quick_ones = 0, exact = 0;
     for (const kind& k : kinds_of_convolutions())
-        for (const auto& [x_format, w_format] : formats) {
+        for (const auto& [x_format, w_format] : operand_formats()) {
             qk_test::builder b;
             const dims w_shape{k.out, k.in / k.group, k.kernel, k.kernel};
             const tensor w = random_tensor(w_shape, 3, 0.3f), bias = random_tensor({k.out}, 4, 1);

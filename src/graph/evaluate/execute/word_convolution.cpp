@@ -41,7 +41,8 @@ constexpr std::int64_t places_a_block = 48;
 
 }  // namespace
 
-packed_word_weights::packed_word_weights(const tensor& w, bool side_by_side, bool is_filtered) : joined(side_by_side), rows(w.dim(2)) {
+packed_word_weights::packed_word_weights(const tensor& w, bool side_by_side, bool for_fewer, int planes)
+    : joined(side_by_side), rows(w.dim(2)), is_filtered(for_fewer) {
     const std::int64_t outputs = w.dim(0), channels = w.dim(1), columns = w.dim(3);
     const std::int64_t taps = joined ? columns : 1, runs = joined ? rows : rows * columns;
     run = channels * taps, pairs = (run + 1) / 2;
@@ -66,7 +67,9 @@ packed_word_weights::packed_word_weights(const tensor& w, bool side_by_side, boo
         largest = std::max(largest, magnitudes);
         sums[static_cast<std::size_t>(o)] = static_cast<std::int32_t>(sum);
     }
-    if (is_filtered) words.clear(), words.shrink_to_fit(), filtered = words::filtered_weights(w);
+    if (!is_filtered || (planes == 2 && largest > words::largest_filtered)) return;
+    filtered = words::filtered_weights(w);
+    if (planes == 1) words.clear(), words.shrink_to_fit();  // words of 16 bits may still need them
 }
 
 bool word_convolution::is_quick() {
@@ -204,8 +207,7 @@ void word_convolution::run([[maybe_unused]] const std::byte* x, [[maybe_unused]]
                                   all + n * image,
                                   added == nullptr ? nullptr : added + at,
                                   y + at};
-        if (weights_->filtered.empty()) words::run_places(c);
-        else words::run_filtered(c, memory);
+        if (weights_->filtered.empty() || !words::run_filtered(c, form_, memory)) words::run_places(c);
     }
 #endif
 }

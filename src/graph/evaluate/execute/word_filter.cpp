@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <utility>
 
 namespace qk::graph::execute {
 
@@ -12,8 +14,10 @@ bool word_convolution::is_filtered(const word_shape& s, const narrow_form& form)
     constexpr std::int64_t most_weights = 256 * 256;  // two megabytes of words
     constexpr std::int64_t most_channels = 1024;      // 9 products of 255 and 128 from each, times four, are below 2^31
     const std::int64_t tiles = (s.down.out + 1) / 2 * ((s.across.out + 1) / 2);
-    return form.planes == 1 && plain(s.down) && plain(s.across) && s.channels % 16 == 0 && s.channels <= most_channels && s.outputs >= 16 &&
-           s.channels * s.outputs <= most_weights && tiles * 16 * 4 <= s.down.out * s.across.out * 9 * 3;
+    const std::int64_t fewest_channels = form.planes == 1 ? 16 : 32;  // of 16 bits more is done for each
+    return form.whole && plain(s.down) && plain(s.across) && s.channels % 16 == 0 && s.channels >= fewest_channels &&
+           s.channels <= most_channels && s.outputs >= 16 && s.channels * s.outputs <= most_weights &&
+           tiles * 16 * 4 <= s.down.out * s.across.out * 9 * 3;
 }
 
 namespace words {
@@ -54,6 +58,17 @@ std::vector<std::int16_t> filtered_weights(const tensor& w) {
 
 namespace {
 
+/// A sum or difference of words that is `times` 2^16 more than the word that holds it.
+struct overflow {
+    std::int32_t product, tile, channel, times;
+};
+
+/// Those of a block. They are gathered up to a sixteenth of all words, where they take about as long as the products that are spared.
+struct overflows {
+    overflow* first;
+    std::size_t count, most;
+};
+
 /// A block of tiles, numbered along the rows of tiles.
 struct block {
     std::int64_t begin, end;
@@ -83,38 +98,141 @@ struct block {
         }
 }
 
+/// What the word and `eighth`, the eighth of the whole, tell: from bit 13 on how often 2^16 is lost, 0 for most. Each time they differ by
+/// 2^13 more, and by up to four for what was cut off.
+[[gnu::target("avx2,fma")]] inline __m256i lost_of(__m256i word, __m256i eighth) {
+    const __m256i apart = _mm256_sub_epi16(eighth, _mm256_srai_epi16(word, 3));
+    return _mm256_add_epi16(apart, _mm256_set1_epi16(1 << 12));
+}
+
+/// Those of the sixteen channels from `channel` on that lose something; false: there are too many.
+[[gnu::target("avx2,fma")]] bool note(__m256i lost, overflows& to, std::int64_t product, std::int64_t tile, std::int64_t channel) {
+    const __m256i times = _mm256_srai_epi16(lost, 13), none = _mm256_cmpeq_epi16(times, _mm256_setzero_si256());
+    alignas(32) std::int16_t each[16];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(each), times);
+    for (unsigned some = ~static_cast<unsigned>(_mm256_movemask_epi8(none)) & 0x55555555u; some != 0; some &= some - 1) {
+        if (to.count == to.most) return false;
+        const int i = std::countr_zero(some) / 2;
+        to.first[to.count++] = {static_cast<std::int32_t>(product), static_cast<std::int32_t>(tile), static_cast<std::int32_t>(channel) + i,
+                                each[i]};
+    }
+    return true;
+}
+
+/// Two columns of sixteen channels of words, filtered downwards, and of their eighths.
+struct column_pair {
+    __m256i words[2][4], eighths[2][4];
+
+    [[gnu::target("avx2,fma")]] void read(const std::int16_t* x, std::int64_t row, std::int64_t channels) {
+        for (int j = 0; j < 2; ++j, x += channels) {
+            const __m256i x0 = load(x), x1 = load(x + row), x2 = load(x + 2 * row), x3 = load(x + 3 * row);
+            down(x0, x1, x2, x3, words[j]);
+            down(_mm256_srai_epi16(x0, 3), _mm256_srai_epi16(x1, 3), _mm256_srai_epi16(x2, 3), _mm256_srai_epi16(x3, 3), eighths[j]);
+        }
+    }
+    [[gnu::target("avx2,fma")]] static void down(__m256i x0, __m256i x1, __m256i x2, __m256i x3, __m256i* to) {
+        to[0] = _mm256_sub_epi16(x0, x2), to[1] = _mm256_add_epi16(x1, x2), to[2] = _mm256_sub_epi16(x2, x1),
+        to[3] = _mm256_sub_epi16(x1, x3);
+    }
+};
+
+/// filter_inputs of numbers of 16 bits, those without a sign less 2^15. What they are an eighth of is computed beside them and tells how
+/// often 2^16 was lost. False: too often.
+[[gnu::target("avx2,fma")]] bool filter_words(const layer_call& c, const block& b, bool flipped, std::int16_t* u, overflows& lost) {
+    const std::int64_t channels = c.shape.channels, row = c.width * channels, step = tiles_a_block * channels;
+    // Four numbers, each 2^15 - 2^13 too small.
+    const __m256i more = _mm256_set1_epi16(flipped ? -32768 : 0),
+                  eighth_of_more = _mm256_set1_epi16(flipped ? 4 * (0x8000 - 0x2000) / 8 : 0);
+    for (std::int64_t k = 0; k < channels; k += 16) {
+        column_pair pairs[2], *left = pairs, *right = pairs + 1;
+        for (std::int64_t t = b.begin; t < b.end; ++t) {
+            const std::int16_t* x = c.x + t / b.across * 2 * row + t % b.across * 2 * channels + k;
+            if (t == b.begin || t % b.across == 0) left->read(x, row, channels);
+            else std::swap(left, right);  // what was at the right of the tile before
+            right->read(x + 2 * channels, row, channels);
+            std::int16_t* to = u + (t - b.begin) * channels + k;
+            for (std::int64_t i = 0; i < 4; ++i) {
+                __m256i word[4], eighth[4];
+                column_pair::down(left->words[0][i], left->words[1][i], right->words[0][i], right->words[1][i], word);
+                column_pair::down(left->eighths[0][i], left->eighths[1][i], right->eighths[0][i], right->eighths[1][i], eighth);
+                if (i == 1) word[1] = _mm256_xor_si256(word[1], more), eighth[1] = _mm256_add_epi16(eighth[1], eighth_of_more);
+                for (std::int64_t j = 0; j < 4; ++j) {
+                    store(word[j], to + (4 * i + j) * step);
+                    const __m256i of_word = lost_of(word[j], eighth[j]);
+                    if (_mm256_testz_si256(of_word, _mm256_set1_epi16(-8192)) == 0 && !note(of_word, lost, 4 * i + j, t - b.begin, k))
+                        return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+/// What stands behind the sums of a pair of vectors: nothing for numbers with a sign.
+struct constants {
+    __m256i before, behind;  ///< the division by four
+};
+
+[[gnu::target("avx2,fma")]] inline constants constants_of(const layer_call& c, std::int64_t first) {
+    if (c.correction == nullptr) return {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    const __m256i behind = load(c.correction + first);  // 2^15 times the weights' sum
+    return {_mm256_mullo_epi32(behind, _mm256_set1_epi32(-3)), behind};
+}
+
 /// Two results side by side, or one at the right edge, times four.
-[[gnu::target("avx2,fma")]] inline void finish_row(const __m256i* m, const layer_call& c, const ending& e, std::int64_t i, std::int64_t j,
-                                                   std::int64_t first) {
+[[gnu::target("avx2,fma")]] inline void finish_row(const __m256i* m, const layer_call& c, const ending& e, __m256i behind, std::int64_t i,
+                                                   std::int64_t j, std::int64_t first) {
     const std::int64_t at = (i * c.shape.across.out + j) * c.shape.outputs + first;
     const __m256i left = _mm256_add_epi32(m[0], _mm256_add_epi32(m[1], m[2]));
-    finish(_mm256_srai_epi32(left, 2), e, at, first);
+    finish(_mm256_add_epi32(_mm256_srai_epi32(left, 2), behind), e, at, first);
     if (j + 1 >= c.shape.across.out) return;
     const __m256i right = _mm256_sub_epi32(m[1], _mm256_add_epi32(m[2], m[3]));
-    finish(_mm256_srai_epi32(right, 2), e, at + c.shape.outputs, first);
+    finish(_mm256_add_epi32(_mm256_srai_epi32(right, 2), behind), e, at + c.shape.outputs, first);
 }
 
 /// From a tile's 16 sums, `step` numbers apart, to its 2 x 2 results: those within the picture, of eight outputs.
 [[gnu::target("avx2,fma")]] void finish_tile(const std::int32_t* sums, std::int64_t step, const layer_call& c, const ending& e,
-                                             std::int64_t i, std::int64_t j, std::int64_t first) {
+                                             const constants& more, std::int64_t i, std::int64_t j, std::int64_t first) {
     __m256i upper[4], lower[4];
     for (std::int64_t k = 0; k < 4; ++k) {
-        const __m256i m1 = load(sums + (4 + k) * step), m2 = load(sums + (8 + k) * step);
+        const __m256i m2 = load(sums + (8 + k) * step);
+        __m256i m1 = load(sums + (4 + k) * step);
+        if (k == 1) m1 = _mm256_add_epi32(m1, more.before);
         upper[k] = _mm256_add_epi32(load(sums + k * step), _mm256_add_epi32(m1, m2));
         lower[k] = _mm256_sub_epi32(m1, _mm256_add_epi32(m2, load(sums + (12 + k) * step)));
     }
-    finish_row(upper, c, e, i, j, first);
-    if (i + 1 < c.shape.down.out) finish_row(lower, c, e, i + 1, j, first);
+    finish_row(upper, c, e, more.behind, i, j, first);
+    if (i + 1 < c.shape.down.out) finish_row(lower, c, e, more.behind, i + 1, j, first);
 }
 
-/// The results of a block for a pair of vectors, from what filter_inputs made.
+/// What words could not hold is added to the sums: times the weights, which are pairs of words for each output.
 template <int Vectors>
-[[gnu::target("avx2,fma")]] void run_block(const layer_call& c, const block& b, const std::int16_t* u, std::int64_t vector) {
+[[gnu::target("avx2,fma")]] void add_lost(const overflows& lost, const std::int16_t* weights, std::int64_t pairs, std::int32_t* sums) {
+    constexpr std::int64_t outputs = Vectors * vector_outputs;
+    const __m256i upper = _mm256_set1_epi32(-65536);
+    for (const overflow& o : std::span(lost.first, lost.count)) {
+        const std::int16_t* w = weights + (o.product * pairs + o.channel / 2) * 16 * Vectors;
+        std::int32_t* to = sums + (o.product * tiles_a_block + o.tile) * outputs;
+        for (std::int64_t v = 0; v < Vectors; ++v) {
+            const __m256i pair = load(w + 16 * v);
+            __m256i more = o.channel % 2 == 0 ? _mm256_slli_epi32(pair, 16) : _mm256_and_si256(pair, upper);
+            if (o.times != 1) more = _mm256_mullo_epi32(more, _mm256_set1_epi32(o.times));
+            auto* at = reinterpret_cast<__m256i*>(to + v * vector_outputs);
+            _mm256_store_si256(at, _mm256_add_epi32(_mm256_load_si256(at), more));
+        }
+    }
+}
+
+/// The results of a block for a pair of vectors, from what filter_inputs or filter_words made.
+template <int Vectors>
+[[gnu::target("avx2,fma")]] void run_block(const layer_call& c, const block& b, const std::int16_t* u, const overflows& lost,
+                                           std::int64_t vector) {
     constexpr std::int64_t outputs = Vectors * vector_outputs, step = tiles_a_block * outputs;
     alignas(32) std::int32_t sums[products_a_tile * step];
     const std::int64_t pairs = c.shape.channels / 2, tiles = b.end - b.begin;
     const std::int32_t start = 0;
-    products of{c.weights.filtered.data() + vector * products_a_tile * pairs * 16, &start, 1, pairs};
+    const std::int16_t* weights = c.weights.filtered.data() + vector * products_a_tile * pairs * 16;
+    products of{weights, &start, 1, pairs};
     for (std::int64_t m = 0; m < products_a_tile; ++m, of.words += pairs * 16 * Vectors)
         for (std::int64_t t = 0; t < tiles; t += places_a_tile) {
             const std::int16_t* windows[places_a_tile];
@@ -122,29 +240,38 @@ template <int Vectors>
                 windows[k] = u + (m * tiles_a_block + std::min(t + k, tiles - 1)) * c.shape.channels;
             tile_of<Vectors>(std::min(tiles - t, places_a_tile), windows, of, sums + m * step + t * outputs);
         }
+    add_lost<Vectors>(lost, weights, pairs, sums);
     const ending e(c, vector);
     for (int v = 0; v < Vectors; ++v) {
         const std::int64_t first = v * vector_outputs;
+        const constants more = constants_of(c, vector * vector_outputs + first);
         for (std::int64_t t = b.begin; t < b.end; ++t)
-            finish_tile(sums + (t - b.begin) * outputs + first, step, c, e, t / b.across * 2, t % b.across * 2, first);
+            finish_tile(sums + (t - b.begin) * outputs + first, step, c, e, more, t / b.across * 2, t % b.across * 2, first);
     }
 }
 
 }  // namespace
 
-void run_filtered(const layer_call& c, allocator& memory) {
+bool run_filtered(const layer_call& c, const narrow_form& form, allocator& memory) {
     const std::int64_t across = (c.shape.across.out + 1) / 2, tiles = (c.shape.down.out + 1) / 2 * across, channels = c.shape.channels;
-    const auto room = memory.allocate(static_cast<std::size_t>(products_a_tile * tiles_a_block * channels) * sizeof(std::int16_t));
+    const auto words = static_cast<std::size_t>(products_a_tile * tiles_a_block * channels);
+    const auto room = memory.allocate(words * sizeof(std::int16_t));
     auto* u = reinterpret_cast<std::int16_t*>(room.get());
+    overflows lost{nullptr, 0, form.planes == 2 ? words / 16 : 0};
+    const auto room_of_lost = memory.allocate(std::max<std::size_t>(lost.most, 1) * sizeof(overflow));
+    lost.first = reinterpret_cast<overflow*>(room_of_lost.get());
     const std::int64_t vectors = whole_vectors(c.shape.outputs);
     for (std::int64_t t = 0; t < tiles; t += tiles_a_block) {
         const block b{t, std::min(t + tiles_a_block, tiles), across};
-        filter_inputs(c, b, u);
+        lost.count = 0;
+        if (form.planes == 1) filter_inputs(c, b, u);
+        else if (!filter_words(c, b, c.correction != nullptr, u, lost)) return false;
         for (std::int64_t v = 0; v < vectors; v += 2) {
-            if (v + 1 < vectors) run_block<2>(c, b, u, v);
-            else run_block<1>(c, b, u, v);
+            if (v + 1 < vectors) run_block<2>(c, b, u, lost, v);
+            else run_block<1>(c, b, u, lost, v);
         }
     }
+    return true;
 }
 
 #endif

@@ -6,7 +6,10 @@
 //     m0 = (d0 - d2) * 2 g0,   m1 = (d1 + d2) (g0 + g1 + g2),   m2 = (d2 - d1) (g0 - g1 + g2),   m3 = (d1 - d3) * 2 g2
 //     2 y0 = m0 + m1 + m2,     2 y1 = m1 - m2 - m3
 // The same down and across makes 2 x 2 results, times four, of 4 x 4 inputs: 16 products instead of 36. Sums and differences of four bytes
-// fit a word; numbers of 16 bits would need 18. Sums of products may pass 2^31 in between, results times four do not.
+// fit a word. Those of numbers of 16 bits would need 18, but few of a layer's do: a word holds them modulo 2^16, and where that loses k
+// times 2^16, k times 2^16 times the weights are added to the sums (the others' bits of the weights leave at the top). Numbers without a
+// sign are taken less 2^13, so that sums of four that are small, as most are behind a Relu, fit. Sums of products may pass 2^31 in
+// between, results times four do not.
 #pragma once
 
 #include <vector>
@@ -19,7 +22,10 @@ namespace qk::graph::execute::words {
 /// vector].
 std::vector<std::int16_t> filtered_weights(const tensor& w);
 
-/// One image, by blocks of tiles.
-void run_filtered(const layer_call& c, allocator& memory);
+/// Sums of magnitudes of an output's weights whose results times four stay below 2^31, times numbers of 16 bits.
+inline constexpr std::int64_t largest_filtered = 16383;
+
+/// One image, by blocks of tiles. False, and what y holds is void: of these numbers of 16 bits too many need more than a word.
+bool run_filtered(const layer_call& c, const narrow_form& form, allocator& memory);
 
 }  // namespace qk::graph::execute::words

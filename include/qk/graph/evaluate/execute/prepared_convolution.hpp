@@ -200,10 +200,10 @@ class prepared_convolution {
         };
         const word_shape shape{s.x[0], s.x[1], s.y[1], axis(0), axis(1)};
         const bool joined = shape.across.dilation == 1, filtered = word_convolution::is_filtered(shape, *form_);
-        if (!words_ || words_->joined != joined || words_->rows != shape.down.kernel || words_->filtered.empty() == filtered) {
+        if (!words_ || words_->joined != joined || words_->rows != shape.down.kernel || words_->is_filtered != filtered) {
             const tensor w = numbers();
             words_ = std::make_shared<packed_word_weights>(w.reshaped({s.weights[0], s.weights[1], s.weights[2], s.weights[3]}), joined,
-                                                           filtered);
+                                                           filtered, form_->planes);
         }
         to.words = word_convolution::make(shape, *form_, words_, scale_, s.bias ? bias_.as<float>() : std::span<const float>(), s.relu);
         if (to.words) to.form = form_, to.form->words = form_->planes == 2;

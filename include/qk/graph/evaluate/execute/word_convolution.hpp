@@ -27,8 +27,8 @@ struct word_shape {
 class packed_word_weights {
   public:
     /// `w` [outputs, channels, kernel height, kernel width], int8. `joined`: the taps of a row lie side by side in x. `is_filtered`: for
-    /// fewer products.
-    packed_word_weights(const tensor& w, bool joined, bool is_filtered);
+    /// fewer products of numbers of `planes` bytes.
+    packed_word_weights(const tensor& w, bool joined, bool is_filtered, int planes);
 
     bool joined;
     std::int64_t rows;                   ///< of the kernel
@@ -36,7 +36,8 @@ class packed_word_weights {
     std::int64_t pairs;                  ///< of words of a run, the last one filled up
     std::vector<std::int16_t> words;     /// [vectors of 8 outputs, two side by side where there are two][runs][pairs][16 or 32 words]
     std::vector<std::int32_t> sums;      /// of the weights of each output
-    std::vector<std::int16_t> filtered;  /// in place of `words`, what tiles of 4 x 4 places of x are multiplied by
+    bool is_filtered;                    ///< as it was asked for
+    std::vector<std::int16_t> filtered;  /// what tiles of 4 x 4 places of x are multiplied by: in place of `words`, or first of all
     std::int64_t largest = 0;            ///< sum of magnitudes of an output
 };
 
