@@ -6,6 +6,7 @@
 #include <map>
 
 #include "build_model.hpp"
+#include "qk/graph/base/process_memory.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/evaluate/inputs.hpp"
@@ -135,6 +136,36 @@ TEST_CASE("fewer vectors give an estimate with a standard error, and the same bi
         covered += std::abs(e.added[0] - exact) < 2 * e.standard_error[0];
     }
     CHECK(covered >= 16);
+}
+
+TEST_CASE("many values and many vectors: estimates that fit their standard errors, in little more memory than the vectors take as floats") {
+    constexpr std::int64_t n = 1 << 19;
+    constexpr int passes = 100;
+    qk_test::builder b;
+    b.input("x", {-1, 8}).output("y", {-1, n});
+    const tensor w = floats({8, 16}, 1), u = floats({16, n}, 2);
+    b.constant("w", {8, 16}, {w.as<float>().begin(), w.as<float>().end()});
+    b.constant("u", {16, n}, {u.as<float>().begin(), u.as<float>().end()});
+    b.node("MatMul", {"x", "w"}, {"h"}, "first");
+    b.node("MatMul", {"h", "u"}, {"y"}, "second");
+    const model m = b.model();
+    const named_tensors x{{"x", floats({1, 8}, 5)}};
+    precision_plan weights, activations;
+    weights.edges[{"w", "first", 1}] = integer_quantizer(4, 0.2f);
+    activations.edges[{"h", "second", 0}] = integer_quantizer(4, 0.4f);
+    const std::vector<precision_plan> plans{weights, activations};
+    std::vector<double> measured;
+    for (const precision_plan& p : plans) measured.push_back(measured_error(m, x, {}, p));
+    const std::size_t before = peak_process_bytes();
+    const change_estimates e = estimate_changes(m, x, {}, plans, {.threads = 1, .passes = passes});
+    const std::size_t after = peak_process_bytes();
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        CAPTURE(i);
+        CHECK(measured[i] > 0);
+        CHECK(std::abs(e.added[i] - measured[i]) < 4 * e.standard_error[i]);
+        CHECK(e.standard_error[i] < 0.4 * measured[i]);
+    }
+    if (before != 0) CHECK(after < before + 2 * passes * n * sizeof(float));
 }
 
 TEST_CASE("a trained network: rows are those of measured, ranks agree, auto measures the largest") {

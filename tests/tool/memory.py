@@ -104,7 +104,7 @@ open(at("bad.json"), "w").write(json.dumps(text))
 done = qk("evaluate", files["inside"], "--inputs", x, "--plan", at("bad.json"), statuses=(2,))
 check("bad.json:" in done.stderr and "without folders" in done.stderr, "arrays elsewhere are refused")
 
-# The portable file of int4 weights: packed, the numbers of the plan, and onnxruntime loads it in less than the float model takes.
+# Portable files of packed weights: the numbers of the plan, and onnxruntime loads them in less than the float model takes.
 LOAD = """
 import sys, numpy as np, onnxruntime as o
 options = o.SessionOptions(); options.intra_op_num_threads = 1; options.log_severity_level = 3
@@ -120,19 +120,21 @@ def loaded(model):
     return [float(v) for v in done.stdout.split()], np.load(at("y.npy"))
 
 
-qk("quantize", files["inside"], *W4, "-o", at("portable.onnx"))
 (float_load, float_run), _ = loaded(files["inside"])
-(load, run), y = loaded(at("portable.onnx"))
-check(load <= 1.5 * float_load and run <= 1.5 * float_run, f"onnxruntime: {load:.0f} MB to load, {run:.0f} MB after a run; the float model {float_load:.0f}, {float_run:.0f}")
-disk = os.path.getsize(at("portable.onnx"))
-check(disk < 0.2 * WEIGHTS, f"{disk / WEIGHTS:.2f} of the float weights on disk")
-qk("evaluate", files["inside"], "--inputs", x, *W4, "--output-dir", at("out"), "--overwrite")
-wanted = np.load(at("out/logits.npy"))[:1]
-worst = np.abs(y - wanted).max() / np.abs(wanted).max()
-check(worst < 1e-3, f"onnxruntime computes what the plan says, with activations in float: {worst:.1e}")
-qk("inspect", at("portable.onnx"), "--save-plan", at("back.json"), "--save-float", at("back.onnx"))
-back = qk_json("evaluate", at("back.onnx"), "--inputs", x, "--metric", "sqnr", "--plan", at("back.json"))["sqnr"]
-check(back is None or back > 120, f"the plan comes back from the file: its float model is on the plan's grid, {back} dB")
+for what, options, packed in (("int4", W4, 0.2), ("mxfp4", ["--approach", "weight_only", "--weight", "mxfp4"], 0.2),
+                              ("mxfp6_e2m3", ["--approach", "weight_only", "--weight", "mxfp6_e2m3"], 0.25)):
+    qk("quantize", files["inside"], *options, "-o", at("portable.onnx"), "--overwrite")
+    (load, run), y = loaded(at("portable.onnx"))
+    check(load <= 1.5 * float_load and run <= 1.5 * float_run, f"onnxruntime, {what}: {load:.0f} MB to load, {run:.0f} MB after a run; the float model {float_load:.0f}, {float_run:.0f}")
+    disk = os.path.getsize(at("portable.onnx"))
+    check(disk < packed * WEIGHTS, f"{what}: {disk / WEIGHTS:.2f} of the float weights on disk")
+    qk("evaluate", files["inside"], "--inputs", x, *options, "--output-dir", at("out"), "--overwrite")
+    wanted = np.load(at("out/logits.npy"))[:1]
+    worst = np.abs(y - wanted).max() / np.abs(wanted).max()
+    check(worst < 1e-3, f"onnxruntime computes what the plan of {what} says, with activations in float: {worst:.1e}")
+    qk("inspect", at("portable.onnx"), "--save-plan", at("back.json"), "--save-float", at("back.onnx"), "--overwrite")
+    back = qk_json("evaluate", at("back.onnx"), "--inputs", x, "--metric", "sqnr", "--plan", at("back.json"))["sqnr"]
+    check(back is None or back > 120, f"the plan of {what} comes back from the file: its float model is on the plan's grid, {back} dB")
 
 # Above 2 GB, which a message cannot be: said at once.
 with open(at("huge.onnx"), "wb") as f:

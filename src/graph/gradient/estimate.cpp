@@ -164,11 +164,14 @@ double inner_product(const tensor& a, const tensor& b) {
     return sum;
 }
 
-tensor difference(const tensor& a, const tensor& b) {
+/// a - b, in the memory of `a` if nobody else reads it.
+tensor difference(tensor a, const tensor& b) {
     const tensor x = gradient::as_real<float>(a), y = gradient::as_real<float>(b);
-    tensor d(data_type::float32, x.shape());
+    a = tensor();
+    tensor d = x.buffer().use_count() == 1 ? x : tensor(data_type::float32, x.shape());
     const float *p = std::as_const(x).as<float>().data(), *q = std::as_const(y).as<float>().data();
-    for (std::size_t i = 0; i < d.size(); ++i) d.as<float>()[i] = p[i] - q[i];
+    float* to = d.as<float>().data();
+    for (std::size_t i = 0; i < d.size(); ++i) to[i] = p[i] - q[i];
     return d;
 }
 
@@ -242,18 +245,25 @@ class estimation {
         if (!std::all_of(runs_.data.inputs.begin(), runs_.data.inputs.end(), [](const tensor& t) { return gradient::is_real(t.type()); }))
             gradient::add_roots_behind_constants(net, constants, roots_);
         const std::size_t passes = gradient::probe_count(options.passes, runs_.cut.runs, std::numeric_limits<std::size_t>::max());
-        std::size_t held = 0;
+        // Beside many passes back it costs little to run a stretch of the forward pass again.
+        if (options.memory == 0 && passes >= 8) limit_ = std::min(limit_, most_recorded);
+        const auto constant_of = [&](const std::pair<std::size_t, std::size_t>& where) -> const tensor& {
+            return net.values[static_cast<std::size_t>(net.nodes[where.first].inputs[where.second].value)].constant;
+        };
+        std::size_t held = 0, all = 0;
+        for (const auto& [where, use] : table_.uses)
+            if (const tensor& constant = constant_of(where); !constant.empty()) all += use.changes.size() * constant.size() * sizeof(float);
         for (auto& [where, use] : table_.uses) {
             const execute::net_node& node = net.nodes[where.first];
             const auto v = static_cast<std::size_t>(node.inputs[where.second].value);
-            const tensor& constant = net.values[v].constant;
+            const tensor& constant = constant_of(where);
             if (constants[v] == 0 || (!constant.empty() && !gradient::is_real(constant.type()))) continue;
             use.at_node = where.second == 1 && is_linear_in_weights(node) && use.changes.size() <= passes;
             if (!use.at_node) roots_[v] = 1;
             if (constant.empty()) continue;
             // Errors of all weights would be as large as the weights, once for each format: of large models they are made for each sample.
             held += use.changes.size() * element_count(constant.shape()) * sizeof(float);
-            if (held > most_held) continue;
+            if (held > (all > most_held ? most_of_large : most_held)) continue;
             const tensor as_base = quantized(use.base, constant);
             for (const change& c : use.changes) errors_[where].push_back(difference(quantized(c.what, constant), as_base));
         }
@@ -317,12 +327,18 @@ class estimation {
         std::vector<std::vector<tensor>> seeds;
         // In the type that they are walked back in, each freed once it is: of a large vocabulary they are larger than all else.
         const bool in_doubles = y.type() == data_type::float64 || table_.outputs.contains(chosen);
-        for (std::vector<double>& vector : gradient::probes(wide, r.passes, runs_.samples_of(run), divergence, options_.seed, run)) {
+        const gradient::probe_choice choice{r.passes, runs_.samples_of(run), divergence, options_.seed, run};
+        gradient::each_probe(wide, choice, [&](std::span<const double> vector) {
             std::vector<tensor> seed(net.outputs.size());
-            const tensor made = make_tensor<double>(y.shape(), std::span<const double>(std::exchange(vector, {})));
-            seed[chosen] = in_doubles ? made : gradient::as_real<float>(made);
+            if (in_doubles) {
+                seed[chosen] = make_tensor<double>(y.shape(), vector);
+            } else {
+                seed[chosen] = tensor(data_type::float32, y.shape());
+                std::transform(vector.begin(), vector.end(), seed[chosen].as<float>().begin(),
+                               [](double v) { return static_cast<float>(v); });
+            }
             seeds.push_back(std::move(seed));
-        }
+        });
         change_probe probe(net, table_, errors_, r.passes);
         if (const auto own = table_.outputs.find(chosen); own != table_.outputs.end()) {
             const tensor base = quantized(own->second.base, y);
@@ -330,7 +346,7 @@ class estimation {
             for (const auto& s : seeds) by_pass.push_back(s[chosen]);
             for (const change& c : own->second.changes) probe.take(c.number, by_pass, difference(quantized(c.what, y), base));
         }
-        static_cast<void>(gradient::walk_back(net, std::move(t), seeds, &probe));
+        static_cast<void>(gradient::walk_back(net, std::move(t), std::move(seeds), &probe));
         r.ends = std::move(probe.ends);
 
         // mean over the output's values, or half the form of Fisher over samples
@@ -350,7 +366,9 @@ class estimation {
         return r;
     }
 
-    static constexpr std::size_t most_held = std::size_t{512} << 20;
+    static constexpr std::size_t most_held = std::size_t{512} << 20;      ///< bytes of errors that are made once, if these are all
+    static constexpr std::size_t most_of_large = std::size_t{64} << 20;   ///< of models with more
+    static constexpr std::size_t most_recorded = std::size_t{256} << 20;  ///< of a forward pass that many passes go back over
 
     gradient::sample_runs runs_;
     change_table table_;

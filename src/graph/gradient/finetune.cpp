@@ -269,9 +269,9 @@ class trainer {
         runs_.for_each(samples.size(), [&](std::size_t i) {
             sample_visitor visitor(visitor_, scales_);
             gradient::tape t = gradient::record(net(), runs_.runner.inputs_of(runs_.data, runs_.cut, samples[i]), roots_, &visitor, limit_);
-            std::vector<tensor> seeds(net().outputs.size());
-            loss_and_seed(samples[i], t.values[static_cast<std::size_t>(net().outputs[output()].value)], &seeds[output()]);
-            gradients[i] = std::move(gradient::walk_back(net(), std::move(t), std::span(&seeds, 1), &visitor)[0]);
+            std::vector<std::vector<tensor>> seeds(1, std::vector<tensor>(net().outputs.size()));
+            loss_and_seed(samples[i], t.values[static_cast<std::size_t>(net().outputs[output()].value)], &seeds[0][output()]);
+            gradients[i] = std::move(gradient::walk_back(net(), std::move(t), std::move(seeds), &visitor)[0]);
             by_scale[i] = std::move(visitor.by_scale);
         });
         std::vector<std::vector<double>> sums;

@@ -129,7 +129,7 @@ class gradient_run {
         r.loss = s.loss;
         std::vector<std::vector<tensor>> seeds(1, std::vector<tensor>(net().outputs.size()));
         seeds[0][static_cast<std::size_t>(runs_.output)] = s.seed;
-        r.gradients = std::move(gradient::walk_back(net(), std::move(t), seeds, &bodies)[0]);
+        r.gradients = std::move(gradient::walk_back(net(), std::move(t), std::move(seeds), &bodies)[0]);
         r.bodies = std::move(bodies.sums);
         r.backward = std::chrono::duration<double>(std::chrono::steady_clock::now() - recorded).count();
         return r;

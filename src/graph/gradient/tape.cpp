@@ -9,6 +9,7 @@
 #include "qk/graph/gradient/bodies.hpp"
 #include "qk/graph/gradient/fast_convolution.hpp"
 #include "qk/graph/gradient/ops/quantization.hpp"
+#include "qk/graph/gradient/passes_together.hpp"
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/gradient/stretches.hpp"
 #include "qk/graph/ops/conv.hpp"
@@ -227,7 +228,9 @@ void walk_node(const execute::network& net, const tape& t, std::size_t n, std::v
     if (!wants || (node.bodies.empty() && visitor != nullptr && product_of(node) == nullptr && visitor->ends_at(n))) return;
     std::vector<std::vector<tensor>> given(node.inputs.size(), std::vector<tensor>(passes));  // by input, then pass
     std::any kept;
-    for (std::size_t p = 0; p < passes; ++p) {
+    const bool together = passes > 1 && multiplies_rows(node, t.read[n], wanted);
+    if (together) rows_through_weights(node, t.read[n], outputs[0], given[0]);
+    for (std::size_t p = 0; !together && p < passes; ++p) {
         std::vector<tensor> of_pass;
         bool flows = false;
         for (auto& o : outputs) {
@@ -250,11 +253,12 @@ void walk_node(const execute::network& net, const tape& t, std::size_t n, std::v
     }
 }
 
-/// `used_up`: the tape, if nobody asks for it afterwards.
+/// `used_up`, `used_seeds`: the tape and the seeds, if nobody asks for them afterwards.
 std::vector<std::vector<tensor>> walk(const execute::network& net, const tape& t, std::span<const std::vector<tensor>> seeds,
-                                      edge_visitor* visitor, tape* used_up) {
+                                      edge_visitor* visitor, tape* used_up, std::vector<std::vector<tensor>>* used_seeds = nullptr) {
     std::vector<std::vector<tensor>> gradients;
     for (const std::vector<tensor>& pass : seeds) gradients.push_back(seeded_gradients(net, t, pass));
+    if (used_seeds != nullptr) used_seeds->clear();
     for (std::size_t n = net.nodes.size(); n-- > 0;) {
         if (used_up != nullptr) recall(net, *used_up, n, visitor);
         walk_node(net, t, n, gradients, visitor);
@@ -276,9 +280,9 @@ std::vector<std::vector<tensor>> walk_back(const execute::network& net, const ta
     return walk(net, own, seeds, visitor, &own);
 }
 
-std::vector<std::vector<tensor>> walk_back(const execute::network& net, tape&& t, std::span<const std::vector<tensor>> seeds,
+std::vector<std::vector<tensor>> walk_back(const execute::network& net, tape&& t, std::vector<std::vector<tensor>>&& seeds,
                                            edge_visitor* visitor) {
-    return walk(net, t, seeds, visitor, &t);
+    return walk(net, t, seeds, visitor, &t, &seeds);
 }
 
 }  // namespace qk::graph::gradient

@@ -71,13 +71,14 @@ std::vector<double> average_hessian_traces(const model& m, const named_tensors& 
         const tensor y = t.values[static_cast<std::size_t>(net.outputs[chosen].value)];
         const std::size_t passes = gradient::probe_count(options.passes, runs.cut.runs, y.size());
         std::vector<std::vector<tensor>> seeds;
-        for (const auto& v : gradient::probes(gradient::as_real<double>(y), passes, runs.samples_of(run), true, options.seed, run)) {
+        const gradient::probe_choice choice{passes, runs.samples_of(run), true, options.seed, run};
+        gradient::each_probe(gradient::as_real<double>(y), choice, [&](std::span<const double> v) {
             std::vector<tensor> seed(net.outputs.size());
-            seed[chosen] = make_tensor<double>(y.shape(), std::span<const double>(v));
+            seed[chosen] = make_tensor<double>(y.shape(), v);
             seeds.push_back(std::move(seed));
-        }
+        });
         square_probe probe(net, place);
-        static_cast<void>(gradient::walk_back(net, std::move(t), seeds, &probe));
+        static_cast<void>(gradient::walk_back(net, std::move(t), std::move(seeds), &probe));
         const double scale = static_cast<double>(y.size()) / static_cast<double>(passes) / static_cast<double>(runs.cut.samples);
         for (double& s : probe.found) s *= scale;
         done[run] = std::move(probe.found);

@@ -89,48 +89,62 @@ class portable_writer : public quantizer_writer {
         if (const integer* f = std::get_if<integer>(&q.format)) return f->bits > (is_weight || q.scale.size() <= 1 ? 2 : 4);
         return is_weight || !onnx_float8(std::get<floating>(q.format));
     }
+    /// Whether a constant is decoded in each run. onnxruntime folds what depends on constants alone when it loads a model, and holds every
+    /// step of it, some ten times the floats; so it does with matrices of a megabyte and more and with everything of 32: what takes
+    /// most of a language model, and little of a network of convolutions, which is decoded once.
+    static bool is_decoded_in_each_run(const tensor& value) {
+        return value.size_bytes() >= std::size_t{value.rank() == 2 ? 1u : 32u} << 20;
+    }
+
     std::string decoded(const quantized_value& v, const tensor& value, const packed_constant& p) {
         const quantizer& q = v.how;
         const bool blocked = is_block_format(q.format);
+        const auto block = static_cast<std::size_t>(blocked ? block_size(q.format) : q.block_size);
         function_key key{.format = q.format,
                          .semantics = {},
                          .one_scale = q.scale.size() <= 1,
                          .block_scales = !blocked && q.block_size > 0,
                          .block = blocked ? 0 : q.block_size,
-                         .decodes = true};
+                         .decodes = true,
+                         .each_run = is_decoded_in_each_run(value),
+                         .whole_bytes = 8 % p.element_bits == 0 && value.size() * static_cast<std::size_t>(p.element_bits) % 8 == 0,
+                         .whole_blocks = block > 0 && p.shift_bits == 0 && p.view.length % block == 0};
+        unpacks_in_each_run_ = unpacks_in_each_run_ || key.each_run;
         std::vector<std::string> inputs;
-        const auto planes = [&](const std::vector<std::uint32_t>& codes, int width, const char* stem) {
-            for (const tensor& plane : pack_planes(codes, width)) inputs.push_back(g_.constant(v.name + stem, plane));
+        const auto planes = [&](const std::vector<tensor>& all, const char* stem) {
+            for (const tensor& plane : all) inputs.push_back(g_.constant(v.name + stem, plane));
         };
-        planes(p.elements, p.element_bits, "_codes");
-        if (blocked) planes(p.scales, p.scale_bits, "_scales");
-        if (p.shift_bits > 0) planes(p.shifts, p.shift_bits, "_shifts");
+        planes(p.elements, "_codes");
+        planes(p.scales, "_scales");
+        planes(p.shifts, "_shifts");
         const auto number = [](std::size_t n) { return static_cast<std::int64_t>(n); };
-        const std::int64_t outer = number(p.view.outer), inner = number(p.view.inner);
+        const std::int64_t outer = number(p.view.outer), inner = number(p.view.inner), blocks = number(p.blocks);
         if (p.tensor_scale != 0 || (!blocked && (is_integer_format(q.format) || has_scale(q)))) {
             dims shape;
-            if (key.block_scales) shape = {outer, number(p.blocks), inner};
+            if (key.block_scales) shape = {outer, blocks, inner};
             else if (!key.one_scale) shape = {number(p.view.length), 1};
             key.scales = 1;
             inputs.push_back(
                 g_.constant(v.name + "_scale", make_tensor<float>(shape, blocked ? std::vector<float>{p.tensor_scale} : q.scale)));
             if (std::any_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z != 0; })) {
                 key.scales = 2;
-                inputs.push_back(g_.constant(v.name + "_zero_point", zero_points(q, q.zero_point.size() == 1 ? dims{} : shape)));
+                inputs.push_back(
+                    g_.constant(v.name + "_zero_point", zero_points(q, q.zero_point.size() == 1 && !key.block_scales ? dims{} : shape)));
             }
         }
         onnx::NodeProto& n = call(v, v.how, key, inputs);
-        set_attribute(n, "shape", std::vector<std::int64_t>(value.shape().begin(), value.shape().end()));
-        set_attribute(n, "rows", std::vector<std::int64_t>{outer, number(p.view.length), inner});
-        set_attribute(n, "count", std::vector<std::int64_t>{number(value.size())});
-        if (blocked || key.block_scales) set_attribute(n, "length", number(p.view.length));
-        if (blocked) {
-            set_attribute(n, "grid", std::vector<std::int64_t>{outer, number(p.blocks), inner});
-            set_attribute(n, "grid_count", std::vector<std::int64_t>{number(p.scales.size())});
+        using list = std::vector<std::int64_t>;
+        set_attribute(n, "shape", list(value.shape().begin(), value.shape().end()));
+        set_attribute(n, "rows", key.whole_blocks ? list{outer * blocks, number(block), inner} : list{outer, number(p.view.length), inner});
+        if (!key.whole_bytes) set_attribute(n, "count", list{number(value.size())});
+        if (block > 0) {
+            set_attribute(n, "grid", key.whole_blocks ? list{outer * blocks, 1, inner} : list{outer, blocks, inner});
+            if (!key.whole_blocks) set_attribute(n, "length", number(p.view.length));
         }
+        if (blocked) set_attribute(n, "grid_count", list{number(p.scale_count)});
         if (p.shift_bits > 0) {
-            set_attribute(n, "parts", std::vector<std::int64_t>{outer, number(p.shifts.size()) / (outer * inner), inner});
-            set_attribute(n, "part_count", std::vector<std::int64_t>{number(p.shifts.size())});
+            set_attribute(n, "parts", list{outer, number(p.shift_count) / (outer * inner), inner});
+            set_attribute(n, "part_count", list{number(p.shift_count)});
         }
         return n.output(0);
     }

@@ -63,20 +63,43 @@ inline std::size_t probe_count(int asked, std::size_t runs, std::size_t values) 
     return std::min(wanted, values);
 }
 
-/// The vectors of one run with the output y (double) of `samples` samples; with `divergence` in the metric of Fisher, by sample.
-inline std::vector<std::vector<double>> probes(const tensor& y, std::size_t count, std::size_t samples, bool divergence, std::uint64_t seed,
-                                               std::size_t run) {
-    std::vector<std::vector<double>> all = orthonormal(y.size(), count, seed * 0x9e3779b97f4a7c15u + run + 1);
-    if (!divergence) return all;
-    const std::size_t classes = y.size() / samples;
-    for (std::vector<double>& v : all)
-        for (std::size_t s = 0; s < samples; ++s) {
+/// Which vectors a run gets: `count` for an output of `samples` samples; with `divergence` in the metric of Fisher, by sample.
+struct probe_choice {
+    std::size_t count, samples;
+    bool divergence;
+    std::uint64_t seed;
+    std::size_t run;
+};
+
+/// Calls visit(vector) for the vectors of one run with the output y (double). Of many values beside few vectors those are random signs:
+/// they are as good as orthogonal (Hutchinson 1990), take no time, and one is held at once.
+template <class Visit>
+void each_probe(const tensor& y, const probe_choice& how, Visit&& visit) {
+    const std::size_t n = y.size(), classes = n / how.samples;
+    const std::uint64_t seed = how.seed * 0x9e3779b97f4a7c15u + how.run + 1;
+    const auto give = [&](std::vector<double>& v) {
+        for (std::size_t s = 0; how.divergence && s < how.samples; ++s) {
             const auto from = v.begin() + static_cast<std::ptrdiff_t>(s * classes);
             std::vector<double> part(from, from + static_cast<std::ptrdiff_t>(classes));
             to_divergence(y.as<double>().subspan(s * classes, classes), part);
             std::copy(part.begin(), part.end(), from);
         }
-    return all;
+        visit(std::span<const double>(v));
+    };
+    if (n < 65536 || n / 256 < how.count) {
+        for (std::vector<double>& v : orthonormal(n, how.count, seed)) give(v);
+        return;
+    }
+    std::mt19937_64 random(seed);
+    const double unit = 1 / std::sqrt(static_cast<double>(n));
+    std::vector<double> v(n);
+    for (std::size_t k = 0; k < how.count; ++k) {
+        for (std::size_t i = 0; i < n; i += 64) {
+            std::uint64_t word = random();
+            for (std::size_t j = i; j < std::min(n, i + 64); ++j, word >>= 1) v[j] = (word & 1) != 0 ? unit : -unit;
+        }
+        give(v);
+    }
 }
 
 }  // namespace qk::graph::gradient

@@ -79,8 +79,8 @@ std::vector<tensor> walk_back(const execute::network& net, const tape& t, std::s
 /// Several passes at once: seeds[pass] as above, and the result by pass.
 std::vector<std::vector<tensor>> walk_back(const execute::network& net, const tape& t, std::span<const std::vector<tensor>> seeds,
                                            edge_visitor* visitor);
-/// The same with the tape given away: what it holds goes as soon as it has been walked over.
-std::vector<std::vector<tensor>> walk_back(const execute::network& net, tape&& t, std::span<const std::vector<tensor>> seeds,
+/// The same with the tape and the seeds given away: what they hold goes as soon as it has been walked over.
+std::vector<std::vector<tensor>> walk_back(const execute::network& net, tape&& t, std::vector<std::vector<tensor>>&& seeds,
                                            edge_visitor* visitor = nullptr);
 
 /// Runs node `number` again for a tape that has what it reads, as record ran it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that turn packed codes back into float32: bits to whole numbers, those through a table or arithmetic to elements, times their
-// scales. Of constants alone, so that runtimes which fold constants run them once, when they load the model.
+// scales. Of constants alone, so that runtimes which fold constants run them once, when they load the model; what is left of every step in
+// their memory is several times the floats, so large constants are decoded in each run (function_key::each_run).
 #pragma once
 
 #include "qk/graph/export/portable/functions.hpp"
@@ -8,8 +9,14 @@
 
 namespace qk::graph::detail {
 
+/// Bytes as int32. `each_run`: through DequantizeLinear, which onnxruntime does not fold.
+inline operand whole_numbers(function_builder& f, operand bytes, bool each_run) {
+    if (each_run) bytes = f.op("DequantizeLinear", {bytes, f.number(1, data_type::float32)});
+    return f.cast(bytes, data_type::int32);
+}
+
 /// Codes of `width` bits as int32, [count], from the planes of pack_planes. A code stands in one byte of its group or in two.
-inline operand unpack(function_builder& f, const std::vector<operand>& planes, int width, const operand& count) {
+inline operand unpack(function_builder& f, const std::vector<operand>& planes, int width, const operand& count, bool each_run) {
     const auto row = [&](const std::vector<std::int32_t>& v) {
         return f.constant(make_tensor<std::int32_t>({static_cast<std::int64_t>(v.size())}, v), "i");
     };
@@ -17,7 +24,7 @@ inline operand unpack(function_builder& f, const std::vector<operand>& planes, i
     for (int p = 0; p < plane_count(width); ++p) {
         const int w = plane_bits(width, p);
         const packing_group g = group_of(w);
-        operand part = f.cast(planes[static_cast<std::size_t>(p)], data_type::int32);
+        operand part = whole_numbers(f, planes[static_cast<std::size_t>(p)], each_run);
         if (w < 8) {
             std::vector<std::int64_t> low, high;
             std::vector<std::int32_t> places;
@@ -55,6 +62,16 @@ inline std::vector<float> element_table(const format& f, int width) {
         else v = c >> (width - 1) ? -static_cast<float>(c ^ 1u << (width - 1)) : static_cast<float>(c);
     }
     return table;
+}
+
+/// The same for all codes of a byte at once: [bytes, codes a byte].
+inline operand elements_of_bytes(function_builder& f, const format& of, int width, const operand& bytes) {
+    const std::vector<float> one = element_table(of, width);
+    const std::int64_t codes = 8 / width;
+    std::vector<float> table;
+    for (std::size_t byte = 0; byte < 256; ++byte)
+        for (std::int64_t i = 0; i < codes; ++i) table.push_back(one[byte >> (i * width) & (one.size() - 1)]);
+    return f.op("Gather", {f.constant(make_tensor<float>({256, codes}, table), "elements"), bytes});
 }
 
 inline operand elements_of(function_builder& f, const format& of, int width, const operand& code) {
@@ -112,9 +129,41 @@ inline std::vector<float> scale_table(const format& f, int width) {
     return table;
 }
 
+/// The scales of blocks, one after the other, as floats.
+inline operand scales_of_blocks(function_builder& f, const function_key& k, const std::vector<operand>& codes, int width,
+                                const operand& scale) {
+    const std::vector<float> table = scale_table(k.format, width);
+    const operand values = f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(table.size())}, table), "scale_values"),
+                                           unpack(f, codes, width, f.integers_of_call("grid_count"), k.each_run)});
+    return scale.empty() ? values : arithmetic(f, data_type::float32).mul(values, scale);
+}
+
+/// Scale and zero point of each position along the axis of blocks some of which may be short. `scale` comes as [outer, blocks, inner].
+inline void spread_over_blocks(function_builder& f, const function_key& k, const std::vector<operand>& shifts, operand& scale,
+                               operand& zero_point) {
+    const arithmetic a(f, data_type::float32);
+    const auto number = [&](std::int64_t v) { return f.number(static_cast<double>(v), data_type::int64); };
+    const std::int64_t block = is_block_format(k.format) ? block_size(k.format) : k.block;
+    const operand position = f.op("Range", {number(0), f.integer_of_call("length"), number(1)}),
+                  block_of = f.op("Div", {position, number(block)});
+    scale = f.gather(scale, block_of, 1);
+    if (!zero_point.empty()) zero_point = f.gather(zero_point, block_of, 1);
+    const microexponent* m = std::get_if<microexponent>(&k.format);
+    if (m == nullptr) return;
+    const std::int64_t parts = static_cast<std::int64_t>(reference::sub_blocks(*m));
+    const operand inside = f.op("Div", {f.op("Mod", {position, number(block)}), number(m->sub_block_size)});
+    const operand part_of = f.op("Add", {f.op("Mul", {block_of, number(parts)}), inside});
+    std::vector<float> halves;
+    for (int s = 0; s < 1 << m->shift_bits; ++s) halves.push_back(static_cast<float>(power_of_two(-s)));
+    const operand shift = f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(halves.size())}, halves), "halves"),
+                                          unpack(f, shifts, m->shift_bits, f.integers_of_call("part_count"), k.each_run)});
+    scale = a.mul(scale, f.gather(f.op("Reshape", {shift, f.integers_of_call("parts")}), part_of, 1));
+}
+
 /// The body that decodes. Inputs: the planes of the codes; of the scales; of the shifts; then `scale` and `zero_point` where there are
-/// such. Attributes: `shape` of the result; `rows`, the same as [outer, length, inner]; `count` of elements; for blocks `length`, `grid`
-/// ([outer, blocks, inner]) and `grid_count`, and the same of sub-blocks.
+/// such. Attributes: `shape` of the result; `rows`, the same as [outer, length, inner], or of whole blocks [outer * blocks, block, inner];
+/// `count` of elements unless they fill bytes; for blocks `grid` ([outer, blocks, inner], or [outer * blocks, 1, inner]) and `grid_count`;
+/// where some are short `length`, and `parts` and `part_count` of sub-blocks.
 inline onnx::FunctionProto decode_function(const function_key& k, const std::string& name, int opset) {
     function_builder f(name, opset, text_of(k.format) + ": packed codes to float32");
     const arithmetic a(f, data_type::float32);
@@ -128,44 +177,19 @@ inline onnx::FunctionProto decode_function(const function_key& k, const std::str
     const std::vector<operand> codes = planes("codes", element_bits), scales = planes("scales", scale_bits),
                                shifts = planes("shifts", m ? m->shift_bits : 0);
     operand scale = k.scales > 0 ? f.input("scale") : "", zero_point = k.scales > 1 ? f.input("zero_point") : "";
-    operand y = elements_of(f, k.format, element_bits, unpack(f, codes, element_bits, f.integers_of_call("count")));
+    operand y = k.whole_bytes
+                    ? elements_of_bytes(f, k.format, element_bits, whole_numbers(f, codes[0], k.each_run))
+                    : elements_of(f, k.format, element_bits, unpack(f, codes, element_bits, f.integers_of_call("count"), k.each_run));
     y = f.op("Reshape", {y, f.integers_of_call("rows")});
     const bool blocked = is_block_format(k.format);
-    operand block_of;  // of each position along the axis
     if (blocked || k.block_scales) {
-        const auto number = [&](std::int64_t v) { return f.number(static_cast<double>(v), data_type::int64); };
-        const operand position = f.op("Range", {number(0), f.integer_of_call("length"), number(1)});
-        const std::int64_t block = blocked ? block_size(k.format) : k.block;
-        block_of = f.op("Div", {position, number(block)});
-        if (blocked) {
-            const std::vector<float> table = scale_table(k.format, scale_bits);
-            const operand values =
-                f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(table.size())}, table), "scale_values"),
-                                unpack(f, scales, scale_bits, f.integers_of_call("grid_count"))});
-            operand of_block = f.op("Reshape", {values, f.integers_of_call("grid")});
-            if (!scale.empty()) of_block = a.mul(of_block, scale);
-            of_block = f.gather(of_block, block_of, 1);
-            if (m) {
-                const std::int64_t parts = static_cast<std::int64_t>(reference::sub_blocks(*m));
-                const operand inside = f.op("Div", {f.op("Mod", {position, number(block)}), number(m->sub_block_size)});
-                const operand part_of = f.op("Add", {f.op("Mul", {block_of, number(parts)}), inside});
-                std::vector<float> halves;
-                for (int s = 0; s < 1 << m->shift_bits; ++s) halves.push_back(static_cast<float>(power_of_two(-s)));
-                const operand shift =
-                    f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(halves.size())}, halves), "halves"),
-                                    unpack(f, shifts, m->shift_bits, f.integers_of_call("part_count"))});
-                of_block = a.mul(of_block, f.gather(f.op("Reshape", {shift, f.integers_of_call("parts")}), part_of, 1));
-            }
-            y = a.mul(y, of_block);
-        } else {
-            scale = f.gather(scale, block_of, 1);
-            if (!zero_point.empty()) zero_point = f.gather(zero_point, block_of, 1);
-        }
+        const operand grid = f.integers_of_call("grid");
+        scale = f.op("Reshape", {blocked ? scales_of_blocks(f, k, scales, scale_bits, scale) : scale, grid});
+        if (!zero_point.empty()) zero_point = f.op("Reshape", {zero_point, grid});
+        if (!k.whole_blocks) spread_over_blocks(f, k, shifts, scale, zero_point);
     }
-    if (!blocked) {
-        if (!zero_point.empty()) y = a.sub(y, zero_point);
-        if (!scale.empty()) y = a.mul(y, scale);
-    }
+    if (!zero_point.empty()) y = a.sub(y, zero_point);
+    if (!scale.empty()) y = a.mul(y, scale);
     return f.finish(f.op("Reshape", {y, f.integers_of_call("shape")}));
 }
 

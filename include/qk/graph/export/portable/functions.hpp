@@ -20,6 +20,10 @@ struct function_key {
     int block = 0;
     bool dynamic = false;  ///< scale and zero point from the values
     bool decodes = false;  ///< stored codes to float32
+    // Of functions that decode:
+    bool each_run = false;      ///< in each run: nothing that a runtime folds when it loads the model
+    bool whole_bytes = false;   ///< the elements' codes fill bytes, and the bytes are full
+    bool whole_blocks = false;  ///< no block is shorter than the others
     friend bool operator==(const function_key&, const function_key&) = default;
 };
 

@@ -5,6 +5,9 @@
 #include <numeric>
 #include <optional>
 
+#include "qk/codec/layout/parameters.hpp"
+#include "qk/graph/base/kernel_calls.hpp"
+#include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/export/codes.hpp"
 #include "qk/reference/codes.hpp"
 
@@ -44,14 +47,15 @@ struct packed_constant {
     along_axis view;         ///< the tensor as [outer][length][inner]
     std::size_t blocks = 0;  ///< scales along the axis, 0: one or one a channel
     int element_bits = 8, scale_bits = 0, shift_bits = 0;
-    std::vector<std::uint32_t> elements, scales, shifts;  ///< shifts: [outer][blocks * sub-blocks][inner]
-    float tensor_scale = 0;                               ///< NVFP4's
+    std::vector<tensor> elements, scales, shifts;  ///< planes; shifts: [outer][blocks * sub-blocks][inner]
+    std::size_t scale_count = 0, shift_count = 0;  ///< codes of blocks and of sub-blocks
+    float tensor_scale = 0;                        ///< NVFP4's
 
     std::size_t bytes() const {
-        const auto of = [](const std::vector<std::uint32_t>& codes, int bits) {
-            return (codes.size() * static_cast<std::size_t>(bits) + 7) / 8;
-        };
-        return of(elements, element_bits) + of(scales, scale_bits) + of(shifts, shift_bits);
+        std::size_t n = 0;
+        for (const auto* planes : {&elements, &scales, &shifts})
+            for (const tensor& t : *planes) n += t.size_bytes();
+        return n;
     }
 };
 
@@ -66,6 +70,36 @@ inline std::pair<int, int> code_bits(const format& f) {
     return {bits(n.element), bits(n.scale)};
 }
 
+/// A plane of the codec (docs/reference/layouts.md), which has the order of pack_planes, in whole groups of codes.
+inline tensor plane_of(std::span<const std::byte> bytes, int width) {
+    const auto group = static_cast<std::size_t>(group_of(width).bytes), size = (bytes.size() + group - 1) / group * group;
+    tensor plane(data_type::uint8, {static_cast<std::int64_t>(size)});
+    std::memcpy(plane.bytes(), bytes.data(), bytes.size());
+    std::memset(plane.bytes() + bytes.size(), 0, size - bytes.size());
+    return plane;
+}
+
+/// Codes of blocks by the kernels, which give the oracle's; false where those have not the form of `p` or do not decode to what they
+/// should.
+inline bool encoded(const quantizer& q, const tensor& x, packed_constant& p) {
+    if (std::holds_alternative<microexponent>(q.format) || p.element_bits > 8 || p.scale_bits > 8) return false;
+    const nvfloat* n = std::get_if<nvfloat>(&q.format);
+    const affine scale{.scale = q.scale.empty() ? 0.0f : q.scale[0]};
+    const codec_parameters how = n != nullptr ? codec_parameters(p.view, scale) : codec_parameters(p.view);
+    const packed_layout layout = layout_of(q.format, p.view);
+    std::vector<std::byte> bytes(layout.bytes());
+    if (kernel_calls::encode(q.format, x.as<float>(), std::span(bytes), how, q.semantics) != encode_status::done) return false;
+    tensor wanted(data_type::float32, x.shape()), again(data_type::float32, x.shape());
+    execute::quantize_value(q, x.shape(), false, x.as<float>(), wanted.as<float>());
+    kernel_calls::decode(q.format, std::span<const std::byte>(bytes), again.as<float>(), how);
+    if (std::memcmp(wanted.bytes(), again.bytes(), wanted.size_bytes()) != 0) return false;
+    const auto planes = planes_of(layout, std::span<const std::byte>(bytes));
+    p.elements.push_back(plane_of(planes.elements, p.element_bits));
+    p.scales.push_back(plane_of(planes.scales, p.scale_bits));
+    if (n != nullptr) std::memcpy(&p.tensor_scale, planes.tensor.data(), sizeof(float));
+    return true;
+}
+
 /// The codes of x, unless they do not decode to exactly what the quantizer makes of x (specials without a code, unclamped scales).
 inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x) {
     const bool blocked = is_block_format(q.format);
@@ -74,7 +108,13 @@ inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x
     packed_constant p;
     p.view = view_along(x.shape(), q.axis, q.flatten && (blocked || q.block_size > 0));
     std::tie(p.element_bits, p.scale_bits) = code_bits(q.format);
-    p.elements.resize(x.size());
+    if (blocked) {
+        const auto block = static_cast<std::size_t>(block_size(q.format));
+        p.blocks = (p.view.length + block - 1) / block;
+        p.scale_count = p.view.outer * p.blocks * p.view.inner;
+        if (x.size() != 0 && encoded(q, x, p)) return p;
+    }
+    std::vector<std::uint32_t> elements(x.size());
     const tensor wanted = rounded(q, x);
     tensor again(data_type::float32, x.shape());
     if (!blocked) {
@@ -85,36 +125,37 @@ inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x
             const std::uint32_t random = reference::random_word(q.semantics, i);
             if (const floating* f = std::get_if<floating>(&q.format)) {
                 const float rounded_quotient = reference::quantize(*f, scale == 1 ? v : reference::divide(v, scale), q.semantics, random);
-                p.elements[i] = reference::code_of(*f, rounded_quotient);
-                again.as<float>()[i] = scale == 1 ? reference::value_of(*f, p.elements[i])
-                                                  : reference::multiply(reference::value_of(*f, p.elements[i]), scale);
+                elements[i] = reference::code_of(*f, rounded_quotient);
+                again.as<float>()[i] =
+                    scale == 1 ? reference::value_of(*f, elements[i]) : reference::multiply(reference::value_of(*f, elements[i]), scale);
             } else {
                 const integer g = std::get<integer>(q.format);
                 const std::int64_t code = reference::code_of(g, v, scale, zero_point, one, q.semantics, random);
-                p.elements[i] = reference::low_bits(code, g.bits);
+                elements[i] = reference::low_bits(code, g.bits);
                 again.as<float>()[i] = reference::value_of(code, scale, zero_point);
             }
         });
     } else {
-        const auto block = static_cast<std::size_t>(block_size(q.format));
-        p.blocks = (p.view.length + block - 1) / block;
-        p.scales.resize(p.view.outer * p.blocks * p.view.inner);
+        std::vector<std::uint32_t> scales(p.scale_count);
         const microexponent* m = std::get_if<microexponent>(&q.format);
         const std::size_t parts = m ? reference::sub_blocks(*m) : 0;
-        std::vector<std::uint32_t> shifts(p.scales.size() * parts);
+        p.shift_count = scales.size() * parts;
+        std::vector<std::uint32_t> shifts(p.shift_count), placed(p.shift_count);
         if (const nvfloat* n = std::get_if<nvfloat>(&q.format))
             p.tensor_scale = q.scale.empty() ? reference::tensor_scale(*n, x.as<float>(), q.semantics) : q.scale[0];
         const affine scale{.scale = p.tensor_scale};
-        const reference::coded out{p.elements, p.scales, shifts};
+        const reference::coded out{elements, scales, shifts};
         reference::encode(q.format, x.as<float>(), out, p.view, scale, q.semantics);
         reference::decode(q.format, out, again.as<float>(), p.view, scale);
         if (m) p.shift_bits = m->shift_bits;
-        p.shifts.resize(shifts.size());
-        for (std::size_t k = 0; k < p.scales.size(); ++k)
+        for (std::size_t k = 0; k < scales.size(); ++k)
             for (std::size_t j = 0; j < parts; ++j)
-                p.shifts[(k / p.view.inner * parts + j) * p.view.inner + k % p.view.inner] = shifts[k * parts + j];
+                placed[(k / p.view.inner * parts + j) * p.view.inner + k % p.view.inner] = shifts[k * parts + j];
+        p.scales = pack_planes(scales, p.scale_bits);
+        if (p.shift_bits > 0) p.shifts = pack_planes(placed, p.shift_bits);
     }
     if (std::memcmp(wanted.bytes(), again.bytes(), wanted.size_bytes()) != 0) return std::nullopt;
+    p.elements = pack_planes(elements, p.element_bits);
     return p;
 }
 
