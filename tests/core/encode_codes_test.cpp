@@ -7,6 +7,7 @@
 
 #include "compare_bits.hpp"
 #include "qk/codec.hpp"
+#include "qk/fake_quantize.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/option_names.hpp"
@@ -34,6 +35,21 @@ void check(const qk::format& f, data kind, std::size_t n, qk::affine scale, cons
     CHECK_MESSAGE(count_mismatches(x, expected, y, what) == 0, what);
 }
 
+/// Fake-quantized values beside the oracle.
+void check_fake(const qk::format& f, data kind, std::size_t n, qk::affine scale, const qk::semantics& how) {
+    const std::vector<float> x = make_inputs(kind, n, n);
+    std::vector<float> expected(n), y(n);
+    if (qk::is_block_format(f) && !std::holds_alternative<qk::nvfloat>(f)) {
+        qk::reference::fake_quantize(f, x, expected, how);
+        qk::fake_quantize(f, std::span<const float>(x), std::span(y), how);
+    } else {
+        qk::reference::fake_quantize(f, x, expected, scale, how);
+        qk::fake_quantize(f, std::span<const float>(x), std::span(y), scale, how);
+    }
+    const std::string what = std::string(qk::to_text(f).view()) + " " + name_of(kind) + ", fake-quantized";
+    CHECK_MESSAGE(count_mismatches(x, expected, y, what) == 0, what);
+}
+
 /// The same with a scale and a zero point for each of seven channels, whose planes of `plane` values begin at any bit.
 void check_planes(const qk::format& f, data kind, std::size_t plane, std::int64_t zero, const qk::semantics& how) {
     const qk::along_axis axis{3, 7, plane};
@@ -42,9 +58,12 @@ void check_planes(const qk::format& f, data kind, std::size_t plane, std::int64_
     std::vector<float> expected(n), y(n), scale(7);
     const std::vector<std::int64_t> zeros(qk::is_integer_format(f) ? 7 : 0, zero);
     for (std::size_t c = 0; c < 7; ++c) scale[c] = 0.05f + 0.01f * static_cast<float>(c);
-    for (std::size_t p = 0; p < 21; ++p)
+    for (std::size_t p = 0; p < 21; ++p) {
+        qk::semantics here = how;
+        here.first_index += p * plane;  // random bits go by the place in the whole array
         qk::reference::fake_quantize(f, std::span(x).subspan(p * plane, plane), std::span(expected).subspan(p * plane, plane),
-                                     qk::affine{scale[p % 7], zeros.empty() ? 0 : zero}, how);
+                                     qk::affine{scale[p % 7], zeros.empty() ? 0 : zero}, here);
+    }
     std::vector<std::byte> packed(qk::packed_bytes(f, axis));
     const qk::per_channel scales{scale, zeros, axis};
     REQUIRE(qk::encode(f, x, packed, scales, how) == qk::encode_status::done);
@@ -81,7 +100,6 @@ TEST_CASE("every rounding, flushed or not, zero points added before it, planes t
                 for (const std::int64_t zero : {std::int64_t{0}, std::int64_t{3}})
                     if (whole || zero == 0) check(f, kind, 700, {.scale = 0.0625f, .zero_point = zero}, how);
                 if (!whole) check(f, kind, 700, {.scale = 1.0f, .zero_point = 0}, how);
-                if (how.rounding == qk::rounding::stochastic) continue;  // its random bits go by the place in the whole array
                 for (const std::size_t plane : {std::size_t{49}, std::size_t{13}, std::size_t{295}}) check_planes(f, kind, plane, 2, how);
             }
     }
@@ -142,5 +160,58 @@ TEST_CASE("blocks with one step: every width, sizes from one vector to eight, bo
     for (const data kind : kinds) {
         for (const qk::microscaling& f : {qk::mxfp8_e4m3, qk::mxfp8_e5m2, qk::mxfp4}) check(f, kind, 64 * 17 + 5, {});
         for (const float scale : {0.001f, 0x1p-60f, 0x1p40f}) check(qk::nvfp4, kind, 64 * 17 + 5, {.scale = scale, .zero_point = 0});
+    }
+}
+
+TEST_CASE("integers of 17 to 32 bits: every rounding, zero points at the ends and within, values far beyond the codes") {
+    for (const int width : {17, 20, 21, 24, 25, 28, 29, 31, 32})
+        for (const bool is_signed : {true, false}) {
+            const qk::integer f{.bits = width, .is_signed = is_signed};
+            for (const auto& r : qk::rounding_names)
+                for (const std::int64_t zero : {qk::qmin(f), std::int64_t{5}, qk::qmax(f)})
+                    for (const data kind : {data::ordinary, data::ties, data::top, data::special, data::subnormal})
+                        for (const float scale : {0.0625f, 0x1.8p-25f, 0x1p-100f}) {
+                            check(f, kind, 700, {.scale = scale, .zero_point = zero}, {.rounding = r.value, .seed = 9});
+                            check_fake(f, kind, 700, {.scale = scale, .zero_point = zero}, {.rounding = r.value, .seed = 9});
+                        }
+            for (const data kind : {data::ordinary, data::ties, data::special}) {
+                check(f, kind, 700, {.scale = 0.0625f, .zero_point = 0}, {.zero_point_before = true});
+                check_fake(f, kind, 700, {.scale = 0.0625f, .zero_point = 0}, {.zero_point_before = true});
+                check_fake(f, kind, 700, {.scale = 0.0625f, .zero_point = 77}, {.zero_point_before = true});
+                check_planes(f, kind, 49, 0, {});
+            }
+        }
+}
+
+TEST_CASE("blocks in every rounding, with either sign of zero") {
+    for (const auto& r : qk::rounding_names)
+        for (const data kind : kinds) {
+            for (const char* name : {"bfp16", "mx9", "mx6", "mx4", "mxint8", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e2m3", "mxfp4"})
+                check(*qk::parse_format(name), kind, 64 * 17 + 5, {}, {.rounding = r.value, .seed = 4});
+            for (const int width : {3, 5, 8})
+                check(qk::block_float{.block_size = 16, .exponent_bits = 8, .mantissa_bits = width - 1}, kind, 64 * 17 + 5, {},
+                      {.rounding = r.value, .bfp_zero = qk::zero_sign::positive, .seed = 4});
+            check(qk::nvfp4, kind, 64 * 17 + 5, {.scale = 0.001f, .zero_point = 0}, {.rounding = r.value, .seed = 4});
+        }
+}
+
+TEST_CASE("random words of the caller's, and indices that pass 2^32") {
+    const std::size_t n = 64 * 23 + 11;
+    std::vector<std::uint32_t> words(n);
+    for (std::size_t i = 0; i < n; ++i) words[i] = qk::random_bits(77, i);
+    const qk::semantics of_words{.rounding = qk::rounding::stochastic, .random_words = words.data()};
+    for (const char* name : {"int8", "int16", "int32", "fp8_e4m3fn", "fp16", "bf16", "e8m0", "bfp16", "mx9", "mxint8", "mxfp4", "nvfp4"}) {
+        const qk::format f = *qk::parse_format(name);
+        for (const data kind : {data::ordinary, data::ties}) {
+            const qk::affine scale{.scale = std::holds_alternative<qk::nvfloat>(f) ? 0.001f : 0.05f, .zero_point = 0};
+            for (const std::uint64_t before : {1u, 700u, 1472u}) {
+                const qk::semantics passing{
+                    .rounding = qk::rounding::stochastic, .seed = 6, .first_index = (std::uint64_t{1} << 32) - before};
+                check(f, kind, n, scale, passing);
+                check_fake(f, kind, n, scale, passing);
+            }
+            check(f, kind, n, scale, of_words);
+            check_fake(f, kind, n, scale, of_words);
+        }
     }
 }

@@ -5,6 +5,8 @@
 
 #include "qk/codec/encode/fast_codes.hpp"
 #include "qk/codec/encode/rounded_values.hpp"
+#include "qk/codec/encode/short_planes.hpp"
+#include "qk/codec/encode/wide_integers.hpp"
 #include "qk/codec/layout/pack.hpp"
 #include "qk/codec/layout/pieces.hpp"
 #include "qk/codec/layout/range_call.hpp"
@@ -39,9 +41,24 @@ QK_APART void divide(const float* x, float* y, const scale_tile<Arch>& s, std::s
 }
 
 /// Runs under one scale go to quick(x, first, n, scale, zero, complete) where it serves them; the rest, and what it hands to
-/// complete(begin, count), to tile(o, l, i, first, n). Of values under scales of their own it is the quotients that go to `quick`.
+/// complete(begin, count), to tile(o, l, i, first, n). Of values under scales of their own it is the quotients that go to `quick`, and of
+/// short planes too, if `by_quotients` (values that are divided and no more).
 template <class Arch, class Quick, class Tile>
-QK_INLINE void encode_runs(along_axis a, values_in x, const codec_parameters& p, const Quick& quick, const Tile& tile_of) {
+QK_INLINE void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width, bool by_quotients, const Quick& quick,
+                           const Tile& tile_of) {
+    const bool planes_of_scales = !p.one_scale() && p.group == 0 && a.inner != 1;
+    const auto alike = [&] {
+        return std::all_of(p.zero_point.begin(), p.zero_point.end(), [&](std::int64_t z) { return z == p.zero_point[0]; });
+    };
+    if (by_quotients && planes_of_scales && is_short_plane(a.inner, width) && x.floats() != nullptr && alike()) {
+        const std::int64_t zero = p.zero_point.empty() ? 0 : p.zero_point[0];
+        return encode_short_planes<Arch>(
+            a, x.floats(), p.scale.data(),
+            [&](const float* v, std::size_t first, std::size_t n, const range_call& complete) {
+                return quick(v, first, n, 1.0f, zero, complete);
+            },
+            tile_of);
+    }
     const auto run = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
         const auto complete = [&](std::size_t begin, std::size_t count) {
             for (std::size_t k = begin; k < begin + count; k += tile) {
@@ -49,7 +66,7 @@ QK_INLINE void encode_runs(along_axis a, values_in x, const codec_parameters& p,
                 a.inner == 1 ? tile_of(o, l + k, i, first + k, some) : tile_of(o, l, i + k, first + k, some);
             }
         };
-        if (p.one_scale() || (a.inner != 1 && p.group == 0)) {
+        if (p.one_scale() || planes_of_scales) {
             const float scale = p.one_scale() ? p.one.scale : p.scale[l];
             const std::int64_t zero = p.one_scale() ? p.one.zero_point : p.zero_point.empty() ? 0 : p.zero_point[l];
             if (x.floats() != nullptr) {
@@ -123,29 +140,31 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
                 });
         return encode_floats<Arch, Known>(f, how, scale, v, first, n, out.elements, complete);
     };
-    encode_runs<Arch>(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
-        alignas(64) std::uint32_t code[tile];
-        alignas(64) float value[tile];
-        scale_tile<Arch> s;
-        s.fill(p, a, o, l, i, n);
-        x.template copy<Arch>(first, n, value);
-        if (!(s.single && s.scale[0] == 1.0f) && f != fp32) {
-            if (how.flush_inputs) flush(value, n);
-            divide(value, value, s, n, false, false);
-        }
-        const auto complete = [&](std::size_t begin, std::size_t count) {
-            kernels::run_tile<Arch, Known.kind>(f, value + begin, value + begin, count, shifted(how, first + begin));
-            const auto one_by_one = [&](std::size_t from, std::size_t some) {
-                to_codes<Arch>(f, value + begin + from, code, some);
-                put_codes<Arch>(out.elements, first + begin + from, some, element_width(f), code);
-            };
-            // What is rounded already does not change by rounding to nearest.
-            if (f == bf16 || !encode_floats<Arch, Known>(f, semantics{}, 1.0f, value + begin, first + begin, count, out.elements,
-                                                         range_call(one_by_one)))
-                one_by_one(0, count);
-        };
-        if (s.single || !quick(value, first, n, 1.0f, 0, range_call(complete))) complete(0, n);
-    });
+    const bool by_quotients = f != fp32 && !how.flush_inputs && !how.flush_outputs;
+    encode_runs<Arch>(a, x, p, bits(f), by_quotients, quick,
+                      [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+                          alignas(64) std::uint32_t code[tile];
+                          alignas(64) float value[tile];
+                          scale_tile<Arch> s;
+                          s.fill(p, a, o, l, i, n);
+                          x.template copy<Arch>(first, n, value);
+                          if (!(s.single && s.scale[0] == 1.0f) && f != fp32) {
+                              if (how.flush_inputs) flush(value, n);
+                              divide(value, value, s, n, false, false);
+                          }
+                          const auto complete = [&](std::size_t begin, std::size_t count) {
+                              kernels::run_tile<Arch, Known.kind>(f, value + begin, value + begin, count, shifted(how, first + begin));
+                              const auto one_by_one = [&](std::size_t from, std::size_t some) {
+                                  to_codes<Arch>(f, value + begin + from, code, some);
+                                  put_codes<Arch>(out.elements, first + begin + from, some, element_width(f), code);
+                              };
+                              // What is rounded already does not change by rounding to nearest.
+                              if (f == bf16 || !encode_floats<Arch, Known>(f, semantics{}, 1.0f, value + begin, first + begin, count,
+                                                                           out.elements, range_call(one_by_one)))
+                                  one_by_one(0, count);
+                          };
+                          if (s.single || !quick(value, first, n, 1.0f, 0, range_call(complete))) complete(0, n);
+                      });
 }
 
 QK_INLINE bool all_finite(const float* v, std::size_t n) {
@@ -196,13 +215,13 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     const kernels::integer_rules rules = kernels::rules_of(f, how, p.one_scale());
     const integer_special infinity = p.one_scale() ? how.integer_infinity : how.integer_infinity_per_channel;
     const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t zero, const range_call& complete) {
+        if (f.bits > 16) return encode_wide<Arch>(f, rules, v, first, n, scale, zero, out.elements, complete);
         if (how.rounding != rounding::half_even || how.zero_point_before) {
             const integer_coder<Arch> coder(f, semantics{}, true, 1.0f, how.zero_point_before ? 0 : zero);
             const auto make = [&](const float* from, float* to, std::size_t at, std::size_t some) {
                 return round_numbers<Arch>(rules, from, to, some, at, scale, zero);
             };
-            return f.bits <= 16 &&
-                   encode_rounded<Arch>(v, first, n, complete, make,
+            return encode_rounded<Arch>(v, first, n, complete, make,
                                         [&](const float* from, std::size_t at, std::size_t some, const range_call& declined) {
                                             return encode_quickly<Arch, Known.width>(coder, from, at, some, out.elements, f.bits, declined);
                                         });
@@ -212,51 +231,54 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
         return encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, own, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits,
                                                  complete);
     };
-    encode_runs<Arch>(a, x, p, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
-        alignas(64) std::uint32_t code[tile];
-        alignas(64) float value[tile], quotient[tile], whole_part[tile];
-        scale_tile<Arch> s;
-        s.fill(p, a, o, l, i, n);
-        x.template copy<Arch>(first, n, value);
-        if (how.flush_inputs) flush(value, n);
-        divide(value, quotient, s, n, how.integer_mode == integer_mode::reciprocal, true);
-        if (how.zero_point_before) {
-            for (std::size_t k = 0; k < n; ++k) quotient[k] += static_cast<float>(s.zero[s.single ? 0 : k]);
-        }
-        const auto special = [&](integer_special rule, std::int64_t zero) {
-            return rule == integer_special::zero_point ? zero : rule == integer_special::lowest ? lowest : highest;
-        };
-        const auto complete = [&](std::size_t begin, std::size_t count) {
-            const bool finite = all_finite(quotient + begin, count);
-            const bool rounded = finite && f.bits <= 16 && kernels::default_environment<Arch>() &&
-                                 round_numbers<Arch>(how.rounding, quotient + begin, whole_part + begin, count);
-            if (!rounded) kernels::run_tile<Arch>(wide, quotient + begin, whole_part + begin, count, shifted(round, first + begin));
-            const auto one_by_one = [&](std::size_t from, std::size_t some) {
-                for (std::size_t k = begin + from; k < begin + from + some; ++k) {
-                    const std::int64_t zero = s.zero[s.single ? 0 : k];
-                    const std::uint32_t magnitude = as_bits(value[k]) & 0x7fffffffu;
-                    const float t = quotient[k];
-                    std::int64_t q =
-                        (t != t ? 0 : static_cast<std::int64_t>(rounded_number(t, whole_part[k]))) + (how.zero_point_before ? 0 : zero);
-                    q = std::clamp(q, lowest, highest);
-                    if (magnitude == 0x7f800000u) q = value[k] < 0 ? lowest : special(infinity, zero);
-                    if (magnitude > 0x7f800000u || (t != t && magnitude < 0x7f800000u)) q = special(how.integer_nan, zero);
-                    code[k] = code_of(f, q);
-                }
-                put_codes<Arch>(out.elements, first + begin + from, some, f.bits, code + begin + from);
+    const bool by_quotients = !rules.multiply && !how.flush_inputs && !how.flush_outputs;
+    encode_runs<Arch>(
+        a, x, p, f.bits, by_quotients, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+            alignas(64) std::uint32_t code[tile];
+            alignas(64) float value[tile], quotient[tile], whole_part[tile];
+            scale_tile<Arch> s;
+            s.fill(p, a, o, l, i, n);
+            x.template copy<Arch>(first, n, value);
+            if (how.flush_inputs) flush(value, n);
+            divide(value, quotient, s, n, how.integer_mode == integer_mode::reciprocal, true);
+            if (how.zero_point_before) {
+                for (std::size_t k = 0; k < n; ++k) quotient[k] += static_cast<float>(s.zero[s.single ? 0 : k]);
+            }
+            const auto special = [&](integer_special rule, std::int64_t zero) {
+                return rule == integer_special::zero_point ? zero : rule == integer_special::lowest ? lowest : highest;
             };
-            if ((!how.zero_point_before && !s.one_zero(n)) || !finite) return one_by_one(0, count);
-            const std::int64_t zero = how.zero_point_before ? 0 : s.zero[0];
-            // What is whole already does not change by rounding to nearest.
-            if (f.bits <= 16 && encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin,
-                                                                  first + begin, count, out.elements, f.bits, range_call(one_by_one)))
-                return;
-            to_codes<Arch>(f, quotient + begin, whole_part + begin, zero, code + begin, count);
-            put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);
-        };
-        const bool as_one = !s.single && !how.zero_point_before && s.one_zero(n);
-        if (!as_one || !quick(quotient, first, n, 1.0f, s.zero[0], range_call(complete))) complete(0, n);
-    });
+            const auto complete = [&](std::size_t begin, std::size_t count) {
+                const bool finite = all_finite(quotient + begin, count);
+                const bool rounded = finite && f.bits <= 16 && kernels::default_environment<Arch>() &&
+                                     round_numbers<Arch>(how.rounding, quotient + begin, whole_part + begin, count);
+                if (!rounded) kernels::run_tile<Arch>(wide, quotient + begin, whole_part + begin, count, shifted(round, first + begin));
+                const auto one_by_one = [&](std::size_t from, std::size_t some) {
+                    for (std::size_t k = begin + from; k < begin + from + some; ++k) {
+                        const std::int64_t zero = s.zero[s.single ? 0 : k];
+                        const std::uint32_t magnitude = as_bits(value[k]) & 0x7fffffffu;
+                        const float t = quotient[k];
+                        std::int64_t q =
+                            (t != t ? 0 : static_cast<std::int64_t>(rounded_number(t, whole_part[k]))) + (how.zero_point_before ? 0 : zero);
+                        q = std::clamp(q, lowest, highest);
+                        if (magnitude == 0x7f800000u) q = value[k] < 0 ? lowest : special(infinity, zero);
+                        if (magnitude > 0x7f800000u || (t != t && magnitude < 0x7f800000u)) q = special(how.integer_nan, zero);
+                        code[k] = code_of(f, q);
+                    }
+                    put_codes<Arch>(out.elements, first + begin + from, some, f.bits, code + begin + from);
+                };
+                if ((!how.zero_point_before && !s.one_zero(n)) || !finite) return one_by_one(0, count);
+                const std::int64_t zero = how.zero_point_before ? 0 : s.zero[0];
+                // What is whole already does not change by rounding to nearest.
+                if (f.bits <= 16 &&
+                    encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin,
+                                                      first + begin, count, out.elements, f.bits, range_call(one_by_one)))
+                    return;
+                to_codes<Arch>(f, quotient + begin, whole_part + begin, zero, code + begin, count);
+                put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);
+            };
+            const bool as_one = !s.single && !how.zero_point_before && s.one_zero(n);
+            if (!as_one || !quick(quotient, first, n, 1.0f, s.zero[0], range_call(complete))) complete(0, n);
+        });
 }
 
 }  // namespace qk::detail

@@ -92,28 +92,60 @@ struct coded_block : kernels::fast_block<Arch> {
     }
 };
 
-/// In any rounding, with any sign of zero: the count of steps, plus 2^m for each binade above the lowest.
-template <class Arch, class Rounded>
+/// In any rounding, with any sign of zero: the count of steps, plus 2^m for each binade above the lowest. `OneStep`: blocks have one each.
+template <class Arch, class Rounded, bool OneStep>
 struct rounded_codes {
     Rounded rounded;
     int width;
     bool complement;
-    kernels::vi<Arch> most;  ///< the largest magnitude's
+    std::int32_t largest;  ///< the code of the largest magnitude
+    kernels::vi<Arch> most{largest};
 
     QK_INLINE void make_words(std::uint32_t* to, std::size_t i, std::size_t n) noexcept { rounded.rounds.make_words(to, i, n); }
+    /// A code without its sign, held to nothing.
+    template <class Form>
+    QK_INLINE kernels::vi<Arch> magnitude(const kernels::counted<Arch, true>& c, const kernels::fast_shared<Arch>& b,
+                                          const Form& form) const noexcept {
+        const kernels::vi<Arch> code = c.steps;
+        if constexpr (OneStep) return code;
+        else if constexpr (requires { form.least; }) return code + ((c.binade - form.least) >> (23 - rounded.mantissa_bits));
+        else return code + ((c.binade - kernels::as_int<Arch>(b.base)) >> (23 - form.mantissa_bits));  // 0 where a block has one step
+    }
     template <bool, class Form>
     QK_INLINE kernels::vi<Arch> code(std::size_t i, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b,
                                      const Form& form) const noexcept {
         using V = kernels::vi<Arch>;
-        const kernels::counted<Arch> c = rounded.count(i, x, b);
-        V code = to_int(c.steps);
-        if constexpr (requires { form.least; }) code = code + ((c.binade - form.least) >> (23 - rounded.mantissa_bits));
-        else code = code + ((c.binade - kernels::as_int<Arch>(b.base)) >> (23 - form.mantissa_bits));  // 0 where a block has one step
-        const V negative = c.sign >> 31;                                                               // all bits
+        const kernels::counted<Arch, true> c = rounded.template count<OneStep, false, true>(i, x, b);
+        const V code = magnitude(c, b, form), negative = c.sign >> 31;  // all bits
         if (!complement) return with_sign<Arch>(min(code, most), c.sign, width);
-        code = min(code, rounded.uses_lowest ? most - negative : most);
-        return ((code ^ negative) - negative) & V(static_cast<std::int32_t>(low_bits(width)));
+        const V held = min(code, rounded.uses_lowest ? most - negative : most);
+        return ((held ^ negative) - negative) & V(static_cast<std::int32_t>(low_bits(width)));
     }
+#if defined(__AVX2__)
+    /// Of four vectors, the first at position i; the width is at most 8.
+    template <class Form>
+    QK_INLINE __m256i bytes(std::size_t i, const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own,
+                            const Form& form) const noexcept {
+        kernels::vi<Arch> codes[4], signs[4];
+        const auto count = [&](auto signless) QK_INLINE_CALL {
+            kernels::unrolled<4>([&](auto k) QK_INLINE_CALL {
+                const kernels::counted<Arch, true> c =
+                    rounded.template count<OneStep, decltype(signless)::value, true>(i + k * kernels::lanes<Arch>, x[k], own[k]);
+                codes[k] = magnitude(c, own[k], form);
+                signs[k] = c.sign;
+            });
+        };
+        complement ? count(std::true_type()) : count(std::false_type());  // two's complement has one zero
+        const auto byte = [](int v) QK_INLINE_CALL { return _mm256_set1_epi8(static_cast<char>(v)); };
+        const __m256i negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), kernels::packed_bytes<Arch>(signs));
+        const __m256i magnitudes = kernels::packed_codes<Arch>(codes);
+        if (!complement)
+            return _mm256_or_si256(_mm256_min_epu8(magnitudes, byte(largest)), _mm256_and_si256(negative, byte(1 << (width - 1))));
+        const __m256i limit = rounded.uses_lowest ? _mm256_sub_epi8(byte(largest), negative) : byte(largest);
+        const __m256i held = _mm256_sub_epi8(_mm256_xor_si256(_mm256_min_epu8(magnitudes, limit), negative), negative);
+        return _mm256_and_si256(held, byte(static_cast<int>(low_bits(width))));
+    }
+#endif
 };
 
 /// Codes of shared exponents, from the largest magnitude of a block: its exponent plus an offset, held to a range.
@@ -167,7 +199,7 @@ constexpr int shift_width(const Format& f) {
 template <class Arch, int Known, class Elements, class Scales>
 struct codes_of_blocks {
     static constexpr bool flat = false, any_rounding = requires(const Elements&e) { e.rounded; }
-    , in_fours = has_byte_codes<Arch>() && !any_rounding, may_stream = false;
+    , in_fours = has_byte_codes<Arch>(), may_stream = false;
     using elements_type = Elements;
     Elements elements;
     Scales scales;
@@ -194,7 +226,10 @@ struct codes_of_blocks {
                             const Form& form) const noexcept {
         std::byte* to = out.elements.data() + writer.bytes(i);
         if constexpr (Known <= 8) {
-            if (writer.width() <= 8) return writer.put_packed(to, elements.bytes(x, own, form));
+            if (writer.width() <= 8) {
+                if constexpr (any_rounding) return writer.put_packed(to, elements.bytes(i, x, own, form));
+                else return writer.put_packed(to, elements.bytes(x, own, form));
+            }
         }
         kernels::vi<Arch> code[4];
         kernels::unrolled<4>(
@@ -261,8 +296,8 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
         if constexpr (!kernels::is_baseline<Arch>) {
             const auto rounded = kernels::rounded_of<Arch>(step);
             if (!rounded.quick.usable()) return 0;
-            const rounded_codes<Arch, std::remove_const_t<decltype(rounded)>> codes{rounded, width, complement,
-                                                                                    kernels::vi<Arch>(static_cast<std::int32_t>(most))};
+            const rounded_codes<Arch, std::remove_const_t<decltype(rounded)>, OfElement == element_step::block> codes{
+                rounded, width, complement, static_cast<std::int32_t>(most)};
             return with.template operator()<OfElement>(rounded.quick, codes);
         }
         return 0;

@@ -60,29 +60,31 @@ QK_INLINE bool round_each(const float* x, float* y, std::size_t n, std::int32_t 
     return !any(most > V(limit));
 }
 
-/// The numbers that n values under one scale are rounded to, the zero point among them if it is added before: held to nothing.
-/// `position` is that of x[0] in the caller's span.
-template <class Arch>
+/// The numbers that n values under one scale are rounded to, the zero point among them if it is added before: held to nothing, of `Wide`
+/// formats up to 2^40, else to 2^21. `position` is that of x[0] in the caller's span.
+template <class Arch, bool Wide = false>
 QK_APART bool round_numbers(const kernels::integer_rules& r, const float* x, float* y, std::size_t n, std::size_t position, float scale,
                             std::int64_t zero) noexcept {
     using V = kernels::vi<Arch>;
-    constexpr std::int64_t far = 1 << 20;
+    constexpr std::int64_t far = Wide ? std::int64_t{1} << 32 : 1 << 20;
+    constexpr std::int32_t most = Wide ? 40 : 20;
     const auto bits = std::bit_cast<std::int32_t>(scale);
-    const bool flushes = kernels::flushes(r);
-    // 2^21 scales are to be finite, and no quotient subnormal that is not far below a half.
-    if (!(scale > (flushes ? 0x1p-60f : 0x1p-126f)) || bits >= kernels::infinity_bits - (22 << 23) || zero <= -far || zero >= far)
+    // That many scales are to be finite, and no quotient subnormal that is not far below a half.
+    if (!(scale > (kernels::flushes(r) ? 0x1p-60f : 0x1p-126f)) || bits >= kernels::infinity_bits - ((most + 2) << 23) || zero <= -far ||
+        zero >= far)
         return false;
     const kernels::vf<Arch> s(scale), reciprocal = kernels::quotient<Arch>(kernels::vf<Arch>(1.0f), s),
                                       before(r.zero_before ? static_cast<float>(zero) : 0.0f);
-    const bool multiply = r.multiply;
+    const bool multiply = r.multiply, zero_before = r.zero_before;
     const std::int32_t least_input = r.least_input;
     const auto prepare = [&](kernels::vf<Arch> v) QK_INLINE_CALL {
-        if (least_input != 0) v = kernels::flushed<Arch>(v, least_input);
-        return kernels::opaque<Arch>(multiply ? v * reciprocal : kernels::quotient<Arch>(v, s)) + before;
+        if (__builtin_expect(least_input != 0, 0)) v = kernels::flushed<Arch>(v, least_input);
+        const kernels::vf<Arch> t = __builtin_expect(multiply, 0) ? kernels::opaque<Arch>(v * reciprocal) : kernels::quotient<Arch>(v, s);
+        return __builtin_expect(zero_before, 0) ? kernels::opaque<Arch>(t) + before : t;
     };
     const auto magnitude = [](kernels::vf<Arch> v) QK_INLINE_CALL { return kernels::as_int<Arch>(v) & V(kernels::magnitude_bits); };
-    const std::int32_t limit = bits + (20 << 23);
-    if (!r.random.used) {
+    const std::int32_t limit = bits + (most << 23);
+    if (!Wide && !r.random.used) {
         const number_rounding<Arch> rounds(r.how);
         return round_each<Arch>(x, y, n, limit, [&](std::size_t, kernels::vf<Arch> v, float* to) QK_INLINE_CALL {
             kernels::store<Arch>(to, rounds(prepare(v)));
@@ -93,10 +95,15 @@ QK_APART bool round_numbers(const kernels::integer_rules& r, const float* x, flo
     kernels::fast_rounding<Arch> rounds(r.how, r.random);
     rounds.make_words(words, position, n);
     return round_each<Arch>(x, y, n, limit, [&](std::size_t i, kernels::vf<Arch> v, float* to) QK_INLINE_CALL {
-        const V t = kernels::as_int<Arch>(prepare(v));
-        const kernels::vf<Arch> k =
-            rounds.count(kernels::as_float<Arch>(t & V(kernels::magnitude_bits)), kernels::vf<Arch>(1.0f), t, rounds.words(position + i));
-        kernels::store<Arch>(to, kernels::as_float<Arch>(kernels::as_int<Arch>(k) | (t & V(kernels::sign_bit))));
+        const kernels::vf<Arch> t = prepare(v);
+        if constexpr (Wide) {
+            const V u = kernels::as_int<Arch>(t);
+            const kernels::vf<Arch> k =
+                rounds.count(kernels::as_float<Arch>(magnitude(t)), kernels::vf<Arch>(1.0f), u, rounds.words(position + i));
+            kernels::store<Arch>(to, kernels::as_float<Arch>(kernels::as_int<Arch>(k) | (u & V(kernels::sign_bit))));
+        } else {
+            kernels::store<Arch>(to, to_float(rounds.by_words(t, rounds.made_words(position + i))));
+        }
         return magnitude(v);
     });
 }

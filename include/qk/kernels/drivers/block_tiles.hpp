@@ -111,9 +111,12 @@ struct tile_shape {
     static constexpr std::size_t known_each = Each;
     static constexpr std::size_t count = half ? w / 2 : w;
 
-    std::size_t given;  ///< vectors of a block, where that is not known when compiling
+    std::size_t given;                  ///< vectors of a block, where that is not known when compiling
+    vi<Arch> halves[half ? count : 1];  ///< spread_halves' lanes for each vector, kept in registers
 
-    explicit tile_shape(std::size_t size) noexcept : given(size / w) {}
+    explicit tile_shape(std::size_t size) noexcept : given(size / w) {
+        if constexpr (half) unrolled<count>([&](auto i) QK_INLINE_CALL { halves[i] = opaque<Arch>(lanes_of_halves<Arch>(i)); });
+    }
     QK_INLINE std::size_t each() const noexcept { return Each != 0 ? Each : given; }
     QK_INLINE std::size_t floats() const noexcept { return count * each() * w; }
     /// What a survey asks for: the tile behind it, and no multiple of it.
@@ -176,8 +179,8 @@ QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t
     const std::size_t at = t % 2, each = shape.each();
     fast_shared<Arch> shared;
     if constexpr (Shape::half)
-        shared = {spread_halves<Arch>(mine.base, b), spread_halves<Arch>(mine.limit, b),
-                  Form::has_low ? spread_halves<Arch>(mine.low, b) : mine.low};
+        shared = {spread_halves<Arch>(mine.base, shape.halves[b]), spread_halves<Arch>(mine.limit, shape.halves[b]),
+                  Form::has_low ? spread_halves<Arch>(mine.low, shape.halves[b]) : mine.low};
     else shared = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
     // Of one broadcast number g++ makes two, one of them negated to clamp by, which takes a shuffle more.
     if constexpr (w == 8 && !Shape::pairs) shared.limit = opaque<Arch>(shared.limit);

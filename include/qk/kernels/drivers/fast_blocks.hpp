@@ -284,7 +284,9 @@ void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noe
         if (const auto form = fast_of<Arch>(step); form.usable()) return run(form, values_of_blocks<Arch>{y});
         if constexpr (!is_baseline<Arch>) {
             const auto any = rounded_of<Arch>(step);
-            if (any.quick.usable()) return run(any.quick, rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>>{y, any});
+            constexpr bool one_step = Known.step == element_step::block;
+            if (any.quick.usable())
+                return run(any.quick, rounded_values_of_blocks<Arch, std::remove_const_t<decltype(any)>, one_step>{y, any});
         }
     }
     run_blocks_completely<Arch>(x, y, axis, step);

@@ -62,7 +62,12 @@ QK_INLINE void run_some_tiles(const float* x, float* y, std::size_t n, Streaming
         const std::size_t count = std::min(w, n - i);
         const auto& p = scale_at(i);
         // Loads and stores of some lanes are slow on many processors.
-        const vf<Arch> a = form.template prepare<Choice>(count == w ? load<Arch>(x + i) : load_first<Arch>(x + i, count), p);
+        vf<Arch> v = count == w ? load<Arch>(x + i) : load_first<Arch>(x + i, count);
+        if constexpr (requires { Form::declines_zero; }) {  // which stands in the lanes that are not there
+            const V lane = select(iota<Arch>() < V(static_cast<std::int32_t>(count)), as_int<Arch>(v), as_int<Arch>(vf<Arch>(x[i])));
+            v = as_float<Arch>(lane);
+        }
+        const vf<Arch> a = form.template prepare<Choice>(v, p);
         if (any(tested<Arch>(form, a) > V(p.limit))) {
             complete(i, count);
             continue;
@@ -141,7 +146,7 @@ constexpr bool may_be(floating_kind known, floating_kind what) { return known ==
 /// The rules of the half-even forms: what is flushed, or a zero point that is added before, concerns those of other roundings alone, if
 /// scales are not very small.
 template <class Rules>
-Rules without_flush(Rules r) noexcept {
+QK_INLINE Rules without_flush(Rules r) noexcept {
     r.flush_below = r.least_input = 0;
     if constexpr (requires { r.zero_before; }) r.zero_before = false;
     return r;
@@ -233,14 +238,16 @@ template <class Arch>
 struct integer_rows {
     integer_rules rules;
     fast_integer<Arch> quick;
+    bool wide;  ///< more codes than quick's sums hold
     bool flushes, other_rounding, usable, streaming;
     int tie_bits;  ///< of an odd number of halves between two codes less a zero point
 
     integer_rows(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept
         : rules(rules_of(f, how, one_scale)),
           quick(without_flush(rules)),
+          wide(f.bits > 20),
           flushes(kernels::flushes(rules)),
-          other_rounding(rules.how != rounding::half_even || rules.random.used || rules.zero_before),
+          other_rounding(rules.how != rounding::half_even || rules.random.used || rules.zero_before || wide),
           usable(default_environment<Arch>() && !(other_rounding && is_baseline<Arch>)),
           streaming(stream_rows),
           tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {}
@@ -251,9 +258,10 @@ struct integer_rows {
             const auto lowest = static_cast<float>(rules.lowest - (zero == nullptr ? 0 : zero[k])),
                        highest = static_cast<float>(rules.highest - (zero == nullptr ? 0 : zero[k]));
             t.scale[k] = scale[k];
-            t.limit[k] = flushes && !(scale[k] > 0x1p-60f) ? no_value : quick.limit_of(scale[k], lowest, highest);
-            t.lowest[k] = quick.sum_of(lowest);
-            t.highest[k] = quick.sum_of(highest);
+            t.lowest[k] = wide ? std::bit_cast<std::int32_t>(lowest) : quick.sum_of(lowest);
+            t.highest[k] = wide ? std::bit_cast<std::int32_t>(highest) : quick.sum_of(highest);
+            const bool is_served = !(flushes && !(scale[k] > 0x1p-60f)) && !(wide && rules.zero_before && zero != nullptr && zero[k] != 0);
+            t.limit[k] = !is_served ? no_value : wide ? quick.wide_limit_of(scale[k]) : quick.limit_of(scale[k], lowest, highest);
         }
         t.finish(count, worth && !other_rounding ? tie_bits : 0, quick.multiply);
     }
@@ -271,7 +279,8 @@ struct integer_rows {
     template <class Scaled, class Call>
     void with_form(Scaled, bool product, const Call& call) const noexcept {
         if constexpr (!is_baseline<Arch>) {
-            if (other_rounding) return call(rounded_integer<Arch>(quick, rules), std::false_type());
+            if (rules.random.used && !rules.zero_before && !wide) return call(integer_by_words<Arch>(quick, rules), std::false_type());
+            if (other_rounding) return call(rounded_integer<Arch>(quick, rules, wide), std::false_type());
         }
         if constexpr (has_fused<Arch>()) {
             if (product) return call(integer_by_product<Arch>{quick}, std::false_type());

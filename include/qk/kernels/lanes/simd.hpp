@@ -119,23 +119,24 @@ vi<Arch> iota() noexcept {
     return load<Arch>(lane);
 }
 
-/// For vectors of 16 lanes: lane i / 4 * 8 + i % 4 of v in the lower half, the lane four places on in the upper one (maxima_of_halves).
+/// For vectors of 16 lanes: i / 4 * 8 + i % 4 in the lower half, four more in the upper one (maxima_of_halves).
 template <class Arch>
-QK_INLINE vf<Arch> spread_halves(vf<Arch> v, std::size_t i) noexcept {
-    const std::size_t at = i / 4 * 8 + i % 4;
+QK_INLINE vi<Arch> lanes_of_halves(std::size_t i) noexcept {
+    const auto at = static_cast<std::int32_t>(i / 4 * 8 + i % 4);
+    return vi<Arch>(at) + select(iota<Arch>() < vi<Arch>(static_cast<std::int32_t>(lanes<Arch> / 2)), vi<Arch>(0), vi<Arch>(4));
+}
+/// The lanes of v that `from` names.
+template <class Arch>
+QK_INLINE vf<Arch> spread_halves(vf<Arch> v, vi<Arch> from) noexcept {
 #if defined(__AVX512F__)
-    if constexpr (sizeof(v) == 64) {
-        alignas(64) static constexpr std::int32_t from[8 * 16] = {
-#define QK_HALVES(a) a, a, a, a, a, a, a, a, a + 4, a + 4, a + 4, a + 4, a + 4, a + 4, a + 4, a + 4
-            QK_HALVES(0), QK_HALVES(1), QK_HALVES(2), QK_HALVES(3), QK_HALVES(8), QK_HALVES(9), QK_HALVES(10), QK_HALVES(11)};
-#undef QK_HALVES
-        return _mm512_permutexvar_ps(_mm512_load_si512(from + 16 * i), v.data);
-    }
+    if constexpr (sizeof(v) == 64) return _mm512_permutexvar_ps(from.data, v.data);
 #endif
-    alignas(64) float from[lanes<Arch>], lane[lanes<Arch>];
-    store<Arch>(from, v);
-    for (std::size_t k = 0; k < lanes<Arch>; ++k) lane[k] = from[at + (k < lanes<Arch> / 2 ? 0 : 4)];
-    return load<Arch>(lane);
+    alignas(64) float lane[lanes<Arch>], picked[lanes<Arch>];
+    alignas(64) std::int32_t index[lanes<Arch>];
+    store<Arch>(lane, v);
+    store<Arch>(index, from);
+    for (std::size_t k = 0; k < lanes<Arch>; ++k) picked[k] = lane[index[k]];
+    return load<Arch>(picked);
 }
 
 /// The lanes of maxima_of_halves in the order of the blocks: block k stands at lane k / 8 * 8 + k % 2 * 4 + k / 2 % 4.
@@ -262,13 +263,33 @@ QK_INLINE mask<Arch> carries(vf<Arch> v, vi<Arch> words) noexcept {
     return (scaled ^ sign) > (words ^ vi<Arch>(INT32_MAX));
 #endif
 }
+/// v where `sign` is not negative, else -v; v is 0 where `sign` is.
+template <class Arch>
+QK_INLINE vi<Arch> signed_as(vi<Arch> v, vi<Arch> sign) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_mask_sub_epi32(v.data, _mm512_movepi32_mask(sign.data), _mm512_setzero_si512(), v.data);
+#endif
+#if defined(__AVX2__)
+    if constexpr (lanes<Arch> == 8) return _mm256_sign_epi32(v.data, sign.data);
+#endif
+    const vi<Arch> negative = sign >> 31;
+    return (v ^ negative) - negative;
+}
 /// v + 1 where `where`, else v.
+template <class Arch>
+QK_INLINE vi<Arch> one_more(vi<Arch> v, mask<Arch> where) noexcept {
+#if defined(__AVX512F__)
+    if constexpr (lanes<Arch> == 16) return _mm512_mask_add_epi32(v.data, where.data, v.data, _mm512_set1_epi32(1));
+#endif
+    return v - all_bits<Arch>(where);
+}
+/// The same of floats: v + 1 where `where`, else v.
 template <class Arch>
 QK_INLINE vf<Arch> one_more(vf<Arch> v, mask<Arch> where) noexcept {
 #if defined(__AVX512F__)
     if constexpr (lanes<Arch> == 16) return _mm512_mask_add_ps(v.data, where.data, v.data, _mm512_set1_ps(1.0f));
 #endif
-    return v + as_float<Arch>(select(where, as_int<Arch>(vf<Arch>(1.0f)), vi<Arch>(0)));
+    return v + as_float<Arch>(all_bits<Arch>(where) & as_int<Arch>(vf<Arch>(1.0f)));
 }
 
 /// v with its magnitude held to at most that of `limit`, which is positive. Neither is NaN.

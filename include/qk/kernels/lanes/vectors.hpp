@@ -232,6 +232,16 @@ QK_INLINE batch<T, Arch> select(mask<Arch> m, batch<T, Arch> a, batch<T, Arch> b
 #endif
 }
 
+/// All bits of a lane where m, else none.
+template <class Arch>
+QK_INLINE vi<Arch> all_bits(mask<Arch> m) noexcept {
+#if defined(QK_MASK_REGISTERS)
+    return _mm512_movm_epi32(m.data);
+#else
+    return (typename vi<Arch>::register_type)m.data;
+#endif
+}
+
 #if defined(__SSE2__)
 template <class Arch>
 QK_INLINE vf<Arch> min(vf<Arch> a, vf<Arch> b) noexcept {

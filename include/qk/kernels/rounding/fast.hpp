@@ -3,74 +3,10 @@
 // in steps of its grid, which is exact, and the fraction of the count decides.
 #pragma once
 
+#include "qk/kernels/rounding/counting.hpp"
 #include "qk/kernels/steps/fast_blocks.hpp"
 
 namespace qk::kernels {
-
-/// What makes a magnitude go up to the next step, of positive elements and of negative ones: the least fraction that does, in some unit.
-template <class Unit>
-struct upward {
-    Unit above, below;
-
-    /// From a half, from the next fraction after it, or from any; `never`: no fraction does.
-    static constexpr upward of(rounding r, Unit half, Unit past_half, Unit any, Unit never) {
-        switch (r) {
-            case rounding::half_away: return {half, half};
-            case rounding::half_up: return {half, past_half};
-            case rounding::up: return {any, never};
-            case rounding::down: return {never, any};
-            default: return {never, never};
-        }
-    }
-};
-
-/// Rounds a count of steps.
-template <class Arch>
-struct fast_rounding {
-    rounding how;
-    random_source random;
-    vf<Arch> above, below;                ///< a fraction from here on goes up: of positive elements, of negative ones
-    std::uint32_t key;                    ///< of the indices that share the upper half of first_index
-    const std::uint32_t* made = nullptr;  ///< random words of the elements from `first` on
-    std::size_t first = 0;
-
-    fast_rounding(rounding r, const random_source& source) noexcept
-        : how(r), random(source), key(random_key(source.seed, source.first_index)) {
-        // A fraction above a half is 0x1.000002p-1 at least.
-        const auto from = upward<float>::of(r, 0.5f, 0x1.000002p-1f, 0x1p-149f, 2.0f);
-        above = vf<Arch>(from.above);
-        below = vf<Arch>(from.below);
-    }
-
-    /// Makes the words of n elements from `position` on, if elements are rounded by them, in `to`, which has room for whole vectors. Many
-    /// at a time: a loop that only hashes keeps its constants in registers, and so does the one that rounds.
-    QK_INLINE void make_words(std::uint32_t* to, std::size_t position, std::size_t n) noexcept {
-        if (!random.used) return;
-        const std::uint64_t index = random.first_index + position;
-        if (__builtin_expect(random.words != nullptr || (random.first_index ^ (index + n - 1)) >> 32 != 0, 0))
-            store_random<Arch>(random_source(random), position, n, to);
-        else store_hashes<Arch>(static_cast<std::uint32_t>(index), key, n, to);
-        made = to;
-        first = position;
-    }
-    /// Of the elements from position i on, a lane each; they were made.
-    QK_INLINE vi<Arch> words(std::size_t i) const noexcept {
-        if (!random.used) return vi<Arch>(0);
-        return load<Arch>(reinterpret_cast<const std::int32_t*>(made) + (i - first));
-    }
-
-    /// a * per_step, a magnitude of the element whose bits are u, to a whole number.
-    QK_INLINE vf<Arch> count(vf<Arch> a, vf<Arch> per_step, vi<Arch> u, vi<Arch> words) const noexcept {
-        using V = vi<Arch>;
-        vf<Arch> v = a * per_step;
-        if (random.used) return one_more<Arch>(trunc(v), carries<Arch>(v, words));
-        if (how == rounding::half_even) return (v + vf<Arch>(0x1p23f)) - vf<Arch>(0x1p23f);
-        // A product that underflows is not zero to the roundings that look at every fraction.
-        v = max(v, min(a, vf<Arch>(0x1p-64f)));
-        const vf<Arch> whole = trunc(v), fraction = v - whole;
-        return one_more<Arch>(whole, as_int<Arch>(fraction) >= select(u < V(0), as_int<Arch>(below), as_int<Arch>(above)));
-    }
-};
 
 /// Subnormals flushed, in front of a form's rounding and behind it; nothing where the semantics keeps them.
 struct fast_flush {
@@ -79,7 +15,7 @@ struct fast_flush {
     explicit fast_flush(std::int32_t input, std::int32_t result) noexcept : least_input(input), least_result(result) {}
     template <class Arch>
     QK_INLINE vf<Arch> input(vf<Arch> x) const noexcept {
-        return least_input != 0 ? flushed<Arch>(x, least_input) : x;
+        return __builtin_expect(least_input != 0, 0) ? flushed<Arch>(x, least_input) : x;
     }
     template <class Arch>
     QK_INLINE vi<Arch> magnitude(vi<Arch> a) const noexcept {
@@ -164,6 +100,7 @@ struct rounded_truncation {
 /// e8m0: powers of two of what is normal, where the next one is in the format whichever way it goes.
 template <class Arch>
 struct rounded_power {
+    static constexpr bool declines_zero = true;
     static constexpr std::int32_t limit = (0x7f000000 - min_normal_bits) ^ sign_bit;
     fast_rounding<Arch> rounds;
     fast_flush flush;
@@ -195,6 +132,12 @@ struct rounded_power {
     }
 };
 
+/// What an integer is rounded from: multiplied by the reciprocal where a system does so, which is seldom.
+template <class Arch>
+QK_INLINE vf<Arch> ratio(const fast_integer<Arch>& q, vf<Arch> x, const fast_scale<Arch>& by) noexcept {
+    return __builtin_expect(q.multiply, 0) ? opaque<Arch>(x * by.high) : quotient<Arch>(x, by.scale);
+}
+
 /// Integers. Results times a scale above 2^-60 are normal numbers.
 template <class Arch>
 struct rounded_integer {
@@ -202,13 +145,15 @@ struct rounded_integer {
     fast_rounding<Arch> rounds;
     fast_flush flush;
     bool zero_before;  ///< the zero point is added before rounding
+    bool wide;         ///< the limits are floats, and not the bits of quick's sums
     vi<Arch> lowest;   ///< as fast_scale's, of the zero point 0
 
-    rounded_integer(const fast_integer<Arch>& q, const integer_rules& r) noexcept
+    rounded_integer(const fast_integer<Arch>& q, const integer_rules& r, bool has_wide_limits) noexcept
         : quick(q),
           rounds(r.how, r.random),
           flush(r.least_input, 0),
-          zero_before(r.zero_before),
+          zero_before(r.zero_before && !has_wide_limits),
+          wide(has_wide_limits),
           lowest(zero_before ? q.sum_of(static_cast<float>(r.lowest)) : 0) {}
 
     template <bool>
@@ -218,18 +163,40 @@ struct rounded_integer {
     template <bool>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
-        V t = as_int<Arch>(quick.multiply ? opaque<Arch>(x * by.high) : quotient<Arch>(x, by.scale));
+        V t = as_int<Arch>(ratio<Arch>(quick, x, by));
         vf<Arch> zero(0.0f);
         if (zero_before) {
             zero = to_float<Arch>(lowest - by.lowest);
             t = as_int<Arch>(as_float<Arch>(t) + zero);
         }
         const vf<Arch> k = rounds.count(as_float<Arch>(t & V(magnitude_bits)), vf<Arch>(1.0f), t, rounds.words(i));
-        const vf<Arch> middle(fast_integer<Arch>::middle), low = as_float<Arch>(by.lowest) - middle,
-                                                           high = as_float<Arch>(by.highest) - middle;
+        const vf<Arch> from(wide ? 0.0f : fast_integer<Arch>::middle), low = as_float<Arch>(by.lowest) - from,
+                                                                       high = as_float<Arch>(by.highest) - from;
         vf<Arch> n = as_float<Arch>(as_int<Arch>(k) | (t & V(sign_bit)));
         if (zero_before) n = n - zero;
         return (clamp<Arch>(n, low, high) + vf<Arch>(0.0f)) * by.scale;
+    }
+};
+
+/// The same by random words, of limits that are not wide and zero points that are added afterwards: in integers.
+template <class Arch>
+struct integer_by_words {
+    fast_integer<Arch> quick;
+    fast_rounding<Arch> rounds;
+    fast_flush flush;
+
+    integer_by_words(const fast_integer<Arch>& q, const integer_rules& r) noexcept
+        : quick(q), rounds(r.how, r.random), flush(r.least_input, 0) {}
+
+    template <bool>
+    QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>&) const noexcept {
+        return flush.input<Arch>(x);
+    }
+    template <bool>
+    QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
+        const vf<Arch> t = ratio<Arch>(quick, x, by);
+        const vi<Arch> middle(std::bit_cast<std::int32_t>(fast_integer<Arch>::middle)), n = rounds.by_words(t, rounds.made_words(i));
+        return to_float(min(max(n, by.lowest - middle), by.highest - middle)) * by.scale;
     }
 };
 
@@ -247,9 +214,9 @@ QK_INLINE vi<Arch> sign_of_zero(zero_sign rule, vi<Arch> sign, const Lost& lost)
 
 /// An element counted in steps, rounded but not held to the range; `binade` is the one whose step it has, `sign` those of the result's
 /// sign.
-template <class Arch>
+template <class Arch, bool Integers = false>
 struct counted {
-    vf<Arch> steps;
+    std::conditional_t<Integers, vi<Arch>, vf<Arch>> steps;
     vi<Arch> binade, sign;
 };
 
@@ -272,24 +239,27 @@ struct rounded_block {
     /// Bits of the step of elements in that binade. (Where a block has one step, its base lies above every element, and is the binade of
     /// them all.)
     QK_INLINE vi<Arch> step(vi<Arch> binade) const noexcept { return (binade & vi<Arch>(exponent_mask)) - step_below; }
-    QK_INLINE counted<Arch> count(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+    /// `OneStep`: it is known that blocks have one; `Signless`: nothing depends on the sign of a zero; `Integers`: steps are such.
+    template <bool OneStep = false, bool Signless = false, bool Integers = false>
+    QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
-        const V u = as_int<Arch>(x), base = as_int<Arch>(b.base), binade = max(u & V(exponent_mask), base);
+        const V u = as_int<Arch>(x), base = as_int<Arch>(b.base), binade = OneStep ? base : max(u & V(exponent_mask), base);
         V a = u & V(magnitude_bits), sign = u & V(sign_bit);
         if (rules.least_input != 0) a = select(a < V(rules.least_input), V(0), a);
-        const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) - step(binade)), u, rounds.words(i));
-        if (rules.zero != zero_sign::kept) {
+        const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(V(254 << 23) - step(binade)), u, rounds.words(i));
+        if (!Signless && rules.zero != zero_sign::kept) {
             const V zero = sign_of_zero<Arch>(rules.zero, sign, [&] {
                 const V scale = quick.scale_from_base + (base & V(exponent_mask));  // of block float it is the step
                 return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(V(254 << 23) - scale)) == V(0);
             });
-            sign = select(as_int<Arch>(k) == V(0), zero, sign);
+            sign = select(V((typename V::register_type)k.data) == V(0), zero, sign);
         }
         return {k, binade, sign};
     }
+    template <bool OneStep = false>
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
-        const counted<Arch> c = count(i, x, b);
+        const counted<Arch> c = count<OneStep>(i, x, b);
         V limit = as_int<Arch>(b.limit);
         if (uses_lowest) limit = select(as_int<Arch>(x) < V(0), (limit & V(exponent_mask)) + V(1 << 23), limit);
         return as_float<Arch>(as_int<Arch>(min(c.steps * as_float<Arch>(step(c.binade)), as_float<Arch>(limit))) | c.sign);
@@ -313,19 +283,21 @@ struct rounded_nvfloat {
           zero_rule(s.rules.zero),
           flush(s.rules.least_input, 0) {}
 
-    QK_INLINE counted<Arch> count(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
+    template <bool = false, bool = false, bool Integers = false>
+    QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
         const V q = as_int<Arch>(clamp_magnitude<Arch>(quotient<Arch>(flush.input<Arch>(x), b.base), quick.largest)), u = as_int<Arch>(x),
                 m(mantissa_bits << 23);
         const V c = max(q & V(exponent_mask), quick.least), a = q & V(magnitude_bits);
-        const vf<Arch> k = rounds.count(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
+        const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(V(254 << 23) + m - c), u, rounds.words(i));
         V sign = u & as_int<Arch>(b.limit);
         if (zero_rule != zero_sign::kept) {
             const V zero = sign_of_zero<Arch>(zero_rule, sign, [&] { return a == V(0); });
-            sign = select(as_int<Arch>(k) == V(0), zero, sign);
+            sign = select(V((typename V::register_type)k.data) == V(0), zero, sign);
         }
         return {k, c, sign};
     }
+    template <bool = false>
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
         const counted<Arch> c = count(i, x, b);
         const vf<Arch> size = as_float<Arch>(c.binade - vi<Arch>(mantissa_bits << 23));
@@ -343,8 +315,8 @@ rounded_block<Arch> rounded_of(const Step& step) noexcept {
     return rounded_block<Arch>(step);
 }
 
-/// What becomes of the elements of run_block_tiles' tiles, or of columns, whose form is `rounded.quick`.
-template <class Arch, class Rounded>
+/// What becomes of the elements of run_block_tiles' tiles, or of columns, whose form is `rounded.quick`. `OneStep`: blocks have one each.
+template <class Arch, class Rounded, bool OneStep = false>
 struct rounded_values_of_blocks {
     static constexpr bool flat = false, any_rounding = true, in_fours = false, may_stream = false, looks_ahead = true;
     float* y;
@@ -363,7 +335,7 @@ struct rounded_values_of_blocks {
     const random_source* random() const noexcept { return rounded.rounds.random.used ? &rounded.rounds.random : nullptr; }
     template <bool, class Form>
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b, const Form&) const noexcept {
-        return rounded.value(position + i, x, b);
+        return rounded.template value<OneStep>(position + i, x, b);
     }
     template <bool Grid, bool, class Form>
     QK_INLINE void put(std::size_t i, bool, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) const noexcept {

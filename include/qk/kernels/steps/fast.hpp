@@ -131,6 +131,7 @@ struct fast_truncation {
 /// e8m0: the nearest power of two of what is normal; what is negative becomes NaN.
 template <class Arch>
 struct fast_power_of_two {
+    static constexpr bool declines_zero = true;
     std::int32_t limit = no_value;
     vi<Arch> nan;
 
@@ -176,6 +177,11 @@ struct fast_integer {
         if (!plain || lowest < -0x1p21f || highest > 0x1p21f || bits < min_normal_bits || bits >= infinity_bits - (22 << 23))
             return no_value;
         return bits + (21 << 23);  // larger elements are far beyond the codes
+    }
+    /// The same of rounded_integer's wide limits, which no quotient of this magnitude keeps.
+    QK_INLINE std::int32_t wide_limit_of(float s) const noexcept {
+        const auto bits = std::bit_cast<std::int32_t>(s);
+        return !plain || bits < min_normal_bits || bits >= infinity_bits - (41 << 23) ? no_value : bits + (40 << 23);
     }
     /// A limit of the rounded quotient as fast_scale has it.
     static QK_INLINE std::int32_t sum_of(float bound) noexcept { return std::bit_cast<std::int32_t>(bound + middle); }

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planes that have a scale each and few values: a coder for each would take longer than its codes. They are divided by their scales side by
+// side, and the quotients are encoded as one row.
+#pragma once
+
+#include <algorithm>
+
+#include "qk/codec/layout/parameters.hpp"
+#include "qk/codec/layout/range_call.hpp"
+#include "qk/codec/layout/unpack.hpp"
+#include "qk/inline.hpp"
+#include "qk/kernels/lanes/simd.hpp"
+
+namespace qk::detail {
+
+/// Are planes of that many values short? Those that begin inside of bytes are written beside the plane, which takes longer.
+QK_INLINE constexpr bool is_short_plane(std::size_t values, int width) {
+    return values < (values * static_cast<std::size_t>(width) % 8 == 0 ? 128 : 512);
+}
+
+/// A position of [outer][length][inner], in order.
+struct plane_walk {
+    std::size_t length, inner, o, l, i;
+
+    QK_INLINE plane_walk(along_axis a, std::size_t position) noexcept
+        : length(a.length), inner(a.inner), o(position / (a.length * a.inner)), l(position / a.inner % a.length), i(position % a.inner) {}
+    /// Of what is left of the plane, at most `most`.
+    QK_INLINE std::size_t left(std::size_t most) const noexcept { return std::min(inner - i, most); }
+    QK_INLINE void skip(std::size_t n) noexcept {
+        i += n;
+        if (i != inner) return;
+        i = 0;
+        if (++l == length) l = 0, ++o;
+    }
+};
+
+/// The quotients of n values from `position` on, a scale for each position along `length`. `y` has room for a vector more.
+template <class Arch>
+QK_APART void divide_planes(const float* x, float* y, std::size_t position, std::size_t n, along_axis a, const float* scale) noexcept {
+    constexpr std::size_t w = kernels::lanes<Arch>;
+    plane_walk at(a, position);
+    for (std::size_t k = 0; k < n;) {
+        const std::size_t some = at.left(n - k), end = k + some;
+        const kernels::vf<Arch> s(scale[at.l]);
+        for (; k < end; k += w) {  // what is done too much is done again with the next scale
+            const kernels::vf<Arch> v = k + w <= n ? kernels::load<Arch>(x + k) : kernels::load_first<Arch>(x + k, n - k);
+            kernels::store<Arch>(y + k, kernels::quotient<Arch>(v, s));
+        }
+        k = end;
+        at.skip(some);
+    }
+}
+
+/// Arrays of short planes: a tile of quotients at a time goes to quick(quotients, first, n, complete); what that declines goes to
+/// tile_of(o, l, i, first, n) in pieces of a plane.
+template <class Arch, class Quick, class Tile>
+QK_INLINE void encode_short_planes(along_axis a, const float* x, const float* scale, const Quick& quick, const Tile& tile_of) {
+    alignas(64) float quotients[tile + 16];
+    const std::size_t size = a.outer * a.length * a.inner;
+    for (std::size_t first = 0; first < size; first += tile) {
+        const std::size_t n = std::min(tile, size - first);
+        divide_planes<Arch>(x + first, quotients, first, n, a, scale);
+        const auto complete = [&](std::size_t begin, std::size_t count) {
+            plane_walk at(a, first + begin);
+            for (std::size_t k = begin, some = 0; k < begin + count; k += some) {
+                some = at.left(begin + count - k);
+                tile_of(at.o, at.l, at.i, first + k, some);
+                at.skip(some);
+            }
+        };
+        if (!quick(quotients, first, n, range_call(complete))) complete(0, n);
+    }
+}
+
+}  // namespace qk::detail

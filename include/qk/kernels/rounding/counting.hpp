@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// An element counted in steps of its grid, rounded to a whole number of them: by the fraction of the count, or by random words that are
+// made for many elements at a time.
+#pragma once
+
+#include "qk/inline.hpp"
+#include "qk/kernels/rounding/general.hpp"
+
+namespace qk::kernels {
+
+/// What makes a magnitude go up to the next step, of positive elements and of negative ones: the least fraction that does, in some unit.
+template <class Unit>
+struct upward {
+    Unit above, below;
+
+    /// From a half, from the next fraction after it, or from any; `never`: no fraction does.
+    static constexpr upward of(rounding r, Unit half, Unit past_half, Unit any, Unit never) {
+        switch (r) {
+            case rounding::half_away: return {half, half};
+            case rounding::half_up: return {half, past_half};
+            case rounding::up: return {any, never};
+            case rounding::down: return {never, any};
+            default: return {never, never};
+        }
+    }
+};
+
+/// Rounds a count of steps.
+template <class Arch>
+struct fast_rounding {
+    rounding how;
+    random_source random;
+    vf<Arch> above, below;                ///< a fraction from here on goes up: of positive elements, of negative ones
+    std::uint32_t key;                    ///< of the indices that share the upper half of first_index
+    const std::uint32_t* made = nullptr;  ///< random words of the elements from `first` on
+    std::size_t first = 0;
+
+    fast_rounding(rounding r, const random_source& source) noexcept
+        : how(r), random(source), key(random_key(source.seed, source.first_index)) {
+        // A fraction above a half is 0x1.000002p-1 at least.
+        const auto from = upward<float>::of(r, 0.5f, 0x1.000002p-1f, 0x1p-149f, 2.0f);
+        above = vf<Arch>(from.above);
+        below = vf<Arch>(from.below);
+    }
+
+    /// Makes the words of n elements from `position` on, if elements are rounded by them, in `to`, which has room for whole vectors. Many
+    /// at a time: a loop that only hashes keeps its constants in registers, and so does the one that rounds.
+    QK_INLINE void make_words(std::uint32_t* to, std::size_t position, std::size_t n) noexcept {
+        if (!random.used) return;
+        const std::uint64_t index = random.first_index + position;
+        if (__builtin_expect(random.words != nullptr || (random.first_index ^ (index + n - 1)) >> 32 != 0, 0))
+            store_random<Arch>(random_source(random), position, n, to);
+        else store_hashes<Arch>(static_cast<std::uint32_t>(index), key, n, to);
+        made = to;
+        first = position;
+    }
+    /// Of the elements from position i on, a lane each; they were made.
+    QK_INLINE vi<Arch> words(std::size_t i) const noexcept { return random.used ? made_words(i) : vi<Arch>(0); }
+    /// The same where random.used.
+    QK_INLINE vi<Arch> made_words(std::size_t i) const noexcept {
+        return load<Arch>(reinterpret_cast<const std::int32_t*>(made) + (i - first));
+    }
+
+    /// t, of a magnitude below 2^31, by random words.
+    static QK_INLINE vi<Arch> by_words(vf<Arch> t, vi<Arch> words) noexcept {
+        const vf<Arch> v = as_float<Arch>(as_int<Arch>(t) & vi<Arch>(magnitude_bits));
+        return signed_as<Arch>(one_more<Arch>(to_int(v), carries<Arch>(v, words)), as_int<Arch>(t));
+    }
+    /// a * per_step, a magnitude of the element whose bits are u, to a whole number: a float, or one of the `Integers`.
+    template <bool Integers = false>
+    QK_INLINE auto count(vf<Arch> a, vf<Arch> per_step, vi<Arch> u, vi<Arch> words) const noexcept {
+        const vf<Arch> v = a * per_step;
+        if constexpr (Integers) {
+            if (random.used) return one_more<Arch>(to_int(v), carries<Arch>(v, words));
+            return to_int(directed(v, a, u));
+        } else {
+            if (random.used) return one_more<Arch>(trunc(v), carries<Arch>(v, words));
+            return directed(v, a, u);
+        }
+    }
+
+  private:
+    QK_INLINE vf<Arch> directed(vf<Arch> v, vf<Arch> a, vi<Arch> u) const noexcept {
+        if (how == rounding::half_even) return nearest(v);
+        // A product that underflows is not zero to the roundings that look at every fraction.
+        v = max(v, min(a, vf<Arch>(0x1p-64f)));
+        const vf<Arch> whole = trunc(v), fraction = v - whole;
+        return one_more<Arch>(whole, as_int<Arch>(fraction) >= select(u < vi<Arch>(0), as_int<Arch>(below), as_int<Arch>(above)));
+    }
+};
+
+}  // namespace qk::kernels
