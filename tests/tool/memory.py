@@ -110,7 +110,7 @@ import sys, numpy as np, onnxruntime as o
 options = o.SessionOptions(); options.intra_op_num_threads = 1; options.log_severity_level = 3
 peak = lambda: int(next(l for l in open('/proc/self/status') if l.startswith('VmHWM')).split()[1]) / 1e3
 before = peak(); s = o.InferenceSession(sys.argv[1], options, providers=['CPUExecutionProvider']); loaded = peak() - before
-x = dict(np.load(sys.argv[2])); y = s.run(['logits'], {k: v[:1] for k, v in x.items()})[0]
+x = dict(np.load(sys.argv[2])); x = {k: v[:1] for k, v in x.items()}; y = [s.run(['logits'], x)[0] for _ in range(3)][-1]
 np.save(sys.argv[3], y); print(loaded, peak() - before)
 """
 
@@ -125,7 +125,7 @@ for what, options, packed in (("int4", W4, 0.2), ("mxfp4", ["--approach", "weigh
                               ("mxfp6_e2m3", ["--approach", "weight_only", "--weight", "mxfp6_e2m3"], 0.25)):
     qk("quantize", files["inside"], *options, "-o", at("portable.onnx"), "--overwrite")
     (load, run), y = loaded(at("portable.onnx"))
-    check(load <= 1.5 * float_load and run <= 1.5 * float_run, f"onnxruntime, {what}: {load:.0f} MB to load, {run:.0f} MB after a run; the float model {float_load:.0f}, {float_run:.0f}")
+    check(load <= 1.5 * float_load and run <= 1.5 * float_run, f"onnxruntime, {what}: {load:.0f} MB to load, {run:.0f} MB after three runs; the float model {float_load:.0f}, {float_run:.0f}")
     disk = os.path.getsize(at("portable.onnx"))
     check(disk < packed * WEIGHTS, f"{what}: {disk / WEIGHTS:.2f} of the float weights on disk")
     qk("evaluate", files["inside"], "--inputs", x, *options, "--output-dir", at("out"), "--overwrite")

@@ -36,13 +36,15 @@ class portable_writer : public quantizer_writer {
         if (is_unpacked_in_each_run(v, value)) {
             unpacks_in_each_run_ = true;
             // Neither folded when the model is loaded, as a function of standard operators is, nor fused: Flatten is the identity here.
-            const std::string codes = standard_.weight(v, value), y = g_.fresh(codes + marks::guarded);
-            set_attribute(g_.node("Flatten", {codes}, {y}), "axis", std::int64_t{1});
-            return y;
+            return flattened(standard_.weight(v, value));
         }
         if (options_.weights == weight_storage::packed) {
             const std::optional<packed_constant> p = packed(v.how, value);
-            if (p && p->bytes() + size_of_call < value.size_bytes()) return decoded(v, value, *p);
+            if (p && p->bytes() + size_of_call < value.size_bytes()) {
+                const std::string y = decoded(v, value, *p);
+                if (!is_decoded_in_each_run(value)) return y;
+                return value.rank() == 2 ? flattened(y) : g_.kept_apart(y);
+            }
         }
         return g_.rounded_constant(v.name, rounded(v.how, value), describe(v.how, true));
     }
@@ -60,6 +62,14 @@ class portable_writer : public quantizer_writer {
   private:
     /// Bytes that a call of a decoding function takes in a file, about: fewer are not worth saving.
     static constexpr std::size_t size_of_call = 400;
+
+    /// A matrix behind a Flatten, the identity here. A product's inputs are run in the order in which their own nodes stand in the file,
+    /// and those of a function stand behind all others once it is inlined: all weights would be decoded before the first product, and held.
+    std::string flattened(const std::string& matrix) {
+        const std::string y = g_.fresh(matrix + marks::guarded);
+        set_attribute(g_.node("Flatten", {matrix}, {y}), "axis", std::int64_t{1});
+        return y;
+    }
 
     /// Large matrices of integer codes that onnxruntime would multiply with 8-bit activations. Decoded by a function they would be floats,
     /// and every step on the way to them, in its memory from the moment that it loads the model.
