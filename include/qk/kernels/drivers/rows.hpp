@@ -254,16 +254,28 @@ struct integer_rows {
 
     template <std::size_t Size>
     void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t* zero, std::size_t count, bool worth) const noexcept {
-        for (std::size_t k = 0; k < count; ++k) {
+        if (wide) return fill_wide(t, scale, zero, count);
+        for (std::size_t k = 0; k < count; ++k) {  // which compilers vectorise
             const auto lowest = static_cast<float>(rules.lowest - (zero == nullptr ? 0 : zero[k])),
                        highest = static_cast<float>(rules.highest - (zero == nullptr ? 0 : zero[k]));
             t.scale[k] = scale[k];
-            t.lowest[k] = wide ? std::bit_cast<std::int32_t>(lowest) : quick.sum_of(lowest);
-            t.highest[k] = wide ? std::bit_cast<std::int32_t>(highest) : quick.sum_of(highest);
-            const bool is_served = !(flushes && !(scale[k] > 0x1p-60f)) && !(wide && rules.zero_before && zero != nullptr && zero[k] != 0);
-            t.limit[k] = !is_served ? no_value : wide ? quick.wide_limit_of(scale[k]) : quick.limit_of(scale[k], lowest, highest);
+            t.limit[k] = flushes && !(scale[k] > 0x1p-60f) ? no_value : quick.limit_of(scale[k], lowest, highest);
+            t.lowest[k] = quick.sum_of(lowest);
+            t.highest[k] = quick.sum_of(highest);
         }
         t.finish(count, worth && !other_rounding ? tie_bits : 0, quick.multiply);
+    }
+    template <std::size_t Size>
+    QK_APART void fill_wide(scale_table<Arch, Size>& t, const float* scale, const std::int64_t* zero, std::size_t count) const noexcept {
+        for (std::size_t k = 0; k < count; ++k) {
+            const std::int64_t z = zero == nullptr ? 0 : zero[k];
+            const bool is_served = !(flushes && !(scale[k] > 0x1p-60f)) && !(rules.zero_before && z != 0);
+            t.scale[k] = scale[k];
+            t.limit[k] = is_served ? quick.wide_limit_of(scale[k]) : no_value;
+            t.lowest[k] = std::bit_cast<std::int32_t>(static_cast<float>(rules.lowest - z));
+            t.highest[k] = std::bit_cast<std::int32_t>(static_cast<float>(rules.highest - z));
+        }
+        t.finish(count, 0, quick.multiply);
     }
     template <std::size_t Size>
     integer_step<Arch> step(const scale_table<Arch, Size>& t, std::size_t k, const std::int64_t* zero) const noexcept {
