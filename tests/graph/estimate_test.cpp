@@ -217,3 +217,26 @@ TEST_CASE("errors of weights that a node makes of constants are seen, with input
             CHECK(found.added[p] == doctest::Approx(measured_error(m, inputs, {}, plans[p])).epsilon(1e-4));
     }
 }
+
+TEST_CASE("errors behind numbers without a gradient are seen: a product of what a Cast makes of token numbers") {
+    qk_test::builder b;
+    const tensor w = floats({4, 5}, 2);
+    b.input("ids", {-1, 4}, 7).output("y", {-1, 5});
+    b.constant("w", {4, 5}, {w.as<float>().begin(), w.as<float>().end()});
+    qk_test::set(b.node("Cast", {"ids"}, {"x"}, "cast"), "to", std::int64_t{1});
+    b.node("MatMul", {"x", "w"}, {"y"}, "product");
+    const named_tensors inputs{{"ids", make_tensor<std::int64_t>({2, 4}, std::vector<std::int64_t>{6, 0, 3, 1, 2, 5, 7, 4})}};
+    precision_plan weights, activations;
+    weights.edges[{"w", "product", 1}] = integer_quantizer(3, 0.3f);
+    activations.edges[{"x", "product", 0}] = integer_quantizer(3, 1.5f);
+    const model m = b.model();
+    const std::vector<precision_plan> plans{weights, activations};
+    for (const int passes : {0, 1, 5}) {  // 5 are all
+        CAPTURE(passes);
+        const change_estimates found = estimate_changes(m, inputs, {}, plans, {.threads = 1, .passes = passes});
+        for (std::size_t p = 0; p < plans.size(); ++p) {
+            CHECK(found.added[p] > 0);
+            if (passes == 5) CHECK(found.added[p] == doctest::Approx(measured_error(m, inputs, {}, plans[p])).epsilon(1e-4));
+        }
+    }
+}

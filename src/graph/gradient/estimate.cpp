@@ -257,6 +257,8 @@ class estimation {
             const execute::net_node& node = net.nodes[where.first];
             const auto v = static_cast<std::size_t>(node.inputs[where.second].value);
             const tensor& constant = constant_of(where);
+            const bool is_input = std::find(net.inputs.begin(), net.inputs.end(), static_cast<int>(v)) != net.inputs.end();
+            if (constants[v] == 0 && !is_input) roots_[v] = 1;  // an activation, perhaps made of token numbers alone
             if (constants[v] == 0 || (!constant.empty() && !gradient::is_real(constant.type()))) continue;
             use.at_node = where.second == 1 && is_linear_in_weights(node) && use.changes.size() <= passes;
             if (!use.at_node) roots_[v] = 1;

@@ -162,7 +162,7 @@ tape record_graph(const execute::network& net, std::span<const tensor> inputs, s
             t.values[v] = std::move(out[k]);
         }
         if (inner && !flows) t.bodies[n] = {};
-        if (!any && !inner) t.read[n].clear();  // no gradient will ask for them
+        if (!any && !flows && !inner) t.read[n].clear();  // no gradient will ask for them
         keeper.after(n);
     }
     return t;
