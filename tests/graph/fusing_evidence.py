@@ -129,8 +129,9 @@ def main():
         for f in ("int8:narrow", "int:bits=6", "int:bits=3", "int8"):
             check(f"opset {opset}, codes behind a Transpose", m, x8, ["--activation", f, "--weight", "int8"], ("portable",), 2e-3)
 
-    for attributes in ({}, {"dilations": [1, 1]}, {"dilations": [2, 2]}):
-        m = model([node("Conv", ["x", "w"], ["t"], "one"), node("AveragePool", ["t"], ["p"], "pool", kernel_shape=[2, 2], **attributes), node("Conv", ["p", "v"], ["y"], "two")],
+    partial = {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}
+    for attributes in ({}, {"dilations": [1, 1]}, {"dilations": [2, 2]}, partial, {**partial, "count_include_pad": 1}, {**partial, "count_include_pad": 1, "pads": [1, 1, 1, 1]}):
+        m = model([node("Conv", ["x", "w"], ["t"], "one"), node("AveragePool", ["t"], ["p"], "pool", **{"kernel_shape": [2, 2], **attributes}), node("Conv", ["p", "v"], ["y"], "two")],
                   {"w": w(4, 3, 1, 1), "v": w(2, 4, 1, 1)}, ["N", 3, 8, 8], [None] * 4, 19)
         check(f"AveragePool {attributes}", m, w(4, 3, 8, 8), u8)
 

@@ -16,6 +16,16 @@
 
 namespace qk::graph::detail {
 
+/// Whether onnxruntime's QLinearAveragePool computes what an AveragePool does: it has no dilations, and divides the sum of a window that
+/// reaches beyond the padding (ceil_mode) by all of its places where those of the padding count.
+inline bool has_integer_pool(const onnx::NodeProto& n) {
+    const auto is_set = [&](const char* name) {
+        const auto* a = find_attribute(n, name);
+        return a != nullptr && a->i() != 0;
+    };
+    return find_attribute(n, "dilations") == nullptr && !(is_set("ceil_mode") && is_set("count_include_pad"));
+}
+
 class fusing_rules {
   public:
     /// All must outlive the rules.
@@ -78,8 +88,7 @@ class fusing_rules {
     }
     /// Whether the integer operator that the node would become does not have what the plan asks for.
     bool cannot_fuse(const onnx::NodeProto& n) const {
-        if (n.domain().empty() && n.op_type() == "AveragePool")
-            return find_attribute(n, "dilations") != nullptr;  // QLinearAveragePool has none
+        if (n.domain().empty() && n.op_type() == "AveragePool") return !has_integer_pool(n);
         for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
             if (n.input(k).empty() || !model_.is_constant(n.input(k))) continue;
             const quantizer* q = planned(n, k);

@@ -2,6 +2,7 @@
 // Style qoperator: layers whose inputs, weights and result are all 8-bit integers become one integer operator; the rest stays Q/DQ pairs.
 #pragma once
 
+#include "qk/graph/export/fusing.hpp"
 #include "qk/graph/export/layer_rewriter.hpp"
 #include "qk/graph/export/qdq.hpp"
 
@@ -150,7 +151,7 @@ class qlinear_rewriter {
     void unary(int i, const std::string& op) {
         const onnx::NodeProto& n = layers_.node(i);
         const auto x = activation(n.input(0));
-        if (!x || find_attribute(n, "dilations") != nullptr) return;
+        if (!x || !has_integer_pool(n)) return;
         const auto y = output(i, x->type);
         if (!y) return;
         replace(i, op, "com.microsoft", {x->codes, x->scale, x->zero_point, y->to.to.scale, y->to.to.zero_point}, *y);
