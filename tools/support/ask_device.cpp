@@ -13,16 +13,12 @@
 namespace qk::tool {
 namespace {
 
-using codes = std::vector<std::uint64_t>;
+using code_list = std::vector<std::uint64_t>;
 using graph::data_type;
 using graph::error;
 
-int width_of(const qk::format& f) {
-    return qk::detail::with_family(f, [](const auto& g) { return qk::detail::element_width(g); });
-}
-
 /// [rows][columns], in elements as wide as the codes.
-graph::tensor matrix(const codes& v, std::size_t rows, std::size_t columns, int bits) {
+graph::tensor matrix(const code_list& v, std::size_t rows, std::size_t columns, int bits) {
     graph::tensor t(bits <= 8    ? data_type::uint8
                     : bits <= 16 ? data_type::uint16
                                  : data_type::uint32,
@@ -39,7 +35,7 @@ const graph::tensor* find(const std::vector<graph::named_tensor>& arrays, const 
     return nullptr;
 }
 /// The bits of every element, of an array with two dimensions.
-codes matrix_of(const std::vector<graph::named_tensor>& arrays, const std::string& name, const std::string& file, int bits) {
+code_list matrix_of(const std::vector<graph::named_tensor>& arrays, const std::string& name, const std::string& file, int bits) {
     const graph::tensor* t = find(arrays, name);
     if (t == nullptr)
         throw error(fmt::format("{} has no array {}; a case has codes a [m,k], b [k,n], c [m,n] and mostly d [m,n]", file, name));
@@ -83,7 +79,7 @@ compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const 
     if (is_integer_format(task.a)) {
         for (std::uint64_t& v : c.c) v = static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int32_t>(v)));
     }
-    const auto scales = [&](const char* name, const qk::format& f, std::size_t rows, codes& to) {
+    const auto scales = [&](const char* name, const qk::format& f, std::size_t rows, code_list& to) {
         if (block_size(f) == 0) return;
         to = matrix_of(arrays, name, file, 8);
         const std::size_t wanted = rows * (c.shape.k / static_cast<std::size_t>(block_size(f)));
@@ -96,7 +92,7 @@ compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const 
 
 std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file,
                                       const compare::dot_task& task, const product_shape& shape, int& bits) {
-    codes d = matrix_of(arrays, "d", file, 32);
+    code_list d = matrix_of(arrays, "d", file, 32);
     bits = static_cast<int>(8 * graph::size_of(find(arrays, "d")->type()));
     if (bits < 16 && !is_integer_format(task.a))
         throw error(fmt::format("{}: d holds {}; results have 16 or 32 bits", file, name_of(find(arrays, "d")->type())));

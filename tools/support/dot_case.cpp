@@ -15,10 +15,6 @@ using graph::data_type;
 using graph::error;
 using graph::tensor;
 
-int width_of(const format& f) {
-    if (const auto* g = std::get_if<floating>(&f); g != nullptr && *g == fp64) return 64;
-    return qk::detail::with_family(f, [](const auto& g) { return qk::detail::element_width(g); });
-}
 int scale_width_of(const format& f) {
     if (std::holds_alternative<nvfloat>(f)) return bits(std::get<nvfloat>(f).scale);
     if (const auto* g = std::get_if<block_float>(&f)) return g->exponent_bits;
@@ -41,6 +37,11 @@ format parsed_format(const char* option, const std::string& text) {
 }
 
 }  // namespace
+
+int width_of(const format& f) {
+    if (const auto* g = std::get_if<floating>(&f); g != nullptr && *g == fp64) return 64;
+    return qk::detail::with_family(f, [](const auto& g) { return qk::detail::element_width(g); });
+}
 
 std::vector<std::uint64_t> codes_of(const tensor& t, const std::string& what, int bits) {
     const std::size_t size = graph::size_of(t.type());

@@ -39,6 +39,9 @@ struct dot_case {
 /// The arrays of an .npz, checked; `file` stands in errors.
 dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const multiplier& by);
 
+/// Bits of one element's code.
+int width_of(const format& f);
+
 /// An array of whole numbers as codes of at most `bits` bits; `what` names it in errors.
 std::vector<std::uint64_t> codes_of(const graph::tensor& t, const std::string& what, int bits);
 

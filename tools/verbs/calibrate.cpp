@@ -20,14 +20,14 @@
 namespace qk::tool {
 namespace {
 
-struct arguments {
+struct calibrate_arguments {
     std::string model, method = "min_max", format = "int8", output, report;
     double percentile = 99.999;
     bool symmetric = false, json = false, overwrite = false;
     data_settings data;
 };
 
-void calibrate(const arguments& given) {
+void calibrate(const calibrate_arguments& given) {
     graph::precision what = graph::parse_precision(given.format);
     if (!is_integer_format(what.format))
         throw graph::error(
@@ -79,7 +79,7 @@ void calibrate(const arguments& given) {
 }  // namespace
 
 void add_calibrate(command& app, verb_result&) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<calibrate_arguments>();
     option_table& verb =
         app.add_subcommand("calibrate", "Choose activation ranges from data, compare methods, and keep the statistics for later");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();

@@ -25,7 +25,7 @@ using compare::difference_class;
 using compare::example;
 using compare::location;
 
-struct arguments {
+struct compare_arguments {
     std::string input, device;
     quantize_options how;
     bool packed = false, json = false;
@@ -33,7 +33,7 @@ struct arguments {
 };
 
 /// The device's numbers: .npy of floats, a packed .npz, or the planes one after the other (raw, or as a uint8 .npy).
-graph::tensor read_device(const arguments& given, const conversion& c, const graph::tensor& x) {
+graph::tensor read_device(const compare_arguments& given, const conversion& c, const graph::tensor& x) {
     const std::string bytes = graph::read_file(given.device);
     if (is_archive(bytes)) {
         const packed_tensor p = from_archive(bytes, given.device);
@@ -73,7 +73,7 @@ std::string position(std::size_t index, const graph::dims& shape) {
     return "[" + s + "]";
 }
 
-void print(const compare::report& r, const graph::dims& shape) {
+void print_report(const compare::report& r, const graph::dims& shape) {
     if (r.mismatches != 0) {
         fmt::print("{}", to_text(r));
     } else {
@@ -156,7 +156,7 @@ nlohmann::ordered_json as_json(const compare::report& r) {
 }  // namespace
 
 void add_compare(command& app, verb_result& result) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<compare_arguments>();
     option_table& verb =
         app.add_subcommand("compare", "Compare what a device gave with what the format says, and guess the cause of every difference");
     verb.add_option("INPUT", given->input, "float32 or float16 .npy that the device was given; with --dot a case .npz").reads();
@@ -208,7 +208,7 @@ void add_compare(command& app, verb_result& result) {
         }
         const compare::report r = compare::examine(c, x.shape(), x.as<float>(), device.as<float>());
         if (given->json) print_json(as_json(r));
-        else print(r, x.shape());
+        else print_report(r, x.shape());
         if (r.mismatches != 0) result.status = status::failed;
     });
 }

@@ -19,14 +19,14 @@
 namespace qk::tool {
 namespace {
 
-struct arguments {
+struct convert_arguments {
     std::string input, output, packed;
     quantize_options how;
     bool count = false, overwrite = false;
 };
 
 /// A packed tensor back into numbers.
-void convert_back(const arguments& given, const std::string& bytes, graph::output_set& files) {
+void convert_back(const convert_arguments& given, const std::string& bytes, graph::output_set& files) {
     if (!given.packed.empty()) throw graph::error(given.input + " is packed already; leave --packed out");
     if (given.count) throw graph::error(given.input + " is packed: nothing is rounded on the way back; leave --count out");
     const packed_tensor p = from_archive(bytes, given.input);
@@ -38,7 +38,7 @@ void convert_back(const arguments& given, const std::string& bytes, graph::outpu
     files.commit();
 }
 
-void convert(const arguments& given) {
+void convert(const convert_arguments& given) {
     graph::output_set files(given.overwrite);
     files.input("INPUT", given.input).input("--scales", given.how.scales).input("--zero-points", given.how.zero_points);
     files.output("OUTPUT", given.output).output("--packed", given.packed);
@@ -59,7 +59,7 @@ void convert(const arguments& given) {
 }  // namespace
 
 void add_convert(command& app, verb_result&) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<convert_arguments>();
     option_table& verb =
         app.add_subcommand("convert", "Convert a .npy file through a format: every value becomes the nearest that the format has");
     verb.add_option("INPUT", given->input, "float32 or float16 .npy, or a packed .npz (then back into numbers)").required().reads();

@@ -21,7 +21,7 @@ namespace {
 using graph::error;
 using graph::tensor;
 
-struct arguments {
+struct dot_arguments {
     std::vector<std::string> files;
     std::string device, accumulator, a_format, b_format, case_file, output;
     bool json = false, overwrite = false;
@@ -86,7 +86,7 @@ std::vector<std::byte> encoded(const std::vector<double>& values, const format& 
     return bytes;
 }
 
-void multiply_values(const arguments& given, const multiplier& by) {
+void multiply_values(const dot_arguments& given, const multiplier& by) {
     if (given.files.size() < 3 || given.files.size() > 4) throw error("give A.npy B.npy [C.npy] OUT.npy, or --case FILE.npz");
     const std::string &fa = given.files[0], &fb = given.files[1], &out = given.files.back();
     graph::output_set files(given.overwrite);
@@ -146,7 +146,7 @@ void multiply_values(const arguments& given, const multiplier& by) {
 
 // ---- codes
 
-void multiply_case(const arguments& given, const multiplier& by, verb_result& verdict) {
+void multiply_case(const dot_arguments& given, const multiplier& by, verb_result& verdict) {
     if (!given.files.empty()) throw error("--case holds the operands: leave out " + given.files.front());
     graph::output_set files(given.overwrite);
     files.input("--case", given.case_file).output("-o", given.output);
@@ -196,7 +196,7 @@ void multiply_case(const arguments& given, const multiplier& by, verb_result& ve
 }  // namespace
 
 void add_dot(command& app, verb_result& verdict) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<dot_arguments>();
     option_table& verb =
         app.add_subcommand("dot", "Multiply matrices as a device does: products aligned, cut, added and rounded in its way");
     verb.add_option("FILES", given->files, "A.npy B.npy [C.npy] OUT.npy: A [m,k], B [k,n], C and OUT [m,n], values").type_name("FILE");

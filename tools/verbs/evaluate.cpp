@@ -16,11 +16,11 @@
 namespace qk::tool {
 namespace {
 
-struct arguments : graph::pipeline::evaluate_settings {
+struct evaluate_arguments : graph::pipeline::evaluate_settings {
     bool json = false;
 };
 
-void evaluate(const arguments& given, verb_result& result) {
+void evaluate(const evaluate_arguments& given, verb_result& result) {
     const graph::pipeline::evaluate_outcome done =
         with_progress([&](const auto& report) { return graph::pipeline::evaluate(given, report); });
     for (const std::string& n : done.remarks) print(stderr, "{}\n", n);
@@ -45,7 +45,7 @@ void evaluate(const arguments& given, verb_result& result) {
 }  // namespace
 
 void add_evaluate(command& app, verb_result& result) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<evaluate_arguments>();
     option_table& verb = app.add_subcommand("evaluate", "Run a model on data, in float32 or under a precision plan");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
     add_data(verb, given->data);

@@ -15,11 +15,11 @@
 namespace qk::tool {
 namespace {
 
-struct arguments : graph::pipeline::finetune_settings {
+struct finetune_arguments : graph::pipeline::finetune_settings {
     bool json = false;
 };
 
-void finetune(const arguments& given) {
+void finetune(const finetune_arguments& given) {
     const graph::pipeline::finetune_outcome done =
         with_progress([&](const auto& report) { return graph::pipeline::finetune(given, report); });
     for (const std::string& r : done.remarks) print(stderr, "{}\n", r);
@@ -42,7 +42,7 @@ void finetune(const arguments& given) {
 }  // namespace
 
 void add_finetune(command& app, verb_result&) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<finetune_arguments>();
     option_table& verb = app.add_subcommand("finetune", "Train weights, biases and scales with a plan's quantizers in place");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
     add_data(verb, given->data);

@@ -13,11 +13,11 @@
 namespace qk::tool {
 namespace {
 
-struct arguments : graph::pipeline::gradient_settings {
+struct gradient_arguments : graph::pipeline::gradient_settings {
     bool json = false;
 };
 
-void gradient(const arguments& given) {
+void gradient(const gradient_arguments& given) {
     const graph::pipeline::gradient_outcome done = graph::pipeline::gradient(given);
     for (const std::string& r : done.remarks) print(stderr, "{}\n", r);
     nlohmann::ordered_json json;
@@ -34,7 +34,7 @@ void gradient(const arguments& given) {
 }  // namespace
 
 void add_gradient(command& app, verb_result&) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<gradient_arguments>();
     option_table& verb = app.add_subcommand("gradient", "Gradients of an output by every float input and float initializer");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
     add_data(verb, given->data);

@@ -22,7 +22,7 @@
 namespace qk::tool {
 namespace {
 
-struct arguments {
+struct inspect_arguments {
     std::string model, save_plan, save_float;
     bool json = false, tensors = false, overwrite = false;
 };
@@ -76,7 +76,7 @@ nlohmann::ordered_json values_json(const std::vector<graph::value_info>& values)
 }
 
 /// The plan of a quantized model, and the float model that it is a plan of, to files.
-void recover(const arguments& given, const graph::model& m, graph::output_set& files) {
+void recover(const inspect_arguments& given, const graph::model& m, graph::output_set& files) {
     const graph::recovered_plan found = graph::recover_plan(m);
     for (const std::string& n : found.notes) print(stderr, "{}\n", n);
     if (!given.save_float.empty()) graph::save(found.plain, files, given.save_float);
@@ -88,7 +88,7 @@ void recover(const arguments& given, const graph::model& m, graph::output_set& f
     else print("{} quantized tensors and {} single edges recovered\n", found.plan.tensors.size(), found.plan.edges.size());
 }
 
-void inspect(const arguments& given) {
+void inspect(const inspect_arguments& given) {
     graph::output_set files(given.overwrite);
     declare(files, given.model);
     files.output("--save-float", given.save_float).output("--save-plan", given.save_plan);
@@ -157,7 +157,7 @@ void inspect(const arguments& given) {
 }  // namespace
 
 void add_inspect(command& app, verb_result&) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<inspect_arguments>();
     option_table& verb = app.add_subcommand("inspect", "Show a model's inputs, outputs, operators, layers and weights");
     verb.add_option("MODEL", given->model, "ONNX model").required().reads();
     verb.add_option("--save-plan", given->save_plan,

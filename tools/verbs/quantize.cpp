@@ -23,11 +23,11 @@
 namespace qk::tool {
 namespace {
 
-struct arguments : graph::pipeline::quantize_settings {
+struct quantize_arguments : graph::pipeline::quantize_settings {
     bool json = false;
 };
 
-void quantize(const arguments& given) {
+void quantize(const quantize_arguments& given) {
     const bool writes = !(given.output + given.save_plan + given.encodings + given.report + given.log).empty();
     if (given.precision.any() && !writes && !given.json)
         throw graph::error("nothing would be written: give -o OUT.onnx, --save-plan P.json, --encodings E.json or --report R.html");
@@ -88,7 +88,7 @@ std::size_t print_float_readers(const graph::model& m, const graph::precision_pl
     return plain;
 }
 
-void explain(const arguments& given, const std::string& tensor) {
+void explain(const quantize_arguments& given, const std::string& tensor) {
     if (!given.precision.any())
         throw graph::error("say what to explain: --activation F --weight F, or --plan P.json, as for `qk quantize`");
     graph::output_set none;
@@ -139,7 +139,7 @@ void explain(const arguments& given, const std::string& tensor) {
 }  // namespace
 
 void add_quantize(command& app, verb_result&) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<quantize_arguments>();
     option_table& verb = app.add_subcommand("quantize", "Choose a precision for every tensor and write a model that other runtimes run");
     verb.add_option("MODEL", given->model, "ONNX model in float32").required().reads();
     verb.add_option("-o,--output", given->output, "the quantized model").type_name("OUT.onnx").common().writes();
@@ -187,7 +187,7 @@ void add_quantize(command& app, verb_result&) {
 }
 
 void add_explain(command& app, verb_result&) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<quantize_arguments>();
     auto tensor = std::make_shared<std::string>();
     option_table& verb = app.add_subcommand("explain", "Why a tensor has its precision: request, range, scale, error");
     verb.add_option("MODEL", given->model, "ONNX model in float32").required().reads();

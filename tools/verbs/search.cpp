@@ -15,11 +15,11 @@
 namespace qk::tool {
 namespace {
 
-struct arguments : graph::pipeline::search_settings {
+struct search_arguments : graph::pipeline::search_settings {
     bool json = false;
 };
 
-void search(const arguments& given, verb_result& verdict) {
+void search(const search_arguments& given, verb_result& verdict) {
     watch_interrupts();
     const graph::pipeline::search_outcome done = with_progress([&](const auto& report) { return graph::pipeline::search(given, report); });
     const graph::search_result& result = done.result;
@@ -49,7 +49,7 @@ std::string strategies() {
 }  // namespace
 
 void add_search(command& app, verb_result& result) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<search_arguments>();
     option_table& verb = app.add_subcommand("search", "Find the narrowest mix of formats that keeps a target, or the best within a budget");
     add_mix(verb, *given, given->json);
     verb.section("Search");

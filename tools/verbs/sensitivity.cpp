@@ -14,11 +14,11 @@
 namespace qk::tool {
 namespace {
 
-struct arguments : graph::pipeline::sensitivity_settings {
+struct sensitivity_arguments : graph::pipeline::sensitivity_settings {
     bool json = false;
 };
 
-void sensitivity(const arguments& given) {
+void sensitivity(const sensitivity_arguments& given) {
     const graph::sensitivity_result result = with_progress([&](const auto& report) { return graph::pipeline::sensitivity(given, report); });
     if (!processes::together().first()) return;
     for (const std::string& r : result.remarks) print(stderr, "{}\n", r);
@@ -40,7 +40,7 @@ void sensitivity(const arguments& given) {
 }  // namespace
 
 void add_sensitivity(command& app, verb_result&) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<sensitivity_arguments>();
     option_table& verb =
         app.add_subcommand("sensitivity", "Narrow each layer alone (and its weights alone, its activations alone) and rank the harm");
     add_mix(verb, *given, given->json);

@@ -43,14 +43,14 @@ std::string hex_codes(std::span<const std::byte> plane, std::size_t count, int w
     return s;
 }
 
-struct arguments {
+struct vectors_arguments {
     std::string folder, device;
     quantize_options how;
     bool json = false, overwrite = false;
 };
 
 /// All of them or none.
-void write_files(const arguments& given, const std::vector<std::pair<std::string, std::string>>& files) {
+void write_files(const vectors_arguments& given, const std::vector<std::pair<std::string, std::string>>& files) {
     graph::output_set outputs(given.overwrite);
     outputs.folder("--out", given.folder);
     for (const auto& f : files) outputs.output("--out", std::filesystem::path(given.folder) / f.first);
@@ -71,7 +71,7 @@ std::string hex_array(const graph::tensor& t) {
 }
 
 /// A case of 64 rows and 64 columns for a device, two instructions deep, with its answers.
-void write_dot_vectors(const arguments& given) {
+void write_dot_vectors(const vectors_arguments& given) {
     const device* d = find_device(given.device);
     if (!given.how.format.empty()) throw graph::error("--device has formats of its own; leave --format out");
     const multiplier by = multiplier_of(given.device, "", "", "");
@@ -106,7 +106,7 @@ void write_dot_vectors(const arguments& given) {
     print(stderr, "{} dot products of {} for {} in {}\n", rows * columns, k, by.name, given.folder);
 }
 
-void write_vectors(const arguments& given) {
+void write_vectors(const vectors_arguments& given) {
     if (!given.how.scales.empty()) throw graph::error("vectors are made for one scale; give --scale instead of --scales");
     const qk::format format = format_of(given.how);
     const auto seed = given.how.seed.value_or(0);
@@ -182,7 +182,7 @@ void write_vectors(const arguments& given) {
 }  // namespace
 
 void add_vectors(command& app, verb_result&) {
-    auto given = std::make_shared<arguments>();
+    auto given = std::make_shared<vectors_arguments>();
     option_table& verb = app.add_subcommand("vectors", "Write test vectors for a converter: inputs and what the format makes of them");
     verb.add_option("--out", given->folder, "folder for input and expected (.npy, .hex for $readmemh), codes, vectors.csv, manifest.json")
         .required()

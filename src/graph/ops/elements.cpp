@@ -149,6 +149,14 @@ void write_integers(std::span<const In> from, std::byte* to) {
     else write_as<T>(from, to, [](In v) { return static_cast<T>(to_int64(static_cast<double>(v))); });
 }
 
+/// A number as float or double; 64 bits that hold an unsigned integer are read as one.
+template <class Out, class In>
+Out nearest(In v, bool unsigned_source) {
+    if constexpr (std::is_same_v<In, std::int64_t>)
+        if (unsigned_source) return static_cast<Out>(static_cast<std::uint64_t>(v));
+    return static_cast<Out>(v);
+}
+
 }  // namespace detail
 
 template <class In>
@@ -173,18 +181,10 @@ bool write_elements(std::span<const In> from, data_type t, std::byte* to, cast_r
     };
     switch (t) {
         case data_type::float32:
-            detail::write_as<float>(from, to, [&](In v) {
-                if constexpr (std::is_same_v<In, std::int64_t>)
-                    return unsigned_source ? static_cast<float>(static_cast<std::uint64_t>(v)) : static_cast<float>(v);
-                else return static_cast<float>(v);
-            });
+            detail::write_as<float>(from, to, [&](In v) { return detail::nearest<float>(v, unsigned_source); });
             return true;
         case data_type::float64:
-            detail::write_as<double>(from, to, [&](In v) {
-                if constexpr (std::is_same_v<In, std::int64_t>)
-                    return unsigned_source ? static_cast<double>(static_cast<std::uint64_t>(v)) : static_cast<double>(v);
-                else return static_cast<double>(v);
-            });
+            detail::write_as<double>(from, to, [&](In v) { return detail::nearest<double>(v, unsigned_source); });
             return true;
         case data_type::float16: detail::write_as<half>(from, to, [&](In v) { return to_half(single(v)); }); return true;
         case data_type::bfloat16: detail::write_as<brain>(from, to, [&](In v) { return to_brain(single(v)); }); return true;

@@ -10,7 +10,7 @@
 namespace qk::graph {
 
 namespace detail {
-inline constexpr std::array<std::pair<range_method, const char*>, 6> range_method_names{
+inline constexpr std::array<std::pair<range_method, const char*>, 6> range_method_words{
     {{range_method::min_max, "min_max"},
      {range_method::moving_average, "moving_average"},
      {range_method::percentile, "percentile"},
@@ -40,7 +40,7 @@ std::optional<Value> value_in(const Table& table, std::string_view text) {
 }
 }  // namespace detail
 
-const char* name_of(range_method m) { return detail::name_in(detail::range_method_names, m); }
+const char* name_of(range_method m) { return detail::name_in(detail::range_method_words, m); }
 const char* name_of(pow2_rule r) { return detail::name_in(detail::pow2_rule_names, r); }
 std::string name_of(role r) {
     if (const std::string whole = detail::name_in(detail::role_names, r); !whole.empty()) return whole;
@@ -54,11 +54,11 @@ std::string name_of(role r) {
 }
 std::vector<range_method> all_range_methods() {
     std::vector<range_method> all;
-    for (const auto& [method, name] : detail::range_method_names) all.push_back(method);
+    for (const auto& [method, name] : detail::range_method_words) all.push_back(method);
     return all;
 }
 std::optional<range_method> parse_range_method(std::string_view name) {
-    return detail::value_in<range_method>(detail::range_method_names, name);
+    return detail::value_in<range_method>(detail::range_method_words, name);
 }
 std::optional<pow2_rule> parse_pow2_rule(std::string_view name) { return detail::value_in<pow2_rule>(detail::pow2_rule_names, name); }
 std::optional<role> parse_role(std::string_view name) { return detail::value_in<role>(detail::role_names, name); }

@@ -13,15 +13,20 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// The first `length` positions of a cache [B,N,L,h]; what is behind them is not filled yet.
+/// Copies the first `length` rows of every head's [length][h] from one cache [B,N,any,h] to another.
+inline void copy_rows(const tensor& from, tensor& to, std::int64_t length) {
+    const std::size_t row = static_cast<std::size_t>(from.dim(3)) * size_of(from.type()), part = static_cast<std::size_t>(length) * row;
+    const std::size_t step = static_cast<std::size_t>(from.dim(2)) * row, to_step = static_cast<std::size_t>(to.dim(2)) * row;
+    for (std::size_t i = 0; part > 0 && i < static_cast<std::size_t>(from.dim(0) * from.dim(1)); ++i)
+        std::copy_n(from.bytes() + i * step, part, to.bytes() + i * to_step);
+}
+
+/// The first `length` positions of a cache [B,N,longest,h]; what is behind them is not filled yet.
 inline tensor filled_part(op_context& call, const tensor& cache, std::int64_t length) {
     if (cache.rank() != 4 || length < 0 || length > cache.dim(2))
         call.fail("past_sequence_length " + std::to_string(length) + " does not fit a cache of shape " + to_string(cache.shape()));
     tensor y = call.scratch(cache.type(), {cache.dim(0), cache.dim(1), length, cache.dim(3)});
-    const std::size_t row = static_cast<std::size_t>(cache.dim(3)) * size_of(cache.type());
-    const std::size_t whole = static_cast<std::size_t>(cache.dim(2)) * row, part = static_cast<std::size_t>(length) * row;
-    for (std::size_t i = 0; part > 0 && i < static_cast<std::size_t>(cache.dim(0) * cache.dim(1)); ++i)
-        std::copy_n(cache.bytes() + i * whole, part, y.bytes() + i * part);
+    copy_rows(cache, y, length);
     return y;
 }
 
@@ -30,10 +35,7 @@ inline tensor refilled(op_context& call, const tensor& cache, const tensor& now)
     if (now.dim(2) > cache.dim(2)) call.fail("the cache of shape " + to_string(cache.shape()) + " is full");
     tensor y = call.scratch(cache.type(), cache.shape());
     std::copy_n(cache.bytes(), cache.size() * size_of(cache.type()), y.bytes());
-    const std::size_t row = static_cast<std::size_t>(cache.dim(3)) * size_of(cache.type());
-    const std::size_t whole = static_cast<std::size_t>(cache.dim(2)) * row, part = static_cast<std::size_t>(now.dim(2)) * row;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(cache.dim(0) * cache.dim(1)); ++i)
-        std::copy_n(now.bytes() + i * part, part, y.bytes() + i * whole);
+    copy_rows(now, y, now.dim(2));
     return y;
 }
 

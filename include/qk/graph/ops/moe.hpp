@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "qk/graph/ops/activation.hpp"
 #include "qk/graph/ops/matrix.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/working_type.hpp"
@@ -76,16 +77,15 @@ class expert_activation {
     }
 
   private:
-    static T sigmoid(T x) { return 1 / (1 + std::exp(-x)); }
     T plain(T x) const {
         if (name_ == "relu") return std::max(x, T{0});
         if (name_ == "gelu")
             return x / 2 * (1 + std::tanh(static_cast<T>(0.7978845608028654) * (x + static_cast<T>(0.044715) * x * x * x)));
-        return name_ == "identity" ? x : x * sigmoid(x);
+        return name_ == "identity" ? x : x * any_sigmoid(x);
     }
     T gated(T gate, T linear) const {
         gate = std::min(gate, limit_);
-        return gate * sigmoid(alpha_ * gate) * (std::clamp(linear, -limit_, limit_) + beta_);
+        return gate * any_sigmoid(alpha_ * gate) * (std::clamp(linear, -limit_, limit_) + beta_);
     }
     std::string name_;
     std::int64_t fusion_;

@@ -20,6 +20,11 @@ float special_value(const qk::detail::element_tile& t, std::size_t i) {
     if (t.exponent[i] >= qk::detail::first_nan || t.n[i] == 0) return not_a_number;
     return t.n[i] < 0 ? -infinity : infinity;
 }
+/// What stands for a finite number among the values that may be infinite.
+template <class N>
+float sign_of(N n) {
+    return static_cast<float>((n > 0) - (n < 0));
+}
 /// Element i as a float32, which it is (holds_float32s).
 float value_at(const qk::detail::element_tile& t, std::size_t i, int fraction) {
     if (is_special(t, i)) return special_value(t, i);
@@ -52,13 +57,13 @@ void take_numbers(const accumulator& how, unit_operand& o, int drop) {
             const bool special = is_special(t, j);
             if (special && o.special.empty()) {
                 o.special.resize(o.codes.size());
-                for (std::size_t i = 0; i < at + j; ++i) o.special[i] = static_cast<float>((o.n[i] > 0) - (o.n[i] < 0));
+                for (std::size_t i = 0; i < at + j; ++i) o.special[i] = sign_of(o.n[i]);
             }
             const std::int32_t n = special ? 0 : t.n[j] >> drop;
             fits = fits && n >= -32768 && n <= 32767;
             o.n[at + j] = static_cast<std::int16_t>(n);
             o.exponent[at + j] = static_cast<std::int16_t>(special ? -126 : t.exponent[j]);
-            if (!o.special.empty()) o.special[at + j] = special ? special_value(t, j) : static_cast<float>((n > 0) - (n < 0));
+            if (!o.special.empty()) o.special[at + j] = special ? special_value(t, j) : sign_of(n);
         }
         return fits;
     });
@@ -123,7 +128,7 @@ class column_product {
              [&](std::int16_t e, std::size_t at) { return placed(columns.n[at], e, kind_.kind.lowest); });
         if (!specials) return;
         if (columns.special != nullptr) take(columns.special, special_, 0.0f, itself);
-        else take(columns.n, special_, 0.0f, [](std::int16_t n, std::size_t) { return static_cast<float>((n > 0) - (n < 0)); });
+        else take(columns.n, special_, 0.0f, [](std::int16_t n, std::size_t) { return sign_of(n); });
     }
 
     /// One row times the panel; false where a register overflowed.
@@ -171,7 +176,7 @@ class column_product {
         const std::size_t from = (first_row + i) * s_.k;
         for (std::size_t k = 0; k < s_.k; ++k) {
             const std::int16_t n = rows_.n[from + k];
-            const float x = rows_.special.empty() ? static_cast<float>((n > 0) - (n < 0)) : rows_.special[from + k];
+            const float x = rows_.special.empty() ? sign_of(n) : rows_.special[from + k];
             const float* y = special_.data() + k * lanes;
             for (int l = 0; l < lanes; ++l) sum[l] += x * y[l];
         }
