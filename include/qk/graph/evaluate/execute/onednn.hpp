@@ -143,7 +143,7 @@ class dnn_convolution {
                                                   : tag::oihw),
                          cpu_engine(), const_cast<std::byte*>(values.bytes()));
             c.weights_ = memory(c.w_, cpu_engine());
-            stream order(cpu_engine());
+            dnnl::stream order(cpu_engine());
             reorder(given, c.weights_).execute(order, given, c.weights_);
             order.wait();
             packed.emplace_back(c.w_, c.weights_);
