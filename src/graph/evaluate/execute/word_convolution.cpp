@@ -152,20 +152,18 @@ template <int Vectors>
 [[gnu::target("avx2,fma")]] void run_block(const layer_call& c, std::int64_t begin, std::int64_t end, std::int64_t vector) {
     const std::int64_t runs = std::ssize(c.runs), first = vector * vector_outputs;
     const products of{c.weights.words.data() + vector * runs * c.weights.pairs * 16, c.runs.data(), runs, c.weights.pairs};
-    const ending e(c, vector);
     for (std::int64_t p = begin; p < end; p += places_a_tile) {
         const std::int16_t* windows[places_a_tile];
         for (std::int64_t k = 0; k < places_a_tile; ++k) windows[k] = c.x + c.places[static_cast<std::size_t>(std::min(p + k, end - 1))];
         const std::int64_t here = std::min(end - p, places_a_tile);
         alignas(32) std::int32_t sums[places_a_tile][Vectors * vector_outputs];
         tile_of<Vectors>(here, windows, of, sums[0]);
-        for (std::int64_t k = 0; k < here; ++k)
-            for (std::int64_t v = 0; v < Vectors * vector_outputs; v += vector_outputs) {
-                __m256i s = _mm256_load_si256(reinterpret_cast<const __m256i*>(sums[k] + v));
-                if (c.correction != nullptr)
-                    s = _mm256_add_epi32(s, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(c.correction + first + v)));
-                finish(s, e, (p + k) * c.shape.outputs + v, v);
-            }
+        for (std::int64_t v = 0; v < Vectors; ++v) {
+            const ending e(c, vector + v);
+            const std::int64_t at = v * vector_outputs;
+            const __m256i more = c.correction == nullptr ? _mm256_setzero_si256() : load(c.correction + first + at);
+            for (std::int64_t k = 0; k < here; ++k) finish(_mm256_add_epi32(load(sums[k] + at), more), e, (p + k) * c.shape.outputs);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ bool word_convolution::is_filtered(const word_shape& s, const narrow_form& form)
     constexpr std::int64_t most_weights = 256 * 256;  // two megabytes of words
     constexpr std::int64_t most_channels = 1024;      // 9 products of 255 and 128 from each, times four, are below 2^31
     const std::int64_t tiles = (s.down.out + 1) / 2 * ((s.across.out + 1) / 2);
-    const std::int64_t fewest_channels = form.planes == 1 ? 16 : 32;  // of 16 bits more is done for each
+    constexpr std::int64_t fewest_channels = 16;
     return form.whole && plain(s.down) && plain(s.across) && s.channels % 16 == 0 && s.channels >= fewest_channels &&
            s.channels <= most_channels && s.outputs >= 16 && s.channels * s.outputs <= most_weights &&
            tiles * 16 * 4 <= s.down.out * s.across.out * 9 * 3;
@@ -119,16 +119,27 @@ struct block {
     return true;
 }
 
-/// Two columns of sixteen channels of words, filtered downwards, and of their eighths.
+/// Two columns of sixteen channels of words, filtered downwards, and of their eighths where somebody needs them.
 struct column_pair {
     __m256i words[2][4], eighths[2][4];
+    __m256i large;  ///< has one of the two upper bits where a number is too large for its sums to fit in any case
+    bool has_eighths;
 
-    [[gnu::target("avx2,fma")]] void read(const std::int16_t* x, std::int64_t row, std::int64_t channels) {
+    [[gnu::target("avx2,fma")]] void read(const std::int16_t* x, std::int64_t row, std::int64_t channels, __m256i to_large) {
+        large = _mm256_setzero_si256(), has_eighths = false;
+#pragma GCC unroll 2
         for (int j = 0; j < 2; ++j, x += channels) {
             const __m256i x0 = load(x), x1 = load(x + row), x2 = load(x + 2 * row), x3 = load(x + 3 * row);
             down(x0, x1, x2, x3, words[j]);
+            for (const __m256i v : {x0, x1, x2, x3}) large = _mm256_or_si256(large, _mm256_add_epi16(v, to_large));
+        }
+    }
+    [[gnu::target("avx2,fma")]] void read_eighths(const std::int16_t* x, std::int64_t row, std::int64_t channels) {
+        for (int j = 0; j < 2; ++j, x += channels) {
+            const __m256i x0 = load(x), x1 = load(x + row), x2 = load(x + 2 * row), x3 = load(x + 3 * row);
             down(_mm256_srai_epi16(x0, 3), _mm256_srai_epi16(x1, 3), _mm256_srai_epi16(x2, 3), _mm256_srai_epi16(x3, 3), eighths[j]);
         }
+        has_eighths = true;
     }
     [[gnu::target("avx2,fma")]] static void down(__m256i x0, __m256i x1, __m256i x2, __m256i x3, __m256i* to) {
         to[0] = _mm256_sub_epi16(x0, x2), to[1] = _mm256_add_epi16(x1, x2), to[2] = _mm256_sub_epi16(x2, x1),
@@ -136,33 +147,55 @@ struct column_pair {
     }
 };
 
-/// filter_inputs of numbers of 16 bits, those without a sign less 2^15. What they are an eighth of is computed beside them and tells how
-/// often 2^16 was lost. False: too often.
+/// Notes what a tile's words lost, each of its sixteen sums from the eighths. False: too much.
+[[gnu::target("avx2,fma")]] bool note_tile(const column_pair& left, const column_pair& right, __m256i eighth_of_more,
+                                           const std::int16_t* words, std::int64_t step, overflows& to, std::int64_t tile,
+                                           std::int64_t channel) {
+#pragma GCC unroll 4
+    for (std::int64_t i = 0; i < 4; ++i) {
+        __m256i eighth[4];
+        column_pair::down(left.eighths[0][i], left.eighths[1][i], right.eighths[0][i], right.eighths[1][i], eighth);
+        if (i == 1) eighth[1] = _mm256_add_epi16(eighth[1], eighth_of_more);
+        __m256i lost[4], any = _mm256_setzero_si256();
+#pragma GCC unroll 4
+        for (std::int64_t j = 0; j < 4; ++j) {
+            lost[j] = lost_of(load(words + (4 * i + j) * step), eighth[j]);
+            any = _mm256_or_si256(any, lost[j]);
+        }
+        if (_mm256_testz_si256(any, _mm256_set1_epi16(-8192)) != 0) continue;
+        for (std::int64_t j = 0; j < 4; ++j)
+            if (!note(lost[j], to, 4 * i + j, tile, channel)) return false;
+    }
+    return true;
+}
+
+/// filter_inputs of numbers of 16 bits, those without a sign less 2^15. Where one of a tile's is large, what they are an eighth of is
+/// computed too and tells how often 2^16 was lost. False: too often.
 [[gnu::target("avx2,fma")]] bool filter_words(const layer_call& c, const block& b, bool flipped, std::int16_t* u, overflows& lost) {
     const std::int64_t channels = c.shape.channels, row = c.width * channels, step = tiles_a_block * channels;
     // Four numbers, each 2^15 - 2^13 too small.
     const __m256i more = _mm256_set1_epi16(flipped ? -32768 : 0),
                   eighth_of_more = _mm256_set1_epi16(flipped ? 4 * (0x8000 - 0x2000) / 8 : 0);
+    // Four numbers without a sign below 2^14, or with one within 2^13, are fine: upper bits of the number, or of the number plus 2^13.
+    const __m256i to_large = _mm256_set1_epi16(flipped ? -32768 : 1 << 13), upper = _mm256_set1_epi16(-16384);
     for (std::int64_t k = 0; k < channels; k += 16) {
         column_pair pairs[2], *left = pairs, *right = pairs + 1;
         for (std::int64_t t = b.begin; t < b.end; ++t) {
             const std::int16_t* x = c.x + t / b.across * 2 * row + t % b.across * 2 * channels + k;
-            if (t == b.begin || t % b.across == 0) left->read(x, row, channels);
+            if (t == b.begin || t % b.across == 0) left->read(x, row, channels, to_large);
             else std::swap(left, right);  // what was at the right of the tile before
-            right->read(x + 2 * channels, row, channels);
+            right->read(x + 2 * channels, row, channels, to_large);
             std::int16_t* to = u + (t - b.begin) * channels + k;
             for (std::int64_t i = 0; i < 4; ++i) {
-                __m256i word[4], eighth[4];
+                __m256i word[4];
                 column_pair::down(left->words[0][i], left->words[1][i], right->words[0][i], right->words[1][i], word);
-                column_pair::down(left->eighths[0][i], left->eighths[1][i], right->eighths[0][i], right->eighths[1][i], eighth);
-                if (i == 1) word[1] = _mm256_xor_si256(word[1], more), eighth[1] = _mm256_add_epi16(eighth[1], eighth_of_more);
-                for (std::int64_t j = 0; j < 4; ++j) {
-                    store(word[j], to + (4 * i + j) * step);
-                    const __m256i of_word = lost_of(word[j], eighth[j]);
-                    if (_mm256_testz_si256(of_word, _mm256_set1_epi16(-8192)) == 0 && !note(of_word, lost, 4 * i + j, t - b.begin, k))
-                        return false;
-                }
+                if (i == 1) word[1] = _mm256_xor_si256(word[1], more);
+                for (std::int64_t j = 0; j < 4; ++j) store(word[j], to + (4 * i + j) * step);
             }
+            if (_mm256_testz_si256(_mm256_or_si256(left->large, right->large), upper) != 0) continue;
+            if (!left->has_eighths) left->read_eighths(x, row, channels);
+            right->read_eighths(x + 2 * channels, row, channels);
+            if (!note_tile(*left, *right, eighth_of_more, to, step, lost, t - b.begin, k)) return false;
         }
     }
     return true;
@@ -181,19 +214,20 @@ struct constants {
 
 /// Two results side by side, or one at the right edge, times four.
 [[gnu::target("avx2,fma")]] inline void finish_row(const __m256i* m, const layer_call& c, const ending& e, __m256i behind, std::int64_t i,
-                                                   std::int64_t j, std::int64_t first) {
-    const std::int64_t at = (i * c.shape.across.out + j) * c.shape.outputs + first;
+                                                   std::int64_t j) {
+    const std::int64_t at = (i * c.shape.across.out + j) * c.shape.outputs;
     const __m256i left = _mm256_add_epi32(m[0], _mm256_add_epi32(m[1], m[2]));
-    finish(_mm256_add_epi32(_mm256_srai_epi32(left, 2), behind), e, at, first);
+    finish(_mm256_add_epi32(_mm256_srai_epi32(left, 2), behind), e, at);
     if (j + 1 >= c.shape.across.out) return;
     const __m256i right = _mm256_sub_epi32(m[1], _mm256_add_epi32(m[2], m[3]));
-    finish(_mm256_add_epi32(_mm256_srai_epi32(right, 2), behind), e, at + c.shape.outputs, first);
+    finish(_mm256_add_epi32(_mm256_srai_epi32(right, 2), behind), e, at + c.shape.outputs);
 }
 
 /// From a tile's 16 sums, `step` numbers apart, to its 2 x 2 results: those within the picture, of eight outputs.
 [[gnu::target("avx2,fma")]] void finish_tile(const std::int32_t* sums, std::int64_t step, const layer_call& c, const ending& e,
-                                             const constants& more, std::int64_t i, std::int64_t j, std::int64_t first) {
+                                             const constants& more, std::int64_t i, std::int64_t j) {
     __m256i upper[4], lower[4];
+#pragma GCC unroll 4
     for (std::int64_t k = 0; k < 4; ++k) {
         const __m256i m2 = load(sums + (8 + k) * step);
         __m256i m1 = load(sums + (4 + k) * step);
@@ -201,8 +235,8 @@ struct constants {
         upper[k] = _mm256_add_epi32(load(sums + k * step), _mm256_add_epi32(m1, m2));
         lower[k] = _mm256_sub_epi32(m1, _mm256_add_epi32(m2, load(sums + (12 + k) * step)));
     }
-    finish_row(upper, c, e, more.behind, i, j, first);
-    if (i + 1 < c.shape.down.out) finish_row(lower, c, e, more.behind, i + 1, j, first);
+    finish_row(upper, c, e, more.behind, i, j);
+    if (i + 1 < c.shape.down.out) finish_row(lower, c, e, more.behind, i + 1, j);
 }
 
 /// What words could not hold is added to the sums: times the weights, which are pairs of words for each output.
@@ -223,6 +257,29 @@ template <int Vectors>
     }
 }
 
+/// tile() of tiles side by side, all of their channels.
+template <int Tiles, int Vectors>
+[[gnu::target("avx2,fma")]] void multiply(const std::int16_t* x, const std::int16_t* w, std::int64_t pairs, std::int32_t* sums) {
+    __m256i sum[Tiles][Vectors];
+#pragma GCC unroll 6
+    for (int p = 0; p < Tiles; ++p)
+#pragma GCC unroll 2
+        for (int v = 0; v < Vectors; ++v) sum[p][v] = _mm256_setzero_si256();
+    for (const std::int16_t* end = x + 2 * pairs; x != end; x += 2, w += 16 * Vectors) {
+        __m256i weights[Vectors];
+        for (int v = 0; v < Vectors; ++v) weights[v] = load(w + 16 * v);
+        for (int p = 0; p < Tiles; ++p) {
+            std::int32_t pair;
+            std::memcpy(&pair, x + p * 2 * pairs, sizeof pair);
+            const __m256i both = _mm256_set1_epi32(pair);
+            for (int v = 0; v < Vectors; ++v) sum[p][v] = _mm256_add_epi32(sum[p][v], _mm256_madd_epi16(both, weights[v]));
+        }
+    }
+    for (int p = 0; p < Tiles; ++p)
+        for (int v = 0; v < Vectors; ++v)
+            _mm256_store_si256(reinterpret_cast<__m256i*>(sums + (p * Vectors + v) * vector_outputs), sum[p][v]);
+}
+
 /// The results of a block for a pair of vectors, from what filter_inputs or filter_words made.
 template <int Vectors>
 [[gnu::target("avx2,fma")]] void run_block(const layer_call& c, const block& b, const std::int16_t* u, const overflows& lost,
@@ -230,23 +287,23 @@ template <int Vectors>
     constexpr std::int64_t outputs = Vectors * vector_outputs, step = tiles_a_block * outputs;
     alignas(32) std::int32_t sums[products_a_tile * step];
     const std::int64_t pairs = c.shape.channels / 2, tiles = b.end - b.begin;
-    const std::int32_t start = 0;
     const std::int16_t* weights = c.weights.filtered.data() + vector * products_a_tile * pairs * 16;
-    products of{weights, &start, 1, pairs};
-    for (std::int64_t m = 0; m < products_a_tile; ++m, of.words += pairs * 16 * Vectors)
-        for (std::int64_t t = 0; t < tiles; t += places_a_tile) {
-            const std::int16_t* windows[places_a_tile];
-            for (std::int64_t k = 0; k < places_a_tile; ++k)
-                windows[k] = u + (m * tiles_a_block + std::min(t + k, tiles - 1)) * c.shape.channels;
-            tile_of<Vectors>(std::min(tiles - t, places_a_tile), windows, of, sums + m * step + t * outputs);
-        }
+    for (std::int64_t m = 0; m < products_a_tile; ++m) {
+        const std::int16_t *x = u + m * tiles_a_block * c.shape.channels, *w = weights + m * pairs * 16 * Vectors;
+        std::int32_t* to = sums + m * step;
+        std::int64_t t = 0;
+        for (; t + 6 <= tiles; t += 6) multiply<6, Vectors>(x + t * c.shape.channels, w, pairs, to + t * outputs);
+        if (t + 4 <= tiles) multiply<4, Vectors>(x + t * c.shape.channels, w, pairs, to + t * outputs), t += 4;
+        if (t + 2 <= tiles) multiply<2, Vectors>(x + t * c.shape.channels, w, pairs, to + t * outputs), t += 2;
+        if (t < tiles) multiply<1, Vectors>(x + t * c.shape.channels, w, pairs, to + t * outputs);
+    }
     add_lost<Vectors>(lost, weights, pairs, sums);
-    const ending e(c, vector);
     for (int v = 0; v < Vectors; ++v) {
+        const ending e(c, vector + v);
         const std::int64_t first = v * vector_outputs;
         const constants more = constants_of(c, vector * vector_outputs + first);
         for (std::int64_t t = b.begin; t < b.end; ++t)
-            finish_tile(sums + (t - b.begin) * outputs + first, step, c, e, more, t / b.across * 2, t % b.across * 2, first);
+            finish_tile(sums + (t - b.begin) * outputs + first, step, c, e, more, t / b.across * 2, t % b.across * 2);
     }
 }
 

@@ -3,8 +3,10 @@
 // words is loaded once for a tile's outputs and a vector of weights once for its places.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 
 #include "qk/graph/evaluate/execute/word_convolution.hpp"
@@ -43,26 +45,29 @@ struct products {
     std::int64_t run_count, pairs;
 };
 
-/// From sums to results: a layer's constants from one pair of vectors on.
+/// From sums to results: a layer's constants for one vector of outputs.
 struct ending {
-    ending(const layer_call& c, std::int64_t vector)
-        : scale(c.scale + vector * vector_outputs),
-          bias(c.bias == nullptr ? nullptr : c.bias + vector * vector_outputs),
+    [[gnu::target("avx2,fma")]] ending(const layer_call& c, std::int64_t vector)
+        : scale(_mm256_loadu_ps(c.scale + vector * vector_outputs)),
+          bias(c.bias == nullptr ? _mm256_setzero_ps() : _mm256_loadu_ps(c.bias + vector * vector_outputs)),
+          least(_mm256_set1_ps(c.relu ? 0.0f : -std::numeric_limits<float>::infinity())),
           added(c.added == nullptr ? nullptr : c.added + vector * vector_outputs),
           y(c.y + vector * vector_outputs),
-          left(c.shape.outputs - vector * vector_outputs),
-          relu(c.relu) {}
-    const float *scale, *bias, *added;  ///< bias and added may be null
+          outputs(std::min(c.shape.outputs - vector * vector_outputs, vector_outputs)) {}
+    __m256 scale, bias;  ///< a whole number has no negative zero, so adding no bias is adding 0
+    __m256 least;        ///< of a result
+    const float* added;  ///< may be null
     float* y;
-    std::int64_t left;  ///< outputs from this pair's first to the last
-    bool relu;
+    std::int64_t outputs;  ///< of this vector, 8 but at the end
 };
 
 /// `Places` sums of `Vectors` * 8 outputs each, at `sums[place * Vectors * 8]`; `x` are the places' windows.
 template <int Places, int Vectors>
 [[gnu::target("avx2,fma")]] void tile(const std::int16_t* const* x, const products& c, std::int32_t* sums) {
     __m256i sum[Places][Vectors];
+#pragma GCC unroll 6  // else g++ 12 writes zeros to memory first
     for (int p = 0; p < Places; ++p)
+#pragma GCC unroll 2
         for (int v = 0; v < Vectors; ++v) sum[p][v] = _mm256_setzero_si256();
     const std::int16_t* w = c.words;
     for (std::int64_t r = 0; r < c.run_count; ++r) {
@@ -96,28 +101,22 @@ void tile_of(std::int64_t places, const std::int16_t* const* x, const products& 
 [[gnu::target("avx2,fma")]] inline __m256i load(const std::int32_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
 [[gnu::target("avx2,fma")]] inline __m256i load(const std::int16_t* x) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)); }
 [[gnu::target("avx2,fma")]] inline void store(__m256i v, std::int16_t* x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(x), v); }
-[[gnu::target("avx2,fma")]] inline __m256 relu(__m256 y) { return _mm256_andnot_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_LT_OQ), y); }
-
-/// From eight sums to results, which begin at y[at] and with the pair's output `first`.
-[[gnu::target("avx2,fma")]] inline void finish(__m256i sums, const ending& c, std::int64_t at, std::int64_t first) {
-    __m256 y = _mm256_cvtepi32_ps(sums);
-    if (c.bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(c.bias + first));
-    y = _mm256_mul_ps(y, _mm256_loadu_ps(c.scale + first));
+/// From eight sums to results, the first at y[at].
+[[gnu::target("avx2,fma")]] inline void finish(__m256i sums, const ending& c, std::int64_t at) {
+    __m256 y = _mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(sums), c.bias), c.scale);
     // The product is rounded before anything is added: an instruction that does both at once would have other bits.
     asm("" : "+x"(y));
-    const std::int64_t left = c.left - first;
-    if (left < vector_outputs) {  // by way of a buffer: stores under a mask take long on some processors
-        const auto bytes = static_cast<std::size_t>(left) * sizeof(float);
+    // The larger of two: the second one where that is no number, or a zero with a sign.
+    if (c.outputs < vector_outputs) {  // by way of a buffer: stores under a mask take long on some processors
+        const auto bytes = static_cast<std::size_t>(c.outputs) * sizeof(float);
         alignas(32) float some[vector_outputs] = {};
         if (c.added != nullptr) std::memcpy(some, c.added + at, bytes), y = _mm256_add_ps(y, _mm256_load_ps(some));
-        if (c.relu) y = relu(y);
-        _mm256_store_ps(some, y);
+        _mm256_store_ps(some, _mm256_max_ps(c.least, y));
         std::memcpy(c.y + at, some, bytes);
         return;
     }
     if (c.added != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(c.added + at));
-    if (c.relu) y = relu(y);
-    _mm256_storeu_ps(c.y + at, y);
+    _mm256_storeu_ps(c.y + at, _mm256_max_ps(c.least, y));
 }
 
 #endif
