@@ -5,10 +5,14 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 
 #include "build_model.hpp"
 #include "call_op.hpp"
+#include "qk/formats/parse.hpp"
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/evaluate/execute/later_value.hpp"
 #include "qk/graph/evaluate/execute/workers.hpp"
 
 using namespace qk::graph;
@@ -38,6 +42,8 @@ std::vector<called> calls() {
             {"LayerNormalization", 17, {x, random_tensor({67}, 7, 1), random_tensor({67}, 8, 1)}, {}},
             {"Transpose", 13, {random_tensor({8, 101, 12, 17}, 9, 1)}, {{"perm", ints{0, 2, 1, 3}}}},
             {"Transpose", 13, {random_tensor({8, 12, 101, 17}, 10, 1)}, {{"perm", ints{0, 1, 3, 2}}}},
+            {"Concat", 13, {random_tensor({301, 700}, 13, 1), random_tensor({301, 2000}, 14, 1)}, {{"axis", std::int64_t{1}}}},
+            {"Split", 13, {random_tensor({301, 900}, 15, 1)}, {{"axis", std::int64_t{1}}}},
             {"MatMul", 13, {random_tensor({3, 8, 41, 65}, 11, 1), random_tensor({8, 65, 43}, 12, 1)}, {}}};
 }
 
@@ -45,7 +51,104 @@ bool same_bits(const tensor& a, const tensor& b) {
     return a.shape() == b.shape() && std::memcmp(a.bytes(), b.bytes(), a.size_bytes()) == 0;
 }
 
+quantizer under(const char* format, int axis, std::size_t scales, float scale = 0.02f) {
+    const auto parsed = qk::parse_format(format);
+    REQUIRE_MESSAGE(static_cast<bool>(parsed), format);
+    quantizer q;
+    q.format = *parsed;
+    q.axis = axis;
+    for (std::size_t i = 0; i < scales; ++i) q.scale.push_back(scale * (1 + static_cast<float>(i) / 64));
+    return q;
+}
+
+std::vector<quantizer> quantizers() {
+    std::vector<quantizer> all{under("int8", -1, 1),      under("int4", 1, 70, 0.3f),  under("int8", -1, 192),
+                               under("fp16", -1, 0),      under("fp8_e4m3fn", 0, 1),   under("mxfp4", -1, 0),
+                               under("mxfp8_e4m3", 1, 0), under("bfp16", -1, 0),       under("mx6", 1, 0),
+                               under("nvfp4", -1, 0),     under("nvfp4", -1, 1, 0.5f), under("int16", -1, 1, 1e-4f)};
+    all[0].zero_point = {-7};
+    for (const char* format : {"int8", "uint8", "fp8_e4m3fn"}) all.push_back(under(format, -1, 0)), all.back().dynamic = true;
+    for (const std::size_t i : {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{5}, std::size_t{6}}) {
+        all.push_back(all[i]);
+        all.back().semantics.rounding = qk::rounding::stochastic;
+        all.back().semantics.seed = 5;
+    }
+    return all;
+}
+
 }  // namespace
+
+TEST_CASE("quantizers in parts give the bits of the whole, on floats and half floats, whatever the axis, random words included") {
+    qk_test::heap_allocator memory;
+    std::size_t in_parts = 0, all = 0;
+    for (const quantizer& q : quantizers())
+        for (const dims& shape : {dims{37, 70, 192}, dims{1, 70, 4 * 192, 8}}) {
+            const bool last = shape.size() == 4;  // channels last: scales are those of axis 1
+            if (last && q.scale.size() > 1 && q.scale.size() != 70) continue;
+            if (last && (is_block_format(q.format) || q.scale.size() > 1) && q.axis != 1) continue;
+            CAPTURE(std::string(qk::to_text(q.format).view()));
+            CAPTURE(to_string(shape));
+            tensor x = random_tensor(shape, 3, 2);
+            x.as<float>()[5] = std::numeric_limits<float>::infinity(), x.as<float>()[6] = std::numeric_limits<float>::quiet_NaN();
+            const tensor y = execute::quantized(q, x, last, memory);
+            std::size_t parts = 0;
+            const part_runner backwards = [&](std::size_t n, const std::function<void(std::size_t)>& body) {
+                for (parts += n; n-- > 0;) body(n);
+            };
+            const parts_side_by_side here(&backwards);
+            CHECK(same_bits(execute::quantized(q, x, last, memory), y));
+            ++all, in_parts += parts > 1;
+        }
+    CHECK(in_parts + 2 >= all);  // a scale of the whole tensor: nvfp4 without one
+}
+
+TEST_CASE("codes and numbers of narrow forms in parts are those of the whole") {
+    qk_test::heap_allocator memory;
+    const part_runner backwards = [](std::size_t n, const std::function<void(std::size_t)>& body) {
+        while (n-- > 0) body(n);
+    };
+    for (quantizer q :
+         {under("int8", -1, 1), under("uint8", -1, 1), under("int16", -1, 1, 1e-4f), under("int8", -1, 1), under("mxfp4", -1, 0)}) {
+        CAPTURE(std::string(qk::to_text(q.format).view()));
+        if (const auto* g = std::get_if<qk::integer>(&q.format); g != nullptr && !g->is_signed) q.zero_point = {128};
+        const tensor x = random_tensor({301, 1024}, 4, 2);
+        const auto form = execute::narrow_form_of(q);
+        REQUIRE(form);
+        std::vector<execute::narrow_form> forms{*form};
+        if (form->whole && form->planes == 1) forms.push_back(*form), forms.back().floats = true;
+        if (form->planes == 2) forms.push_back(*form), forms.back().words = true;
+        const execute::byte_source source{x, false};
+        for (const execute::narrow_form& f : forms) {
+            const tensor rounded = execute::quantized(q, x, false, memory);
+            const tensor numbers = form->whole ? source.numbers(q, f, false, memory) : tensor();
+            const tensor values = execute::narrowed(f, rounded.as<float>(), memory);
+            const parts_side_by_side here(&backwards);
+            CHECK(same_bits(execute::narrowed(f, rounded.as<float>(), memory), values));
+            if (form->whole && !numbers.empty()) CHECK(same_bits(source.numbers(q, f, false, memory), numbers));
+        }
+    }
+}
+
+TEST_CASE("results outlive their evaluator and are not written again, though nobody copies them") {
+    qk_test::builder b;
+    b.input("x", {1, 4096}).output("y", {1, 4096}).output("same", {1, 4096}).output("x_again", {1, 4096});
+    b.node("Erf", {"x"}, {"y"}, "erf");
+    b.node("Flatten", {"y"}, {"same"}, "flatten");
+    b.node("Identity", {"x"}, {"x_again"}, "identity");
+    const tensor first = random_tensor({1, 4096}, 1, 1), second = random_tensor({1, 4096}, 2, 1);
+    named_tensors one, two;
+    {
+        const evaluator e(b.model(), {.threads = 2});
+        one = e.run({{"x", first}}).outputs;
+        for (int i = 0; i < 3; ++i) two = e.run({{"x", second}}).outputs;
+    }
+    const tensor wanted = qk_test::call_op("Erf", 13, {first})[0];
+    CHECK(same_bits(one.at("y"), wanted));
+    CHECK(std::memcmp(one.at("same").bytes(), wanted.bytes(), wanted.size_bytes()) == 0);
+    CHECK(same_bits(two.at("y"), qk_test::call_op("Erf", 13, {second})[0]));
+    CHECK(one.at("x_again").bytes() != first.bytes());
+    CHECK(same_bits(one.at("x_again"), first));
+}
 
 TEST_CASE("operators in parts give the bits of the whole, the last part first and on threads") {
     for (const called& c : calls()) {

@@ -48,6 +48,25 @@ TEST_CASE("an output that depends on no input stays float32 and says so") {
     CHECK(format_at(r.plan, "y", "", 0) == "int8");
 }
 
+TEST_CASE("Einsums by constant weights stay float32 and say so, unless their type is asked for") {
+    small_graph g;
+    g.input("x", {3, 4, 8}).output("y", {3, 4, 2, 6}).constant("w", {8, 2, 6}).constant("v", {8, 8});
+    g.node("MatMul", "matmul", {"x", "v"}, "t");
+    auto* equation = g.node("Einsum", "projection", {"t", "w"}, "y").add_attribute();
+    equation->set_name("equation"), equation->set_type(onnx::AttributeProto::STRING), equation->set_s("ibh,hnd->ibnd");
+    const model m = g.build();
+    const calibration seen = made_up_ranges({"x", "t", "y"}, {3, 4, 8});
+    precision_requests q;
+    q.set_default("int8", "int8");
+    const quantize_result r = quantize(m, q, seen);
+    CHECK(says(r.report, plan_note::kind::unrealised, "1 Einsum nodes multiply by constant weights ('projection')"));
+    CHECK(format_at(r.plan, "w", "projection", 1) == "fp32");
+    q.set_type_precision("Einsum", role::weight, precision{.format = int8});
+    const quantize_result asked = quantize(m, q, seen);
+    CHECK_FALSE(says(asked.report, plan_note::kind::unrealised, "Einsum"));
+    CHECK(format_at(asked.plan, "w", "projection", 1) == "int8");
+}
+
 TEST_CASE("a default that quantizes nothing, or leaves layers inside of bodies, says so") {
     small_graph half;
     half.input("x", {4, 8}, 10).output("y", {4, 8});

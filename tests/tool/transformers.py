@@ -357,9 +357,10 @@ def threads():
             if what == "llama":
                 given.update(models.cache(1, 2, 64, samples, 0, np.float32))
             text = saved("threads.npz", **given)
-            for formats in ([], ["--activation", "mxfp4", "--weight", "mxfp4"], ["--activation", "int8", "--weight", "int8", "--calibration", text]):
-                one, two, five = (evaluated(file, text, "--threads", n, *formats) for n in (1, 2, 5))
-                check(one.tobytes() == two.tobytes() == five.tobytes(), f"{what}, {samples} x {length} {formats[1:2]}: the same bits on 1, 2 and 5 threads")
+            for formats in ([], ["--activation", "mxfp4", "--weight", "mxfp4"], ["--activation", "int8", "--weight", "int8", "--calibration", text],
+                            ["--activation", "int8", "--weight", "int8", "--approach", "dynamic"]):
+                one, two, three, five = (evaluated(file, text, "--threads", n, *formats) for n in (1, 2, 3, 5))
+                check(one.tobytes() == two.tobytes() == three.tobytes() == five.tobytes(), f"{what}, {samples} x {length} {formats[1:2]}: the same bits on 1, 2, 3 and 5 threads")
         session = onnxruntime.InferenceSession(file)
         run = {k: v[:1] for k, v in given.items()}
         check(close(evaluated(file, saved("threads.npz", **run), "--threads", 2), session.run(["logits"], run)[0], 1e-4), f"{what}: onnxruntime's numbers")

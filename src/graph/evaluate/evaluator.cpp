@@ -32,7 +32,7 @@ evaluate_result run_samples(execute::runner& r, const evaluate_options& options,
         execute::run_program(
             *program, in, memory,
             [&](std::size_t, std::span<const tensor> o) {
-                if (outputs) outputs->place(i, o);
+                if (outputs) outputs->place(i, o, memory);
             },
             seen);
         const std::size_t all = done += std::min(cut.samples_per_run, cut.samples - i * cut.samples_per_run);

@@ -115,7 +115,7 @@ named_tensors session::outputs(const precision_plan& plan) {
     execute::joined_outputs joined(s.run.source, s.cut, s.run.once(*program, s.run.inputs_of(s.data, s.cut, 0)));
     s.run.pool.for_each(s.cut.runs, [&](std::size_t run, execute::arena& memory) {
         execute::run_program(*program, s.run.inputs_of(s.data, s.cut, run), memory,
-                             [&](std::size_t, std::span<const tensor> o) { joined.place(run, o); });
+                             [&](std::size_t, std::span<const tensor> o) { joined.place(run, o, memory); });
     });
     s.count(*program, start);
     return joined.take();

@@ -19,9 +19,27 @@ inline std::string unchanged_sentence(const std::vector<request>& requests) {
            (asked ? "" : ", because no request asks for another format");
 }
 
+/// Einsums of an activation and a constant matrix, none of whose operands is quantized, by name.
+inline std::vector<std::string> projections_by_einsum(const model& m, const std::map<edge, quantizer>& chosen) {
+    std::vector<std::string> names;
+    for (const auto& n : m.graph().node()) {
+        if (n.op_type() != "Einsum" || !(n.domain().empty() || n.domain() == "ai.onnx")) continue;
+        bool data = false, matrix = false, quantized = false;
+        for (int i = 0; i < n.input_size(); ++i) {
+            const bool constant = m.is_constant(n.input(i));
+            data = data || !constant, matrix = matrix || (constant && m.constant_shape(n.input(i)).size() > 1);
+            quantized = quantized || chosen.contains({n.input(i), n.name(), i});
+        }
+        if (data && matrix && !quantized) names.push_back(n.name());
+    }
+    return names;
+}
+
 }  // namespace detail
 
-void note_what_stayed(const model& m, const std::vector<request>& requests, bool nothing, std::vector<plan_note>& notes) {
+void note_what_stayed(const model& m, const std::vector<request>& requests, const std::map<edge, quantizer>& chosen,
+                      std::vector<plan_note>& notes) {
+    const bool nothing = chosen.empty();
     const auto general =
         std::ranges::find_if(requests, [](const request& r) { return r.scope == scope::everything && !is_identity(r.what.format); });
     if (general == requests.end()) {
@@ -38,6 +56,12 @@ void note_what_stayed(const model& m, const std::vector<request>& requests, bool
     if (inner > 0)
         notes.push_back({plan_note::kind::unrealised, m.label(),
                          std::to_string(inner) + " layers in the bodies of If, Loop or Scan: left in float32", general->origin});
+    if (const auto einsums = detail::projections_by_einsum(m, chosen); !einsums.empty())
+        notes.push_back({plan_note::kind::unrealised, m.label(),
+                         std::to_string(einsums.size()) + " Einsum nodes multiply by constant weights ('" + einsums.front() +
+                             (einsums.size() > 1 ? "', ...)" : "')") +
+                             ": left in float32; an entry {\"op_type\": \"Einsum\", ...} in a requests file asks for them",
+                         general->origin});
     if (nothing)
         notes.push_back({plan_note::kind::unrealised, m.label(), "nothing was quantized: no layer has float values that the requests mean",
                          general->origin});

@@ -352,7 +352,7 @@ class planner::making {
         for (auto& [e, q] : chosen_)
             if (!is_block_format(q.format) && q.block_size == 0 && q.scale.size() <= 1) q.axis = quantizer{}.axis, q.flatten = false;
         result_.plan = gather(chosen_, source());
-        note_what_stayed(source(), requests_, chosen_.empty(), notes_);
+        note_what_stayed(source(), requests_, chosen_, notes_);
         std::stable_sort(notes_.begin(), notes_.end(), [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
         std::vector<plan_note> once;  // what says the same says it once
         for (plan_note& n : notes_)

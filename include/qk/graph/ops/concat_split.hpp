@@ -4,9 +4,18 @@
 
 #include <cstring>
 
+#include "qk/graph/base/inner_loop.hpp"
 #include "qk/graph/ops/dispatch.hpp"
 
 namespace qk::graph::ops {
+
+/// `count` pieces of `piece` bytes; `from_step` and `to_step` bytes lie between their beginnings.
+inline void copy_pieces(const std::byte* from, std::size_t from_step, std::byte* to, std::size_t to_step, std::size_t count,
+                        std::size_t piece) {
+    for_each_range(count, piece / 4 + 4, [&](std::size_t first, std::size_t last) {
+        for (std::size_t o = first; o < last; ++o) std::memcpy(to + o * to_step, from + o * from_step, piece);
+    });
+}
 
 inline void concat(op_context& call) {
     const tensor& first = call.input(0);
@@ -33,7 +42,7 @@ inline void concat(op_context& call) {
     for (std::size_t k = 0; k < call.input_count(); ++k) {
         const tensor& x = call.input(k);
         const std::size_t piece = static_cast<std::size_t>(x.dim(axis)) * s.inner * width;
-        for (std::size_t o = 0; piece != 0 && o < s.outer; ++o) std::memcpy(to + o * row, x.bytes() + o * piece, piece);
+        if (piece != 0) copy_pieces(x.bytes(), piece, to, row, s.outer, piece);
         to += piece;
     }
 }
@@ -72,7 +81,7 @@ inline void split(op_context& call) {
             dims shape = x.shape();
             shape[axis] = lengths[k];
             tensor& y = call.output(k, x.type(), shape);
-            for (std::size_t o = 0; piece != 0 && o < s.outer; ++o) std::memcpy(y.bytes() + o * piece, from + o * row, piece);
+            if (piece != 0) copy_pieces(from, row, y.bytes(), piece, s.outer, piece);
         }
         from += piece;
     }

@@ -17,7 +17,9 @@ namespace qk::graph {
 void note_tied_weights(const model& m, const std::map<edge, quantizer>& chosen, const std::map<edge, edge_precision>& asked,
                        std::vector<plan_note>& notes);
 
-/// Remarks where a request for everything met nothing: no layer, or only layers in the bodies of If, Loop and Scan, which are left alone.
-void note_what_stayed(const model& m, const std::vector<request>& requests, bool nothing, std::vector<plan_note>& notes);
+/// Remarks where a request for everything met nothing: no layer, or only layers in the bodies of If, Loop and Scan, which are left alone;
+/// and of Einsums that multiply by constant weights, which no request for layers means.
+void note_what_stayed(const model& m, const std::vector<request>& requests, const std::map<edge, quantizer>& chosen,
+                      std::vector<plan_note>& notes);
 
 }  // namespace qk::graph

@@ -36,6 +36,14 @@ inline bool alike(const tensor& a, const tensor& b) {
     return difference <= 0.02f * largest;
 }
 
+/// A result of a run that outlives the arena.
+inline tensor out_of(arena& memory, const tensor& t) {
+    if (t.size_bytes() != 0 && memory.give_away(t.bytes(), t.size_bytes())) return t;
+    tensor copy(t.type(), t.shape());
+    if (t.size_bytes() != 0) std::memcpy(copy.bytes(), t.bytes(), t.size_bytes());
+    return copy;
+}
+
 }  // namespace detail
 
 bool runner::mixes_samples(const sample_set& data, const program& p) {
@@ -119,7 +127,7 @@ joined_outputs::joined_outputs(const model& m, const runner::cut& c, std::span<c
     }
 }
 
-void joined_outputs::place(std::size_t run, std::span<const tensor> outputs) {
+void joined_outputs::place(std::size_t run, std::span<const tensor> outputs, arena& memory) {
     if (cut_.ragged) {
         for (const tensor& t : outputs) {  // out of the thread's arena
             tensor copy(t.type(), t.rank() == 0 ? dims{1} : t.shape());
@@ -131,9 +139,7 @@ void joined_outputs::place(std::size_t run, std::span<const tensor> outputs) {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
         const tensor& t = outputs[i];
         if (!cut_.join) {
-            tensor copy(t.type(), t.shape());  // out of the thread's arena
-            if (t.size_bytes() != 0) std::memcpy(copy.bytes(), t.bytes(), t.size_bytes());
-            all_[i] = std::move(copy);
+            all_[i] = detail::out_of(memory, t);
             continue;
         }
         const std::size_t first = run * cut_.samples_per_run, n = std::min(cut_.samples_per_run, cut_.samples - first);

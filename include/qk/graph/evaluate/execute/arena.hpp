@@ -7,6 +7,7 @@
 #include <bit>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "qk/graph/base/limits.hpp"
@@ -53,21 +54,38 @@ class arena : public allocator {
             } else {
                 core_->budget->take(size_of_class(c));
                 core_->held += size_of_class(c);
+                core_->most = std::max(core_->most, core_->held);
             }
         }
-        if (p == nullptr) p = static_cast<std::byte*>(::operator new (size_of_class(c), std::align_val_t{64}));
+        if (p == nullptr) {
+            p = static_cast<std::byte*>(::operator new (size_of_class(c), std::align_val_t{64}));
+            const std::lock_guard lock(core_->mutex);
+            core_->own.emplace_back(p, c);
+        }
         set_usable(p, bytes + 64, size_of_class(c));
         return {p, [k = core_, c](std::byte* q) {
                     set_usable(q, 0, size_of_class(c));
-                    const std::lock_guard lock(k->mutex);
-                    k->free[static_cast<std::size_t>(c)].push_back(q);
+                    k->take_back(q, c);
                 }};
+    }
+
+    /// True: `p` begins a buffer of this arena that is about `bytes` long. It belongs to its tensors from now on: the arena no longer
+    /// counts it, and the last of them gives it back to the system.
+    bool give_away(const std::byte* p, std::size_t bytes) {
+        const std::lock_guard lock(core_->mutex);
+        const auto at = std::find_if(core_->own.begin(), core_->own.end(), [&](const auto& o) { return o.first == p; });
+        if (at == core_->own.end() || at->second != class_of(bytes)) return false;
+        core_->budget->give(size_of_class(at->second));
+        core_->held -= size_of_class(at->second);
+        core_->given.push_back(at->first);
+        core_->own.erase(at);
+        return true;
     }
 
     /// Bytes taken from the system so far: the most that was alive at once, in each size class.
     std::size_t held() const {
         const std::lock_guard lock(core_->mutex);
-        return core_->held;
+        return core_->most;
     }
 
   private:
@@ -83,16 +101,29 @@ class arena : public allocator {
     struct core {
         std::mutex mutex;
         std::array<std::vector<std::byte*>, 160> free;
-        std::size_t held = 0;
+        std::vector<std::pair<std::byte*, int>> own;  ///< all that was taken from the system, and its class
+        std::vector<std::byte*> given;                ///< and is its tensors' now
+        std::size_t held = 0, most = 0;               ///< bytes: now, and before some were given away
         std::shared_ptr<memory_budget> budget;
+
+        /// No tensor holds p any more.
+        void take_back(std::byte* p, int c) {
+            {
+                const std::lock_guard lock(mutex);
+                const auto at = std::find(given.begin(), given.end(), p);
+                if (at == given.end()) return free[static_cast<std::size_t>(c)].push_back(p);
+                given.erase(at);
+            }
+            release(p, c);
+        }
+        static void release(std::byte* p, int c) {
+            set_usable(p, size_of_class(c), size_of_class(c));
+            ::operator delete (p, std::align_val_t{64});
+        }
         ~core() {
             budget->give(held);
             for (std::size_t c = 0; c < free.size(); ++c)
-                for (std::byte* p : free[c]) {
-                    const std::size_t size = size_of_class(static_cast<int>(c));
-                    set_usable(p, size, size);
-                    ::operator delete (p, std::align_val_t{64});
-                }
+                for (std::byte* p : free[c]) release(p, static_cast<int>(c));
         }
     };
     std::shared_ptr<core> core_;

@@ -25,7 +25,9 @@ class dnn_product {
   public:
     dnn_product(std::int64_t k, std::int64_t n, bool biased) : k_(k), n_(n), biased_(biased) {
         // Matrices beyond a processor's cache are read once for all rows, some columns after the other.
-        const std::int64_t width = k * n < 1 << 21 ? n : std::max<std::int64_t>(1, (1 << 20) / k / 64) * 64;
+        // As many of one width as two or four threads share evenly.
+        const std::int64_t most = std::max<std::int64_t>(1, (1 << 20) / k / 64) * 64, pieces = ((n + most - 1) / most + 3) / 4 * 4;
+        const std::int64_t width = k * n < 1 << 21 ? n : (n + 64 * pieces - 1) / (64 * pieces) * 64;
         for (std::int64_t first = 0; first < n; first += width) pieces_.push_back({first, std::min(width, n - first), {}});
     }
 

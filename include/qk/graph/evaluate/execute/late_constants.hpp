@@ -92,7 +92,9 @@ inline tensor read_rows(const element_source& from, const tensor& numbers, alloc
     shape.insert(shape.end(), from.shape().begin() + 1, from.shape().end());
     const std::size_t row = from.raw_bytes() / static_cast<std::size_t>(count), bytes = row * which.size();
     tensor y(from.type(), std::move(shape), memory.allocate(bytes));
-    for (std::size_t k = 0; k < which.size(); ++k) from.read_part(static_cast<std::size_t>(which[k]) * row, {y.bytes() + k * row, row});
+    for_each_range(which.size(), row + 4096, [&](std::size_t first, std::size_t last) {
+        for (std::size_t k = first; k < last; ++k) from.read_part(static_cast<std::size_t>(which[k]) * row, {y.bytes() + k * row, row});
+    });
     return y;
 }
 

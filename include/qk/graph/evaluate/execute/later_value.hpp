@@ -5,10 +5,12 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 
 #include "qk/graph/base/kernel_calls.hpp"
 #include "qk/graph/evaluate/execute/layout.hpp"
 #include "qk/graph/evaluate/execute/narrow_values.hpp"
+#include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/plan.hpp"
 
@@ -36,7 +38,9 @@ struct byte_source {
         if (!form.floats || bytes.empty()) return bytes;
         tensor y(data_type::float32, t.shape(), memory.allocate(t.size() * sizeof(float)));
         float* to = y.as<float>().data();
-        const auto widen = [&](const auto* from) { std::copy(from, from + t.size(), to); };
+        const auto widen = [&](const auto* from) {
+            for_each_range(t.size(), 1, [&](std::size_t begin, std::size_t end) { std::copy(from + begin, from + end, to + begin); });
+        };
         form.is_signed ? widen(reinterpret_cast<const std::int8_t*>(bytes.bytes()))
                        : widen(reinterpret_cast<const std::uint8_t*>(bytes.bytes()));
         return y;
@@ -55,9 +59,14 @@ struct byte_source {
         tensor codes = t;
         if (!is_codes()) {
             codes = tensor(type, t.shape(), memory.allocate(n * sizeof(Code)));
-            if (kernel_calls::encode(q.format, t.as<float>(), std::span(codes.bytes(), n * sizeof(Code)), affine{q.scale[0], zero},
-                                     q.semantics) != encode_status::done)
-                return {};
+            std::atomic<bool> done = true;
+            for_each_range(n, 2, [&](std::size_t begin, std::size_t end) {
+                const auto to = std::span(codes.bytes(), n * sizeof(Code)).subspan(begin * sizeof(Code), (end - begin) * sizeof(Code));
+                if (kernel_calls::encode(q.format, t.as<float>().subspan(begin, end - begin), to, affine{q.scale[0], zero},
+                                         from_element(q.semantics, begin)) != encode_status::done)
+                    done = false;
+            });
+            if (!done) return {};
         }
         if (channels_last != last) codes = converted(codes, last, memory);
         if (zero == 0) return codes;
@@ -65,7 +74,9 @@ struct byte_source {
         const auto* from = reinterpret_cast<const Code*>(codes.bytes());
         auto* to = reinterpret_cast<Code*>(y.bytes());
         const auto less = static_cast<Code>(zero);
-        for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<Code>(from[i] - less);
+        for_each_range(n, 1, [to, from, less](std::size_t begin, std::size_t end) {
+            for (std::size_t i = begin; i < end; ++i) to[i] = static_cast<Code>(from[i] - less);
+        });
         return y;
     }
 };

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "qk/formats/format.hpp"
+#include "qk/graph/base/inner_loop.hpp"
 #include "qk/graph/base/tensor.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/plan/plan.hpp"
@@ -75,39 +76,40 @@ inline tensor narrowed(const narrow_form& form, std::span<const float> x, alloca
     const auto make = [&](data_type type, std::int64_t planes) {
         return tensor(type, {planes, n}, memory.allocate(static_cast<std::size_t>(planes * n) * size_of(type)));
     };
+    // Pointers and the conversion are the inner loop's own, or stores of bytes might change them and it would not be one of vectors.
+    const auto fill = [&](auto* to, const auto& convert) {
+        for_each_range(x.size(), 1, [to, from = x.data(), convert](std::size_t begin, std::size_t end) {
+            const auto own = convert;
+            std::transform(from + begin, from + end, to + begin, own);
+        });
+    };
     if (!form.whole) {
         tensor y = make(data_type::bfloat16, 1);
-        std::uint16_t* to = reinterpret_cast<std::uint16_t*>(y.bytes());
-        for (std::size_t i = 0; i < x.size(); ++i) to[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x[i]) >> 16);
+        fill(reinterpret_cast<std::uint16_t*>(y.bytes()),
+             [](float v) { return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(v) >> 16); });
         return y;
     }
     // A value is the rounded product of scale and number, so the product by the reciprocal is within a hundredth of the number, and
     // adding 1.5 * 2^23 leaves the number in the sum's last bits.
     const float per_step = 1.0f / form.scale;
+    const auto number = [per_step](float v) { return std::bit_cast<std::uint32_t>(v * per_step + 0x1.8p23f); };
     if (form.floats) {
         tensor y = make(data_type::float32, 1);
-        float* to = y.as<float>().data();
-        for (std::size_t i = 0; i < x.size(); ++i) to[i] = (x[i] * per_step + 0x1.8p23f) - 0x1.8p23f;
+        fill(y.as<float>().data(), [per_step](float v) { return (v * per_step + 0x1.8p23f) - 0x1.8p23f; });
         return y;
     }
-    const auto number = [&](float v) { return std::bit_cast<std::uint32_t>(v * per_step + 0x1.8p23f); };
     if (form.words) {
         tensor y = make(data_type::uint16, 1);
-        auto* to = reinterpret_cast<std::uint16_t*>(y.bytes());
-        for (std::size_t i = 0; i < x.size(); ++i) to[i] = static_cast<std::uint16_t>(number(x[i]));
+        fill(reinterpret_cast<std::uint16_t*>(y.bytes()), [number](float v) { return static_cast<std::uint16_t>(number(v)); });
         return y;
     }
     tensor y = make(form.is_signed && form.planes == 1 ? data_type::int8 : data_type::uint8, form.planes);
-    std::uint8_t* to = reinterpret_cast<std::uint8_t*>(y.bytes());
+    auto* to = reinterpret_cast<std::uint8_t*>(y.bytes());
     if (form.planes == 1) {
-        for (std::size_t i = 0; i < x.size(); ++i) to[i] = static_cast<std::uint8_t>(number(x[i]));
+        fill(to, [number](float v) { return static_cast<std::uint8_t>(number(v)); });
     } else {
-        std::uint8_t* lower = to + x.size();
-        for (std::size_t i = 0; i < x.size(); ++i) {
-            const std::uint32_t v = number(x[i]);
-            to[i] = static_cast<std::uint8_t>(v >> 8);
-            lower[i] = static_cast<std::uint8_t>(v);
-        }
+        fill(to, [number](float v) { return static_cast<std::uint8_t>(number(v) >> 8); });
+        fill(to + x.size(), [number](float v) { return static_cast<std::uint8_t>(number(v)); });
     }
     return y;
 }

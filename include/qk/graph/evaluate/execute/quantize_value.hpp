@@ -6,8 +6,10 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "qk/graph/base/block_rows.hpp"
+#include "qk/graph/base/inner_loop.hpp"
 #include "qk/graph/base/kernel_calls.hpp"
 #include "qk/graph/base/tensor.hpp"
 #include "qk/graph/ops/op.hpp"
@@ -32,11 +34,12 @@ inline along_axis axis_of(const dims& shape, int axis, bool flatten) {
     return a;
 }
 
+/// The smallest and the largest finite value; zero is one of them.
+std::pair<float, float> finite_range(std::span<const float> x);
+
 /// Scale and zero point of one tensor's own range (dynamic quantization): docs/reference/numerics.md, calibration.
 inline affine range_scale(const format& f, std::span<const float> x) {
-    float low = 0, high = 0;
-    for (const float v : x)
-        if (std::isfinite(v)) low = std::min(low, v), high = std::max(high, v);
+    const auto [low, high] = finite_range(x);
     const float largest = std::max(-low, high);
     affine a;
     if (const auto* g = std::get_if<integer>(&f)) {
@@ -59,12 +62,40 @@ inline affine range_scale(const format& f, std::span<const float> x) {
     return a;
 }
 
+/// What a cut of a span rounds by, so that it has the bits of the whole: its elements from `first` on.
+inline semantics from_element(semantics s, std::size_t first) {
+    s.first_index += first;
+    if (s.random_words != nullptr) s.random_words += first;
+    return s;
+}
+
+/// One scale for all elements, or none: an element's result does not depend on its place.
+inline bool has_one_scale(const quantizer& q) {
+    return !is_block_format(q.format) && (q.dynamic || (q.block_size == 0 && q.scale.size() <= 1));
+}
+
+/// Of a quantizer that has_one_scale().
+inline void quantize_elements(const quantizer& q, std::span<const float> x, std::span<float> y) {
+    const bool scaled = q.dynamic || !q.scale.empty();
+    if (!scaled && is_integer_format(q.format)) throw error("an integer format has no scale: calibrate first");
+    affine by;
+    if (q.dynamic) by = range_scale(q.format, x);
+    else if (scaled) by = {q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]};
+    for_each_range(x.size(), 2, [&](std::size_t begin, std::size_t end) {
+        const auto from = x.subspan(begin, end - begin);
+        const auto to = y.subspan(begin, end - begin);
+        if (scaled) kernel_calls::fake_quantize(q.format, from, to, by, from_element(q.semantics, begin));
+        else kernel_calls::fake_quantize(q.format, from, to, from_element(q.semantics, begin));
+    });
+}
+
 /// `channels_last`: the buffer holds N, D1, D2, ..., C though the shape reads N, C, D1, D2, ...; the axis must be 1 or none.
 inline void quantize_value(const quantizer& q, const dims& shape, bool channels_last, std::span<const float> x, std::span<float> y) {
     along_axis axis = axis_of(shape, q.axis, q.flatten);
     if (channels_last) axis = {static_cast<std::size_t>(shape[0]) * axis.inner, axis.length, 1};
     const std::size_t length = std::max<std::size_t>(axis.length, 1);
     if (x.empty()) return;
+    if (has_one_scale(q)) return quantize_elements(q, x, y);
     if (is_block_format(q.format)) {
         format f = q.format;
         as_one_row(f, axis, x.size());
@@ -72,7 +103,6 @@ inline void quantize_value(const quantizer& q, const dims& shape, bool channels_
             return kernel_calls::fake_quantize(f, x, y, axis, affine{q.scale.empty() || q.dynamic ? 0.0f : q.scale[0], 0}, q.semantics);
         return kernel_calls::fake_quantize(f, x, y, axis, q.semantics);
     }
-    if (q.dynamic) return kernel_calls::fake_quantize(q.format, x, y, range_scale(q.format, x), q.semantics);
     if (q.block_size > 0) {
         const std::size_t blocks = (length + static_cast<std::size_t>(q.block_size) - 1) / static_cast<std::size_t>(q.block_size);
         if (q.scale.size() != axis.outer * blocks * axis.inner)
@@ -81,16 +111,14 @@ inline void quantize_value(const quantizer& q, const dims& shape, bool channels_
         return kernel_calls::fake_quantize(q.format, x, y, per_block{q.scale, q.zero_point, axis, static_cast<std::size_t>(q.block_size)},
                                            q.semantics);
     }
-    if (q.scale.size() > 1) {
-        if (q.scale.size() != length)
-            throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for " + std::to_string(length) +
-                        " channels of shape " + to_string(shape));
-        return kernel_calls::fake_quantize(q.format, x, y, per_channel{q.scale, q.zero_point, axis}, q.semantics);
-    }
-    if (q.scale.empty() && is_integer_format(q.format)) throw error("an integer format has no scale: calibrate first");
-    if (q.scale.empty()) return kernel_calls::fake_quantize(q.format, x, y, q.semantics);
-    return kernel_calls::fake_quantize(q.format, x, y, affine{q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}, q.semantics);
+    if (q.scale.size() != length)
+        throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for " + std::to_string(length) + " channels of shape " +
+                    to_string(shape));
+    kernel_calls::fake_quantize(q.format, x, y, per_channel{q.scale, q.zero_point, axis}, q.semantics);
 }
+
+/// The same, in parts where a run has threads to spare: the same bits.
+void quantize_in_parts(const quantizer& q, const dims& shape, bool channels_last, std::span<const float> x, std::span<float> y);
 
 /// True if the quantizer gives the same on a channels-last buffer read as such.
 inline bool works_channels_last(const quantizer& q, const dims& shape) {

@@ -67,7 +67,8 @@ class joined_outputs {
   public:
     /// `first`: the outputs of run 0 with its number of samples; they fix the shapes.
     joined_outputs(const model& m, const runner::cut& c, std::span<const tensor> first);
-    void place(std::size_t run, std::span<const tensor> outputs);
+    /// Those of one run. Where there is one run, what was made in `memory` is taken as it is; everything else is copied.
+    void place(std::size_t run, std::span<const tensor> outputs, arena& memory);
     named_tensors take();
 
   private:
