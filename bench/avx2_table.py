@@ -23,11 +23,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import networks
+import numpy as np
 
 KERNELS = {"fake_quantize": ["bf16", "fp8_e4m3fn", "int8", "mxint8", "bfp16", "mxfp8_e4m3", "mxfp4", "mx9", "nvfp4"],
            "decode": ["fp8_e4m3fn", "mxfp8_e4m3", "mxfp4", "nvfp4"],
            "encode": ["fp8_e4m3fn", "mx9", "mx6", "mx4", "mxfp4", "nvfp4"]}
-EVALUATED = {"resnet20 (norms folded)": ("resnet20", 256), "squeezenet1.1": ("squeezenet1.1", 32), "kwt1": ("kwt1", 64), "magika": ("magika", 64)}
+EVALUATED = {"resnet20 (norms folded)": ("resnet20", 1500), "squeezenet1.1": ("squeezenet1.1", 128), "kwt1": ("kwt1", 600), "magika": ("magika", 300)}
 SEARCHES = {"midway (l2 0.68)": "0.68", "everything narrowed (l2 10)": "10"}
 BYTES, BATCH = 262144, 16
 
@@ -37,12 +38,13 @@ path, inputs, batch, seconds = sys.argv[1], np.load(sys.argv[2]), int(sys.argv[3
 o = ort.SessionOptions()
 o.intra_op_num_threads, o.log_severity_level = 2, 3
 s = ort.InferenceSession(path, o, providers=["CPUExecutionProvider"])
-name, best, start = s.get_inputs()[0].name, 1e9, time.perf_counter()
+feed = {s.get_inputs()[0].name: inputs[:batch]}
+s.run(None, feed)
+runs, start = 0, time.perf_counter()
 while time.perf_counter() - start < seconds:
-    t = time.perf_counter()
-    s.run(None, {name: inputs[:batch]})
-    best = min(best, time.perf_counter() - t)
-print(min(batch, len(inputs)) / best)
+    s.run(None, feed)
+    runs += 1
+print(runs * len(inputs[:batch]) / (time.perf_counter() - start))
 """
 
 
@@ -90,15 +92,24 @@ def evaluated(a, name, model, inputs):
     return f"evaluate {name}, samples a second", "%.0f" % best[0], "%.0f" % best[1], f"onnxruntime {best[2]:.0f}: {shares}" if shares else ""
 
 
+def repeated(inputs, samples):
+    """So many that what a run prepares first does not count."""
+    x = np.load(inputs)
+    np.save(inputs, np.resize(x, (samples, *x.shape[1:])))
+
+
 def evaluator(a):
     for name, (network, samples) in EVALUATED.items():
-        yield evaluated(a, name, *networks.make(network, a.shared, a.folder, samples))
+        model, inputs = networks.make(network, a.shared, a.folder, samples)
+        repeated(inputs, samples)
+        yield evaluated(a, name, model, inputs)
 
 
 def int8(a):
     model, inputs = networks.make("squeezenet1.1", a.shared, a.folder, 32)
     quantized = f"{a.folder}/squeezenet_int8.onnx"
     run([a.after / "qk", "quantize", model, "-o", quantized, "--activation", "uint8", "--weight", "int8", "--per-channel", "--inputs", inputs])
+    repeated(inputs, 128)
     yield evaluated(a, "squeezenet1.1 in int8 (Q/DQ)", quantized, inputs)
 
 
