@@ -107,14 +107,18 @@ TEST_CASE("codes and numbers of narrow forms in parts are those of the whole") {
     const part_runner backwards = [](std::size_t n, const std::function<void(std::size_t)>& body) {
         while (n-- > 0) body(n);
     };
-    for (quantizer q :
-         {under("int8", -1, 1), under("uint8", -1, 1), under("int16", -1, 1, 1e-4f), under("int8", -1, 1), under("mxfp4", -1, 0)}) {
+    for (auto [q, zero] :
+         {std::pair(under("int8", -1, 1), 0), std::pair(under("int8", -1, 1), -20), std::pair(under("uint8", -1, 1), 128),
+          std::pair(under("uint8", -1, 1), 100), std::pair(under("int16", -1, 1, 1e-4f), 0), std::pair(under("mxfp4", -1, 0), 0)}) {
         CAPTURE(std::string(qk::to_text(q.format).view()));
-        if (const auto* g = std::get_if<qk::integer>(&q.format); g != nullptr && !g->is_signed) q.zero_point = {128};
+        CAPTURE(zero);
+        if (zero != 0) q.zero_point = {zero};
         const tensor x = random_tensor({301, 1024}, 4, 2);
         const auto form = execute::narrow_form_of(q);
         REQUIRE(form);
         std::vector<execute::narrow_form> forms{*form};
+        if (const auto codes = execute::form_of_codes(q)) forms.push_back(*codes);
+        CHECK((forms.size() == 2) == (zero == -20 || zero == 100));
         if (form->whole && form->planes == 1) forms.push_back(*form), forms.back().floats = true;
         if (form->planes == 2) forms.push_back(*form), forms.back().words = true;
         const execute::byte_source source{x, false};
@@ -124,7 +128,9 @@ TEST_CASE("codes and numbers of narrow forms in parts are those of the whole") {
             const tensor values = execute::narrowed(f, rounded.as<float>(), memory);
             const parts_side_by_side here(&backwards);
             CHECK(same_bits(execute::narrowed(f, rounded.as<float>(), memory), values));
-            if (form->whole && !numbers.empty()) CHECK(same_bits(source.numbers(q, f, false, memory), numbers));
+            if (numbers.empty()) continue;
+            CHECK(same_bits(source.numbers(q, f, false, memory), numbers));
+            CHECK(std::memcmp(numbers.bytes(), values.bytes(), numbers.size_bytes()) == 0);
         }
     }
 }

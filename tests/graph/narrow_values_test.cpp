@@ -211,6 +211,7 @@ tensor sums_of_integers(const kind& k, const named_tensors& inputs, const dims& 
 std::vector<std::pair<quantizer, quantizer>> operand_formats() {
     return {{under("int8", 0.03f), under("int8", 0.01f)},
             {under("int8", 0.03f, -20), under("int8", 0.01f)},
+            {under("uint8", 0.02f, 100), under("int8", 0.01f)},
             {under("uint8", 0.03f, 128), under("int4", 0.1f)},
             {under("int16", 0.0003f), under("int8", 0.01f)},
             {under("uint16", 0.0003f), under("int4", 0.1f)},
@@ -299,7 +300,8 @@ TEST_CASE("a convolution of narrow operands is that of floats, and of bytes exac
 TEST_CASE("a product of whole numbers in parts has the bits of the whole: one sample on several threads") {
     const std::pair<quantizer, quantizer> formats[] = {
         {under("int8", 0.03f), under("int8", 0.01f)},       {under("uint8", 0.03f, 128), under("int4", 0.1f)},
-        {under("int8", 0.03f, -128), under("int8", 0.01f)}, {under("int16", 0.0003f), under("int8", 0.01f)},
+        {under("int8", 0.03f, -128), under("int8", 0.01f)}, {under("int8", 0.03f, -20), under("int8", 0.01f)},
+        {under("uint8", 0.02f, 100), under("int8", 0.01f)}, {under("int16", 0.0003f), under("int8", 0.01f)},
         {under("uint16", 0.0003f), under("int8", 0.01f)},   {under("int16", 0.0003f, -20), under("int4", 0.1f)}};
     for (const auto& [x_format, w_format] : formats)
         for (const std::int64_t rows : {64, 101, 259}) {

@@ -21,7 +21,7 @@ inline bool has_whole_codes(const quantizer& q, bool words) {
     const auto* g = std::get_if<integer>(&q.format);
     if (g == nullptr || !(g->bits == 8 || (words && g->bits == 16))) return false;
     const auto form = narrow_form_of(q);
-    return form && form->whole && form->planes * 8 == g->bits;
+    return form && form->whole && (form->planes * 8 == g->bits || form_of_codes(q));
 }
 
 /// Values that lie under `q`, as their codes or, where the quantizer has not run yet, as the floats that it takes.
@@ -33,8 +33,10 @@ struct byte_source {
     /// The numbers (codes less the zero point) in the form and layout asked for; empty where the codec does not serve the semantics, or two
     /// planes are asked for.
     tensor numbers(const quantizer& q, const narrow_form& form, bool last, allocator& memory) const {
-        if (form.planes == 2) return form.words ? codes_of<std::uint16_t>(q, data_type::uint16, last, memory) : tensor();
-        const tensor bytes = codes_of<std::uint8_t>(q, data_type::uint8, last, memory);
+        const std::int64_t zero = q.zero_point.empty() ? 0 : q.zero_point[0];
+        const bool has_words = std::get<integer>(q.format).bits == 16;
+        if (form.planes == 2) return form.words && has_words ? codes_of<std::uint16_t>(q, zero, data_type::uint16, last, memory) : tensor();
+        const tensor bytes = codes_of<std::uint8_t>(q, zero - form.zero, data_type::uint8, last, memory);
         if (!form.floats || bytes.empty()) return bytes;
         tensor y(data_type::float32, t.shape(), memory.allocate(t.size() * sizeof(float)));
         float* to = y.as<float>().data();
@@ -53,7 +55,7 @@ struct byte_source {
 
   private:
     template <class Code>
-    tensor codes_of(const quantizer& q, data_type type, bool last, allocator& memory) const {
+    tensor codes_of(const quantizer& q, std::int64_t less_by, data_type type, bool last, allocator& memory) const {
         const std::int64_t zero = q.zero_point.empty() ? 0 : q.zero_point[0];
         const std::size_t n = t.size();
         tensor codes = t;
@@ -69,11 +71,11 @@ struct byte_source {
             if (!done) return {};
         }
         if (channels_last != last) codes = converted(codes, last, memory);
-        if (zero == 0) return codes;
+        if (less_by == 0) return codes;
         tensor y(type, t.shape(), memory.allocate(n * sizeof(Code)));
         const auto* from = reinterpret_cast<const Code*>(codes.bytes());
         auto* to = reinterpret_cast<Code*>(y.bytes());
-        const auto less = static_cast<Code>(zero);
+        const auto less = static_cast<Code>(less_by);
         for_each_range(n, 1, [to, from, less](std::size_t begin, std::size_t end) {
             for (std::size_t i = begin; i < end; ++i) to[i] = static_cast<Code>(from[i] - less);
         });

@@ -30,6 +30,7 @@ struct narrow_form {
     float scale = 1.0f;
     bool floats = false;  ///< whole numbers of one plane, held in float32
     bool words = false;   ///< whole numbers of two planes, held in words of 16 bits instead
+    int zero = 0;         ///< what is added to whole numbers, so that they fit one plane
     friend bool operator==(const narrow_form&, const narrow_form&) = default;
 };
 
@@ -70,6 +71,18 @@ inline std::optional<narrow_form> narrow_form_of(const quantizer& q) {
     return narrow_form{};
 }
 
+/// Codes of eight bits as they are, where the numbers that they stand for need two planes; nothing: those need one.
+inline std::optional<narrow_form> form_of_codes(const quantizer& q) {
+    const auto* g = std::get_if<integer>(&q.format);
+    const auto numbers = narrow_form_of(q);
+    if (g == nullptr || !numbers || !numbers->whole || numbers->planes != 2) return std::nullopt;
+    const bool is_signed = qmin(*g) < 0;
+    if (qmin(*g) < (is_signed ? -128 : 0) || qmax(*g) > (is_signed ? 127 : 255)) return std::nullopt;
+    narrow_form form{true, is_signed, 1, numbers->scale};
+    form.zero = static_cast<int>(q.zero_point[0]);
+    return form;
+}
+
 /// What x, which holds values of `form`, is in it: `planes` times as many elements, uint8 or int8, or as many words or bfloat16.
 inline tensor narrowed(const narrow_form& form, std::span<const float> x, allocator& memory) {
     const auto n = static_cast<std::int64_t>(x.size());
@@ -92,7 +105,9 @@ inline tensor narrowed(const narrow_form& form, std::span<const float> x, alloca
     // A value is the rounded product of scale and number, so the product by the reciprocal is within a hundredth of the number, and
     // adding 1.5 * 2^23 leaves the number in the sum's last bits.
     const float per_step = 1.0f / form.scale;
-    const auto number = [per_step](float v) { return std::bit_cast<std::uint32_t>(v * per_step + 0x1.8p23f); };
+    const auto number = [per_step, zero = static_cast<std::uint32_t>(form.zero)](float v) {
+        return std::bit_cast<std::uint32_t>(v * per_step + 0x1.8p23f) + zero;
+    };
     if (form.floats) {
         tensor y = make(data_type::float32, 1);
         fill(y.as<float>().data(), [per_step](float v) { return (v * per_step + 0x1.8p23f) - 0x1.8p23f; });

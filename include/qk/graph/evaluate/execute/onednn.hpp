@@ -90,6 +90,7 @@ class dnn_convolution {
         operand type = operand::f32;
         std::vector<float> scale;  ///< of whole numbers (bytes, or floats that are such): for each of y's channels
         bool grouped = false, bias = false, add = false, relu = false;
+        int zero = 0;          ///< of bytes: the byte of x that stands for zero, among what lies outside of x, too
         bool columns = false;  ///< the weights given are [in, out] of a 1 x 1 kernel, not [out, in]
     };
 
@@ -109,6 +110,11 @@ class dnn_convolution {
         const memory::desc x(s.x, s.type, tag::nhwc), y(s.y, f32, tag::nhwc), w(s.weights, weight_type, tag::any), b({s.y[1]}, f32, tag::x);
         primitive_attr attributes;
         attributes.set_scratchpad_mode(scratchpad_mode::user);
+#if DNNL_VERSION_MAJOR >= 3
+        if (s.zero != 0) attributes.set_zero_points_mask(DNNL_ARG_SRC, 0);
+#else
+        if (s.zero != 0) attributes.set_zero_points(DNNL_ARG_SRC, 0, {DNNL_RUNTIME_S32_VAL});
+#endif
         post_ops after;
         // Given with each call, so that layers of one shape share the code that is made for it.
         if (bias_behind) after.append_binary(algorithm::binary_add, memory::desc({1, s.y[1], 1, 1}, f32, tag::nhwc));
@@ -130,6 +136,7 @@ class dnn_convolution {
         const convolution_forward::primitive_desc made(description, attributes, cpu_engine(), true);
 #endif
         if (!made || !is_quick(made.impl_info_str(), s.type, whole)) return std::nullopt;
+        if (s.zero != 0 && std::string_view(made.impl_info_str()).find("amx") != std::string_view::npos) return std::nullopt;  // untried
         dnn_convolution c;
         c.primitive_ = convolution_forward(made);
         c.x_ = made.src_desc(), c.y_ = made.dst_desc(), c.w_ = made.weights_desc(), c.b_ = b, c.scratch_ = made.scratchpad_desc();
@@ -155,6 +162,10 @@ class dnn_convolution {
             auto* to = static_cast<float*>(c.bias_.get_data_handle());
             std::copy_n(bias, s.y[1], to);
             for (std::size_t i = 0; i < s.scale.size(); ++i) to[i] /= s.scale[i];  // it is added before the scale
+        }
+        if (s.zero != 0) {
+            c.zero_ = memory({{1}, memory::data_type::s32, tag::x}, cpu_engine());
+            *static_cast<std::int32_t*>(c.zero_.get_data_handle()) = s.zero;
         }
         if (whole) {
             c.scale_ = memory({{1, s.y[1], 1, 1}, f32, tag::nhwc}, cpu_engine());
@@ -191,6 +202,7 @@ class dnn_convolution {
               scratch(d.scratch_, cpu_engine(), nullptr),
               arguments{{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, d.weights_}, {DNNL_ARG_DST, y}, {DNNL_ARG_SCRATCHPAD, scratch}} {
             if (d.has_bias_) arguments.emplace(DNNL_ARG_BIAS, d.bias_);
+            if (d.zero_) arguments.emplace(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, d.zero_);
             int after = 0;
             if (d.bias_behind_) arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(after++) | DNNL_ARG_SRC_1, d.bias_);
             if (d.scale_) arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(after) | DNNL_ARG_SRC_1, d.scale_);
@@ -201,7 +213,7 @@ class dnn_convolution {
 
     dnnl::primitive primitive_;
     dnnl::memory::desc x_, y_, w_, b_, scratch_;
-    dnnl::memory weights_, bias_, scale_;
+    dnnl::memory weights_, bias_, scale_, zero_;
     bool has_bias_ = false, bias_behind_ = false;
     std::unique_ptr<spare_calls<call>> calls_ = std::make_unique<spare_calls<call>>();
 };

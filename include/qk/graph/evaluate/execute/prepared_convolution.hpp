@@ -64,7 +64,7 @@ class prepared_convolution {
     prepared_convolution(late_weights weights, bool columns, tensor bias, const quantizer* x, const quantizer* w, int channel_axis,
                          int rank)
         : weights_(std::move(weights)), columns_(columns), bias_(std::move(bias)), channel_axis_(channel_axis), rank_(rank) {
-        if (x != nullptr) form_ = narrow_form_of(*x);
+        if (x != nullptr) form_ = narrow_form_of(*x), codes_ = form_of_codes(*x);
         if (w != nullptr) by_ = *w;
     }
 
@@ -162,6 +162,17 @@ class prepared_convolution {
         bool wanted = narrow;
         // Where a stride skips inputs oneDNN 2.6 is wrong with AMX for some numbers of channels (66, 77).
         for (std::size_t i = 0; i < 2; ++i) wanted = wanted && s.stride[i] <= s.weights[s.weights.size() - 2 + i];
+        if (wanted && codes_) {
+            dnn_convolution::shape part = s;
+            part.type = codes_->is_signed ? operand::s8 : operand::u8;
+            part.scale = scale_, part.zero = codes_->zero;
+            add(
+                part, [this] { return numbers(); }, packed_numbers_);
+            if (!to.passes.empty()) {
+                to.form = codes_;
+                return;
+            }
+        }
         for (int plane = 0; wanted && plane < form_->planes; ++plane) {
             const bool first = plane == 0, last = plane + 1 == form_->planes;
             dnn_convolution::shape part = s;
@@ -241,7 +252,8 @@ class prepared_convolution {
     bool columns_;
     tensor bias_;
     std::optional<narrow_form> form_;
-    std::optional<quantizer> by_;  ///< of the weights
+    std::optional<narrow_form> codes_;  ///< one plane in place of form_'s two
+    std::optional<quantizer> by_;       ///< of the weights
     int channel_axis_, rank_;
     mutable std::shared_mutex mutex_;  ///< guards what follows
     mutable bool never_narrow_ = false, exact_in_floats_ = false;
