@@ -98,7 +98,7 @@ inline operand block_scale(function_builder& f, const microscaling& format, cons
             break;
         }
     }
-    return unless_zero(f, amax, how.clamp_mx_scale ? d.min(d.max(scale, 0x1p-127), 0x1p127) : scale);
+    return unless_zero(f, amax, how.clamp_mx_scale ? d.clip(scale, 0x1p-127, 0x1p127) : scale);
 }
 
 inline operand fake_quantize(function_builder& f, const microscaling& format, const operand& x, const semantics& how) {
