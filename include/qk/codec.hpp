@@ -90,7 +90,9 @@ void encode_family(const Format& f, values_in x, planes out, const codec_paramet
         if (!plane.empty()) plane.back() = std::byte{0};  // the bits behind the last code
     }
     if constexpr (!is_block_struct<Format>) {
-        encode_elements<Arch, Known>(f, x, out, p, how);
+        if constexpr (std::same_as<Format, integer>)
+            encode_elements<Arch>(f, x, out, p, how, &encode_quickly<Arch, Known.width, integer_coder<Arch>, kernels::range_call>);
+        else encode_elements<Arch, Known.kind>(f, x, out, p, how, &encode_floats<Arch, Known.width>);
     } else {
         const along_axis a = resolved(p.axis, x.size());
         float tensor = p.has_one ? p.one.scale : 0.0f;
@@ -109,7 +111,7 @@ void encode_family(const Format& f, values_in x, planes out, const codec_paramet
                 return;
             }
         }
-        encode_blocks<Arch, Known>(f, x, out, a, tensor, how);
+        encode_blocks<Arch>(f, x, out, a, tensor, how, fast_encoders_of<Arch, Known, Format>);
     }
 }
 
@@ -122,8 +124,9 @@ void decode_family(const Format& f, const_planes packed, values_out y, const cod
             return;
         }
     }
-    if constexpr (is_block_struct<Format>) decode_blocks<Arch, Known>(f, packed, y, resolved(p.axis, y.size()));
-    else decode_elements<Arch, Known>(f, packed, y, p);
+    if constexpr (is_block_struct<Format>)
+        decode_blocks<Arch>(f, packed, y, resolved(p.axis, y.size()), fast_decoders_of<Arch, Known, Format>);
+    else decode_elements<Arch>(f, packed, y, p, &decode_quickly<Arch, Known.width, Format>);
 }
 
 /// Has every result of this format and semantics a code? If not, this says so.

@@ -15,23 +15,29 @@
 namespace qk::detail {
 
 /// A run under one scale, by the fast form; how many values were done.
-template <class Arch, known_codes Known, class Format>
+template <class Arch, int Width, class Format>
 std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, float scale,
                            std::int64_t zero, bool streaming) noexcept {
     const int width = element_width(f);
     if (n < 4 * kernels::lanes<Arch> || first * static_cast<std::size_t>(width) % 8 != 0 || !decodes_quickly<Arch>(width)) return 0;
     streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;
     if constexpr (std::same_as<Format, integer>) {
-        return decode_row<Arch, Known.width>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
+        return decode_row<Arch, Width>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
     } else {
         const floating_values<Arch> values(f);
-        return values.usable ? decode_row<Arch, Known.width>(values, plane, first, y, n, width, scale, streaming) : 0;
+        return values.usable ? decode_row<Arch, Width>(values, plane, first, y, n, width, scale, streaming) : 0;
     }
 }
 
+/// decode_quickly of some width: what stands around it is compiled once for all widths.
+template <class Format>
+using fast_decoder = std::size_t (*)(const Format&, std::span<const std::byte>, std::size_t, float*, std::size_t, float, std::int64_t,
+                                     bool) noexcept;
+
 /// y = element * scale for floats, (q - zero_point) * scale for integers.
-template <class Arch, known_codes Known, class Format>
-void decode_elements(const Format& f, const_planes planes, values_out y, const codec_parameters& p) noexcept {
+template <class Arch, class Format>
+void decode_elements(const Format& f, const_planes planes, values_out y, const codec_parameters& p,
+                     fast_decoder<Format> decode_quickly) noexcept {
     const int width = element_width(f);
     const along_axis a = walk_of(p, y.size());
     const bool streaming = y.floats() != nullptr && kernels::streams<Arch>(nullptr, y.floats(), y.size());
@@ -42,8 +48,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         s.fill(p, a, o, l, i, n);
         if (s.one_zero(n)) {
             const float scale = s.single ? s.scale[0] : 1.0f;
-            if (const std::size_t done = decode_quickly<Arch, Known>(f, planes.elements, first, value, n, scale, s.zero[0], false);
-                done == n) {
+            if (const std::size_t done = decode_quickly(f, planes.elements, first, value, n, scale, s.zero[0], false); done == n) {
                 if (!s.single) s.multiply(value, n);
                 return y.template copy<Arch>(value, first, n);
             }
@@ -71,8 +76,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         y.template copy<Arch>(value, first, n);
     };
     if (p.one_scale() && y.floats() != nullptr) {
-        std::size_t done =
-            decode_quickly<Arch, Known>(f, planes.elements, 0, y.floats(), y.size(), p.one.scale, p.one.zero_point, streaming);
+        std::size_t done = decode_quickly(f, planes.elements, 0, y.floats(), y.size(), p.one.scale, p.one.zero_point, streaming);
         if (streaming) kernels::end_streaming<Arch>();
         for (; done < y.size(); done += tile) decode_tile(0, done, 0, done, std::min(tile, y.size() - done));
         return;
@@ -145,12 +149,22 @@ std::size_t decode_columns(const Format& f, const_planes p, values_out y, along_
     });
 }
 
+/// The fast forms for what is known of a format: what stands around them is compiled once for a family.
+template <class Format>
+struct fast_decoders {
+    std::size_t (*rows)(const Format&, const_planes, float*, std::size_t, float, bool) noexcept;
+    std::size_t (*columns)(const Format&, const_planes, values_out, along_axis, float) noexcept;
+};
 template <class Arch, known_codes Known, class Format>
-void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) noexcept;
+inline constexpr fast_decoders<Format> fast_decoders_of = {&decode_blocks_quickly<Arch, Known, Format>,
+                                                           &decode_columns<Arch, Known, Format>};
+
+template <class Arch, class Format>
+void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a, const fast_decoders<Format>& fast) noexcept;
 
 /// Rows whose last block is short, gathered.
-template <class Arch, known_codes Known, class Format>
-void decode_gathered(const Format& f, const_planes p, values_out y, along_axis a) noexcept {
+template <class Arch, class Format>
+void decode_gathered(const Format& f, const_planes p, values_out y, along_axis a, const fast_decoders<Format>& fast) noexcept {
     gathered_rows<Format> g(f);
     std::memset(g.packed, 0, sizeof g.packed);  // what fills blocks up has codes, too
     if (!p.tensor.empty()) std::memcpy(g.staged.tensor.data(), p.tensor.data(), sizeof(float));
@@ -159,15 +173,15 @@ void decode_gathered(const Format& f, const_planes p, values_out y, along_axis a
             copy_bits<Arch>(to, to_bit, from, bit, bits);
         });
         const const_planes staged{g.staged.elements, g.staged.scales, g.staged.shifts, g.staged.tensor};
-        decode_blocks<Arch, Known>(f, staged, std::span<float>(g.values, g.length()), along_axis{1, g.length(), 1});
+        decode_blocks<Arch>(f, staged, std::span<float>(g.values, g.length()), along_axis{1, g.length(), 1}, fast);
         for (const auto& piece : std::span(g.pieces, g.number))
             y.template copy<Arch>(g.values + piece.block * g.size(), piece.at, piece.count);
     });
 }
 
 /// Block formats along any axis.
-template <class Arch, known_codes Known, class Format>
-void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) noexcept {
+template <class Arch, class Format>
+void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a, const fast_decoders<Format>& fast) noexcept {
     float tensor = 1;
     if constexpr (std::same_as<Format, nvfloat>) std::memcpy(&tensor, p.tensor.data(), sizeof tensor);
     const auto block = static_cast<std::size_t>(f.block_size);
@@ -181,19 +195,19 @@ void decode_blocks(const Format& f, const_planes p, values_out y, along_axis a) 
         for (std::size_t k = 0; k < n; ++k) value[k] *= factor[k];
         y.template copy<Arch>(value, first, n);
     };
-    if (a.inner != 1 && y.size() != 0 && decode_columns<Arch, Known>(f, p, y, a, tensor) != 0) return;
-    if (a.inner == 1 && a.outer != 1 && block <= widened_block) return decode_gathered<Arch, Known>(f, p, y, a);
+    if (a.inner != 1 && y.size() != 0 && fast.columns(f, p, y, a, tensor) != 0) return;
+    if (a.inner == 1 && a.outer != 1 && block <= widened_block) return decode_gathered<Arch>(f, p, y, a, fast);
     if (a.inner != 1 || a.outer != 1 || (y.floats() == nullptr && block > widened_block)) return for_each_run(a, block, decode_tile);
     if (y.floats() == nullptr) {
         alignas(64) float value[widened];
         return for_each_widened(f, p, a.length, [&](std::size_t first, std::size_t n, const_planes part) {
-            decode_blocks<Arch, Known>(f, part, std::span<float>(value, n), along_axis{1, n, 1});
+            decode_blocks<Arch>(f, part, std::span<float>(value, n), along_axis{1, n, 1}, fast);
             y.template copy<Arch>(value, first, n);
         });
     }
     const bool aligned = reinterpret_cast<std::uintptr_t>(y.floats()) % sizeof(kernels::vf<Arch>) == 0;
     const bool streaming = aligned && kernels::streams<Arch>(nullptr, y.floats(), a.length);
-    const std::size_t done = decode_blocks_quickly<Arch, Known>(f, p, y.floats(), a.length / block, tensor, streaming);
+    const std::size_t done = fast.rows(f, p, y.floats(), a.length / block, tensor, streaming);
     const std::size_t step = block > tile ? tile : tile / block * block;
     for (std::size_t k = done; k < a.length; k += step) decode_tile(0, k, 0, k, std::min(step, a.length - k));
 }

@@ -169,9 +169,15 @@ std::size_t with_element_values(const Format& f, const Call& call) {
     if constexpr (std::same_as<Format, block_float>) {
         return f.bump ? call(twos_complement_values<Arch>(1 + f.mantissa_bits, 1.0f)) : call(element_values<Arch>(f));
     } else if constexpr (std::same_as<Format, microscaling>) {
-        if (has_integer_elements(f)) return call(twos_complement_values<Arch>(f.integer_bits, exact_power(2 - f.integer_bits)));
-        const floating_values<Arch> values(f.element);
-        return values.usable ? call(values) : 0;
+        using kernels::element_step;
+        if constexpr (Known.blocks.step != element_step::element) {
+            if (has_integer_elements(f)) return call(twos_complement_values<Arch>(f.integer_bits, exact_power(2 - f.integer_bits)));
+        }
+        if constexpr (Known.blocks.step != element_step::block) {
+            const floating_values<Arch> values(f.element);
+            return values.usable ? call(values) : 0;
+        }
+        return 0;
     } else if constexpr (std::same_as<Format, nvfloat>) {
         const floating_values<Arch> values(f.element);
         return values.usable && floating_values<Arch>(f.scale).usable ? call(values) : 0;

@@ -116,12 +116,25 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
     }
 }
 
+/// The fast forms for what is known of a format: what stands around them is compiled once for a family.
+template <class Arch, class Format>
+struct fast_encoders {
+    using step = decltype(kernels::step_of<Arch>(std::declval<const Format&>(), std::declval<const semantics&>(), 0.0f));
+    std::size_t (*rows)(const Format&, const step&, const float*, planes, std::size_t, const kernels::range_call&) noexcept;
+    bool (*columns)(const Format&, const step&, values_in, planes, along_axis, const columns_call&) noexcept;
+};
 template <class Arch, known_codes Known, class Format>
-void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept;
+inline constexpr fast_encoders<Arch, Format> fast_encoders_of = {&encode_blocks_quickly<Arch, Known, Format>,
+                                                                 &encode_columns_quickly<Arch, Known, Format>};
+
+template <class Arch, class Format>
+void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how,
+                   const fast_encoders<Arch, Format>& fast) noexcept;
 
 /// Rows whose last block is short, gathered.
-template <class Arch, known_codes Known, class Format>
-void encode_gathered(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept {
+template <class Arch, class Format>
+void encode_gathered(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how,
+                     const fast_encoders<Arch, Format>& fast) noexcept {
     gathered_rows<Format> g(f);
     std::uint32_t words[widened] = {};  // random bits go by the position in the array
     semantics inside = how;
@@ -134,15 +147,16 @@ void encode_gathered(const Format& f, values_in x, planes out, along_axis a, flo
             if (how.rounding == rounding::stochastic)
                 kernels::store_random<Arch>(kernels::random_source(how), piece.at, piece.count, words + piece.block * g.size());
         }
-        encode_blocks<Arch, Known>(f, std::span<const float>(g.values, g.length()), g.staged, along_axis{1, g.length(), 1}, tensor, inside);
+        encode_blocks<Arch>(f, std::span<const float>(g.values, g.length()), g.staged, along_axis{1, g.length(), 1}, tensor, inside, fast);
         g.each_code(out, [](std::span<std::byte> to, std::size_t bit, std::span<const std::byte> from, std::size_t from_bit,
                             std::size_t bits) { copy_bits<Arch>(to, bit, from, from_bit, bits); });
     });
 }
 
 /// Blocks that fit a tile.
-template <class Arch, known_codes Known, class Format>
-void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how) noexcept {
+template <class Arch, class Format>
+void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how,
+                   const fast_encoders<Arch, Format>& fast) noexcept {
     const auto block = static_cast<std::size_t>(f.block_size);
     block_tile t;
     const auto share_at = [&](std::size_t start, std::size_t count, std::size_t stride, std::size_t o, std::size_t l,
@@ -159,21 +173,21 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
             element_codes<Arch>(f, t, n);
             put_codes<Arch>(out.elements, first, n, element_width(f), t.code);
         };
-        if (a.outer != 1 && block <= widened_block) return encode_gathered<Arch, Known>(f, x, out, a, tensor, how);
+        if (a.outer != 1 && block <= widened_block) return encode_gathered<Arch>(f, x, out, a, tensor, how, fast);
         if (a.outer != 1 || (x.floats() == nullptr && block > widened_block)) return for_each_run(a, block, encode_tile);
         if (x.floats() == nullptr) {
             alignas(64) float value[widened];
             return for_each_widened(f, out, a.length, [&](std::size_t first, std::size_t n, planes part) {
                 x.template copy<Arch>(first, n, value);
-                encode_blocks<Arch, Known>(f, std::span<const float>(value, n), part, along_axis{1, n, 1}, tensor, shifted(how, first));
+                encode_blocks<Arch>(f, std::span<const float>(value, n), part, along_axis{1, n, 1}, tensor, shifted(how, first), fast);
             });
         }
         const auto complete = [&](std::size_t from, std::size_t count) {  // blocks
             const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, a.length);
             for (std::size_t k = from * block; k < end; k += step) encode_tile(0, k, 0, k, std::min(step, end - k));
         };
-        const std::size_t done = encode_blocks_quickly<Arch, Known>(f, kernels::step_of<Arch>(f, how, tensor), x.floats(), out,
-                                                                    a.length / block, range_call(complete));
+        const std::size_t done =
+            fast.rows(f, kernels::step_of<Arch>(f, how, tensor), x.floats(), out, a.length / block, kernels::range_call(complete));
         return complete(done, divide_up(a.length, f.block_size) - done);
     }
     // Strided: a panel of as many neighbouring blocks as fit, a block in each column.
@@ -197,7 +211,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
             for (std::size_t r = 0; r < rows; ++r) put_codes<Arch>(out.elements, position(r), w, element_width(f), t.code + r * w);
         }
     };
-    if (encode_columns_quickly<Arch, Known>(f, kernels::step_of<Arch>(f, how, tensor), x, out, a, complete)) return;
+    if (fast.columns(f, kernels::step_of<Arch>(f, how, tensor), x, out, a, columns_call(complete))) return;
     for (std::size_t o = 0; o < a.outer; ++o) {
         for (std::size_t l = 0; l < a.length; l += block) complete(o, l, std::min(block, a.length - l), 0, a.inner);
     }

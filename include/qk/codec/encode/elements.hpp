@@ -9,9 +9,9 @@
 #include "qk/codec/encode/wide_integers.hpp"
 #include "qk/codec/layout/pack.hpp"
 #include "qk/codec/layout/pieces.hpp"
-#include "qk/codec/layout/range_call.hpp"
 #include "qk/codec/layout/scales_of_tile.hpp"
 #include "qk/kernels/choose.hpp"
+#include "qk/kernels/drivers/range_call.hpp"
 
 namespace qk::detail {
 
@@ -54,7 +54,7 @@ QK_INLINE void encode_runs(along_axis a, values_in x, const codec_parameters& p,
         const std::int64_t zero = p.zero_point.empty() ? 0 : p.zero_point[0];
         return encode_short_planes<Arch>(
             a, x.floats(), p.scale.data(),
-            [&](const float* v, std::size_t first, std::size_t n, const range_call& complete) {
+            [&](const float* v, std::size_t first, std::size_t n, const kernels::range_call& complete) {
                 return quick(v, first, n, 1.0f, zero, complete);
             },
             tile_of);
@@ -70,11 +70,11 @@ QK_INLINE void encode_runs(along_axis a, values_in x, const codec_parameters& p,
             const float scale = p.one_scale() ? p.one.scale : p.scale[l];
             const std::int64_t zero = p.one_scale() ? p.one.zero_point : p.zero_point.empty() ? 0 : p.zero_point[l];
             if (x.floats() != nullptr) {
-                if (quick(x.floats() + first, first, n, scale, zero, range_call(complete))) return;
+                if (quick(x.floats() + first, first, n, scale, zero, kernels::range_call(complete))) return;
             } else if (n <= widened) {
                 alignas(64) float value[widened];
                 x.template copy<Arch>(first, n, value);
-                if (quick(value, first, n, scale, zero, range_call(complete))) return;
+                if (quick(value, first, n, scale, zero, kernels::range_call(complete))) return;
             }
         }
         complete(0, n);
@@ -94,51 +94,61 @@ QK_INLINE bool flushing_is_idle(rounding how, float scale) {  // of integers
 }
 
 /// Codes of n values under one scale by the coder that serves the format; false: none does.
-template <class Arch, known_codes Known>
+template <class Arch, int Width>
 QK_APART bool encode_floats(floating f, semantics how, float scale, const float* v, std::size_t first, std::size_t n,
-                            std::span<std::byte> plane, const range_call& complete) noexcept {
-    if (f.specials == specials::e8m0)
-        return encode_quickly<Arch, Known.width>(power_coder<Arch>(f, how, scale), v, first, n, plane, 8, complete);
+                            std::span<std::byte> plane, const kernels::range_call& complete) noexcept {
+    if constexpr (may_be_wide(Width, 8)) {
+        if (f.specials == specials::e8m0)
+            return encode_quickly<Arch, Width>(power_coder<Arch>(f, how, scale), v, first, n, plane, 8, complete);
+    }
     if (flushing_is_idle(f, how.rounding, scale)) how.flush_inputs = false;
     const floating_coder<Arch> coder(f, how, scale);
-    if (coder.quick.shift != 0)
-        return encode_quickly<Arch, Known.width>(truncated_coder<Arch>(coder), v, first, n, plane, bits(f), complete);
-    return encode_quickly<Arch, Known.width>(coder, v, first, n, plane, bits(f), complete);
+    if (coder.quick.shift != 0) return encode_quickly<Arch, Width>(truncated_coder<Arch>(coder), v, first, n, plane, bits(f), complete);
+    return encode_quickly<Arch, Width>(coder, v, first, n, plane, bits(f), complete);
 }
 
 /// Values under one scale, a tile at a time: what round(values, rounded, position, n) makes of them goes to encode(rounded, first, n,
 /// complete), what it declines to complete. False: the environment is none for it.
 template <class Arch, class Round, class Encode>
-QK_INLINE bool encode_rounded(const float* v, std::size_t first, std::size_t n, const range_call& complete, const Round& round,
+QK_INLINE bool encode_rounded(const float* v, std::size_t first, std::size_t n, const kernels::range_call& complete, const Round& round,
                               const Encode& encode) noexcept {
     if (kernels::is_baseline<Arch> || !kernels::default_environment<Arch>()) return false;
     alignas(64) float rounded[tile];
     for (std::size_t k = 0; k < n; k += tile) {
         const std::size_t some = std::min(tile, n - k);
         const auto declined = [&](std::size_t begin, std::size_t count) { complete(k + begin, count); };
-        if (!round(v + k, rounded, first + k, some) || !encode(rounded, first + k, some, range_call(declined))) complete(k, some);
+        if (!round(v + k, rounded, first + k, some) || !encode(rounded, first + k, some, kernels::range_call(declined))) complete(k, some);
     }
     return true;
 }
 
-template <class Arch, known_codes Known>
-void encode_elements(floating f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
+/// encode_floats and encode_quickly of some width: what stands around them is compiled once for all widths.
+using floats_encoder = bool (*)(floating, semantics, float, const float*, std::size_t, std::size_t, std::span<std::byte>,
+                                const kernels::range_call&) noexcept;
+template <class Arch>
+using integers_encoder = bool (*)(const integer_coder<Arch>&, const float*, std::size_t, std::size_t, std::span<std::byte>, int,
+                                  const kernels::range_call&) noexcept;
+
+template <class Arch, kernels::floating_kind Kind>
+void encode_elements(floating f, values_in x, planes out, const codec_parameters& p, const semantics& how,
+                     floats_encoder encode_floats) noexcept {
     const along_axis a = walk_of(p, x.size());
     const kernels::floating_rules rules = kernels::rules_of(f, how);
     const bool power = f.specials == specials::e8m0;
     const bool other = rules.how != (power ? rounding::half_away : rounding::half_even) || rules.flush_below != 0 ||
                        (rules.least_input != 0 && min_exponent(f) <= -126);
-    const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t, const range_call& complete) {
+    const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t,
+                           const kernels::range_call& complete) {
         if (other)
             return encode_rounded<Arch>(
                 v, first, n, complete,
                 [&](const float* from, float* to, std::size_t at, std::size_t some) {
                     return round_quotients<Arch>(rules, from, to, some, at, scale);
                 },
-                [&](const float* from, std::size_t at, std::size_t some, const range_call& declined) {
-                    return encode_floats<Arch, Known>(f, semantics{}, 1.0f, from, at, some, out.elements, declined);
+                [&](const float* from, std::size_t at, std::size_t some, const kernels::range_call& declined) {
+                    return encode_floats(f, semantics{}, 1.0f, from, at, some, out.elements, declined);
                 });
-        return encode_floats<Arch, Known>(f, how, scale, v, first, n, out.elements, complete);
+        return encode_floats(f, how, scale, v, first, n, out.elements, complete);
     };
     const bool by_quotients = f != fp32 && !how.flush_inputs && !how.flush_outputs;
     encode_runs<Arch>(a, x, p, bits(f), by_quotients, quick,
@@ -153,17 +163,17 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
                               divide(value, value, s, n, false, false);
                           }
                           const auto complete = [&](std::size_t begin, std::size_t count) {
-                              kernels::run_tile<Arch, Known.kind>(f, value + begin, value + begin, count, shifted(how, first + begin));
+                              kernels::run_tile<Arch, Kind>(f, value + begin, value + begin, count, shifted(how, first + begin));
                               const auto one_by_one = [&](std::size_t from, std::size_t some) {
                                   to_codes<Arch>(f, value + begin + from, code, some);
                                   put_codes<Arch>(out.elements, first + begin + from, some, element_width(f), code);
                               };
                               // What is rounded already does not change by rounding to nearest.
-                              if (f == bf16 || !encode_floats<Arch, Known>(f, semantics{}, 1.0f, value + begin, first + begin, count,
-                                                                           out.elements, range_call(one_by_one)))
+                              if (f == bf16 || !encode_floats(f, semantics{}, 1.0f, value + begin, first + begin, count, out.elements,
+                                                              kernels::range_call(one_by_one)))
                                   one_by_one(0, count);
                           };
-                          if (s.single || !quick(value, first, n, 1.0f, 0, range_call(complete))) complete(0, n);
+                          if (s.single || !quick(value, first, n, 1.0f, 0, kernels::range_call(complete))) complete(0, n);
                       });
 }
 
@@ -205,8 +215,9 @@ QK_APART void to_codes(integer f, const float* quotient, const float* rounded, s
 
 /// Rounds through a kernel for signed integers of scale 1, which every quotient that has a fraction, or is a code, fits; specials, zero
 /// point and clamp are applied to exact integers (2^31 is no float32).
-template <class Arch, known_codes Known>
-void encode_elements(integer f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
+template <class Arch>
+void encode_elements(integer f, values_in x, planes out, const codec_parameters& p, const semantics& how,
+                     integers_encoder<Arch> encode_quickly) noexcept {
     const integer wide{.bits = f.bits <= 16 ? 20 : 25};  // the fast form of the kernel ends at 21 bits
     const along_axis a = walk_of(p, x.size());
     semantics round = how;
@@ -214,7 +225,8 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
     const std::int64_t lowest = qmin(f), highest = qmax(f);
     const kernels::integer_rules rules = kernels::rules_of(f, how, p.one_scale());
     const integer_special infinity = p.one_scale() ? how.integer_infinity : how.integer_infinity_per_channel;
-    const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t zero, const range_call& complete) {
+    const auto quick = [&](const float* v, std::size_t first, std::size_t n, float scale, std::int64_t zero,
+                           const kernels::range_call& complete) {
         if (f.bits > 16) return encode_wide<Arch>(f, rules, v, first, n, scale, zero, out.elements, complete);
         if (how.rounding != rounding::half_even || how.zero_point_before) {
             const integer_coder<Arch> coder(f, semantics{}, true, 1.0f, how.zero_point_before ? 0 : zero);
@@ -222,14 +234,13 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
                 return round_numbers<Arch>(rules, from, to, some, at, scale, zero);
             };
             return encode_rounded<Arch>(v, first, n, complete, make,
-                                        [&](const float* from, std::size_t at, std::size_t some, const range_call& declined) {
-                                            return encode_quickly<Arch, Known.width>(coder, from, at, some, out.elements, f.bits, declined);
+                                        [&](const float* from, std::size_t at, std::size_t some, const kernels::range_call& declined) {
+                                            return encode_quickly(coder, from, at, some, out.elements, f.bits, declined);
                                         });
         }
         semantics own = how;
         if (flushing_is_idle(how.rounding, scale)) own.flush_inputs = own.flush_outputs = false;
-        return encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, own, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits,
-                                                 complete);
+        return encode_quickly(integer_coder<Arch>(f, own, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits, complete);
     };
     const bool by_quotients = !rules.multiply && !how.flush_inputs && !how.flush_outputs;
     encode_runs<Arch>(
@@ -269,15 +280,14 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
                 if ((!how.zero_point_before && !s.one_zero(n)) || !finite) return one_by_one(0, count);
                 const std::int64_t zero = how.zero_point_before ? 0 : s.zero[0];
                 // What is whole already does not change by rounding to nearest.
-                if (f.bits <= 16 &&
-                    encode_quickly<Arch, Known.width>(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin,
-                                                      first + begin, count, out.elements, f.bits, range_call(one_by_one)))
+                if (f.bits <= 16 && encode_quickly(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin, first + begin,
+                                                   count, out.elements, f.bits, kernels::range_call(one_by_one)))
                     return;
                 to_codes<Arch>(f, quotient + begin, whole_part + begin, zero, code + begin, count);
                 put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);
             };
             const bool as_one = !s.single && !how.zero_point_before && s.one_zero(n);
-            if (!as_one || !quick(quotient, first, n, 1.0f, s.zero[0], range_call(complete))) complete(0, n);
+            if (!as_one || !quick(quotient, first, n, 1.0f, s.zero[0], kernels::range_call(complete))) complete(0, n);
         });
 }
 

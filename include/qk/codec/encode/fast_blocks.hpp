@@ -5,8 +5,8 @@
 
 #include "qk/codec/encode/fast_codes.hpp"
 #include "qk/codec/layout/layout.hpp"
-#include "qk/codec/layout/range_call.hpp"
 #include "qk/kernels/drivers/block_tiles.hpp"
+#include "qk/kernels/drivers/range_call.hpp"
 #include "qk/kernels/rounding/fast.hpp"
 
 namespace qk::detail {
@@ -274,6 +274,14 @@ struct codes_of_blocks {
 
 inline constexpr std::size_t largest_tile = 16 * 8 * 16;  ///< values: 16 blocks of 8 vectors of 16
 
+/// What the code of these elements is compiled for. Other roundings of elements with steps of their own are rare and slower: once for all
+/// widths.
+template <class Elements, kernels::element_step OfElement>
+constexpr known_codes known_to(known_codes known) {
+    constexpr bool any_rounding = requires(const Elements& e) { e.rounded; };
+    return any_rounding && OfElement != kernels::element_step::block ? known_codes{any_width, known.blocks} : known;
+}
+
 /// Calls call.template operator()<element_step>(form, codes_of_blocks) with the fast form that serves, half-even's or that of every
 /// rounding; 0 where none does.
 template <class Arch, known_codes Known, class Format, class Step, class Call>
@@ -284,7 +292,7 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
     const auto with = [&]<element_step OfElement, class Elements>(const auto& form, const Elements& elements) {
         using scales = scale_codes_of<Arch, Format>;
         return call.template operator()<OfElement>(
-            form, codes_of_blocks<Arch, Known.width, Elements, scales>{
+            form, codes_of_blocks<Arch, known_to<Elements, OfElement>(Known).width, Elements, scales>{
                       elements, scales(f, form), out, waiting, {width}, static_cast<std::size_t>(f.block_size), shift_width(f)});
     };
     const auto half_even = kernels::fast_of<Arch>(step);
@@ -328,13 +336,14 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
 /// `blocks` blocks in a row, which begin the planes; complete(first, count) does the blocks that are declined. Returns how many were done.
 template <class Arch, known_codes Known, class Format, class Step>
 std::size_t encode_blocks_quickly(const Format& f, const Step& step, const float* x, planes out, std::size_t blocks,
-                                  const range_call& complete) noexcept {
+                                  const kernels::range_call& complete) noexcept {
     if constexpr (std::same_as<Format, microexponent>) {
         if (f.shift_bits != 1) return 0;
     }
     alignas(64) std::uint8_t waiting[code_writer<Arch, Known.width>::may_wait ? largest_tile : 1];
     return with_block_codes<Arch, Known>(f, step, out, waiting, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
-        constexpr kernels::block_shape shape{Known.blocks.size, OfElement};
+        using elements = typename std::remove_cvref_t<decltype(codes)>::elements_type;
+        constexpr kernels::block_shape shape{known_to<elements, OfElement>(Known).blocks.size, OfElement};
         return kernels::run_row_of_blocks<Arch, shape>(x, blocks, static_cast<std::size_t>(f.block_size), form, codes, complete);
     });
 }

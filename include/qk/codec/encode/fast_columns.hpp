@@ -63,10 +63,13 @@ struct codes_of_columns {
     }
 };
 
+using columns_call = kernels::call_with<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;  ///< (o, l, rows, i, n)
+
 /// Blocks of at most a tile along a strided axis, if the fast form serves the format; complete(o, l, rows, i, n) does n columns that are
 /// declined.
-template <class Arch, known_codes Known, class Format, class Step, class Complete>
-bool encode_columns_quickly(const Format& f, const Step& step, values_in x, planes out, along_axis a, const Complete& complete) noexcept {
+template <class Arch, known_codes Known, class Format, class Step>
+bool encode_columns_quickly(const Format& f, const Step& step, values_in x, planes out, along_axis a,
+                            const columns_call& complete) noexcept {
     const auto block = static_cast<std::size_t>(f.block_size);
     alignas(64) float staged[widened];  // of 16-bit memory
     const std::size_t done =
@@ -89,7 +92,7 @@ bool encode_columns_quickly(const Format& f, const Step& step, values_in x, plan
                         const auto decline = [&](std::size_t from, std::size_t n) { complete(o, l, rows, i + from, n); };
                         const codes_of_columns<Arch, std::remove_cvref_t<decltype(codes)>> to{
                             codes, codes.elements, first + i, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner};
-                        kernels::run_panel_of_blocks<Arch, OfElement>(p, form, to, range_call(decline));
+                        kernels::run_panel_of_blocks<Arch, OfElement>(p, form, to, kernels::range_call(decline));
                     }
                 }
             }

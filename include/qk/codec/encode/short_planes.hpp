@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "qk/codec/layout/parameters.hpp"
-#include "qk/codec/layout/range_call.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/inline.hpp"
+#include "qk/kernels/drivers/range_call.hpp"
 #include "qk/kernels/lanes/simd.hpp"
 
 namespace qk::detail {
@@ -68,7 +68,7 @@ QK_INLINE void encode_short_planes(along_axis a, const float* x, const float* sc
                 at.skip(some);
             }
         };
-        if (!quick(quotients, first, n, range_call(complete))) complete(0, n);
+        if (!quick(quotients, first, n, kernels::range_call(complete))) complete(0, n);
     }
 }
 

@@ -6,7 +6,7 @@
 
 #include "qk/codec/encode/rounded_values.hpp"
 #include "qk/codec/layout/pack.hpp"
-#include "qk/codec/layout/range_call.hpp"
+#include "qk/kernels/drivers/range_call.hpp"
 
 namespace qk::detail {
 
@@ -37,7 +37,7 @@ QK_APART void wide_codes(integer f, const float* number, std::int64_t zero, std:
 /// Values under one scale, the first at `first` of the plane; what is not served goes to complete(begin, count). False: nothing is.
 template <class Arch>
 QK_APART bool encode_wide(integer f, const kernels::integer_rules& rules, const float* x, std::size_t first, std::size_t n, float scale,
-                          std::int64_t zero, std::span<std::byte> plane, const range_call& complete) noexcept {
+                          std::int64_t zero, std::span<std::byte> plane, const kernels::range_call& complete) noexcept {
     if (kernels::is_baseline<Arch> || f.bits <= 16 || !kernels::default_environment<Arch>()) return false;
     for (std::size_t k = 0; k < n; k += tile) {
         const std::size_t some = std::min(tile, n - k);

@@ -6,6 +6,7 @@
 
 #include "qk/inline.hpp"
 #include "qk/kernels/drivers/general_blocks.hpp"
+#include "qk/kernels/drivers/range_call.hpp"
 #include "qk/kernels/lanes/maxima.hpp"
 #include "qk/kernels/lanes/streaming.hpp"
 #include "qk/kernels/steps/fast_blocks.hpp"
@@ -240,9 +241,9 @@ QK_INLINE void round_four(const Shape& shape, const Memory& memory, std::size_t 
 /// Blocks of `size` in a row from x on, in tiles. What blocks share is computed once for a tile, and two tiles before it is rounded, so
 /// that nothing waits for the chain of loads, shuffles and maxima. complete(first, count) does the blocks of a tile that the fast form
 /// declines. Returns how many blocks were done.
-template <class Arch, block_fit Fit, std::size_t Each, bool Pairs, bool Grid, class Form, class Out, class Complete>
+template <class Arch, block_fit Fit, std::size_t Each, bool Pairs, bool Grid, class Form, class Out>
 std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
-                            const Complete& complete) noexcept {
+                            const range_call& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
     using shape_type = tile_shape<Arch, Fit, Each, Pairs>;
@@ -332,9 +333,9 @@ constexpr bool has_tiles(std::size_t size, int sub_block_size) noexcept {
 }
 
 /// Whole blocks of a row; returns how many were done: whole tiles of them, or none where the sizes do not suit.
-template <class Arch, block_shape Known, class Form, class Out, class Complete>
+template <class Arch, block_shape Known, class Form, class Out>
 std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
-                              const Complete& complete) noexcept {
+                              const range_call& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>, known = static_cast<std::size_t>(Known.size);
     if (!has_tiles<Arch>(size, form.sub_block_size)) return 0;
     const auto by_step = [&]<block_fit Fit, std::size_t Each>() {

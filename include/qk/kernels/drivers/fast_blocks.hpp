@@ -20,9 +20,9 @@ struct column_panel {
 /// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1
 /// leaves a remainder; Width == 1 masks it. `form` shares. `given` is told what is shared, column by column (scales, shifts), and then
 /// every row of a block (row); complete(first, n) does the columns that the form declines.
-template <class Arch, std::size_t Width, bool Grid, class Form, class Out, class Complete>
+template <class Arch, std::size_t Width, bool Grid, class Form, class Out>
 std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const Form& form, const Out& given,
-                                  const Complete& complete) noexcept {
+                                  const range_call& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     constexpr bool looks_ahead = Out::looks_ahead;  // the maxima of the next columns are taken while these are rounded
     using V = vi<Arch>;
@@ -100,8 +100,8 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
 }
 
 /// All columns of a panel; the widest instruction sets take several vectors side by side first.
-template <class Arch, element_step Known, class Form, class Out, class Complete>
-void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const Complete& complete) noexcept {
+template <class Arch, element_step Known, class Form, class Out>
+void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const range_call& complete) noexcept {
     const auto run = [&]<bool Grid>() {
         const std::size_t i = run_columns_of_blocks<Arch, 4, Grid>(p, 0, form, out, complete);
         if constexpr (!is_baseline<Arch>) run_columns_of_blocks<Arch, 1, Grid>(p, i, form, out, complete);
@@ -152,7 +152,7 @@ void run_strided(const float* x, float* y, along_axis axis, std::size_t size, co
             const auto decline = [&](std::size_t first, std::size_t n) {
                 complete.groups(complete.step, {x + at + first, y + at + first, 1, axis.inner, n, panel.rows, at + first});
             };
-            run_panel_of_blocks<Arch, Known.step>(panel, form, to, decline);
+            run_panel_of_blocks<Arch, Known.step>(panel, form, to, range_call(decline));
         }
     }
     if (streaming) end_streaming<Arch>();
@@ -231,7 +231,8 @@ struct rows_of_blocks {
 
     /// `blocks` whole blocks from `at` on; how many were done.
     std::size_t run(std::size_t at, std::size_t blocks, bool streaming) noexcept {
-        return run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, out.at(y + at, at, streaming), declined{this, at, false});
+        return run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, out.at(y + at, at, streaming),
+                                              range_call(declined{this, at, false}));
     }
     void add(std::size_t at, std::size_t length) noexcept {
         gathered.add(x, at, length, size, out.random());
@@ -242,7 +243,7 @@ struct rows_of_blocks {
         std::fill(gathered.values + count * size, gathered.values + whole * size, 0.0f);
         if (out.random() != nullptr) std::fill(gathered.words + count * size, gathered.words + whole * size, 0u);
         run_row_of_blocks<Arch, Known>(gathered.values, whole, size, form, out.at(gathered.values, 0, false, gathered.words),
-                                       declined{this, 0, true});
+                                       range_call(declined{this, 0, true}));
         for (std::size_t k = 0; k < count; ++k) gathered.put_back(y, k, size);
         gathered.count = 0;
     }
