@@ -3,12 +3,17 @@
 // format's split, bias and special values, wherever the code stands.
 #include <doctest/doctest.h>
 
+#include <cstring>
+
 #include "compare_bits.hpp"
-#include "qk/codec.hpp"
+#include "qk/codec/layout/bits.hpp"
+#include "qk/codec/layout/code.hpp"
+#include "qk/codec/layout/unpack.hpp"
 #include "qk/formats/catalogue.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/formats/parse.hpp"
 #include "test_inputs.hpp"
+#include "under_test.hpp"
 
 namespace {
 
@@ -29,7 +34,7 @@ void check_elements(qk::floating f, std::size_t n, float scale, generator& r) {
     const int width = qk::bits(f);
     const std::vector<std::byte> plane = random_bytes(qk::packed_bytes(f, {1, n, 1}), r);
     std::vector<float> y(n);
-    qk::decode(f, plane, y, qk::affine{.scale = scale, .zero_point = 0});
+    under_test::decode(f, plane, y, qk::affine{.scale = scale, .zero_point = 0});
     for (std::size_t i = 0; i < n; ++i) {
         const std::uint32_t code = code_at(plane, i, width);
         REQUIRE_MESSAGE(same_bits(y[i], qk::value_of(f, code) * scale), qk::to_text(f).view(), " of ", n, " values: code ", code, " at ",
@@ -48,7 +53,7 @@ void check_blocks(const Format& f, int width, std::size_t n, generator& r) {
         std::memcpy(const_cast<std::byte*>(planes.tensor.data()), &tensor, sizeof tensor);
     }
     std::vector<float> y(n);
-    qk::decode(qk::format(f), packed, y, axis);
+    under_test::decode(qk::format(f), packed, y, axis);
     for (std::size_t i = 0; i < n; ++i) {
         const std::uint32_t code = code_at(planes.elements, i, width),
                             shared = code_at(planes.scales, i / static_cast<std::size_t>(f.block_size), 8);

@@ -6,13 +6,12 @@
 #include <algorithm>
 
 #include "compare_bits.hpp"
-#include "qk/codec.hpp"
-#include "qk/fake_quantize.hpp"
 #include "qk/formats/check.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/option_names.hpp"
 #include "qk/reference.hpp"
 #include "test_inputs.hpp"
+#include "under_test.hpp"
 
 namespace {
 
@@ -27,10 +26,10 @@ void check(const qk::format& f, data kind, std::size_t n, qk::affine scale, cons
     const std::size_t size = qk::packed_bytes(f, {1, n, 1});
     std::vector<std::byte> packed(size + 64, std::byte{0x5a});
     const qk::codec_parameters p = plain ? qk::codec_parameters{} : qk::codec_parameters{scale};
-    REQUIRE(qk::encode(f, x, std::span(packed).first(size), p, how) == qk::encode_status::done);
+    REQUIRE(under_test::encode(f, x, std::span(packed).first(size), p, how) == qk::encode_status::done);
     REQUIRE(
         std::all_of(packed.begin() + static_cast<std::ptrdiff_t>(size), packed.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
-    qk::decode(f, std::span<const std::byte>(packed).first(size), y, p);
+    under_test::decode(f, std::span<const std::byte>(packed).first(size), y, p);
     const std::string what = std::string(qk::to_text(f).view()) + " " + name_of(kind) + " of " + std::to_string(n);
     CHECK_MESSAGE(count_mismatches(x, expected, y, what) == 0, what);
 }
@@ -41,10 +40,10 @@ void check_fake(const qk::format& f, data kind, std::size_t n, qk::affine scale,
     std::vector<float> expected(n), y(n);
     if (qk::is_block_format(f) && !std::holds_alternative<qk::nvfloat>(f)) {
         qk::reference::fake_quantize(f, x, expected, how);
-        qk::fake_quantize(f, std::span<const float>(x), std::span(y), how);
+        under_test::fake_quantize(f, std::span<const float>(x), std::span(y), how);
     } else {
         qk::reference::fake_quantize(f, x, expected, scale, how);
-        qk::fake_quantize(f, std::span<const float>(x), std::span(y), scale, how);
+        under_test::fake_quantize(f, std::span<const float>(x), std::span(y), scale, how);
     }
     const std::string what = std::string(qk::to_text(f).view()) + " " + name_of(kind) + ", fake-quantized";
     CHECK_MESSAGE(count_mismatches(x, expected, y, what) == 0, what);
@@ -66,8 +65,8 @@ void check_planes(const qk::format& f, data kind, std::size_t plane, std::int64_
     }
     std::vector<std::byte> packed(qk::packed_bytes(f, axis));
     const qk::per_channel scales{scale, zeros, axis};
-    REQUIRE(qk::encode(f, x, packed, scales, how) == qk::encode_status::done);
-    qk::decode(f, packed, y, scales);
+    REQUIRE(under_test::encode(f, x, packed, scales, how) == qk::encode_status::done);
+    under_test::decode(f, packed, y, scales);
     const std::string what = std::string(qk::to_text(f).view()) + " " + name_of(kind) + " in planes of " + std::to_string(plane);
     CHECK_MESSAGE(count_mismatches(x, expected, y, what) == 0, what);
 }

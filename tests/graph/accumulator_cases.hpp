@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "qk/codec.hpp"
+#include "qk/graph/base/kernel_calls.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/plan/accumulators.hpp"
 #include "qk/graph/plan/plan.hpp"
@@ -16,7 +16,7 @@ struct coded {
     std::int64_t zero_point = 0;
     std::vector<std::byte> of(const std::vector<float>& x) const {
         std::vector<std::byte> bytes(qk::packed_bytes(format, {1, x.size(), 1}));
-        REQUIRE(qk::encode(format, x, bytes, qk::affine{scale, zero_point}) == qk::encode_status::done);
+        REQUIRE(qk::graph::kernel_calls::encode(format, x, bytes, qk::affine{scale, zero_point}) == qk::encode_status::done);
         return bytes;
     }
 };

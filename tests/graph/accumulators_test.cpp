@@ -9,7 +9,6 @@
 #include <random>
 
 #include "accumulator_cases.hpp"
-#include "qk/codec.hpp"
 #include "qk/dot.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"
@@ -263,8 +262,8 @@ void check_product_of_blocks(const std::string& unit, const qk::format& fa, cons
     const auto length = static_cast<std::size_t>(k), width = static_cast<std::size_t>(n);
     const qk::along_axis rows{6, length, 1}, columns{1, length, width};
     std::vector<std::byte> a(qk::packed_bytes(fa, rows)), b(qk::packed_bytes(fb, columns));
-    REQUIRE(qk::encode(fa, x.as<float>(), a, rows) == qk::encode_status::done);
-    REQUIRE(qk::encode(fb, w.as<float>(), b, columns) == qk::encode_status::done);
+    REQUIRE(kernel_calls::encode(fa, x.as<float>(), a, rows) == qk::encode_status::done);
+    REQUIRE(kernel_calls::encode(fb, w.as<float>(), b, columns) == qk::encode_status::done);
     const auto how = *qk::parse_accumulator(unit);
     std::vector<std::uint64_t> d(6 * width);
     // NVFP4's tensor scale is the whole tensor's, though the evaluator multiplies matrix by matrix.

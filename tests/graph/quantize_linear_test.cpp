@@ -10,10 +10,9 @@
 #include <random>
 
 #include "call_op.hpp"
-#include "qk/fake_quantize.hpp"
+#include "qk/graph/base/kernel_calls.hpp"
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/ops/elements.hpp"
-#include "qk/qk.hpp"
 
 namespace fs = std::filesystem;
 using namespace qk::graph;
@@ -68,7 +67,7 @@ TEST_CASE("a Q/DQ pair is fake_quantize under ONNX's semantics: per tensor, per 
             REQUIRE(q.type() == type);
             const tensor y = call_op("DequantizeLinear", 25, {q, s, z})[0];
             std::vector<float> expected(x.size());
-            qk::fake_quantize(qk::format(integer_of(type)), x, expected, qk::affine{0.25f, zero}, qk::semantics::onnx);
+            kernel_calls::fake_quantize(qk::format(integer_of(type)), x, expected, qk::affine{0.25f, zero}, qk::semantics::onnx);
             CHECK(differences(y.as<float>(), expected) == 0);
         }
         std::vector<float> scales(10);
@@ -79,7 +78,8 @@ TEST_CASE("a Q/DQ pair is fake_quantize under ONNX's semantics: per tensor, per 
             const tensor q = call_op("QuantizeLinear", 25, {values(shape, x), s, z}, {{"axis", std::int64_t{-2}}})[0];
             const tensor y = call_op("DequantizeLinear", 25, {q, s, z}, {{"axis", std::int64_t{1}}})[0];
             std::vector<float> expected(x.size());
-            qk::fake_quantize(qk::format(integer_of(type)), x, expected, qk::per_channel{scales, zeros, {3, 10, 7}}, qk::semantics::onnx);
+            kernel_calls::fake_quantize(qk::format(integer_of(type)), x, expected, qk::per_channel{scales, zeros, {3, 10, 7}},
+                                        qk::semantics::onnx);
             CHECK(differences(y.as<float>(), expected) == 0);
         }
         {
@@ -92,7 +92,8 @@ TEST_CASE("a Q/DQ pair is fake_quantize under ONNX's semantics: per tensor, per 
             const tensor q = call_op("QuantizeLinear", 25, {values(shape, x), s}, with_type)[0];
             const tensor y = call_op("DequantizeLinear", 25, {q, s}, block)[0];
             std::vector<float> expected(x.size());
-            qk::fake_quantize(qk::format(integer_of(type)), x, expected, qk::per_block{grid, {}, {3, 10, 7}, 3}, qk::semantics::onnx);
+            kernel_calls::fake_quantize(qk::format(integer_of(type)), x, expected, qk::per_block{grid, {}, {3, 10, 7}, 3},
+                                        qk::semantics::onnx);
             CHECK(differences(y.as<float>(), expected) == 0);
         }
     }
@@ -104,7 +105,7 @@ TEST_CASE("float8 pairs are fake_quantize with a scale") {
         const tensor s = scalar(0.3f), z = zero_of(type);
         const tensor y = call_op("DequantizeLinear", 25, {call_op("QuantizeLinear", 25, {values<float>({300}, x), s, z})[0], s, z})[0];
         std::vector<float> expected(x.size());
-        qk::fake_quantize(qk::format(ops::format_of(type)), x, expected, qk::affine{0.3f}, qk::semantics::onnx);
+        kernel_calls::fake_quantize(qk::format(ops::format_of(type)), x, expected, qk::affine{0.3f}, qk::semantics::onnx);
         CHECK(differences(y.as<float>(), expected) == 0);
     }
 }

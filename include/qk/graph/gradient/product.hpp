@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a vector-Jacobian product is: from the gradient of a node's outputs to the gradient of its inputs. The view of one node that its
-// function gets, and an entry of the table (product_table.hpp).
+// function gets, and an entry of the table (src/graph/gradient/product_table.cpp).
 #pragma once
 
 #include <algorithm>

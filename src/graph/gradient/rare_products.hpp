@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of products, joined.
+#pragma once
+
+#include "qk/graph/gradient/product.hpp"
+
+namespace qk::graph::gradient {
+
+template <class... Tables>
+std::vector<product_entry> joined_products(const Tables&... tables) {
+    std::vector<product_entry> all;
+    (all.insert(all.end(), std::begin(tables), std::end(tables)), ...);
+    return all;
+}
+
+/// Products that training and sensitivities hardly meet, compiled quickly rather than for speed.
+std::vector<product_entry> rare_products();
+
+}  // namespace qk::graph::gradient
