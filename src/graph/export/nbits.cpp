@@ -16,12 +16,7 @@
 namespace qk::graph::detail {
 namespace {
 
-std::int64_t number_of(const onnx::NodeProto& n, const char* name, std::int64_t otherwise) {
-    const auto* a = find_attribute(n, name);
-    return a == nullptr ? otherwise : a->i();
-}
-
-bool turned(const onnx::NodeProto& n) { return n.op_type() == "Gemm" && number_of(n, "transB", 0) != 0; }
+bool turned(const onnx::NodeProto& n) { return n.op_type() == "Gemm" && int_attribute(n, "transB", 0) != 0; }
 
 /// The axis that blocks run along in such a node: the inputs of a product, the values of a row.
 int block_axis(const onnx::NodeProto& n) { return n.op_type() == "Gather" || turned(n) ? 1 : 0; }
@@ -121,7 +116,7 @@ std::string cast(graph_writer& g, const std::string& x, const std::string& stem,
 
 bool fits_nbits(const onnx::NodeProto& n, int input, const quantizer& q, const tensor& value, std::string& why) {
     const integer* f = std::get_if<integer>(&q.format);
-    const bool table = n.op_type() == "Gather" && n.domain().empty() && input == 0 && number_of(n, "axis", 0) == 0;
+    const bool table = n.op_type() == "Gather" && n.domain().empty() && input == 0 && int_attribute(n, "axis", 0) == 0;
     const bool product = (n.op_type() == "MatMul" || n.op_type() == "Gemm") && n.domain().empty() && input == 1;
     if (!table && !product) return why = "a " + n.op_type() + " reads them", false;
     if (f == nullptr || (f->bits != 2 && f->bits != 4 && f->bits != 8)) return why = "the format is none of 2, 4 or 8 bits", false;
@@ -134,9 +129,7 @@ bool fits_nbits(const onnx::NodeProto& n, int input, const quantizer& q, const t
     if (size_of_blocks(q) == 0) return why = "blocks of " + std::to_string(q.block_size) + " have no power of two from 16 on", false;
     if (table && value.dim(1) * f->bits % 8 != 0) return why = "their rows do not fill bytes", false;
     if (n.op_type() == "Gemm") {
-        const auto* alpha = find_attribute(n, "alpha");
-        const auto* beta = find_attribute(n, "beta");
-        if (number_of(n, "transA", 0) != 0 || (alpha != nullptr && alpha->f() != 1.0f) || (beta != nullptr && beta->f() != 1.0f))
+        if (int_attribute(n, "transA", 0) != 0 || float_attribute(n, "alpha", 1) != 1.0f || float_attribute(n, "beta", 1) != 1.0f)
             return why = "the Gemm transposes its input or multiplies", false;
     }
     return true;

@@ -17,10 +17,6 @@
 namespace qk::graph {
 
 namespace detail {
-std::int64_t int_attribute(const onnx::NodeProto& node, std::string_view name, std::int64_t otherwise) {
-    const onnx::AttributeProto* a = find_attribute(node, name);
-    return a ? a->i() : otherwise;
-}
 inline bool one_of(std::string_view text, std::initializer_list<std::string_view> list) {
     return std::find(list.begin(), list.end(), text) != list.end();
 }

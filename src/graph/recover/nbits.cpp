@@ -11,10 +11,6 @@ namespace qk::graph::detail {
 std::optional<unpacked_weights> unpack_nbits(const model& m, const onnx::NodeProto& n) {
     const bool table = n.op_type() == "GatherBlockQuantized";
     if (n.domain() != "com.microsoft" || (!table && n.op_type() != "MatMulNBits") || n.input_size() < 3) return std::nullopt;
-    const auto number = [&](const char* name, std::int64_t otherwise) {
-        const auto* a = find_attribute(n, name);
-        return a == nullptr ? otherwise : a->i();
-    };
     for (int k = 4; k < n.input_size(); ++k)
         if (!n.input(k).empty()) return std::nullopt;
     unpacked_weights w{
@@ -23,12 +19,13 @@ std::optional<unpacked_weights> unpack_nbits(const model& m, const onnx::NodePro
     if (!m.is_constant(w.codes) || !m.is_constant(n.input(2)) || (!zero_name.empty() && !m.is_constant(zero_name))) return std::nullopt;
     const tensor codes = m.constant(w.codes), scales = ops::widened(m.constant(n.input(2)));
     const tensor zeros = zero_name.empty() ? tensor() : m.constant(zero_name);
-    const std::int64_t bits = number("bits", 4), block = number("block_size", table ? 128 : 32);
+    const std::int64_t bits = int_attribute(n, "bits", 4), block = int_attribute(n, "block_size", table ? 128 : 32);
     if (codes.type() != data_type::uint8 || scales.type() != data_type::float32 || (!zeros.empty() && zeros.type() != data_type::uint8) ||
         (bits != 2 && bits != 4 && bits != 8) || block < 1)
         return std::nullopt;
-    const std::int64_t per_byte = 8 / bits, rows = table ? codes.dim(0) : number("N", 0),
-                       length = table ? codes.dim(1) * per_byte : number("K", 0), blocks = block > 0 ? (length + block - 1) / block : 0;
+    const std::int64_t per_byte = 8 / bits, rows = table ? codes.dim(0) : int_attribute(n, "N", 0),
+                       length = table ? codes.dim(1) * per_byte : int_attribute(n, "K", 0),
+                       blocks = block > 0 ? (length + block - 1) / block : 0;
     const std::int64_t row_bytes = table ? codes.dim(1) : blocks * (block / per_byte), zero_bytes = (blocks + per_byte - 1) / per_byte;
     const auto count = [](std::int64_t a, std::int64_t b) { return static_cast<std::size_t>(a * b); };
     if (rows < 1 || length < 1 || codes.size() != count(rows, row_bytes) || scales.size() != count(rows, blocks) ||

@@ -19,11 +19,8 @@ namespace qk::graph::detail {
 /// Whether onnxruntime's QLinearAveragePool computes what an AveragePool does: it has no dilations, and divides the sum of a window that
 /// reaches beyond the padding (ceil_mode) by all of its places where those of the padding count.
 inline bool has_integer_pool(const onnx::NodeProto& n) {
-    const auto is_set = [&](const char* name) {
-        const auto* a = find_attribute(n, name);
-        return a != nullptr && a->i() != 0;
-    };
-    return find_attribute(n, "dilations") == nullptr && !(is_set("ceil_mode") && is_set("count_include_pad"));
+    return find_attribute(n, "dilations") == nullptr &&
+           (int_attribute(n, "ceil_mode", 0) == 0 || int_attribute(n, "count_include_pad", 0) == 0);
 }
 
 class fusing_rules {
@@ -51,8 +48,7 @@ class fusing_rules {
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr || f->bits > 8 || u.node < 0) return false;
         const onnx::NodeProto& n = model_.graph().node(u.node);
-        const auto* turned = find_attribute(n, "transB");
-        const bool gemm = n.op_type() == "Gemm" && u.input == 1 && (turned == nullptr || turned->i() == 0);
+        const bool gemm = n.op_type() == "Gemm" && u.input == 1 && int_attribute(n, "transB", 0) == 0;
         if (!gemm && (n.op_type() != "MatMul" || n.input_size() != 2)) return false;
         const int other = 1 - u.input;
         const quantizer* beside = planned(n, other);

@@ -238,14 +238,14 @@ class layer_rewriter {
 
     /// Codes, scale and zero point of a QuantizeLinear or DequantizeLinear whose parameters are constants.
     std::optional<coded> coded_by(const onnx::NodeProto& n) const {
-        if (const auto* block = find_attribute(n, "block_size"); block != nullptr && block->i() != 0) return std::nullopt;
+        if (int_attribute(n, "block_size", 0) != 0) return std::nullopt;
         coded c;
         c.codes = n.input(0), c.scale = n.input(1);
         if (n.input_size() > 2) c.zero_point = n.input(2);
         const auto scale = constant(c.scale);
         if (!scale || scale->type() != data_type::float32 || scale->rank() > 1) return std::nullopt;
         c.scales.assign(scale->as<float>().begin(), scale->as<float>().end());
-        if (const auto* a = find_attribute(n, "axis")) c.axis = a->i();
+        c.axis = int_attribute(n, "axis", c.axis);
         const auto held = constants_.find(c.codes);
         c.constant = held != constants_.end();
         const auto zero = constants_.find(c.zero_point);

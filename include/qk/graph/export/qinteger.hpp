@@ -51,12 +51,10 @@ class integer_product_rewriter {
 
     void gemm(int i) {
         const onnx::NodeProto& n = layers_.node(i);
-        const auto* alpha = find_attribute(n, "alpha");
-        const auto* beta = find_attribute(n, "beta");
-        const auto* trans_a = find_attribute(n, "transA");
-        const auto* trans_b = find_attribute(n, "transB");
-        const bool transposed = trans_b != nullptr && trans_b->i() != 0, biased = n.input_size() > 2 && !n.input(2).empty();
-        if ((alpha && alpha->f() != 1.0f) || (biased && beta && beta->f() != 1.0f) || (trans_a && trans_a->i() != 0)) return;
+        const bool transposed = int_attribute(n, "transB", 0) != 0, biased = n.input_size() > 2 && !n.input(2).empty();
+        if (float_attribute(n, "alpha", 1) != 1.0f || (biased && float_attribute(n, "beta", 1) != 1.0f) ||
+            int_attribute(n, "transA", 0) != 0)
+            return;
         const auto a = layers_.dynamic(n.input(0));
         auto b = weight(n.input(1));
         if (!a || !b || (!b->single() && b->axis != (transposed ? 0 : 1))) return;

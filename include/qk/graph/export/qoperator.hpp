@@ -111,20 +111,13 @@ class qlinear_rewriter {
     /// com.microsoft.QGemm; without a quantizer behind it, it gives floats.
     void gemm(int i) {
         const onnx::NodeProto& n = layers_.node(i);
-        const auto number = [&](const char* name, float otherwise) {
-            const auto* a = find_attribute(n, name);
-            return a ? a->f() : otherwise;
-        };
-        const auto flag = [&](const char* name) {
-            const auto* a = find_attribute(n, name);
-            return a != nullptr && a->i() != 0;
-        };
+        const float alpha = float_attribute(n, "alpha", 1);
         const auto a = activation(n.input(0)), b = weight(n.input(1), a);
-        if (!a || !b || !multiply(*a, *b) || !(number("alpha", 1) > 0)) return;
-        if (!b->single() && b->axis != (flag("transB") ? 0 : 1)) return;
+        if (!a || !b || !multiply(*a, *b) || !(alpha > 0)) return;
+        if (!b->single() && b->axis != (int_attribute(n, "transB", 0) != 0 ? 0 : 1)) return;
         const bool biased = n.input_size() > 2 && !n.input(2).empty();
-        if (biased && number("beta", 1) != 1.0f) return;
-        const auto c = bias(n, 2, *a, *b, static_cast<double>(number("alpha", 1)));
+        if (biased && float_attribute(n, "beta", 1) != 1.0f) return;
+        const auto c = bias(n, 2, *a, *b, static_cast<double>(alpha));
         if (!c) return;
         std::vector<std::string> in{a->codes, a->scale, a->zero_point, b->codes, b->scale, b->zero_point, *c};
         if (const auto y = output(i, a->type)) {

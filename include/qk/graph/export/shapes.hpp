@@ -60,20 +60,16 @@ class known_shapes {
     /// The first operand of a layer with constant weights.
     axis_facts from_reader(const onnx::NodeProto& n, int axis) const {
         if (!n.domain().empty() || n.input_size() < 2 || !model_.is_constant(n.input(1))) return {};
-        const auto number = [&](const char* name, std::int64_t otherwise) {
-            const auto* a = find_attribute(n, name);
-            return a ? a->i() : otherwise;
-        };
         const dims weights = model_.constant(n.input(1)).shape();
         if (n.op_type() == "Conv" || n.op_type() == "ConvTranspose") {
             if (weights.size() < 3) return {};
             const auto rank = static_cast<int>(weights.size());
             const bool channels = axis == 1 || axis == 1 - rank;
-            return {weights.size(), !channels ? -1 : n.op_type() == "Conv" ? weights[1] * number("group", 1) : weights[0]};
+            return {weights.size(), !channels ? -1 : n.op_type() == "Conv" ? weights[1] * int_attribute(n, "group", 1) : weights[0]};
         }
         if (n.op_type() == "Gemm" && weights.size() == 2) {
-            const std::int64_t inner = weights[number("transB", 0) != 0 ? 1 : 0];
-            const bool reduced = (axis < 0 ? axis + 2 : axis) == (number("transA", 0) != 0 ? 0 : 1);
+            const std::int64_t inner = weights[int_attribute(n, "transB", 0) != 0 ? 1 : 0];
+            const bool reduced = (axis < 0 ? axis + 2 : axis) == (int_attribute(n, "transA", 0) != 0 ? 0 : 1);
             return {2, reduced ? inner : -1};
         }
         if (n.op_type() == "MatMul" && weights.size() >= 2 && axis == -1) return {0, weights[weights.size() - 2]};

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// An attribute of a node by name, for passes that read the protobuf itself.
+// Attributes of a node by name, for passes that read the protobuf itself.
 #pragma once
 
 #include <onnx/onnx_pb.h>
 
+#include <cstdint>
 #include <string_view>
 
 namespace qk::graph::detail {
@@ -13,6 +14,14 @@ inline const onnx::AttributeProto* find_attribute(const onnx::NodeProto& node, s
     for (const auto& a : node.attribute())
         if (a.name() == name) return &a;
     return nullptr;
+}
+inline std::int64_t int_attribute(const onnx::NodeProto& node, std::string_view name, std::int64_t otherwise) {
+    const onnx::AttributeProto* a = find_attribute(node, name);
+    return a != nullptr ? a->i() : otherwise;
+}
+inline float float_attribute(const onnx::NodeProto& node, std::string_view name, float otherwise) {
+    const onnx::AttributeProto* a = find_attribute(node, name);
+    return a != nullptr ? a->f() : otherwise;
 }
 
 }  // namespace qk::graph::detail

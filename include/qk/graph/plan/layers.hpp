@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/plan/plan.hpp"
 
@@ -41,10 +42,6 @@ inline std::size_t resolve_axis(int axis, std::size_t rank) {
     const int r = static_cast<int>(rank);
     const int a = axis < 0 ? axis + r : axis;
     return static_cast<std::size_t>(a < 0 ? 0 : a >= r ? r - 1 : a);
-}
-
-namespace detail {
-std::int64_t int_attribute(const onnx::NodeProto& node, std::string_view name, std::int64_t otherwise);
 }
 
 /// A model read once for planning: roles of every input, element types, which tensor a moved tensor comes from.

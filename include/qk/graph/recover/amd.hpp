@@ -13,10 +13,7 @@
 
 namespace qk::graph::detail {
 
-inline int number(const onnx::NodeProto& n, const char* name, int otherwise) {
-    const auto* a = find_attribute(n, name);
-    return a ? static_cast<int>(a->i()) : otherwise;
-}
+inline int number(const onnx::NodeProto& n, const char* name, int otherwise) { return static_cast<int>(int_attribute(n, name, otherwise)); }
 
 /// BFPQuantizeDequantize and MXQuantizeDequantize, under their older names too.
 inline std::optional<quantizer> amd_block_quantizer(const onnx::NodeProto& n) {

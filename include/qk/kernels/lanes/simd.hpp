@@ -247,7 +247,7 @@ template <class Arch>
 QK_INLINE mask<Arch> carries(vf<Arch> v, vi<Arch> words) noexcept {
 #if defined(__AVX512F__)
     if constexpr (lanes<Arch> == 16) {
-        const __m512 fraction = _mm512_sub_ps(v.data, _mm512_roundscale_ps(v.data, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC));
+        const __m512 fraction = (v - trunc<Arch>(v)).data;
         const __m512i scaled = _mm512_cvttps_epu32(_mm512_mul_ps(fraction, _mm512_set1_ps(0x1p32f)));
         return _mm512_cmpgt_epu32_mask(scaled, _mm512_xor_si512(words.data, _mm512_set1_epi32(-1)));
     }

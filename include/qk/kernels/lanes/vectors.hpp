@@ -325,13 +325,18 @@ QK_INLINE bool all(mask<Arch> m) noexcept {
     return !any(~m);
 }
 
+#if defined(__SSE4_1__)
+template <int Rounding, class Arch>
+QK_INLINE vf<Arch> whole(vf<Arch> v) noexcept {
+    return QK_LANES(_mm512_roundscale_ps, _mm256_round_ps, _mm_round_ps)(v.data, Rounding | _MM_FROUND_NO_EXC);
+}
+#endif
+
 /// Toward zero, of what lies between -2^31 and 2^31.
 template <class Arch>
 QK_INLINE vf<Arch> trunc(vf<Arch> v) noexcept {
-#if defined(QK_MASK_REGISTERS)
-    return _mm512_roundscale_ps(v.data, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-#elif defined(__SSE4_1__)
-    return QK_LANES(, _mm256_round_ps, _mm_round_ps)(v.data, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+#if defined(__SSE4_1__)
+    return whole<_MM_FROUND_TO_ZERO, Arch>(v);
 #elif defined(__aarch64__)
     return vrndq_f32(v.data);
 #else
@@ -342,10 +347,8 @@ QK_INLINE vf<Arch> trunc(vf<Arch> v) noexcept {
 /// To the nearest whole number, of at least 0 and less than 2^31.
 template <class Arch>
 QK_INLINE vf<Arch> nearest(vf<Arch> v) noexcept {
-#if defined(QK_MASK_REGISTERS)
-    return _mm512_roundscale_ps(v.data, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-#elif defined(__SSE4_1__)
-    return QK_LANES(, _mm256_round_ps, _mm_round_ps)(v.data, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#if defined(__SSE4_1__)
+    return whole<_MM_FROUND_TO_NEAREST_INT, Arch>(v);
 #elif defined(__aarch64__)
     return vrndnq_f32(v.data);
 #else
