@@ -87,10 +87,7 @@ scale_gradient backward(const Format& f, std::span<const float> x, std::span<con
         alignas(64) float y[piece];
         for (std::size_t first = 0; first < x.size(); first += piece) {
             const std::size_t n = std::min(piece, x.size() - first);
-            semantics here = how;
-            here.first_index += first;
-            if (here.random_words != nullptr) here.random_words += first;
-            kernels::run_uniform<Arch>(f, x.data() + first, y, n, 0, a.scale, a.zero_point, here, true);
+            kernels::run_uniform<Arch>(f, x.data() + first, y, n, 0, a.scale, a.zero_point, from_element(how, first), true);
             for (std::size_t i = 0; i < n; ++i) {
                 const double g = static_cast<double>(grad_out[first + i]), v = static_cast<double>(x[first + i]) / s;
                 const bool inside = v >= lowest && v <= highest;

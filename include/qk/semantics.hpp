@@ -2,8 +2,10 @@
 // The questions on which systems disagree, and each system's answers under its name. docs/reference/numerics.md, section 3.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "qk/inline.hpp"
 #include "qk/rounding.hpp"
 
 namespace qk {
@@ -103,5 +105,12 @@ inline constexpr semantics semantics::torch{.overflow = overflow_rule::fn_satura
                                             .integer_infinity_per_channel = integer_special::lowest,
                                             .integer_mode = qk::integer_mode::reciprocal};
 inline constexpr semantics semantics::onnx{.integer_nan = integer_special::lowest};
+
+/// What a cut of a span rounds by, so that it has the bits of the whole: its elements from `first` on.
+QK_INLINE semantics from_element(semantics s, std::size_t first) {
+    s.first_index += first;
+    if (s.random_words != nullptr) s.random_words += first;
+    return s;
+}
 
 }  // namespace qk

@@ -168,7 +168,8 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
         const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) QK_APART {
             x.template copy<Arch>(first, n, t.x);
             if (how.flush_inputs) flush(t.x, n);
-            kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, n, 1}, kernels::step_of<Arch>(f, shifted(how, first), tensor));
+            kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, n, 1},
+                                                 kernels::step_of<Arch>(f, from_element(how, first), tensor));
             for (std::size_t k = 0; k < n; k += block) share_at(k, std::min(block, n - k), 1, o, l + k, 0);
             element_codes<Arch>(f, t, n);
             put_codes<Arch>(out.elements, first, n, element_width(f), t.code);
@@ -179,7 +180,7 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
             alignas(64) float value[widened];
             return for_each_widened(f, out, a.length, [&](std::size_t first, std::size_t n, planes part) {
                 x.template copy<Arch>(first, n, value);
-                encode_blocks<Arch>(f, std::span<const float>(value, n), part, along_axis{1, n, 1}, tensor, shifted(how, first), fast);
+                encode_blocks<Arch>(f, std::span<const float>(value, n), part, along_axis{1, n, 1}, tensor, from_element(how, first), fast);
             });
         }
         const auto complete = [&](std::size_t from, std::size_t count) {  // blocks

@@ -15,12 +15,6 @@
 
 namespace qk::detail {
 
-/// The semantics of a tile that starts at position `first` of the array.
-QK_INLINE semantics shifted(semantics how, std::size_t first) {
-    how.first_index += first;
-    if (how.random_words != nullptr) how.random_words += first;
-    return how;
-}
 QK_INLINE void flush(float* x, std::size_t n) {
     for (std::size_t k = 0; k < n; ++k) {
         const std::uint32_t u = as_bits(x[k]);
@@ -163,7 +157,7 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
                               divide(value, value, s, n, false, false);
                           }
                           const auto complete = [&](std::size_t begin, std::size_t count) {
-                              kernels::run_tile<Arch, Kind>(f, value + begin, value + begin, count, shifted(how, first + begin));
+                              kernels::run_tile<Arch, Kind>(f, value + begin, value + begin, count, from_element(how, first + begin));
                               const auto one_by_one = [&](std::size_t from, std::size_t some) {
                                   to_codes<Arch>(f, value + begin + from, code, some);
                                   put_codes<Arch>(out.elements, first + begin + from, some, element_width(f), code);
@@ -262,7 +256,8 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
                 const bool finite = all_finite(quotient + begin, count);
                 const bool rounded = finite && f.bits <= 16 && kernels::default_environment<Arch>() &&
                                      round_numbers<Arch>(how.rounding, quotient + begin, whole_part + begin, count);
-                if (!rounded) kernels::run_tile<Arch>(wide, quotient + begin, whole_part + begin, count, shifted(round, first + begin));
+                if (!rounded)
+                    kernels::run_tile<Arch>(wide, quotient + begin, whole_part + begin, count, from_element(round, first + begin));
                 const auto one_by_one = [&](std::size_t from, std::size_t some) {
                     for (std::size_t k = begin + from; k < begin + from + some; ++k) {
                         const std::int64_t zero = s.zero[s.single ? 0 : k];

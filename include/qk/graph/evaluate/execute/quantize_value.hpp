@@ -62,13 +62,6 @@ inline affine range_scale(const format& f, std::span<const float> x) {
     return a;
 }
 
-/// What a cut of a span rounds by, so that it has the bits of the whole: its elements from `first` on.
-inline semantics from_element(semantics s, std::size_t first) {
-    s.first_index += first;
-    if (s.random_words != nullptr) s.random_words += first;
-    return s;
-}
-
 /// One scale for all elements, or none: an element's result does not depend on its place.
 inline bool has_one_scale(const quantizer& q) {
     return !is_block_format(q.format) && (q.dynamic || (q.block_size == 0 && q.scale.size() <= 1));
