@@ -112,7 +112,8 @@ QK_INLINE void store_two(std::uint16_t* to, const vi<Arch>* v) noexcept {
 template <class Arch>
 QK_INLINE __m256i of_packed_pair(vi<Arch> a, vi<Arch> b) noexcept {
     typedef std::int64_t halves __attribute__((vector_size(32)));
-    return (__m256i)__builtin_shufflevector((halves)a.data, (halves)b.data, 0, 5, 2, 7);
+    return __builtin_bit_cast(__m256i,
+                              __builtin_shufflevector(__builtin_bit_cast(halves, a.data), __builtin_bit_cast(halves, b.data), 0, 5, 2, 7));
 }
 #endif
 template <class Arch, class Code>

@@ -159,7 +159,7 @@ QK_INLINE std::uint32_t bits_of(mask<Arch> m) noexcept {
     if constexpr (lanes<Arch> == 16) return static_cast<std::uint32_t>(static_cast<__mmask16>(m.data));
 #endif
 #if defined(__AVX2__)
-    if constexpr (lanes<Arch> == 8) return static_cast<std::uint32_t>(_mm256_movemask_ps((__m256)m.data));
+    if constexpr (lanes<Arch> == 8) return static_cast<std::uint32_t>(_mm256_movemask_ps(__builtin_bit_cast(__m256, m.data)));
 #endif
     alignas(64) std::int32_t lane[lanes<Arch>];
     store<Arch>(lane, select(m, vi<Arch>(1), vi<Arch>(0)));
@@ -254,7 +254,7 @@ QK_INLINE mask<Arch> carries(vf<Arch> v, vi<Arch> words) noexcept {
 #endif
 #if defined(__aarch64__)
     const uint32x4_t scaled = vcvtq_u32_f32(((v - trunc<Arch>(v)) * vf<Arch>(0x1p32f)).data);
-    return (typename mask<Arch>::register_type)vcgtq_u32(scaled, vmvnq_u32((uint32x4_t)words.data));
+    return vreinterpretq_s32_u32(vcgtq_u32(scaled, vmvnq_u32(vreinterpretq_u32_s32(words.data))));
 #else
     // The distance from the nearest whole number lies between -2^31 and 2^31 (where the conversion gives -2^31, too) of 2^-32, and differs
     // from the fraction by 2^32 of them or nothing: their lowest 32 bits are the same. What is finer than 2^-32 is there below 2^-8 alone,

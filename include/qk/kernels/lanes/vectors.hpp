@@ -39,6 +39,12 @@
 
 #include "qk/inline.hpp"
 
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored \
+    "-Wold-style-cast"  // what a vector of the compiler's is taken as: no named cast is as short or compiles as fast
+#endif
+
 namespace qk::kernels {
 
 /// What a file is compiled for, as far as the kernels tell instruction sets apart: a type each, so that it is part of every name. `ints`
@@ -395,4 +401,7 @@ QK_INLINE vf<Arch> fnma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
 
 }  // namespace qk::kernels
 
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 #undef QK_LANES

@@ -252,7 +252,7 @@ struct rounded_block {
                 const V scale = quick.scale_from_base + (base & V(exponent_mask));  // of block float it is the step
                 return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(V(254 << 23) - scale)) == V(0);
             });
-            sign = select(V((typename V::register_type)k.data) == V(0), zero, sign);
+            sign = select(V(__builtin_bit_cast(typename V::register_type, k.data)) == V(0), zero, sign);
         }
         return {k, binade, sign};
     }
@@ -293,7 +293,7 @@ struct rounded_nvfloat {
         V sign = u & as_int<Arch>(b.limit);
         if (zero_rule != zero_sign::kept) {
             const V zero = sign_of_zero<Arch>(zero_rule, sign, [&] { return a == V(0); });
-            sign = select(V((typename V::register_type)k.data) == V(0), zero, sign);
+            sign = select(V(__builtin_bit_cast(typename V::register_type, k.data)) == V(0), zero, sign);
         }
         return {k, c, sign};
     }
