@@ -4,37 +4,18 @@
 #include <onnx/onnx_pb.h>
 
 #include <cmath>
-#include <random>
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/quantize/compensate.hpp"
 #include "qk/graph/quantize/planner.hpp"
+#include "rounded_weights.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;
 
 namespace {
-
-/// Elements depend on their neighbours and channels on each other, as those of pictures and features do.
-tensor correlated(dims shape, unsigned seed = 1) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    tensor t(data_type::float32, std::move(shape));
-    const auto channels = static_cast<std::size_t>(t.dim(1)), samples = static_cast<std::size_t>(t.dim(0)),
-               places = t.size() / channels / samples;
-    for (std::size_t s = 0; s < samples; ++s) {
-        std::vector<float> common(places);
-        float last = normal(random);
-        for (float& v : common) v = last = 0.8f * last + 0.4f * normal(random);
-        for (std::size_t i = 0; i < channels * places; ++i) {
-            if (places == 1) last = 0.8f * last + 0.4f * normal(random);
-            t.as<float>()[s * channels * places + i] = (places == 1 ? last : common[i % places]) + 0.3f * normal(random);
-        }
-    }
-    return t;
-}
 
 /// A plain, a strided and dilated, and a grouped Conv; Gemm both ways round; a MatMul.
 model every_layer() {
@@ -56,15 +37,6 @@ model every_layer() {
     g.node("Gemm", "gemm", {"turned_out", "w5"});
     g.node("MatMul", "matmul", {"gemm_out", "w6"}, "y");
     return g.build();
-}
-
-quantize_result weights_only(const model& m, const precision& weight, bool per_channel) {
-    return planner(m).plan({{.scope = scope::everything, .role = role::weight, .what = weight}},
-                           {.how = approach::weight_only, .per_channel = per_channel});
-}
-
-bool same(const tensor& a, const tensor& b) {
-    return a.shape() == b.shape() && std::equal(a.as<float>().begin(), a.as<float>().end(), b.as<float>().begin());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <map>
 
+#include "output_errors.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/export/export.hpp"
@@ -93,17 +94,7 @@ TEST_CASE("BFP16, MX6, MXFP8 and BF16 as AMD Quark exports them") {
         const tensor expected = read_npy(shared / "quark_models" / (std::string("resnet20_") + r.file + ".output.npy"));
         const tensor got = evaluator(ours.exported, {.threads = 2}).run({{"input", input}}).outputs.begin()->second;
         REQUIRE(got.shape() == expected.shape());
-        float largest = 0;
-        for (const float v : expected.as<float>()) largest = std::max(largest, std::fabs(v));
-        std::vector<float> errors;
-        const std::size_t classes = static_cast<std::size_t>(expected.dim(1));
-        for (std::size_t s = 0; s < expected.size() / classes; ++s) {
-            float worst = 0;
-            for (std::size_t i = s * classes; i < (s + 1) * classes; ++i)
-                worst = std::max(worst, std::fabs(got.as<float>()[i] - expected.as<float>()[i]));
-            errors.push_back(worst / largest);
-        }
-        std::sort(errors.begin(), errors.end());
+        const std::vector<float> errors = sorted_errors(got, expected);
         CHECK(errors[errors.size() / 2] <= r.median);
         CHECK(errors.back() <= 5e-2f);
     }

@@ -5,7 +5,6 @@
 #include <onnx/onnx_pb.h>
 
 #include <cmath>
-#include <random>
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/calibrate/calibrate.hpp"
@@ -13,28 +12,12 @@
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/quantize/learn_rounding.hpp"
 #include "qk/graph/quantize/plan_file.hpp"
+#include "rounded_weights.hpp"
 #include "small_graph.hpp"
 
 using namespace qk::graph;
 
 namespace {
-
-/// Channels depend on each other, as those of features do.
-tensor correlated(dims shape, unsigned seed = 1) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    tensor t(data_type::float32, std::move(shape));
-    const auto samples = static_cast<std::size_t>(t.dim(0)), channels = static_cast<std::size_t>(t.dim(1)),
-               places = t.size() / channels / samples;
-    for (std::size_t s = 0; s < samples; ++s) {
-        std::vector<float> common(places);
-        float last = normal(random);
-        for (float& v : common) v = last = 0.8f * last + 0.4f * normal(random);
-        for (std::size_t i = 0; i < channels * places; ++i)
-            t.as<float>()[s * channels * places + i] = common[i % places] + 0.3f * normal(random) + 0.5f;
-    }
-    return t;
-}
 
 /// A Conv with a Relu, a grouped and strided one, a ConvTranspose, Gemm both ways round, a MatMul.
 model every_layer() {
@@ -57,15 +40,6 @@ model every_layer() {
     return g.build();
 }
 
-quantize_result weights_only(const model& m, const precision& weight, bool per_channel) {
-    return planner(m).plan({{.scope = scope::everything, .role = role::weight, .what = weight}},
-                           {.how = approach::weight_only, .per_channel = per_channel});
-}
-
-bool same(const tensor& a, const tensor& b) {
-    return a.shape() == b.shape() && std::equal(a.as<float>().begin(), a.as<float>().end(), b.as<float>().begin());
-}
-
 double noise(const tensor& reference, const tensor& value) { return sqnr(reference.as<float>(), value.as<float>()); }
 
 auto all(weight_rounding how) {
@@ -77,7 +51,7 @@ auto all(weight_rounding how) {
 TEST_CASE(
     "AdaRound: each weight on the grid and next to where it was, each layer's output nearer than to nearest, for every kind of format") {
     const model m = every_layer();
-    const named_tensors x{{"x", correlated({40, 6, 8, 8})}};
+    const named_tensors x{{"x", correlated({40, 6, 8, 8}, 1, 0.5f)}};
     const tensor whole = evaluator(m, {.threads = 2}).run(x).outputs.at("y");
     std::size_t better = 0, rows = 0;
     for (const char* text : {"int4", "uint4", "fp4_e2m1", "mxfp4", "mx4", "bfp:block=8,exponent=8,mantissa=3", "nvfp4", "mxint8"}) {
@@ -116,7 +90,7 @@ TEST_CASE(
 
 TEST_CASE("AdaQuant: scales and biases learn too; int32 biases follow the scales, and every style of export takes what comes out") {
     const model m = every_layer();
-    const named_tensors x{{"x", correlated({40, 6, 8, 8})}};
+    const named_tensors x{{"x", correlated({40, 6, 8, 8}, 1, 0.5f)}};
     const calibration seen = calibrate(m, x);
     precision_requests requests;
     requests.set_default("int8", "int4");
@@ -152,7 +126,7 @@ TEST_CASE("AdaQuant chooses the scale of what a layer alone reads by what the la
         if (shared) g.node("Conv", "other", {"x", "v"}, "b");
         if (shared) g.node("Add", "sum", {"a", "b"}, "y");
         const model m = g.build();
-        tensor values = correlated({20, 3, 6, 6});
+        tensor values = correlated({20, 3, 6, 6}, 1, 0.5f);
         for (std::size_t i = 0; i < values.size(); i += 97) values.as<float>()[i] *= 12;  // a few that set the range
         const named_tensors x{{"x", values}};
         const calibration seen = calibrate(m, x);
@@ -173,7 +147,7 @@ TEST_CASE("AdaQuant chooses the scale of what a layer alone reads by what the la
 
 TEST_CASE("the same bits for any number of threads; another seed, other places") {
     const model m = every_layer();
-    const named_tensors x{{"x", correlated({12, 6, 8, 8})}};
+    const named_tensors x{{"x", correlated({12, 6, 8, 8}, 1, 0.5f)}};
     const precision_plan plan = weights_only(m, parse_precision("mxfp4"), false).plan;
     for (const weight_rounding how : {weight_rounding::adaround, weight_rounding::adaquant}) {
         const auto learn = [&](int threads, std::uint64_t seed) {
@@ -196,7 +170,7 @@ TEST_CASE("bias correction: the mean error of every channel goes into the bias")
     model m = g.build();
     add_missing_biases(m);
     REQUIRE(m.graph().node(0).input_size() == 3);
-    const named_tensors x{{"x", correlated({20, 3, 6, 6})}};
+    const named_tensors x{{"x", correlated({20, 3, 6, 6}, 1, 0.5f)}};
     precision_plan plan = weights_only(m, parse_precision("fp4_e2m1"), false).plan;
     model corrected = m;
     const auto done = learn_rounding(corrected, plan, x, all(weight_rounding::nearest), {.correct_bias = true});
@@ -229,7 +203,7 @@ TEST_CASE("what cannot learn is said; what is not asked is left alone") {
     g.node("MatMul", "d", {"c_out", "own"}, "y");
     const model m = g.build();
     precision_plan plan = weights_only(m, parse_precision("int4"), false).plan;
-    const named_tensors x{{"x", correlated({30, 8})}};
+    const named_tensors x{{"x", correlated({30, 8}, 1, 0.5f)}};
     model learned = m;
     const auto done = learn_rounding(
         learned, plan, x, [](const std::string& layer) { return layer == "d" ? weight_rounding::nearest : weight_rounding::adaround; },

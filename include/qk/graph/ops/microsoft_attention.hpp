@@ -206,22 +206,28 @@ T score_scale(const op_context& call, std::int64_t width) {
     return given == 0 ? static_cast<T>(1 / std::sqrt(static_cast<double>(width))) : static_cast<T>(given);
 }
 
+/// The first output, with the mask at an input of its own and the bias of scores at input 5.
+template <class T>
+void attend_masked(op_context& call, const head_operands<T>& o, std::size_t mask_input) {
+    const std::int64_t batch = o.q.dim(0), queries = o.q.dim(2), keys = o.k.dim(2);
+    const filter_mask<T> mask(call, mask_input, batch, queries, keys);
+    const score_bias<T> added(call, 5, batch, o.q.dim(1), queries, keys);
+    working_output<T> y(call, 0, call.input(0).type(), {batch, queries, o.value_hidden});
+    attend<T>(
+        call, o.q, o.k, o.v, score_scale<T>(call, o.q.dim(3)), T{0},
+        [&](std::int64_t b, std::int64_t h, std::int64_t i, T* row) { added.add(b, h, i, row), mask.add(batch, b, i, row); },
+        [](std::int64_t, T* row, std::size_t n) { softmax_row(row, n); }, y.data());
+    y.store();
+}
+
 }  // namespace detail
 
 inline void run_multi_head_attention(op_context& call) {
     with_working_type(call.input(0).type(), [&]<class T>(T) {
-        const auto [q, k, v, value_hidden] = detail::multi_head_operands<T>(call);
-        const std::int64_t batch = q.dim(0), queries = q.dim(2), keys = k.dim(2);
-        const detail::filter_mask<T> mask(call, 4, batch, queries, keys);
-        const detail::score_bias<T> added(call, 5, batch, q.dim(1), queries, keys);
-        working_output<T> y(call, 0, call.input(0).type(), {batch, queries, value_hidden});
-        detail::attend<T>(
-            call, q, k, v, detail::score_scale<T>(call, q.dim(3)), T{0},
-            [&](std::int64_t b, std::int64_t h, std::int64_t i, T* row) { added.add(b, h, i, row), mask.add(batch, b, i, row); },
-            [](std::int64_t, T* row, std::size_t n) { softmax_row(row, n); }, y.data());
-        y.store();
-        detail::give_as<T>(call, 1, k, call.input(0).type());
-        detail::give_as<T>(call, 2, v, call.input(0).type());
+        const auto o = detail::multi_head_operands<T>(call);
+        detail::attend_masked<T>(call, o, 4);
+        detail::give_as<T>(call, 1, o.k, call.input(0).type());
+        detail::give_as<T>(call, 2, o.v, call.input(0).type());
     });
 }
 
@@ -280,24 +286,14 @@ head_operands<T> attention_operands(op_context& call) {
 
 inline void run_microsoft_attention(op_context& call) {
     with_working_type(call.input(0).type(), [&]<class T>(T) {
-        const auto [q, k, v, value_hidden] = detail::attention_operands<T>(call);
-        const std::int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2);
-        const std::int64_t keys = k.dim(2);
-        const detail::filter_mask<T> mask(call, 3, batch, queries, keys);
-        const detail::score_bias<T> added(call, 5, batch, heads, queries, keys);
-        working_output<T> y(call, 0, call.input(0).type(), {batch, queries, value_hidden});
-        detail::attend<T>(
-            call, q, k, v, detail::score_scale<T>(call, q.dim(3)), T{0},
-            [&](std::int64_t b, std::int64_t h, std::int64_t i, T* row) { added.add(b, h, i, row), mask.add(batch, b, i, row); },
-            [](std::int64_t, T* row, std::size_t n) { softmax_row(row, n); }, y.data());
-        y.store();
-        if (call.wants(1)) {
-            if (k.dim(3) != v.dim(3)) call.fail("present needs keys and values of one width");
-            tensor present = call.scratch(type_of<T>, {2, batch, heads, keys, k.dim(3)});
-            std::copy_n(k.template as<T>().data(), k.size(), present.as<T>().data());
-            std::copy_n(v.template as<T>().data(), v.size(), present.as<T>().data() + k.size());
-            detail::give_as<T>(call, 1, present, call.input(0).type());
-        }
+        const auto o = detail::attention_operands<T>(call);
+        detail::attend_masked<T>(call, o, 3);
+        if (!call.wants(1)) return;
+        if (o.k.dim(3) != o.v.dim(3)) call.fail("present needs keys and values of one width");
+        tensor present = call.scratch(type_of<T>, {2, o.k.dim(0), o.k.dim(1), o.k.dim(2), o.k.dim(3)});
+        std::copy_n(o.k.template as<T>().data(), o.k.size(), present.as<T>().data());
+        std::copy_n(o.v.template as<T>().data(), o.v.size(), present.as<T>().data() + o.k.size());
+        detail::give_as<T>(call, 1, present, call.input(0).type());
     });
 }
 
