@@ -12,17 +12,13 @@
 #endif
 
 #if defined(__AVX__)
-#if defined(__GNUC__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"  // g++ 12's own avx512fintrin.h
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-#endif
 #include <immintrin.h>
-#if defined(__GNUC__)
 #pragma GCC diagnostic pop
-#endif
 #elif defined(__SSE4_1__)
 #include <smmintrin.h>
 #elif defined(__SSE2__)
@@ -39,11 +35,9 @@
 
 #include "qk/inline.hpp"
 
-#if defined(__GNUC__)
+// The compiler's own vectors are taken as vectors of other lanes: no named cast is as short, or compiles as fast.
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored \
-    "-Wold-style-cast"  // what a vector of the compiler's is taken as: no named cast is as short or compiles as fast
-#endif
+#pragma GCC diagnostic ignored "-Wold-style-cast"
 
 namespace qk::kernels {
 
@@ -401,7 +395,5 @@ QK_INLINE vf<Arch> fnma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
 
 }  // namespace qk::kernels
 
-#if defined(__GNUC__)
 #pragma GCC diagnostic pop
-#endif
 #undef QK_LANES
