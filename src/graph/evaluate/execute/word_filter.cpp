@@ -201,42 +201,70 @@ struct column_pair {
     return true;
 }
 
-/// What stands behind the sums of a pair of vectors: nothing for numbers with a sign.
-struct constants {
-    __m256i before, behind;  ///< the division by four
+/// What a tile's 16 sums, `step` numbers apart, come to: four times its 2 x 2 results.
+struct tile_results {
+    __m256i at[2][2];
+
+    [[gnu::target("avx2,fma")]] tile_results(const std::int32_t* sums, std::int64_t step) {
+        __m256i left[4], right[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i, sums += 4 * step) {
+            const __m256i m1 = load(sums + step), m2 = load(sums + 2 * step);
+            left[i] = _mm256_add_epi32(load(sums), _mm256_add_epi32(m1, m2));
+            right[i] = _mm256_sub_epi32(m1, _mm256_add_epi32(m2, load(sums + 3 * step)));
+        }
+        at[0][0] = _mm256_add_epi32(left[0], _mm256_add_epi32(left[1], left[2]));
+        at[0][1] = _mm256_add_epi32(right[0], _mm256_add_epi32(right[1], right[2]));
+        at[1][0] = _mm256_sub_epi32(left[1], _mm256_add_epi32(left[2], left[3]));
+        at[1][1] = _mm256_sub_epi32(right[1], _mm256_add_epi32(right[2], right[3]));
+    }
 };
 
-[[gnu::target("avx2,fma")]] inline constants constants_of(const layer_call& c, std::int64_t first) {
-    if (c.correction == nullptr) return {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    const __m256i behind = load(c.correction + first);  // 2^15 times the weights' sum
-    return {_mm256_mullo_epi32(behind, _mm256_set1_epi32(-3)), behind};
+/// What is left to do for a vector of outputs: numbers without a sign lack 2^15 times their weights' sum.
+template <bool Flipped>
+[[gnu::target("avx2,fma")]] inline __m256i whole_sum(__m256i four_times, __m256i behind) {
+    if constexpr (!Flipped) return _mm256_srai_epi32(four_times, 2);
+    // Of four times the result, which may pass 2^31, to within it and back.
+    const __m256i before = _mm256_add_epi32(behind, _mm256_add_epi32(behind, behind));
+    return _mm256_add_epi32(_mm256_srai_epi32(_mm256_sub_epi32(four_times, before), 2), behind);
 }
 
-/// Two results side by side, or one at the right edge, times four.
-[[gnu::target("avx2,fma")]] inline void finish_row(const __m256i* m, const layer_call& c, const ending& e, __m256i behind, std::int64_t i,
-                                                   std::int64_t j) {
-    const std::int64_t at = (i * c.shape.across.out + j) * c.shape.outputs;
-    const __m256i left = _mm256_add_epi32(m[0], _mm256_add_epi32(m[1], m[2]));
-    finish(_mm256_add_epi32(_mm256_srai_epi32(left, 2), behind), e, at);
-    if (j + 1 >= c.shape.across.out) return;
-    const __m256i right = _mm256_sub_epi32(m[1], _mm256_add_epi32(m[2], m[3]));
-    finish(_mm256_add_epi32(_mm256_srai_epi32(right, 2), behind), e, at + c.shape.outputs);
-}
-
-/// From a tile's 16 sums, `step` numbers apart, to its 2 x 2 results: those within the picture, of eight outputs.
-[[gnu::target("avx2,fma")]] void finish_tile(const std::int32_t* sums, std::int64_t step, const layer_call& c, const ending& e,
-                                             const constants& more, std::int64_t i, std::int64_t j) {
-    __m256i upper[4], lower[4];
-#pragma GCC unroll 4
-    for (std::int64_t k = 0; k < 4; ++k) {
-        const __m256i m2 = load(sums + (8 + k) * step);
-        __m256i m1 = load(sums + (4 + k) * step);
-        if (k == 1) m1 = _mm256_add_epi32(m1, more.before);
-        upper[k] = _mm256_add_epi32(load(sums + k * step), _mm256_add_epi32(m1, m2));
-        lower[k] = _mm256_sub_epi32(m1, _mm256_add_epi32(m2, load(sums + (12 + k) * step)));
+/// From a block's sums to its results within the picture, for a vector of outputs. What is the same for all of them is held in registers:
+/// stores of results might change it where it lies.
+template <bool Flipped, bool Added>
+[[gnu::target("avx2,fma")]] void finish_block(const std::int32_t* sums, std::int64_t outputs, const layer_call& c, const block& b,
+                                              std::int64_t vector) {
+    const ending e(c, vector);
+    const std::int64_t step = tiles_a_block * outputs, pixel = c.shape.outputs, across = c.shape.across.out, row = across * pixel,
+                       down = c.shape.down.out;
+    __m256i behind = _mm256_setzero_si256();
+    if constexpr (Flipped) behind = load(c.correction + vector * vector_outputs);
+    const __m256 scale = e.scale, bias = e.bias, least = e.least;
+    const float* const added = e.added;
+    float* const to = e.y;
+    const bool fills_vector = e.outputs == vector_outputs;
+    const auto put = [&](__m256i four_times, std::int64_t at)
+        __attribute__((target("avx2,fma"), always_inline)) {  // finish() of whole ones
+        __m256 y = _mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(whole_sum<Flipped>(four_times, behind)), bias), scale);
+        asm("" : "+x"(y));
+        if constexpr (Added) y = _mm256_add_ps(y, _mm256_loadu_ps(added + at));
+        _mm256_storeu_ps(to + at, _mm256_max_ps(least, y));
+    };
+    std::int64_t i = b.begin / b.across * 2, j = b.begin % b.across * 2;
+    for (std::int64_t t = b.begin; t < b.end; ++t, sums += outputs) {
+        const tile_results of(sums, step);
+        const std::int64_t at = i * row + j * pixel;
+        const bool more_across = j + 1 < across, more_down = i + 1 < down;
+        if (fills_vector && more_across && more_down) {
+            put(of.at[0][0], at), put(of.at[0][1], at + pixel), put(of.at[1][0], at + row), put(of.at[1][1], at + row + pixel);
+        } else {
+            finish(whole_sum<Flipped>(of.at[0][0], behind), e, at);
+            if (more_across) finish(whole_sum<Flipped>(of.at[0][1], behind), e, at + pixel);
+            if (more_down) finish(whole_sum<Flipped>(of.at[1][0], behind), e, at + row);
+            if (more_across && more_down) finish(whole_sum<Flipped>(of.at[1][1], behind), e, at + row + pixel);
+        }
+        if ((j += 2) >= across) j = 0, i += 2;
     }
-    finish_row(upper, c, e, more.behind, i, j);
-    if (i + 1 < c.shape.down.out) finish_row(lower, c, e, more.behind, i + 1, j);
 }
 
 /// What words could not hold is added to the sums: times the weights, which are pairs of words for each output.
@@ -261,20 +289,24 @@ template <int Vectors>
 template <int Tiles, int Vectors>
 [[gnu::target("avx2,fma")]] void multiply(const std::int16_t* x, const std::int16_t* w, std::int64_t pairs, std::int32_t* sums) {
     __m256i sum[Tiles][Vectors];
-#pragma GCC unroll 6
-    for (int p = 0; p < Tiles; ++p)
-#pragma GCC unroll 2
-        for (int v = 0; v < Vectors; ++v) sum[p][v] = _mm256_setzero_si256();
-    for (const std::int16_t* end = x + 2 * pairs; x != end; x += 2, w += 16 * Vectors) {
+    const std::int16_t* const end = x + 2 * pairs;
+    const auto products = [&](bool first) __attribute__((target("avx2,fma"), always_inline)) {
         __m256i weights[Vectors];
         for (int v = 0; v < Vectors; ++v) weights[v] = load(w + 16 * v);
+#pragma GCC unroll 6
         for (int p = 0; p < Tiles; ++p) {
             std::int32_t pair;
             std::memcpy(&pair, x + p * 2 * pairs, sizeof pair);
             const __m256i both = _mm256_set1_epi32(pair);
-            for (int v = 0; v < Vectors; ++v) sum[p][v] = _mm256_add_epi32(sum[p][v], _mm256_madd_epi16(both, weights[v]));
+#pragma GCC unroll 2
+            for (int v = 0; v < Vectors; ++v) {
+                const __m256i m = _mm256_madd_epi16(both, weights[v]);
+                sum[p][v] = first ? m : _mm256_add_epi32(sum[p][v], m);
+            }
         }
-    }
+    };
+    products(true);
+    for (x += 2, w += 16 * Vectors; x != end; x += 2, w += 16 * Vectors) products(false);
     for (int p = 0; p < Tiles; ++p)
         for (int v = 0; v < Vectors; ++v)
             _mm256_store_si256(reinterpret_cast<__m256i*>(sums + (p * Vectors + v) * vector_outputs), sum[p][v]);
@@ -298,13 +330,9 @@ template <int Vectors>
         if (t < tiles) multiply<1, Vectors>(x + t * c.shape.channels, w, pairs, to + t * outputs);
     }
     add_lost<Vectors>(lost, weights, pairs, sums);
-    for (int v = 0; v < Vectors; ++v) {
-        const ending e(c, vector + v);
-        const std::int64_t first = v * vector_outputs;
-        const constants more = constants_of(c, vector * vector_outputs + first);
-        for (std::int64_t t = b.begin; t < b.end; ++t)
-            finish_tile(sums + (t - b.begin) * outputs + first, step, c, e, more, t / b.across * 2, t % b.across * 2);
-    }
+    const auto finish_with = c.correction == nullptr ? (c.added == nullptr ? finish_block<false, false> : finish_block<false, true>)
+                                                     : (c.added == nullptr ? finish_block<true, false> : finish_block<true, true>);
+    for (int v = 0; v < Vectors; ++v) finish_with(sums + v * vector_outputs, outputs, c, b, vector + v);
 }
 
 }  // namespace

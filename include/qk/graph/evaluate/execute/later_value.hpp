@@ -77,7 +77,9 @@ struct byte_source {
         auto* to = reinterpret_cast<Code*>(y.bytes());
         const auto less = static_cast<Code>(less_by);
         for_each_range(n, 1, [to, from, less](std::size_t begin, std::size_t end) {
-            for (std::size_t i = begin; i < end; ++i) to[i] = static_cast<Code>(from[i] - less);
+            // Of the loop's own, or stores of bytes might change it and it would not be one of vectors.
+            const Code own = less;
+            std::transform(from + begin, from + end, to + begin, [own](Code code) { return static_cast<Code>(code - own); });
         });
         return y;
     }
