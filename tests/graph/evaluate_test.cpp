@@ -2,10 +2,13 @@
 // The evaluator against outside references, and its promise: the same bits for any number of threads and any batch.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <limits>
+#include <map>
 
 #include "call_op.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
@@ -223,4 +226,81 @@ TEST_CASE("wrong data names the input, what is expected and what was given") {
     CHECK_THROWS_WITH_AS(e.run({{"input", small}}),
                          "input 'input' has shape [N,3,32,32] in the model, and the data given has shape [2,3,28,28]", error);
     CHECK_THROWS_WITH_AS(e.run({{"input", bytes}}), "input 'input' is float32 in the model, and the data given is uint8", error);
+}
+
+TEST_CASE("a sum of what lies under quantizers, with a Relu behind it or not, has the bits of one node after the other") {
+    const auto under = [](qk::format f, std::vector<float> scale, std::int64_t zero, qk::rounding how = qk::rounding::half_even) {
+        quantizer q;
+        q.format = f, q.axis = 1, q.zero_point.assign(scale.size(), zero), q.scale = std::move(scale), q.semantics.rounding = how;
+        return q;
+    };
+    const std::vector<float> by_channel{0.1f, 0.2f, 0.3f, 0.1f, 0.2f, 0.3f, 0.1f};
+    const quantizer kinds[] = {under(qk::int16, {0.0003f}, 5), under(qk::int8, {0.03f}, -128),
+                               under(qk::fp8_e4m3fn, {}, 0),   under(qk::int8, by_channel, 0),
+                               under(qk::mxint8, {}, 0),       under(qk::int16, {0.01f}, 0, qk::rounding::stochastic)};
+    tensor x(data_type::float32, {1, 7, 31, 33}), r(data_type::float32, {1, 7, 31, 33});  // some pieces, and a part of one
+    for (std::size_t i = 0; i < x.size(); ++i)
+        x.as<float>()[i] = 5 * std::sin(static_cast<float>(i)), r.as<float>()[i] = 3 * std::cos(static_cast<float>(7 * i));
+    x.as<float>()[2100] = std::numeric_limits<float>::quiet_NaN(), r.as<float>()[2101] = -std::numeric_limits<float>::infinity();
+    x.as<float>()[5000] = r.as<float>()[5000] = -0.0f;
+    // A sum that others read too, one that only a Relu reads, one with a value of another shape, and one of a value with itself.
+    small_graph g;
+    g.input("x", {1, 7, 31, 33}).input("r", {1, 7, 31, 33}).constant("c", {7, 1, 1});
+    for (const char* y : {"read_out", "y", "own_out", "twice_out"}) g.output(y, {1, 7, 31, 33});
+    g.node("Add", "read", {"x", "r"});
+    g.node("Relu", "relu", {"read_out"});
+    g.node("Add", "sum", {"relu_out", "r"});
+    g.node("Relu", "last", {"sum_out"}, "y");
+    g.node("Abs", "abs", {"x"});
+    g.node("Add", "other", {"abs_out", "c"});
+    g.node("Relu", "own", {"other_out"});
+    g.node("Add", "same", {"r", "r"});
+    g.node("Relu", "twice", {"same_out"});
+    const model m = g.build();
+    for (const quantizer& a : kinds)
+        for (const quantizer& b : kinds) {
+            precision_plan plan;
+            plan.edges[{"x", "read", 0}] = plan.edges[{"relu_out", "sum", 0}] = plan.edges[{"r", "same", 0}] = a;
+            plan.edges[{"r", "read", 1}] = plan.edges[{"r", "sum", 1}] = plan.edges[{"abs_out", "other", 0}] = b;
+            const auto together = evaluator(m, {.threads = 1}).run({{"x", x}, {"r", r}}, plan).outputs,
+                       alone = evaluator(m, {.threads = 1, .plain_kernels = true}).run({{"x", x}, {"r", r}}, plan).outputs;
+            for (const std::string y : {"read_out", "y", "own_out", "twice_out"}) {
+                CAPTURE(y);
+                CHECK(same_bits(together.at(y), alone.at(y)));
+            }
+        }
+}
+
+TEST_CASE("whoever observes sees what each node of a body makes, not what the next one makes of it") {
+    small_graph g;
+    g.input("x", {1, 2, 4, 4}).input("yes", {}, 9).constant("w", {2, 2, 1, 1}).output("y", {1, 2, 4, 4});
+    auto& choice = g.node("If", "choice", {"yes"}, "y");
+    for (const char* name : {"then_branch", "else_branch"}) {
+        auto* a = choice.add_attribute();
+        a->set_name(name);
+        a->set_type(onnx::AttributeProto::GRAPH);
+        const std::string made = std::string(name) + "_c", last = std::string(name) + "_y";
+        const auto add = [&](const char* op, const std::vector<std::string>& in, const std::string& out) {
+            auto* n = a->mutable_g()->add_node();
+            n->set_op_type(op);
+            for (const std::string& i : in) n->add_input(i);
+            n->add_output(out);
+        };
+        add("Conv", {"x", "w"}, made);
+        add("Relu", {made}, last);
+        a->mutable_g()->add_output()->set_name(last);
+        a->mutable_g()->mutable_output(0)->mutable_type()->mutable_tensor_type()->set_elem_type(1);
+    }
+    tensor x(data_type::float32, {1, 2, 4, 4}), yes(data_type::boolean, {});
+    for (std::size_t i = 0; i < x.size(); ++i) x.as<float>()[i] = std::sin(static_cast<float>(i));
+    yes.bytes()[0] = std::byte{1};
+    std::map<std::string, float> least;
+    const auto observe = [&](const std::string& name, const tensor& value, std::size_t) {
+        if (value.type() != data_type::float32) return;
+        const auto all = value.as<float>();
+        least[name] = *std::min_element(all.begin(), all.end());
+    };
+    evaluator(g.build(), {.threads = 1}).run({{"x", x}, {"yes", yes}}, {}, observe);
+    CHECK(least.at("then_branch_c") < 0);
+    CHECK(least.at("y") == 0);
 }

@@ -9,6 +9,7 @@
 #include "qk/graph/evaluate/execute/program.hpp"
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/evaluate/execute/step_key.hpp"
+#include "sum_unit.hpp"
 
 namespace qk::graph::execute {
 namespace detail {
@@ -39,6 +40,7 @@ class program_builder {
     }
 
     std::unique_ptr<program> finish() {
+        if (!whole_ && !cache_.plain_kernels) join_sums(*program_);
         release_values(*program_);
         return std::move(program_);
     }
@@ -117,7 +119,7 @@ class program_builder {
         for (const subnetwork& b : n.bodies) {
             for (const int v : b.captured) t.in.push_back(value_slot(v));
             const precision_plan* p = &plan;
-            t.bodies.push_back(make_program(*b.body, cache_, {&p, 1}));
+            t.bodies.push_back(make_program(*b.body, cache_, {&p, 1}, whole_));
         }
         t.is_layer = is_layer(n);
         t.layout = layout_rule_of(n.view);

@@ -8,6 +8,7 @@
 #include "qk/graph/evaluate/execute/node_call.hpp"
 #include "qk/graph/evaluate/execute/program.hpp"
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
+#include "sum_unit.hpp"
 
 namespace qk::graph::execute {
 namespace detail {
@@ -39,6 +40,7 @@ class program_run {
             else if (t.dense) run_dense(t);
             else if (t.rows) run_rows(t);
             else if (t.attention) put(t.out[0], t.attention->run(all_plain(t), p_.shared->products, memory_), false);
+            else if (t.is_sum) run_sum(t);
             else if (t.device) put(t.out[0], t.device->run(plain(t.in[0]), plain(t.in[1]), plain(t.in[2]), memory_), false);
             else if (t.layout == layout_rule::plain || !run_channels_last(t)) run_node(t);
             if (observe_.see && t.node != nullptr) observe_outputs(t);
@@ -61,6 +63,7 @@ class program_run {
 
     /// Is this a step whose floats wait until somebody reads them?
     bool makes_later(const step& t) {
+        if (t.only_for_sums && raw(t.in[0]).type() == data_type::float32 && raw(t.in[0]).size() != 0) return true;
         const bool words = t.node == nullptr && word_convolution::is_quick();
         if (t.quantizer < 0 || t.out[0] < 0 || !has_whole_codes(p_.shared->quantizer_at(t.quantizer), words)) return false;
         const tensor& x = raw(t.in[0]);
@@ -207,6 +210,23 @@ class program_run {
         return false;
     }
 
+    addend addend_at(slot s) {
+        const held& h = slots_[static_cast<std::size_t>(s)];
+        if (h.maker == nullptr || h.source.is_codes()) return {raw(s), nullptr};
+        return {h.source.t, &p_.shared->quantizer_at(h.maker->quantizer)};
+    }
+
+    void run_sum(const step& t) {
+        tensor y;
+        if (is_last(t.in[0]) == is_last(t.in[1])) y = sum_of(addend_at(t.in[0]), addend_at(t.in[1]), t.relu != nullptr, memory_);
+        if (!y.empty()) return put(t.out[0], std::move(y), is_last(t.in[0]));
+        if (!run_channels_last(t)) run_node(t);
+        if (t.relu == nullptr) return;
+        std::vector<tensor> out(1);
+        call_node(*t.relu, nullptr, std::vector<tensor>{raw(t.out[0])}, out, memory_, no_subgraphs());
+        put(t.out[0], std::move(out[0]), is_last(t.out[0]));
+    }
+
     bool is_picture(slot s) { return raw(s).rank() == 4 && raw(s).type() == data_type::float32 && raw(s).size() != 0; }
 
     bool run_scaled(const step& t) { return t.in.size() >= 2 && raw(t.in[1]).size() == 1 && run_unary(t); }
@@ -247,38 +267,24 @@ class program_run {
     }
 
     bool run_concat(const step& t) {
-        const tensor& x = raw(t.in[0]);
-        std::int64_t channels = 0;
+        std::vector<tensor> parts;
         for (const slot s : t.in) {
-            if (!is_picture(s) || raw(s).dim(0) != x.dim(0) || raw(s).dim(2) != x.dim(2) || raw(s).dim(3) != x.dim(3)) return false;
-            channels += raw(s).dim(1);
+            if (!is_picture(s) || !same_places(raw(s), raw(t.in[0]))) return false;
+            parts.push_back(last(s));
         }
-        tensor y = make({x.dim(0), channels, x.dim(2), x.dim(3)});
-        std::size_t at = 0;
-        for (const slot s : t.in) put_channels(last(s), y, std::exchange(at, at + static_cast<std::size_t>(raw(s).dim(1))));
-        put(t.out[0], std::move(y), true);
+        put(t.out[0], joined_channels(parts, memory_), true);
         return true;
     }
 
     bool run_pool(const step& t) {
         if (!is_picture(t.in[0])) return false;
-        const tensor& x = raw(t.in[0]);
-        const node_view& node = t.node->view;
-        const ops::window w = ops::make_window(node, x.shape(), node.get_ints("kernel_shape"), node.get_int("ceil_mode", 0) != 0);
-        tensor y = make({x.dim(0), x.dim(1), w.output[0], w.output[1]});
-        pool_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)), w,
-                           t.layout == layout_rule::average_pool, node.get_int("count_include_pad", 0) != 0, y.as<float>().data());
-        put(t.out[0], std::move(y), true);
+        put(t.out[0], pooled(t.node->view, raw(t.in[0]), t.layout == layout_rule::average_pool, memory_), true);
         return true;
     }
 
     bool run_global_average(const step& t) {
         if (!is_picture(t.in[0])) return false;
-        const tensor& x = raw(t.in[0]);
-        tensor y = make({x.dim(0), x.dim(1), 1, 1});
-        global_mean_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)),
-                                  static_cast<std::size_t>(x.dim(2) * x.dim(3)), y.as<float>().data());
-        put(t.out[0], std::move(y), false);  // one place: both layouts are the same
+        put(t.out[0], global_mean(raw(t.in[0]), memory_), false);  // one place: both layouts are the same
         return true;
     }
 
@@ -310,11 +316,6 @@ class program_run {
         {layout_rule::slice, &program_run::run_with_axes},
         {layout_rule::pad, &program_run::run_with_axes},
     };
-
-    tensor make(dims shape) {
-        const std::size_t bytes = element_count(shape) * sizeof(float);
-        return tensor(data_type::float32, std::move(shape), memory_.allocate(bytes));
-    }
 
     bool call(const step& t, const std::vector<tensor>& in) {
         std::vector<tensor> out(t.out.size());

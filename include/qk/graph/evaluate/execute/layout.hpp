@@ -10,6 +10,7 @@
 #include <limits>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "qk/graph/base/tensor.hpp"
@@ -176,6 +177,42 @@ inline void global_mean_channels_last(const float* x, std::size_t n, std::size_t
             for (std::size_t k = 0; k < c; ++k) sum[k] += static_cast<double>(x[k]);
         for (std::size_t k = 0; k < c; ++k) *y++ = static_cast<float>(sum[k] / static_cast<double>(plane));
     }
+}
+
+inline tensor float_tensor(dims shape, allocator& memory) {
+    const std::size_t bytes = element_count(shape) * sizeof(float);
+    return tensor(data_type::float32, std::move(shape), memory.allocate(bytes));
+}
+
+/// Do two pictures differ in their channels alone?
+inline bool same_places(const tensor& a, const tensor& b) { return a.dim(0) == b.dim(0) && a.dim(2) == b.dim(2) && a.dim(3) == b.dim(3); }
+
+/// Concat of pictures along their channels, all channels last.
+inline tensor joined_channels(std::span<const tensor> parts, allocator& memory) {
+    std::int64_t channels = 0;
+    for (const tensor& p : parts) channels += p.dim(1);
+    const tensor& x = parts.front();
+    tensor y = float_tensor({x.dim(0), channels, x.dim(2), x.dim(3)}, memory);
+    std::size_t at = 0;
+    for (const tensor& p : parts) put_channels(p, y, std::exchange(at, at + static_cast<std::size_t>(p.dim(1))));
+    return y;
+}
+
+/// AveragePool or MaxPool of a picture, channels last.
+inline tensor pooled(const node_view& node, const tensor& x, bool average, allocator& memory) {
+    const ops::window w = ops::make_window(node, x.shape(), node.get_ints("kernel_shape"), node.get_int("ceil_mode", 0) != 0);
+    tensor y = float_tensor({x.dim(0), x.dim(1), w.output[0], w.output[1]}, memory);
+    pool_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)), w, average,
+                       node.get_int("count_include_pad", 0) != 0, y.as<float>().data());
+    return y;
+}
+
+/// GlobalAveragePool of a picture, channels last.
+inline tensor global_mean(const tensor& x, allocator& memory) {
+    tensor y = float_tensor({x.dim(0), x.dim(1), 1, 1}, memory);
+    global_mean_channels_last(x.as<float>().data(), static_cast<std::size_t>(x.dim(0)), static_cast<std::size_t>(x.dim(1)),
+                              static_cast<std::size_t>(x.dim(2) * x.dim(3)), y.as<float>().data());
+    return y;
 }
 
 }  // namespace qk::graph::execute
