@@ -76,6 +76,35 @@ for what, count, lengths in (("2 x 64 tokens", 2, (64,)), ("texts of 64, 100 and
         more = over("evaluate", files["outside"], ["--inputs", long, *options], small, ["--inputs", short, *options])
         check(more <= 1.3 * WEIGHTS + sample, f"qk evaluate, {formats}, {what}: {more / WEIGHTS:.2f} of the weights (1.3 and what a sample needs)")
 
+# A metric takes sums of each sample, no outputs: of these texts the logits are several times the weights, the float model's as well.
+wide = {"vocabulary": 16000, "hidden": 256, "layers": 2, "count": 8, "groups": 4}
+many = models.llama(at("many.onnx"), dtype=np.float32, outside=True, longest=128, **wide)
+wide_weights = sum(4 * int(np.prod(t.dims)) for t in onnx.load(many, load_external_data=False).graph.initializer)
+few, samples = 2, 40
+texts = data("many.npz", wide["vocabulary"], 2, 4, 32, samples=samples, length=64)
+with np.load(texts) as arrays:
+    np.savez(at("few.npz"), **{k: v[:few] for k, v in arrays.items()})
+logits = 64 * wide["vocabulary"] * 4  # of a text
+check((samples - few) * logits > 6 * wide_weights, f"{samples * logits / 1e6:.0f} MB of logits, {wide_weights / 1e6:.0f} MB of weights")
+for formats, metrics, options in (("float", "loss,perplexity,top1", []), ("int4 weights", "perplexity,kl,agreement,sqnr", W4)):
+    asked = ["--next-token", "--metric", metrics, *options]
+    more = over("evaluate", many, ["--inputs", texts, *asked], many, ["--inputs", at("few.npz"), *asked])
+    check(more <= 0.3 * wide_weights + 16 * 2 ** 20, f"qk evaluate --metric {metrics}, {formats}, {samples} texts: {more / 1e6:.1f} MB more than {few}")
+by_hand = at("by_hand")
+os.makedirs(by_hand)
+qk("evaluate", many, "--inputs", texts, *W4, "--output-dir", by_hand)
+planned = np.load(os.path.join(by_hand, "logits.npy")).astype(np.float64)
+qk("evaluate", many, "--inputs", texts, "--output-dir", by_hand, "--overwrite")
+plain = np.load(os.path.join(by_hand, "logits.npy")).astype(np.float64)
+wanted = {"sqnr": 10 * np.log10((plain**2).sum() / ((planned - plain) ** 2).sum()), "agreement": (planned.argmax(-1) == plain.argmax(-1)).mean()}
+asked = ["--inputs", texts, "--metric", "sqnr,agreement", *W4]
+got = {threads: qk_json("evaluate", many, *asked, "--threads", threads) for threads in (1, 3)}
+check(all(got[1][n] == got[3][n] and abs(got[1][n] - v) < 1e-6 for n, v in wanted.items()), f"and these are the metrics of all of them: {wanted}")
+os.environ["TMPDIR"] = at("nowhere")
+done = qk("evaluate", many, *asked, statuses=(2,))
+check("TMPDIR" in done.stderr, "a folder for temporary files that is none is said: " + done.stderr.strip()[-160:])
+del os.environ["TMPDIR"], planned, plain
+
 # The same numbers wherever the weights lie, and as onnxruntime has them.
 got = {}
 for name, model in files.items():

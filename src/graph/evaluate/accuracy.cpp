@@ -20,6 +20,26 @@ inline std::vector<double> as_doubles(const tensor& t, const std::string& what) 
 
 }  // namespace detail
 
+namespace {
+
+bool is_in_top_k(std::span<const double> row, std::int64_t of, std::size_t k, std::size_t sample) {
+    if (of < 0 || of >= static_cast<std::int64_t>(row.size()))
+        throw error("label " + std::to_string(of) + " of sample " + std::to_string(sample) + " is outside of " +
+                    std::to_string(row.size()) + " classes");
+    const auto label = static_cast<std::size_t>(of);
+    const double own = row[label];
+    if (std::isnan(own)) return false;
+    std::size_t before = 0;
+    for (std::size_t c = 0; c < row.size(); ++c) before += row[c] > own || (row[c] == own && c < label);
+    return before < k;
+}
+
+}  // namespace
+
+bool in_top_k(const tensor& output, std::int64_t label, std::size_t k, std::size_t sample) {
+    return is_in_top_k(detail::as_doubles(output, "the output"), label, k, sample);
+}
+
 double top_k(const tensor& output, std::span<const std::int64_t> labels, std::size_t k) {
     const std::size_t samples = labels.size();
     if (samples == 0 || output.rank() == 0 || output.size() % samples != 0)
@@ -28,18 +48,7 @@ double top_k(const tensor& output, std::span<const std::int64_t> labels, std::si
     const std::size_t classes = output.size() / samples;
     const auto scores = detail::as_doubles(output, "the output");
     std::size_t right = 0;
-    for (std::size_t s = 0; s < samples; ++s) {
-        if (labels[s] < 0 || labels[s] >= static_cast<std::int64_t>(classes))
-            throw error("label " + std::to_string(labels[s]) + " of sample " + std::to_string(s) + " is outside of " +
-                        std::to_string(classes) + " classes");
-        const double* row = scores.data() + s * classes;
-        const auto label = static_cast<std::size_t>(labels[s]);
-        const double own = row[label];
-        if (std::isnan(own)) continue;
-        std::size_t before = 0;
-        for (std::size_t c = 0; c < classes; ++c) before += row[c] > own || (row[c] == own && c < label);
-        right += before < k;
-    }
+    for (std::size_t s = 0; s < samples; ++s) right += is_in_top_k(std::span(scores).subspan(s * classes, classes), labels[s], k, s);
     return static_cast<double>(right) / static_cast<double>(samples);
 }
 

@@ -57,23 +57,12 @@ std::vector<std::vector<double>> session::evaluate(std::span<const precision_pla
             stopped = true;
             return;
         }
-        execute::run_program(
-            *program, s.run.inputs_of(s.data, s.cut, run), memory, [&](std::size_t candidate, std::span<const tensor> outputs) {
-                const std::size_t first = run * s.cut.samples_per_run, n = std::min(s.cut.samples_per_run, s.cut.samples - first);
-                for (std::size_t i = 0; i < n; ++i) {
-                    if (n == 1) {
-                        scores[candidate][first] = metric(candidate, first, outputs);
-                        continue;
-                    }
-                    std::vector<tensor> own;  // a model that mixes samples: its batch is cut after the run
-                    for (const tensor& t : outputs) {
-                        const bool by_sample = t.rank() > 0 && t.dim(0) % static_cast<std::int64_t>(n) == 0;
-                        const std::size_t rows = by_sample ? static_cast<std::size_t>(t.dim(0)) / n : 0;
-                        own.push_back(by_sample ? execute::rows(t, i * rows, rows) : t);
-                    }
-                    scores[candidate][first + i] = metric(candidate, first + i, own);
-                }
-            });
+        execute::run_program(*program, s.run.inputs_of(s.data, s.cut, run), memory,
+                             [&](std::size_t candidate, std::span<const tensor> outputs) {
+                                 execute::runner::each_sample(s.cut, run, outputs, [&](std::size_t sample, std::span<const tensor> own) {
+                                     scores[candidate][sample] = metric(candidate, sample, own);
+                                 });
+                             });
     });
     s.count(*program, start);
     if (together.any(stopped)) {

@@ -12,8 +12,8 @@
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"
 #include "qk/graph/pipeline/generate.hpp"
+#include "qk/graph/pipeline/output_measure.hpp"
 #include "qk/graph/plan/accumulators.hpp"
-#include "qk/graph/search/positions.hpp"
 
 namespace qk::graph::pipeline {
 namespace {
@@ -54,35 +54,6 @@ nlohmann::ordered_json generate_summary(const evaluate_settings& settings, const
     return json;
 }
 
-/// Metrics of one output: those asked for; else with labels the usual ones.
-void measure_output(const evaluate_settings& settings, const model& m, const named_tensors& inputs, const evaluate_result& run,
-                    const named_tensors& reference, nlohmann::ordered_json& json) {
-    const auto labels = settings.data.load_labels();
-    const position_options& positions = settings.data.positions;
-    if (settings.metrics.empty() && labels.empty() && !positions.next_token) return;
-    const std::string& output = m.outputs().at(static_cast<std::size_t>(settings.output_index)).name;
-    const tensor& y = run.outputs.at(output);
-    std::vector<std::string> names = settings.metrics;
-    if (labels.size() % run.samples != 0 || (y.rank() != 3 && !labels.empty() && labels.size() != run.samples))
-        throw error("'" + settings.data.labels + "' has " + std::to_string(labels.size()) + " labels for " + std::to_string(run.samples) +
-                    " samples");
-    if (names.empty() && y.rank() != 3) {
-        json["top1"] = top_k(y, labels, 1);
-        if (y.size() > 5 * run.samples) json["top5"] = top_k(y, labels, 5);
-        return;
-    }
-    if (names.empty()) names = {"top1", "top5", "loss", "perplexity"};
-    const graph::positions where(m, inputs, run.samples, labels, positions);
-    for (const std::string& name : names) {
-        const metric& measured = find_metric(name);
-        if (measured.needs_labels && !where.has_labels())
-            throw error("metric " + name + " needs --labels, or --next-token for a language model");
-        if (!measured.needs_labels && !reference.contains(output))
-            throw error("metric " + name + " compares with a reference: give formats (--activation, --weight, --plan) or --compare DIR");
-        json[name] = measure(measured, where, run.outputs, reference, output, run.samples);
-    }
-}
-
 }  // namespace
 
 evaluate_outcome evaluate(const evaluate_settings& settings, const progress_function& progress) {
@@ -98,13 +69,14 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
     if (!settings.output_dir.empty())
         for (const auto& o : m.outputs()) files.output("--output-dir", file_in(settings.output_dir, o.name));
     const named_tensors inputs = settings.data.load_inputs(m);
-    for (const std::string& name : settings.metrics) find_metric(name);  // a wrong name before the work, not after it
-    if (settings.output_index < 0 || static_cast<std::size_t>(settings.output_index) >= m.outputs().size())
-        throw error("--output-index " + std::to_string(settings.output_index) + " is out of range: the model has " +
-                    std::to_string(m.outputs().size()) + " outputs, counted from 0");
     named_tensors expected;
     if (!settings.compare.empty())
         for (const auto& o : m.outputs()) expected[o.name] = read_npy(file_in(settings.compare, o.name));
+    const bool planned = settings.precision.any() || !settings.accumulators.empty();
+    const std::vector<std::string> asked = settings.generate > 0 ? std::vector<std::string>() : settings.metrics;
+    for (const std::string& name : settings.metrics) find_metric(name);  // a wrong name before the work, not after it
+    output_measure measure(m, inputs, asked, settings.output_index, settings.data.load_labels(), settings.data.labels,
+                           settings.data.positions, planned || !expected.empty());
     std::optional<model> original;
     quantize_result made = plan_of(settings, m, original, progress);
     const precision_plan& plan = made.plan;
@@ -114,20 +86,24 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
         done.summary = generate_summary(settings, evaluator(m, how), inputs, plan);
         return done;
     }
-    // One evaluator after the other: each holds the weights that its plan multiplies with.
-    evaluate_options first = how;  // the outputs of a text may be larger than all else: they are kept where something reads them
-    first.keep_outputs = !settings.metrics.empty() || settings.data.positions.next_token || !settings.data.load_labels().empty() ||
-                         !expected.empty() || !settings.output_dir.empty();
-    evaluate_result& run = done.run = evaluator(m, first).run(inputs, plan, {}, progress_of(progress, "evaluating"));
+    // One evaluator after the other: each holds the weights that its plan multiplies with. The outputs of a text may be larger than all
+    // else: they are kept where a folder is written or compared.
+    evaluate_options lean = how;
+    lean.keep_outputs = false;
+    if (measure.compares() && planned) {
+        evaluator(original ? *original : m, lean).run(inputs, {}, {}, {}, measure.reference());
+        original.reset();
+    } else {
+        measure.set_reference(expected);
+    }
+    const evaluate_options& kept = expected.empty() && settings.output_dir.empty() ? lean : how;
+    const output_consumer consumer = measure.any() ? measure.measured() : output_consumer{};
+    evaluate_result& run = done.run = evaluator(m, kept).run(inputs, plan, {}, progress_of(progress, "evaluating"), consumer);
 
     nlohmann::ordered_json& json = done.summary;
     json["samples"] = run.samples;
     if (!plan.accumulators.empty()) json["accumulators"] = plan.accumulators;
-    named_tensors reference = expected;
-    const auto compares = [](const std::string& name) { return !find_metric(name).needs_labels; };
-    if ((settings.precision.any() || !plan.accumulators.empty()) && std::ranges::any_of(settings.metrics, compares))
-        reference = evaluator(original ? *original : m, how).run(inputs).outputs;
-    measure_output(settings, m, inputs, run, reference, json);
+    if (measure.any()) measure.write(json);
     json["seconds"] = run.seconds;
     json["items_per_second"] = static_cast<double>(run.samples) / run.seconds;
     json["peak_bytes"] = std::max(run.peak_bytes, peak_process_bytes());

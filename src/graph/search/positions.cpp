@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "qk/graph/base/names.hpp"
-#include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/search/positions.hpp"
 
@@ -182,29 +181,6 @@ tensor labels_by_sample(std::span<const std::int64_t> labels, const tensor& outp
     const std::int64_t samples = output.rank() == 0 ? all : std::max<std::int64_t>(output.dim(0), 1);
     const bool several = all > samples && all % samples == 0;
     return make_tensor<std::int64_t>(several ? dims{samples, all / samples} : dims{all}, labels);
-}
-
-double measure(const metric& m, const positions& where, const named_tensors& outputs, const named_tensors& reference,
-               const std::string& output, std::size_t samples) {
-    const auto given = reference.find(output);
-    metric_terms sums{};
-    for (std::size_t s = 0; s < samples; ++s) {
-        const tensor y = execute::sample_of(outputs, output, s, samples);
-        const tensor r = given == reference.end() ? tensor() : execute::sample_of(reference, output, s, samples);
-        if (given != reference.end() && r.shape() != y.shape())
-            throw error("output '" + output + "' of sample " + std::to_string(s) + " has shape " + to_string(y.shape()) +
-                        ", its reference " + to_string(r.shape()));
-        const auto floats = [&](const tensor& t) {
-            std::vector<float> v(t.size());
-            if (!t.empty() && !ops::read_elements(t.type(), t.bytes(), std::span<float>(v)))
-                throw error("output '" + output + "' has type " + name_of(t.type()) + ", which no metric can compare");
-            return v;
-        };
-        const std::vector<float> values = floats(y), expected = floats(r);
-        const metric_terms one = where.terms(m, y.shape(), values, expected, s);
-        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += one[i];
-    }
-    return where.finish(m, sums, samples);
 }
 
 }  // namespace qk::graph

@@ -14,6 +14,9 @@ namespace qk::graph {
 /// NaN counts as smallest. Labels outside of the classes are an error.
 double top_k(const tensor& output, std::span<const std::int64_t> labels, std::size_t k);
 
+/// The same for one sample: whether its label is among them. `sample`: what errors call it.
+bool in_top_k(const tensor& output, std::int64_t label, std::size_t k, std::size_t sample);
+
 struct output_difference {
     double absolute = 0;  ///< largest |got - expected|; Inf where one is NaN or they are unequal infinities
     double largest = 0;   ///< largest finite |expected|

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,11 +38,19 @@ using tensor_observer = std::function<void(const std::string& name, const tensor
 /// Samples done so far, of all.
 using progress = std::function<void(std::size_t done, std::size_t all)>;
 
+/// Who takes outputs as they are made, so that nobody holds them for every sample.
+struct output_consumer {
+    std::function<void(std::size_t samples)> begin;  ///< once, before the first
+    /// A sample's outputs in the model's order, leading dimension 1 (whole where axis 0 does not divide among the samples of a run); called
+    /// from several threads at once, in no particular order. They end with the call.
+    std::function<void(std::size_t sample, std::span<const tensor> outputs)> take;
+};
+
 struct evaluate_result {
     named_tensors outputs;  ///< joined on axis 0
     std::size_t samples = 0;
     bool one_by_one = false;     ///< the model does not mix samples, so each ran alone
-    double seconds = 0;          ///< running alone: without loading and preparation
+    double seconds = 0;          ///< running alone: without loading, preparation and what a consumer does
     std::size_t peak_bytes = 0;  ///< most that the arenas of all threads held at once
 };
 
@@ -56,7 +65,7 @@ class evaluator {
     /// Batching rule: if every input fits the model's shapes, symbols bound consistently, the data runs as given, split along the leading
     /// symbol; else, if every input is N times a fixed leading 1, sample by sample, joined on axis 0; else an error that names the input.
     evaluate_result run(const named_tensors& inputs, const precision_plan& plan = {}, const tensor_observer& observe = {},
-                        const progress& report = {}) const;
+                        const progress& report = {}, const output_consumer& consume = {}) const;
 
     const model& source() const;
 

@@ -59,9 +59,4 @@ std::string token_input(const model& m, const std::string& mask);
 /// Labels as a tensor for a user's own measure: [N], or [N,S] where there are several for each of the output's samples.
 tensor labels_by_sample(std::span<const std::int64_t> labels, const tensor& output);
 
-/// A metric of a whole output, samples on axis 0 (of ragged outputs each of its own length). The reference may be empty where the metric
-/// asks for labels. Shapes that differ are an error.
-double measure(const metric& m, const positions& where, const named_tensors& outputs, const named_tensors& reference,
-               const std::string& output, std::size_t samples);
-
 }  // namespace qk::graph

@@ -45,6 +45,23 @@ class runner {
         return data.slice(first, std::min(c.samples_per_run, c.samples - first));
     }
 
+    /// take(sample, its outputs) for each sample of a run: a model that mixes samples ran with several, which are cut apart where axis 0
+    /// divides among them.
+    template <class Take>
+    static void each_sample(const cut& c, std::size_t run, std::span<const tensor> outputs, const Take& take) {
+        const std::size_t first = run * c.samples_per_run, n = std::min(c.samples_per_run, c.samples - first);
+        if (n == 1) return take(first, outputs);
+        for (std::size_t i = 0; i < n; ++i) {
+            std::vector<tensor> own;
+            for (const tensor& t : outputs) {
+                const bool by_sample = t.rank() > 0 && t.dim(0) % static_cast<std::int64_t>(n) == 0;
+                const std::size_t each = by_sample ? static_cast<std::size_t>(t.dim(0)) / n : 0;
+                own.push_back(by_sample ? rows(t, i * each, each) : t);
+            }
+            take(first + i, std::span<const tensor>(own));
+        }
+    }
+
     /// The first candidate's outputs of one run, by all threads.
     std::vector<tensor> once(const program& p, std::span<const tensor> inputs) {
         std::vector<tensor> result;

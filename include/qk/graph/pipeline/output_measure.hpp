@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Metrics of `qk evaluate`, taken while the model runs: a few sums for each sample are held, not its outputs.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "qk/graph/evaluate/evaluator.hpp"
+#include "qk/graph/search/metric.hpp"
+#include "qk/graph/search/positions.hpp"
+
+namespace qk::graph::pipeline {
+
+/// What comes in sample by sample and is asked for again: the first 16 MiB in memory, the rest in a file that has no name.
+class kept_samples {
+  public:
+    kept_samples() = default;
+    ~kept_samples();
+    kept_samples(const kept_samples&) = delete;
+    kept_samples& operator=(const kept_samples&) = delete;
+
+    void reset(std::size_t samples) { places_.assign(samples, {}); }
+    /// From several threads at once. Error naming the folder and TMPDIR where the disk takes no more.
+    void keep(std::size_t sample, const tensor& value);
+    tensor take(std::size_t sample) const;
+    bool empty() const { return places_.empty(); }
+
+  private:
+    struct place {
+        tensor held;  ///< empty: in the file
+        data_type type = data_type::undefined;
+        dims shape;
+        std::int64_t offset = 0;
+    };
+    std::int64_t room_for(std::size_t bytes);
+
+    std::vector<place> places_;
+    std::mutex growing_;
+    std::size_t in_memory_ = 0;
+    std::int64_t end_ = 0;
+    int file_ = -1;
+    std::filesystem::path folder_;
+};
+
+/// The metrics of one output: those that are named, else with labels the usual ones.
+class output_measure {
+  public:
+    /// Errors of names, of an output that is not there, of a metric without labels or without `compared` (there is a reference).
+    output_measure(const model& m, const named_tensors& inputs, std::vector<std::string> names, int output_index,
+                   std::vector<std::int64_t> labels, std::string labels_file, position_options options, bool compared);
+
+    /// Something is measured.
+    bool any() const { return !names_.empty() || !labels_.empty() || options_.next_token; }
+    /// A metric compares with a reference: run it first.
+    bool compares() const;
+    /// Takes the outputs that others are compared with.
+    output_consumer reference();
+    /// The same from joined outputs; they must outlive the measure.
+    void set_reference(const named_tensors& joined) { joined_ = &joined; }
+    /// Takes the outputs that are measured.
+    output_consumer measured();
+    /// The metrics by name, in the order that they were asked for.
+    void write(nlohmann::ordered_json& json) const;
+
+  private:
+    void begin(std::size_t samples);
+    void take(std::size_t sample, const tensor& y);
+    tensor reference_of(std::size_t sample) const;
+    std::vector<float> floats(const tensor& t) const;
+
+    const model* model_;
+    const named_tensors* inputs_;
+    std::vector<std::string> names_;
+    std::size_t output_;
+    std::string output_name_;
+    std::vector<std::int64_t> labels_;
+    std::string labels_file_;
+    position_options options_;
+    std::size_t samples_ = 0;
+    positions where_;
+    std::vector<const metric*> metrics_;            ///< of names_, or the usual ones of sequences
+    std::vector<std::vector<metric_terms>> terms_;  ///< by metric and sample
+    std::atomic<bool> sequences_ = false;           ///< the output has rank 3
+    std::atomic<std::size_t> values_ = 0;           ///< of the largest sample
+    kept_samples kept_;
+    const named_tensors* joined_ = nullptr;
+};
+
+}  // namespace qk::graph::pipeline
