@@ -219,6 +219,25 @@ def masks():
     qk("quantize", gpt, "-o", at("none.onnx"), *all_of, "--strict", statuses=(2,))
     plain, planned = evaluated(gpt, data), evaluated(gpt, data, *all_of)
     check(np.abs(planned - plain).max() < 0.3 * np.abs(plain).max(), "the model still says something")
+    # Torch masks by -Inf: behind a Where, and in a constant.
+    g = models.Graph(5)
+    seen = g.hold("seen", np.tril(np.ones((8, 8), bool)))
+    bias = g.hold("bias", np.where(np.tril(np.ones((8, 8), bool), 2), 0, -np.inf).astype(np.float32))
+    for operation, operands in (("Where", (seen, "scores/y", g.hold("lowest", np.array(-np.inf, np.float32)))), ("Add", ("scores/y", bias))):
+        g.nodes.clear()
+        g.op("MatMul", "x", g.op("Transpose", "x", perm=[0, 2, 1]), name="scores")
+        g.op("MatMul", g.op("Softmax", g.op(operation, *operands), axis=-1), "x", name="context")
+        g.nodes[-1].output[0] = "logits"
+        infinite = g.save(at(f"{operation}.onnx"), [("x", TensorProto.FLOAT, ["N", 8, 16])], [("logits", TensorProto.FLOAT, ["N", 8, 16])])
+        x = saved("infinite.npz", x=rng.standard_normal((3, 8, 16)).astype(np.float32))
+        for formats in (["--activation", "int16", "--weight", "int16"], ["--activation", "bfp16", "--weight", "bfp16"]):
+            asked = [*formats, "--placement", "all", "--calibration", x]
+            told = qk_json("quantize", infinite, "-o", at("infinite_q.onnx"), *asked, "--overwrite")["notes"]
+            check(any("holds a mask" in n["text"] for n in told), f"{formats[1]}, {operation}: a mask of -Inf is told")
+            plain, planned = evaluated(infinite, x), evaluated(infinite, x, *asked)
+            check(np.isfinite(planned).all() and np.abs(planned - plain).max() < 0.1 * np.abs(plain).max(), "and left")
+            got = onnxruntime.InferenceSession(at("infinite_q.onnx")).run(None, dict(np.load(x)))[0]
+            check(close(got, planned, 2e-2), "in the file, too")
     rows = qk_json("sensitivity", gpt, "--inputs", data, "--wide", "mxfp8_e4m3/mxfp8_e4m3", "--narrow", "mxfp8_e4m3/mxfp4")["sensitivity"]
     check(len(rows) == len({r["layer"] for r in rows}), "a layer whose weights alone are narrowed stands once")
 

@@ -213,9 +213,9 @@ class planner::making {
         if (what.rounding && l.node != nullptr) result_.rounding[l.node->name()] = *what.rounding;
         what.rounding.reset();
         const bool product = own_.layers_.nodes()[static_cast<std::size_t>(l.index)].kind == layer_kind::compute;
-        if (const value_range r = product || is_identity(what.format) ? value_range{} : range_of(own_.constant(e.tensor).as<float>());
-            detail::holds_mask(r, own_.layers_.float_type(e.tensor)))
-            return note_mask(e.tensor, r, p.origin);
+        if (!product && !is_identity(what.format) &&
+            detail::holds_mask(own_.constant(e.tensor).as<float>(), own_.layers_.float_type(e.tensor)))
+            return note_mask(e.tensor, nullptr, p.origin);
         l.weight = &(chosen_[e] = own_.constant_quantizer(e.tensor, what, weight_axes(own_.layers_, l.index, e.index)));
     }
 
@@ -242,18 +242,19 @@ class planner::making {
             note(plan_note::kind::unrealised, "tensor '" + e.tensor + "'", "calibration saw no finite value of it: it has scale 1",
                  p.origin, detail::place_of(source(), e.tensor));
         const tensor_statistics* values = own_.statistics_of(e.tensor);
-        if (values != nullptr && values->count > 0 && detail::holds_mask(values->range, own_.layers_.float_type(e.tensor)) &&
-            (detail::needs_range(what) || is_block_format(what.format)))
-            return note_mask(e.tensor, values->range, p.origin);
+        const bool in_blocks = is_block_format(what.format) || what.dynamic;  // where one value is the scale of others, seen or not
+        if (values == nullptr ? in_blocks && masks_.contains(source(), e.tensor)
+                              : (in_blocks || detail::needs_range(what)) && detail::holds_mask(*values, own_.layers_.float_type(e.tensor)))
+            return note_mask(e.tensor, values, p.origin);
         quantizer q = activation_quantizer(what, r, axes_of_activation(l, e));
         take_best_pow2(q, what, r, e.tensor);
         const auto placed = chosen_.emplace(e, std::move(q)).first;
         if (e.index == 0) l.activation = &placed->second;
     }
 
-    void note_mask(const std::string& tensor, const value_range& r, const std::string& origin) {
+    void note_mask(const std::string& tensor, const tensor_statistics* seen, const std::string& origin) {
         if (without_range_.insert(tensor).second)
-            note(plan_note::kind::unrealised, "tensor '" + tensor + "'", detail::mask_sentence(r), origin,
+            note(plan_note::kind::unrealised, "tensor '" + tensor + "'", detail::mask_sentence(seen), origin,
                  detail::place_of(source(), tensor));
     }
 
@@ -386,6 +387,7 @@ class planner::making {
     std::vector<plan_note>& notes_;
     std::map<edge, quantizer> chosen_;
     std::set<std::string> without_range_, told_destroyed_;
+    detail::masks_of_constants masks_;
 };
 
 quantize_result planner::plan(const std::vector<request>& requests, const quantize_options& options, bool detailed) {

@@ -2,13 +2,23 @@
 // Tensors that hold a mask: values as low as the type has them, which no scale can hold together with others.
 #pragma once
 
+#include <onnx/onnx_pb.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/base/tensor.hpp"
+#include "qk/graph/calibrate/scales.hpp"
 #include "qk/graph/calibrate/statistics.hpp"
+#include "qk/graph/model/attribute.hpp"
+#include "qk/graph/model/model.hpp"
+#include "qk/graph/ops/elements.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk::graph::detail {
@@ -19,13 +29,72 @@ inline bool holds_mask(const value_range& r, data_type type) {
     return largest >= (type == data_type::float16 ? 32752.0 : 1e30);
 }
 
-inline std::string mask_sentence(const value_range& r) {
-    char text[160];
-    std::snprintf(text, sizeof text,
-                  "holds a mask (values from %.3g to %.3g), which no scale can hold together with other values: left as it is",
-                  static_cast<double>(r.lo), static_cast<double>(r.hi));
-    return text;
+/// Or with infinite values, of an activation beside others.
+inline bool holds_mask(const tensor_statistics& s, data_type type) {
+    return s.count > s.not_finite && (s.not_finite > 0 || holds_mask(s.range, type));
 }
+inline bool holds_mask(std::span<const float> constant, data_type type) {
+    return holds_mask(range_of(constant), type) || std::ranges::any_of(constant, [](float v) { return !std::isfinite(v); });
+}
+
+/// `seen`: null where no sample was.
+inline std::string mask_sentence(const tensor_statistics* seen) {
+    constexpr const char* why = ", which no scale can hold together with other values: left as it is";
+    if (seen == nullptr) return std::string("holds a mask (a constant that is infinite or the lowest of its type goes into it)") + why;
+    char text[120];
+    std::snprintf(
+        text, sizeof text,
+        seen->not_finite > 0 ? "holds a mask (Inf or NaN beside values from %.3g to %.3g)" : "holds a mask (values from %.3g to %.3g)",
+        static_cast<double>(seen->range.lo), static_cast<double>(seen->range.hi));
+    return text + std::string(why);
+}
+
+/// Tensors that hold a mask as the graph alone tells: what is made of such a constant until a function takes it in.
+class masks_of_constants {
+  public:
+    bool contains(const model& m, const std::string& tensor) {
+        if (!found_) find(m);
+        return found_->contains(tensor);
+    }
+
+  private:
+    /// An operator whose result holds what its operands hold; of `Max` and `Min` a constant is a bound, and of `Gather` a table.
+    static bool passes(std::string_view op, int input, bool constant) {
+        for (const char* any : {"Where", "Add", "Sub", "Mul", "Div", "Concat"})
+            if (op == any) return true;
+        for (const char* moved : {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Split", "Expand",
+                                  "Tile", "Trilu", "Pad", "ScatterND"})
+            if (op == moved) return input == 0;
+        return !constant && (op == "Max" || op == "Min" || ((op == "Gather" || op == "GatherND") && input == 0));
+    }
+    static bool is_mask(const model& m, const std::string& name) {
+        const data_type type = m.constant_type(name);
+        const bool real = type == data_type::float32 || type == data_type::float16 || type == data_type::bfloat16;
+        if (!real || element_count(m.constant_shape(name)) > std::size_t{1} << 22) return false;
+        const tensor t = m.constant(name);
+        std::vector<float> values(t.size());
+        return ops::read_elements(t.type(), t.bytes(), std::span<float>(values)) && holds_mask(std::span<const float>(values), type);
+    }
+    void find(const model& m) {
+        found_.emplace();
+        for (const onnx::NodeProto& n : m.graph().node()) {  // sorted
+            if (!n.domain().empty() && n.domain() != "ai.onnx") continue;
+            bool holds = false;
+            if (const onnx::AttributeProto* filled = n.op_type() == "ConstantOfShape" ? find_attribute(n, "value") : nullptr;
+                filled != nullptr) {
+                const node_view view(n, 9);
+                const tensor one = view.get_tensor("value");
+                holds = one.type() == data_type::float32 && holds_mask(one.as<float>(), one.type());
+            }
+            for (int k = 0; k < n.input_size() && !holds; ++k) {
+                const bool constant = m.is_constant(n.input(k));
+                holds = passes(n.op_type(), k, constant) && (constant ? is_mask(m, n.input(k)) : found_->contains(n.input(k)));
+            }
+            if (holds) found_->insert(n.output().begin(), n.output().end());
+        }
+    }
+    std::optional<std::set<std::string>> found_;
+};
 
 inline std::string destroyed_sentence(const edge_report& line) {
     char text[200];
