@@ -122,6 +122,12 @@ def main():
     convs = model([node("Conv", ["x", "w"], ["t"], "one"), node("Conv", ["t", "v"], ["y"], "two")], {"w": w(6, 8, 1), "v": w(4, 6, 1)}, ["N", 8, 5])
     check("convolutions of 2 bits", convs, w(4, 8, 5), ["--activation", "uint8", "--weight", "int2"])
 
+    # With a bias a MatMul of dynamic pairs becomes a Gemm there, which no integer operator serves: its weights would go to MatMulNBits.
+    for bias in (("t", "b"), ("b", "t")):
+        dynamic = model([node("MatMul", ["x", "w"], ["t"], "matmul"), node("Add", list(bias), ["y"], "add")], {"w": w(64, 48), "b": w(48)}, ["N", 5, 64])
+        for options in (["--activation", "uint8", "--weight", "int8"], ["--activation", "uint8", "--weight", "int8", "--per-channel"], ["--activation", "int8", "--weight", "uint8"]):
+            check("dynamic scales and a bias", dynamic, w(1, 5, 64), ["--approach", "dynamic", *options], ("portable",), 1e-4)
+
     # Integers narrower than their type, behind operators that only move data.
     for opset in (17, 21):
         m = model([node("MatMul", ["x", "w"], ["t"], "one"), node("Transpose", ["t"], ["s"], "turn", perm=[0, 2, 1]), node("MatMul", ["s", "v"], ["y"], "two")],

@@ -43,7 +43,7 @@ class fusing_rules {
     }
 
     /// Weights of 4 bits in any MatMul, or Gemm that does not transpose them; of 8 bits unless the other operand has pairs of 8-bit
-    /// integers too, which fuse into an integer product first.
+    /// integers too, which fuse into an integer product first (pairs of dynamic scales in a MatMul without a bias alone).
     bool becomes_nbits(const quantizer& q, model::use u) const {
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr || f->bits > 8 || u.node < 0) return false;
@@ -52,7 +52,7 @@ class fusing_rules {
         if (!gemm && (n.op_type() != "MatMul" || n.input_size() != 2)) return false;
         const int other = 1 - u.input;
         const quantizer* beside = planned(n, other);
-        const bool pair = beside != nullptr && !(gemm && beside->dynamic) && !cannot_fuse(n) &&
+        const bool pair = beside != nullptr && !(beside->dynamic && (gemm || has_bias(n))) && !cannot_fuse(n) &&
                           (model_.is_constant(n.input(other)) || writer_.dequantizes_activation(*beside));
         const integer* g = pair ? std::get_if<integer>(&beside->format) : nullptr;
         if (f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8) return true;
@@ -81,6 +81,12 @@ class fusing_rules {
     static bool is_layer(const onnx::NodeProto& n) {
         return n.domain().empty() &&
                (n.op_type() == "Conv" || n.op_type() == "ConvTranspose" || n.op_type() == "Gemm" || n.op_type() == "MatMul");
+    }
+    /// A MatMul that onnxruntime joins with the Add behind it to a Gemm.
+    bool has_bias(const onnx::NodeProto& n) const {
+        const auto readers = model_.uses(n.output(0));
+        return readers.size() == 1 && readers[0].node >= 0 && model_.graph().node(readers[0].node).op_type() == "Add" &&
+               model_.is_constant(model_.graph().node(readers[0].node).input(1 - readers[0].input));
     }
     /// Whether the integer operator that the node would become does not have what the plan asks for.
     bool cannot_fuse(const onnx::NodeProto& n) const {
