@@ -215,6 +215,7 @@ std::vector<std::pair<quantizer, quantizer>> operand_formats() {
             {under("uint8", 0.03f, 128), under("int4", 0.1f)},
             {under("int16", 0.0003f), under("int8", 0.01f)},
             {under("uint16", 0.0003f), under("int4", 0.1f)},
+            {under("int16", 0.00007f, -32768), under("int8", 0.01f)},
             // Sums of four words: a few and, behind these, many that no word holds.
             {under("int16", 0.0002f), under("int8", 0.02f)},
             {under("uint16", 0.0001f), under("int8", 0.02f)},
@@ -321,6 +322,32 @@ TEST_CASE("a product of whole numbers in parts has the bits of the whole: one sa
             const tensor alone = evaluator(m, {.threads = 1}).run(inputs, plan).outputs.at("y");
             CHECK(same_bits(alone, evaluator(m, {.threads = 3}).run(inputs, plan).outputs.at("y")));
         }
+}
+
+TEST_CASE("what a convolution reads as whole numbers is the same floats to a sum") {
+    for (const quantizer& q : {under("int16", 0.0003f), under("int16", 0.00007f, -32768), under("uint16", 0.0001f), under("int8", 0.03f),
+                               under("int8", 0.02f, -128), under("int8", 0.03f, -20)}) {
+        std::vector<tensor> sums;
+        for (const bool read_before : {false, true}) {  // by an Abs, so that the floats are there when the sum asks
+            qk_test::builder b;
+            const tensor w = random_tensor({16, 16, 3, 3}, 3, 0.1f), first = random_tensor({16, 4, 1, 1}, 4, 0.5f);
+            b.input("in", {1, 4, 20, 20}).output("y", {1, 16, 20, 20});
+            b.constant("w", w.shape(), {w.as<float>().begin(), w.as<float>().end()});
+            b.constant("v", first.shape(), {first.as<float>().begin(), first.as<float>().end()});
+            b.node("Conv", {"in", "v"}, {"x"}, "first");
+            qk_test::set(b.node("Conv", {"x", "w"}, {"c"}, "conv"), "pads", std::vector<std::int64_t>(4, 1));
+            if (read_before) b.output("a", {1, 16, 20, 20}).node("Abs", {"x"}, {"a"}, "abs");
+            b.node("Add", {"c", "x"}, {"s"}, "add");
+            b.node("Relu", {"s"}, {"y"}, "relu");
+            quantizer weights = under("int8", 0.003f), between = under("int16", 0.0005f, 5);
+            precision_plan plan;
+            plan.edges[{"w", "conv", 1}] = weights, plan.edges[{"c", "add", 0}] = between;
+            plan.edges[{"x", "conv", 0}] = plan.edges[{"x", "add", 1}] = plan.edges[{"x", "abs", 0}] = q;
+            const named_tensors inputs{{"in", random_tensor({1, 4, 20, 20}, 5, 1)}};
+            sums.push_back(evaluator(b.model(), {.threads = 1}).run(inputs, plan).outputs.at("y"));
+        }
+        CHECK(same_bits(sums[0], sums[1]));
+    }
 }
 
 #endif

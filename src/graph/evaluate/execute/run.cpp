@@ -212,13 +212,14 @@ class program_run {
 
     addend addend_at(slot s) {
         const held& h = slots_[static_cast<std::size_t>(s)];
-        if (h.maker == nullptr || h.source.is_codes()) return {raw(s), nullptr};
-        return {h.source.t, &p_.shared->quantizer_at(h.maker->quantizer)};
+        if (h.maker == nullptr || h.source.is_codes()) return {raw(s)};
+        const bool has_words = !h.narrow.empty() && h.form.words && h.narrow_last == h.source.channels_last;
+        return {h.source.t, &p_.shared->quantizer_at(h.maker->quantizer), has_words ? h.narrow : tensor(), h.form};
     }
 
     void run_sum(const step& t) {
-        tensor y;
-        if (is_last(t.in[0]) == is_last(t.in[1])) y = sum_of(addend_at(t.in[0]), addend_at(t.in[1]), t.relu != nullptr, memory_);
+        const bool alike = is_last(t.in[0]) == is_last(t.in[1]);
+        tensor y = alike ? sum_of(addend_at(t.in[0]), addend_at(t.in[1]), t.relu != nullptr, memory_) : tensor();
         if (!y.empty()) return put(t.out[0], std::move(y), is_last(t.in[0]));
         if (!run_channels_last(t)) run_node(t);
         if (t.relu == nullptr) return;
@@ -228,7 +229,6 @@ class program_run {
     }
 
     bool is_picture(slot s) { return raw(s).rank() == 4 && raw(s).type() == data_type::float32 && raw(s).size() != 0; }
-
     bool run_scaled(const step& t) { return t.in.size() >= 2 && raw(t.in[1]).size() == 1 && run_unary(t); }
 
     bool run_unary(const step& t) {

@@ -13,8 +13,21 @@ namespace {
 
 constexpr std::size_t piece = 2048;
 
+/// Whole numbers in words, times their scale.
+template <class Word>
+void from_words(const Word* x, std::size_t n, int zero, float scale, float* y) {
+    for (std::size_t i = 0; i < n; ++i) y[i] = static_cast<float>(int{x[i]} - zero) * scale;
+}
+
 /// Numbers [at, at + n) of an addend, in `room` where they are rounded.
 const float* piece_of(const addend& a, std::size_t at, std::size_t n, float* room) {
+    if (!a.words.empty()) {
+        const std::byte* words = a.words.bytes() + at * sizeof(std::uint16_t);
+        if (a.form.is_signed || a.form.zero < 0)
+            from_words(reinterpret_cast<const std::int16_t*>(words), n, a.form.zero, a.form.scale, room);
+        else from_words(reinterpret_cast<const std::uint16_t*>(words), n, a.form.zero, a.form.scale, room);
+        return room;
+    }
     const std::span<const float> x = a.floats.as<float>().subspan(at, n);
     if (a.by == nullptr) return x.data();
     const quantizer& q = *a.by;

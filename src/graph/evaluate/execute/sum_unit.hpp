@@ -3,6 +3,7 @@
 // on the way, a piece that stays in the first cache at a time, by the same kernels and with the same bits.
 #pragma once
 
+#include "qk/graph/evaluate/execute/narrow_values.hpp"
 #include "qk/graph/evaluate/execute/program.hpp"
 
 namespace qk::graph::execute {
@@ -11,6 +12,8 @@ namespace qk::graph::execute {
 struct addend {
     tensor floats;
     const quantizer* by = nullptr;  ///< of one scale, and not dynamic
+    tensor words = {};              ///< the numbers that `by` makes, if somebody asked for them already
+    narrow_form form = {};          ///< of `words`
 };
 
 /// Their sum in the order in which their buffers lie. Empty: they are no floats of one shape.

@@ -135,7 +135,7 @@ void word_convolution::widen([[maybe_unused]] const std::byte* x, [[maybe_unused
             const std::byte* bytes = x + (n * shape_.down.in + from) * row * form_.planes;
             std::fill(to, to + before, none);
             if (form_.planes == 1) widen_bytes(bytes, row, form_.is_signed, to + before);
-            else flip_words(bytes, row, flips ? 0x8000u : 0u, to + before);
+            else flip_words(bytes, row, flips && form_.zero == 0 ? 0x8000u : 0u, to + before);
             std::fill(to + before + row, to + padded_row, none);
         }
     *to = 0;  // a run of an odd length reads one word more, of weight zero

@@ -35,7 +35,8 @@ struct byte_source {
     tensor numbers(const quantizer& q, const narrow_form& form, bool last, allocator& memory) const {
         const std::int64_t zero = q.zero_point.empty() ? 0 : q.zero_point[0];
         const bool has_words = std::get<integer>(q.format).bits == 16;
-        if (form.planes == 2) return form.words && has_words ? codes_of<std::uint16_t>(q, zero, data_type::uint16, last, memory) : tensor();
+        if (form.planes == 2)
+            return form.words && has_words ? codes_of<std::uint16_t>(q, zero - form.zero, data_type::uint16, last, memory) : tensor();
         const tensor bytes = codes_of<std::uint8_t>(q, zero - form.zero, data_type::uint8, last, memory);
         if (!form.floats || bytes.empty()) return bytes;
         tensor y(data_type::float32, t.shape(), memory.allocate(t.size() * sizeof(float)));

@@ -30,7 +30,7 @@ struct narrow_form {
     float scale = 1.0f;
     bool floats = false;  ///< whole numbers of one plane, held in float32
     bool words = false;   ///< whole numbers of two planes, held in words of 16 bits instead
-    int zero = 0;         ///< what is added to whole numbers, so that they fit one plane
+    int zero = 0;         ///< what is added to whole numbers, so that they fit one plane, or are their codes
     friend bool operator==(const narrow_form&, const narrow_form&) = default;
 };
 
@@ -81,6 +81,11 @@ inline std::optional<narrow_form> form_of_codes(const quantizer& q) {
     narrow_form form{true, is_signed, 1, numbers->scale};
     form.zero = static_cast<int>(q.zero_point[0]);
     return form;
+}
+
+/// What numbers of 16 bits without a sign have added where their codes have one: as words they are those codes then.
+inline int zero_of_words(const quantizer& q) {
+    return q.zero_point.size() == 1 && q.zero_point[0] == -32768 && q.scale.size() == 1 ? -32768 : 0;
 }
 
 /// What x, which holds values of `form`, is in it: `planes` times as many elements, uint8 or int8, or as many words or bfloat16.

@@ -64,7 +64,7 @@ class prepared_convolution {
     prepared_convolution(late_weights weights, bool columns, tensor bias, const quantizer* x, const quantizer* w, int channel_axis,
                          int rank)
         : weights_(std::move(weights)), columns_(columns), bias_(std::move(bias)), channel_axis_(channel_axis), rank_(rank) {
-        if (x != nullptr) form_ = narrow_form_of(*x), codes_ = form_of_codes(*x);
+        if (x != nullptr) form_ = narrow_form_of(*x), codes_ = form_of_codes(*x), word_zero_ = zero_of_words(*x);
         if (w != nullptr) by_ = *w;
     }
 
@@ -216,8 +216,10 @@ class prepared_convolution {
             words_ = std::make_shared<packed_word_weights>(w.reshaped({s.weights[0], s.weights[1], s.weights[2], s.weights[3]}), joined,
                                                            filtered, form_->planes);
         }
-        to.words = word_convolution::make(shape, *form_, words_, scale_, s.bias ? bias_.as<float>() : std::span<const float>(), s.relu);
-        if (to.words) to.form = form_, to.form->words = form_->planes == 2;
+        narrow_form form = *form_;
+        form.words = form.planes == 2, form.zero = form.words ? word_zero_ : 0;
+        to.words = word_convolution::make(shape, form, words_, scale_, s.bias ? bias_.as<float>() : std::span<const float>(), s.relu);
+        if (to.words) to.form = form;
         return to.words.has_value();
     }
 
@@ -253,6 +255,7 @@ class prepared_convolution {
     tensor bias_;
     std::optional<narrow_form> form_;
     std::optional<narrow_form> codes_;  ///< one plane in place of form_'s two
+    int word_zero_ = 0;                 ///< what is added to numbers that lie in words
     std::optional<quantizer> by_;       ///< of the weights
     int channel_axis_, rank_;
     mutable std::shared_mutex mutex_;  ///< guards what follows
