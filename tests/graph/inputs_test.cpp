@@ -88,6 +88,9 @@ TEST_CASE("what does not fit is named") {
     CHECK(has(message(pair(), {"b=" + file, "b=" + file}), "'b' is given twice"));
     write_npz(scratch() / "three.npz", {{"p", one(2)}, {"q", one(1)}, {"r", one(1)}});
     CHECK(has(message(pair(), {(scratch() / "three.npz").string()}), "holds 3 tensors, beginning with 'p'"));
+    // A mask beside the ids of a model that has none is no second sample.
+    write_npz(scratch() / "more.npz", {{"x", one(2)}, {"mask", one(1)}});
+    CHECK(has(message(single(), {(scratch() / "more.npz").string()}), "array 'mask' is no input of the model"));
     fs::create_directories(scratch() / "empty");
     CHECK(has(message(pair(), {(scratch() / "empty").string()}), "holds no .npy"));
     write_file(scratch() / "bad.pb", "\xff\xff\xff");

@@ -212,8 +212,16 @@ named_tensors read_inputs(const model& m, const std::vector<std::string>& argume
             }
         }
         std::vector<named_tensor> found;
-        for (const std::string& file : detail::listed_files(argument))
+        bool keys = true;  // the names are those of arrays in .npz files, which say what they are for
+        for (const std::string& file : detail::listed_files(argument)) {
+            keys = keys && std::ranges::all_of(files_of_tensors(file), [](const auto& f) { return f.extension() == ".npz"; });
             for (named_tensor& t : read_tensors(file, size)) found.push_back(std::move(t));
+        }
+        const auto other = std::ranges::find_if(found, [&](const named_tensor& t) { return named(t.name) == nullptr; });
+        if (keys && other != found.end() && std::ranges::any_of(found, [&](const named_tensor& t) { return named(t.name) != nullptr; }))
+            throw error(option + " " + argument + ": array '" + other->name +
+                        "' is no input of the model, beside arrays that are; it has " + detail::list_inputs(m) +
+                        ": leave the array out of the file");
         const bool by_name = std::all_of(found.begin(), found.end(), [&](const named_tensor& t) { return named(t.name) != nullptr; });
         std::vector<const value_info*> missing;
         for (const value_info& v : inputs)
