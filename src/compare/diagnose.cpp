@@ -12,7 +12,7 @@
 namespace qk::compare {
 namespace {
 
-constexpr double bits_of_mistake = 10, bits_of_property = 6, bits_of_value = 14;
+constexpr double mistake_bits = 10, property_bits = 6, value_bits = 14;
 constexpr std::size_t searched = 8192;  ///< differing and agreeing values that the search looks at, each
 constexpr std::size_t beam = 10, deepest = 4;
 
@@ -193,10 +193,10 @@ class search {
     void finish(state& s) const {
         s.wrong = 0;
         for (std::size_t n = 0; n < s.y.size(); ++n) s.wrong += !same_value(s.y[n], device_[n]);
-        s.bits = bits_of_value * static_cast<double>(s.wrong);
+        s.bits = value_bits * static_cast<double>(s.wrong);
         for (const made& m : s.mistakes)
-            s.bits += bits_of_mistake + 0.02 * m.mistake +
-                      bits_of_property * static_cast<double>(m.where.properties.size());  // the likelier first
+            s.bits +=
+                mistake_bits + 0.02 * m.mistake + property_bits * static_cast<double>(m.where.properties.size());  // the likelier first
     }
 
     const problem& p_;
@@ -257,7 +257,7 @@ void diagnose(const problem& p, const properties& all, report& r) {
     const std::vector<int> known = look.telling();
     state best = look.nothing();
     std::vector<state> level{best}, singles;
-    for (std::size_t depth = 1; depth <= deepest && best.bits > bits_of_mistake * static_cast<double>(depth); ++depth) {
+    for (std::size_t depth = 1; depth <= deepest && best.bits > mistake_bits * static_cast<double>(depth); ++depth) {
         std::vector<state> next;
         for (const state& s : level) {
             for (const int m : known) {

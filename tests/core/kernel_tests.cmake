@@ -26,10 +26,21 @@ if(TARGET qk::dispatch)
       on_each_isa(${program} neon)
     endif()
   endforeach()
+  qk_together(kernel_test all kernel_test.cpp kernel_scales_test.cpp)
   qk_test(environment_test qk::dispatch)
 endif()
 
+# They instantiate the same kernels: one source for whoever compiles the three.
 set(consumer_sources kernel_test.cpp kernel_scales_test.cpp kernel_forms_test.cpp)
+function(one_source out name)
+  set(text "")
+  foreach(source ${ARGN})
+    string(APPEND text "#include \"${CMAKE_CURRENT_SOURCE_DIR}/${source}\"\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp CONTENT "${text}")
+  set(${out} ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp PARENT_SCOPE)
+endfunction()
+one_source(consumer_source consumer_test ${consumer_sources})
 
 # consumer_program(NAME ISA SOURCES [FLAGS ...]): compiled for exactly that instruction set, whatever QK_NATIVE says.
 function(consumer_program name isa sources)
@@ -63,21 +74,15 @@ else()
 endif()
 qk_test(codec_forms_test qk::qk)
 
-# kernel_objects(OUT PREFIX SOURCES ISA COMPILER [FLAGS ...]): the sources compiled by another compiler than CMake's; their objects, in OUT.
-function(kernel_objects out prefix sources isa compiler)
-  set(objects)
-  foreach(source ${sources})
-    set(object ${prefix}${source}.o)
-    add_custom_command(
-      OUTPUT ${object}
-      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${compiler} -std=c++20 -O1 -c -Wall -Wextra -I${PROJECT_SOURCE_DIR}/include ${ARGN} "-DQK_TEST_ISA=\"${isa}\""
-              -DQK_TEST_SAMPLED=1 -MD -MF ${object}.d -MT ${object} -o ${object} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
-      DEPENDS ${source}
-      DEPFILE ${object}.d
-      VERBATIM)
-    list(APPEND objects ${object})
-  endforeach()
-  set(${out} ${objects} PARENT_SCOPE)
+# kernel_object(OBJECT SOURCE ISA COMPILER [FLAGS ...]): the source compiled by another compiler than CMake's.
+function(kernel_object object source isa compiler)
+  add_custom_command(
+    OUTPUT ${object}
+    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${compiler} -std=c++20 -O1 -c -Wall -Wextra -I${PROJECT_SOURCE_DIR}/include ${ARGN} "-DQK_TEST_ISA=\"${isa}\""
+            -DQK_TEST_SAMPLED=1 -MD -MF ${object}.d -MT ${object} -o ${object} ${source}
+    DEPENDS ${source}
+    DEPFILE ${object}.d
+    VERBATIM)
 endfunction()
 
 # NEON: cross-compiled for aarch64, run by qemu-user. doctest gets a folder of its own, so that no header of this
@@ -90,12 +95,13 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
   find_path(QK_DOCTEST_FOLDER doctest/doctest.h REQUIRED)
   file(CREATE_LINK ${QK_DOCTEST_FOLDER}/doctest ${cross}/include/doctest SYMBOLIC)
   set(neon ${PROJECT_BINARY_DIR}/tests/kernel_test_neon)
-  kernel_objects(neon_objects ${cross}/ "${consumer_sources};codec_test.cpp" NEON ${QK_AARCH64_CXX} -isystem ${cross}/include)
+  one_source(neon_source neon_test ${consumer_sources} codec_test.cpp)
+  kernel_object(${cross}/tests.o ${neon_source} NEON ${QK_AARCH64_CXX} ${QK_SELDOM_COLLECT} -isystem ${cross}/include)
   add_custom_command(
     OUTPUT ${neon}
     COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_AARCH64_CXX} -std=c++20 -O1 -c -isystem ${cross}/include -o ${cross}/main.o ${PROJECT_SOURCE_DIR}/tests/doctest_main.cpp
-    COMMAND ${QK_AARCH64_CXX} -static -o ${neon} ${neon_objects} ${cross}/main.o
-    DEPENDS ${neon_objects}
+    COMMAND ${QK_AARCH64_CXX} -static -o ${neon} ${cross}/tests.o ${cross}/main.o
+    DEPENDS ${cross}/tests.o
     VERBATIM)
   add_custom_target(kernel_test_neon ALL DEPENDS ${neon})
   add_test(NAME kernel_test_neon COMMAND ${QK_QEMU_AARCH64} ${neon})
@@ -107,17 +113,17 @@ endif()
 
 # What consumers do: default flags with contraction, another compiler.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  consumer_program(kernel_test_contracted "-O2 -mfma" "${consumer_sources}" -O2 -march=x86-64 -mfma -ffp-contract=fast)
+  consumer_program(kernel_test_contracted "-O2 -mfma" ${consumer_source} -O2 -march=x86-64 -mfma -ffp-contract=fast)
   run_on(kernel_test_contracted "fma")
 endif()
 find_program(QK_CLANG NAMES clang++-14 clang++ clang++-15 clang++-16 clang++-19)
 if(QK_CLANG AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(clang_program ${PROJECT_BINARY_DIR}/tests/kernel_test_clang)
-  kernel_objects(clang_objects ${clang_program}_ "${consumer_sources}" "AVX2+FMA, clang" ${QK_CLANG} -mavx2 -mfma)
+  kernel_object(${clang_program}.o ${consumer_source} "AVX2+FMA, clang" ${QK_CLANG} -mavx2 -mfma)
   add_custom_command(
     OUTPUT ${clang_program}
-    COMMAND ${QK_CLANG} -o ${clang_program} ${clang_objects} $<TARGET_OBJECTS:doctest_main>
-    DEPENDS ${clang_objects} doctest_main $<TARGET_OBJECTS:doctest_main>
+    COMMAND ${QK_CLANG} -o ${clang_program} ${clang_program}.o $<TARGET_OBJECTS:doctest_main>
+    DEPENDS ${clang_program}.o doctest_main $<TARGET_OBJECTS:doctest_main>
     COMMAND_EXPAND_LISTS VERBATIM)
   add_custom_target(kernel_test_clang ALL DEPENDS ${clang_program})
   add_test(NAME kernel_test_clang COMMAND ${CMAKE_COMMAND} -DPROGRAM=${clang_program} -DCPU_FLAGS=avx2,fma -P ${CMAKE_CURRENT_SOURCE_DIR}/run_on_cpu.cmake)
