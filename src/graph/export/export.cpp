@@ -134,7 +134,7 @@ class exporter {
                 throw error(source_.label() + ": tensor '" + name + "' has " + std::to_string(facts.length) + " channels along axis " +
                             std::to_string(q->axis) + ", its quantizer " + std::to_string(q->scale.size()) + " scales");
             for (const use u : uses) v.guard = v.guard || (u.node >= 0 && fusing_->needs_guard(u.node));
-            for (const use u : uses) v.nbits = v.nbits || fusing_->becomes_nbits(*q, u);
+            for (const use u : uses) v.nbits = v.nbits || fusing_->becomes_nbits(*q, u, is_portable());
             if (options_.style == export_style::nbits && constant) {
                 std::erase_if(uses, [&](const use u) { return becomes_nbits(name, *q, value, own, u); });
                 if (uses.empty()) continue;

@@ -37,14 +37,15 @@ class fusing_rules {
         if (cannot_fuse(n)) return true;
         for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
             const quantizer* q = model_.is_constant(n.input(k)) ? planned(n, k) : nullptr;
-            if (q != nullptr && becomes_nbits(*q, {node, k})) return true;
+            if (q != nullptr && becomes_nbits(*q, {node, k}, false)) return true;
         }
         return false;
     }
 
     /// Weights of 4 bits in any MatMul, or Gemm that does not transpose them; of 8 bits unless the other operand has pairs of 8-bit
-    /// integers too, which fuse into an integer product first (pairs of dynamic scales in a MatMul without a bias alone).
-    bool becomes_nbits(const quantizer& q, model::use u) const {
+    /// integers too, which fuse into an integer product first. In functions (`called`) pairs of dynamic scales do so in a MatMul without a
+    /// bias alone; as nodes of their own with a bias, too, and a guard would hinder them.
+    bool becomes_nbits(const quantizer& q, model::use u, bool called) const {
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr || f->bits > 8 || u.node < 0) return false;
         const onnx::NodeProto& n = model_.graph().node(u.node);
@@ -52,7 +53,7 @@ class fusing_rules {
         if (!gemm && (n.op_type() != "MatMul" || n.input_size() != 2)) return false;
         const int other = 1 - u.input;
         const quantizer* beside = planned(n, other);
-        const bool pair = beside != nullptr && !(beside->dynamic && (gemm || has_bias(n))) && !cannot_fuse(n) &&
+        const bool pair = beside != nullptr && !(beside->dynamic && (gemm || (called && has_bias(n)))) && !cannot_fuse(n) &&
                           (model_.is_constant(n.input(other)) || writer_.dequantizes_activation(*beside));
         const integer* g = pair ? std::get_if<integer>(&beside->format) : nullptr;
         if (f->bits <= 4 || g == nullptr || g->bits <= 4 || g->bits > 8) return true;
