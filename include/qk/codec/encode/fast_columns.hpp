@@ -46,15 +46,14 @@ struct codes_of_columns {
     }
     template <std::size_t Width, bool Grid, class Get, class Form>
     QK_INLINE void row(std::size_t j, std::size_t i, std::size_t n, const Get& get, const kernels::fast_shared<Arch>* mine,
-                       const Form& form) const noexcept {
+                       const Form& form) noexcept {
         constexpr std::size_t w = kernels::lanes<Arch>;
         const std::size_t at = element + j * inner + i;
         const int width = codes.writer.width();
-        std::conditional_t<any_rounding, typename Codes::elements_type, const typename Codes::elements_type&> own = elements;
         [[maybe_unused]] alignas(64) std::uint32_t words[any_rounding ? Width * w : 1];
-        if constexpr (any_rounding) own.make_words(words, at, n);
+        if constexpr (any_rounding) elements.make_words(words, at, n);
         kernels::vi<Arch> code[Width];
-        kernels::unrolled<Width>([&](auto k) QK_INLINE_CALL { code[k] = own.template code<Grid>(at + k * w, get(k), mine[k], form); });
+        kernels::unrolled<Width>([&](auto k) QK_INLINE_CALL { code[k] = elements.template code<Grid>(at + k * w, get(k), mine[k], form); });
         if (!kernels::is_baseline<Arch> && !codes.writer.waits() && at * static_cast<std::size_t>(width) % 8 == 0 && (Width != 1 || n == w))
             return codes.writer.template put<Width>(codes.out.elements.data() + codes.writer.bytes(at), code);
         alignas(64) std::int32_t row[Width * w];

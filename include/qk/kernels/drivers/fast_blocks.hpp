@@ -30,7 +30,7 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
         V of[Width];
     };
     const Form q = form;
-    const Out out = given;
+    Out out = given;  // which keeps a row's random words
     const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : p.rows;
     // Of one vector the last may have fewer columns.
     const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, p.columns - i) : Width * w; };
@@ -124,15 +124,14 @@ struct values_of_columns {
     void shifts(std::size_t, std::size_t, std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
     template <std::size_t Width, bool Grid, class Get, class Form>
     QK_INLINE void row(std::size_t j, std::size_t i, std::size_t count, const Get& get, const fast_shared<Arch>* mine,
-                       const Form& form) const noexcept {
+                       const Form& form) noexcept {
         constexpr std::size_t w = lanes<Arch>;
         float* y = values.y + j * stride + i;
         const std::size_t at = position + j * stride + i;
-        std::conditional_t<any_rounding, Values, const Values&> own = values;
         [[maybe_unused]] alignas(64) std::uint32_t words[any_rounding ? Width * w : 1];
-        if constexpr (any_rounding) own.make_words(words, at, count);
+        if constexpr (any_rounding) values.make_words(words, at, count);
         vf<Arch> r[Width];
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { r[k] = own.template value<Grid>(at + k * w, get(k), mine[k], form); });
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { r[k] = values.template value<Grid>(at + k * w, get(k), mine[k], form); });
         if (Width == 1 && count < w) return store_first<Arch>(y, count, r[0]);
         if (Width > 1 && values.streaming) return unrolled<Width>([&](auto k) QK_INLINE_CALL { stream<Arch>(y + k * w, r[k]); });
         unrolled<Width>([&](auto k) QK_INLINE_CALL { store<Arch>(y + k * w, r[k]); });
