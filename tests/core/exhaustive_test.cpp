@@ -1,148 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sweeps over all 2^32 floats, in the build for this machine's best instruction set.
+// Sweeps over all 2^32 floats of qk::dispatch, for the instruction set that QK_ARCH names (the best one otherwise).
 //
-//   exhaustive_test FORMAT [THREADS]   kernel against oracle; FORMAT is an elementwise name of the catalogue
-//   exhaustive_test cpu-fp16           oracle against the CPU's own conversion
-//   exhaustive_test cpu-bf16           likewise, but for subnormal inputs, which the CPU flushes
-//   exhaustive_test splits             every float split: every value, every middle and their neighbours, and 2^24 samples
+//   exhaustive_test FORMAT [THREADS]   fake_quantize, and encode with decode, against the oracle; FORMAT is an elementwise name of the
+//   catalogue exhaustive_test splits             every float split: every value, every middle and their neighbours, and 2^24 samples
 //   (QK_SPLIT_SAMPLES)
 //
 // Exit status 1 when anything differs.
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-#include <thread>
-#include <vector>
-
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
-
-#include "compare_bits.hpp"
-#include "evidence.hpp"
-#include "qk/fake_quantize.hpp"
+#include "all_floats.hpp"
+#include "qk/codec/layout/layout.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/reference/codes.hpp"
 #include "test_inputs.hpp"
+#include "under_test.hpp"
 
 using namespace qk;
 
 namespace {
 
-#if defined(__AVX512F__)
-const std::string isa = "AVX-512";
-#elif defined(__AVX2__)
-const std::string isa = "AVX2+FMA";
-#elif defined(__aarch64__)
-const std::string isa = "NEON";
-#else
-const std::string isa = "SSE2";
-#endif
-
-constexpr std::uint32_t piece = 1u << 14;
-
-/// Calls compare(x) for the 2^32 floats, in order, `piece` at a time; the sum of what it returns.
-template <class Compare>
-std::size_t sweep(unsigned threads, Compare compare) {
-    std::atomic<std::uint64_t> next{0};
-    std::atomic<std::size_t> mismatches{0};
-    const auto work = [&] {
-        std::vector<float> x(piece), expected(piece), actual(piece);
-        for (std::uint64_t at; (at = next.fetch_add(piece)) < std::uint64_t{1} << 32;) {
-            for (std::uint32_t i = 0; i < piece; ++i) x[i] = std::bit_cast<float>(static_cast<std::uint32_t>(at) + i);
-            mismatches += compare(x, expected, actual);
+int sweep_format(const named_format& named, const swept& s, unsigned threads) {
+    const format& f = named.format;
+    const std::string name(named.name);
+    const bool codes = encodable(f, s.how);
+    std::atomic<std::size_t> wrong_codes{0};
+    const std::size_t wrong = sweep(threads, [&](const std::vector<float>& x, std::vector<float>& expected, std::vector<float>& actual) {
+        ask_oracle(f, x, expected, s.scale, s.how);
+        under_test::fake_quantize(f, x, actual, s.scale, s.how);
+        const std::size_t wrong_values = count_wrong(x, expected, actual, name);
+        if (codes) {
+            thread_local std::vector<std::byte> packed;
+            packed.resize(packed_bytes(f, {1, x.size(), 1}));
+            if (under_test::encode(f, x, packed, s.scale, s.how) != encode_status::done) {
+                wrong_codes += x.size();
+            } else {
+                under_test::decode(f, packed, actual, s.scale);
+                wrong_codes += count_wrong(x, expected, actual, name + " through its codes");
+            }
         }
-    };
-    std::vector<std::thread> pool;
-    for (unsigned t = 1; t < threads; ++t) pool.emplace_back(work);
-    work();
-    for (std::thread& t : pool) t.join();
-    return mismatches;
-}
-
-int report(const std::string& format, const std::string& evidence, std::size_t inputs, std::size_t mismatches) {
-    std::printf("%s: %s, %s: %zu inputs, %zu mismatches\n", format.c_str(), evidence.c_str(), isa.c_str(), inputs, mismatches);
-    record_evidence(format, evidence, isa, inputs, mismatches);
-    return mismatches == 0 ? 0 : 1;
-}
-
-constexpr std::size_t all_floats = std::size_t{1} << 32;
-
-template <auto Format>
-std::size_t sweep_format(const std::string& name, unsigned threads, affine scale, const semantics& how) {
-    return sweep(threads, [&](const std::vector<float>& x, std::vector<float>& expected, std::vector<float>& actual) {
-        fake_quantize<Format>(x, actual, scale, how);
-        reference::fake_quantize(format(Format), x, expected, scale, how);
-        return count_mismatches(x, expected, actual, name);
+        return wrong_values;
     });
-}
-
-template <std::size_t I>
-int sweep_entry(const std::string& name, unsigned threads) {
-    constexpr auto f = std::get<catalogue[I].format.index()>(catalogue[I].format);
-    if constexpr (block_size(f) == 0) {
-        if (catalogue[I].name != name) return 0;
-        if constexpr (std::is_same_v<decltype(f), const integer>) {
-            const affine scale{0.05f, (qmin(f) + qmax(f) + 1) / 2 + (f.bits > 2 ? 3 : 0)};
-            int status =
-                report(name, "oracle: all 2^32 floats, division", all_floats, sweep_format<f>(name, threads, scale, semantics::onnx));
-            if (f.bits == 8)
-                status |= report(name, "oracle: all 2^32 floats, reciprocal", all_floats,
-                                 sweep_format<f>(name, threads, scale, semantics::torch));
-            return status;
-        } else {
-            int status = report(name, "oracle: all 2^32 floats", all_floats, sweep_format<f>(name, threads, {}, semantics::ocp));
-            if (f != fp32)
-                status |= report(name, "oracle: all 2^32 floats, by a scale", all_floats,
-                                 sweep_format<f>(name, threads, {.scale = 0.05f}, semantics::ocp));
-            return status;
-        }
-    }
-    return 0;
-}
-
-template <std::size_t... I>
-int sweep_named(const std::string& name, unsigned threads, std::index_sequence<I...>) {
-    return (sweep_entry<I>(name, threads) | ...);
-}
-
-int compare_with_cpu_fp16([[maybe_unused]] unsigned threads) {
-#if defined(__F16C__)
-    return report("fp16", "the CPU's conversion (F16C): all 2^32 floats", all_floats,
-                  sweep(threads, [](const std::vector<float>& x, std::vector<float>& expected, std::vector<float>& actual) {
-                      for (std::size_t i = 0; i < x.size(); i += 8) {
-                          const __m128i half = _mm256_cvtps_ph(_mm256_loadu_ps(&x[i]), _MM_FROUND_TO_NEAREST_INT);
-                          _mm256_storeu_ps(&expected[i], _mm256_cvtph_ps(half));
-                      }
-                      reference::fake_quantize(fp16, x, actual);
-                      return count_mismatches(x, expected, actual, "fp16 against the CPU");
-                  }));
-#else
-    std::puts("skipped: this CPU has no f16c");
-    return 0;
-#endif
-}
-
-int compare_with_cpu_bf16([[maybe_unused]] unsigned threads) {
-#if defined(__AVX512BF16__)
-    const std::size_t subnormals = 2 * ((std::size_t{1} << 23) - 1);
-    return report("bf16", "the CPU's conversion (AVX512_BF16): all floats but subnormals", all_floats - subnormals,
-                  sweep(threads, [](const std::vector<float>& x, std::vector<float>& expected, std::vector<float>& actual) {
-                      reference::fake_quantize(bf16, x, actual);
-                      for (std::size_t i = 0; i < x.size(); i += 16) {
-                          const __m256i words = std::bit_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_loadu_ps(&x[i])));
-                          _mm512_storeu_si512(&expected[i], _mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
-                      }
-                      for (std::size_t i = 0; i < x.size(); ++i) {
-                          if (std::fpclassify(x[i]) == FP_SUBNORMAL) expected[i] = actual[i];
-                      }
-                      return count_mismatches(x, expected, actual, "bf16 against the CPU");
-                  }));
-#else
-    std::puts("skipped: this CPU has no avx512_bf16");
-    return 0;
-#endif
+    int status = report_sweep(name, s.evidence, under_test::isa, all_floats, wrong);
+    if (codes) status |= report_sweep(name, s.evidence + ", through codes", under_test::isa, all_floats, wrong_codes);
+    return status;
 }
 
 /// Every value of f, every middle between two of them, and the floats beside those.
@@ -190,7 +88,7 @@ int sweep_splits(unsigned threads) {
                 std::vector<float> expected(x.size()), actual(x.size());
                 for (const semantics& how : {semantics::ocp, semantics::ml_dtypes}) {
                     if (done != 0 && how == semantics::ml_dtypes) continue;
-                    fake_quantize(f, x, actual, how);
+                    under_test::fake_quantize(f, x, actual, how);
                     reference::fake_quantize(f, x, expected, how);
                     mismatches += count_mismatches(x, expected, actual, name);
                     inputs += x.size();
@@ -198,29 +96,27 @@ int sweep_splits(unsigned threads) {
             }
         }
     };
-    std::vector<std::thread> pool;
-    for (unsigned t = 1; t < threads; ++t) pool.emplace_back(work);
-    work();
-    for (std::thread& t : pool) t.join();
-    return report("float:... (" + std::to_string(splits.size()) + " splits)", "oracle: every boundary, and samples", inputs, mismatches);
+    on_threads(threads, work);
+    return report_sweep("float:... (" + std::to_string(splits.size()) + " splits)", "oracle: every boundary, and samples", under_test::isa,
+                        inputs, mismatches);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
     if (argc < 2) {
-        std::fputs("usage: exhaustive_test FORMAT|cpu-fp16|cpu-bf16|splits [THREADS]\n", stderr);
+        std::fputs("usage: exhaustive_test FORMAT|splits [THREADS]\n", stderr);
         return 2;
     }
     const std::string what = argv[1];
     const unsigned threads = argc > 2 ? static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10)) : 1;
-    if (what == "cpu-fp16") return compare_with_cpu_fp16(threads);
-    if (what == "cpu-bf16") return compare_with_cpu_bf16(threads);
     if (what == "splits") return sweep_splits(threads);
     const named_format* entry = find_format(what);
     if (entry == nullptr || is_block_format(entry->format)) {
         std::fprintf(stderr, "%s is not an elementwise name of the catalogue\n", what.c_str());
         return 2;
     }
-    return sweep_named(what, threads, std::make_index_sequence<std::size(catalogue)>());
+    int status = 0;
+    for (const swept& s : sweeps_of(entry->format)) status |= sweep_format(*entry, s, threads);
+    return status;
 }

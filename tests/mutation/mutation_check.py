@@ -76,13 +76,15 @@ def check(defect, source, compiler, flags):
         path = copy / path_of(file)
         text = path.read_text()
         if old not in text:
-            return what, None
+            return what, "DOES NOT APPLY: the source has changed"
         path.write_text(text.replace(old, new, 1))
         program = copy / "kernel_test"
         names = ["core/codec_test.cpp"] if file.startswith("codec/") else ["core/kernel_test.cpp", "core/kernel_scales_test.cpp"]
         tests = [str(source / "tests" / name) for name in (*names, "doctest_main.cpp")]
-        subprocess.run([compiler, "-std=c++20", "-O1", *flags, f"-I{copy}/include", '-DQK_TEST_ISA="mutant"', "-DQK_TEST_SAMPLED=1", *tests, "-o", str(program)],
-                       check=True, stderr=subprocess.DEVNULL)
+        built = subprocess.run([compiler, "-std=c++20", "-O1", *flags, f"-I{copy}/include", '-DQK_TEST_ISA="mutant"', "-DQK_TEST_SAMPLED=1", *tests, "-o", str(program)],
+                               stderr=subprocess.DEVNULL, check=False)
+        if built.returncode != 0:
+            return what, "DOES NOT COMPILE"
         run = subprocess.run([str(program)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=900, check=False)
         return what, [] if run.returncode == 0 else failed_cases(run.stdout) or ["crashed"]
 
@@ -101,20 +103,19 @@ def main():
         stale = [what for what, file, old, _ in DEFECTS if (options.source / path_of(file)).read_text().count(old) != 1]
         print("\n".join(f"{what}: DOES NOT APPLY: the source has changed" for what in stale) or f"{len(DEFECTS)} defects apply")
         return 1 if stale else 0
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda d: check(d, options.source, options.compiler, options.flags.split()), [d for d in DEFECTS if options.only in d[0]]))
     rows = ["| planted defect | caught by |", "|---|---|"]
-    survivors = 0
-    for what, caught in results:
-        if not caught:
-            survivors += 1
-        verdict = "DOES NOT APPLY: the source has changed" if caught is None else "; ".join(caught) or "SURVIVED"
-        print(f"{what}: {verdict}")
-        rows.append(f"| {what} | {verdict} |")
-    print(f"{len(results)} defects, {len(results) - survivors} caught")
+    caught = 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for what, cases in pool.map(lambda d: check(d, options.source, options.compiler, options.flags.split()), [d for d in DEFECTS if options.only in d[0]]):
+            verdict = cases if isinstance(cases, str) else "; ".join(cases) or "SURVIVED"
+            caught += bool(cases) and not isinstance(cases, str)
+            print(f"{what}: {verdict}", flush=True)
+            rows.append(f"| {what} | {verdict} |")
+    defects = len(rows) - 2
+    print(f"{defects} defects, {caught} caught")
     if options.markdown:
         options.markdown.write_text("\n".join(rows) + "\n")
-    return 1 if survivors else 0
+    return 0 if caught == defects else 1
 
 
 if __name__ == "__main__":

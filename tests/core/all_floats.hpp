@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// All 2^32 floats, what the oracle gives for each of them, and what a sweep over them reports.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "compare_bits.hpp"
+#include "evidence.hpp"
+#include "qk/reference.hpp"
+
+constexpr std::size_t all_floats = std::size_t{1} << 32;
+constexpr std::uint32_t piece = 1u << 14;  ///< floats that are swept at a time; their bit patterns follow each other
+
+/// Runs work(thread) on each thread, this one among them.
+template <class Work>
+void on_threads(unsigned threads, Work work) {
+    std::vector<std::thread> pool;
+    for (unsigned t = 1; t < threads; ++t) pool.emplace_back(work);
+    work();
+    for (std::thread& t : pool) t.join();
+}
+
+/// Calls compare(x, expected, actual) for the 2^32 floats, in order, `piece` at a time. Returns the sum of what it returns.
+template <class Compare>
+std::size_t sweep(unsigned threads, Compare compare) {
+    std::atomic<std::uint64_t> next{0};
+    std::atomic<std::size_t> mismatches{0};
+    on_threads(threads, [&] {
+        std::vector<float> x(piece), expected(piece), actual(piece);
+        for (std::uint64_t at; (at = next.fetch_add(piece)) < all_floats;) {
+            for (std::uint32_t i = 0; i < piece; ++i) x[i] = std::bit_cast<float>(static_cast<std::uint32_t>(at) + i);
+            mismatches += compare(x, expected, actual);
+        }
+    });
+    return mismatches;
+}
+
+/// What the oracle gives for a piece, when it rounds to nearest. Division by a positive scale, rounding and clamping are monotone, and
+/// every magnitude beyond some bound overflows. So a stretch of floats of one sign has one result if its ends have it: most stretches ask
+/// the oracle twice. It is asked for every float of a stretch whose ends differ, of a piece with Inf or NaN, and everywhere if
+/// QK_SWEEP_EVERY is set.
+inline void ask_oracle(const qk::format& f, const std::vector<float>& x, std::vector<float>& expected, qk::affine scale,
+                       const qk::semantics& how) {
+    constexpr std::size_t stretch = 64;
+    static const bool every = std::getenv("QK_SWEEP_EVERY") != nullptr;
+    if (every || !std::isfinite(x.back()) || !std::isfinite(x.front())) return qk::reference::fake_quantize(f, x, expected, scale, how);
+    const auto ask = [&](std::size_t i) { return qk::reference::quantize_one(f, x[i], scale.scale, scale.zero_point, true, how, 0); };
+    expected[0] = ask(0);
+    for (std::size_t begin = 0; begin < x.size(); begin += stretch) {
+        const std::size_t end = std::min(begin + stretch, x.size() - 1);
+        const float last = ask(end);
+        if (same_bits(expected[begin], last)) {
+            std::fill(expected.begin() + static_cast<std::ptrdiff_t>(begin), expected.begin() + static_cast<std::ptrdiff_t>(end), last);
+        } else {
+            for (std::size_t i = begin + 1; i < end; ++i) expected[i] = ask(i);
+        }
+        expected[end] = last;
+    }
+}
+
+/// count_mismatches, quick where every bit is equal.
+inline std::size_t count_wrong(const std::vector<float>& x, const std::vector<float>& expected, const std::vector<float>& actual,
+                               const std::string& what) {
+    const bool equal = std::memcmp(expected.data(), actual.data(), expected.size() * sizeof(float)) == 0;
+    return equal ? 0 : count_mismatches(x, expected, actual, what);
+}
+
+/// Prints and records a sweep; the exit status.
+inline int report_sweep(const std::string& format, const std::string& evidence, const std::string& isa, std::size_t inputs,
+                        std::size_t mismatches) {
+    std::printf("%s: %s, %s: %zu inputs, %zu mismatches\n", format.c_str(), evidence.c_str(), isa.c_str(), inputs, mismatches);
+    record_evidence(format, evidence, isa, inputs, mismatches);
+    return mismatches == 0 ? 0 : 1;
+}
+
+/// A sweep of an elementwise format, its scale and semantics.
+struct swept {
+    std::string evidence;
+    qk::affine scale;
+    qk::semantics how;
+};
+
+/// The sweeps of an elementwise format: integers by a scale and a zero point, those of 8 bits by its reciprocal too; floats without a scale
+/// and by one.
+inline std::vector<swept> sweeps_of(const qk::format& f) {
+    const std::string all = "oracle: all 2^32 floats";
+    if (const qk::integer* i = std::get_if<qk::integer>(&f)) {
+        const qk::affine scale{0.05f, (qk::qmin(*i) + qk::qmax(*i) + 1) / 2 + (i->bits > 2 ? 3 : 0)};
+        std::vector<swept> sweeps{{all + ", division", scale, qk::semantics::onnx}};
+        if (i->bits == 8) sweeps.push_back({all + ", reciprocal", scale, qk::semantics::torch});
+        return sweeps;
+    }
+    std::vector<swept> sweeps{{all, {}, qk::semantics::ocp}};
+    if (f != qk::format(qk::fp32)) sweeps.push_back({all + ", by a scale", {.scale = 0.05f}, qk::semantics::ocp});
+    return sweeps;
+}
