@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// node_view: attributes of a node by name, with errors that name the node.
+// node_view: attributes of a node by name, with errors that name the node. op_context: outputs.
 #include <onnx/onnx_pb.h>
 
 #include "qk/graph/model/model.hpp"
@@ -81,6 +81,24 @@ const onnx::GraphProto& node_view::get_graph(std::string_view attribute) const {
     const auto* a = find(attribute);
     if (a == nullptr || !a->has_g()) fail("attribute '" + std::string(attribute) + "' (a graph) is missing");
     return a->g();
+}
+
+void op_context::fail_without_input(std::size_t i) const { fail("input " + std::to_string(i) + " is missing"); }
+
+tensor& op_context::output(std::size_t i, data_type type, dims shape) {
+    const std::size_t bytes = element_count(shape) * size_of(type);
+    return set_output(i, tensor(type, std::move(shape), memory_->allocate(bytes)));
+}
+
+tensor& op_context::set_output(std::size_t i, tensor value) {
+    tensor& place = wants(i) ? outputs_[i] : discarded_;
+    place = std::move(value);
+    return place;
+}
+
+tensor op_context::scratch(data_type type, dims shape) {
+    const std::size_t bytes = element_count(shape) * size_of(type);
+    return tensor(type, std::move(shape), memory_->allocate(bytes));
 }
 
 }  // namespace qk::graph

@@ -2,7 +2,6 @@
 // Parts of one operator's work side by side, where a run has threads to spare: fewer samples than threads.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <utility>
@@ -27,31 +26,25 @@ class parts_side_by_side {
     const part_runner* before_;
 };
 
+/// A body that is called, as one type for all of them: what takes it is compiled once, and a body's loops once.
+template <class... Sizes>
+class body_of {
+  public:
+    template <class Body>
+    body_of(const Body& body) : body_(&body), run_([](const void* b, Sizes... sizes) { (*static_cast<const Body*>(b))(sizes...); }) {}
+    void operator()(Sizes... sizes) const { run_(body_, sizes...); }
+
+  private:
+    const void* body_;
+    void (*run_)(const void*, Sizes...);
+};
+
 /// Calls body(part) for every part in [0, n). What a part is must depend on shapes alone, so that results have the same bits for any
 /// number of threads. The first exception is thrown here.
-template <class Body>
-void for_each_part(std::size_t n, const Body& body) {
-    const part_runner* runner = runs_parts();
-    if (runner == nullptr || n < 2) {
-        for (std::size_t i = 0; i < n; ++i) body(i);
-        return;
-    }
-    const parts_side_by_side none(nullptr);  // parts of parts: one after the other
-    (*runner)(n, body);
-}
+void for_each_part(std::size_t n, body_of<std::size_t> body);
 
 /// Calls body(begin, end) for ranges that cover [0, n). An item's result must not depend on the range that it is in. `work`: about how
 /// many elementary operations (additions of elements in cache) an item takes: ranges of less than some ten microseconds are not made.
-template <class Body>
-void for_each_range(std::size_t n, std::size_t work, const Body& body) {
-    constexpr std::size_t least = 1 << 16;
-    const std::size_t items = std::max<std::size_t>(1, least / std::max<std::size_t>(work, 1));
-    if (runs_parts() == nullptr || n < 2 * items) {
-        if (n > 0) body(std::size_t{0}, n);
-        return;
-    }
-    const std::size_t parts = std::min<std::size_t>(n / items, 64);
-    for_each_part(parts, [&](std::size_t i) { body(n * i / parts, n * (i + 1) / parts); });
-}
+void for_each_range(std::size_t n, std::size_t work, body_of<std::size_t, std::size_t> body);
 
 }  // namespace qk::graph

@@ -50,15 +50,7 @@ enum class data_type : int {
 };
 
 /// Lower-case name as ONNX's documentation spells it: "float32", "int8", "float8e4m3fn".
-constexpr const char* name_of(data_type t) {
-    constexpr const char* names[] = {"undefined",      "float32",    "uint8",          "int8",       "uint16",    "int16",
-                                     "int32",          "int64",      "string",         "bool",       "float16",   "float64",
-                                     "uint32",         "uint64",     "complex64",      "complex128", "bfloat16",  "float8e4m3fn",
-                                     "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",      "int4",      "float4e2m1",
-                                     "float8e8m0",     "uint2",      "int2",           "float6e2m3", "float6e3m2"};
-    const int i = static_cast<int>(t);
-    return i >= 0 && i < static_cast<int>(std::size(names)) ? names[i] : "unknown";
-}
+const char* name_of(data_type t);
 
 /// Bytes that one element takes in a tensor's buffer; 0 for types without a fixed size (string, undefined).
 constexpr std::size_t size_of(data_type t) {
@@ -124,36 +116,17 @@ using dims = std::vector<std::int64_t>;
 /// Number of elements; throws on negative dimensions and on overflow of 2^40 elements, so that absurd shapes end in a sentence.
 /// Where one dimension is 0 the others are bounded as well (2^28): no product of dimensions overflows, no loop over some of them is
 /// endless.
-inline std::size_t element_count(std::span<const std::int64_t> shape) {
-    std::size_t n = 1;
-    bool none = false;
-    for (const std::int64_t d : shape) {
-        if (d < 0) throw error("negative dimension " + std::to_string(d) + " in a shape");
-        const auto u = static_cast<std::size_t>(d);
-        none = none || u == 0;
-        if (u != 0 && n > (std::size_t{1} << 40) / u) throw error("a shape of more than 2^40 elements");
-        if (u != 0) n *= u;
-    }
-    if (none && n > std::size_t{1} << 28) throw error("a shape without elements whose other dimensions make more than 2^28");
-    return none ? 0 : n;
-}
+std::size_t element_count(std::span<const std::int64_t> shape);
 
 /// "[1,3,224,224]"
-inline std::string to_string(std::span<const std::int64_t> shape) {
-    std::string s = "[";
-    for (std::size_t i = 0; i < shape.size(); ++i) s += (i ? "," : "") + std::to_string(shape[i]);
-    return s + "]";
-}
+std::string to_string(std::span<const std::int64_t> shape);
 
 /// Copying a tensor shares its buffer. A buffer that is shared is not written to.
 class tensor {
   public:
     tensor() = default;
     /// Uninitialised elements in a new, 64-byte aligned buffer (or in `buffer`, which holds at least size_bytes()).
-    tensor(data_type type, dims shape, std::shared_ptr<std::byte> buffer = nullptr)
-        : type_(type), shape_(std::move(shape)), count_(element_count(shape_)), buffer_(std::move(buffer)) {
-        if (!buffer_) buffer_ = thread_memory::allocate(size_bytes());
-    }
+    tensor(data_type type, dims shape, std::shared_ptr<std::byte> buffer = nullptr);
 
     data_type type() const { return type_; }
     const dims& shape() const { return shape_; }
@@ -178,12 +151,7 @@ class tensor {
     }
 
     /// The same elements under another shape of equal count, sharing the buffer.
-    tensor reshaped(dims shape) const {
-        tensor t = *this;
-        if (element_count(shape) != count_) throw error("cannot view " + to_string(shape_) + " as " + to_string(shape));
-        t.shape_ = std::move(shape);
-        return t;
-    }
+    tensor reshaped(dims shape) const;
 
   private:
     data_type type_ = data_type::undefined;

@@ -14,20 +14,7 @@
 namespace qk::graph::ops {
 
 /// The shape that all operands stretch to; fails naming the node when there is none.
-inline dims broadcast_shape(const op_context& call, std::span<const tensor* const> operands) {
-    dims shape;
-    for (const tensor* t : operands) {
-        const dims& s = t->shape();
-        if (s.size() > shape.size()) shape.insert(shape.begin(), s.size() - shape.size(), 1);
-        const std::size_t skip = shape.size() - s.size();
-        for (std::size_t i = 0; i < s.size(); ++i) {
-            std::int64_t& d = shape[skip + i];
-            if (d == 1) d = s[i];
-            else if (s[i] != 1 && s[i] != d) call.fail("shapes do not broadcast: " + to_string(s) + " against " + to_string(shape));
-        }
-    }
-    return shape;
-}
+dims broadcast_shape(const op_context& call, std::span<const tensor* const> operands);
 
 /// How N operands move while an output of some shape is written in order.
 ///

@@ -47,19 +47,7 @@ void add_depthwise(const T* x, const T* kernel, const window& w, T* y) {
 }
 
 /// Shapes that must agree before anything is computed; the window of this call.
-inline window check_conv(const node_view& node, const dims& x, const dims& weights, const tensor* bias, std::int64_t group) {
-    if (x.size() < 3 || weights.size() != x.size())
-        node.fail("input of shape " + to_string(x) + " and weights of shape " + to_string(weights) + " do not fit");
-    if (misfit_groups(x[1], weights[1], group) || weights[0] % group != 0)
-        node.fail("input of shape " + to_string(x) + " does not fit weights of shape " + to_string(weights) + " in " +
-                  std::to_string(group) + " group(s)");
-    std::vector<std::int64_t> kernel(weights.begin() + 2, weights.end());
-    if (const auto given = node.get_ints("kernel_shape"); !given.empty() && given != kernel)
-        node.fail("attribute 'kernel_shape' differs from the shape of the weights " + to_string(weights));
-    if (bias != nullptr && bias->shape() != dims{weights[0]})
-        node.fail("bias of shape " + to_string(bias->shape()) + " for " + std::to_string(weights[0]) + " channels");
-    return make_window(node, x, std::move(kernel));
-}
+window check_conv(const node_view& node, const dims& x, const dims& weights, const tensor* bias, std::int64_t group);
 
 template <class T>
 void conv_of(op_context& c) {

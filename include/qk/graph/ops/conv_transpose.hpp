@@ -11,47 +11,7 @@
 namespace qk::graph::ops {
 
 /// The window that maps the *output* of ConvTranspose back to its input: `input` is the result's size, `output` is x's.
-inline window transposed_window(const node_view& node, const dims& x, std::vector<std::int64_t> kernel) {
-    const std::size_t rank = kernel.size();
-    window w;
-    w.kernel = std::move(kernel);
-    w.output.assign(x.begin() + 2, x.end());
-    w.stride = spatial_attribute(node, "strides", rank, 1);
-    w.dilation = spatial_attribute(node, "dilations", rank, 1);
-    auto pads = node.get_ints("pads");
-    if (pads.empty()) pads.assign(2 * rank, 0);
-    auto extra = node.get_ints("output_padding");
-    if (extra.empty()) extra.assign(rank, 0);
-    auto wanted = node.get_ints("output_shape");
-    if (wanted.size() == rank + 2) wanted.erase(wanted.begin(), wanted.begin() + 2);
-    if (pads.size() != 2 * rank || extra.size() != rank || (!wanted.empty() && wanted.size() != rank))
-        node.fail("pads, output_padding or output_shape do not have the input's number of spatial axes");
-    for (const auto* list : {&pads, &extra, &wanted})
-        for (const std::int64_t v : *list)
-            if (v < -(std::int64_t{1} << 31) || v > (std::int64_t{1} << 31))
-                node.fail("pads, output_padding or output_shape are out of range");
-    const std::string auto_pad = node.get_string("auto_pad", "NOTSET");
-    for (std::size_t i = 0; i < rank; ++i) {
-        if (w.kernel[i] < 1 || w.kernel[i] > 1 << 20) node.fail("a kernel of length " + std::to_string(w.kernel[i]));
-        if (w.output[i] > std::int64_t{1} << 31) node.fail("input of shape " + to_string(x) + " is too long");
-        const std::int64_t full = w.stride[i] * (w.output[i] - 1) + extra[i] + (w.kernel[i] - 1) * w.dilation[i] + 1;
-        std::int64_t begin = pads[i], end = pads[i + rank], size = full - begin - end;
-        if (auto_pad == "VALID") begin = end = 0, size = full;
-        const bool same = auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER";
-        if (!wanted.empty() || same) {
-            size = wanted.empty() ? w.output[i] * w.stride[i] : wanted[i];
-            const std::int64_t all = std::max<std::int64_t>(full - size, 0);
-            begin = auto_pad == "SAME_UPPER" ? all / 2 : all - all / 2;
-            end = all - begin;
-        }
-        if (size < 1) node.fail("the output would be empty along spatial axis " + std::to_string(i));
-        w.pad_begin.push_back(begin);
-        w.pad_end.push_back(end);
-        w.input.push_back(size);
-    }
-    static_cast<void>(element_count(w.input));  // throws: products of it are taken below
-    return w;
-}
+window transposed_window(const node_view& node, const dims& x, std::vector<std::int64_t> kernel);
 
 template <class T>
 void conv_transpose_of(op_context& c) {

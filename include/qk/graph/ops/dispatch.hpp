@@ -32,11 +32,13 @@ inline constexpr auto number_types = float_types + integer_types;
 inline constexpr auto element_types = number_types + type_list<bool>{};
 inline constexpr type_list<std::int32_t, std::int64_t> index_types;
 
+[[noreturn]] void fail_for_type(const op_context& call, data_type type);
+
 /// Calls f(type_tag<T>{}) for the T of the list that `type` names; fails with the node's name when there is none.
 template <class... Ts, class F>
 void dispatch(const op_context& call, data_type type, type_list<Ts...>, F&& f) {
     const bool found = ((type == type_of<Ts> && (f(type_tag<Ts>{}), true)) || ...);
-    if (!found) call.fail(std::string("element type ") + name_of(type) + " is not supported here");
+    if (!found) fail_for_type(call, type);
 }
 
 /// An element of 16 bytes (complex128) for operators that only move elements.
@@ -53,61 +55,29 @@ void dispatch_width(const op_context& call, data_type type, F&& f) {
         case 4: return f(type_tag<std::uint32_t>{});
         case 8: return f(type_tag<std::uint64_t>{});
         case 16: return f(type_tag<sixteen_bytes>{});
-        default: call.fail(std::string("element type ") + name_of(type) + " is not supported here");
+        default: fail_for_type(call, type);
     }
 }
 
 constexpr bool is_narrow_float(data_type t) { return t == data_type::float16 || t == data_type::bfloat16; }
 
 /// A float16 or bfloat16 tensor as float32; others as they are.
-inline tensor widened(op_context& call, const tensor& x) {
-    if (x.empty() || !is_narrow_float(x.type())) return x;
-    tensor wide = call.scratch(data_type::float32, x.shape());
-    if (x.type() == data_type::float16) widen(x.as<half>(), wide.as<float>());
-    else widen(x.as<brain>(), wide.as<float>());
-    return wide;
-}
+tensor widened(op_context& call, const tensor& x);
 
 /// A float32 tensor rounded to float16 or bfloat16.
-inline tensor narrowed(op_context& call, const tensor& x, data_type type) {
-    tensor y = call.scratch(type, x.shape());
-    if (type == data_type::float16) narrow(x.as<float>(), y.as<half>());
-    else narrow(x.as<float>(), y.as<brain>());
-    return y;
-}
+tensor narrowed(op_context& call, const tensor& x, data_type type);
 
 /// Run, with float16 and bfloat16 computed in float32: those inputs are widened, and float32 outputs narrowed back.
-/// As a table entry: {"", "Exp", 1, through_float32<exp>}.
+void run_through_float32(op_context& call, void (*run)(op_context&));
+
+/// The same as a table entry: {"", "Exp", 1, through_float32<exp>}.
 template <void (*Run)(op_context&)>
 void through_float32(op_context& call) {
-    data_type narrow_type = data_type::undefined;
-    for (std::size_t i = 0; i < call.input_count(); ++i)
-        if (call.has_input(i) && is_narrow_float(call.input(i).type())) {
-            narrow_type = call.input(i).type();
-            break;
-        }
-    if (narrow_type == data_type::undefined) return Run(call);
-
-    std::vector<tensor> inputs(call.input_count());
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-        if (call.has_input(i)) inputs[i] = widened(call, call.input(i));
-    std::vector<tensor> outputs(call.output_count());
-    op_context wide = call.with(inputs, outputs);
-    Run(wide);
-    for (std::size_t i = 0; i < outputs.size(); ++i)
-        if (!outputs[i].empty())
-            call.set_output(i, outputs[i].type() == data_type::float32 ? narrowed(call, outputs[i], narrow_type) : outputs[i]);
+    run_through_float32(call, Run);
 }
 
 /// Elements of an integer tensor (shapes, axes, indices) as int64.
-inline std::vector<std::int64_t> int_values(const op_context& call, const tensor& t) {
-    std::vector<std::int64_t> values(t.size());
-    dispatch(call, t.type(), integer_types + type_list<bool>{}, [&]<class T>(type_tag<T>) {
-        const auto from = t.as<T>();
-        for (std::size_t i = 0; i < from.size(); ++i) values[i] = static_cast<std::int64_t>(from[i]);
-    });
-    return values;
-}
+std::vector<std::int64_t> int_values(const op_context& call, const tensor& t);
 
 /// A number as T. A float that T, an integer, does not hold becomes what Cast makes of it (elements.hpp); any bool is "not zero".
 template <class T, class U>

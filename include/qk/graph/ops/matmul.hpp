@@ -37,29 +37,7 @@ struct matmul_plan {
     }
 };
 
-inline matmul_plan plan_matmul(const node_view& node, dims a, dims b) {
-    const auto bad = [&] { node.fail("shapes " + to_string(a) + " and " + to_string(b) + " cannot be multiplied"); };
-    if (a.empty() || b.empty()) bad();
-    const bool row = a.size() == 1, column = b.size() == 1;
-    if (row) a.insert(a.begin(), 1);
-    if (column) b.push_back(1);
-    matmul_plan p;
-    p.m = a[a.size() - 2], p.k = a.back(), p.n = b.back();
-    if (b[b.size() - 2] != p.k) bad();
-    const std::size_t batch = std::max(a.size(), b.size()) - 2;
-    std::vector<std::int64_t> ea(batch, 1), eb(batch, 1), e(batch);
-    for (std::size_t i = 0; i + 2 < a.size(); ++i) ea[batch - (a.size() - 2) + i] = a[i];
-    for (std::size_t i = 0; i + 2 < b.size(); ++i) eb[batch - (b.size() - 2) + i] = b[i];
-    for (std::size_t i = 0; i < batch; ++i) {
-        if (ea[i] != eb[i] && ea[i] != 1 && eb[i] != 1) bad();
-        e[i] = ea[i] == 1 ? eb[i] : ea[i];
-    }
-    p.shape = e;
-    if (!row) p.shape.push_back(p.m);
-    if (!column) p.shape.push_back(p.n);
-    p.a_batch = ea, p.b_batch = eb, p.batch = e;
-    return p;
-}
+matmul_plan plan_matmul(const node_view& node, dims a, dims b);
 
 template <class T>
 void matmul_of(op_context& c) {

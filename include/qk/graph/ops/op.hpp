@@ -73,7 +73,7 @@ class op_context {
     bool has_input(std::size_t i) const { return i < inputs_.size() && !inputs_[i].empty(); }
     /// Input i; an error naming the node if the model leaves it out.
     const tensor& input(std::size_t i) const {
-        if (!has_input(i)) fail("input " + std::to_string(i) + " is missing");
+        if (!has_input(i)) fail_without_input(i);
         return inputs_[i];
     }
 
@@ -81,21 +81,11 @@ class op_context {
     /// Output i is named by the model and somebody may read it.
     bool wants(std::size_t i) const { return i < outputs_.size(); }
     /// Makes output i with uninitialised elements. Outputs that nobody wants get a scratch tensor all the same.
-    tensor& output(std::size_t i, data_type type, dims shape) {
-        const std::size_t bytes = element_count(shape) * size_of(type);
-        return set_output(i, tensor(type, std::move(shape), memory_->allocate(bytes)));
-    }
+    tensor& output(std::size_t i, data_type type, dims shape);
     /// Makes output i share an existing tensor (Reshape, Identity).
-    tensor& set_output(std::size_t i, tensor value) {
-        tensor& place = wants(i) ? outputs_[i] : discarded_;
-        place = std::move(value);
-        return place;
-    }
+    tensor& set_output(std::size_t i, tensor value);
     /// Uninitialised working memory that lives as long as the returned tensor.
-    tensor scratch(data_type type, dims shape) {
-        const std::size_t bytes = element_count(shape) * size_of(type);
-        return tensor(type, std::move(shape), memory_->allocate(bytes));
-    }
+    tensor scratch(data_type type, dims shape);
     /// The same call with other inputs and outputs, for an operator that is computed by way of another.
     op_context with(std::span<const tensor> inputs, std::span<tensor> outputs) const {
         return {*node_, inputs, outputs, *memory_, *subgraphs_};
@@ -108,6 +98,8 @@ class op_context {
     std::vector<tensor> run_subgraph(const onnx::GraphProto& graph, std::span<const tensor> inputs) { return (*subgraphs_)(graph, inputs); }
 
   private:
+    [[noreturn]] void fail_without_input(std::size_t i) const;
+
     const node_view* node_;
     std::span<const tensor> inputs_;
     std::span<tensor> outputs_;

@@ -24,60 +24,10 @@ inline std::int64_t product(const std::vector<std::int64_t>& v) {
 }
 
 /// Attribute `name` with one positive value for each of `rank` spatial axes; absent: all `otherwise`.
-inline std::vector<std::int64_t> spatial_attribute(const node_view& node, const char* name, std::size_t rank, std::int64_t otherwise) {
-    auto v = node.get_ints(name);
-    if (v.empty()) v.assign(rank, otherwise);
-    if (v.size() != rank) node.fail(std::string("attribute '") + name + "' does not have one value for each spatial axis");
-    for (const std::int64_t x : v)
-        if (x < 1 || x > (std::int64_t{1} << 31)) node.fail(std::string("attribute '") + name + "' must be positive");
-    return v;
-}
+std::vector<std::int64_t> spatial_attribute(const node_view& node, const char* name, std::size_t rank, std::int64_t otherwise);
 
 /// The window of Conv and of every pool, for an input of the given shape. ceil_mode rounds the number of steps up (pools).
-inline window make_window(const node_view& node, const dims& shape, std::vector<std::int64_t> kernel, bool ceil_mode = false) {
-    if (shape.size() < 2 || shape.size() != kernel.size() + 2)
-        node.fail("input of shape " + to_string(shape) + " does not fit a kernel of rank " + std::to_string(kernel.size()));
-    window w;
-    const std::size_t rank = kernel.size();
-    for (const std::int64_t k : kernel)
-        if (k < 1 || k > (std::int64_t{1} << 20)) node.fail("a kernel of length " + std::to_string(k));
-    static_cast<void>(element_count(kernel));  // throws: taps of a window are counted below
-    w.kernel = std::move(kernel);
-    w.input.assign(shape.begin() + 2, shape.end());
-    w.stride = spatial_attribute(node, "strides", rank, 1);
-    w.dilation = spatial_attribute(node, "dilations", rank, 1);
-    auto pads = node.get_ints("pads");
-    if (pads.empty()) pads.assign(2 * rank, 0);
-    if (pads.size() != 2 * rank) node.fail("attribute 'pads' needs two values for each spatial axis");
-    for (const std::int64_t p : pads)
-        if (p < -(std::int64_t{1} << 31) || p > (std::int64_t{1} << 31)) node.fail("attribute 'pads' is out of range");
-    const std::string auto_pad = node.get_string("auto_pad", "NOTSET");
-    for (std::size_t i = 0; i < rank; ++i) {
-        std::int64_t begin = pads[i], end = pads[i + rank];
-        const std::int64_t reach = (w.kernel[i] - 1) * w.dilation[i] + 1;
-        if (auto_pad == "VALID") begin = end = 0;
-        if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") {
-            const std::int64_t out = (w.input[i] + w.stride[i] - 1) / w.stride[i];
-            const std::int64_t all = std::max<std::int64_t>((out - 1) * w.stride[i] + reach - w.input[i], 0);
-            begin = auto_pad == "SAME_UPPER" ? all / 2 : all - all / 2;
-            end = all - begin;
-        } else if (auto_pad != "NOTSET" && auto_pad != "VALID") {
-            node.fail("attribute 'auto_pad' is '" + auto_pad + "'; it can be NOTSET, SAME_UPPER, SAME_LOWER or VALID");
-        }
-        const std::int64_t room = w.input[i] + begin + end - reach;
-        if (room < 0) node.fail("the kernel is larger than its padded input of shape " + to_string(shape));
-        std::int64_t out = room / w.stride[i] + 1;
-        if (ceil_mode && room % w.stride[i] != 0) {
-            ++out;
-            if ((out - 1) * w.stride[i] >= w.input[i] + begin) --out;  // a window that would start in the end padding is dropped
-        }
-        w.pad_begin.push_back(begin);
-        w.pad_end.push_back(end);
-        w.output.push_back(out);
-    }
-    static_cast<void>(element_count(w.output));  // throws: products of it are taken below
-    return w;
-}
+window make_window(const node_view& node, const dims& shape, std::vector<std::int64_t> kernel, bool ceil_mode = false);
 
 /// Whether a kernel of one tap walks over padding: what it makes there does not depend on the input, and the rest is that of a window
 /// without.
