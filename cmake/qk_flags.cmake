@@ -57,5 +57,5 @@ endfunction()
 # What runs once for a model or a command: several sources at a time, too.
 function(qk_runs_once target)
   qk_quickly(${target})
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${QK_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${QK_UNITY} UNITY_BUILD_BATCH_SIZE 24)
 endfunction()

@@ -56,11 +56,11 @@ plan_cost cost_of(const layer_view& layers, const precision_plan& plan, const ca
     const auto& graph = layers.source().graph();
     const auto used_as = [&](int n, int i) { return layers.nodes()[static_cast<std::size_t>(n)].parts[static_cast<std::size_t>(i)]; };
     const auto width = [&](const std::string& name) { return 8.0 * static_cast<double>(size_of(layers.float_type(name))); };
-    std::set<std::string> counted;  // a weight that several layers share is stored once
+    std::set<std::string> stored;  // a weight that several layers share is stored once
     for (int n = 0; n < graph.node_size(); ++n)
         for (int i = 0; i < graph.node(n).input_size(); ++i) {
             const std::string& name = graph.node(n).input(i);
-            if ((used_as(n, i) != layer_view::part::weight && used_as(n, i) != layer_view::part::bias) || !counted.insert(name).second)
+            if ((used_as(n, i) != layer_view::part::weight && used_as(n, i) != layer_view::part::bias) || !stored.insert(name).second)
                 continue;
             const quantizer* q = plan.find({name, graph.node(n).name(), i});
             const std::size_t elements = element_count(detail::shape_of(layers, name, nullptr));
