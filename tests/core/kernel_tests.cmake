@@ -5,29 +5,21 @@
 # on_each_isa(PROGRAM ARCH ...): the program as a test for each instruction set of qk::dispatch.
 function(on_each_isa program)
   foreach(arch ${ARGN})
-    add_test(NAME ${program}_${arch} COMMAND ${program})
+    one_of_tests(${program}_${arch} ${program})
     set_tests_properties(${program}_${arch} PROPERTIES ENVIRONMENT QK_ARCH=${arch} SKIP_REGULAR_EXPRESSION "^skipped: QK_ARCH")
   endforeach()
 endfunction()
 
 if(TARGET qk::dispatch)
-  add_executable(kernel_test kernel_test.cpp kernel_scales_test.cpp)
-  add_executable(codec_test codec_test.cpp)
-  add_executable(encode_codes_test encode_codes_test.cpp)
-  add_executable(decode_values_test decode_values_test.cpp)
-  foreach(program kernel_test codec_test encode_codes_test decode_values_test)
-    target_link_libraries(${program} PRIVATE doctest_main qk::dispatch)
-    set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-    qk_own(${program})
-    qk_quickly(${program})  # the kernels are the library's
+  set(programs kernel_test kernel_scales_test codec_test encode_codes_test decode_values_test)
+  test_programs(kernel_tests ${programs} LIBRARIES qk::dispatch)
+  foreach(program ${programs})
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
       on_each_isa(${program} sse2 avx2 avx512)
     else()
       on_each_isa(${program} neon)
     endif()
   endforeach()
-  qk_together(kernel_test all kernel_test.cpp kernel_scales_test.cpp)
-  qk_test(environment_test qk::dispatch)
 endif()
 
 # They instantiate the same kernels: one source for whoever compiles the three.
@@ -95,12 +87,11 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND QK_AARCH64_CXX AND QK_QEMU_
   find_path(QK_DOCTEST_FOLDER doctest/doctest.h REQUIRED)
   file(CREATE_LINK ${QK_DOCTEST_FOLDER}/doctest ${cross}/include/doctest SYMBOLIC)
   set(neon ${PROJECT_BINARY_DIR}/tests/kernel_test_neon)
-  one_source(neon_source neon_test ${consumer_sources} codec_test.cpp)
+  one_source(neon_source neon_test ../doctest_main.cpp ${consumer_sources} codec_test.cpp)
   kernel_object(${cross}/tests.o ${neon_source} NEON ${QK_AARCH64_CXX} ${QK_SELDOM_COLLECT} -isystem ${cross}/include)
   add_custom_command(
     OUTPUT ${neon}
-    COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${QK_AARCH64_CXX} -std=c++20 -O1 -c -isystem ${cross}/include -o ${cross}/main.o ${PROJECT_SOURCE_DIR}/tests/doctest_main.cpp
-    COMMAND ${QK_AARCH64_CXX} -static -o ${neon} ${cross}/tests.o ${cross}/main.o
+    COMMAND ${QK_AARCH64_CXX} -static -o ${neon} ${cross}/tests.o
     DEPENDS ${cross}/tests.o
     VERBATIM)
   add_custom_target(kernel_test_neon ALL DEPENDS ${neon})

@@ -9,6 +9,7 @@
 #include "qk/qk.hpp"
 #include "test_formats.hpp"
 #include "test_inputs.hpp"
+#include "under_test.hpp"
 
 namespace {
 std::size_t allocations = 0;
@@ -38,10 +39,10 @@ TEST_CASE("fake_quantize, encode and decode do not allocate") {
             qk::semantics how;
             how.rounding = r;
             const std::size_t before = allocations;
-            qk::fake_quantize(f.format, x, y, how);
-            qk::fake_quantize(f.format, x, y, axis, how);
-            const auto status = qk::encode(f.format, std::span<const float>(x), std::span<std::byte>(packed), {}, how);
-            if (status == qk::encode_status::done) qk::decode(f.format, std::span<const std::byte>(packed), std::span<float>(y));
+            under_test::fake_quantize(f.format, x, y, how);
+            under_test::fake_quantize(f.format, x, y, axis, how);
+            const auto status = under_test::encode(f.format, std::span<const float>(x), std::span<std::byte>(packed), {}, how);
+            if (status == qk::encode_status::done) under_test::decode(f.format, std::span<const std::byte>(packed), std::span<float>(y));
             during += allocations - before;
         }
     }
