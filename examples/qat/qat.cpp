@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "qk/backward.hpp"
-#include "qk/fake_quantize.hpp"
+#include "qk/dispatch.hpp"
 #include "qk/graph/files/npy.hpp"
 
 namespace {
@@ -51,8 +51,8 @@ struct trained_quantizer {
 
     bool scaled() const { return qk::is_integer_format(format); }
     void forward(std::span<const float> x, std::span<float> y, std::size_t row) const {
-        if (scaled()) qk::fake_quantize(format, x, y, qk::affine{.scale = scale.value[0]});
-        else qk::fake_quantize(format, x, y, qk::along_axis{x.size() / row, row, 1});
+        if (scaled()) qk::dispatch::fake_quantize(format, x, y, qk::affine{.scale = scale.value[0]});
+        else qk::dispatch::fake_quantize(format, x, y, qk::along_axis{x.size() / row, row, 1});
     }
     void backward(std::span<const float> x, std::span<float> gradient) {
         const qk::scale_gradient g =
