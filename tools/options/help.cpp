@@ -9,15 +9,15 @@
 namespace qk::tool {
 namespace {
 
-constexpr std::size_t column = 30, width = 110;
+constexpr std::size_t column = 30, line_width = 110;
 
-/// `text` in lines of at most `width` characters; those after the first begin at `column`.
+/// `text` in lines of at most `line_width` characters; those after the first begin at `column`.
 std::string wrapped(const std::string& text) {
     std::string page;
     std::size_t at = column;
     for (std::size_t begin = 0; begin < text.size();) {
         const std::size_t end = std::min(text.find(' ', begin), text.size());
-        if (at > column && at + 1 + (end - begin) > width) {
+        if (at > column && at + 1 + (end - begin) > line_width) {
             page += "\n" + std::string(column, ' ');
             at = column;
         }
