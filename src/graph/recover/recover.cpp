@@ -3,7 +3,6 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <set>
 
@@ -16,6 +15,7 @@
 #include "qk/graph/recover/amd.hpp"
 #include "qk/graph/recover/calls.hpp"
 #include "qk/graph/recover/drop.hpp"
+#include "qk/graph/recover/integer_products.hpp"
 #include "qk/graph/recover/nbits.hpp"
 #include "qk/graph/recover/quantizer_nodes.hpp"
 #include "qk/graph/recover/recover.hpp"
@@ -37,7 +37,7 @@ class plan_recovery {
     recovered_plan run() {
         called_ = called_constants(source_);
         look_at_rounded_constants();
-        for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i), unpack(i);
+        for (int i = 0; i < source_.graph().node_size(); ++i) look_at(i), unpack(i), multiply_floats(i);
         int calls = 0;
         for (int i = 0; i < source_.graph().node_size(); ++i)
             calls += source_.graph().node(i).domain() == marks::function_domain && !owned_[static_cast<std::size_t>(i)];
@@ -232,15 +232,7 @@ class plan_recovery {
             !is_integer_format(found.how.format))
             return;
         const auto low = constant(n->input(1)), high = constant(n->input(2));
-        if (!low || !high || found.how.scale.size() != 1 || low->type() != data_type::float32 || high->type() != data_type::float32 ||
-            low->size() != 1 || high->size() != 1)
-            return;
-        const std::int64_t zero = found.how.zero_point.empty() ? 0 : found.how.zero_point[0];
-        if (!((std::fabs(low->as<float>()[0]) + std::fabs(high->as<float>()[0])) / found.how.scale[0] < 0x1p40f)) return;
-        const auto code = [&](const tensor& t) { return std::llround(t.as<float>()[0] / found.how.scale[0]) + zero; };
-        const auto f = format_between(code(*low), code(*high), std::get<integer>(found.how.format).is_signed);
-        if (!f) return;
-        found.how.format = *f;
+        if (!low || !high || !narrow(found.how, *low, *high)) return;
         own(found.source);
         found.source = n->input(0);
     }
@@ -318,6 +310,19 @@ class plan_recovery {
         const std::string name = free_name(marks::without(w->codes, {marks::quantized}), w->codes + marks::as_float, w->value, w->codes);
         make_plain(n, *w, name);
         edges_[{name, n.name(), w->input}] = w->how;
+    }
+
+    /// A product of codes becomes one of floats.
+    void multiply_floats(int i) {
+        const auto p = integer_product_of(source_, i);
+        if (!p) return;
+        const std::string second =
+            p->codes.empty() ? p->operands[1]
+                             : free_name(marks::without(p->codes, {marks::quantized}), p->codes + marks::as_float, p->value, p->codes);
+        make_plain(result_.plain.graph(), i, *p, second);
+        edges_[{p->operands[0], source_.graph().node(i).name(), 0}] = of(uint8, true);
+        edges_[{second, source_.graph().node(i).name(), 1}] = p->codes.empty() ? of(uint8, true) : p->how;
+        for (const int node : p->nodes) owned_[static_cast<std::size_t>(node)] = true;
     }
 
     void rewire() {

@@ -2,6 +2,8 @@
 #include "qk/graph/recover/refine.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
 #include "qk/graph/export/description.hpp"
 #include "qk/graph/model/code_types.hpp"
@@ -20,6 +22,7 @@ void refine(quantizer& how, const std::string& text) {
         how = refined;
 }
 
+namespace {
 std::optional<integer> format_between(std::int64_t lowest, std::int64_t highest, bool is_signed) {
     for (int width = 1; width <= 16; ++width)
         for (const bool narrow : {false, true}) {
@@ -27,6 +30,19 @@ std::optional<integer> format_between(std::int64_t lowest, std::int64_t highest,
             if (qmin(f) == lowest && qmax(f) == highest) return f;
         }
     return std::nullopt;
+}
+}  // namespace
+
+bool narrow(quantizer& how, const tensor& low, const tensor& high) {
+    if (how.scale.size() != 1 || low.type() != data_type::float32 || high.type() != data_type::float32 || low.size() != 1 ||
+        high.size() != 1)
+        return false;
+    const std::int64_t zero = how.zero_point.empty() ? 0 : how.zero_point[0];
+    if (!((std::fabs(low.as<float>()[0]) + std::fabs(high.as<float>()[0])) / how.scale[0] < 0x1p40f)) return false;
+    const auto code = [&](const tensor& t) { return std::llround(t.as<float>()[0] / how.scale[0]) + zero; };
+    const auto f = format_between(code(low), code(high), std::get<integer>(how.format).is_signed);
+    if (f) how.format = *f;
+    return f.has_value();
 }
 
 void make_signed(quantizer& how, integer f) {

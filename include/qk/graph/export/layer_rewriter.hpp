@@ -23,7 +23,8 @@ struct coded {
     data_type type = data_type::undefined;
     std::vector<float> scales;
     std::int64_t axis = 1;
-    bool constant = false;  ///< the codes are an initializer
+    bool constant = false;    ///< the codes are an initializer
+    std::string description;  ///< of a DequantizeLinear: what its doc_string says of the format
 
     bool single() const { return scales.size() == 1; }
 };
@@ -245,7 +246,7 @@ class layer_rewriter {
         const auto scale = constant(c.scale);
         if (!scale || scale->type() != data_type::float32 || scale->rank() > 1) return std::nullopt;
         c.scales.assign(scale->as<float>().begin(), scale->as<float>().end());
-        c.axis = int_attribute(n, "axis", c.axis);
+        c.axis = int_attribute(n, "axis", c.axis), c.description = n.doc_string();
         const auto held = constants_.find(c.codes);
         c.constant = held != constants_.end();
         const auto zero = constants_.find(c.zero_point);

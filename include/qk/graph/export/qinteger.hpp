@@ -113,6 +113,7 @@ class integer_product_rewriter {
         std::vector<std::string> in{a.codes, b.codes, a.zero_point};
         if (!b.zero_point.empty()) in.push_back(layers_.scalar_zero_point(b));
         layers_.rewrite(i, op, "", in);
+        if (b.constant) layers_.node(i).set_doc_string(b.description);
         layers_.node(i).set_output(0, sums);
         set_attribute(g_.node("Cast", {sums}, {wide}), "to", std::int64_t{1});
         g_.node("Mul", {a.scale, scale}, {scales});
