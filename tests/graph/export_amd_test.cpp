@@ -9,6 +9,7 @@
 #include <iostream>
 #include <map>
 
+#include "build_model.hpp"
 #include "output_errors.hpp"
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
@@ -126,21 +127,36 @@ TEST_CASE("what AMD's operators compute is what the evaluator computes under the
     }
 }
 
-TEST_CASE("a grouped convolution's blocks run along axis 1, and the export says so") {
-    small_graph g;
-    g.input("x", {1, 4, 5, 5}).output("y", {1, 4, 5, 5}).constant("w", {4, 1, 1, 1});
-    small_graph::set(g.node("Conv", "conv", {"x", "w"}, "y"), "group", 4);
-    const calibration none;
-    const export_result r = export_model(g.build(), quantize(g.build(), precision_requests().set_default("bfp16", "bfp16"), none).plan,
-                                         {.style = export_style::amd});
-    int found = 0;
-    for (const auto& n : r.exported.graph().node())
-        if (n.op_type() == "BFPQuantizeDequantize" && n.input(0) == "w") {
-            ++found;
-            CHECK(attribute_text(n).find("axis=1 ") != std::string::npos);
+TEST_CASE(
+    "a grouped convolution's blocks run along axis 1; a depthwise filter is stored as the plan rounds it, of others the export says so") {
+    for (const bool depthwise : {true, false}) {
+        std::vector<float> weights(4 * 2 * 9);  // one channel of two is small: it shares blocks with the other there, and none here
+        for (std::size_t i = 0; i < weights.size(); ++i)
+            weights[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50) * (depthwise || i / 9 % 2 == 0 ? 0.02f : 2e-4f);
+        small_graph g;
+        g.input("x", {1, 4, 5, 5}).output("y", {1, 4, 3, 3}).constant("w", {4, depthwise ? 1 : 2, 3, 3}, 1, weights);
+        small_graph::set(g.node("Conv", "conv", {"x", "w"}, "y"), "group", depthwise ? 4 : 2);
+        const calibration none;
+        for (const char* format : {"bfp16", "mx9", "mxint8", "mxfp4"}) {
+            CAPTURE(format);
+            const model m = g.build();
+            const precision_plan plan = quantize(m, precision_requests().set_default(format, format), none).plan;
+            const export_result r = export_model(m, plan, {.style = export_style::amd});
+            int rounded = 0, plain = 0;
+            for (const auto& n : r.exported.graph().node())
+                if (n.domain() == "com.amd.quark" && n.input(0).starts_with("w"))
+                    ++(n.input(0) == "w" ? plain : rounded), CHECK(attribute_text(n).find("axis=1 ") != std::string::npos);
+            CHECK(rounded + plain == 1);
+            if (depthwise || std::string_view(format) == "bfp16") CHECK(rounded == depthwise);
+            const auto says = [](const std::string& note) { return note.find("axis 1") != std::string::npos; };
+            CHECK(std::any_of(r.notes.begin(), r.notes.end(), says) == (plain == 1));
+            if (!depthwise) continue;
+            const auto input = named_tensors{{"x", qk_test::random_tensor({1, 4, 5, 5}, 3, 1.0f)}};
+            const tensor file = evaluator(r.exported, {.threads = 1}).run(input).outputs.at("y");
+            const tensor planned = evaluator(m, {.threads = 1}).run(input, plan).outputs.at("y");
+            CHECK(std::ranges::equal(file.as<float>(), planned.as<float>()));
         }
-    CHECK(found == 1);
-    CHECK(std::any_of(r.notes.begin(), r.notes.end(), [](const std::string& n) { return n.find("axis 1") != std::string::npos; }));
+    }
 }
 
 TEST_CASE("formats that AMD's operators lack are refused in a sentence that names tensor, format and the way out") {

@@ -2,12 +2,15 @@
 // Style amd: com.amd.quark operators for block formats, 16-bit floats and wide integers; standard Q/DQ pairs for what ONNX holds.
 #pragma once
 
+#include <algorithm>
+
 #include "qk/graph/export/marks.hpp"
 #include "qk/graph/export/qdq.hpp"
 
 namespace qk::graph::detail {
 
-/// Constants stay float32 before BFPQuantizeDequantize, MXQuantizeDequantize and 16-bit floats, as AMD's own tools write them.
+/// Constants stay float32 before BFPQuantizeDequantize, MXQuantizeDequantize and 16-bit floats, as AMD's own tools write them, and but for
+/// filters of grouped convolutions they stay unrounded.
 /// The operators answer NaN, Inf and -0 as semantics::quark does; a plan with other answers is written all the same, with a note.
 class amd_writer : public qdq_writer {
   public:
@@ -20,7 +23,7 @@ class amd_writer : public qdq_writer {
     }
 
     std::string weight(const quantized_value& v, const tensor& value) override {
-        if (is_block_format(v.how.format)) return blocks(v, value.size() == 1);
+        if (is_block_format(v.how.format)) return blocks(v.how.flatten ? along_channels(v, value) : v, value.size() == 1);
         const auto type = extended_type(v.how.format);
         // An int32 bias is codes that the standard DequantizeLinear reads.
         if (!type || *type == data_type::int32) return qdq_writer::weight(v, value);
@@ -76,6 +79,19 @@ class amd_writer : public qdq_writer {
         qk::semantics same = semantics::quark;
         same.rounding = q.semantics.rounding, same.seed = q.semantics.seed, same.first_index = q.semantics.first_index;
         other_answers_ += !(q.semantics == same);
+    }
+
+    /// The operators' blocks run along axis 1, of which a depthwise filter has one element. Where they keep what the plan's flattened
+    /// blocks give, that is the constant.
+    quantized_value along_channels(const quantized_value& v, const tensor& value) {
+        quantized_value theirs = v;
+        theirs.how.flatten = false, theirs.how.axis = 1;
+        const tensor planned = rounded(v.how, value);
+        if (!std::ranges::equal(planned.as<float>(), rounded(theirs.how, planned).as<float>(),
+                                [](float a, float b) { return a == b || a != a; }))
+            return v;
+        theirs.name = g_.constant(v.name + marks::rounded, planned);
+        return theirs;
     }
 
     /// BFPQuantizeDequantize and MXQuantizeDequantize, with every attribute spelled out.
