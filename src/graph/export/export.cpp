@@ -128,7 +128,7 @@ class exporter {
         const std::string wide = ops::is_half(own) && !constant ? cast(name, name + marks::wide, data_type::float32) : name;
         for (auto& [q, uses] : groups) {
             const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
-            quantized_value v{.name = wide, .how = *q, .rank = facts.rank, .length = facts.length};
+            quantized_value v{.name = wide, .how = *q, .rank = facts.rank, .length = facts.length, .inner = facts.inner};
             if (!constant && q->block_size == 0 && q->scale.size() > 1 && facts.length > 0 &&
                 static_cast<std::size_t>(facts.length) != q->scale.size())
                 throw error(source_.label() + ": tensor '" + name + "' has " + std::to_string(facts.length) + " channels along axis " +

@@ -192,6 +192,18 @@ class portable_writer : public quantizer_writer {
         return shape;
     }
 
+    /// The shape of blocks once zeros have filled the last of them, if the rank and what lies behind the axis are known; else empty.
+    static std::vector<std::int64_t> padded_blocks_of(const quantized_value& v) {
+        const std::int64_t axis = positive_axis(v.how.axis, v.rank), block = qk::block_size(v.how.format);
+        const microexponent* parts = std::get_if<microexponent>(&v.how.format);
+        const std::int64_t part = parts ? parts->sub_block_size : block;
+        if (v.rank == 0 || axis < 0 || v.inner <= 0 || block % part != 0) return {};
+        std::vector<std::int64_t> shape{-1};
+        if (parts) shape.push_back(block / part);
+        shape.insert(shape.end(), {part, v.inner});
+        return shape;
+    }
+
     std::string blocks(quantized_value v) {
         const quantizer asked = v.how;
         std::string x = v.name, shape;
@@ -200,19 +212,29 @@ class portable_writer : public quantizer_writer {
             g_.node("Shape", {x}, {shape});
             x = g_.fresh(v.name + "_rows");
             set_attribute(g_.node("Flatten", {v.name}, {x}), "axis", std::int64_t{1});
-            v.rank = 2, v.how.axis = 1, v.length = -1;
+            v.rank = 2, v.how.axis = 1, v.length = -1, v.inner = 1;
         }
-        const std::vector<std::int64_t> whole = blocks_of(v);
-        function_key key{
-            .format = v.how.format, .semantics = v.how.semantics, .layout = whole.empty() ? block_layout::any_length : block_layout::whole};
+        const std::vector<std::int64_t> whole = blocks_of(v), filled = whole.empty() ? padded_blocks_of(v) : whole;
+        function_key key{.format = v.how.format,
+                         .semantics = v.how.semantics,
+                         .layout = !whole.empty()    ? block_layout::whole
+                                   : !filled.empty() ? block_layout::padded
+                                                     : block_layout::any_length};
         std::vector<std::string> inputs{x};
         if (std::holds_alternative<nvfloat>(v.how.format) && !v.how.dynamic && !v.how.scale.empty()) {
             key.scales = 1;
             inputs.push_back(g_.constant(v.name + "_scale", make_tensor<float>({}, std::vector<float>{v.how.scale[0]})));
         }
         onnx::NodeProto& n = call(v, asked, key, inputs);
-        if (whole.empty()) set_axis(n, v);
-        else set_attribute(n, "blocks", whole);
+        if (filled.empty()) set_axis(n, v);
+        else set_attribute(n, "blocks", filled);
+        if (key.layout == block_layout::padded) {
+            const std::int64_t axis = positive_axis(v.how.axis, v.rank);
+            std::vector<std::int64_t> ends(2 * v.rank, 0);
+            ends[v.rank + static_cast<std::size_t>(axis)] = 1;
+            set_attribute(n, "axis", std::vector<std::int64_t>{axis});
+            set_attribute(n, "ends", ends);
+        }
         const std::string y = n.output(0);
         if (shape.empty()) return y;
         const std::string reshaped = g_.fresh(v.name + marks::rounded);

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model says of its tensors' shapes without being run: what it declares, and what the weights of a tensor's readers imply.
+// What a model says of its tensors' shapes without being run: what it declares, what follows from that, and what the weights of a tensor's
+// readers imply.
 #pragma once
 
 #include <onnx/onnx_pb.h>
 
-#include <map>
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "qk/graph/model/attribute.hpp"
+#include "qk/graph/model/infer_shapes.hpp"
 #include "qk/graph/model/model.hpp"
 
 namespace qk::graph::detail {
@@ -17,29 +20,22 @@ namespace qk::graph::detail {
 struct axis_facts {
     std::size_t rank = 0;      ///< 0: not known
     std::int64_t length = -1;  ///< of the axis that was asked for
+    std::int64_t inner = -1;   ///< product of the lengths behind it
 };
 
 class known_shapes {
   public:
-    explicit known_shapes(const model& m) : model_(m) {
-        const auto add = [&](const auto& infos) {
-            for (const auto& v : infos) {
-                if (!v.type().tensor_type().has_shape()) continue;
-                dims& d = declared_[v.name()];
-                d.clear();
-                for (const auto& one : v.type().tensor_type().shape().dim()) d.push_back(one.has_dim_value() ? one.dim_value() : -1);
-            }
-        };
-        add(m.graph().value_info());
-        add(m.graph().input());
-        add(m.graph().output());
-    }
+    explicit known_shapes(const model& m) : model_(m), inferred_(m) {}
 
     axis_facts find(const std::string& tensor, int axis, const std::vector<model::use>& readers) const {
         axis_facts facts;
-        if (const auto d = declared_.find(tensor); d != declared_.end()) {
-            facts.rank = d->second.size();
-            facts.length = at(d->second, axis);
+        if (const dims* d = inferred_.find(tensor)) {
+            facts.rank = d->size();
+            if (const auto place = place_of(axis, d->size())) {
+                facts.length = std::max<std::int64_t>((*d)[*place], -1), facts.inner = 1;
+                for (std::size_t i = *place + 1; i < d->size(); ++i)
+                    facts.inner = (*d)[i] < 0 || facts.inner < 0 ? -1 : facts.inner * (*d)[i];
+            }
         }
         for (const model::use u : readers) {
             if (u.node < 0 || u.input != 0 || facts.length > 0) continue;
@@ -51,11 +47,9 @@ class known_shapes {
     }
 
   private:
-    static std::int64_t at(const dims& shape, int axis) {
-        const auto rank = static_cast<int>(shape.size());
-        if (rank == 0) return -1;
-        const int i = rank == 1 ? 0 : axis < 0 ? axis + rank : axis;
-        return i >= 0 && i < rank ? shape[static_cast<std::size_t>(i)] : -1;
+    static std::optional<std::size_t> place_of(int axis, std::size_t rank) {
+        const int i = rank == 1 ? 0 : axis < 0 ? axis + static_cast<int>(rank) : axis;
+        return i >= 0 && i < static_cast<int>(rank) ? std::optional(static_cast<std::size_t>(i)) : std::nullopt;
     }
     /// The first operand of a layer with constant weights.
     axis_facts from_reader(const onnx::NodeProto& n, int axis) const {
@@ -77,7 +71,7 @@ class known_shapes {
     }
 
     const model& model_;
-    std::map<std::string, dims> declared_;
+    inferred_shapes inferred_;
 };
 
 }  // namespace qk::graph::detail

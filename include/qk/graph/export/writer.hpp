@@ -19,6 +19,7 @@ struct quantized_value {
     quantizer how;
     std::size_t rank = 0;      ///< 0: not known
     std::int64_t length = -1;  ///< of axis how.axis; -1: not known
+    std::int64_t inner = -1;   ///< elements behind one place of that axis; -1: not known
     bool nbits =
         false;  ///< onnxruntime would make MatMulNBits of DequantizeLinear and the product: 8-bit activations that nobody asked for
     bool guard = false;        ///< a reader has constants that DequantizeLinear before it would endanger (exporter::needs_guard)

@@ -9,15 +9,23 @@
 namespace qk::graph::detail {
 
 /// `whole`: the call's attribute `blocks` is the shape to take, known beforehand: whole blocks, or one short block.
-/// `any_length`: the shape is computed in each run from attributes `axis` and `after` (the axis behind it; both count an axis of length 1
-/// in front of all), short blocks padded with zeros, which raise no exponent and are cut off again.
-enum class block_layout : std::uint8_t { whole, any_length };
+/// `padded`: it is the shape to take once zeros have made the axis `axis` whole, at whose end attribute `ends` has a 1 among the pads of
+/// all. `any_length`: the shape is computed in each run from attributes `axis` and `after` (the axis behind it; both count an axis of
+/// length 1 in front of all), short blocks padded with zeros, which raise no exponent and are cut off again.
+enum class block_layout : std::uint8_t { whole, padded, any_length };
 
 /// core(blocks of x) in x's own shape. `block` is cut into `parts` first where these are not 0: [..., block / part, part, inner].
 template <class Core>
 operand in_blocks(function_builder& f, const operand& x, block_layout layout, std::int64_t block, std::int64_t part, const Core& core) {
     const operand shape = f.op("Shape", {x}, "shape");
     if (layout == block_layout::whole) return f.reshape(core(f.op("Reshape", {x, f.integers_of_call("blocks")}, "blocks_of_x")), shape);
+    if (layout == block_layout::padded) {
+        const operand axis = f.integers_of_call("axis"), length = f.op("Gather", {shape, axis}, "length");
+        const operand missing = f.op("Mod", {f.op("Neg", {length}), f.integers({block})});
+        const operand padded = f.op("Pad", {x, f.op("Mul", {f.integers_of_call("ends"), missing})}, "padded");
+        const operand y = core(f.op("Reshape", {padded, f.integers_of_call("blocks")}, "blocks_of_x"));
+        return f.op("Slice", {f.reshape(y, f.op("Shape", {padded})), f.integers({0}), length, axis});
+    }
     const auto slice = [&](const operand& v, const operand& from, const operand& to, std::int64_t axis) {
         return f.op("Slice", {v, from, to, f.integers({axis})});
     };

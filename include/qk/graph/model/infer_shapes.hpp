@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lengths of axes that follow from a graph without running it: through Reshape, Transpose, products and whatever keeps or joins shapes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "qk/graph/model/model.hpp"
+
+namespace qk::graph::detail {
+
+class inferred_shapes {
+  public:
+    /// From the shapes that the model states, of inputs first of all.
+    explicit inferred_shapes(const model& m);
+
+    /// nullptr: not even the rank is known. Lengths below 0 are not known.
+    const dims* find(const std::string& tensor) const {
+        const auto found = shapes_.find(tensor);
+        return found == shapes_.end() ? nullptr : &found->second;
+    }
+
+  private:
+    friend class shape_rules;
+    const model& model_;
+    std::unordered_map<std::string, dims> shapes_;  ///< a length without a number is a symbol: equal symbols are equal lengths
+    std::unordered_map<std::string, dims> values_;  ///< what tensors of lengths hold, as far as that is known
+    std::int64_t symbols_ = 0;
+};
+
+}  // namespace qk::graph::detail
