@@ -24,11 +24,11 @@ model load_for_planning(const std::string& file) {
     return m;
 }
 
-calibration calibrate_for(const model& m, const data_settings& data, const asked_precision& asked, bool histograms,
-                          const progress_function& progress, const named_tensors* inputs, named_tensors* outputs) {
-    if (data.has_statistics()) return load_calibration(data.calibration[0]);
+namespace {
+/// What the ranges that formats need are made of; nullopt: none needs any.
+std::optional<calibrate_options> needed_ranges(const asked_precision& asked) {
     bool ranges = false, dynamic = asked.options.how == approach::dynamic;
-    calibrate_options wanted{.histograms = histograms};
+    calibrate_options wanted{.histograms = false};
     for (const request& r : asked.requests) {
         const precision& p = r.what;
         const floating* f = std::get_if<floating>(&p.format);
@@ -44,7 +44,17 @@ calibration calibrate_for(const model& m, const data_settings& data, const asked
         wanted.moving_average |= needed.moving_average || asked.options.best_method;
         wanted.histograms |= needed.histograms || asked.options.best_method || p.pow2 == pow2_rule::min_mse;
     }
-    if ((!ranges && !histograms) || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
+    return ranges ? std::optional(wanted) : std::nullopt;
+}
+}  // namespace
+
+calibration calibrate_for(const model& m, const data_settings& data, const asked_precision& asked, bool histograms,
+                          const progress_function& progress, const named_tensors* inputs, named_tensors* outputs) {
+    if (data.has_statistics()) return load_calibration(data.calibration[0]);
+    const auto needed = needed_ranges(asked);
+    if ((!needed && !histograms) || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
+    calibrate_options wanted = needed.value_or(calibrate_options{});
+    wanted.histograms = histograms || (needed && needed->histograms);
     wanted.threads = data.threads;
     const bool of_inputs = inputs != nullptr && data.calibration.empty();
     const named_tensors samples = of_inputs ? *inputs : data.load_calibration(m);
@@ -145,7 +155,11 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     }
     quantize_result result;
     if (asked.saved) result = take_saved(m, asked, own);
-    else result = planner(m, own.empty() ? nullptr : &own).plan(asked.requests, asked.options);
+    else {
+        // A report alone asks for statistics, too; the plan is the same without one.
+        const calibration* seen_values = own.empty() ? nullptr : &own;
+        result = planner(m, needed_ranges(asked) ? seen_values : nullptr, seen_values).plan(asked.requests, asked.options);
+    }
     result.plan.accumulators.merge(asked.accumulators);
     result.report.method = std::move(method);
     add_to(result.report, changed);

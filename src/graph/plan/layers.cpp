@@ -12,6 +12,7 @@
 #pragma GCC diagnostic pop
 
 #include "qk/graph/model/attribute.hpp"
+#include "qk/graph/model/infer_shapes.hpp"
 #include "qk/graph/plan/layers.hpp"
 
 namespace qk::graph {
@@ -117,6 +118,50 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
     return shape.size() == 4 || shape.size() == 5 ? operand_axes{1, false, 1} : operand_axes{-1, false, -1};
 }
 
+namespace detail {
+namespace {
+bool is_of_pictures(std::string_view op) {
+    return one_of(op, {"Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "BatchNormalization"});
+}
+bool moves_channels(std::string_view op) {
+    return one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MatMul", "Gemm", "Gather", "Shape", "Expand", "Einsum",
+                       "Attention", "GroupQueryAttention", "MultiHeadAttention"});
+}
+/// Single numbers that lengths of axes alone say, as the root of a head's width: no data, whatever is quantized around them.
+std::unordered_set<std::string_view> numbers_of_lengths(const model& m) {
+    const inferred_shapes shapes(m);
+    std::unordered_set<std::string_view> lengths, found;
+    for (const onnx::NodeProto& n : m.graph().node()) {
+        bool all = n.input_size() > 0, any = one_of(n.op_type(), {"Shape", "Size"});
+        for (const std::string& i : n.input()) {
+            any = any || lengths.contains(i);
+            all = all && (i.empty() || lengths.contains(i) || m.is_constant(i));
+        }
+        if (!any || !(all || one_of(n.op_type(), {"Shape", "Size"}))) continue;
+        for (const std::string& o : n.output()) {
+            lengths.insert(o);
+            const dims* d = shapes.find(o);
+            if (d != nullptr && std::all_of(d->begin(), d->end(), [](std::int64_t v) { return v == 1; })) found.insert(o);
+        }
+    }
+    return found;
+}
+/// Tensors that a convolution or a pooling reads, behind operators that leave channels where they are. A cache of keys has four axes, too,
+/// and so has a mask.
+std::unordered_set<std::string_view> reach_convolutions(const model& m) {
+    std::unordered_set<std::string_view> found;
+    for (int i = m.graph().node_size(); i-- > 0;) {
+        const onnx::NodeProto& n = m.graph().node(i);
+        if (is_of_pictures(n.op_type())) found.insert(n.input(0));
+        else if (!moves_channels(n.op_type()) &&
+                 std::any_of(n.output().begin(), n.output().end(), [&](const std::string& o) { return found.contains(o); }))
+            found.insert(n.input().begin(), n.input().end());
+    }
+    return found;
+}
+}  // namespace
+}  // namespace detail
+
 layer_view::layer_view(const model& m) : model_(&m) {
     const auto is_float_type = [](int type) {
         return type == static_cast<int>(data_type::float32) || type == static_cast<int>(data_type::float16) ||
@@ -125,9 +170,11 @@ layer_view::layer_view(const model& m) : model_(&m) {
     std::map<std::string, int, std::less<>> types;
     for (const auto& i : m.graph().initializer()) types[i.name()] = i.data_type();
     for (const auto& i : m.graph().sparse_initializer()) types[i.values().name()] = i.values().data_type();
+    const auto numbers = detail::numbers_of_lengths(m);
+    const auto seen_as_pictures = detail::reach_convolutions(m);
     for (const value_info& i : m.inputs()) {
         types[i.name] = static_cast<int>(i.type);
-        if (i.shape.size() == 4 || i.shape.size() == 5) pictures_.insert(i.name);
+        if ((i.shape.size() == 4 || i.shape.size() == 5) && seen_as_pictures.contains(i.name)) pictures_.insert(i.name);
     }
 
     nodes_.reserve(static_cast<std::size_t>(m.graph().node_size()));
@@ -143,11 +190,8 @@ layer_view::layer_view(const model& m) : model_(&m) {
         }
 
         const std::string& op = node.op_type();
-        const bool reshapes =
-            detail::one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MatMul", "Gemm", "Gather", "Shape", "Expand"});
-        bool picture = detail::one_of(
-            op, {"Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "BatchNormalization"});
-        for (const std::string& i : node.input()) picture = picture || (!reshapes && pictures_.contains(i));
+        bool picture = detail::is_of_pictures(op);
+        for (const std::string& i : node.input()) picture = picture || (!detail::moves_channels(op) && pictures_.contains(i));
         if (picture) pictures_.insert(node.output().begin(), node.output().end());
         for (int i = 0; i < node.input_size(); ++i) {
             const std::string& name = node.input(i);
@@ -158,6 +202,7 @@ layer_view::layer_view(const model& m) : model_(&m) {
                 const bool convolution = op == "Conv" || op == "ConvTranspose";
                 if (constant && i == 2 && (convolution || op == "Gemm")) p = part::bias;
                 if (constant && i == 3 && detail::one_of(op, {"LSTM", "GRU", "RNN"})) p = part::bias;
+                if (numbers.contains(name)) p = part::none;
                 // Bounds, sizes and paddings are not data, and a mover has one data input.
                 if (i > 0 && (info.kind == layer_kind::activation || info.kind == layer_kind::mover)) p = part::none;
             }

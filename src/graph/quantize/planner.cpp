@@ -87,7 +87,8 @@ precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m) {
     return plan;
 }
 
-planner::planner(const model& m, const calibration* seen) : model_(&m), seen_(seen), layers_(m) {}
+planner::planner(const model& m, const calibration* seen, const calibration* reported)
+    : model_(&m), seen_(seen), reported_(reported != nullptr ? reported : seen), layers_(m) {}
 
 tensor planner::constant(const std::string& name) {
     if (const auto found = values_.find(name); found != values_.end()) return found->second;
@@ -259,13 +260,11 @@ class planner::making {
     }
 
     operand_axes axes_of_activation(const layer& l, const edge& e) const {
-        // Readers that multiply nothing take blocks as the layers around them do: one tensor, one format, one axis.
+        // Readers that multiply nothing take blocks as the layers around them do: one tensor, one format, one axis, whatever was
+        // calibrated.
         if ((l.node == nullptr || kind_of(*l.node) != layer_kind::compute) && own_.layers_.has_channels_second(e.tensor))
             return {1, false, 1};
-        dims shape;
-        if (own_.seen_ != nullptr)
-            if (const auto s = own_.seen_->tensors.find(e.tensor); s != own_.seen_->tensors.end()) shape = s->second.shape;
-        return l.node ? axes_of(*l.node, e.index, shape) : shape.size() == 4 ? operand_axes{1, false, 1} : operand_axes{};
+        return l.node ? axes_of(*l.node, e.index, {}) : operand_axes{};
     }
 
     /// A power-of-two scale by the least squared error over the histogram, where that is asked for and there is one.
@@ -368,7 +367,7 @@ class planner::making {
             const edge_precision& p = found_.edges.at(e);
             const bool constant = source().is_constant(e.tensor);
             const tensor value = constant ? own_.constant(e.tensor) : tensor();
-            edge_report line = describe_edge(own_.layers_, e, p.part, chosen_.at(e), own_.seen_, constant ? &value : nullptr);
+            edge_report line = describe_edge(own_.layers_, e, p.part, chosen_.at(e), own_.reported_, constant ? &value : nullptr);
             if (own_.seen_ != nullptr && !constant && own_.seen_->tensors.contains(e.tensor) && p.what && detail::needs_range(*p.what))
                 line.range = own_.range_for(ranged_as(e.tensor), *p.what, options_);
             line.why = p.why, line.origin = p.origin;

@@ -108,8 +108,8 @@ struct quantize_result {
 class planner {
   public:
     /// Both must outlive the planner. `m` should have its constants folded. Without `seen` only formats that need no ranges,
-    /// dynamic activations and weights can be planned.
-    explicit planner(const model& m, const calibration* seen = nullptr);
+    /// dynamic activations and weights can be planned. `reported`: what reports tell of the values, if not `seen`; no plan depends on it.
+    explicit planner(const model& m, const calibration* seen = nullptr, const calibration* reported = nullptr);
 
     /// Without `detailed` the report has notes only: for search loops.
     quantize_result plan(const std::vector<request>& requests, const quantize_options& options = {}, bool detailed = true);
@@ -131,7 +131,7 @@ class planner {
     tensor constant(const std::string& name);  ///< as float32
 
     const model* model_;
-    const calibration* seen_;
+    const calibration *seen_, *reported_;
     layer_view layers_;
     std::map<std::string, tensor> values_;    ///< of small constants
     std::pair<std::string, tensor> largest_;  ///< the large one that was asked for last

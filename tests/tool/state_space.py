@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A state-space model in chunks, as mamba 2 is exported: a depthwise convolution over time, segment sums, masks of -Inf, tensors of four and five axes.
+
+usage: state_space.py QK    (the built command)
+"""
+import filecmp
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "graph"))
+from evidence import FOLDER, at, check, qk, qk_json
+import evidence
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto
+
+import language_models as models
+
+rng = np.random.default_rng(11)
+HIDDEN, HEADS, WIDTH, STATE, CHUNK = 24, 3, 8, 4, 4
+
+
+def state_space(path):
+    """x [N,8,16] -> logits [N,8,11]."""
+    g = models.Graph(4)
+    inner = HEADS * WIDTH
+    x = g.op("MatMul", "x", g.weight("in.weight", 16, inner + 2 * STATE + HEADS), name="in")
+    mixed, step = g.op("Split", x, g.ints(inner + 2 * STATE, HEADS), axis=-1, outputs=2)
+    mixed = g.op("Conv", g.op("Transpose", mixed, perm=[0, 2, 1]), g.weight("conv.weight", inner + 2 * STATE, 1, 4, scale=0.5), g.weight("conv.bias", inner + 2 * STATE, scale=0.1),
+                 group=inner + 2 * STATE, pads=[3, 0], name="conv")
+    mixed = g.op("Transpose", g.op("Mul", mixed, g.op("Sigmoid", mixed)), perm=[0, 2, 1])
+    values, b, c = g.op("Split", mixed, g.ints(inner, STATE, STATE), axis=-1, outputs=3)
+    step = g.op("Softplus", step)
+    values = g.op("Mul", g.op("Reshape", values, g.ints(0, 0, HEADS, WIDTH)), g.op("Unsqueeze", step, g.ints(3)))
+    values = g.op("Reshape", values, g.ints(0, -1, CHUNK, HEADS, WIDTH))
+    b, c = (g.op("Reshape", v, g.ints(0, -1, CHUNK, STATE)) for v in (b, c))
+    decay = g.op("Transpose", g.op("Reshape", g.op("Mul", step, g.hold("a", -np.array([0.5, 1, 2], np.float32))), g.ints(0, -1, CHUNK, HEADS)), perm=[0, 3, 1, 2])
+    sums = g.op("CumSum", decay, g.hold("last", np.array(-1, np.int64)), name="sums")
+    segments = g.op("Sub", g.op("Unsqueeze", sums, g.ints(-1)), g.op("Unsqueeze", sums, g.ints(-2)))
+    lower = g.hold("lower", np.tril(np.ones((CHUNK, CHUNK), bool)))
+    weights = g.op("Exp", g.op("Where", lower, segments, g.number(-np.inf), name="masked"))
+    scores = g.op("Unsqueeze", g.op("Einsum", c, b, equation="nzls,nzms->nzlm", name="scores"), g.ints(1))
+    mixed = g.op("MatMul", g.op("Mul", scores, weights), g.op("Transpose", values, perm=[0, 3, 1, 2, 4]), name="within")
+    root = g.op("Sqrt", g.op("Cast", g.op("Gather", g.op("Shape", mixed), g.ints(4), axis=0), to=TensorProto.FLOAT), name="root")
+    y = g.op("Reshape", g.op("Transpose", g.op("Div", mixed, root), perm=[0, 2, 3, 1, 4]), g.ints(0, -1, inner))
+    g.op("MatMul", y, g.weight("out.weight", inner, 11), name="out")
+    g.nodes[-1].output[0] = "logits"
+    return g.save(path, [("x", TensorProto.FLOAT, ["N", 8, 16])], [("logits", TensorProto.FLOAT, ["N", 8, 11])])
+
+
+def evaluated(model, data, *more):
+    folder = tempfile.mkdtemp(dir=FOLDER)
+    qk("evaluate", model, "--inputs", data, "--output-dir", folder, *more)
+    return np.load(os.path.join(folder, "logits.npy"))
+
+
+def close(a, b, tolerance=1e-5):
+    return np.abs(a - b).max() <= tolerance * np.abs(b).max()
+
+
+model = state_space(at("model.onnx"))
+np.savez(at("x.npz"), x=rng.standard_normal((3, 8, 16)).astype(np.float32))
+data = at("x.npz")
+plain = evaluated(model, data)
+check(close(plain, onnxruntime.InferenceSession(model).run(None, dict(np.load(data)))[0]), "float: as onnxruntime has it")
+
+
+def formats(name, *more):
+    return ["--activation", name, "--weight", name, *more]
+
+
+for style in ("portable", "amd"):
+    for asked in (formats("bfp16"), formats("bfp16", "--placement", "all"), formats("mxint8", "--placement", "every"), formats("mx9", "--placement", "all")):
+        if style == "amd" and "mxint8" in asked:
+            asked = [*asked, "--semantics", "quark"]
+        planned = evaluated(model, data, *asked)
+        qk("quantize", model, "-o", at("file.onnx"), "--export", style, *asked, "--overwrite")
+        check(close(evaluated(at("file.onnx"), data), planned), f"{style}, {' '.join(asked)}: the file is the plan")
+        check(not close(planned, plain, 1e-4), "which is not the float model")
+        qk("inspect", at("file.onnx"), "--save-plan", at("back.json"), "--save-float", at("back.onnx"), "--overwrite")
+        check(close(evaluated(at("back.onnx"), data, "--plan", at("back.json")), planned), "and comes back")
+        if style == "portable":
+            got = onnxruntime.InferenceSession(at("file.onnx")).run(None, dict(np.load(data)))[0]
+            check(close(got, planned, 3e-2), "and runs in onnxruntime")
+
+# What is reported beside it changes neither plan nor file, whether samples are at hand or not.
+for asked in (formats("bfp16", "--placement", "all"), formats("mxfp4", "--placement", "every")):
+    qk("quantize", model, "-o", at("bare.onnx"), *asked, "--save-plan", at("bare.json"), "--overwrite")
+    for more in (["--json"], ["--report", at("page.html")], ["--log", at("log.txt")]):
+        qk("quantize", model, "-o", at("told.onnx"), *asked, "--save-plan", at("told.json"), "--calibration", data, *more, "--overwrite")
+        check(filecmp.cmp(at("bare.onnx"), at("told.onnx"), False) and filecmp.cmp(at("bare.json"), at("told.json"), False), f"{asked[1]} with {more[0]}: the same file")
+
+with open(at("bare.json")) as f:
+    plan = json.load(f)
+quantized = {**plan["tensors"], **{e["tensor"]: e["quantizer"] for e in plan["edges"]}}
+nodes = {n.name: n for n in onnx.load(model).graph.node}
+check(quantized[nodes["conv"].input[0]]["axis"] == 1, "blocks run along the channels of what a convolution reads")
+check(quantized[nodes["sums"].output[0]]["axis"] == -1, "and along the rows of a tensor of four axes that is no picture")
+check(nodes["root"].input[0] not in quantized and nodes["root"].output[0] not in quantized, "numbers that lengths say are no data")
+
+# The same of a cache of keys: rows of a head.
+qk("quantize", models.llama(at("llama.onnx"), dtype=np.float32), "-o", at("kept.onnx"), "--kv-cache", "mxfp8_e4m3", "--save-plan", at("kept.json"))
+with open(at("kept.json")) as f:
+    check({q["axis"] for q in json.load(f)["tensors"].values()} == {-1}, "blocks of a cache run along the rows of its heads")
+
+# Integer operators come back as the products that they were.
+dynamic = ["--approach", "dynamic", "--activation", "uint8", "--weight", "int8"]
+for more in ([], ["--per-channel"]):
+    planned = evaluated(model, data, *dynamic, *more)
+    qk("quantize", model, "-o", at("integers.onnx"), "--export", "qinteger", *dynamic, *more, "--overwrite")
+    kinds = {n.op_type for n in onnx.load(at("integers.onnx")).graph.node}
+    check({"MatMulInteger", "ConvInteger"} <= kinds, f"qinteger {more}: integer operators")
+    qk("inspect", at("integers.onnx"), "--save-plan", at("back.json"), "--save-float", at("back.onnx"), "--overwrite")
+    left = {n.op_type for n in onnx.load(at("back.onnx")).graph.node}
+    check(not any(k.endswith("Integer") or k == "DynamicQuantizeLinear" for k in left), "inspect takes them out")
+    check(close(evaluated(at("back.onnx"), data, "--plan", at("back.json")), planned), "plan and floats compute the same")
+    with open(at("back.json")) as f:
+        back = json.load(f)
+    every = list(back["tensors"].values()) + [e["quantizer"] for e in back["edges"]]
+    check({q["format"] for q in every} == {"uint8", "int8"} and all(q.get("dynamic") for q in every if q["format"] == "uint8"), "with int8 weights, dynamic activations")
+
+print(f"{evidence.failures} wrong")
+sys.exit(evidence.failures != 0)
