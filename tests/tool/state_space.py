@@ -107,6 +107,19 @@ qk("quantize", models.llama(at("llama.onnx"), dtype=np.float32), "-o", at("kept.
 with open(at("kept.json")) as f:
     check({q["axis"] for q in json.load(f)["tensors"].values()} == {-1}, "blocks of a cache run along the rows of its heads")
 
+# A mask may be scattered into scores, as for the windows of a Longformer.
+g = models.Graph(6)
+g.op("MatMul", "x", g.op("Transpose", "x", perm=[0, 2, 1]), name="scores")
+places = g.hold("places", np.stack([np.zeros(8, np.int64), np.arange(8), np.arange(1, 9) % 8], -1))
+g.op("ScatterND", "scores/y", places, g.hold("lowest", np.full(8, -np.inf, np.float32)), name="masked")
+g.op("MatMul", g.op("Softmax", "masked/y", axis=-1), "x", name="context")
+g.nodes[-1].output[0] = "logits"
+scattered = g.save(at("scattered.onnx"), [("x", TensorProto.FLOAT, [1, 8, 16])], [("logits", TensorProto.FLOAT, [1, 8, 16])])
+np.savez(at("one.npz"), x=rng.standard_normal((1, 8, 16)).astype(np.float32))
+told = qk_json("quantize", scattered, *formats("bfp16", "--placement", "all"))["notes"]
+check(any("masked/y" in n["subject"] and "holds a mask" in n["text"] for n in told), "a scattered mask is found without samples")
+check(close(evaluated(scattered, at("one.npz"), *formats("bfp16", "--placement", "all")), evaluated(scattered, at("one.npz")), 0.1), "and left")
+
 # Integer operators come back as the products that they were.
 dynamic = ["--approach", "dynamic", "--activation", "uint8", "--weight", "int8"]
 for more in ([], ["--per-channel"]):

@@ -22,11 +22,12 @@ bool is_symbol(std::int64_t v) { return v <= anything; }
 constexpr std::string_view keeps_shape =
     " Abs BatchNormalization BiasGelu Cast Celu Clip CumSum DequantizeLinear Dropout Elu Erf Exp FastGelu Gelu GroupNormalization "
     "HardSigmoid "
-    "HardSwish Identity InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax Mish Neg QuantizeLinear QuickGelu Reciprocal "
+    "HardSwish Identity InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax Mish Neg Not QuantizeLinear QuickGelu Reciprocal "
     "Relu "
     "RMSNormalization RotaryEmbedding Sigmoid SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization Softmax "
     "Softplus Sqrt Swish Tanh Trilu ";
-constexpr std::string_view broadcasts = " Add Div Max Min Mod Mul Pow Sub Sum Where ";
+constexpr std::string_view broadcasts =
+    " Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Pow Sub Sum Where Xor ";
 constexpr std::string_view reduces = " ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ";
 bool is_among(std::string_view list, const std::string& op) { return list.find(" " + op + " ") != list.npos; }
 
@@ -52,8 +53,8 @@ class shape_rules {
         else if (op == "Split") split();
         else if (op == "Slice") slice();
         else if (op == "Gather") gather();
-        else if (op == "Expand") expand();
-        else if (op == "Shape") shape();
+        else if (op == "Expand" && shape_of(0) && values_of(1)) made(joined(*shape_of(0), lengths(*values_of(1))));
+        else if (op == "Shape" || op == "Range") shape();
     }
 
   private:
@@ -352,12 +353,8 @@ class shape_rules {
         holds(picked);
     }
 
-    void expand() {
-        const list s = shape_of(0), to = values_of(1);
-        if (s && to) made(joined(*s, lengths(*to)));
-    }
     void shape() {
-        const list s = shape_of(0);
+        const list s = n_.op_type() == "Shape" ? shape_of(0) : std::nullopt;
         if (!s) return made({symbol()});
         const auto rank = static_cast<std::int64_t>(s->size());
         const auto bound = [&](std::int64_t v) { return std::clamp<std::int64_t>(v < 0 ? v + rank : v, 0, rank); };

@@ -63,8 +63,9 @@ class masks_of_constants {
         for (const char* any : {"Where", "Add", "Sub", "Mul", "Div", "Concat"})
             if (op == any) return true;
         for (const char* moved : {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Split", "Expand",
-                                  "Tile", "Trilu", "Pad", "ScatterND"})
+                                  "Tile", "Trilu", "Pad"})
             if (op == moved) return input == 0;
+        if (op == "ScatterND" || op == "ScatterElements") return input != 1;
         return !constant && (op == "Max" || op == "Min" || ((op == "Gather" || op == "GatherND") && input == 0));
     }
     static bool is_mask(const model& m, const std::string& name) {
