@@ -97,7 +97,42 @@ def masks_with_a_cache():
     check(abs(made - np.mean(losses)) < 1e-5, f"a mask that begins with the cache ends where the positions do: {made:.5f}")
 
 
-for part in (deployed, beside_an_encoder, masks_with_a_cache):
+def merged():
+    """One file for the first step and the others: an If by `use_cache_branch`, as optimum merges decoders. Its encoder's keys are made in the first step."""
+    g = Graph(8)
+    g.weight("table", 23, 16, scale=0.5), g.weight("head", 16, 23), g.weight("other", 16, 16)
+
+    def branch(cached):
+        b = Graph(9)
+        b.prefix = "cached/" if cached else "first/"
+        x = b.op("Gather", "table", "input_ids")
+        keys = b.op("Concat", "past.decoder.key", b.op("Unsqueeze", x, b.ints(1)), axis=2) if cached else b.op("Unsqueeze", x, b.ints(1))
+        other = "past.encoder.key" if cached else b.op("Unsqueeze", b.op("MatMul", "encoder_hidden_states", "other"), b.ints(1))
+        every = b.op("Squeeze", b.op("Concat", keys, other, axis=2), b.ints(1))
+        y = b.op("MatMul", b.op("Softmax", b.op("MatMul", x, b.op("Transpose", every, perm=[0, 2, 1])), axis=-1), every)
+        results = [b.op("MatMul", b.op("Add", x, y), "head"), b.op("Identity", keys), b.hold("none", np.zeros((0, 1, 1, 16), np.float32)) if cached else b.op("Identity", other)]
+        if cached:
+            results[2] = b.op("Identity", results[2])
+        return onnx.helper.make_graph(b.nodes, b.prefix[:-1], [], [onnx.helper.make_tensor_value_info(r, TensorProto.FLOAT, None) for r in results],
+                                      [onnx.numpy_helper.from_array(v, k) for k, v in b.held.items()])
+
+    g.nodes.append(onnx.helper.make_node("If", ["use_cache_branch"], ["logits", "present.decoder.key", "present.encoder.key"], name="merged", then_branch=branch(True), else_branch=branch(False)))
+    caches = [(f"past.{w}.key", TensorProto.FLOAT, ["N", 1, n, 16]) for w, n in (("decoder", "P"), ("encoder", "F"))]
+    model = g.save(at("merged.onnx"), [("input_ids", TensorProto.INT64, ["N", "S"]), ("encoder_hidden_states", TensorProto.FLOAT, ["N", "E", 16]), *caches, ("use_cache_branch", TensorProto.BOOL, [1])],
+                   [("logits", TensorProto.FLOAT, ["N", "S", 23]), *((n.replace("past", "present"), t, None) for n, t, _ in caches)])
+    fed = {"input_ids": rng.integers(0, 23, (1, 1)), "encoder_hidden_states": rng.standard_normal((1, 5, 16)).astype(np.float32), "past.decoder.key": np.zeros((1, 1, 0, 16), np.float32),
+           "past.encoder.key": np.zeros((1, 1, 0, 16), np.float32), "use_cache_branch": np.array([False])}
+    np.savez(at("merged.npz"), **fed)
+    session, tokens = onnxruntime.InferenceSession(model), []
+    for _ in range(5):
+        logits, own, others = session.run(None, fed)
+        tokens.append(int(logits[0, -1].argmax()))
+        fed = {**fed, "input_ids": np.array([[tokens[-1]]]), "past.decoder.key": own, "past.encoder.key": others if others.size else fed["past.encoder.key"], "use_cache_branch": np.array([True])}
+    made = qk_json("evaluate", model, "--inputs", at("merged.npz"), "--generate", "5")["tokens"][0]
+    check(made == tokens, f"a merged decoder goes on in the branch that reads the cache: {made}")
+
+
+for part in (deployed, beside_an_encoder, masks_with_a_cache, merged):
     part()
 print(f"{evidence.failures} wrong")
 sys.exit(evidence.failures != 0)

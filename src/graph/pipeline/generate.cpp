@@ -99,13 +99,15 @@ class continuation {
         const bool cached = !caches_->empty();
         for (auto& [name, value] : inputs_) {
             if (const auto c = caches_->find(name); c != caches_->end()) {
-                value = outputs_.at(c->second);
+                // The branch of a merged decoder that reads a cache gives nothing for what an encoder filled once.
+                if (const tensor& made = outputs_.at(c->second); made.size() > 0 || value.size() == 0) value = made;
                 continue;
             }
             if (name != ids_ && says(name, "encoder")) continue;  // what a decoder looks at stays
             std::vector<std::int64_t> v = values_of(value);
             if (name == ids_) v = next(std::move(v), token, cached);
             else if (says(name, "mask")) v.push_back(1);
+            else if (cached && value.type() == data_type::boolean && says(name, "cache")) v.assign(v.size(), 1);  // take that branch now
             else if (says(name, "position")) v = next(v, v.empty() ? 0 : v.back() + 1, cached);
             else if (says(name, "type")) v = next(v, 0, cached);
             else if (says(name, "seqlens") || says(name, "sequence_length") || says(name, "past_seq"))
