@@ -340,6 +340,8 @@ def nbits():
     onnx.save(low, at("level4.onnx"))
     mine, ours = evaluated(at("level4.onnx"), text), onnxruntime.InferenceSession(at("level4.onnx")).run(None, dict(np.load(text)))[0]
     loss = np.abs(mine - evaluated(at("nbits_q.onnx"), text)).max() / np.abs(mine).max()
+    told = qk("inspect", at("level4.onnx"), "--save-plan", at("again.json"), "--overwrite")
+    check("accuracy_level 4" in told.stdout + told.stderr, "a plan recovered from it says what it leaves out")
     check(loss > 1e-5 and close(mine, ours, max(5e-2, loss)), f"accuracy level 4 has activations as int8: {loss:.1e} from level 0, as in onnxruntime")
     half = models.llama(at("nbits16.onnx"))
     past = {k: v.astype(np.float16) for k, v in {k: np.zeros((2, 2, 0, 8)) for k in models.cache()}.items()}

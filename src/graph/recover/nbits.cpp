@@ -43,6 +43,7 @@ std::optional<unpacked_weights> unpack_nbits(const model& m, const onnx::NodePro
     w.how.scale.assign(scales.size(), 1.0f);
     w.how.zero_point.assign(scales.size(), 0);
     w.value = tensor(data_type::float32, table ? dims{rows, length} : dims{length, rows});
+    w.integers = int_attribute(n, "accuracy_level", 0) == 4;
     const std::int64_t middle = std::int64_t{1} << (bits - 1);
     bool shifted = false;
     for (std::int64_t r = 0; r < rows; ++r)

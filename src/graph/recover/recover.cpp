@@ -310,6 +310,9 @@ class plan_recovery {
         const std::string name = free_name(marks::without(w->codes, {marks::quantized}), w->codes + marks::as_float, w->value, w->codes);
         make_plain(n, *w, name);
         edges_[{name, n.name(), w->input}] = w->how;
+        if (w->integers)
+            result_.notes.push_back("layer '" + n.name() +
+                                    "' rounds its activations to int8 (accuracy_level 4); the plan leaves them in float");
     }
 
     /// A product of codes becomes one of floats.

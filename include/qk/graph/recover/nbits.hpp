@@ -18,6 +18,7 @@ struct unpacked_weights {
     std::string codes;    ///< the initializer's name
     tensor value;         ///< [K, N] of a product, [rows, values] of a table
     quantizer how;
+    bool integers = false;  ///< multiplied with activations rounded to int8 in each block, which no quantizer of a plan does
 };
 
 /// nullopt: another operator, inputs that are no constants, group indices or a bias, which a plain node does not have.
