@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of BERT-, GPT-2- and Llama-like models, random weights: speed of one text, seconds and memory of each verb, int8 in decibels; qk beside onnxruntime.
+"""Tables of BERT-, GPT-2-, Llama- and Whisper-like models, random weights: speed of one text, seconds and memory of each verb, int8 in decibels; qk beside onnxruntime.
 
-usage: python bench/language_models.py QK [--tables speed memory int8] [--formats float int8] [--turns 7] [--models bert gpt llama] [--without-vnni COMMAND]
+usage: python bench/language_models.py QK [--tables speed memory int8] [--formats float int8] [--turns 7] [--models bert gpt llama whisper] [--without-vnni COMMAND]
        (needs numpy, onnx, onnxruntime)
 
 speed: the least of some turns, one program after the other, every turn a process of its own. On one thread the processor's time for a text (of several, less
@@ -28,7 +28,7 @@ import language_models as models  # noqa: E402
 parser = argparse.ArgumentParser(usage=__doc__)
 parser.add_argument("qk")
 parser.add_argument("--tables", nargs="*", default=["speed", "memory", "int8"])
-parser.add_argument("--models", nargs="*", default=["bert", "gpt", "llama"])
+parser.add_argument("--models", nargs="*", default=["bert", "gpt", "llama", "whisper"])
 parser.add_argument("--turns", type=int, default=7)
 parser.add_argument("--formats", nargs="*", default=["float", "int8"])
 parser.add_argument("--without-vnni", default="")
@@ -75,6 +75,8 @@ def inputs(kind, shape, samples, tokens):
     if kind == "llama":
         x["position_ids"] = np.tile(np.arange(tokens), (samples, 1))
         x.update(models.cache(shape["layers"], shape["groups"], shape["hidden"] // shape["count"], samples, 0, np.float32))
+    elif kind == "whisper":
+        x["input_features"] = rng.standard_normal((samples, 80, 6 * tokens)).astype(np.float32)
     else:
         x["attention_mask"] = np.ones((samples, tokens), np.int64)
     if kind == "bert":
@@ -84,7 +86,7 @@ def inputs(kind, shape, samples, tokens):
 
 def made(kind, shape):
     path = at(kind + ".onnx")
-    more = "dtype=np.float32, outside=True, transposed=False" if kind == "llama" else ""
+    more = {"llama": "dtype=np.float32, outside=True, transposed=False", "whisper": "mels=80"}.get(kind, "")
     # In a process of its own: a child's peak begins with what its parent held.
     done = subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {sys.path[0]!r}); import numpy as np, onnx, language_models as m; "
                            f"m.{kind}({path!r}, longest=256, {', '.join(f'{k}={v}' for k, v in shape.items())}, {more}); "
@@ -130,7 +132,8 @@ if "speed" in asked.tables:
     print()
 
 LARGE = {"bert": {"vocabulary": 30522, "hidden": 768, "layers": 12, "count": 12}, "gpt": {"vocabulary": 50257, "hidden": 768, "layers": 12, "count": 12},
-         "llama": {"vocabulary": 32000, "hidden": 768, "layers": 16, "count": 16, "groups": 4}}
+         "llama": {"vocabulary": 32000, "hidden": 768, "layers": 16, "count": 16, "groups": 4},
+         "whisper": {"vocabulary": 51865, "hidden": 512, "layers": 6, "count": 8}}
 FORMATS = {"int8/int8, qdq": ["--activation", "int8", "--weight", "int8", "--per-channel", "--export", "qdq", "--calibration"],
            "int4 weights, nbits": ["--approach", "weight_only", "--weight", "int4", "--weight-block", "32", "--export", "nbits"],
            "mxfp4/mxfp4, portable": ["--activation", "mxfp4", "--weight", "mxfp4"]}

@@ -35,6 +35,13 @@ def run(model, x, level="on", batch=0, optimized=None):
     return np.concatenate([session.run(None, {name: x[i:i + step]})[0] for i in range(0, len(x), step)])
 
 
+def run_inputs(model, inputs, level="on"):
+    """The first output for arrays by the names of inputs."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = LEVELS[level]
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, inputs)[0]
+
+
 def decibels(y, plain):
     """Signal over noise of y as an approximation of plain; at most 200, so that equal values have a number."""
     plain = np.asarray(plain, np.float64)

@@ -3,6 +3,7 @@
 
 gpt(): tied embedding behind a Transpose, fused query, key and value, masks of -3.4e38. bert(): three embeddings, Gelu by Erf, classes at each place.
 llama(): float16 weights, RMS normalization in float32, rotary positions, grouped heads, a cache, tied embedding.
+whisper(): an encoder behind two convolutions and a decoder that looks at it, tied embedding.
 """
 import numpy as np
 import onnx
@@ -202,6 +203,51 @@ def llama(path, vocabulary=61, hidden=32, layers=2, count=4, groups=2, longest=6
     inputs += [(f"past.{i}.{kind}", own, cache) for i in range(layers) for kind in ("key", "value")]
     return g.save(path, inputs, [("logits", own, ["N", "S", vocabulary])] + [(o, own, ["N", groups, "T", width]) for o in outputs], outside=outside,
                   opset=23 if norm == "RMSNormalization" else 17)
+
+
+def whisper(path, vocabulary=61, hidden=32, layers=2, count=4, longest=64, mels=16, seed=4):
+    """input_features [N,mels,2E], input_ids [N,S] -> logits [N,S,V]: every step at once, without a cache."""
+    g = Graph(seed)
+    width = hidden // count
+
+    def linear(x, name, a, b, biased=True):
+        y = g.op("MatMul", x, g.weight(name + ".weight", a, b), name=name)
+        return g.op("Add", y, g.weight(name + ".bias", b, scale=0.02)) if biased else y
+
+    def attention(x, seen, name, bias):
+        q, k, v = (heads(g, linear(y, f"{name}.{n}", hidden, hidden, n != "k_proj"), count, width) for y, n in ((x, "q_proj"), (seen, "k_proj"), (seen, "v_proj")))
+        scores = g.op("MatMul", g.op("Mul", q, g.number(width**-0.5)), g.op("Transpose", k, perm=[0, 1, 3, 2]), name=name + ".scores")
+        weights = g.op("Softmax", g.op("Add", scores, bias) if bias else scores, axis=-1)
+        y = g.op("Reshape", g.op("Transpose", g.op("MatMul", weights, v, name=name + ".context"), perm=[0, 2, 1, 3]), g.ints(0, 0, hidden))
+        return linear(y, name + ".out_proj", hidden, hidden)
+
+    def feed_forward(x):
+        return g.op("Add", x, linear(gelu(g, linear(norm(g, x, "final_norm", hidden), "fc1", hidden, 4 * hidden)), "fc2", 4 * hidden, hidden))
+
+    x = "input_features"
+    for i, (channels, stride) in enumerate(((mels, 1), (hidden, 2))):
+        filters = g.weight(f"conv{i + 1}.weight", hidden, channels, 3, scale=(3 * channels) ** -0.5)
+        x = gelu(g, g.op("Conv", x, filters, g.weight(f"conv{i + 1}.bias", hidden, scale=0.02), strides=[stride], pads=[1, 1], name=f"conv{i + 1}"))
+    x = g.op("Transpose", x, perm=[0, 2, 1])
+    x = g.op("Add", x, g.op("Gather", g.weight("encoder.places", longest, hidden, scale=0.1), places(g, x)))
+    for i in range(layers):
+        g.prefix = f"encoder{i}/"
+        y = norm(g, x, "norm", hidden)
+        x = feed_forward(g.op("Add", x, attention(y, y, "self", "")))
+    g.prefix = ""
+    heard = norm(g, x, "encoder.norm", hidden)
+    table = g.weight("decoder.tokens", vocabulary, hidden, scale=0.3)
+    x = g.op("Add", g.op("Gather", table, "input_ids"), g.op("Gather", g.weight("decoder.places", longest, hidden, scale=0.1), places(g, "input_ids")))
+    bias = causal_bias(g, "input_ids")
+    for i in range(layers):
+        g.prefix = f"decoder{i}/"
+        y = norm(g, x, "norm", hidden)
+        x = g.op("Add", x, attention(y, y, "self", bias))
+        x = feed_forward(g.op("Add", x, attention(norm(g, x, "cross_norm", hidden), heard, "cross", "")))
+    g.prefix = ""
+    g.op("MatMul", norm(g, x, "decoder.norm", hidden), g.op("Transpose", table, perm=[1, 0]), name="proj_out")
+    g.nodes[-1].output[0] = "logits"
+    return g.save(path, [("input_features", TensorProto.FLOAT, ["N", mels, "F"]), ("input_ids", TensorProto.INT64, ["N", "S"])], [("logits", TensorProto.FLOAT, ["N", "S", vocabulary])])
 
 
 def cache(layers=2, groups=2, width=8, samples=1, length=0, dtype=np.float16):

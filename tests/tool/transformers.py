@@ -19,6 +19,7 @@ from onnx import TensorProto
 import onnxruntime
 
 import language_models as models
+import onnxruntime_runs as runs
 
 rng = np.random.default_rng(7)
 
@@ -202,6 +203,18 @@ def words():
     got = qk_json("evaluate", bert, "--inputs", data, "--labels", at("tags.npy"))
     y = evaluated(bert, data)
     check(abs(got["top1"] - (y.argmax(-1) == labels)[labels >= 0].mean()) < 1e-9, "bert: top1 of tokens, -100 ignored")
+
+
+def speech():
+    """whisper: convolutions, an encoder, a decoder that looks at it; int8 with the optimizer and without."""
+    model = models.whisper(at("whisper.onnx"))
+    data = saved("whisper.npz", input_features=rng.standard_normal((2, 16, 24)).astype(np.float32), input_ids=rng.integers(0, 61, (2, 7)))
+    plain = evaluated(model, data)
+    for formats in (["--activation", "int8", "--weight", "int8", "--per-channel", "--calibration", data], ["--activation", "mxfp8_e4m3", "--weight", "mxfp4"]):
+        planned = evaluated(model, data, *formats)
+        qk("quantize", model, "-o", at("whisper_q.onnx"), *formats, "--overwrite")
+        on, off = (runs.run_inputs(at("whisper_q.onnx"), dict(np.load(data)), level) for level in ("on", "off"))
+        check(close(on, planned, 5e-2) and runs.keeps(on, off, plain)[0], f"whisper, {formats[1]}: onnxruntime, {runs.keeps(on, off, plain)[1]}")
 
 
 def masks():
@@ -408,6 +421,7 @@ halves()
 positions()
 ragged()
 words()
+speech()
 masks()
 channels()
 caches()

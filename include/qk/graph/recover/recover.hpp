@@ -18,9 +18,9 @@ struct recovered_plan {
 };
 
 /// Understood: QuantizeLinear / DequantizeLinear (also com.microsoft's) with constant parameters, DequantizeLinear of constant codes,
-/// DynamicQuantizeLinear, Cast to fp16 or bf16 and back, com.amd.quark's quantizers, calls and rounded constants of style portable, which
-/// say what they are (export/description.hpp). Evaluating `plain` under `plan` computes what the model computes. Throws error when nothing
-/// of the kind is there.
+/// DynamicQuantizeLinear with DequantizeLinear, MatMulInteger or ConvInteger behind it, MatMulNBits, Cast to fp16 or bf16 and back,
+/// com.amd.quark's quantizers, calls and rounded constants of style portable, which say what they are (export/description.hpp). Evaluating
+/// `plain` under `plan` computes what the model computes. Throws error when nothing of the kind is there.
 recovered_plan recover_plan(const model& quantized);
 
 /// Writes into an exported model which int8 activations of the plan were stored as uint8 (store_activations_unsigned), for recover_plan.
