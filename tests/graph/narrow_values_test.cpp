@@ -148,7 +148,8 @@ std::vector<kind> kinds_of_convolutions() {
                             {16, 16, 1, 3, 1, 1, 1, 17, true, true, true},
                             {48, 33, 1, 3, 1, 1, 0, 12, false, true, true},
                             {32, 24, 1, 3, 1, 1, 2, 9, true, false, false},
-                            {64, 40, 1, 3, 1, 1, 1, 7, false, false, true}};
+                            {64, 40, 1, 3, 1, 1, 1, 7, false, false, true},
+                            {16, 20, 1, 3, 1, 1, 1, 15, true, false, true}};
     // And whatever comes (QK_SHAPES of them, from QK_SEED).
     const char* seed = std::getenv("QK_SEED");
     std::mt19937 random(seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 7);

@@ -126,8 +126,9 @@ class program_run {
     }
     const tensor& plain(slot s) { return in_layout(s, false); }
     /// What a unit multiplies in place of floats as they are.
-    tensor in_form(slot s, bool last, const narrow_form* form) {
-        if (form == nullptr) return {};
+    const tensor& in_form(slot s, bool last, const narrow_form* form) {
+        static const tensor none;
+        if (form == nullptr) return none;
         held& h = slots_[static_cast<std::size_t>(s)];
         if (!h.narrow.empty() && h.narrow_last == last && h.form == *form) return h.narrow;
         h.narrow = {}, h.narrow_last = last, h.form = *form;
@@ -164,8 +165,9 @@ class program_run {
             const bool residual_fits = t.add == nullptr || (raw(t.in[3]).rank() == 4 && raw(t.in[3]).type() == data_type::float32);
             if (residual_fits) {
                 const narrow_form* form = t.unit->form_at(x.shape());
+                static const tensor none;
                 tensor y = t.unit->run(form != nullptr ? x : in_layout(t.in[0], true), in_form(t.in[0], true, form),
-                                       t.add == nullptr ? tensor() : in_layout(t.in[3], true), memory_);
+                                       t.add == nullptr ? none : in_layout(t.in[3], true), memory_);
                 if (!y.empty()) return put(t.out[0], std::move(y), true);
             }
         }

@@ -187,7 +187,10 @@ void word_convolution::run([[maybe_unused]] const std::byte* x, [[maybe_unused]]
                            [[maybe_unused]] allocator& memory) const {
 #ifdef QK_WORDS
     const std::int64_t image = height_ * width_ * shape_.channels, places = shape_.down.out * shape_.across.out;
-    const auto room = memory.allocate(static_cast<std::size_t>(shape_.images * image + 1) * sizeof(std::int16_t));
+    const bool filters = !weights_->filtered.empty();
+    const std::size_t bytes = static_cast<std::size_t>(shape_.images * image + 1) * sizeof(std::int16_t),
+                      whole_lines = (bytes + 63) / 64 * 64;
+    const auto room = memory.allocate(whole_lines + (filters ? words::room_to_filter(shape_, form_) : 0));
     auto* all = reinterpret_cast<std::int16_t*>(room.get());
     widen(x, all);
     for (std::int64_t n = 0; n < shape_.images; ++n) {
@@ -205,7 +208,7 @@ void word_convolution::run([[maybe_unused]] const std::byte* x, [[maybe_unused]]
                                   all + n * image,
                                   added == nullptr ? nullptr : added + at,
                                   y + at};
-        if (weights_->filtered.empty() || !words::run_filtered(c, form_, memory)) words::run_places(c);
+        if (!filters || !words::run_filtered(c, form_, room.get() + whole_lines)) words::run_places(c);
     }
 #endif
 }

@@ -25,7 +25,9 @@ std::vector<std::int16_t> filtered_weights(const tensor& w);
 /// Sums of magnitudes of an output's weights whose results times four stay below 2^31, times numbers of 16 bits.
 inline constexpr std::int64_t largest_filtered = 16383;
 
-/// One image, by blocks of tiles. False, and what y holds is void: of these numbers of 16 bits too many need more than a word.
-bool run_filtered(const layer_call& c, const narrow_form& form, allocator& memory);
+/// One image, by blocks of tiles, in a room of room_to_filter() bytes. False, and what y holds is void: of these numbers of 16 bits too
+/// many need more than a word.
+bool run_filtered(const layer_call& c, const narrow_form& form, std::byte* room);
+std::size_t room_to_filter(const word_shape& s, const narrow_form& form);
 
 }  // namespace qk::graph::execute::words

@@ -51,7 +51,7 @@ struct byte_source {
     /// What stands for the floats where only their type and shape are asked for.
     tensor outline() const {
         static std::byte nothing;
-        return tensor(data_type::float32, t.shape(), std::shared_ptr<std::byte>(&nothing, [](std::byte*) {}));
+        return tensor(data_type::float32, t.shape(), std::shared_ptr<std::byte>(std::shared_ptr<std::byte>(), &nothing));
     }
 
   private:

@@ -3,6 +3,7 @@
 // allow it and the processor is quick at it, in a narrow form; an input of two planes is two convolutions, the second on top of the first.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -74,6 +75,7 @@ class prepared_convolution {
     /// The one that was made for `key`; on first use by what `ask()` says.
     template <class Ask>
     const at_shape& at(const dims& key, const Ask& ask) const {
+        if (const at_shape* last = last_.load(std::memory_order_acquire); last != nullptr && last->key == key) return *last;
         {
             const std::shared_lock lock(mutex_);
             for (const auto& m : made_)
@@ -88,6 +90,7 @@ class prepared_convolution {
         if (r.possible) make(r.shape, r.in_floats, *m);
         if (m->frame) m->frame->edge = of_zeros(r.shape, *m);
         made_.push_back(std::move(m));
+        last_.store(made_.back().get(), std::memory_order_release);
         return *made_.back();
     }
 
@@ -258,7 +261,8 @@ class prepared_convolution {
     int word_zero_ = 0;                 ///< what is added to numbers that lie in words
     std::optional<quantizer> by_;       ///< of the weights
     int channel_axis_, rank_;
-    mutable std::shared_mutex mutex_;  ///< guards what follows
+    mutable std::atomic<const at_shape*> last_ = nullptr;  ///< that was made; often the only one
+    mutable std::shared_mutex mutex_;                      ///< guards what follows
     mutable bool never_narrow_ = false, exact_in_floats_ = false;
     mutable std::vector<float> scale_;  ///< of products of whole numbers, by channel
     mutable dnn_convolution::packed_weights packed_, packed_numbers_;
