@@ -116,10 +116,11 @@ struct lost_in_row {
     std::int32_t row, tile;
 };
 
-/// Of a tile that was filtered downwards without a loss, words in place of sums that stopped at an end.
+/// Of a tile that was filtered downwards without a loss, words in place of sums that stopped at an end. Behind the last row that lost
+/// something.
 template <bool Biased>
-[[gnu::target("avx2,fma")]] void put_words(const column_pair<Biased>& left, const column_pair<Biased>& right, std::int64_t step,
-                                           std::int16_t* to, std::int32_t tile, lost_in_row* lost) {
+[[gnu::target("avx2,fma")]] lost_in_row* put_words(const column_pair<Biased>& left, const column_pair<Biased>& right, std::int64_t step,
+                                                   std::int16_t* to, std::int32_t tile, lost_in_row* lost) {
     const auto bytes = [](__m256i a, __m256i b) __attribute__((target("avx2,fma"), always_inline)) {
         return static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_packs_epi16(a, b)));
     };
@@ -132,49 +133,51 @@ template <bool Biased>
             fits[j] = _mm256_cmpeq_epi16(word[j], load(to + j * step));
             store(word[j], to + j * step);
         }
-        lost[i] = {~(bytes(fits[0], fits[1]) | std::uint64_t{bytes(fits[2], fits[3])} << 32), i, tile};
+        *lost = {~(bytes(fits[0], fits[1]) | std::uint64_t{bytes(fits[2], fits[3])} << 32), i, tile};
+        lost += lost->some != 0;
     }
+    return lost;
 }
 
 /// A tile of sixteen channels of which some, a bit each, have a sum that reached an end of a word.
+template <bool Biased>
 struct stopped_tile {
+    const column_pair<Biased>* left;  ///< the right one lies behind it
+    const std::int16_t* x;
     std::int32_t tile;
     unsigned lanes;
 };
 
 /// Makes them again and notes what words cannot hold; with few branches, as which numbers are large cannot be foretold. False: too much.
 template <bool Biased>
-[[gnu::target("avx2,fma")]] bool mend_tiles(const layer_call& c, const block& b, std::span<const stopped_tile> tiles, std::int64_t channel,
+[[gnu::target("avx2,fma")]] bool mend_tiles(const layer_call& c, std::span<const stopped_tile<Biased>> tiles, std::int64_t channel,
                                             std::int16_t* u, overflows& lost) {
     const std::int64_t channels = c.shape.channels, row = c.width * channels, step = tiles_a_block * channels;
-    lost_in_row rows[4 * tiles_a_block + 1];
-    std::size_t count = 0, many = 0;
-    for (const stopped_tile& t : tiles) {
-        const std::int64_t at = b.begin + t.tile;
-        const std::int16_t* x = c.x + at / b.across * 2 * row + at % b.across * 2 * channels + channel;
+    lost_in_row rows[4 * tiles_a_block + 1], *end = rows;
+    for (const stopped_tile<Biased>& t : tiles) {
         std::int16_t* to = u + t.tile * channels + channel;
-        column_pair<Biased> left, right;
-        left.read(x, row, channels), right.read(x + 2 * channels, row, channels);
-        if ((left.within.at_end() | right.within.at_end()) == 0) {
-            put_words(left, right, step, to, t.tile, rows + count);
-            for (const std::size_t end = count + 4; count < end; ++count) many += static_cast<std::size_t>(std::popcount(rows[count].some));
+        if ((t.left[0].within.at_end() | t.left[1].within.at_end()) == 0) {
+            end = put_words(t.left[0], t.left[1], step, to, t.tile, end);
             continue;
         }
         for (unsigned some = t.lanes; some != 0; some &= some - 1) {  // seldom: downwards already
             const std::int64_t i = std::countr_zero(some) / 2;
-            if (!filter_channel<Biased>(x + i, row, channels, step, to + i, lost, t.tile, channel + i)) return false;
+            if (!filter_channel<Biased>(t.x + i, row, channels, step, to + i, lost, t.tile, channel + i)) return false;
         }
     }
+    std::size_t many = 0;
+    for (const lost_in_row* in = rows; in != end; ++in) many += static_cast<std::size_t>(std::popcount(in->some));
     if (!lost.has_room(many)) return false;
-    rows[count] = {};
+    *end = {};
     const lost_in_row* in = rows;
     for (std::uint64_t some = in->some; many > 0; --many) {
-        while (some == 0) some = (++in)->some;
         const int at = std::countr_zero(some), product = 4 * in->row + at / 32 * 2 + at / 8 % 2, k = at / 16 % 2 * 8 + at % 8;
         const int word = u[product * step + in->tile * channels + channel + k];
         // A word below zero was too much for it, any other too little; but of four numbers without a sign too much in any case.
         lost.add(product, in->tile, channel + k, channels, Biased && product == 5 ? 1 : -(word >> 15 | 1));
         some &= some - 1;
+        in += some == 0;
+        some = some == 0 ? in->some : some;
     }
     return true;
 }
@@ -195,17 +198,16 @@ template <bool Biased>
 [[gnu::target("avx2,fma")]] bool filter_all(const layer_call& c, const block& b, std::int16_t* u, overflows& lost) {
     const std::int64_t channels = c.shape.channels, row = c.width * channels, step = tiles_a_block * channels;
     for (std::int64_t k = 0; k < channels; k += 16) {
-        column_pair<Biased> pairs[2], *left = pairs, *right = pairs + 1;
-        stopped_tile stopped[tiles_a_block];
+        column_pair<Biased> pairs[2 * tiles_a_block + 1], *right = pairs;  // the first is nobody's
+        stopped_tile<Biased> stopped[tiles_a_block];
         std::size_t count = 0;
         std::int64_t j = b.begin % b.across;
         const std::int16_t* x = c.x + b.begin / b.across * 2 * row + j * 2 * channels + k;
         std::int16_t* to = u + k;
-        for (std::int32_t t = 0; t < static_cast<std::int32_t>(b.end - b.begin); ++t, to += channels, x += 2 * channels) {
+        for (std::int32_t t = 0; t < static_cast<std::int32_t>(b.end - b.begin); ++t, ++j, to += channels, x += 2 * channels) {
             if (j == b.across) j = 0, x += 2 * row - b.across * 2 * channels;
-            if (t == 0 || j == 0) left->read(x, row, channels);
-            else std::swap(left, right);  // what was at the right of the tile before
-            ++j;
+            if (t == 0 || j == 0) (++right)->read(x, row, channels);
+            const column_pair<Biased>* left = right++;  // what was at the right of the tile before
             right->read(x + 2 * channels, row, channels);
             bounds within{_mm256_min_epi16(left->within.least, right->within.least),
                           _mm256_max_epi16(left->within.most, right->within.most)};
@@ -214,10 +216,10 @@ template <bool Biased>
             filter_row<Biased>(l[0][1], l[1][1], r[0][1], r[1][1], step, to + 4 * step, within);
             filter_row<false>(l[0][2], l[1][2], r[0][2], r[1][2], step, to + 8 * step, within);
             filter_row<false>(l[0][3], l[1][3], r[0][3], r[1][3], step, to + 12 * step, within);
-            stopped[count] = {t, within.at_end()};
+            stopped[count] = {left, x, t, within.at_end()};
             count += stopped[count].lanes != 0;
         }
-        if (!mend_tiles<Biased>(c, b, std::span(stopped, count), k, u, lost)) return false;
+        if (!mend_tiles<Biased>(c, std::span<const stopped_tile<Biased>>(stopped, count), k, u, lost)) return false;
     }
     return true;
 }
