@@ -111,8 +111,7 @@ class program_run {
         return h.maker != nullptr ? h.source.channels_last : h.main.channels_last;
     }
     const tensor& raw(slot s) {
-        static const tensor left_out;
-        if (s < 0) return s == no_slot ? left_out : p_.shared->kept_constant(s);
+        if (s < 0) return s == no_slot ? nothing : p_.shared->kept_constant(s);
         held& h = slots_[static_cast<std::size_t>(s)];
         if (h.maker != nullptr) make_now(h);
         return h.main.t;
@@ -127,8 +126,7 @@ class program_run {
     const tensor& plain(slot s) { return in_layout(s, false); }
     /// What a unit multiplies in place of floats as they are.
     const tensor& in_form(slot s, bool last, const narrow_form* form) {
-        static const tensor none;
-        if (form == nullptr) return none;
+        if (form == nullptr) return nothing;
         held& h = slots_[static_cast<std::size_t>(s)];
         if (!h.narrow.empty() && h.narrow_last == last && h.form == *form) return h.narrow;
         h.narrow = {}, h.narrow_last = last, h.form = *form;
@@ -165,9 +163,8 @@ class program_run {
             const bool residual_fits = t.add == nullptr || (raw(t.in[3]).rank() == 4 && raw(t.in[3]).type() == data_type::float32);
             if (residual_fits) {
                 const narrow_form* form = t.unit->form_at(x.shape());
-                static const tensor none;
                 tensor y = t.unit->run(form != nullptr ? x : in_layout(t.in[0], true), in_form(t.in[0], true, form),
-                                       t.add == nullptr ? none : in_layout(t.in[3], true), memory_);
+                                       t.add == nullptr ? nothing : in_layout(t.in[3], true), memory_);
                 if (!y.empty()) return put(t.out[0], std::move(y), true);
             }
         }
@@ -379,6 +376,7 @@ class program_run {
         t.node->view.fail("it has no such subgraph");
     }
 
+    static inline const tensor nothing;
     const program& p_;
     allocator& memory_;
     const deliver& out_;
