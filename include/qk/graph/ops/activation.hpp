@@ -46,7 +46,8 @@ tensor& map_activation(op_context& call, F f) {
     dispatch(call, x.type(), float_types, [&]<class T>(type_tag<T>) {
         const T* from = x.as<T>().data();
         T* to = y.as<T>().data();
-        if constexpr (std::is_same_v<T, float>) map_vectors(from, to, x.size(), f);
+        if constexpr (std::is_same_v<T, float>)
+            for_each_range(x.size(), 8, [&](std::size_t begin, std::size_t end) { map_vectors(from + begin, to + begin, end - begin, f); });
         else
             for (std::size_t i = 0; i < x.size(); ++i) to[i] = f(from[i]);
     });
@@ -76,15 +77,32 @@ inline void celu(op_context& call) {
                    [=]<class V>(V x) -> V { return x < like<V>(0) ? like<V>(alpha) * (any_exp(x / like<V>(alpha)) - like<V>(1)) : x; });
 }
 
+namespace functions {
+struct gelu_by_tanh {
+    template <class V>
+    V operator()(V x) const {
+        const V inner = like<V>(0.7978845608028654) * (x + like<V>(0.044715) * x * x * x);  // sqrt(2 / pi)
+        return like<V>(0.5) * x * (like<V>(1) + any_tanh(inner));
+    }
+};
+struct gelu_by_erf {
+    template <class V>
+    V operator()(V x) const {
+        return like<V>(0.5) * x * (like<V>(1) + any_erf(x * like<V>(std::numbers::sqrt2 / 2)));
+    }
+};
+}  // namespace functions
+
+/// Gelu's function on float32.
+inline auto gelu_of(const node_view& node) -> void (*)(const float* x, float* y, std::size_t n) {
+    if (node.get_string("approximate", "none") == "tanh")
+        return [](const float* x, float* y, std::size_t n) { map_vectors(x, y, n, functions::gelu_by_tanh{}); };
+    return [](const float* x, float* y, std::size_t n) { map_vectors(x, y, n, functions::gelu_by_erf{}); };
+}
+
 inline void gelu(op_context& call) {
-    if (call.node().get_string("approximate", "none") == "tanh")
-        map_activation(call, []<class V>(V x) -> V {
-            const V inner = like<V>(0.7978845608028654) * (x + like<V>(0.044715) * x * x * x);  // sqrt(2 / pi)
-            return like<V>(0.5) * x * (like<V>(1) + any_tanh(inner));
-        });
-    else
-        map_activation(call,
-                       []<class V>(V x) -> V { return like<V>(0.5) * x * (like<V>(1) + any_erf(x * like<V>(std::numbers::sqrt2 / 2))); });
+    if (call.node().get_string("approximate", "none") == "tanh") map_activation(call, functions::gelu_by_tanh{});
+    else map_activation(call, functions::gelu_by_erf{});
 }
 
 inline void hard_sigmoid(op_context& call) {

@@ -181,25 +181,29 @@ inline void power_of(op_context& call, const dims& shape, const tensor& a, const
     });
 }
 
+/// Squares, cubes and roots are what models ask for; products and sqrt are as accurate as pow and vectorise. Null: another exponent.
+inline auto short_power(double e) -> void (*)(const float* x, float* y, std::size_t n) {
+    const auto each = []<class F>(F) -> void (*)(const float*, float*, std::size_t) {
+        return [](const float* x, float* y, std::size_t n) {
+            for (std::size_t i = 0; i < n; ++i) y[i] = F{}(x[i]);
+        };
+    };
+    if (e == 2) return each([](float v) { return v * v; });
+    if (e == 3) return each([](float v) { return v * v * v; });
+    if (e == 1) return each([](float v) { return v; });
+    if (e == 0.5) return each([](float v) { return v == -std::numeric_limits<float>::infinity() ? -v : std::sqrt(v + 0.0f); });
+    return nullptr;
+}
+
 inline void pow(op_context& call) {
     const tensor& a = call.input(0);
     const tensor b = aligned_operand(call, a, call.input(1));
     const tensor* operands[] = {&a, &b};
     const dims shape = broadcast_shape(call, operands);
     tensor& y = call.output(0, a.type(), shape);
-    // Squares, cubes and roots are what models ask for; products and sqrt are as accurate as pow and vectorise.
-    if (a.type() == data_type::float32 && b.size() == 1 && shape == a.shape()) {
-        const double e = scalar_value<double>(call, b);
-        const auto x = a.as<float>();
-        const auto to = y.as<float>();
-        const auto each = [&](auto f) {
-            for (std::size_t i = 0; i < x.size(); ++i) to[i] = f(x[i]);
-        };
-        if (e == 2) return each([](float v) { return v * v; });
-        if (e == 3) return each([](float v) { return v * v * v; });
-        if (e == 1) return each([](float v) { return v; });
-        if (e == 0.5) return each([](float v) { return v == -std::numeric_limits<float>::infinity() ? -v : std::sqrt(v + 0.0f); });
-    }
+    if (a.type() == data_type::float32 && b.size() == 1 && shape == a.shape())
+        if (const auto quick = short_power(scalar_value<double>(call, b)))
+            return quick(a.as<float>().data(), y.as<float>().data(), a.size());
     tensor exponents = b;
     if (b.type() != data_type::float32 && b.type() != data_type::float64)  // integers: one loop for all their widths
         exponents = make_tensor<std::int64_t>(b.shape(), int_values(call, b));

@@ -54,6 +54,23 @@ struct row_parameter {
 
 }  // namespace detail
 
+/// One row: (x - mean) / sqrt(variance + epsilon) * scale + shift, each of the two null where there is none. With `centered` false the mean
+/// is taken as 0. Returns the mean and the inverse deviation.
+template <class T>
+std::pair<T, T> normalize_row(const T* x, T* y, std::size_t n, T epsilon, bool centered, const T* scale, const T* shift) {
+    moments<T> m{0, 0};
+    if (centered) m = moments_of(x, n);
+    else m.variance = row_sum(x, n, [](auto v) { return v * v; }) / static_cast<T>(n == 0 ? 1 : n);
+    const T mean = m.mean, inverse = 1 / std::sqrt(m.variance + epsilon);
+    if (scale != nullptr && shift != nullptr)
+        for (std::size_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse * scale[i] + shift[i];
+    else if (scale != nullptr)
+        for (std::size_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse * scale[i];
+    else
+        for (std::size_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse + (shift != nullptr ? shift[i] : 0);
+    return {mean, inverse};
+}
+
 /// Y = (X - mean) / sqrt(variance + epsilon) * Scale + B over the axes from `axis`; outputs Y, Mean, InvStdDev.
 /// With `centered` false the mean is taken as 0 (RMS).
 inline void normalize_rows(op_context& call, const tensor& given, std::size_t axis, const tensor& scale, const tensor& bias, float epsilon,
@@ -73,20 +90,10 @@ inline void normalize_rows(op_context& call, const tensor& given, std::size_t ax
         const auto one = [&](std::size_t r) {
             const T* from = x.as<T>().data() + r * length;
             T* to = y.data() + r * length;
-            moments<T> m{0, 0};
-            if (centered) m = moments_of(from, length);
-            else m.variance = dot(from, from, length) / static_cast<T>(length == 0 ? 1 : length);
-            const T inverse = 1 / std::sqrt(m.variance + static_cast<T>(epsilon));
-            for (std::size_t i = 0; i < length; ++i) to[i] = (from[i] - m.mean) * inverse;
-            if (factors) {
-                const T* f = factors.row(r, length);
-                for (std::size_t i = 0; i < length; ++i) to[i] *= f[i];
-            }
-            if (shifts) {
-                const T* s = shifts.row(r, length);
-                for (std::size_t i = 0; i < length; ++i) to[i] += s[i];
-            }
-            if (wants_mean) means.as<T>()[r] = m.mean;
+            const auto [mean, inverse] =
+                normalize_row(from, to, length, static_cast<T>(epsilon), centered, factors ? factors.row(r, length) : nullptr,
+                              shifts ? shifts.row(r, length) : nullptr);
+            if (wants_mean) means.as<T>()[r] = mean;
             if (wants_deviation) deviations.as<T>()[r] = inverse;
         };
         for_each_range(rows, 4 * length, [&](std::size_t first, std::size_t last) {

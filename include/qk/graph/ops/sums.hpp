@@ -5,6 +5,9 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
+
+#include "qk/graph/ops/vector_math.hpp"
 
 namespace qk::graph::ops {
 
@@ -22,6 +25,13 @@ T lane_sum(std::size_t n, F&& f) {
     return sum[0];
 }
 
+/// Sum of map(x[i]); map is generic over T and, of float32, vectors.
+template <class T, class Map>
+T row_sum(const T* x, std::size_t n, Map map) {
+    if constexpr (std::is_same_v<T, float>) return fold_row(x, n, 0.0f, map, [](auto a, auto b) { return a + b; });
+    else return lane_sum<T>(n, [&](std::size_t i) { return map(x[i]); });
+}
+
 /// Mean and population variance, by two passes.
 template <class T>
 struct moments {
@@ -30,9 +40,12 @@ struct moments {
 template <class T>
 moments<T> moments_of(const T* x, std::size_t n) {
     const T count = static_cast<T>(n == 0 ? 1 : n);
-    const T mean = lane_sum<T>(n, [x](std::size_t i) { return x[i]; }) / count;
-    const T variance = lane_sum<T>(n, [x, mean](std::size_t i) { return (x[i] - mean) * (x[i] - mean); }) / count;
-    return {mean, variance};
+    const T mean = row_sum(x, n, [](auto v) { return v; }) / count;
+    const auto squared = [mean](auto v) {
+        const auto d = v - mean;
+        return d * d;
+    };
+    return {mean, row_sum(x, n, squared) / count};
 }
 
 /// a . b

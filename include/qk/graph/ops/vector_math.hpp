@@ -55,23 +55,37 @@ void map_vectors(const float* x, float* y, std::size_t n, F f) {
     }
 }
 
-/// e^x. x = n ln2 + r with |r| <= ln2 / 2; e^r by a polynomial (error 4e-9); 2^n in two factors, for subnormal results.
+/// e^x = power 2^n: x = n ln2 + r with |r| <= ln2 / 2; power is e^r by a polynomial (error 4e-9).
+struct exponential {
+    vfloat power;
+    vint n;
+    explicit exponential(vfloat x) {
+        const vfloat magic = vector_fill(0x1.8p23f);  // adding it rounds to an integer, which then stands in the low bits
+        const vfloat shifted = x * 0x1.715476p+0f + magic;
+        n = std::bit_cast<vint>(std::bit_cast<vuint>(shifted) - std::bit_cast<vuint>(magic));
+        const vfloat k = shifted - magic;
+        const vfloat r = (x - k * 0x1.62e4p-1f) - k * 0x1.7f7d1cp-20f;  // ln2 = 0x1.62e4p-1 (exact times k) + the rest
+        vfloat p = r * 1.395048574e-03f + 8.368887939e-03f;
+        p = p * r + 4.166620597e-02f;
+        p = p * r + 1.666651815e-01f;
+        p = p * r + 0.5f;
+        power = p * (r * r) + r + 1.0f;
+    }
+};
+
+/// e^x; 2^n in two factors, for subnormal results.
 inline vfloat vexp(vfloat x) {
-    x = vector_at_most(vector_at_least(x, vector_fill(-104.0f)), vector_fill(89.0f));
-    const vfloat magic = vector_fill(0x1.8p23f);  // adding it rounds to an integer, which then stands in the low bits
-    const vfloat shifted = x * 0x1.715476p+0f + magic;
-    const vint n = std::bit_cast<vint>(std::bit_cast<vuint>(shifted) - std::bit_cast<vuint>(magic));
-    const vfloat k = shifted - magic;
-    const vfloat r = (x - k * 0x1.62e4p-1f) - k * 0x1.7f7d1cp-20f;  // ln2 = 0x1.62e4p-1 (exact times k) + the rest
-    vfloat p = r * 1.395048574e-03f + 8.368887939e-03f;
-    p = p * r + 4.166620597e-02f;
-    p = p * r + 1.666651815e-01f;
-    p = p * r + 0.5f;
-    p = p * (r * r) + r + 1.0f;
-    const vint half = n >> 1;
+    const exponential e(vector_at_most(vector_at_least(x, vector_fill(-104.0f)), vector_fill(89.0f)));
+    const vint half = e.n >> 1;
     const vfloat first = std::bit_cast<vfloat>(std::bit_cast<vuint>(half + 127) << 23);
-    const vfloat second = std::bit_cast<vfloat>(std::bit_cast<vuint>(n - half + 127) << 23);
-    return p * first * second;
+    const vfloat second = std::bit_cast<vfloat>(std::bit_cast<vuint>(e.n - half + 127) << 23);
+    return e.power * first * second;
+}
+
+/// The same for x from -80 to 80: n is added to the exponent.
+inline vfloat vexp_of_moderate(vfloat x) {
+    const exponential e(x);
+    return std::bit_cast<vfloat>(std::bit_cast<vuint>(e.power) + (std::bit_cast<vuint>(e.n) << 23));
 }
 
 /// ln(x): x = m 2^e with m in [sqrt(1/2), sqrt(2)), a polynomial in m - 1.
@@ -124,7 +138,7 @@ inline vfloat vtanh(vfloat x) {
     p = p * z + 1.333149076e-01f;
     p = p * z - 3.333328366e-01f;
     const vfloat small = p * z * x + x;
-    const vfloat large = vector_sign_of(1.0f - 2.0f / (vexp(a + a) + 1.0f), x);
+    const vfloat large = vector_sign_of(1.0f - 2.0f / (vexp_of_moderate(vector_at_most(a + a, vector_fill(20.0f))) + 1.0f), x);
     return a > 0.625f ? large : small;
 }
 
@@ -145,7 +159,7 @@ inline vfloat verf(vfloat x) {
     q = q * a + 6.332626343e-01f;
     q = q * a + 1.129556775e+00f;
     q = q * a - 1.834441500e-04f;
-    const vfloat large = vector_sign_of(1.0f - vexp(-q), x);
+    const vfloat large = vector_sign_of(1.0f - vexp_of_moderate(-q), x);
     return a > 0.95f ? large : p * x + x;
 }
 
