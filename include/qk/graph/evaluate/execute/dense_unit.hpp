@@ -30,24 +30,23 @@ class dense_unit {
     /// `narrow`: x in form_for(x). An empty tensor: not possible for this x, do the nodes one by one.
     tensor run(const tensor& x, const tensor& narrow, allocator& memory) const {
         if (!fits(x)) return {};
-        const std::int64_t rows = rows_of(x);
-        const auto made = [&] {
-            dims shape = x.shape();
-            shape.back() = n_;
-            return tensor(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));
-        };
-        const auto* how = &prepared(x);
-        if (!how->possible() && product_->prepare(rows, transposed_, weights_.read)) {
-            tensor y = made();
-            const tensor& bias = convolution_.bias();
-            product_->run(x.as<float>().data(), y.as<float>().data(), rows, bias.empty() ? nullptr : bias.as<float>().data(), memory);
-            return y;
-        }
-        if (!how->possible()) how = &convolution_.at({rows, 1}, [&] { return request(rows, true); });
-        if (!how->possible()) return {};
-        tensor y = made();
-        if (!run_in_parts(*how, narrow, rows, y, memory)) prepared_convolution::run(*how, x, narrow, {}, y, memory);
+        const dims shape = shape_for(x.shape());
+        tensor y(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));
+        const auto& how = prepared(x);
+        if (!how.possible()) return run_floats(x, y.as<float>().data(), nullptr, memory) ? y : tensor();
+        if (!run_in_parts(how, narrow, rows_of(x), y, memory)) prepared_convolution::run(how, x, narrow, {}, y, memory);
         return y;
+    }
+
+    /// The shape of the result.
+    dims shape_for(dims x) const {
+        if (!x.empty()) x.back() = n_;
+        return x;
+    }
+
+    /// The product of an x of floats; take() gets some of its rows as soon as they are there. False: this x is not multiplied so.
+    bool run_by_rows(const tensor& x, allocator& memory, const dnn_product::take_rows& take) const {
+        return fits(x) && product_->is_by_rows() && !prepared(x).possible() && run_floats(x, nullptr, &take, memory);
     }
 
   private:
@@ -70,6 +69,31 @@ class dense_unit {
         });
         return true;
     }
+    /// To y, or to take(). False: nothing quick.
+    bool run_floats(const tensor& x, float* y, const dnn_product::take_rows* take, allocator& memory) const {
+        const std::int64_t rows = rows_of(x);
+        if (product_->prepare(rows, transposed_, weights_.read)) {
+            const tensor& bias = convolution_.bias();
+            product_->run(x.as<float>().data(), y, rows, bias.empty() ? nullptr : bias.as<float>().data(), memory, take);
+            return true;
+        }
+        const auto of_rows = [this](std::int64_t count) -> const prepared_convolution::at_shape& {
+            return convolution_.at({count, 1}, [&] { return request(count, true); });
+        };
+        std::int64_t step = product_->rows_together(rows);
+        for (const std::int64_t count : {std::min(step, rows), rows % step == 0 ? std::min(step, rows) : rows % step})
+            if (const auto& part = of_rows(count); !part.possible() || part.form) step = rows;
+        if (const auto& whole = of_rows(std::min(step, rows)); !whole.possible() || whole.form) return false;
+        for_each_part(static_cast<std::size_t>((rows + step - 1) / step), [&](std::size_t i) {
+            const one_thread alone;
+            const std::int64_t first = static_cast<std::int64_t>(i) * step, count = std::min(step, rows - first);
+            const auto space = take == nullptr ? nullptr : memory.allocate(static_cast<std::size_t>(count * n_) * sizeof(float));
+            float* to = take == nullptr ? y + first * n_ : reinterpret_cast<float*>(space.get());
+            prepared_convolution::run_part(of_rows(count), x, static_cast<std::size_t>(first * k_), 0, to, memory);
+            if (take != nullptr) (*take)(to, static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+        });
+        return true;
+    }
     bool fits(const tensor& x) const {
         return x.type() == data_type::float32 && x.rank() >= 2 && x.size() != 0 && x.shape().back() == k_ && n_ != 0 &&
                convolution_.bias().rank() <= x.rank();
@@ -86,6 +110,8 @@ class dense_unit {
     }
     /// In narrow forms alone.
     const prepared_convolution::at_shape& prepared(const tensor& x) const {
+        static const prepared_convolution::at_shape none;
+        if (!convolution_.may_be_narrow()) return none;
         return convolution_.at({rows_of(x)}, [&] { return request(rows_of(x), false); });
     }
 
@@ -103,6 +129,11 @@ class dense_unit {
     dense_unit(const late_weights&, bool, const tensor&, const quantizer*, const quantizer*) {}
     const narrow_form* form_for(const tensor&) const { return nullptr; }
     tensor run(const tensor&, const tensor&, allocator&) const { return {}; }
+    dims shape_for(dims x) const { return x; }
+    template <class Take>
+    bool run_by_rows(const tensor&, allocator&, const Take&) const {
+        return false;
+    }
 };
 
 #endif

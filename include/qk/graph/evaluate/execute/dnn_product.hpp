@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,7 +28,7 @@ class dnn_product {
         // Matrices beyond a processor's cache are read once for all rows, some columns after the other.
         // As many of one width as two or four threads share evenly.
         const std::int64_t most = std::max<std::int64_t>(1, (1 << 20) / k / 64) * 64, pieces = ((n + most - 1) / most + 3) / 4 * 4;
-        const std::int64_t width = k * n < 1 << 21 ? n : (n + 64 * pieces - 1) / (64 * pieces) * 64;
+        const std::int64_t width = k * n < 3 << 18 ? n : (n + 16 * pieces - 1) / (16 * pieces) * 16;
         for (std::int64_t first = 0; first < n; first += width) pieces_.push_back({first, std::min(width, n - first), {}});
     }
 
@@ -46,8 +47,14 @@ class dnn_product {
         return able_[rows] = able;
     }
 
-    /// After prepare(rows). `bias`: n values, or null.
-    void run(const float* x, float* y, std::int64_t rows, const float* bias, allocator& memory) const {
+    /// Whole rows come out of each part.
+    bool is_by_rows() const { return pieces_.size() == 1; }
+
+    /// Takes some rows of a result, the first of them and how many there are; from several threads.
+    using take_rows = std::function<void(const float* from, std::size_t first, std::size_t count)>;
+
+    /// After prepare(rows). `bias`: n values, or null. `take`: of is_by_rows(), in place of y.
+    void run(const float* x, float* y, std::int64_t rows, const float* bias, allocator& memory, const take_rows* take = nullptr) const {
         struct part {
             const piece* columns;
             std::int64_t first, count;
@@ -68,15 +75,23 @@ class dnn_product {
             const auto& [p, first, count, with] = parts[i];
             const float* from = x + first * k_;
             const float* added = bias == nullptr ? nullptr : bias + p->first;
-            if (p->columns == n_) return with->run(from, p->weights.get_data_handle(), added, y + first * n_, memory);
+            if (p->columns == n_ && take == nullptr) return with->run(from, p->weights.get_data_handle(), added, y + first * n_, memory);
             // oneDNN has no quick product whose result has gaps between its rows.
             const auto own = static_cast<std::size_t>(p->columns);
             const auto space = memory.allocate(static_cast<std::size_t>(count) * own * sizeof(float));
             auto* to = reinterpret_cast<float*>(space.get());
             with->run(from, p->weights.get_data_handle(), added, to, memory);
+            if (take != nullptr) return (*take)(to, static_cast<std::size_t>(first), static_cast<std::size_t>(count));
             for (std::int64_t r = 0; r < count; ++r)
                 std::memcpy(y + (first + r) * n_ + p->first, to + static_cast<std::size_t>(r) * own, own * sizeof(float));
         });
+    }
+
+    /// Rows of a part: a matter of the shape alone, so that it is computed alike by whichever thread.
+    std::int64_t rows_together(std::int64_t rows) const {
+        if (!is_by_rows()) return 256;
+        if (rows * k_ * n_ < 1 << 21) return rows;
+        return rows <= 128 ? 32 : 64;
     }
 
   private:
@@ -85,13 +100,6 @@ class dnn_product {
         std::int64_t first, columns;
         dnnl::memory weights;
     };
-
-    /// Rows of a part: a matter of the shape alone, so that it is computed alike by whichever thread.
-    std::int64_t rows_together(std::int64_t rows) const {
-        if (pieces_.size() > 1) return 256;
-        if (rows * k_ * n_ < 1 << 21) return rows;
-        return rows <= 128 ? 32 : 64;
-    }
 
     /// Null: nothing quick that takes the order of this many columns.
     const dnn_matmul* prepared(std::int64_t rows, std::int64_t columns) {

@@ -72,6 +72,9 @@ class prepared_convolution {
     const dims& weights() const { return weights_.shape; }  ///< their shape
     const tensor& bias() const { return bias_; }
 
+    /// Some inputs may be wanted in a narrow form.
+    bool may_be_narrow() const { return form_.has_value(); }
+
     /// The one that was made for `key`; on first use by what `ask()` says.
     template <class Ask>
     const at_shape& at(const dims& key, const Ask& ask) const {
