@@ -9,6 +9,7 @@
 #include "qk/graph/evaluate/execute/program.hpp"
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/evaluate/execute/step_key.hpp"
+#include "row_unit.hpp"
 #include "sum_unit.hpp"
 
 namespace qk::graph::execute {
@@ -40,7 +41,7 @@ class program_builder {
     }
 
     std::unique_ptr<program> finish() {
-        if (!whole_ && !cache_.plain_kernels) join_sums(*program_);
+        if (!whole_ && !cache_.plain_kernels) join_sums(*program_), join_rows(*program_);
         release_values(*program_);
         return std::move(program_);
     }

@@ -3,37 +3,39 @@
 #include <algorithm>
 
 #include "qk/graph/evaluate/execute/late_constants.hpp"
-#include "qk/graph/evaluate/execute/later_value.hpp"
-#include "qk/graph/evaluate/execute/layout.hpp"
-#include "qk/graph/evaluate/execute/node_call.hpp"
-#include "qk/graph/evaluate/execute/program.hpp"
-#include "qk/graph/evaluate/execute/quantize_value.hpp"
+#include "row_unit.hpp"
+#include "run_values.hpp"
 #include "sum_unit.hpp"
 
 namespace qk::graph::execute {
 namespace detail {
 
-class program_run {
+class program_run : run_values {
   public:
     program_run(const program& p, std::span<const tensor> inputs, allocator& memory, const deliver& out, const observe_value& observe,
                 std::uint64_t* body_steps)
-        : p_(p),
-          memory_(memory),
+        : run_values(p, inputs, memory),
           out_(out),
           observe_(observe),
-          slots_(static_cast<std::size_t>(p.slot_count)),
           inside_(body_steps != nullptr),
-          body_steps_(inside_ ? body_steps : &own_steps_) {
-        for (std::size_t i = 0; i < inputs.size(); ++i) slots_[i].main = {inputs[i], false};
-    }
+          body_steps_(inside_ ? body_steps : &own_steps_) {}
 
     void run() {
         if (observe_.see)
             for (std::size_t i = 0; i < p_.net->inputs.size(); ++i) observe_.see(name_of_value(p_.net->inputs[i]), slots_[i].main.t);
         deliver_until(-1);
         for (std::size_t i = 0; i < p_.steps.size(); ++i) {
-            const step& t = p_.steps[i];
             if (inside_) count_step();
+            if (const std::size_t last = i + steps_behind(i); last != i) {
+                for (; i < last; ++i) {
+                    release(p_.steps[i]);
+                    if (inside_) count_step();
+                }
+                deliver_until(static_cast<int>(i));
+                release(p_.steps[i]);
+                continue;
+            }
+            const step& t = p_.steps[i];
             if (makes_later(t)) continue_later(t);
             else if (t.node == nullptr) run_quantizer(t);
             else if (t.unit) run_unit(t);
@@ -45,56 +47,35 @@ class program_run {
             else if (t.layout == layout_rule::plain || !run_channels_last(t)) run_node(t);
             if (observe_.see && t.node != nullptr) observe_outputs(t);
             deliver_until(static_cast<int>(i));
-            for (const slot s : t.release) slots_[static_cast<std::size_t>(s)] = {};
+            release(t);
         }
     }
 
   private:
-    /// A value in the layout that it was made in, and in the other one once somebody asked.
-    struct held {
-        run_value main;
-        tensor other;
-        tensor narrow;                ///< in the form that its quantizer allows, once somebody asked
-        bool narrow_last = false;     ///< channels last
-        narrow_form form{};           ///< of `narrow`
-        const step* maker = nullptr;  ///< not null: `main` is not made yet, and this step makes it of `source`
-        byte_source source;
-    };
-
-    /// Is this a step whose floats wait until somebody reads them?
-    bool makes_later(const step& t) {
-        if (t.only_for_sums && raw(t.in[0]).type() == data_type::float32 && raw(t.in[0]).size() != 0) return true;
-        const bool words = t.node == nullptr && word_convolution::is_quick();
-        if (t.quantizer < 0 || t.out[0] < 0 || !has_whole_codes(p_.shared->quantizer_at(t.quantizer), words)) return false;
-        const tensor& x = raw(t.in[0]);
-        if (x.size() == 0) return false;
-        if (t.node == nullptr) return x.type() == data_type::float32;
-        const std::int64_t type = t.node->view.get_int("output_dtype", 0);
-        return (type == 0 || type == static_cast<int>(data_type::float32)) &&
-               x.type() == (qmin(std::get<integer>(p_.shared->quantizer_at(t.quantizer).format)) < 0 ? data_type::int8 : data_type::uint8);
-    }
-    void continue_later(const step& t) {
-        held& h = slots_[static_cast<std::size_t>(t.out[0])];
-        h.maker = &t;
-        h.source = {raw(t.in[0]), is_last(t.in[0])};
-    }
-    /// Somebody reads the floats.
-    void make_now(held& h) {
-        const step& t = *std::exchange(h.maker, nullptr);
-        const byte_source from = std::exchange(h.source, {});
-        if (t.node == nullptr) {
-            h.main = {quantized(p_.shared->quantizer_at(t.quantizer), from.t, from.channels_last, memory_), from.channels_last};
-            return;
+    /// How many steps behind this one were done together with it; 0: none, nor was it itself.
+    std::size_t steps_behind(std::size_t i) {
+        const step& t = p_.steps[i];
+        if (t.together == nullptr) return 0;
+        const row_unit& unit = *t.together;
+        if (t.dense && t.dense->form_for(outline(t.in[0])) != nullptr) return 0;
+        std::vector<tensor> in;
+        for (const slot s : unit.inputs()) {
+            if (t.dense && s == t.out[0]) in.push_back(outline_of(t.dense->shape_for(outline(t.in[0]).shape())));
+            else if (is_last(s)) return 0;
+            else in.push_back(raw(s));
         }
-        std::vector<tensor> in{from.t}, out(1);
-        for (std::size_t k = 1; k < t.in.size(); ++k) in.push_back(raw(t.in[k]));
-        call_node(*t.node, t.prepared.get(), in, out, memory_, no_subgraphs());
-        h.main = {std::move(out[0]), from.channels_last};
-    }
-    /// For those who ask for type and shape alone.
-    tensor outline(slot s) {
-        if (s >= 0 && slots_[static_cast<std::size_t>(s)].maker != nullptr) return slots_[static_cast<std::size_t>(s)].source.outline();
-        return raw(s);
+        const row_unit::call call(unit, std::move(in));
+        if (!call.possible() || (t.dense && !call.follows_product())) return 0;
+        tensor y(data_type::float32, call.shape(), memory_.allocate(element_count(call.shape()) * sizeof(float)));
+        const auto rows = [&](const float* product, std::size_t first, std::size_t count) {
+            call.run(first, count, product, y.as<float>().data(), memory_);
+        };
+        if (!t.dense)
+            for_each_range(call.rows(), call.work_of_row(), [&](std::size_t first, std::size_t end) { rows(nullptr, first, end - first); });
+        else if (!t.dense->run_by_rows(plain(t.in[0]), memory_, rows)) return 0;
+        const std::size_t behind = unit.members() - (t.dense ? 0 : 1);
+        put(p_.steps[i + behind].out[0], std::move(y), false);
+        return behind;
     }
 
     void count_step() {
@@ -102,41 +83,6 @@ class program_run {
             throw error("more than " + std::to_string(p_.shared->body_steps) + " steps inside subgraphs: a loop that does not end");
     }
     const std::string& name_of_value(int value) const { return p_.net->values[static_cast<std::size_t>(value)].name; }
-    void put(slot s, tensor t, bool channels_last) {
-        if (s >= 0) slots_[static_cast<std::size_t>(s)].main = {std::move(t), channels_last};
-    }
-    bool is_last(slot s) const {
-        if (s < 0) return false;
-        const held& h = slots_[static_cast<std::size_t>(s)];
-        return h.maker != nullptr ? h.source.channels_last : h.main.channels_last;
-    }
-    const tensor& raw(slot s) {
-        if (s < 0) return s == no_slot ? nothing : p_.shared->kept_constant(s);
-        held& h = slots_[static_cast<std::size_t>(s)];
-        if (h.maker != nullptr) make_now(h);
-        return h.main.t;
-    }
-    const tensor& in_layout(slot s, bool last) {
-        const tensor& own = raw(s);
-        if (s < 0 || is_last(s) == last) return own;
-        held& h = slots_[static_cast<std::size_t>(s)];
-        if (h.other.empty()) h.other = converted(h.main.t, last, memory_);
-        return h.other;
-    }
-    const tensor& plain(slot s) { return in_layout(s, false); }
-    /// What a unit multiplies in place of floats as they are.
-    const tensor& in_form(slot s, bool last, const narrow_form* form) {
-        if (form == nullptr) return nothing;
-        held& h = slots_[static_cast<std::size_t>(s)];
-        if (!h.narrow.empty() && h.narrow_last == last && h.form == *form) return h.narrow;
-        h.narrow = {}, h.narrow_last = last, h.form = *form;
-        if (h.maker != nullptr) h.narrow = h.source.numbers(p_.shared->quantizer_at(h.maker->quantizer), *form, last, memory_);
-        if (h.narrow.empty()) h.narrow = narrowed(*form, in_layout(s, last).as<float>(), memory_);
-        return h.narrow;
-    }
-    /// A constant of the same shape, too.
-    tensor last(slot s) { return s < no_slot ? converted(raw(s), true, memory_) : in_layout(s, true); }
-
     void deliver_until(int done) {
         for (; next_ < p_.candidates.size() && p_.candidates[next_].after <= done; ++next_) {
             std::vector<tensor> results;
@@ -376,12 +322,8 @@ class program_run {
         t.node->view.fail("it has no such subgraph");
     }
 
-    static inline const tensor nothing;
-    const program& p_;
-    allocator& memory_;
     const deliver& out_;
     const observe_value& observe_;
-    std::vector<held> slots_;
     std::vector<tensor> in_, made_;
     std::size_t next_ = 0;
     bool inside_;  ///< a subgraph's run

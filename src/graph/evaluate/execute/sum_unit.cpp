@@ -37,17 +37,6 @@ const float* piece_of(const addend& a, std::size_t at, std::size_t n, float* roo
     return room;
 }
 
-/// How many steps, and outputs of candidates, read each slot.
-std::vector<int> readers_of_slots(const program& p) {
-    std::vector<int> readers(static_cast<std::size_t>(p.slot_count), 0);
-    const auto read = [&](slot s) {
-        if (s >= 0) ++readers[static_cast<std::size_t>(s)];
-    };
-    for (const step& t : p.steps) std::for_each(t.in.begin(), t.in.end(), read);
-    for (const program::candidate& c : p.candidates) std::for_each(c.outputs.begin(), c.outputs.end(), read);
-    return readers;
-}
-
 bool is_plain_node(const step& t) {
     return t.node != nullptr && !t.unit && !t.dense && !t.attention && !t.device && t.add == nullptr && t.relu == nullptr;
 }
@@ -60,6 +49,16 @@ bool is_sum(const step& t) {
 bool rounds_in_pieces(const quantizer& q) { return has_one_scale(q) && !q.dynamic && !(q.scale.empty() && is_integer_format(q.format)); }
 
 }  // namespace
+
+std::vector<int> readers_of_slots(const program& p) {
+    std::vector<int> readers(static_cast<std::size_t>(p.slot_count), 0);
+    const auto read = [&](slot s) {
+        if (s >= 0) ++readers[static_cast<std::size_t>(s)];
+    };
+    for (const step& t : p.steps) std::for_each(t.in.begin(), t.in.end(), read);
+    for (const program::candidate& c : p.candidates) std::for_each(c.outputs.begin(), c.outputs.end(), read);
+    return readers;
+}
 
 tensor sum_of(const addend& a, const addend& b, bool relu, allocator& memory) {
     const tensor &x = a.floats, &y = b.floats;

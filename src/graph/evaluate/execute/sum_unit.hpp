@@ -19,6 +19,9 @@ struct addend {
 /// Their sum in the order in which their buffers lie. Empty: they are no floats of one shape.
 tensor sum_of(const addend& a, const addend& b, bool relu, allocator& memory);
 
+/// How many steps, and outputs of candidates, read each slot.
+std::vector<int> readers_of_slots(const program& p);
+
 /// Takes a Relu that alone reads an Add into it, and marks the quantizers that only such steps read.
 void join_sums(program& p);
 

@@ -24,6 +24,12 @@ inline bool has_whole_codes(const quantizer& q, bool words) {
     return form && form->whole && (form->planes * 8 == g->bits || form_of_codes(q));
 }
 
+/// What stands for floats of which only type and shape are asked for.
+inline tensor outline_of(dims shape) {
+    static std::byte nothing;
+    return tensor(data_type::float32, std::move(shape), std::shared_ptr<std::byte>(std::shared_ptr<std::byte>(), &nothing));
+}
+
 /// Values that lie under `q`, as their codes or, where the quantizer has not run yet, as the floats that it takes.
 struct byte_source {
     tensor t;
@@ -48,11 +54,7 @@ struct byte_source {
                        : widen(reinterpret_cast<const std::uint8_t*>(bytes.bytes()));
         return y;
     }
-    /// What stands for the floats where only their type and shape are asked for.
-    tensor outline() const {
-        static std::byte nothing;
-        return tensor(data_type::float32, t.shape(), std::shared_ptr<std::byte>(std::shared_ptr<std::byte>(), &nothing));
-    }
+    tensor outline() const { return outline_of(t.shape()); }
 
   private:
     template <class Code>

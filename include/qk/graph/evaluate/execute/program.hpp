@@ -24,6 +24,7 @@
 namespace qk::graph::execute {
 
 struct program;
+class row_unit;
 
 struct step {
     const net_node* node = nullptr;  ///< null: a quantizer
@@ -37,8 +38,9 @@ struct step {
     const value_products* products = nullptr;         ///< `node` is a MatMul that may use them
     std::shared_ptr<const device_layer> device;       ///< `in` are x, weights, bias
     const net_node *add = nullptr, *relu = nullptr;
-    bool is_sum = false;         ///< `node` is an Add, a Relu perhaps behind it
-    bool only_for_sums = false;  ///< a quantizer: those round what they read on the way
+    std::shared_ptr<const row_unit> together;  ///< this step and those behind it that it holds may be one
+    bool is_sum = false;                       ///< `node` is an Add, a Relu perhaps behind it
+    bool only_for_sums = false;                ///< a quantizer: those round what they read on the way
     std::shared_ptr<const prepared_op> prepared;
     source_pointer rows;                           ///< `node` is a Gather that takes rows of this constant, which is not read as a whole
     std::vector<std::unique_ptr<program>> bodies;  ///< of the node's subgraphs, in their order
