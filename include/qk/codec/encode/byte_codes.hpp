@@ -41,42 +41,42 @@ QK_INLINE __m256i negative_bytes(const kernels::vf<Arch>* x) noexcept {
 
 /// Small floats. With t = |x| + c * K of kernels/steps/fast.hpp, the upper word of its bits has c's exponent field from bit 7 on and the
 /// lower one the count of steps, so upper + count * 2^(7 - m), one `vpmaddwd`, is the code times 2^(7 - m), plus what is the same for all
-/// elements with that lowest binade: `zero`.
+/// elements with that lowest binade. Here K is so many steps less that the count makes up for it: magic_of(). It is an even number of them,
+/// so ties go where they went; without mantissa bits it would be odd, and such formats are not served.
 template <class Arch>
 class grid_bytes {
   public:
-    QK_INLINE explicit grid_bytes(floating f) noexcept {
+    QK_INLINE explicit grid_bytes(floating f) noexcept : usable(f.mantissa_bits != 0) {
         const int m = std::min(f.mantissa_bits, 6);  // of formats of more than 8 bits nothing is asked
         weights = _mm256_set1_epi32(1 << 16 | 1 << (7 - m));
         down = _mm256_set1_epi16(static_cast<short>(1 << (9 + m)));
         highest = _mm256_set1_epi8(static_cast<char>(code_of(f, static_cast<float>(max_value(f)))));
         sign = _mm256_set1_epi8(static_cast<char>(1 << (std::min(bits(f), 8) - 1)));
-        more = (23 - m) << 7 | kernels::half_bit >> 16;
+        shift = 23 - m;
+        most = ((150 - m) << 23 | 0x10000) - ((23 - m) << m);
         lone_zero = !has_negative_zero(f);
     }
+    QK_INLINE bool serves() const noexcept { return usable; }
 
-    /// Of elements whose lowest binade is that of `least`: twice in each lane.
-    QK_INLINE kernels::vi<Arch> zero_of(kernels::vi<Arch> least) const noexcept {
-        const kernels::vi<Arch> word = (least >> 16) + kernels::vi<Arch>(more);
-        return word | word << 16;
+    /// K of elements whose lowest binade is that of `least`. The steps that it lacks are taken from bit 16, so the upper word is c's alone.
+    QK_INLINE kernels::vf<Arch> magic_of(kernels::vi<Arch> least) const noexcept {
+        return kernels::as_float<Arch>(kernels::vi<Arch>(most) - (least >> shift));
     }
 
-    /// The codes of four vectors, of which least(k) and zero(k) are those of vector k.
-    template <class Least, class Zero>
-    QK_INLINE __m256i operator()(const kernels::vf<Arch>* x, kernels::vf<Arch> magic, const Least& least, const Zero& zero) const noexcept {
+    /// The codes of four vectors, of which least(k) and magic(k) are those of vector k.
+    template <class Least, class Magic>
+    QK_INLINE __m256i operator()(const kernels::vf<Arch>* x, const Least& least, const Magic& magic) const noexcept {
         using V = kernels::vi<Arch>;
         __m256i part[4], word[2];
         kernels::unrolled<4>([&](auto k) QK_INLINE_CALL {
             const V u = kernels::as_int<Arch>(x[k]);
             const V c = max(u & V(kernels::exponent_mask), least(k));
             const V a = u & V(kernels::magnitude_bits);
-            const V sum = kernels::as_int<Arch>(fma(kernels::as_float<Arch>(c), magic, kernels::as_float<Arch>(a)));
+            const V sum = kernels::as_int<Arch>(fma(kernels::as_float<Arch>(c), magic(k), kernels::as_float<Arch>(a)));
             part[k] = _mm256_madd_epi16(sum.data, weights);
         });
-        kernels::unrolled<2>([&](auto j) QK_INLINE_CALL {
-            const __m256i both = kernels::of_packed_pair<Arch>(zero(2 * j), zero(2 * j + 1));
-            word[j] = _mm256_mulhi_epu16(_mm256_sub_epi16(_mm256_packs_epi32(part[2 * j], part[2 * j + 1]), both), down);
-        });
+        kernels::unrolled<2>([&](auto j)
+                                 QK_INLINE_CALL { word[j] = _mm256_mulhi_epu16(_mm256_packs_epi32(part[2 * j], part[2 * j + 1]), down); });
         const __m256i code = _mm256_min_epu8(_mm256_packus_epi16(word[0], word[1]), highest);
         __m256i signs = _mm256_and_si256(negative_bytes<Arch>(x), sign);
         if (lone_zero) signs = _mm256_andnot_si256(_mm256_cmpeq_epi8(code, _mm256_setzero_si256()), signs);
@@ -85,8 +85,9 @@ class grid_bytes {
 
   private:
     __m256i weights, down, highest, sign;
-    std::int32_t more;
-    bool lone_zero;
+    int shift;
+    std::int32_t most;
+    bool lone_zero, usable;
 };
 
 /// Counts of the steps of a block, which sums hold with their sign: sign and magnitude, or two's complement.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast form of `encode` for blocks that lie in a row: the tiles of kernels/drivers/block_tiles.hpp with codes instead of values as what
+// The fast form of `encode` for blocks that lie in a row: the tiles of kernels/drivers/row_tiles.hpp with codes instead of values as what
 // becomes of an element. The code is the count of steps that the sum of the fast form holds.
 #pragma once
 
 #include "qk/codec/encode/fast_codes.hpp"
 #include "qk/codec/layout/layout.hpp"
-#include "qk/kernels/drivers/block_tiles.hpp"
 #include "qk/kernels/drivers/range_call.hpp"
+#include "qk/kernels/drivers/row_tiles.hpp"
 #include "qk/kernels/rounding/fast.hpp"
 
 namespace qk::detail {
@@ -38,6 +38,7 @@ struct step_codes {
         const V steps = kernels::as_int<Arch>(kernels::as_float<Arch>(u & V(kernels::magnitude_bits)) + b.base) - zero;
         return with_sign<Arch>(min(steps, most), u, width);
     }
+    static constexpr bool serves() noexcept { return true; }
     /// Of four vectors, each with what its block shares; the width is at most 8.
     template <class Form>
     QK_INLINE auto bytes(const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own, const Form&) const noexcept {
@@ -52,6 +53,10 @@ struct element_codes_of {
     bytes_if_any<Arch, grid_bytes> packed;
 
     explicit element_codes_of(floating f) noexcept : grid(f), packed(f) {}
+    bool serves() const noexcept {
+        if constexpr (has_byte_codes<Arch>()) return grid.width > 8 || packed.serves();
+        else return true;
+    }
 
     template <bool, class Form>
     QK_INLINE kernels::vi<Arch> code(std::size_t, kernels::vf<Arch> x, const kernels::fast_shared<Arch>& b,
@@ -62,23 +67,22 @@ struct element_codes_of {
     }
     template <class Form>
     QK_INLINE auto bytes(const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own, const Form& form) const noexcept {
-        using V = kernels::vi<Arch>;
         if constexpr (requires { form.ratio_of(x[0], own[0]); }) {  // what is beyond the largest, Inf too, has a code beyond the highest
             kernels::vf<Arch> q[4];
             kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { q[k] = form.ratio_of(x[k], own[k]); });
-            const V zero = packed.zero_of(form.least);
+            const kernels::vf<Arch> magic = packed.magic_of(form.least);
             return packed(
-                q, form.magic, [&](int) QK_INLINE_CALL { return form.least; }, [&](int) QK_INLINE_CALL { return zero; });
+                q, [&](int) QK_INLINE_CALL { return form.least; }, [&](int) QK_INLINE_CALL { return magic; });
         } else {
             return packed(
-                x, form.magic, [&](auto k) QK_INLINE_CALL { return kernels::as_int<Arch>(own[k].base); },
-                [&](auto k) QK_INLINE_CALL { return kernels::as_int<Arch>(own[k].limit); });
+                x, [&](auto k) QK_INLINE_CALL { return kernels::as_int<Arch>(own[k].base); },
+                [&](auto k) QK_INLINE_CALL { return own[k].limit; });
         }
     }
 };
 
 /// The form of blocks of small floats whose codes are made in bytes: in place of the largest magnitude, which codes do not need, it
-/// shares what grid_bytes has for the lowest binade.
+/// shares grid_bytes' K.
 template <class Arch>
 struct coded_block : kernels::fast_block<Arch> {
     bytes_if_any<Arch, grid_bytes> packed;
@@ -87,7 +91,7 @@ struct coded_block : kernels::fast_block<Arch> {
     template <std::size_t Sub>
     QK_INLINE bool share(kernels::vi<Arch> amax, kernels::vf<Arch> ratio, kernels::fast_shared<Arch>& b) const noexcept {
         const bool served = kernels::fast_block<Arch>::template share<Sub>(amax, ratio, b);
-        b.limit = kernels::as_float<Arch>(packed.zero_of(kernels::as_int<Arch>(b.base)));
+        b.limit = packed.magic_of(kernels::as_int<Arch>(b.base));
         return served;
     }
 };
@@ -220,21 +224,32 @@ struct codes_of_blocks {
     }
     /// The random words of n values from number i on, in `to` (kernels::fast_rounding).
     QK_INLINE void make_words(std::uint32_t* to, std::size_t i, std::size_t n) noexcept { elements.make_words(to, i, n); }
-    /// Four vectors, from position i on.
+    /// Four vectors, from position i on. Codes that are joined are left in `apart` for put_joined: behind so much else, what joins them
+    /// would take up the processor's queues while it waits.
     template <bool Grid, class Form>
-    QK_INLINE void put_four(std::size_t i, const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own,
-                            const Form& form) const noexcept {
+    QK_INLINE void put_four(std::size_t i, const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own, const Form& form,
+                            [[maybe_unused]] std::uint8_t* apart) const noexcept {
         std::byte* to = out.elements.data() + writer.bytes(i);
         if constexpr (Known <= 8) {
             if (writer.width() <= 8) {
-                if constexpr (any_rounding) return writer.put_packed(to, elements.bytes(i, x, own, form));
-                else return writer.put_packed(to, elements.bytes(x, own, form));
+                const auto codes = [&]() QK_INLINE_CALL {
+                    if constexpr (any_rounding) return elements.bytes(i, x, own, form);
+                    else return elements.bytes(x, own, form);
+                }();
+                if (writer.width() < 8) return writer.put_apart(apart, codes);
+                return writer.put_packed(to, codes);
             }
         }
         kernels::vi<Arch> code[4];
         kernels::unrolled<4>(
             [&](auto k) QK_INLINE_CALL { code[k] = elements.template code<Grid>(i + k * kernels::lanes<Arch>, x[k], own[k], form); });
         writer.template put<4>(to, code);
+    }
+    /// What put_four left: n codes from position i on.
+    QK_INLINE void put_joined(std::size_t i, [[maybe_unused]] const std::uint8_t* apart, std::size_t n) const noexcept {
+        if constexpr (has_byte_codes<Arch>() && may_be_narrow(Known)) {
+            if (writer.width() < 8) writer.put_joined(out.elements.data() + writer.bytes(i), apart, n);
+        }
     }
 #if defined(__AVX2__)
     /// Of four vectors.
@@ -252,9 +267,14 @@ struct codes_of_blocks {
         if constexpr (bits_each == 8) *p = static_cast<std::uint8_t>(bits);
         else *p = static_cast<std::uint8_t>((at % 8 == 0 ? 0u : *p) | bits << at % 8);
     }
+    /// What the blocks of the tile that starts at block `first` share.
+    template <class Form>
+    QK_INLINE void put_shared(std::size_t first, kernels::vi<Arch> amax, kernels::vf<Arch> ratio, const Form& form) const noexcept {
+        kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.scales.data()) + first, scales.code(amax, ratio, form));
+    }
     template <class Form>
     QK_INLINE void finish(std::size_t first, kernels::vi<Arch> amax, kernels::vf<Arch> ratio, const Form& form) const noexcept {
-        kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.scales.data()) + first, scales.code(amax, ratio, form));
+        if constexpr (!in_fours) put_shared(first, amax, ratio, form);
         if (shift_bits != 0) clear_shifts_of_zeros(first, amax);
         if (writer.waits()) writer.put_waiting(out.elements.data() + writer.bytes(first * block_size), waiting, tile_values());
     }
@@ -299,7 +319,7 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
     /// `half_even_codes` are those of half-even; `most` is the code of the largest magnitude.
     const auto either = [&]<element_step OfElement>(const auto& form, const auto& half_even_codes, bool complement,
                                                     [[maybe_unused]] std::uint32_t most) -> std::size_t {
-        if (form.usable() && (complement || step.rules.zero == zero_sign::kept))
+        if (form.usable() && half_even_codes.serves() && (complement || step.rules.zero == zero_sign::kept))
             return with.template operator()<OfElement>(form, half_even_codes);
         if constexpr (!kernels::is_baseline<Arch>) {
             const auto rounded = kernels::rounded_of<Arch>(step);

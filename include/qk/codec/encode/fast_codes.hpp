@@ -75,11 +75,11 @@ struct floating_coder {
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept { return grid(x, quick.least, quick.magic); }
     /// Of four vectors, if the width is at most 8.
     QK_INLINE auto bytes(const kernels::vf<Arch>* x) const noexcept requires(has_byte_codes<Arch>()) {
-        const kernels::vi<Arch> zero = packed.zero_of(quick.least);
+        const kernels::vf<Arch> magic = packed.magic_of(quick.least);
         return packed(
-            x, quick.magic, [&](int) QK_INLINE_CALL { return quick.least; }, [&](int) QK_INLINE_CALL { return zero; });
+            x, [&](int) QK_INLINE_CALL { return quick.least; }, [&](int) QK_INLINE_CALL { return magic; });
     }
-    QK_INLINE bool serves_bytes() const noexcept requires(has_byte_codes<Arch>()) { return grid.width <= 8; }
+    QK_INLINE bool serves_bytes() const noexcept requires(has_byte_codes<Arch>()) { return grid.width <= 8 && packed.serves(); }
 };
 
 /// Formats with the exponents of float32.
@@ -188,6 +188,14 @@ struct code_writer {
             if (width() == 8) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), kernels::in_order(codes));
         }
         if constexpr (in_registers) narrow.template store_packed<Known>(to, codes, given);
+    }
+    /// The same, a byte each; and n codes of such bytes, a multiple of 32, joined.
+    QK_INLINE void put_apart(std::uint8_t* apart, __m256i codes) const noexcept {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(apart), codes);
+    }
+    QK_INLINE void put_joined(std::byte* to, const std::uint8_t* apart, std::size_t n) const noexcept {
+#pragma GCC unroll 1
+        for (std::size_t k = 0; k < n; k += 32) put_packed(to + bytes(k), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(apart + k)));
     }
 #endif
     /// Vectors of codes from a whole byte on, unless it waits().

@@ -134,9 +134,9 @@ struct tile_memory {
     tile_memory() noexcept {}  // which leaves it as it is
 };
 
-/// The largest magnitudes of the blocks of a tile at p, a lane each.
-template <class Arch, class Shape, class Memory>
-QK_INLINE vi<Arch> survey_tile(const Shape& shape, Memory& memory, const float* p, [[maybe_unused]] std::size_t number) noexcept {
+/// The largest magnitudes of the blocks of a tile at p, a lane each; the exponents of its pairs, where they are stored.
+template <class Arch, class Shape>
+QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unused]] std::int32_t* exponents) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
     V m[w];
@@ -145,7 +145,7 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, Memory& memory, const float* 
             const auto of_vector = [&](std::size_t v) QK_INLINE_CALL {
                 if (starts_line<Arch>(v)) __builtin_prefetch(p + v * w + shape.ahead());
                 const V of_pairs = max_of_group<2, Arch>(as_int<Arch>(load<Arch>(p + v * w)) & V(exponent_mask));
-                store<Arch>(memory.of_pairs[number % 4] + v * w, of_pairs);
+                store<Arch>(exponents + v * w, of_pairs);
                 return of_pairs;
             };
             m[b] = of_vector(b * Shape::known_each);
@@ -214,30 +214,6 @@ QK_INLINE bool streams_tiles(const Out& to) noexcept {
     else return false;
 }
 
-/// Vectors n to n + 3 of tile t at x, n a multiple of 4, become what `to` makes of them together.
-template <class Arch, bool Grid, class Shape, class Memory, class Form, class Out>
-QK_INLINE void round_four(const Shape& shape, const Memory& memory, std::size_t t, std::size_t n, const float* x, const Form& q,
-                          const Out& to) noexcept {
-    constexpr std::size_t w = lanes<Arch>;
-    const std::size_t at = t % 2, i = n * w, each = shape.each();
-    vf<Arch> v[4];
-    fast_shared<Arch> own[4];
-    [[maybe_unused]] vi<Arch> exponents[4], held_to[4];
-    unrolled<4>([&](auto k) QK_INLINE_CALL {
-        const std::size_t b = n / each + k / each;
-        own[k] = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
-        v[k] = opaque<Arch>(load<Arch>(x + i + k * w));
-        if constexpr (Shape::pairs) {
-            if constexpr (Shape::stores_pairs) exponents[k] = load<Arch>(memory.of_pairs[t % 4] + i + k * w);
-            else exponents[k] = max_of_group<2, Arch>(as_int<Arch>(v[k]) & vi<Arch>(exponent_mask));
-            held_to[k] = as_int<Arch>(own[k].base);
-            own[k] = q.held(own[k], exponents[k]);
-        }
-    });
-    if constexpr (Shape::pairs) to.pairs(t * shape.floats() + i, exponents, held_to);
-    to.template put_four<Grid>(t * shape.floats() + i, v, own, q);
-}
-
 /// Blocks of `size` in a row from x on, in tiles. What blocks share is computed once for a tile, and two tiles before it is rounded, so
 /// that nothing waits for the chain of loads, shuffles and maxima. complete(first, count) does the blocks of a tile that the fast form
 /// declines. Returns how many blocks were done.
@@ -269,7 +245,8 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         amax = next_amax;
         ratio = next_ratio;
         served = share_tile<Arch>(shape, memory, 1 - step % 2, q, amax, ratio, here);
-        next_amax = survey_tile<Arch>(shape, memory, step < tiles ? x + step * shape.floats() : x, step);
+        next_amax = survey_tile<Arch>(shape, step < tiles ? x + step * shape.floats() : x,
+                                      memory.of_pairs[step % (shape_type::stores_pairs ? 4 : 1)]);
         next_ratio = q.ratio(next_amax);
         if (step < 2) continue;
         if constexpr (shape_type::stores_pairs) {
@@ -289,11 +266,7 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
             for (std::size_t b = 0; b < shape_type::count; ++b)
                 round_block<Arch, Grid, decltype(streams)::value>(shape, memory, t, b, p, mine, q, to);
         };
-        if constexpr (Out::in_fours) {
-            const std::size_t vectors = shape_type::count * shape.each();
-#pragma GCC unroll 1
-            for (std::size_t n = 0; n < vectors; n += 4) round_four<Arch, Grid>(shape, memory, t, n, p, q, to);
-        } else if (streams_tiles(to)) {
+        if (streams_tiles(to)) {
             one_by_one(std::true_type());
         } else if constexpr (Out::flat && Each != 0 && Each <= 2) {
 #pragma GCC unroll 16
@@ -306,70 +279,6 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         else to.finish(t * w, my_amax, my_ratio, q);
     }
     return tiles * w;
-}
-
-/// What an element's step depends on.
-enum class element_step : std::uint8_t { unknown, block, element, pair };
-
-/// What is known of a block format when compiling; only what it needs is compiled then.
-struct block_shape {
-    int size = 0;  ///< 0: any
-    element_step step = element_step::unknown;
-    bool one_row = false;  ///< the array is one
-};
-constexpr block_shape shape_of(const block_float& f) { return {f.block_size, element_step::block}; }
-constexpr block_shape shape_of(const microexponent& f) { return {f.block_size, element_step::pair}; }
-constexpr block_shape shape_of(const microscaling& f) {
-    return {f.block_size, has_integer_elements(f) ? element_step::block : element_step::element};
-}
-constexpr block_shape shape_of(const nvfloat& f) { return {f.block_size, element_step::element}; }
-
-/// Are there tiles of blocks of this size (and of sub-blocks of that one)?
-template <class Arch>
-constexpr bool has_tiles(std::size_t size, int sub_block_size) noexcept {
-    constexpr std::size_t w = lanes<Arch>;
-    const bool small = (w == 16 && size == 8) || (w > 4 && size == w);
-    return (sub_block_size == 0 || sub_block_size == 2) && (small || size == 2 * w || size == 4 * w || size == 8 * w);
-}
-
-/// Whole blocks of a row; returns how many were done: whole tiles of them, or none where the sizes do not suit.
-template <class Arch, block_shape Known, class Form, class Out>
-std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
-                              const range_call& complete) noexcept {
-    constexpr std::size_t w = lanes<Arch>, known = static_cast<std::size_t>(Known.size);
-    if (!has_tiles<Arch>(size, form.sub_block_size)) return 0;
-    const auto by_step = [&]<block_fit Fit, std::size_t Each>() {
-        const auto run = [&]<bool Pairs, bool Grid>() {
-            return run_block_tiles<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, complete);
-        };
-        // The other roundings find the step of an element in the same way, wherever it comes from.
-        if constexpr (Out::any_rounding) {
-            constexpr bool may_pair = Known.step == element_step::unknown || Known.step == element_step::pair;
-            if constexpr (may_pair && requires(const fast_shared<Arch>& b) { form.held(b, vi<Arch>(0)); }) {
-                if (form.sub_block_size != 0) return run.template operator()<true, false>();
-            }
-            if constexpr (Known.step == element_step::pair) return std::size_t{0};
-            else return run.template operator()<false, false>();
-        } else if constexpr (Known.step == element_step::pair) return run.template operator()<true, false>();
-        else if constexpr (Known.step == element_step::block) return run.template operator()<false, false>();
-        else if constexpr (Known.step == element_step::element) return run.template operator()<false, true>();
-        else if (form.grid) return run.template operator()<false, true>();
-        else return form.sub_block_size != 0 ? run.template operator()<true, false>() : run.template operator()<false, false>();
-    };
-    if constexpr (known != 0) {
-        if constexpr (!has_tiles<Arch>(known, 0)) return 0;
-        else if constexpr (known < w) return by_step.template operator()<block_fit::half, 1>();
-        else if constexpr (known == w) return by_step.template operator()<block_fit::one, 1>();
-        else return by_step.template operator()<block_fit::many, known / w>();
-    } else {
-        if constexpr (w == 16) {
-            if (size < w) return by_step.template operator()<block_fit::half, 1>();
-        }
-        if constexpr (w > 4) {
-            if (size == w) return by_step.template operator()<block_fit::one, 1>();
-        }
-        return by_step.template operator()<block_fit::many, 0>();
-    }
 }
 
 }  // namespace qk::kernels

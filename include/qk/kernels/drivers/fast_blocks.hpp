@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "qk/kernels/drivers/block_tiles.hpp"
+#include "qk/kernels/drivers/row_tiles.hpp"
 #include "qk/kernels/rounding/fast.hpp"
 
 namespace qk::kernels {

@@ -107,14 +107,6 @@ template <class Arch>
 QK_INLINE void store_two(std::uint16_t* to, const vi<Arch>* v) noexcept {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(_mm256_packus_epi32(v[0].data, v[1].data), 0xd8));
 }
-/// For the words that two vectors are packed to: those of `a` where its words are, those of `b` where its are. Each is the same in all
-/// lanes.
-template <class Arch>
-QK_INLINE __m256i of_packed_pair(vi<Arch> a, vi<Arch> b) noexcept {
-    typedef std::int64_t halves __attribute__((vector_size(32)));
-    return __builtin_bit_cast(__m256i,
-                              __builtin_shufflevector(__builtin_bit_cast(halves, a.data), __builtin_bit_cast(halves, b.data), 0, 5, 2, 7));
-}
 #endif
 template <class Arch, class Code>
 void store_codes(Code* p, vi<Arch> v) noexcept {

@@ -22,7 +22,7 @@ struct fast_shared {
 /// Formats whose blocks are described by amax alone. lowest and highest bound the amax that the fast form serves (0 is served too).
 template <class Arch>
 struct fast_block {
-    static constexpr bool has_low = false;
+    static constexpr bool has_low = false, has_ratio = false;
     std::int32_t lowest = 0, highest = no_value;
     bool grid = false;       ///< small floats: each element has its own step
     int sub_block_size = 0;  ///< 0: none
@@ -120,7 +120,7 @@ template <class Arch, bool Product = has_fused<Arch>()>
 struct fast_nvfloat {
     static constexpr bool grid = true;
     static constexpr int sub_block_size = 0;
-    static constexpr bool has_low = Product;
+    static constexpr bool has_low = Product, has_ratio = true;
     bool plain;
     int tie_bits;
     vi<Arch> least, scale_least;
