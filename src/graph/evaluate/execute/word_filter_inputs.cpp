@@ -47,7 +47,7 @@ template <bool Biased>
     to[0] = _mm256_subs_epi16(x0, x2), to[1] = sum<Biased>(x1, x2), to[2] = _mm256_subs_epi16(x2, x1), to[3] = _mm256_subs_epi16(x1, x3);
 }
 
-/// The least and the most of numbers, lane by lane.
+/// The least and the most of numbers, lane by lane: where neither is an end of a word, no sum has stopped there and all are exact.
 struct bounds {
     __m256i least, most;
     /// Four that filter_four made: its sum, the second of them, may well be as low as can be if it is `Biased`.
@@ -116,8 +116,8 @@ struct lost_in_row {
     std::int32_t row, tile;
 };
 
-/// Of a tile that was filtered downwards without a loss, words in place of sums that stopped at an end. Behind the last row that lost
-/// something.
+/// Of a tile that was filtered downwards without a loss, words in place of sums that stopped at an end. Returns where to go on behind the
+/// last row that lost something.
 template <bool Biased>
 [[gnu::target("avx2,fma")]] lost_in_row* put_words(const column_pair<Biased>& left, const column_pair<Biased>& right, std::int64_t step,
                                                    std::int16_t* to, std::int32_t tile, lost_in_row* lost) {
@@ -198,7 +198,8 @@ template <bool Biased>
 [[gnu::target("avx2,fma")]] bool filter_all(const layer_call& c, const block& b, std::int16_t* u, overflows& lost) {
     const std::int64_t channels = c.shape.channels, row = c.width * channels, step = tiles_a_block * channels;
     for (std::int64_t k = 0; k < channels; k += 16) {
-        column_pair<Biased> pairs[2 * tiles_a_block + 1], *right = pairs;  // the first is nobody's
+        column_pair<Biased> pairs[2 * tiles_a_block + 1],
+            *right = pairs;  // of each row of tiles one more than there are; pairs[0] stays free
         stopped_tile<Biased> stopped[tiles_a_block];
         std::size_t count = 0;
         std::int64_t j = b.begin % b.across;
