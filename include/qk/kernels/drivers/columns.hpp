@@ -24,7 +24,7 @@ void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const s
         for (std::size_t k = 0; k < r.count; ++k) complete(k, 0, r.n);
         return;
     }
-    const auto run_segment = [&](std::size_t first, std::size_t n, const auto& form, auto choice) {
+    const auto run_segment = [&](std::size_t first, std::size_t n, auto form, auto choice) {
         const auto of_columns = [&](std::size_t i) QK_INLINE_CALL { return scales.across(first + i); };
         for (std::size_t k = 0; k < r.count; ++k) {
             const std::size_t at = k * stride + first;

@@ -80,20 +80,19 @@ QK_INLINE void run_some_tiles(const float* x, float* y, std::size_t n, Streaming
 /// Elements whose random words are made together.
 inline constexpr std::size_t words_together = 512;
 
-/// The same for any n. `position` is that of x[0] in the caller's span.
+/// The same for any n. `position` is that of x[0] in the caller's span. The form keeps the random words that were made last.
 template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
-QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, const Form& form,
+QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, Form& form,
                          const ScaleAt& scale_at, const Complete& complete) noexcept {
     if constexpr (requires { form.rounds; }) {
         alignas(64) std::uint32_t words[words_together];
-        Form mine = form;
         const std::size_t together = form.rounds.random.used ? words_together : n;
         for (std::size_t at = 0; at < n; at += together) {
             const std::size_t some = std::min(together, n - at);
-            mine.rounds.make_words(words, position + at, some);
-            mine.rounds.first = 0;
+            form.rounds.make_words(words, position + at, some);
+            form.rounds.first = 0;
             run_some_tiles<Arch, Choice>(
-                x + at, y + at, some, streaming, mine, [&](std::size_t i) QK_INLINE_CALL -> decltype(auto) { return scale_at(at + i); },
+                x + at, y + at, some, streaming, form, [&](std::size_t i) QK_INLINE_CALL -> decltype(auto) { return scale_at(at + i); },
                 [&](std::size_t begin, std::size_t count) { complete(at + begin, count); });
         }
     } else {
@@ -113,7 +112,7 @@ template <class Arch, bool Choice, class Streaming, class Form, std::size_t Size
 void run_each_row(const row_group& rows, Streaming streaming, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row,
                   const Complete& complete) noexcept {
     constexpr std::size_t alignment = sizeof(vf<Arch>);
-    const Form form = given;  // its constants in registers
+    Form form = given;  // its constants in registers
     for (std::size_t k = 0; k < rows.count; ++k) {
         const std::size_t at = k * rows.n;
         const fast_scale<Arch> by = scales.one(row + k);
@@ -210,7 +209,7 @@ struct floating_rows {
             else call(form, scaled);
         };
         if constexpr (may_be(Known, floating_kind::power_of_two)) {
-            if (power.usable()) return call(power, std::true_type());
+            if (power.usable()) return either(power);
             if constexpr (!is_baseline<Arch>) {
                 if (rules.powers_of_two) return call(rounded_power<Arch>(rules), std::true_type());
             }
