@@ -107,6 +107,18 @@ qk("quantize", models.llama(at("llama.onnx"), dtype=np.float32), "-o", at("kept.
 with open(at("kept.json")) as f:
     check({q["axis"] for q in json.load(f)["tensors"].values()} == {-1}, "blocks of a cache run along the rows of its heads")
 
+# Operands of attention: lengths follow through Reshape and Transpose, or at least what lies behind an axis does.
+decoder = models.llama(at("decoder.onnx"), dtype=np.float32, hidden=128, count=4)  # heads of 32
+past = {k: rng.standard_normal((1, 2, 3, 32)).astype(np.float32) for k in models.cache()}
+np.savez(at("text.npz"), input_ids=rng.integers(0, 61, (1, 6)), position_ids=np.arange(3, 9)[None], **past)
+for name in ("mxfp4", "mx9"):
+    qk("quantize", decoder, "-o", at("decoder_q.onnx"), *formats(name), "--overwrite")
+    file = onnx.load(at("decoder_q.onnx"))
+    given = [{a.name for a in n.attribute} for n in file.graph.node if n.domain == "qk" and not n.op_type.startswith("decode")]
+    check(sum("ends" in names for names in given) == 4 and not any("after" in names for names in given), f"{name}: weights and values of two attentions are padded, the rest has whole blocks")
+    got = onnxruntime.InferenceSession(at("decoder_q.onnx")).run(["logits"], dict(np.load(at("text.npz"))))[0]
+    check(close(got, evaluated(decoder, at("text.npz"), *formats(name)), 5e-2), "and onnxruntime computes what the plan says")
+
 # A mask may be scattered into scores, as for the windows of a Longformer.
 g = models.Graph(6)
 g.op("MatMul", "x", g.op("Transpose", "x", perm=[0, 2, 1]), name="scores")
