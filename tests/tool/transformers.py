@@ -282,10 +282,10 @@ def channels():
         json.dump({"default": {"activation": "int8", "weight": {"format": "int8", "per_channel": True}}, "smooth_quant": {"alpha": 0.5}}, f)
     asked = qk_json("quantize", gpt, "-o", at("asked.onnx"), "--plan", at("smooth.json"), "--calibration", data)
     check([n for n in asked["notes"] if n["kind"] == "scaled"] == told, "a requests file asks for the same")
-    half = models.llama(at("half.onnx"))
+    half = models.llama(at("half.onnx"), outliers=30.0)
     past = {k: np.zeros((2, 2, 0, 8), np.float16) for k in models.cache()}
     text = saved("half.npz", input_ids=rng.integers(0, 61, (2, 7)), position_ids=np.arange(7)[None].repeat(2, 0), **past)
-    check(noise(half, text, *four[:-1], "16", "--awq", "search", "--calibration", text) < 1.05 * noise(half, text, *four[:-1], "16"), "float16 models are scaled too")
+    check(noise(half, text, *four[:-1], "16", "--awq", "search", "--calibration", text) < 0.5 * noise(half, text, *four[:-1], "16"), "float16 models are scaled too")
 
 
 def caches():
