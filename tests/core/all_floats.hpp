@@ -13,12 +13,13 @@
 
 #include "compare_bits.hpp"
 #include "evidence.hpp"
+#include "qk/formats/parse.hpp"
 #include "qk/reference.hpp"
 
 constexpr std::size_t all_floats = std::size_t{1} << 32;
 constexpr std::uint32_t piece = 1u << 14;  ///< floats that are swept at a time; their bit patterns follow each other
 
-/// Runs work(thread) on each thread, this one among them.
+/// Runs work() on each thread, this one among them.
 template <class Work>
 void on_threads(unsigned threads, Work work) {
     std::vector<std::thread> pool;
@@ -71,6 +72,31 @@ inline std::size_t count_wrong(const std::vector<float>& x, const std::vector<fl
     const bool equal = std::memcmp(expected.data(), actual.data(), expected.size() * sizeof(float)) == 0;
     return equal ? 0 : count_mismatches(x, expected, actual, what);
 }
+
+/// What the command line of a sweep asks for: WHAT [THREADS].
+struct asked_sweep {
+    std::string what;
+    unsigned threads = 1;
+
+    /// Ends the program, with status 2, if there is no WHAT.
+    asked_sweep(int argc, char** argv, const char* usage) {
+        if (argc < 2) {
+            std::fprintf(stderr, "usage: %s [THREADS]\n", usage);
+            std::exit(2);
+        }
+        what = argv[1];
+        if (argc > 2) threads = static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10));
+    }
+    /// The catalogue's format of that name, a block format or not. Ends the program, with status 2, if there is none.
+    const qk::named_format& format(bool of_blocks) const {
+        const qk::named_format* named = qk::find_format(what);
+        if (named == nullptr || qk::is_block_format(named->format) != of_blocks) {
+            std::fprintf(stderr, "%s is not %s of the catalogue\n", what.c_str(), of_blocks ? "a block format" : "an elementwise name");
+            std::exit(2);
+        }
+        return *named;
+    }
+};
 
 /// Prints and records a sweep; the exit status.
 inline int report_sweep(const std::string& format, const std::string& evidence, const std::string& isa, std::size_t inputs,

@@ -108,28 +108,20 @@ struct block_sweep {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 2) {
-        std::fputs("usage: exhaustive_blocks_test FORMAT [THREADS]\n", stderr);
-        return 2;
-    }
-    const named_format* named = find_format(argv[1]);
-    const unsigned threads = argc > 2 ? static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10)) : 1;
-    if (named == nullptr || !is_block_format(named->format)) {
-        std::fprintf(stderr, "%s is not a block format of the catalogue\n", argv[1]);
-        return 2;
-    }
-    const bool nv = std::holds_alternative<nvfloat>(named->format);
+    const asked_sweep asked(argc, argv, "exhaustive_blocks_test FORMAT");
+    const named_format& named = asked.format(true);
+    const bool nv = std::holds_alternative<nvfloat>(named.format);
     const std::uint32_t depth = (nv ? 6u : 34u) * binade;
     std::size_t inputs = 0, wrong = 0;
-    for (const float largest : largest_values(named->format)) {
-        const block_sweep sweep{*named, semantics::ocp, nv ? codec_parameters(affine{.scale = 1}) : codec_parameters(), largest};
+    for (const float largest : largest_values(named.format)) {
+        const block_sweep sweep{named, semantics::ocp, nv ? codec_parameters(affine{.scale = 1}) : codec_parameters(), largest};
         const auto top = std::bit_cast<std::uint32_t>(largest);
         for (const std::uint32_t sign : {0u, sign_bit}) {
             const std::uint32_t low = top > depth ? (top - depth) & ~1u : 0;
-            sweep.run(sign + low, sign + top + 1, threads, inputs, wrong);
-            if (low > binade) sweep.run(sign, sign + (1u << 16), threads, inputs, wrong);
+            sweep.run(sign + low, sign + top + 1, asked.threads, inputs, wrong);
+            if (low > binade) sweep.run(sign, sign + (1u << 16), asked.threads, inputs, wrong);
         }
     }
-    return report_sweep(std::string(named->name), "oracle: every float under chosen largest values, and its code", under_test::isa, inputs,
+    return report_sweep(std::string(named.name), "oracle: every float under chosen largest values, and its code", under_test::isa, inputs,
                         wrong);
 }

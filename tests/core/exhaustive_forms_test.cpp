@@ -12,7 +12,6 @@
 
 #include "all_floats.hpp"
 #include "qk/fake_quantize.hpp"
-#include "qk/formats/parse.hpp"
 
 using namespace qk;
 
@@ -92,18 +91,9 @@ int compare_with_cpu_bf16([[maybe_unused]] unsigned threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 2) {
-        std::fputs("usage: exhaustive_forms_test FORMAT|cpu-fp16|cpu-bf16 [THREADS]\n", stderr);
-        return 2;
-    }
-    const std::string what = argv[1];
-    const unsigned threads = argc > 2 ? static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10)) : 1;
-    if (what == "cpu-fp16") return compare_with_cpu_fp16(threads);
-    if (what == "cpu-bf16") return compare_with_cpu_bf16(threads);
-    const named_format* entry = find_format(what);
-    if (entry == nullptr || is_block_format(entry->format)) {
-        std::fprintf(stderr, "%s is not an elementwise name of the catalogue\n", what.c_str());
-        return 2;
-    }
-    return sweep_named(what, threads, std::make_index_sequence<std::size(catalogue)>());
+    const asked_sweep asked(argc, argv, "exhaustive_forms_test FORMAT|cpu-fp16|cpu-bf16");
+    if (asked.what == "cpu-fp16") return compare_with_cpu_fp16(asked.threads);
+    if (asked.what == "cpu-bf16") return compare_with_cpu_bf16(asked.threads);
+    const std::string name(asked.format(false).name);
+    return sweep_named(name, asked.threads, std::make_index_sequence<std::size(catalogue)>());
 }

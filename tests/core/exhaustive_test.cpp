@@ -104,19 +104,10 @@ int sweep_splits(unsigned threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 2) {
-        std::fputs("usage: exhaustive_test FORMAT|splits [THREADS]\n", stderr);
-        return 2;
-    }
-    const std::string what = argv[1];
-    const unsigned threads = argc > 2 ? static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10)) : 1;
-    if (what == "splits") return sweep_splits(threads);
-    const named_format* entry = find_format(what);
-    if (entry == nullptr || is_block_format(entry->format)) {
-        std::fprintf(stderr, "%s is not an elementwise name of the catalogue\n", what.c_str());
-        return 2;
-    }
+    const asked_sweep asked(argc, argv, "exhaustive_test FORMAT|splits");
+    if (asked.what == "splits") return sweep_splits(asked.threads);
+    const named_format& named = asked.format(false);
     int status = 0;
-    for (const swept& s : sweeps_of(entry->format)) status |= sweep_format(*entry, s, threads);
+    for (const swept& s : sweeps_of(named.format)) status |= sweep_format(named, s, asked.threads);
     return status;
 }

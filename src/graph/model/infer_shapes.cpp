@@ -105,6 +105,16 @@ class shape_rules {
         if (a < 0) a += static_cast<std::int64_t>(rank);
         return a >= 0 && a < static_cast<std::int64_t>(rank) ? std::optional(static_cast<std::size_t>(a)) : std::nullopt;
     }
+    /// Which of the axes are among those of the list; nullopt: it names one that there is not.
+    static std::optional<std::vector<bool>> among(const dims& list, std::size_t rank) {
+        std::vector<bool> named(rank, false);
+        for (const std::int64_t each : list) {
+            const auto at = axis(each, rank);
+            if (!at) return std::nullopt;
+            named[*at] = true;
+        }
+        return named;
+    }
 
     void keep() {
         const list s = shape_of(0);
@@ -157,15 +167,11 @@ class shape_rules {
         const list s = shape_of(0), a = axes(1);
         if (!s || !a) return;
         const bool kept = int_attribute(n_, "keepdims", 1) != 0;
-        std::vector<bool> reduced(s->size(), false);
-        for (const std::int64_t each : *a) {
-            const auto at = axis(each, s->size());
-            if (!at) return;
-            reduced[*at] = true;
-        }
+        const auto reduced = among(*a, s->size());
+        if (!reduced) return;
         dims y;
         for (std::size_t i = 0; i < s->size(); ++i)
-            if (!reduced[i] || kept) y.push_back(reduced[i] ? 1 : (*s)[i]);
+            if (!(*reduced)[i] || kept) y.push_back((*reduced)[i] ? 1 : (*s)[i]);
         if (!a->empty()) made(y);
     }
 
@@ -244,31 +250,22 @@ class shape_rules {
         const list s = shape_of(0), a = axes(1);
         holds(values_of(0));
         if (!s || !a) return;
-        const std::size_t rank = s->size() + a->size();
-        dims y(rank, 0);
-        for (const std::int64_t each : *a) {
-            const auto at = axis(each, rank);
-            if (!at) return;
-            y[*at] = 1;
-        }
+        const auto added = among(*a, s->size() + a->size());
+        if (!added) return;
+        dims y;
         auto next = s->begin();
-        for (std::int64_t& d : y)
-            if (d == 0 && next != s->end()) d = *next++;
+        for (const bool one : *added) y.push_back(one ? 1 : next != s->end() ? *next++ : 0);
         made(y);
     }
     void squeeze() {
         const list s = shape_of(0), a = axes(1);
         holds(values_of(0));
         if (!s || !a) return;
-        std::vector<bool> gone(s->size(), false);
-        for (const std::int64_t each : *a) {
-            const auto at = axis(each, s->size());
-            if (!at) return;
-            gone[*at] = true;
-        }
+        const auto gone = among(*a, s->size());
+        if (!gone) return;
         dims y;
         for (std::size_t i = 0; i < s->size(); ++i)
-            if (!gone[i]) y.push_back((*s)[i]);
+            if (!(*gone)[i]) y.push_back((*s)[i]);
         made(y);
     }
 
