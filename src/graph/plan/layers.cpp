@@ -132,12 +132,13 @@ std::unordered_set<std::string_view> numbers_of_lengths(const model& m) {
     const inferred_shapes shapes(m);
     std::unordered_set<std::string_view> lengths, found;
     for (const onnx::NodeProto& n : m.graph().node()) {
-        bool all = n.input_size() > 0, any = one_of(n.op_type(), {"Shape", "Size"});
+        const bool measures = one_of(n.op_type(), {"Shape", "Size"});
+        bool all = n.input_size() > 0, any = false;
         for (const std::string& i : n.input()) {
             any = any || lengths.contains(i);
             all = all && (i.empty() || lengths.contains(i) || m.is_constant(i));
         }
-        if (!any || !(all || one_of(n.op_type(), {"Shape", "Size"}))) continue;
+        if (!measures && !(any && all)) continue;
         for (const std::string& o : n.output()) {
             lengths.insert(o);
             const dims* d = shapes.find(o);
