@@ -13,9 +13,10 @@
 //     be encoded: it does not compile, or at run time gives encode_status::no_code, and nothing is written.
 #pragma once
 
-#include "qk/codec/decode/driver.hpp"
+#include "qk/codec/decode/blocks.hpp"
+#include "qk/codec/decode/elements.hpp"
+#include "qk/codec/encode/coders.hpp"
 #include "qk/codec/encode/encodable.hpp"
-#include "qk/codec/encode/large_blocks.hpp"
 #include "qk/fake_quantize.hpp"
 #include "qk/preconditions.hpp"
 #include "qk/wrong_use.hpp"
@@ -65,11 +66,6 @@ requires(!detail::format_value<F> || !(detail::readable_bytes<B> || std::is_conv
 
 namespace detail {
 
-template <class Format>
-inline constexpr bool is_block_struct = requires(const Format& f) {
-    f.block_size;
-};
-
 /// The largest finite magnitude.
 template <class Arch>
 float largest_finite(values_in x) noexcept {
@@ -84,34 +80,28 @@ float largest_finite(values_in x) noexcept {
     return most;
 }
 
+/// The bits behind the last code.
+template <class Arch>
+void clear_ends(planes out) noexcept {
+    for (const std::span<std::byte> plane : {out.elements, out.scales, out.shifts, out.tensor}) {
+        if (!plane.empty()) plane.back() = std::byte{0};
+    }
+}
+
 template <class Arch, known_codes Known = known_codes{}, class Format>
 void encode_family(const Format& f, values_in x, planes out, const codec_parameters& p, const semantics& how) noexcept {
-    for (const std::span<std::byte> plane : {out.elements, out.scales, out.shifts, out.tensor}) {
-        if (!plane.empty()) plane.back() = std::byte{0};  // the bits behind the last code
-    }
-    if constexpr (!is_block_struct<Format>) {
-        if constexpr (std::same_as<Format, integer>)
-            encode_elements<Arch>(f, x, out, p, how, &encode_quickly<Arch, Known.width, integer_coder<Arch>, kernels::range_call>);
-        else encode_elements<Arch, Known.kind>(f, x, out, p, how, &encode_floats<Arch, Known.width>);
+    clear_ends<Arch>(out);
+    if constexpr (std::same_as<Format, integer>) {
+        encode_elements<Arch>(f, x, out, p, how, &encode_quickly<Arch, Known.width, integer_coder<Arch>>);
+    } else if constexpr (std::same_as<Format, floating>) {
+        encode_elements<Arch, Known.kind>(f, x, out, p, how, &encode_floats<Arch, Known.width>);
     } else {
-        const along_axis a = resolved(p.axis, x.size());
         float tensor = p.has_one ? p.one.scale : 0.0f;
         if constexpr (std::same_as<Format, nvfloat>) {
             if (tensor == 0) tensor = kernels::tensor_scale_of(f, largest_finite<Arch>(x), how);
             std::memcpy(out.tensor.data(), &tensor, sizeof tensor);
         }
-        constexpr auto known = static_cast<std::size_t>(Known.blocks.size);
-        if constexpr (known == 0 || known > tile) {
-            if (std::min(static_cast<std::size_t>(f.block_size), a.length) > tile) {
-                for (std::size_t o = 0; o < a.outer; ++o) {
-                    for (std::size_t l = 0; l < a.length; l += static_cast<std::size_t>(f.block_size)) {
-                        for (std::size_t i = 0; i < a.inner; ++i) encode_long_block<Arch>(f, x, out, a, o, l, i, tensor, how);
-                    }
-                }
-                return;
-            }
-        }
-        encode_blocks<Arch>(f, x, out, a, tensor, how, fast_encoders_of<Arch, Known, Format>);
+        encode_tensor<Arch>(coder_of<Arch, Known, Format>(f, tensor), x, out, resolved(p.axis, x.size()), how);
     }
 }
 
@@ -124,9 +114,13 @@ void decode_family(const Format& f, const_planes packed, values_out y, const cod
             return;
         }
     }
-    if constexpr (is_block_struct<Format>)
-        decode_blocks<Arch>(f, packed, y, resolved(p.axis, y.size()), fast_decoders_of<Arch, Known, Format>);
-    else decode_elements<Arch>(f, packed, y, p, &decode_quickly<Arch, Known.width, Format>);
+    if constexpr (kernels::is_block_family<Format>) {
+        float tensor = 1;
+        if constexpr (std::same_as<Format, nvfloat>) std::memcpy(&tensor, packed.tensor.data(), sizeof tensor);
+        decode_blocks<Arch>(decoder_of<Arch, Known, Format>(f, tensor), packed, y, resolved(p.axis, y.size()));
+    } else {
+        decode_elements<Arch>(f, packed, y, p, &decode_quickly<Arch, Known.width, Format>);
+    }
 }
 
 /// Has every result of this format and semantics a code? If not, this says so.
@@ -163,18 +157,16 @@ void decode(std::span<const std::byte> packed, values_out y, const codec_paramet
 }
 
 template <class Arch>
-encode_status encode(const format& f, values_in x, planes packed, const codec_parameters& p, const semantics& how) noexcept {
+QK_APART encode_status encode(const format& f, values_in x, planes packed, const codec_parameters& p, const semantics& how) noexcept {
     if (!encodable(f, how)) return encode_status::no_code;
     const packed_layout l = layout_of(f, resolved(p.axis, x.size()));
     if (packed.elements.size() < l.elements.bytes() || packed.scales.size() < l.scales.bytes() || packed.shifts.size() < l.shifts.bytes() ||
         packed.tensor.size() < l.tensor.bytes()) {
         return encode_status::too_small;
     }
-    detail::with_family(f, [&](const auto& g) {
-        detail::expect_format(g);
-        detail::expect_numbers(g, x, packed.elements, p);
-        detail::encode_family<Arch>(g, x, packed, p, how);
-    });
+    detail::expect_format(f);
+    detail::expect_numbers(f, x, packed.elements, p);
+    detail::with_family(f, [&](const auto& g) { detail::encode_family<Arch>(g, x, packed, p, how); });
     return encode_status::done;
 }
 template <class Arch>
@@ -184,13 +176,11 @@ encode_status encode(const format& f, values_in x, std::span<std::byte> packed, 
     return encode<Arch>(f, x, planes_of(l, packed), p, how);
 }
 template <class Arch>
-void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p) noexcept {
-    detail::with_family(f, [&](const auto& g) {
-        detail::expect_format(g);
-        detail::expect_planes(layout_of(g, resolved(p.axis, y.size())), packed);
-        detail::expect_numbers(g, y, packed.elements, p);
-        detail::decode_family<Arch>(g, packed, y, p);
-    });
+QK_APART void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p) noexcept {
+    detail::expect_format(f);
+    detail::expect_planes(layout_of(f, resolved(p.axis, y.size())), packed);
+    detail::expect_numbers(f, y, packed.elements, p);
+    detail::with_family(f, [&](const auto& g) { detail::decode_family<Arch>(g, packed, y, p); });
 }
 template <class Arch>
 void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {

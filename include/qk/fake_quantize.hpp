@@ -123,10 +123,6 @@ void run(std::span<const float> x, std::span<float> y, along_axis axis, affine a
 }
 template <class Arch, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine a, const semantics& how) noexcept {
-    expect_format(f);
-    expect_arrays(x, y);
-    expect_axis(axis, x.size());
-    expect_scale(f, a);
     if (is_answered_by_nan(f, y)) return;
     if constexpr (kernels::is_block_family<Format>)
         kernels::run_block_format<Arch>(f, x.data(), y.data(), kernels::resolve(axis, x.size()), a.scale, how);
@@ -135,26 +131,38 @@ void run(const Format& f, std::span<const float> x, std::span<float> y, along_ax
 
 template <class Arch, kernels::floating_kind Known = kernels::floating_kind::any, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, const per_channel& p, const semantics& how) noexcept {
-    expect_format(f);
-    expect_arrays(x, y);
-    expect_scales(f, p, x.size());
     if (is_answered_by_nan(f, y)) return;
     kernels::run_per_channel<Arch, Known>(f, x.data(), y.data(), p, kernels::resolve(p.axis, x.size()), how);
 }
 template <class Arch, kernels::floating_kind Known = kernels::floating_kind::any, class Format>
 void run(const Format& f, std::span<const float> x, std::span<float> y, const per_block& p, const semantics& how) noexcept {
-    expect_format(f);
-    expect_arrays(x, y);
-    expect_scales(f, p, x.size());
     if (is_answered_by_nan(f, y)) return;
     kernels::run_scaled<Arch, Known>(f, x.data(), y.data(), kernels::resolve(p.axis, x.size()), p.block_size, p.scale, p.zero_point, true,
                                      how);
 }
 
 /// A tensor scale that is not given: 1, which for NVFP4 stands as 0, "from the data".
-template <class Format>
-constexpr affine no_scale(const Format&) {
-    return {.scale = std::is_same_v<Format, nvfloat> ? 0.0f : 1.0f};
+constexpr affine no_scale(const format& f) { return {.scale = std::holds_alternative<nvfloat>(f) ? 0.0f : 1.0f}; }
+
+/// Scales by channel or block, which block formats do not take.
+template <class Arch, auto Format, class Scales>
+void run_scales(std::span<const float> x, std::span<float> y, const Scales& scales, const semantics& how) noexcept {
+    constexpr bool has_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
+    static_assert(!has_blocks,
+                  "scales by channel or block are given to integer and floating formats; block formats take theirs from the data");
+    if constexpr (is_valid<Format>() && !has_blocks) {
+        expect_arrays(x, y);
+        expect_scales(Format, scales, x.size());
+        run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
+    }
+}
+template <class Arch, class Scales>
+void run_scales(const format& f, std::span<const float> x, std::span<float> y, const Scales& scales, const semantics& how) noexcept {
+    expect_format(f);
+    expect_arrays(x, y);
+    expect_scales(f, scales, x.size());
+    if (const floating* g = std::get_if<floating>(&f)) return run<Arch>(*g, x, y, scales, how);
+    if (const integer* g = std::get_if<integer>(&f)) return run<Arch>(*g, x, y, scales, how);
 }
 
 }  // namespace detail
@@ -176,48 +184,42 @@ void fake_quantize(std::span<const float> x, std::span<float> y, along_axis axis
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_channel& scales, const semantics& how) noexcept {
-    constexpr bool has_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
-    static_assert(!has_blocks, "a scale per channel is given to integer and floating formats; block formats take theirs from the data");
-    if constexpr (detail::is_valid<Format>() && !has_blocks) detail::run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
+    detail::run_scales<Arch, Format>(x, y, scales, how);
 }
 template <auto Format, class Arch>
 void fake_quantize(std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
-    constexpr bool has_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;
-    static_assert(!has_blocks, "a scale per block is given to integer and floating formats; block formats take theirs from the data");
-    if constexpr (detail::is_valid<Format>() && !has_blocks) detail::run<Arch, kernels::kind_of(Format)>(Format, x, y, scales, how);
+    detail::run_scales<Arch, Format>(x, y, scales, how);
 }
 
 template <class Arch>
+void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale,
+                   const semantics& how) noexcept {
+    detail::expect_format(f);
+    detail::expect_arrays(x, y);
+    detail::expect_axis(axis, x.size());
+    detail::expect_scale(f, scale);
+    detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, axis, scale, how); });
+}
+template <class Arch>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how) noexcept {
-    detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, along_axis{}, detail::no_scale(g), how); });
+    fake_quantize<Arch>(f, x, y, along_axis{}, detail::no_scale(f), how);
 }
 template <class Arch>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, affine scale, const semantics& how) noexcept {
-    detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, along_axis{}, scale, how); });
+    fake_quantize<Arch>(f, x, y, along_axis{}, scale, how);
 }
 template <class Arch>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, const semantics& how) noexcept {
-    detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, axis, detail::no_scale(g), how); });
-}
-template <class Arch>
-void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, along_axis axis, affine scale,
-                   const semantics& how) noexcept {
-    detail::with_family(f, [&](const auto& g) { detail::run<Arch>(g, x, y, axis, scale, how); });
+    fake_quantize<Arch>(f, x, y, axis, detail::no_scale(f), how);
 }
 template <class Arch>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_channel& scales,
                    const semantics& how) noexcept {
-    detail::with_family(f, [&](const auto& g) {
-        if constexpr (!kernels::is_block_family<std::remove_cvref_t<decltype(g)>>) detail::run<Arch>(g, x, y, scales, how);
-        else detail::expect_scales(g, scales, x.size());
-    });
+    detail::run_scales<Arch>(f, x, y, scales, how);
 }
 template <class Arch>
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales, const semantics& how) noexcept {
-    detail::with_family(f, [&](const auto& g) {
-        if constexpr (!kernels::is_block_family<std::remove_cvref_t<decltype(g)>>) detail::run<Arch>(g, x, y, scales, how);
-        else detail::expect_scales(g, scales, x.size());
-    });
+    detail::run_scales<Arch>(f, x, y, scales, how);
 }
 
 }  // namespace qk

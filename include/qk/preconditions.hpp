@@ -42,51 +42,43 @@ QK_INLINE void expect_axis([[maybe_unused]] along_axis a, [[maybe_unused]] std::
     assert((a.inner == 0 || a.outer * a.length * a.inner == n) && "qk: the axis must cover the array: outer * length * inner values");
 }
 
-template <class Format>
-QK_INLINE void expect_format([[maybe_unused]] const Format& f) {
+QK_INLINE void expect_format([[maybe_unused]] const format& f) {
     assert(check(f).empty() && "qk: this format cannot exist (a parse_format that failed gives such a one); qk::check says why");
 }
 
-template <class Format>
-QK_INLINE bool is_scale(float scale) {
-    return (scale > 0 && scale <= std::numeric_limits<float>::max()) || (std::is_same_v<Format, nvfloat> && scale == 0);
+QK_INLINE bool is_scale(const format& f, float scale) {
+    return (scale > 0 && scale <= std::numeric_limits<float>::max()) || (scale == 0 && std::holds_alternative<nvfloat>(f));
 }
-template <class Format>
-QK_INLINE bool is_zero_point([[maybe_unused]] const Format& f, [[maybe_unused]] std::int64_t z) {
-    if constexpr (std::is_same_v<Format, integer>) return z >= qmin(f) && z <= qmax(f);
-    else return true;
+QK_INLINE bool is_zero_point(const format& f, std::int64_t z) {
+    const integer* of = std::get_if<integer>(&f);
+    return of == nullptr || (z >= qmin(*of) && z <= qmax(*of));
 }
 
 /// One scale for the tensor. Block formats but NVFP4 look at none.
-template <class Format>
-QK_INLINE void expect_scale([[maybe_unused]] const Format& f, [[maybe_unused]] affine a) {
-    if constexpr (std::is_same_v<Format, integer> || std::is_same_v<Format, floating> || std::is_same_v<Format, nvfloat>) {
-        assert(is_scale<Format>(a.scale) && "qk: a scale must be finite and above 0 (NVFP4: 0 computes it)");
-        assert(is_zero_point(f, a.zero_point) && "qk: a zero point must be a code of the format");
-    }
+QK_INLINE void expect_scale([[maybe_unused]] const format& f, [[maybe_unused]] affine a) {
+    assert(((is_block_format(f) && !std::holds_alternative<nvfloat>(f)) || is_scale(f, a.scale)) &&
+           "qk: a scale must be finite and above 0 (NVFP4: 0 computes it)");
+    assert(is_zero_point(f, a.zero_point) && "qk: a zero point must be a code of the format");
 }
 
 /// A scale for each of `entries` channels or blocks.
-template <class Format>
-QK_INLINE void expect_scales([[maybe_unused]] const Format& f, [[maybe_unused]] std::span<const float> scale,
+QK_INLINE void expect_scales([[maybe_unused]] const format& f, [[maybe_unused]] std::span<const float> scale,
                              [[maybe_unused]] std::span<const std::int64_t> zero, [[maybe_unused]] std::size_t entries) {
-    assert(!is_block_format(format(f)) &&
+    assert(!is_block_format(f) &&
            "qk: scales by channel or block go with integer and floating formats; block formats take theirs from the data");
     assert(scale.size() == entries && "qk: there must be a scale for each channel or block along the axis");
     assert((zero.empty() || zero.size() == entries) && "qk: there must be a zero point for each scale, or none at all");
     assert(is_there(scale.data(), scale.size()) && is_there(zero.data(), zero.size()) && "qk: scales or zero points are a null pointer");
 #if !defined(NDEBUG)
-    for (const float s : scale) assert(is_scale<Format>(s) && "qk: a scale must be finite and above 0");
+    for (const float s : scale) assert(is_scale(f, s) && "qk: a scale must be finite and above 0");
     for (const std::int64_t z : zero) assert(is_zero_point(f, z) && "qk: a zero point must be a code of the format");
 #endif
 }
-template <class Format>
-QK_INLINE void expect_scales(const Format& f, const per_channel& p, std::size_t n) {
+QK_INLINE void expect_scales(const format& f, const per_channel& p, std::size_t n) {
     expect_axis(p.axis, n);
     expect_scales(f, p.scale, p.zero_point, resolved(p.axis, n).length);
 }
-template <class Format>
-QK_INLINE void expect_scales(const Format& f, const per_block& p, std::size_t n) {
+QK_INLINE void expect_scales(const format& f, const per_block& p, std::size_t n) {
     assert(p.block_size != 0 && "qk: per_block::block_size is 0; it must be 1 or more");
     expect_axis(p.axis, n);
     const along_axis a = resolved(p.axis, n);
@@ -105,8 +97,8 @@ QK_INLINE void expect_planes([[maybe_unused]] const packed_layout& l, [[maybe_un
 }
 
 /// The numbers of encode or decode (values_in, values_out), and what they are told beside the format.
-template <class Format, class Values, class Byte, class Parameters>
-QK_INLINE void expect_numbers(const Format& f, const Values& v, [[maybe_unused]] std::span<Byte> packed, const Parameters& p) {
+template <class Values, class Byte, class Parameters>
+QK_INLINE void expect_numbers(const format& f, const Values& v, [[maybe_unused]] std::span<Byte> packed, const Parameters& p) {
     [[maybe_unused]] const std::size_t n = v.size();
     assert(is_there(v.memory(), n) && "qk: the numbers are a null pointer");
     assert(are_apart(v.memory(), v.bytes(), packed.data(), packed.size()) && "qk: the numbers must not overlap the packed buffer");

@@ -281,7 +281,6 @@ TEST_CASE("the fast forms write the bytes that the tiles write") {
         if (!qk::encodable(t.format, qk::semantics::ocp) || qk::block_size(t.format) > 128) continue;
         const std::size_t block = static_cast<std::size_t>(std::max(1, qk::block_size(t.format)));
         const std::size_t size = block * 8;  // whole bytes in every plane
-        const auto* micro = std::get_if<qk::microexponent>(&t.format);
         for (const data kind : {data::ordinary, data::sparse, data::special, data::ties, data::subnormal, data::tiny_runs}) {
             std::vector<float> x = make_inputs(kind, size * 24 + 5, 91);
             std::vector<qk::bfloat16> narrow(x.size());
@@ -307,7 +306,7 @@ TEST_CASE("the fast forms write the bytes that the tiles write") {
                 };
                 copy(piece.elements, whole.elements, at);
                 copy(piece.scales, whole.scales, at / block);
-                copy(piece.shifts, whole.shifts, micro != nullptr ? qk::detail::sub_blocks_of(*micro, at) : 0);
+                copy(piece.shifts, whole.shifts, qk::detail::sub_blocks_of(qk::detail::packing_of(t.format), at));
                 copy(piece.tensor, whole.tensor, 0);
             }
             CHECK_MESSAGE(packed == piecewise, t.name, " ", name_of(kind));

@@ -33,12 +33,13 @@ struct packed_dot_rows {
                     if constexpr (qk::detail::has_blocks<family>) {
                         const auto block = static_cast<std::size_t>(g.block_size);
                         for (std::size_t i = 0; i < k; i += block)
-                            put(scales, qk::detail::scale_index(g, axis, outer, i, across), planes.scales.bits, rows[r].scales[i / block]);
+                            put(scales, qk::detail::scale_index(qk::detail::packing_of(g), axis, outer, i, across), planes.scales.bits,
+                                rows[r].scales[i / block]);
                     }
                     if constexpr (std::is_same_v<family, qk::microexponent>) {
                         const auto block = static_cast<std::size_t>(g.block_size), part = static_cast<std::size_t>(g.sub_block_size);
                         for (std::size_t i = 0; i < k; i += part)
-                            put(shifts, qk::detail::shift_index(g, axis, outer, i, across), g.shift_bits,
+                            put(shifts, qk::detail::shift_index(qk::detail::packing_of(g), axis, outer, i, across), g.shift_bits,
                                 rows[r].shifts[i / block * qk::reference::sub_blocks(g) + i % block / part]);
                     }
                 }

@@ -51,10 +51,10 @@ DEFECTS = [
     ("blocks of zeros have shifts", "codec/encode/fast_blocks.hpp", "if (__builtin_expect(zeros == 0, 1)) return;", "if (zeros < 0x10000u) return;"),
     ("columns: a pair's shift is its block's", "codec/encode/fast_blocks.hpp", "(amax >> 23) - (own >> 23)", "(amax >> 23) - (amax >> 23)"),
     ("columns: a row of codes lies where the first one does", "codec/encode/fast_columns.hpp", "element + j * inner + i", "element + i"),
-    ("what fills a short block up is what was there", "codec/encode/blocks.hpp", "divide_up(piece.count, f.block_size) * g.size(), 0.0f);", "piece.count, 0.0f);"),
+    ("what fills a short block up is what was there", "codec/encode/blocks.hpp", "divide_up(piece.count, coder.packed.block_size) * g.size(), 0.0f);", "piece.count, 0.0f);"),
     ("gathered rows take the random bits of the first one", "codec/encode/blocks.hpp", "kernels::random_source(how), piece.at,", "kernels::random_source(how), 0,"),
     ("codes that start within a byte are read from its first bit", "codec/layout/narrow_codes.hpp", "V(width) + V(from)", "V(width)"),
-    ("columns: rows share the factors of the block's first", "codec/decode/driver.hpp", "factors_across<Arch>(f, p, a, o, l, i, n, tensor, factor);\n                    for", "factors_across<Arch>(f, p, a, o, 0, i, n, tensor, factor);\n                    for"),
+    ("columns: rows share the factors of the block's first", "codec/decode/blocks.hpp", "decoder.factors(p, a, o, l, i, n, factor);\n                    for", "decoder.factors(p, a, o, 0, i, n, factor);\n                    for"),
     ("16-bit floats: ties of subnormals go down", "kernels/lanes/sixteen_bits.hpp", "fraction + (whole & one) > half", "fraction > half"),
     ("subnormal maxima have no exponent", "kernels/steps/blocks.hpp", "const V amax = normalised<Arch>(select(", "const V amax = (select("),
 ]

@@ -196,12 +196,12 @@ struct packed_row {
         }
         for (std::size_t i = 0; i < n;) {
             const std::size_t end = std::min(n, ((first + i) / block + 1) * block - first);
-            const element s =
-                scale_code_of(format, get_code(packed.scales, scale_index(format, axis, outer, first + i, across), scale_width(format)));
+            const element s = scale_code_of(
+                format, get_code(packed.scales, scale_index(packing_of(format), axis, outer, first + i, across), scale_width(format)));
             for (; i < end; ++i) {
                 if constexpr (std::is_same_v<Format, microexponent>)
-                    t.exponent[i] -=
-                        static_cast<int>(get_code(packed.shifts, shift_index(format, axis, outer, first + i, across), format.shift_bits));
+                    t.exponent[i] -= static_cast<int>(
+                        get_code(packed.shifts, shift_index(packing_of(format), axis, outer, first + i, across), format.shift_bits));
                 t.base[i] = s.exponent + whole.exponent;
                 t.exponent[i] += s.exponent + whole.exponent;
                 t.n[i] *= s.n * whole.n;

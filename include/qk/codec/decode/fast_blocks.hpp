@@ -186,26 +186,16 @@ std::size_t with_element_values(const Format& f, const Call& call) {
     }
 }
 
-template <class Arch, known_codes Known, class Format>
-std::size_t decode_blocks_quickly(const Format& f, const_planes p, float* y, std::size_t blocks, float tensor, bool streaming) noexcept {
-    return with_element_values<Arch, Known>(f, [&](const auto& values) {
-        return decode_row_of_blocks<Arch, Known.width, Known.blocks.size>(f, values, p, y, blocks, tensor, streaming);
-    });
-}
-
-/// The factors of n values that lie across the axis, by vectors; how many were done.
+/// The factors of n values that lie across the axis, from number `scale` of the scales and number `shift` of the shifts on.
 template <class Arch, class Format>
-std::size_t factors_quickly(const Format& f, const_planes p, std::size_t scale, std::size_t shift, std::size_t n, float tensor,
-                            float* factor) noexcept {
+void factors_across(const Format& f, const_planes p, std::size_t scale, std::size_t shift, std::size_t n, float tensor,
+                    float* factor) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>;
-    if (scale_width(f) != 8) return 0;
-    if constexpr (std::same_as<Format, microexponent>) {
-        if (f.shift_bits != 1) return 0;
-    } else if constexpr (std::same_as<Format, nvfloat>) {
-        if (!floating_values<Arch>(f.scale).usable) return 0;
-    }
+    bool quick = scale_width(f) == 8;
+    if constexpr (std::same_as<Format, microexponent>) quick = quick && f.shift_bits == 1;
+    if constexpr (std::same_as<Format, nvfloat>) quick = quick && floating_values<Arch>(f.scale).usable;
     std::size_t k = 0;
-    for (; k + w <= n; k += w) {
+    for (; quick && k + w <= n; k += w) {
         kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
         block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + scale + k), tensor, made);
         if constexpr (std::same_as<Format, microexponent>) {
@@ -214,7 +204,12 @@ std::size_t factors_quickly(const Format& f, const_planes p, std::size_t scale, 
         }
         kernels::store<Arch>(factor + k, made[0]);
     }
-    return k;
+    for (; k < n; ++k) {
+        const std::uint32_t code = get_code(p.scales, scale + k, scale_width(f));
+        if constexpr (std::same_as<Format, microexponent>) factor[k] = scale_of(f, code, get_code(p.shifts, shift + k, f.shift_bits));
+        else if constexpr (std::same_as<Format, nvfloat>) factor[k] = scale_of(f, code, tensor);
+        else factor[k] = scale_of(f, code);
+    }
 }
 
 }  // namespace qk::detail

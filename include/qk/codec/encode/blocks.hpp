@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `encode` of block formats: a tile of whole blocks goes through the kernel of fake_quantize; the shared codes follow from the block's
-// largest magnitude, the elements from y over their step.
+// largest magnitude, the elements from y over their step. What a family does differently stands behind block_coder.
 #pragma once
 
 #include "qk/codec/encode/elements.hpp"
-#include "qk/codec/encode/fast_columns.hpp"
 #include "qk/codec/encode/scale_code.hpp"
 
 namespace qk::detail {
@@ -116,26 +115,62 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
     }
 }
 
-/// The fast forms for what is known of a format: what stands around them is compiled once for a family.
-template <class Arch, class Format>
-struct fast_encoders {
-    using step = decltype(kernels::step_of<Arch>(std::declval<const Format&>(), std::declval<const semantics&>(), 0.0f));
-    std::size_t (*rows)(const Format&, const step&, const float*, planes, std::size_t, const kernels::range_call&) noexcept;
-    bool (*columns)(const Format&, const step&, values_in, planes, along_axis, const columns_call&) noexcept;
-};
-template <class Arch, known_codes Known, class Format>
-inline constexpr fast_encoders<Arch, Format> fast_encoders_of = {&encode_blocks_quickly<Arch, Known, Format>,
-                                                                 &encode_columns_quickly<Arch, Known, Format>};
+using columns_call = kernels::call_with<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;  ///< (o, l, rows, i, n)
 
+/// A block format as `encode` sees it: what walks tensors and tiles calls this and is compiled once for all families.
+template <class Arch>
+class block_coder {
+  public:
+    const packing packed;
+    const float tensor;  ///< NVFP4's tensor scale
+
+    block_coder(const packing& p, float scale) noexcept : packed(p), tensor(scale) {}
+    block_coder(const block_coder&) = delete;
+    block_coder& operator=(const block_coder&) = delete;
+
+    /// fake_quantize of whole blocks.
+    virtual void round(const semantics& how, const float* x, float* y, along_axis a) const noexcept = 0;
+    /// share_block and element_codes.
+    virtual void share(block_tile& t, std::size_t start, std::size_t count, std::size_t stride, planes out, std::size_t block,
+                       std::size_t sub, std::size_t across, const semantics& how) const noexcept = 0;
+    virtual void elements(block_tile& t, std::size_t n) const noexcept = 0;
+    /// A block that no tile holds: the one of position (o, l, i).
+    virtual void long_block(values_in, planes, along_axis, std::size_t, std::size_t, std::size_t, const semantics&) const noexcept {}
+    /// The fast forms, if there are any. `rows`: `blocks` blocks in a row; how many were done.
+    virtual std::size_t rows(const semantics&, const float*, planes, std::size_t, const kernels::range_call&) const noexcept { return 0; }
+    virtual bool columns(const semantics&, values_in, planes, along_axis, const columns_call&) const noexcept { return false; }
+
+  protected:
+    ~block_coder() = default;
+};
+
+/// What the general form needs of a family.
 template <class Arch, class Format>
-void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how,
-                   const fast_encoders<Arch, Format>& fast) noexcept;
+class family_coder : public block_coder<Arch> {
+  public:
+    family_coder(const Format& f, float scale) noexcept : block_coder<Arch>(packing_of(f), scale), format_(f) {}
+
+    void round(const semantics& how, const float* x, float* y, along_axis a) const noexcept final {
+        kernels::run_blocks_completely<Arch>(x, y, a, step(how));
+    }
+    void share(block_tile& t, std::size_t start, std::size_t count, std::size_t stride, planes out, std::size_t block, std::size_t sub,
+               std::size_t across, const semantics& how) const noexcept final {
+        share_block<Arch>(format_, t, start, count, stride, out, block, sub, across, this->tensor, how);
+    }
+    void elements(block_tile& t, std::size_t n) const noexcept final { element_codes<Arch>(format_, t, n); }
+
+  protected:
+    auto step(const semantics& how) const noexcept { return kernels::step_of<Arch>(format_, how, this->tensor); }
+    const Format format_;
+};
+
+template <class Arch>
+void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept;
 
 /// Rows whose last block is short, gathered.
-template <class Arch, class Format>
-void encode_gathered(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how,
-                     const fast_encoders<Arch, Format>& fast) noexcept {
-    gathered_rows<Format> g(f);
+template <class Arch>
+void encode_gathered(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
+    gathered_rows g(coder.packed);
     std::uint32_t words[widened] = {};  // random bits go by the position in the array
     semantics inside = how;
     if (how.rounding == rounding::stochastic) inside.random_words = words;
@@ -143,53 +178,51 @@ void encode_gathered(const Format& f, values_in x, planes out, along_axis a, flo
         for (const auto& piece : std::span(g.pieces, g.number)) {
             float* to = g.values + piece.block * g.size();
             x.template copy<Arch>(piece.at, piece.count, to);
-            std::fill(to + piece.count, to + divide_up(piece.count, f.block_size) * g.size(), 0.0f);
+            std::fill(to + piece.count, to + divide_up(piece.count, coder.packed.block_size) * g.size(), 0.0f);
             if (how.rounding == rounding::stochastic)
                 kernels::store_random<Arch>(kernels::random_source(how), piece.at, piece.count, words + piece.block * g.size());
         }
-        encode_blocks<Arch>(f, std::span<const float>(g.values, g.length()), g.staged, along_axis{1, g.length(), 1}, tensor, inside, fast);
+        encode_blocks<Arch>(coder, std::span<const float>(g.values, g.length()), g.staged, along_axis{1, g.length(), 1}, inside);
         g.each_code(out, [](std::span<std::byte> to, std::size_t bit, std::span<const std::byte> from, std::size_t from_bit,
                             std::size_t bits) { copy_bits<Arch>(to, bit, from, from_bit, bits); });
     });
 }
 
 /// Blocks that fit a tile.
-template <class Arch, class Format>
-void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float tensor, const semantics& how,
-                   const fast_encoders<Arch, Format>& fast) noexcept {
-    const auto block = static_cast<std::size_t>(f.block_size);
+template <class Arch>
+void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
+    const packing& packed = coder.packed;
+    const auto block = static_cast<std::size_t>(packed.block_size);
     block_tile t;
     const auto share_at = [&](std::size_t start, std::size_t count, std::size_t stride, std::size_t o, std::size_t l,
                               std::size_t i) QK_APART {
-        share_block<Arch>(f, t, start, count, stride, out, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner, tensor, how);
+        coder.share(t, start, count, stride, out, scale_index(packed, a, o, l, i), shift_index(packed, a, o, l, i), a.inner, how);
     };
     if (a.inner == 1) {
         if (a.length % block == 0) a = {1, a.outer * a.length, 1};  // no ragged block: the rows are one
         const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) QK_APART {
             x.template copy<Arch>(first, n, t.x);
             if (how.flush_inputs) flush(t.x, n);
-            kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, n, 1},
-                                                 kernels::step_of<Arch>(f, from_element(how, first), tensor));
+            coder.round(from_element(how, first), t.x, t.y, along_axis{1, n, 1});
             for (std::size_t k = 0; k < n; k += block) share_at(k, std::min(block, n - k), 1, o, l + k, 0);
-            element_codes<Arch>(f, t, n);
-            put_codes<Arch>(out.elements, first, n, element_width(f), t.code);
+            coder.elements(t, n);
+            put_codes<Arch>(out.elements, first, n, packed.element_width, t.code);
         };
-        if (a.outer != 1 && block <= widened_block) return encode_gathered<Arch>(f, x, out, a, tensor, how, fast);
+        if (a.outer != 1 && block <= widened_block) return encode_gathered<Arch>(coder, x, out, a, how);
         if (a.outer != 1 || (x.floats() == nullptr && block > widened_block)) return for_each_run(a, block, encode_tile);
         if (x.floats() == nullptr) {
             alignas(64) float value[widened];
-            return for_each_widened(f, out, a.length, [&](std::size_t first, std::size_t n, planes part) {
+            return for_each_widened(packed, out, a.length, [&](std::size_t first, std::size_t n, planes part) {
                 x.template copy<Arch>(first, n, value);
-                encode_blocks<Arch>(f, std::span<const float>(value, n), part, along_axis{1, n, 1}, tensor, from_element(how, first), fast);
+                encode_blocks<Arch>(coder, std::span<const float>(value, n), part, along_axis{1, n, 1}, from_element(how, first));
             });
         }
         const auto complete = [&](std::size_t from, std::size_t count) {  // blocks
             const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, a.length);
             for (std::size_t k = from * block; k < end; k += step) encode_tile(0, k, 0, k, std::min(step, end - k));
         };
-        const std::size_t done =
-            fast.rows(f, kernels::step_of<Arch>(f, how, tensor), x.floats(), out, a.length / block, kernels::range_call(complete));
-        return complete(done, divide_up(a.length, f.block_size) - done);
+        const std::size_t done = coder.rows(how, x.floats(), out, a.length / block, kernels::range_call(complete));
+        return complete(done, divide_up(a.length, packed.block_size) - done);
     }
     // Strided: a panel of as many neighbouring blocks as fit, a block in each column.
     const std::size_t columns = std::min(a.inner, tile / std::min(block, a.length == 0 ? 1 : a.length));
@@ -206,15 +239,27 @@ void encode_blocks(const Format& f, values_in x, planes out, along_axis a, float
                     kernels::store_random<Arch>(kernels::random_source(how), position(r), w, words + r * w);
             }
             if (how.flush_inputs) flush(t.x, rows * w);
-            kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, rows, w}, kernels::step_of<Arch>(f, inside, tensor));
+            coder.round(inside, t.x, t.y, along_axis{1, rows, w});
             for (std::size_t k = 0; k < w; ++k) share_at(k, rows, w, o, l, i + k);
-            element_codes<Arch>(f, t, rows * w);
-            for (std::size_t r = 0; r < rows; ++r) put_codes<Arch>(out.elements, position(r), w, element_width(f), t.code + r * w);
+            coder.elements(t, rows * w);
+            for (std::size_t r = 0; r < rows; ++r) put_codes<Arch>(out.elements, position(r), w, packed.element_width, t.code + r * w);
         }
     };
-    if (fast.columns(f, kernels::step_of<Arch>(f, how, tensor), x, out, a, columns_call(complete))) return;
+    if (coder.columns(how, x, out, a, columns_call(complete))) return;
     for (std::size_t o = 0; o < a.outer; ++o) {
         for (std::size_t l = 0; l < a.length; l += block) complete(o, l, std::min(block, a.length - l), 0, a.inner);
+    }
+}
+
+/// Blocks of any size.
+template <class Arch>
+void encode_tensor(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
+    const auto block = static_cast<std::size_t>(coder.packed.block_size);
+    if (std::min(block, a.length) <= tile) return encode_blocks<Arch>(coder, x, out, a, how);
+    for (std::size_t o = 0; o < a.outer; ++o) {
+        for (std::size_t l = 0; l < a.length; l += block) {
+            for (std::size_t i = 0; i < a.inner; ++i) coder.long_block(x, out, a, o, l, i, how);
+        }
     }
 }
 

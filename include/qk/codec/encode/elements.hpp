@@ -34,12 +34,16 @@ QK_APART void divide(const float* x, float* y, const scale_tile<Arch>& s, std::s
     }
 }
 
+/// (values, number of the first, n, their scale, their zero point, what does the rest): false where nothing was done.
+using quick_call = kernels::call_of<bool, const float*, std::size_t, std::size_t, float, std::int64_t, const kernels::range_call&>;
+using tile_call = kernels::call_with<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;  ///< (o, l, i, first, n)
+
 /// Runs under one scale go to quick(x, first, n, scale, zero, complete) where it serves them; the rest, and what it hands to
 /// complete(begin, count), to tile(o, l, i, first, n). Of values under scales of their own it is the quotients that go to `quick`, and of
 /// short planes too, if `by_quotients` (values that are divided and no more).
-template <class Arch, class Quick, class Tile>
-QK_INLINE void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width, bool by_quotients, const Quick& quick,
-                           const Tile& tile_of) {
+template <class Arch>
+void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width, bool by_quotients, const quick_call& quick,
+                 const tile_call& tile_of) noexcept {
     const bool planes_of_scales = !p.one_scale() && p.group == 0 && a.inner != 1;
     const auto alike = [&] {
         return std::all_of(p.zero_point.begin(), p.zero_point.end(), [&](std::int64_t z) { return z == p.zero_point[0]; });
@@ -53,7 +57,7 @@ QK_INLINE void encode_runs(along_axis a, values_in x, const codec_parameters& p,
             },
             tile_of);
     }
-    const auto run = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+    const auto run = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) QK_APART {
         const auto complete = [&](std::size_t begin, std::size_t count) {
             for (std::size_t k = begin; k < begin + count; k += tile) {
                 const std::size_t some = std::min(tile, begin + count - k);
@@ -145,30 +149,30 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
         return encode_floats(f, how, scale, v, first, n, out.elements, complete);
     };
     const bool by_quotients = f != fp32 && !how.flush_inputs && !how.flush_outputs;
-    encode_runs<Arch>(a, x, p, bits(f), by_quotients, quick,
-                      [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
-                          alignas(64) std::uint32_t code[tile];
-                          alignas(64) float value[tile];
-                          scale_tile<Arch> s;
-                          s.fill(p, a, o, l, i, n);
-                          x.template copy<Arch>(first, n, value);
-                          if (!(s.single && s.scale[0] == 1.0f) && f != fp32) {
-                              if (how.flush_inputs) flush(value, n);
-                              divide(value, value, s, n, false, false);
-                          }
-                          const auto complete = [&](std::size_t begin, std::size_t count) {
-                              kernels::run_tile<Arch, Kind>(f, value + begin, value + begin, count, from_element(how, first + begin));
-                              const auto one_by_one = [&](std::size_t from, std::size_t some) {
-                                  to_codes<Arch>(f, value + begin + from, code, some);
-                                  put_codes<Arch>(out.elements, first + begin + from, some, element_width(f), code);
-                              };
-                              // What is rounded already does not change by rounding to nearest.
-                              if (f == bf16 || !encode_floats(f, semantics{}, 1.0f, value + begin, first + begin, count, out.elements,
-                                                              kernels::range_call(one_by_one)))
-                                  one_by_one(0, count);
-                          };
-                          if (s.single || !quick(value, first, n, 1.0f, 0, kernels::range_call(complete))) complete(0, n);
-                      });
+    const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+        alignas(64) std::uint32_t code[tile];
+        alignas(64) float value[tile];
+        scale_tile<Arch> s;
+        s.fill(p, a, o, l, i, n);
+        x.template copy<Arch>(first, n, value);
+        if (!(s.single && s.scale[0] == 1.0f) && f != fp32) {
+            if (how.flush_inputs) flush(value, n);
+            divide(value, value, s, n, false, false);
+        }
+        const auto complete = [&](std::size_t begin, std::size_t count) {
+            kernels::run_tile<Arch, Kind>(f, value + begin, value + begin, count, from_element(how, first + begin));
+            const auto one_by_one = [&](std::size_t from, std::size_t some) {
+                to_codes<Arch>(f, value + begin + from, code, some);
+                put_codes<Arch>(out.elements, first + begin + from, some, element_width(f), code);
+            };
+            // What is rounded already does not change by rounding to nearest.
+            if (f == bf16 ||
+                !encode_floats(f, semantics{}, 1.0f, value + begin, first + begin, count, out.elements, kernels::range_call(one_by_one)))
+                one_by_one(0, count);
+        };
+        if (s.single || !quick(value, first, n, 1.0f, 0, kernels::range_call(complete))) complete(0, n);
+    };
+    encode_runs<Arch>(a, x, p, bits(f), by_quotients, quick_call(quick), tile_call(encode_tile));
 }
 
 QK_INLINE bool all_finite(const float* v, std::size_t n) {
@@ -237,53 +241,52 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
         return encode_quickly(integer_coder<Arch>(f, own, p.one_scale(), scale, zero), v, first, n, out.elements, f.bits, complete);
     };
     const bool by_quotients = !rules.multiply && !how.flush_inputs && !how.flush_outputs;
-    encode_runs<Arch>(
-        a, x, p, f.bits, by_quotients, quick, [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
-            alignas(64) std::uint32_t code[tile];
-            alignas(64) float value[tile], quotient[tile], whole_part[tile];
-            scale_tile<Arch> s;
-            s.fill(p, a, o, l, i, n);
-            x.template copy<Arch>(first, n, value);
-            if (how.flush_inputs) flush(value, n);
-            divide(value, quotient, s, n, how.integer_mode == integer_mode::reciprocal, true);
-            if (how.zero_point_before) {
-                for (std::size_t k = 0; k < n; ++k) quotient[k] += static_cast<float>(s.zero[s.single ? 0 : k]);
-            }
-            const auto special = [&](integer_special rule, std::int64_t zero) {
-                return rule == integer_special::zero_point ? zero : rule == integer_special::lowest ? lowest : highest;
+    const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
+        alignas(64) std::uint32_t code[tile];
+        alignas(64) float value[tile], quotient[tile], whole_part[tile];
+        scale_tile<Arch> s;
+        s.fill(p, a, o, l, i, n);
+        x.template copy<Arch>(first, n, value);
+        if (how.flush_inputs) flush(value, n);
+        divide(value, quotient, s, n, how.integer_mode == integer_mode::reciprocal, true);
+        if (how.zero_point_before) {
+            for (std::size_t k = 0; k < n; ++k) quotient[k] += static_cast<float>(s.zero[s.single ? 0 : k]);
+        }
+        const auto special = [&](integer_special rule, std::int64_t zero) {
+            return rule == integer_special::zero_point ? zero : rule == integer_special::lowest ? lowest : highest;
+        };
+        const auto complete = [&](std::size_t begin, std::size_t count) {
+            const bool finite = all_finite(quotient + begin, count);
+            const bool rounded = finite && f.bits <= 16 && kernels::default_environment<Arch>() &&
+                                 round_numbers<Arch>(how.rounding, quotient + begin, whole_part + begin, count);
+            if (!rounded) kernels::run_tile<Arch>(wide, quotient + begin, whole_part + begin, count, from_element(round, first + begin));
+            const auto one_by_one = [&](std::size_t from, std::size_t some) {
+                for (std::size_t k = begin + from; k < begin + from + some; ++k) {
+                    const std::int64_t zero = s.zero[s.single ? 0 : k];
+                    const std::uint32_t magnitude = as_bits(value[k]) & 0x7fffffffu;
+                    const float t = quotient[k];
+                    std::int64_t q =
+                        (t != t ? 0 : static_cast<std::int64_t>(rounded_number(t, whole_part[k]))) + (how.zero_point_before ? 0 : zero);
+                    q = std::clamp(q, lowest, highest);
+                    if (magnitude == 0x7f800000u) q = value[k] < 0 ? lowest : special(infinity, zero);
+                    if (magnitude > 0x7f800000u || (t != t && magnitude < 0x7f800000u)) q = special(how.integer_nan, zero);
+                    code[k] = code_of(f, q);
+                }
+                put_codes<Arch>(out.elements, first + begin + from, some, f.bits, code + begin + from);
             };
-            const auto complete = [&](std::size_t begin, std::size_t count) {
-                const bool finite = all_finite(quotient + begin, count);
-                const bool rounded = finite && f.bits <= 16 && kernels::default_environment<Arch>() &&
-                                     round_numbers<Arch>(how.rounding, quotient + begin, whole_part + begin, count);
-                if (!rounded)
-                    kernels::run_tile<Arch>(wide, quotient + begin, whole_part + begin, count, from_element(round, first + begin));
-                const auto one_by_one = [&](std::size_t from, std::size_t some) {
-                    for (std::size_t k = begin + from; k < begin + from + some; ++k) {
-                        const std::int64_t zero = s.zero[s.single ? 0 : k];
-                        const std::uint32_t magnitude = as_bits(value[k]) & 0x7fffffffu;
-                        const float t = quotient[k];
-                        std::int64_t q =
-                            (t != t ? 0 : static_cast<std::int64_t>(rounded_number(t, whole_part[k]))) + (how.zero_point_before ? 0 : zero);
-                        q = std::clamp(q, lowest, highest);
-                        if (magnitude == 0x7f800000u) q = value[k] < 0 ? lowest : special(infinity, zero);
-                        if (magnitude > 0x7f800000u || (t != t && magnitude < 0x7f800000u)) q = special(how.integer_nan, zero);
-                        code[k] = code_of(f, q);
-                    }
-                    put_codes<Arch>(out.elements, first + begin + from, some, f.bits, code + begin + from);
-                };
-                if ((!how.zero_point_before && !s.one_zero(n)) || !finite) return one_by_one(0, count);
-                const std::int64_t zero = how.zero_point_before ? 0 : s.zero[0];
-                // What is whole already does not change by rounding to nearest.
-                if (f.bits <= 16 && encode_quickly(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin, first + begin,
-                                                   count, out.elements, f.bits, kernels::range_call(one_by_one)))
-                    return;
-                to_codes<Arch>(f, quotient + begin, whole_part + begin, zero, code + begin, count);
-                put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);
-            };
-            const bool as_one = !s.single && !how.zero_point_before && s.one_zero(n);
-            if (!as_one || !quick(quotient, first, n, 1.0f, s.zero[0], kernels::range_call(complete))) complete(0, n);
-        });
+            if ((!how.zero_point_before && !s.one_zero(n)) || !finite) return one_by_one(0, count);
+            const std::int64_t zero = how.zero_point_before ? 0 : s.zero[0];
+            // What is whole already does not change by rounding to nearest.
+            if (f.bits <= 16 && encode_quickly(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin, first + begin,
+                                               count, out.elements, f.bits, kernels::range_call(one_by_one)))
+                return;
+            to_codes<Arch>(f, quotient + begin, whole_part + begin, zero, code + begin, count);
+            put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);
+        };
+        const bool as_one = !s.single && !how.zero_point_before && s.one_zero(n);
+        if (!as_one || !quick(quotient, first, n, 1.0f, s.zero[0], kernels::range_call(complete))) complete(0, n);
+    };
+    encode_runs<Arch>(a, x, p, f.bits, by_quotients, quick_call(quick), tile_call(encode_tile));
 }
 
 }  // namespace qk::detail

@@ -11,6 +11,7 @@
 #include "qk/codec/layout/code.hpp"
 #include "qk/codec/layout/narrow_codes.hpp"
 #include "qk/codec/layout/static_facts.hpp"
+#include "qk/kernels/drivers/range_call.hpp"
 #include "qk/kernels/lanes/streaming.hpp"
 #include "qk/kernels/steps/fast.hpp"
 
@@ -234,9 +235,10 @@ struct code_writer {
 };
 
 /// n values at a whole byte of the plane, four vectors at least; the last four overlap those before, if they are to, and must begin at a
-/// whole byte, too. complete(begin, count) does what the coder declines. `Ahead`: there are more values behind them.
-template <class Arch, int Known, bool Ahead = true, class Coder, class Complete>
-void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* out, int width, const Complete& complete) noexcept {
+/// whole byte, too. complete(begin, count) does what the coder declines.
+template <class Arch, int Known, class Coder>
+void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* out, int width,
+                const kernels::range_call& complete) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     using V = kernels::vi<Arch>;
     const Coder coder = given;
@@ -248,7 +250,7 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
         const std::size_t i = std::min(at, n - count);
         kernels::vf<Arch> v[4];
         V most(INT32_MIN), codes[4];
-        if constexpr (Ahead) kernels::read_ahead<Arch, 4>(x + i);
+        kernels::read_ahead<Arch, 4>(x + i);
         for (std::size_t k = 0; k < 4; ++k) {
             v[k] = coder.prepare(kernels::opaque<Arch>(kernels::load<Arch>(x + i + k * w)));
             most = max(most, kernels::tested<Arch>(coder, v[k]));
@@ -277,9 +279,9 @@ void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* ou
 }
 
 /// n values from any bit of the plane on, and any number of them: their codes are made at whole bytes beside it.
-template <class Arch, int Known, class Coder, class Complete>
+template <class Arch, int Known, class Coder>
 void encode_beside(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
-                   const Complete& complete) noexcept {
+                   const kernels::range_call& complete) noexcept {
     constexpr std::size_t count = 4 * kernels::lanes<Arch>, most = 8 * count;
     const auto bytes = [&](std::size_t codes) { return codes * static_cast<std::size_t>(width) / 8; };
     for (std::size_t at = 0; at < n; at += most) {
@@ -287,12 +289,12 @@ void encode_beside(const Coder& coder, const float* x, std::size_t first, std::s
         alignas(64) std::byte codes[2 * most];
         alignas(64) float last[count] = {};
         std::uint32_t declined = 0;
-        if (whole != 0)
-            encode_row<Arch, Known>(coder, x + at, whole, codes, width, [&](std::size_t i, std::size_t) { declined |= 1u << i / count; });
+        const auto note = [&](std::size_t i, std::size_t) { declined |= 1u << i / count; };
+        if (whole != 0) encode_row<Arch, Known>(coder, x + at, whole, codes, width, kernels::range_call(note));
         if (whole < some) {
             std::memcpy(last, x + at + whole, (some - whole) * sizeof(float));
-            encode_row<Arch, Known, false>(coder, last, count, codes + bytes(whole), width,
-                                           [&](std::size_t, std::size_t) { declined |= 1u << whole / count; });
+            const auto note_last = [&](std::size_t, std::size_t) { note(whole, count); };
+            encode_row<Arch, Known>(coder, last, count, codes + bytes(whole), width, kernels::range_call(note_last));
         }
         copy_bits<Arch>(plane, (first + at) * static_cast<std::size_t>(width), codes, 0, some * static_cast<std::size_t>(width));
         for (std::size_t i = 0; declined != 0; i += count, declined >>= 1)
@@ -301,18 +303,17 @@ void encode_beside(const Coder& coder, const float* x, std::size_t first, std::s
 }
 
 /// Whether the coder served a run that starts at value `first` of the plane.
-template <class Arch, int Known, class Coder, class Complete>
+template <class Arch, int Known, class Coder>
 bool encode_quickly(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
-                    const Complete& complete) noexcept {
+                    const kernels::range_call& complete) noexcept {
     const std::size_t bit = first * static_cast<std::size_t>(width);
     if (!coder.usable() || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return false;
     constexpr std::size_t count = 4 * kernels::lanes<Arch>;
     const bool overlaps = n >= count && (n - count) * static_cast<std::size_t>(width) % 8 == 0;
     const std::size_t whole = bit % 8 != 0 ? 0 : overlaps ? n : n - n % count;
     if (whole != 0) encode_row<Arch, Known>(coder, x, whole, plane.data() + bit / 8, width, complete);
-    if (whole < n)
-        encode_beside<Arch, Known>(coder, x + whole, first + whole, n - whole, plane, width,
-                                   [&](std::size_t i, std::size_t some) { complete(whole + i, some); });
+    const auto behind = [&](std::size_t i, std::size_t some) { complete(whole + i, some); };
+    if (whole < n) encode_beside<Arch, Known>(coder, x + whole, first + whole, n - whole, plane, width, kernels::range_call(behind));
     return true;
 }
 

@@ -3,6 +3,7 @@
 // own. Codes of a row lie side by side in the plane, as the values do, so nothing is transposed.
 #pragma once
 
+#include "qk/codec/encode/blocks.hpp"
 #include "qk/codec/encode/fast_blocks.hpp"
 #include "qk/codec/layout/parameters.hpp"
 #include "qk/codec/layout/pieces.hpp"
@@ -62,39 +63,48 @@ struct codes_of_columns {
     }
 };
 
-using columns_call = kernels::call_with<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;  ///< (o, l, rows, i, n)
+/// Neighbouring columns of blocks: (their values, number of the first element, scale and shift, what does columns that are declined).
+using panel_call = kernels::call_with<const kernels::column_panel&, std::size_t, std::size_t, std::size_t, const kernels::range_call&>;
 
-/// Blocks of at most a tile along a strided axis, if the fast form serves the format; complete(o, l, rows, i, n) does n columns that are
-/// declined.
+/// Blocks of at most a tile along a strided axis, in panels; complete(o, l, rows, i, n) does n columns that are declined.
+template <class Arch>
+void each_panel(const packing& packed, values_in x, along_axis a, const columns_call& complete, const panel_call& encode) noexcept {
+    const auto block = static_cast<std::size_t>(packed.block_size);
+    alignas(64) float staged[widened];  // of 16-bit memory
+    for (std::size_t o = 0; o < a.outer; ++o) {
+        for (std::size_t l = 0; l < a.length; l += block) {
+            const std::size_t rows = std::min(block, a.length - l), first = (o * a.length + l) * a.inner;
+            const std::size_t panel = x.floats() != nullptr ? a.inner : std::min(a.inner, widened / rows);
+            for (std::size_t i = 0; i < a.inner; i += panel) {
+                const std::size_t columns = std::min(panel, a.inner - i);
+                kernels::column_panel p{x.floats(), a.inner, rows, columns};
+                if (x.floats() != nullptr) {
+                    p.x += first + i;
+                } else {
+                    for (std::size_t r = 0; r < rows; ++r) x.template copy<Arch>(first + r * a.inner + i, columns, staged + r * columns);
+                    p.x = staged;
+                    p.stride = columns;
+                }
+                const auto decline = [&](std::size_t from, std::size_t n) { complete(o, l, rows, i + from, n); };
+                encode(p, first + i, scale_index(packed, a, o, l, i), shift_index(packed, a, o, l, i), kernels::range_call(decline));
+            }
+        }
+    }
+}
+
+/// The same, if the fast form serves the format.
 template <class Arch, known_codes Known, class Format, class Step>
 bool encode_columns_quickly(const Format& f, const Step& step, values_in x, planes out, along_axis a,
                             const columns_call& complete) noexcept {
-    const auto block = static_cast<std::size_t>(f.block_size);
-    alignas(64) float staged[widened];  // of 16-bit memory
     const std::size_t done =
         with_block_codes<Arch, Known>(f, step, out, nullptr, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
-            for (std::size_t o = 0; o < a.outer; ++o) {
-                for (std::size_t l = 0; l < a.length; l += block) {
-                    const std::size_t rows = std::min(block, a.length - l), first = (o * a.length + l) * a.inner;
-                    const std::size_t panel = x.floats() != nullptr ? a.inner : std::min(a.inner, widened / rows);
-                    for (std::size_t i = 0; i < a.inner; i += panel) {
-                        const std::size_t columns = std::min(panel, a.inner - i);
-                        kernels::column_panel p{x.floats(), a.inner, rows, columns};
-                        if (x.floats() != nullptr) {
-                            p.x += first + i;
-                        } else {
-                            for (std::size_t r = 0; r < rows; ++r)
-                                x.template copy<Arch>(first + r * a.inner + i, columns, staged + r * columns);
-                            p.x = staged;
-                            p.stride = columns;
-                        }
-                        const auto decline = [&](std::size_t from, std::size_t n) { complete(o, l, rows, i + from, n); };
-                        const codes_of_columns<Arch, std::remove_cvref_t<decltype(codes)>> to{
-                            codes, codes.elements, first + i, scale_index(f, a, o, l, i), shift_index(f, a, o, l, i), a.inner};
-                        kernels::run_panel_of_blocks<Arch, OfElement>(p, form, to, kernels::range_call(decline));
-                    }
-                }
-            }
+            using columns = codes_of_columns<Arch, std::remove_cvref_t<decltype(codes)>>;
+            const auto encode = [&](const kernels::column_panel& p, std::size_t element, std::size_t scale, std::size_t shift,
+                                    const kernels::range_call& declined) {
+                const columns to{codes, codes.elements, element, scale, shift, a.inner};
+                kernels::run_panel_of_blocks<Arch, OfElement>(p, form, to, declined);
+            };
+            each_panel<Arch>(packing_of(f), x, a, complete, panel_call(encode));
             return std::size_t{1};
         });
     return done != 0;

@@ -39,18 +39,13 @@ survey survey_values(values_in x, const long_block& b, std::size_t from, std::si
     return s;
 }
 
-/// Runs a block (or of microexponents a sub-block with its own `part`) piece by piece and stores its elements.
-template <class Arch, class Format>
-void encode_pieces(const Format& f, values_in x, planes out, const long_block& b, std::size_t from, std::size_t count, survey block,
-                   survey part, float first, float second, bool is_nan, float tensor, const semantics& how) noexcept {
-    constexpr bool with_parts = std::same_as<Format, microexponent>;
-    Format piece_format = f;
-    // A microexponent piece: half a tile that holds the block's largest, as a sub-block of its own, then the sub-block.
-    constexpr std::size_t front = with_parts ? tile / 2 + 1 : sentinels;
-    if constexpr (with_parts) {
-        piece_format.block_size = static_cast<int>(tile);
-        piece_format.sub_block_size = static_cast<int>(tile / 2);
-    }
+/// Runs a block (or of microexponents a sub-block with its own `part`) piece by piece and stores its elements. A piece is as long as a
+/// tile: of microexponents its first half holds the block's largest, as a sub-block of its own, and the sub-block follows.
+template <class Arch>
+void encode_pieces(const block_coder<Arch>& coder, values_in x, planes out, const long_block& b, std::size_t from, std::size_t count,
+                   survey block, survey part, inverse step, bool is_nan, const semantics& how) noexcept {
+    const bool with_parts = coder.packed.shift_bits != 0;
+    const std::size_t front = with_parts ? tile / 2 + 1 : sentinels;
     block_tile t;
     std::uint32_t words[tile] = {};
     semantics inside = how;
@@ -58,23 +53,24 @@ void encode_pieces(const Format& f, values_in x, planes out, const long_block& b
     for (std::size_t k = 0; k < count; k += tile - front) {
         const std::size_t n = std::min(tile - front, count - k);
         for (std::size_t j = 0; j < front; ++j) t.x[j] = as_float(block.finite);
-        if constexpr (with_parts) t.x[front - 1] = as_float(part.finite);
+        if (with_parts) t.x[front - 1] = as_float(part.finite);
         else t.x[1] = block.all >= 0x7f800000u ? as_float(block.all) : 0.0f;
         // The front rounds up wherever a rounding may: a raised exponent is then raised in every piece.
         for (std::size_t j = 0; j < front; ++j) words[j] = 0xffffffffu;
         load_piece<Arch>(x, b, from + k, n, how, t.x + front, words + front);
-        kernels::run_blocks_completely<Arch>(t.x, t.y, along_axis{1, front + n, 1}, kernels::step_of<Arch>(piece_format, inside, tensor));
+        coder.round(inside, t.x, t.y, along_axis{1, front + n, 1});
         if (is_nan) std::fill(t.y, t.y + front + n, 0.0f);
-        std::fill(t.first, t.first + front + n, first);
-        std::fill(t.second, t.second + front + n, second);
-        element_codes<Arch>(f, t, front + n);
-        for (std::size_t j = 0; j < n; ++j) put_code(out.elements, b.position(from + k + j), element_width(f), t.code[front + j]);
+        std::fill(t.first, t.first + front + n, step.first);
+        std::fill(t.second, t.second + front + n, step.second);
+        coder.elements(t, front + n);
+        for (std::size_t j = 0; j < n; ++j) put_code(out.elements, b.position(from + k + j), coder.packed.element_width, t.code[front + j]);
     }
 }
 
 /// Does any value of a bumping block round past its range? Then the block's largest becomes one that surely does.
 template <class Arch>
-bool raises(const block_float& f, values_in x, const long_block& b, survey s, const semantics& how) noexcept {
+bool raises(const block_float& f, const block_coder<Arch>& coder, values_in x, const long_block& b, survey s,
+            const semantics& how) noexcept {
     const double beyond = power_of_two(exponent_code(f, s.finite).exponent + f.mantissa_bits);
     alignas(64) float in[tile], y[tile];
     std::uint32_t words[tile] = {};
@@ -84,7 +80,7 @@ bool raises(const block_float& f, values_in x, const long_block& b, survey s, co
         const std::size_t n = std::min(tile - 1, b.count - k);
         in[0] = -as_float(s.finite & 0xff800000u);  // the exponent, and never past the range itself
         load_piece<Arch>(x, b, k, n, how, in + 1, words + 1);
-        kernels::run_blocks_completely<Arch>(in, y, along_axis{1, n + 1, 1}, kernels::step_of<Arch>(f, inside, 0.0f));
+        coder.round(inside, in, y, along_axis{1, n + 1, 1});
         for (std::size_t j = 1; j <= n; ++j) {
             if (y[j] >= beyond || y[j] < -beyond) return true;
         }
@@ -93,37 +89,41 @@ bool raises(const block_float& f, values_in x, const long_block& b, survey s, co
 }
 
 template <class Arch, class Format>
-void encode_long_block(const Format& f, values_in x, planes out, along_axis a, std::size_t o, std::size_t l, std::size_t i, float tensor,
-                       const semantics& how) noexcept {
+void encode_long_block(const Format& f, const block_coder<Arch>& coder, values_in x, planes out, along_axis a, std::size_t o, std::size_t l,
+                       std::size_t i, const semantics& how) noexcept {
     const auto size = static_cast<std::size_t>(f.block_size);
     const long_block b{(o * a.length + l) * a.inner + i, a.inner, std::min(size, a.length - l)};
     const survey s = survey_values<Arch>(x, b, 0, b.count, how);
-    const std::size_t at = scale_index(f, a, o, l, i);
+    const std::size_t at = scale_index(coder.packed, a, o, l, i);
     if constexpr (std::same_as<Format, nvfloat>) {
-        const std::uint32_t code = nvfloat_scale<Arch>(f, s, tensor, how);
+        const std::uint32_t code = nvfloat_scale<Arch>(f, s, coder.tensor, how);
         put_code(out.scales, at, scale_width(f), code);
-        const float d = scale_of(f, code, tensor);
-        encode_pieces<Arch>(f, x, out, b, 0, b.count, s, s, d, 1, d != d, tensor, how);
+        const float d = scale_of(f, code, coder.tensor);
+        encode_pieces<Arch>(coder, x, out, b, 0, b.count, s, s, {d, 1}, d != d, how);
     } else if constexpr (std::same_as<Format, microexponent>) {
         const shared_code shared = share(f, s, nullptr, 0, 0, how);
         const bool is_nan = shared.code == low_bits(scale_width(f));
         put_code(out.scales, at, scale_width(f), shared.code);
+        Format piece = f;
+        piece.block_size = static_cast<int>(tile);
+        piece.sub_block_size = static_cast<int>(tile / 2);
+        const family_coder<Arch, Format> of_pieces(piece, 0);
         const auto sub = static_cast<std::size_t>(f.sub_block_size);
-        std::size_t number = shift_index(f, a, o, l, i);
+        std::size_t number = shift_index(coder.packed, a, o, l, i);
         for (std::size_t k = 0; k < b.count; k += sub, number += a.inner) {
             const std::size_t n = std::min(sub, b.count - k);
             const survey part = survey_values<Arch>(x, b, k, n, how);
             const std::uint32_t shift = is_nan ? 0 : std::min(shared.code - (part.finite >> 23), low_bits(f.shift_bits));
             put_code(out.shifts, number, f.shift_bits, shift);
             const inverse v = is_nan ? inverse{} : inverse_of(step_exponent(f, static_cast<int>(shared.code), static_cast<int>(shift)));
-            encode_pieces<Arch>(f, x, out, b, k, n, s, part, v.first, v.second, is_nan, tensor, how);
+            encode_pieces<Arch>(of_pieces, x, out, b, k, n, s, part, v, is_nan, how);
         }
     } else {
         survey front = s;
         shared_code shared = share(f, s, nullptr, 0, 0, how);
         const bool is_nan = shared.code == low_bits(scale_width(f));
         if constexpr (std::same_as<Format, block_float>) {
-            if (f.bump && !is_nan && raises<Arch>(f, x, b, s, how)) {
+            if (f.bump && !is_nan && raises<Arch>(f, coder, x, b, s, how)) {
                 shared = {shared.code + 1, shared.exponent + 1};
                 front.finite = s.finite | 0x7fffffu;
             } else if (f.bump) {
@@ -131,8 +131,7 @@ void encode_long_block(const Format& f, values_in x, planes out, along_axis a, s
             }
         }
         put_code(out.scales, at, scale_width(f), shared.code);
-        const inverse v = is_nan ? inverse{} : inverse_of(shared.exponent);
-        encode_pieces<Arch>(f, x, out, b, 0, b.count, front, front, v.first, v.second, is_nan, tensor, how);
+        encode_pieces<Arch>(coder, x, out, b, 0, b.count, front, front, is_nan ? inverse{} : inverse_of(shared.exponent), is_nan, how);
     }
 }
 

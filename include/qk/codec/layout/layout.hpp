@@ -40,70 +40,70 @@ constexpr along_axis resolved(along_axis a, std::size_t n) { return a.inner == 0
 namespace detail {
 
 constexpr std::size_t divide_up(std::size_t n, int d) { return (n + static_cast<std::size_t>(d) - 1) / static_cast<std::size_t>(d); }
-constexpr std::size_t blocks_of(along_axis a, int block_size) { return a.outer * divide_up(a.length, block_size) * a.inner; }
 
-constexpr int element_width(floating f) { return bits(f); }
-constexpr int element_width(integer f) { return f.bits; }
-constexpr int element_width(const block_float& f) { return 1 + f.mantissa_bits; }
-constexpr int element_width(const microexponent& f) { return 1 + f.mantissa_bits; }
-constexpr int element_width(const microscaling& f) { return element_bits(f); }
-constexpr int element_width(const nvfloat& f) { return bits(f.element); }
+/// What the planes of a format hold, in numbers alone: whatever only walks planes takes this and is compiled once for all formats.
+struct packing {
+    int element_width = 0;                   ///< bits of a value's code
+    int block_size = 0, scale_width = 0;     ///< of block formats: values, and bits of what they share
+    int sub_block_size = 0, shift_bits = 0;  ///< of microexponents
+    bool has_tensor_scale = false;           ///< NVFP4
+};
+constexpr packing packing_of(floating f) { return {.element_width = bits(f)}; }
+constexpr packing packing_of(integer f) { return {.element_width = f.bits}; }
+constexpr packing packing_of(const block_float& f) { return {1 + f.mantissa_bits, f.block_size, f.exponent_bits}; }
+constexpr packing packing_of(const microexponent& f) {
+    return {1 + f.mantissa_bits, f.block_size, f.exponent_bits, f.sub_block_size, f.shift_bits};
+}
+constexpr packing packing_of(const microscaling& f) { return {element_bits(f), f.block_size, 8}; }
+constexpr packing packing_of(const nvfloat& f) { return {bits(f.element), f.block_size, bits(f.scale), 0, 0, true}; }
+constexpr packing packing_of(const format& f) {
+    return with_family(f, [](const auto& g) { return packing_of(g); });
+}
 
-constexpr int scale_width(const block_float& f) { return f.exponent_bits; }
-constexpr int scale_width(const microexponent& f) { return f.exponent_bits; }
-constexpr int scale_width(const microscaling&) { return 8; }
-constexpr int scale_width(const nvfloat& f) { return bits(f.scale); }
+template <class Format>
+constexpr int element_width(const Format& f) {
+    return packing_of(f).element_width;
+}
+template <class Format>
+constexpr int scale_width(const Format& f) {
+    return packing_of(f).scale_width;
+}
 
-/// Sub-blocks begin anew with every block; a row of `length` values has this many.
-constexpr std::size_t sub_blocks_of(const microexponent& f, std::size_t length) {
-    const auto block = static_cast<std::size_t>(f.block_size);
-    return length / block * divide_up(block, f.sub_block_size) + divide_up(length % block, f.sub_block_size);
+/// Sub-blocks begin anew with every block; a row of `length` values has this many (none without microexponents).
+constexpr std::size_t sub_blocks_of(const packing& p, std::size_t length) {
+    if (p.shift_bits == 0) return 0;
+    const auto block = static_cast<std::size_t>(p.block_size);
+    return length / block * divide_up(block, p.sub_block_size) + divide_up(length % block, p.sub_block_size);
 }
 
 /// Where the shared codes of the value at (outer, along, across) stand: in the plane of scales, and in that of shifts.
-template <class Format>
-constexpr std::size_t scale_index(const Format& f, along_axis a, std::size_t outer, std::size_t along, std::size_t across) {
-    return (outer * divide_up(a.length, f.block_size) + along / static_cast<std::size_t>(f.block_size)) * a.inner + across;
+constexpr std::size_t scale_index(const packing& p, along_axis a, std::size_t outer, std::size_t along, std::size_t across) {
+    return (outer * divide_up(a.length, p.block_size) + along / static_cast<std::size_t>(p.block_size)) * a.inner + across;
 }
-template <class Format>
-constexpr std::size_t shift_index(const Format& f, along_axis a, std::size_t outer, std::size_t along, std::size_t across) {
-    if constexpr (std::is_same_v<Format, microexponent>)
-        return (outer * sub_blocks_of(f, a.length) + sub_blocks_of(f, along + 1) - 1) * a.inner + across;
-    else return 0;
+constexpr std::size_t shift_index(const packing& p, along_axis a, std::size_t outer, std::size_t along, std::size_t across) {
+    if (p.shift_bits == 0) return 0;
+    return (outer * sub_blocks_of(p, a.length) + sub_blocks_of(p, along + 1) - 1) * a.inner + across;
 }
-
-constexpr void add_scales(packed_layout&, floating, along_axis) {}
-constexpr void add_scales(packed_layout&, integer, along_axis) {}
-constexpr void add_scales(packed_layout& l, const block_float& f, along_axis a) {
-    l.scales = {0, blocks_of(a, f.block_size), scale_width(f)};
-}
-constexpr void add_scales(packed_layout& l, const microexponent& f, along_axis a) {
-    l.scales = {0, blocks_of(a, f.block_size), scale_width(f)};
-    l.shifts = {0, a.outer * sub_blocks_of(f, a.length) * a.inner, f.shift_bits};
-}
-constexpr void add_scales(packed_layout& l, const microscaling& f, along_axis a) {
-    l.scales = {0, blocks_of(a, f.block_size), scale_width(f)};
-}
-constexpr void add_scales(packed_layout& l, const nvfloat& f, along_axis a) {
-    l.scales = {0, blocks_of(a, f.block_size), scale_width(f)};
-    l.tensor = {0, 1, 32};
-}
-
-}  // namespace detail
 
 /// The planes of a tensor of outer * length * inner values, one after the other, each from a whole byte on.
-template <class Format>
-requires(!std::is_same_v<Format, format>) constexpr packed_layout layout_of(const Format& f, along_axis a) {
+constexpr packed_layout layout_of(const packing& p, along_axis a) {
     packed_layout l;
-    l.elements = {0, a.outer * a.length * a.inner, detail::element_width(f)};
-    detail::add_scales(l, f, a);
+    l.elements = {0, a.outer * a.length * a.inner, p.element_width};
+    if (p.block_size != 0) l.scales = {0, a.outer * divide_up(a.length, p.block_size) * a.inner, p.scale_width};
+    if (p.shift_bits != 0) l.shifts = {0, a.outer * sub_blocks_of(p, a.length) * a.inner, p.shift_bits};
+    if (p.has_tensor_scale) l.tensor = {0, 1, 32};
     l.scales.offset = l.elements.bytes();
     l.shifts.offset = l.scales.offset + l.scales.bytes();
     l.tensor.offset = l.shifts.offset + l.shifts.bytes();
     return l;
 }
-constexpr packed_layout layout_of(const format& f, along_axis a) {
-    return detail::with_family(f, [a](const auto& g) { return layout_of(g, a); });
+
+}  // namespace detail
+
+/// The planes of a tensor of outer * length * inner values: of a format (qk::format or a family's struct) along an axis.
+template <class Format>
+constexpr packed_layout layout_of(const Format& f, along_axis a) {
+    return detail::layout_of(detail::packing_of(f), a);
 }
 
 /// Bytes of a packed tensor: the size of the buffer that `encode` fills.

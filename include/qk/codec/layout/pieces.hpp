@@ -33,38 +33,36 @@ inline constexpr std::size_t widened = 4 * tile;
 inline constexpr std::size_t widened_block = widened / 16;  ///< the largest block of which 16 and more do
 
 /// Pieces of a row of blocks that begin at whole bytes of every plane: visit(first, n, its planes).
-template <class Format, class Byte, class Visit>
-void for_each_widened(const Format& f, basic_planes<Byte> p, std::size_t length, const Visit& visit) {
-    const auto block = static_cast<std::size_t>(f.block_size);
+template <class Byte, class Visit>
+void for_each_widened(const packing& packed, basic_planes<Byte> p, std::size_t length, const Visit& visit) {
+    const auto block = static_cast<std::size_t>(packed.block_size);
     const std::size_t blocks = widened / block / 16 * 16;
     for (std::size_t first = 0; first < length; first += blocks * block) {
         const auto from = [&](std::span<Byte> plane, std::size_t codes, int width) {
             return plane.subspan(codes * static_cast<std::size_t>(width) / 8);
         };
-        basic_planes<Byte> part{from(p.elements, first, element_width(f)), from(p.scales, first / block, scale_width(f)), p.shifts,
-                                p.tensor};
-        if constexpr (std::same_as<Format, microexponent>) part.shifts = from(p.shifts, sub_blocks_of(f, first), f.shift_bits);
-        visit(first, std::min(blocks * block, length - first), part);
+        visit(first, std::min(blocks * block, length - first),
+              basic_planes<Byte>{from(p.elements, first, packed.element_width), from(p.scales, first / block, packed.scale_width),
+                                 from(p.shifts, sub_blocks_of(packed, first), packed.shift_bits), p.tensor});
     }
 }
 
 /// Rows whose last block is short, as whole blocks side by side: their values, filled up with zeros, and their codes.
-template <class Format>
 struct gathered_rows {
     alignas(64) float values[widened];
-    alignas(64) std::byte packed[8 * widened];
+    alignas(64) std::byte bytes[8 * widened];
     struct piece {
         std::size_t at, count, block;  ///< values of one row, in the array; where they start among the gathered blocks
     } pieces[widened / 2];
     std::size_t number = 0, blocks = 0;            ///< of pieces, and of the blocks that they fill
     std::size_t first_block = 0, first_shift = 0;  ///< numbers of the first ones in the planes
-    const Format& format;
-    planes staged;
+    const packing packed;
+    const planes staged;
 
-    explicit gathered_rows(const Format& f) noexcept
-        : format(f), staged(planes_of(layout_of(f, {1, room() * size(), 1}), std::span<std::byte>(packed))) {}
+    explicit gathered_rows(const packing& p) noexcept
+        : packed(p), staged(planes_of(layout_of(p, along_axis{1, room() * size(), 1}), std::span<std::byte>(bytes))) {}
 
-    std::size_t size() const noexcept { return static_cast<std::size_t>(format.block_size); }
+    std::size_t size() const noexcept { return static_cast<std::size_t>(packed.block_size); }
     std::size_t length() const noexcept { return blocks * size(); }
     std::size_t room() const noexcept { return widened / size() / 16 * 16; }
 
@@ -74,14 +72,14 @@ struct gathered_rows {
         const auto finish = [&] {
             run();
             first_block += blocks;
-            for (std::size_t k = 0; k < number; ++k) first_shift += shifts_of(pieces[k].count);
+            for (std::size_t k = 0; k < number; ++k) first_shift += sub_blocks_of(packed, pieces[k].count);
             number = blocks = 0;
         };
         for (std::size_t o = 0; o < a.outer; ++o) {
             for (std::size_t l = 0, count = 0; l < a.length; l += count) {
                 count = std::min(a.length - l, (room() - blocks) * size());
                 pieces[number++] = {o * a.length + l, count, blocks};
-                blocks += divide_up(count, format.block_size);
+                blocks += divide_up(count, packed.block_size);
                 if (blocks == room()) finish();
             }
         }
@@ -90,23 +88,17 @@ struct gathered_rows {
     /// Codes between the planes of the array and the staged ones: copy(plane, bit, staged plane, its bit, bits).
     template <class Byte, class Copy>
     void each_code(basic_planes<Byte> array, const Copy& copy) const noexcept {
-        const auto width = static_cast<std::size_t>(element_width(format)), scale = static_cast<std::size_t>(scale_width(format));
+        const auto width = static_cast<std::size_t>(packed.element_width), scale = static_cast<std::size_t>(packed.scale_width);
+        const auto bits = static_cast<std::size_t>(packed.shift_bits);
         copy(array.scales, first_block * scale, staged.scales, 0, blocks * scale);
         std::size_t shift = first_shift;
         for (const piece& p : std::span(pieces, number)) {
             copy(array.elements, p.at * width, staged.elements, p.block * size() * width, p.count * width);
-            if constexpr (std::same_as<Format, microexponent>) {
-                const auto bits = static_cast<std::size_t>(format.shift_bits);
-                copy(array.shifts, shift * bits, staged.shifts, p.block * shifts_of(size()) * bits, shifts_of(p.count) * bits);
-                shift += shifts_of(p.count);
-            }
+            if (bits == 0) continue;
+            const std::size_t shifts = sub_blocks_of(packed, p.count);
+            copy(array.shifts, shift * bits, staged.shifts, p.block * sub_blocks_of(packed, size()) * bits, shifts * bits);
+            shift += shifts;
         }
-    }
-
-  private:
-    std::size_t shifts_of([[maybe_unused]] std::size_t count) const noexcept {
-        if constexpr (std::same_as<Format, microexponent>) return sub_blocks_of(format, count);
-        else return 0;
     }
 };
 

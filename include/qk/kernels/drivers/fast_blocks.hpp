@@ -21,7 +21,7 @@ struct column_panel {
 /// leaves a remainder; Width == 1 masks it. `form` shares. `given` is told what is shared, column by column (scales, shifts), and then
 /// every row of a block (row); complete(first, n) does the columns that the form declines.
 template <class Arch, std::size_t Width, bool Grid, class Form, class Out>
-std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const Form& form, const Out& given,
+std::size_t run_columns_of_blocks(const column_panel& panel, std::size_t from, const Form& form, const Out& given,
                                   const range_call& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     constexpr bool looks_ahead = Out::looks_ahead;  // the maxima of the next columns are taken while these are rounded
@@ -29,6 +29,7 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
     struct vectors {
         V of[Width];
     };
+    const column_panel p = panel;  // in registers, and so are the form's constants
     const Form q = form;
     Out out = given;  // which keeps a row's random words
     const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : p.rows;
@@ -99,7 +100,7 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
     return i;
 }
 
-/// All columns of a panel; the widest instruction sets take several vectors side by side first.
+/// All columns of a panel: several vectors side by side first, as many as there are registers for.
 template <class Arch, element_step Known, class Form, class Out>
 void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const range_call& complete) noexcept {
     const auto run = [&]<bool Grid>() {

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of any type with std::size_t's, as one type, so that what takes them is compiled once.
+// Calls of any type, as one type, so that what takes them is compiled once. They live no longer than what they are made of.
 #pragma once
 
 #include <cstddef>
 
 namespace qk::kernels {
 
-template <class... Sizes>
-class call_with {
+template <class Result, class... Given>
+class call_of {
   public:
     template <class Call>
-    explicit call_with(const Call& call) noexcept
-        : call_(&call), run_([](const void* c, Sizes... sizes) noexcept { (*static_cast<const Call*>(c))(sizes...); }) {}
-    void operator()(Sizes... sizes) const noexcept { run_(call_, sizes...); }
+    explicit call_of(const Call& call) noexcept
+        : call_(&call), run_([](const void* c, Given... given) noexcept -> Result { return (*static_cast<const Call*>(c))(given...); }) {}
+    Result operator()(Given... given) const noexcept { return run_(call_, given...); }
 
   private:
     const void* call_;
-    void (*run_)(const void*, Sizes...) noexcept;
+    Result (*run_)(const void*, Given...) noexcept;
 };
+template <class... Given>
+using call_with = call_of<void, Given...>;
 
 using range_call = call_with<std::size_t, std::size_t>;  ///< (begin, count)
 

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// `decode` of block formats: walks the planes in the tensor's order, tile by tile, whatever the axis. What a family does differently
+// stands behind block_decoder.
+#pragma once
+
+#include <algorithm>
+
+#include "qk/codec/decode/fast_blocks.hpp"
+#include "qk/codec/decode/fast_values.hpp"
+#include "qk/codec/layout/layout.hpp"
+#include "qk/codec/layout/parameters.hpp"
+#include "qk/codec/layout/pieces.hpp"
+#include "qk/codec/layout/unpack.hpp"
+#include "qk/kernels/drivers/range_call.hpp"
+#include "qk/kernels/lanes/streaming.hpp"
+
+namespace qk::detail {
+
+/// A row of values with a factor each: (number of the first code, y, n, factors).
+using row_call = kernels::call_with<std::size_t, float*, std::size_t, const float*>;
+
+/// A block format as `decode` sees it: what walks tensors and tiles calls this and is compiled once for all families.
+template <class Arch>
+class block_decoder {
+  public:
+    const packing packed;
+    const float tensor;  ///< NVFP4's tensor scale
+
+    block_decoder(const packing& p, float scale) noexcept : packed(p), tensor(scale) {}
+    block_decoder(const block_decoder&) = delete;
+    block_decoder& operator=(const block_decoder&) = delete;
+
+    /// What codes stand for before they are multiplied.
+    virtual void elements(const std::uint32_t* code, float* value, std::size_t n) const noexcept = 0;
+    /// What n values are multiplied by that lie across the axis from position (o, along, across) on.
+    virtual void factors(const_planes, along_axis, std::size_t o, std::size_t along, std::size_t across, std::size_t n,
+                         float* factor) const noexcept = 0;
+    /// The fast forms. `rows`: whole blocks in a row; how many values were done. `with_row`: walk(row) is called, if rows of values with
+    /// a factor each are served.
+    virtual std::size_t rows(const_planes, float* y, std::size_t blocks, bool streaming) const noexcept = 0;
+    virtual bool with_row(const_planes, const kernels::call_with<const row_call&>& walk) const noexcept = 0;
+
+  protected:
+    ~block_decoder() = default;
+};
+
+template <class Arch, known_codes Known, class Format>
+class decoder_of final : public block_decoder<Arch> {
+  public:
+    decoder_of(const Format& f, float scale) noexcept : block_decoder<Arch>(packing_of(f), scale), format_(f) {}
+
+    void elements(const std::uint32_t* code, float* value, std::size_t n) const noexcept override {
+        elements_of<Arch>(format_, code, value, n);
+    }
+    void factors(const_planes p, along_axis a, std::size_t o, std::size_t along, std::size_t across, std::size_t n,
+                 float* factor) const noexcept override {
+        factors_across<Arch>(format_, p, scale_index(this->packed, a, o, along, across), shift_index(this->packed, a, o, along, across), n,
+                             this->tensor, factor);
+    }
+    std::size_t rows(const_planes p, float* y, std::size_t blocks, bool streaming) const noexcept override {
+        return with_element_values<Arch, Known>(format_, [&](const auto& values) {
+            return decode_row_of_blocks<Arch, Known.width, Known.blocks.size>(format_, values, p, y, blocks, this->tensor, streaming);
+        });
+    }
+    bool with_row(const_planes p, const kernels::call_with<const row_call&>& walk) const noexcept override {
+        const std::size_t done = with_element_values<Arch, Known>(format_, [&](const auto& values) {
+            walk(row_call([&](std::size_t first, float* y, std::size_t n, const float* factor) {
+                decode_row<Arch, Known.width>(values, p.elements, first, y, n, this->packed.element_width, factor);
+            }));
+            return std::size_t{1};
+        });
+        return done != 0;
+    }
+
+  private:
+    const Format format_;
+};
+
+/// How many values from l on, in a row of `length`, are multiplied by the same.
+constexpr std::size_t sharing(const packing& p, std::size_t l, std::size_t length) {
+    const auto block = static_cast<std::size_t>(p.block_size);
+    const std::size_t in_block = l % block, share = p.shift_bits != 0 ? static_cast<std::size_t>(p.sub_block_size) : block;
+    return std::min({length - l, block - in_block, share - in_block % share});
+}
+
+/// Along a strided axis: rows that share their factors, a piece of them at a time. False: the fast form does not serve the format.
+template <class Arch>
+bool decode_columns(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
+    const auto walk = [&](const row_call& decode) {
+        alignas(64) float factor[tile], value[tile];
+        for (std::size_t o = 0; o < a.outer; ++o) {
+            for (std::size_t l = 0, rows = 0; l < a.length; l += rows) {
+                rows = sharing(decoder.packed, l, a.length);
+                for (std::size_t i = 0; i < a.inner; i += tile) {
+                    const std::size_t n = std::min(tile, a.inner - i);
+                    decoder.factors(p, a, o, l, i, n, factor);
+                    for (std::size_t j = 0; j < rows; ++j) {
+                        const std::size_t at = (o * a.length + l + j) * a.inner + i;
+                        decode(at, y.floats() != nullptr ? y.floats() + at : value, n, factor);
+                        if (y.floats() == nullptr) y.template copy<Arch>(value, at, n);
+                    }
+                }
+            }
+        }
+    };
+    return decoder.with_row(p, kernels::call_with<const row_call&>(walk));
+}
+
+template <class Arch>
+void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept;
+
+/// Rows whose last block is short, gathered.
+template <class Arch>
+void decode_gathered(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
+    gathered_rows g(decoder.packed);
+    std::memset(g.bytes, 0, sizeof g.bytes);  // what fills blocks up has codes, too
+    if (!p.tensor.empty()) std::memcpy(g.staged.tensor.data(), p.tensor.data(), sizeof(float));
+    g.each(a, [&] {
+        g.each_code(p, [](std::span<const std::byte> from, std::size_t bit, std::span<std::byte> to, std::size_t to_bit, std::size_t bits) {
+            copy_bits<Arch>(to, to_bit, from, bit, bits);
+        });
+        const const_planes staged{g.staged.elements, g.staged.scales, g.staged.shifts, g.staged.tensor};
+        decode_blocks<Arch>(decoder, staged, std::span<float>(g.values, g.length()), along_axis{1, g.length(), 1});
+        for (const auto& piece : std::span(g.pieces, g.number))
+            y.template copy<Arch>(g.values + piece.block * g.size(), piece.at, piece.count);
+    });
+}
+
+/// Along any axis.
+template <class Arch>
+void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
+    const packing& packed = decoder.packed;
+    const auto block = static_cast<std::size_t>(packed.block_size);
+    if (a.inner == 1 && a.length % block == 0) a = {1, a.outer * a.length, 1};  // no ragged block: the rows are one
+    const auto decode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) QK_APART {
+        alignas(64) std::uint32_t code[tile];
+        alignas(64) float value[tile], factor[tile];
+        get_codes<Arch>(p.elements, first, n, packed.element_width, code);
+        decoder.elements(code, value, n);
+        if (a.inner != 1) decoder.factors(p, a, o, l, i, n, factor);
+        for (std::size_t k = 0; k < n && a.inner == 1;) {
+            const std::size_t until = k + sharing(packed, l + k, l + n);
+            float of_block = 0;
+            decoder.factors(p, a, o, l + k, 0, 1, &of_block);
+            std::fill(factor + k, factor + until, of_block);
+            k = until;
+        }
+        for (std::size_t k = 0; k < n; ++k) value[k] *= factor[k];
+        y.template copy<Arch>(value, first, n);
+    };
+    if (a.inner != 1 && y.size() != 0 && decode_columns<Arch>(decoder, p, y, a)) return;
+    if (a.inner == 1 && a.outer != 1 && block <= widened_block) return decode_gathered<Arch>(decoder, p, y, a);
+    if (a.inner != 1 || a.outer != 1 || (y.floats() == nullptr && block > widened_block)) return for_each_run(a, block, decode_tile);
+    if (y.floats() == nullptr) {
+        alignas(64) float value[widened];
+        return for_each_widened(packed, p, a.length, [&](std::size_t first, std::size_t n, const_planes part) {
+            decode_blocks<Arch>(decoder, part, std::span<float>(value, n), along_axis{1, n, 1});
+            y.template copy<Arch>(value, first, n);
+        });
+    }
+    const bool aligned = reinterpret_cast<std::uintptr_t>(y.floats()) % sizeof(kernels::vf<Arch>) == 0;
+    const bool streaming = aligned && kernels::streams<Arch>(nullptr, y.floats(), a.length);
+    const std::size_t done = decoder.rows(p, y.floats(), a.length / block, streaming);
+    const std::size_t step = block > tile ? tile : tile / block * block;
+    for (std::size_t k = done; k < a.length; k += step) decode_tile(0, k, 0, k, std::min(step, a.length - k));
+}
+
+}  // namespace qk::detail

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// `decode` of elementwise formats: walks the planes in the tensor's order, tile by tile, whatever the axis of the scales.
+#pragma once
+
+#include <algorithm>
+
+#include "qk/codec/decode/fast_values.hpp"
+#include "qk/codec/layout/parameters.hpp"
+#include "qk/codec/layout/pieces.hpp"
+#include "qk/codec/layout/scales_of_tile.hpp"
+#include "qk/codec/layout/unpack.hpp"
+#include "qk/kernels/lanes/streaming.hpp"
+
+namespace qk::detail {
+
+/// A run under one scale, by the fast form; how many values were done.
+template <class Arch, int Width, class Format>
+std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, float scale,
+                           std::int64_t zero, bool streaming) noexcept {
+    const int width = element_width(f);
+    if (n < 4 * kernels::lanes<Arch> || first * static_cast<std::size_t>(width) % 8 != 0 || !decodes_quickly<Arch>(width)) return 0;
+    streaming = streaming && reinterpret_cast<std::uintptr_t>(y) % sizeof(kernels::vf<Arch>) == 0;
+    if constexpr (std::same_as<Format, integer>) {
+        return decode_row<Arch, Width>(integer_values<Arch>(f, zero), plane, first, y, n, width, scale, streaming);
+    } else {
+        const floating_values<Arch> values(f);
+        return values.usable ? decode_row<Arch, Width>(values, plane, first, y, n, width, scale, streaming) : 0;
+    }
+}
+
+/// decode_quickly of some width: what stands around it is compiled once for all widths.
+template <class Format>
+using fast_decoder = std::size_t (*)(const Format&, std::span<const std::byte>, std::size_t, float*, std::size_t, float, std::int64_t,
+                                     bool) noexcept;
+
+/// y = element * scale for floats, (q - zero_point) * scale for integers.
+template <class Arch, class Format>
+void decode_elements(const Format& f, const_planes planes, values_out y, const codec_parameters& p,
+                     fast_decoder<Format> decode_quickly) noexcept {
+    const int width = element_width(f);
+    const along_axis a = walk_of(p, y.size());
+    const bool streaming = y.floats() != nullptr && kernels::streams<Arch>(nullptr, y.floats(), y.size());
+    const auto decode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) QK_APART {
+        alignas(64) std::uint32_t code[tile];
+        alignas(64) float value[tile];
+        scale_tile<Arch> s;
+        s.fill(p, a, o, l, i, n);
+        if (s.one_zero(n)) {
+            const float scale = s.single ? s.scale[0] : 1.0f;
+            if (const std::size_t done = decode_quickly(f, planes.elements, first, value, n, scale, s.zero[0], false); done == n) {
+                if (!s.single) s.multiply(value, n);
+                return y.template copy<Arch>(value, first, n);
+            }
+        }
+        get_codes<Arch>(planes.elements, first, n, width, code);
+        if constexpr (std::same_as<Format, integer>) {
+            if (width <= 16 && s.single) {
+                const auto z = static_cast<std::int32_t>(s.zero[0]);
+                const int up = 32 - width;
+                for (std::size_t k = 0; k < n; ++k) {
+                    const std::int32_t q =
+                        f.is_signed ? static_cast<std::int32_t>(code[k] << up) >> up : static_cast<std::int32_t>(code[k]);
+                    value[k] = static_cast<float>(q - z);
+                }
+            } else {
+                for (std::size_t k = 0; k < n; ++k) value[k] = static_cast<float>(value_of(f, code[k]) - s.zero[s.single ? 0 : k]);
+            }
+        } else {
+            elements_of<Arch>(f, code, value, n);
+        }
+        if constexpr (std::same_as<Format, floating>) {
+            if (f == fp32) return y.template copy<Arch>(value, first, n);  // the identity, whatever the scale
+        }
+        s.multiply(value, n);
+        y.template copy<Arch>(value, first, n);
+    };
+    if (p.one_scale() && y.floats() != nullptr) {
+        std::size_t done = decode_quickly(f, planes.elements, 0, y.floats(), y.size(), p.one.scale, p.one.zero_point, streaming);
+        if (streaming) kernels::end_streaming<Arch>();
+        for (; done < y.size(); done += tile) decode_tile(0, done, 0, done, std::min(tile, y.size() - done));
+        return;
+    }
+    for_each_run(a, 0, decode_tile);
+}
+
+}  // namespace qk::detail
