@@ -110,14 +110,18 @@ QK_APART bool encode_floats(floating f, semantics how, float scale, const float*
 template <class Arch, class Round, class Encode>
 QK_INLINE bool encode_rounded(const float* v, std::size_t first, std::size_t n, const kernels::range_call& complete, const Round& round,
                               const Encode& encode) noexcept {
-    if (kernels::is_baseline<Arch> || !kernels::default_environment<Arch>()) return false;
-    alignas(64) float rounded[tile];
-    for (std::size_t k = 0; k < n; k += tile) {
-        const std::size_t some = std::min(tile, n - k);
-        const auto declined = [&](std::size_t begin, std::size_t count) { complete(k + begin, count); };
-        if (!round(v + k, rounded, first + k, some) || !encode(rounded, first + k, some, kernels::range_call(declined))) complete(k, some);
+    if constexpr (!kernels::is_baseline<Arch>) {
+        if (!kernels::default_environment<Arch>()) return false;
+        alignas(64) float rounded[tile];
+        for (std::size_t k = 0; k < n; k += tile) {
+            const std::size_t some = std::min(tile, n - k);
+            const auto declined = [&](std::size_t begin, std::size_t count) { complete(k + begin, count); };
+            if (!round(v + k, rounded, first + k, some) || !encode(rounded, first + k, some, kernels::range_call(declined)))
+                complete(k, some);
+        }
+        return true;
     }
-    return true;
+    return false;
 }
 
 /// encode_floats and encode_quickly of some width: what stands around them is compiled once for all widths.

@@ -38,19 +38,22 @@ QK_APART void wide_codes(integer f, const float* number, std::int64_t zero, std:
 template <class Arch>
 QK_APART bool encode_wide(integer f, const kernels::integer_rules& rules, const float* x, std::size_t first, std::size_t n, float scale,
                           std::int64_t zero, std::span<std::byte> plane, const kernels::range_call& complete) noexcept {
-    if (kernels::is_baseline<Arch> || f.bits <= 16 || !kernels::default_environment<Arch>()) return false;
-    for (std::size_t k = 0; k < n; k += tile) {
-        const std::size_t some = std::min(tile, n - k);
-        alignas(64) float number[tile];
-        alignas(64) std::uint32_t code[tile];
-        if (!round_numbers<Arch, true>(rules, x + k, number, some, first + k, scale, zero)) {
-            complete(k, some);
-            continue;
+    if constexpr (!kernels::is_baseline<Arch>) {
+        if (f.bits <= 16 || !kernels::default_environment<Arch>()) return false;
+        for (std::size_t k = 0; k < n; k += tile) {
+            const std::size_t some = std::min(tile, n - k);
+            alignas(64) float number[tile];
+            alignas(64) std::uint32_t code[tile];
+            if (!round_numbers<Arch, true>(rules, x + k, number, some, first + k, scale, zero)) {
+                complete(k, some);
+                continue;
+            }
+            wide_codes<Arch>(f, number, rules.zero_before ? 0 : zero, code, some);
+            put_codes<Arch>(plane, first + k, some, f.bits, code);
         }
-        wide_codes<Arch>(f, number, rules.zero_before ? 0 : zero, code, some);
-        put_codes<Arch>(plane, first + k, some, f.bits, code);
+        return true;
     }
-    return true;
+    return false;
 }
 
 }  // namespace qk::detail

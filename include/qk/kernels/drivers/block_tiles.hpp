@@ -68,6 +68,7 @@ bool holds_subnormal_block(const float* x, std::size_t each, vi<Arch> exponents)
 template <class Arch>
 struct values_of_blocks {
     static constexpr bool flat = !is_baseline<Arch>;  ///< unrolls a tile: pays only for cheap steps
+    static constexpr bool compact = false;            ///< unrolls nothing
     static constexpr bool any_rounding = false;       ///< half-even alone
     static constexpr bool in_fours = false;           ///< takes four vectors at a time
     static constexpr bool may_stream = true;          ///< has put<Grid, true>, which goes past the caches
@@ -135,7 +136,7 @@ struct tile_memory {
 };
 
 /// The largest magnitudes of the blocks of a tile at p, a lane each; the exponents of its pairs, where they are stored.
-template <class Arch, class Shape>
+template <class Arch, bool Compact = false, class Shape>
 QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unused]] std::int32_t* exponents) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
@@ -154,7 +155,12 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
             m[b] = magnitude_across<Arch>(p, b * shape.each(), shape.each(), shape.ahead());
         }
     };
-    unrolled<Shape::count>([&](auto b) QK_INLINE_CALL { of_block(b); });
+    if constexpr (Compact) {
+#pragma GCC unroll 1
+        for (std::size_t b = 0; b < Shape::count; ++b) of_block(b);
+    } else {
+        unrolled<Shape::count>([&](auto b) QK_INLINE_CALL { of_block(b); });
+    }
     if constexpr (Shape::half) return maxima_of_halves<Arch>(m);
     else return maxima<Arch, Shape::stores_pairs>(m);
 }
@@ -198,12 +204,17 @@ QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t
         }
         to.template put<Grid, Streams>(t * shape.floats() + i, starts_line<Arch>(b * each + k), v, own, q);
     };
-    vector(0);
-    if (each > 1) vector(1);
+    if constexpr (Out::compact) {
 #pragma GCC unroll 1
-    for (std::size_t k = 2; k < each; k += 2) {
-        vector(k);
-        vector(k + 1);
+        for (std::size_t k = 0; k < each; ++k) vector(k);
+    } else {
+        vector(0);
+        if (each > 1) vector(1);
+#pragma GCC unroll 1
+        for (std::size_t k = 2; k < each; k += 2) {
+            vector(k);
+            vector(k + 1);
+        }
     }
 }
 
@@ -245,8 +256,8 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         amax = next_amax;
         ratio = next_ratio;
         served = share_tile<Arch>(shape, memory, 1 - step % 2, q, amax, ratio, here);
-        next_amax = survey_tile<Arch>(shape, step < tiles ? x + step * shape.floats() : x,
-                                      memory.of_pairs[step % (shape_type::stores_pairs ? 4 : 1)]);
+        next_amax = survey_tile<Arch, Out::compact>(shape, step < tiles ? x + step * shape.floats() : x,
+                                                    memory.of_pairs[step % (shape_type::stores_pairs ? 4 : 1)]);
         next_ratio = q.ratio(next_amax);
         if (step < 2) continue;
         if constexpr (shape_type::stores_pairs) {

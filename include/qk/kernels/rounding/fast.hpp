@@ -318,7 +318,7 @@ rounded_block<Arch> rounded_of(const Step& step) noexcept {
 /// What becomes of the elements of run_block_tiles' tiles, or of columns, whose form is `rounded.quick`. `OneStep`: blocks have one each.
 template <class Arch, class Rounded, bool OneStep = false>
 struct rounded_values_of_blocks {
-    static constexpr bool flat = false, any_rounding = true, in_fours = false, may_stream = false, looks_ahead = true;
+    static constexpr bool flat = false, any_rounding = true, in_fours = false, may_stream = false, looks_ahead = true, compact = false;
     float* y;
     Rounded rounded;
     std::size_t position = 0;  ///< of the first value in the caller's span
