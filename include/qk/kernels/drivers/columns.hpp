@@ -44,6 +44,22 @@ void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const s
     }
 }
 
+/// What n columns of a row have from column `begin` on, entry c / repeat for column c, and again for each of the rows that follow it.
+template <class T>
+void repeat_entries(const T* entry, std::size_t begin, std::size_t n, std::size_t repeat, std::size_t rows, T* to) noexcept {
+    if (repeat == 1) {
+        std::copy_n(entry + begin, n, to);
+    } else {
+        entry += begin / repeat;
+        std::size_t seen = begin % repeat;  // of the columns with that entry, those that were before
+        for (std::size_t c = 0; c < n; ++c) {
+            to[c] = *entry;
+            if (++seen == repeat) seen = 0, ++entry;
+        }
+    }
+    for (std::size_t k = 1; k < rows; ++k) std::copy_n(to, n, to + k * n);
+}
+
 /// `count` rows of n columns, one after the other; column c has entry c / repeat of scale and zero (which may be null).
 template <class Arch, class Rows>
 void run_columns(const Rows& rows, const row_group& all, std::size_t repeat, const float* scale, const std::int64_t* zero) noexcept {
@@ -53,27 +69,28 @@ void run_columns(const Rows& rows, const row_group& all, std::size_t repeat, con
     scale_table<Arch, most> scales;
     alignas(64) float s[most];
     alignas(64) std::int64_t z[most];
-    std::size_t column = 0, entry = 0, seen = 0;  // of the next one: its number in the row, its entry, and how many of that were before
+    const std::int64_t* zeros = zero == nullptr ? nullptr : z;
     for (std::size_t begin = 0; begin < width; begin += most) {
         const std::size_t n = std::min(most, width - begin);
-        for (std::size_t c = 0; c < n; ++c) {
-            s[c] = scale[entry];
-            z[c] = zero == nullptr ? 0 : zero[entry];
-            if (++seen == repeat) seen = 0, ++entry;
-            if (++column == all.n) column = entry = seen = 0;
-        }
-        rows.fill(scales, s, z, n, all.count >= 4 * together);
+        repeat_entries(scale, begin, n / together, repeat, together, s);
+        if (zero != nullptr) repeat_entries(zero, begin, n / together, repeat, together, z);
+        rows.fill(scales, s, zeros, n, all.count >= 4 * together);
         for (std::size_t t = 0; t < n; t += tile) {
             const std::size_t end = std::min(t + tile, n);
-            const std::int32_t product = *std::min_element(scales.product + t, scales.product + end);
-            std::fill(scales.product + t, scales.product + end, product);
-            const std::int32_t limit = *std::min_element(scales.limit + t, scales.limit + end);
-            std::fill(scales.limit + t, scales.limit + end, limit);
+            // Whole vectors: behind the last entry stand copies of it. The least entry is the one that lacks most to -1.
+            const auto hold_to_least = [&](std::int32_t* of) {
+                vi<Arch> lack(INT32_MIN);
+                for (std::size_t c = t; c < end; c += lanes<Arch>) lack = max(lack, vi<Arch>(-1) - load<Arch>(of + c));
+                const vi<Arch> least = vi<Arch>(-1) - max_of_group<lanes<Arch>, Arch>(lack);
+                for (std::size_t c = t; c < end; c += lanes<Arch>) store<Arch>(of + c, least);
+            };
+            hold_to_least(scales.product);
+            hold_to_least(scales.limit);
         }
         const std::size_t whole = all.count / together, rest = all.count % together;
-        run_panel<Arch>(rows, {all.x + begin, all.y + begin, n, whole, all.position + begin}, width, scales, z);
+        run_panel<Arch>(rows, {all.x + begin, all.y + begin, n, whole, all.position + begin}, width, scales, zeros);
         const std::size_t at = whole * width;
-        if (rest != 0) run_panel<Arch>(rows, {all.x + at, all.y + at, rest * all.n, 1, all.position + at}, width, scales, z);
+        if (rest != 0) run_panel<Arch>(rows, {all.x + at, all.y + at, rest * all.n, 1, all.position + at}, width, scales, zeros);
     }
 }
 

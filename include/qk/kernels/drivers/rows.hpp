@@ -249,7 +249,9 @@ struct integer_rows {
           other_rounding(rules.how != rounding::half_even || rules.random.used || rules.zero_before || wide),
           usable(default_environment<Arch>() && !(other_rounding && is_baseline<Arch>)),
           streaming(stream_rows),
-          tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {}
+          tie_bits(f.bits < 20 && !quick.multiply ? f.bits + 1 : 0) {
+        if (flushes) quick.least_scale = std::bit_cast<std::int32_t>(0x1p-60f) + 1;
+    }
 
     template <std::size_t Size>
     void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t* zero, std::size_t count, bool worth) const noexcept {
@@ -258,7 +260,7 @@ struct integer_rows {
             const auto lowest = static_cast<float>(rules.lowest - (zero == nullptr ? 0 : zero[k])),
                        highest = static_cast<float>(rules.highest - (zero == nullptr ? 0 : zero[k]));
             t.scale[k] = scale[k];
-            t.limit[k] = flushes && !(scale[k] > 0x1p-60f) ? no_value : quick.limit_of(scale[k], lowest, highest);
+            t.limit[k] = quick.limit_of(scale[k], lowest, highest);
             t.lowest[k] = quick.sum_of(lowest);
             t.highest[k] = quick.sum_of(highest);
         }
@@ -268,7 +270,7 @@ struct integer_rows {
     QK_APART void fill_wide(scale_table<Arch, Size>& t, const float* scale, const std::int64_t* zero, std::size_t count) const noexcept {
         for (std::size_t k = 0; k < count; ++k) {
             const std::int64_t z = zero == nullptr ? 0 : zero[k];
-            const bool is_served = !(flushes && !(scale[k] > 0x1p-60f)) && !(rules.zero_before && z != 0);
+            const bool is_served = !(rules.zero_before && z != 0);
             t.scale[k] = scale[k];
             t.limit[k] = is_served ? quick.wide_limit_of(scale[k]) : no_value;
             t.lowest[k] = std::bit_cast<std::int32_t>(static_cast<float>(rules.lowest - z));

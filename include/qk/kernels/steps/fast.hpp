@@ -165,23 +165,23 @@ template <class Arch>
 struct fast_integer {
     static constexpr float middle = 0x1.8p23f;
 
-    bool multiply, plain;
+    bool multiply;
+    std::int32_t least_scale;  ///< as bits; one condition on scales, and no other, for loops that compilers vectorise
 
     explicit fast_integer(const integer_rules& r) noexcept
-        : multiply(r.multiply), plain(r.flush_below == 0 && r.least_input == 0 && !r.zero_before) {}
+        : multiply(r.multiply), least_scale(r.flush_below == 0 && r.least_input == 0 && !r.zero_before ? min_normal_bits : INT32_MAX) {}
 
     /// The largest magnitude that the form serves under a scale and these limits of the rounded quotient; no_value if it serves none.
     QK_INLINE std::int32_t limit_of(float s, float lowest, float highest) const noexcept {
         // 0 times an infinite reciprocal would be NaN; a subnormal scale makes one. 2^21 scales are to be finite.
         const auto bits = std::bit_cast<std::int32_t>(s);
-        if (!plain || lowest < -0x1p21f || highest > 0x1p21f || bits < min_normal_bits || bits >= infinity_bits - (22 << 23))
-            return no_value;
+        if (lowest < -0x1p21f || highest > 0x1p21f || bits < least_scale || bits >= infinity_bits - (22 << 23)) return no_value;
         return bits + (21 << 23);  // larger elements are far beyond the codes
     }
     /// The same of rounded_integer's wide limits, which no quotient of this magnitude keeps.
     QK_INLINE std::int32_t wide_limit_of(float s) const noexcept {
         const auto bits = std::bit_cast<std::int32_t>(s);
-        return !plain || bits < min_normal_bits || bits >= infinity_bits - (41 << 23) ? no_value : bits + (40 << 23);
+        return bits < least_scale || bits >= infinity_bits - (41 << 23) ? no_value : bits + (40 << 23);
     }
     /// A limit of the rounded quotient as fast_scale has it.
     static QK_INLINE std::int32_t sum_of(float bound) noexcept { return std::bit_cast<std::int32_t>(bound + middle); }
