@@ -227,18 +227,24 @@ struct rounded_block {
     fast_rounding<Arch> rounds;
     block_rules rules;
     bool uses_lowest = false;  ///< two's complement: negative elements go one step further
+    vi<Arch> further;          ///< from the limit of positive elements to theirs
     vi<Arch> step_below;       ///< from the exponent of a binade to that of its step
+    vi<Arch> per_step_over;    ///< what the exponent of a binade is taken from for that of one over its step
+    vi<Arch> per_scale_over;   ///< and the base of a block for that of one over its scale
 
     template <class Step>
     explicit rounded_block(const Step& s) noexcept : quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules) {
         if constexpr (requires { s.largest_negative; }) uses_lowest = s.largest_negative != s.largest;
         if (quick.usable()) quick.raise_lowest();
-        step_below = vi<Arch>((quick.grid ? quick.mantissa_bits : 23) << 23);
+        using V = vi<Arch>;
+        quick.to_base = quick.to_base & V(~half_bit);  // nothing is added to the base here: it is the binade of elements with one step
+        step_below = V((quick.grid ? quick.mantissa_bits : 23) << 23);
+        further = V(1 << 23) - (quick.to_limit & V(0x7fffff));
+        per_step_over = V(254 << 23) + step_below;
+        per_scale_over = V(254 << 23) - quick.scale_from_base;
     }
 
-    /// Bits of the step of elements in that binade. (Where a block has one step, its base lies above every element, and is the binade of
-    /// them all.)
-    QK_INLINE vi<Arch> step(vi<Arch> binade) const noexcept { return (binade & vi<Arch>(exponent_mask)) - step_below; }
+    /// Where a block has one step, its base lies above every element, and is the binade of them all.
     /// `OneStep`: it is known that blocks have one; `Signless`: nothing depends on the sign of a zero; `Integers`: steps are such.
     template <bool OneStep = false, bool Signless = false, bool Integers = false>
     QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
@@ -246,11 +252,10 @@ struct rounded_block {
         const V u = as_int<Arch>(x), base = as_int<Arch>(b.base), binade = OneStep ? base : max(u & V(exponent_mask), base);
         V a = u & V(magnitude_bits), sign = u & V(sign_bit);
         if (rules.least_input != 0) a = select(a < V(rules.least_input), V(0), a);
-        const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(V(254 << 23) - step(binade)), u, rounds.words(i));
+        const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(per_step_over - binade), u, rounds.words(i));
         if (!Signless && rules.zero != zero_sign::kept) {
-            const V zero = sign_of_zero<Arch>(rules.zero, sign, [&] {
-                const V scale = quick.scale_from_base + (base & V(exponent_mask));  // of block float it is the step
-                return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(V(254 << 23) - scale)) == V(0);
+            const V zero = sign_of_zero<Arch>(rules.zero, sign, [&] {  // of block float the scale is the step
+                return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(per_scale_over - base)) == V(0);
             });
             sign = select(V(__builtin_bit_cast(typename V::register_type, k.data)) == V(0), zero, sign);
         }
@@ -261,8 +266,8 @@ struct rounded_block {
         using V = vi<Arch>;
         const counted<Arch> c = count<OneStep>(i, x, b);
         V limit = as_int<Arch>(b.limit);
-        if (uses_lowest) limit = select(as_int<Arch>(x) < V(0), (limit & V(exponent_mask)) + V(1 << 23), limit);
-        return as_float<Arch>(as_int<Arch>(min(c.steps * as_float<Arch>(step(c.binade)), as_float<Arch>(limit))) | c.sign);
+        if (uses_lowest) limit = select(as_int<Arch>(x) < V(0), limit + further, limit);
+        return as_float<Arch>(as_int<Arch>(min(c.steps * as_float<Arch>(c.binade - step_below), as_float<Arch>(limit))) | c.sign);
     }
 };
 
@@ -329,7 +334,7 @@ struct rounded_values_of_blocks {
         if (words != nullptr && random() != nullptr) there.rounded.rounds.random.words = words;
         return there;
     }
-    /// The words of n values from number i on, in `to` (fast_rounding).
+    /// The words of values from number i on, in `to` (fast_rounding).
     QK_INLINE void make_words(std::uint32_t* to, std::size_t i, std::size_t n) noexcept { rounded.rounds.make_words(to, position + i, n); }
     /// The bits that elements are rounded by, if they are.
     const random_source* random() const noexcept { return rounded.rounds.random.used ? &rounded.rounds.random : nullptr; }
