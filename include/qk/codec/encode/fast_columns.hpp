@@ -29,34 +29,41 @@ QK_INLINE void put_lanes(std::span<std::byte> plane, std::size_t first, std::siz
     put_codes<Arch>(plane, first, n, width, reinterpret_cast<const std::uint32_t*>(lane));
 }
 
-/// Codes as what becomes of columns (kernels/drivers/fast_blocks.hpp). The code of row j of column k is number element + j * inner + k of
-/// the plane; the numbers of the first scale and shift are for column 0, and those of its next shift `inner` further.
+/// Codes as what becomes of columns (kernels/drivers/fast_blocks.hpp). The code of row j of column k is number element + j * stride + k of
+/// the plane; the numbers of the first scale and shift are for column 0, and those of its next shift `stride` further.
 template <class Arch, class Codes>
 struct codes_of_columns {
     static constexpr bool looks_ahead = false, any_rounding = Codes::any_rounding;
     const Codes& codes;
     typename Codes::elements_type elements;
-    std::size_t element, scale, shift, inner;
+    std::size_t element, scale, shift, stride;
 
+    QK_INLINE std::size_t number(std::size_t j, std::size_t i) const noexcept { return element + j * stride + i; }
+    QK_INLINE auto& rounds() noexcept { return elements.rounded.rounds; }
     template <class Form>
     QK_INLINE void scales(std::size_t i, std::size_t n, kernels::vi<Arch> amax, const Form& form) const noexcept {
         put_lanes<Arch>(codes.out.scales, scale + i, n, 8, codes.scales.code(amax, form));
     }
-    QK_INLINE void shifts(std::size_t number, std::size_t i, std::size_t n, kernels::vi<Arch> amax, kernels::vi<Arch> own) const noexcept {
-        put_lanes<Arch>(codes.out.shifts, shift + number * inner + i, n, codes.shift_bits, codes.shift_code(amax, own));
+    QK_INLINE void shifts(std::size_t sub_block, std::size_t i, std::size_t n, kernels::vi<Arch> amax,
+                          kernels::vi<Arch> own) const noexcept {
+        put_lanes<Arch>(codes.out.shifts, shift + sub_block * stride + i, n, codes.shift_bits, codes.shift_code(amax, own));
     }
     template <std::size_t Width, bool Grid, class Get, class Form>
     QK_INLINE void row(std::size_t j, std::size_t i, std::size_t n, const Get& get, const kernels::fast_shared<Arch>* mine,
                        const Form& form) noexcept {
         constexpr std::size_t w = kernels::lanes<Arch>;
-        const std::size_t at = element + j * inner + i;
+        const std::size_t at = number(j, i);
         const int width = codes.writer.width();
-        [[maybe_unused]] alignas(64) std::uint32_t words[any_rounding ? Width * w : 1];
-        if constexpr (any_rounding) elements.make_words(words, at, n);
         kernels::vi<Arch> code[Width];
         kernels::unrolled<Width>([&](auto k) QK_INLINE_CALL { code[k] = elements.template code<Grid>(at + k * w, get(k), mine[k], form); });
-        if (!kernels::is_baseline<Arch> && !codes.writer.waits() && at * static_cast<std::size_t>(width) % 8 == 0 && (Width != 1 || n == w))
-            return codes.writer.template put<Width>(codes.out.elements.data() + codes.writer.bytes(at), code);
+        if (!kernels::is_baseline<Arch> && !codes.writer.waits()) {
+            const std::size_t bit = at * static_cast<std::size_t>(width);
+            const bool fits = bit % 8 == 0 && (Width != 1 || n == w);
+            alignas(64) std::byte beside[2 * Width * w];  // from where codes are copied that neither begin nor end at a whole byte
+            codes.writer.template put<Width>(fits ? codes.out.elements.data() + bit / 8 : beside, code);
+            if (!fits) copy_bits<Arch>(codes.out.elements, bit, beside, 0, n * static_cast<std::size_t>(width));
+            return;
+        }
         alignas(64) std::int32_t row[Width * w];
         kernels::unrolled<Width>([&](auto k) QK_INLINE_CALL { kernels::store<Arch>(row + k * w, code[k]); });
         put_codes<Arch>(codes.out.elements, at, n, width, reinterpret_cast<const std::uint32_t*>(row));

@@ -19,9 +19,10 @@ struct column_panel {
 
 /// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1
 /// leaves a remainder; Width == 1 masks it. `form` shares. `given` is told what is shared, column by column (scales, shifts), and then
-/// every row of a block (row); complete(first, n) does the columns that the form declines.
+/// every row of a block (row), whose random words are made for several rows together; complete(first, n) does the columns that the form
+/// declines.
 template <class Arch, std::size_t Width, bool Grid, class Form, class Out>
-std::size_t run_columns_of_blocks(const column_panel& panel, std::size_t from, const Form& form, const Out& given,
+std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& form, const Out& given,
                                   const range_call& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     constexpr bool looks_ahead = Out::looks_ahead;  // the maxima of the next columns are taken while these are rounded
@@ -29,9 +30,10 @@ std::size_t run_columns_of_blocks(const column_panel& panel, std::size_t from, c
     struct vectors {
         V of[Width];
     };
-    const column_panel p = panel;  // in registers, and so are the form's constants
     const Form q = form;
-    Out out = given;  // which keeps a row's random words
+    Out out = given;
+    constexpr std::size_t together = 8;  // rows
+    [[maybe_unused]] alignas(64) std::uint32_t words[Out::any_rounding ? together * Width * w : 1];
     const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : p.rows;
     // Of one vector the last may have fewer columns.
     const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, p.columns - i) : Width * w; };
@@ -84,11 +86,18 @@ std::size_t run_columns_of_blocks(const column_panel& panel, std::size_t from, c
             const float* x = p.x + i + begin * p.stride;
             const float* ahead = more ? x + Width * w : x;  // the last columns look at themselves, to no use
             for (std::size_t j = begin; j < end; ++j, x += p.stride, ahead += p.stride) {
+                if constexpr (Out::any_rounding) {
+                    if (j % together == 0)
+                        out.rounds().make_words(words, out.number(j, i), {std::min(together, p.rows - j), count, out.stride});
+                    out.rounds().use_words(words + j % together * Width * w, out.number(j, i));
+                }
                 out.template row<Width, Grid>(
                     j, i, count, [&](std::size_t k) QK_INLINE_CALL { return opaque<Arch>(get(x + k * w, count)); }, mine, q);
                 if constexpr (looks_ahead) {
-                    if (Width > 1 && out.values.streaming)
-                        unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(x + k * w + beyond); });
+                    if (Width > 1 && out.values.streaming) {
+                        const float* further = x + beyond;
+                        unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(further + k * w); });
+                    }
                     add(most, ahead, next_count);
                 }
             }
@@ -105,8 +114,9 @@ template <class Arch, element_step Known, class Form, class Out>
 void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const range_call& complete) noexcept {
     const auto run = [&]<bool Grid>() {
         const std::size_t i = run_columns_of_blocks<Arch, 4, Grid>(p, 0, form, out, complete);
+        if (i == p.columns) return;
         if constexpr (!is_baseline<Arch>) run_columns_of_blocks<Arch, 1, Grid>(p, i, form, out, complete);
-        else if (i < p.columns) complete(i, p.columns - i);
+        else complete(i, p.columns - i);
     };
     if constexpr (Out::any_rounding || Known == element_step::block || Known == element_step::pair) run.template operator()<false>();
     else if constexpr (Known == element_step::element) run.template operator()<true>();
@@ -120,6 +130,8 @@ struct values_of_columns {
     Values values;
     std::size_t stride, position;  ///< of rows; of the panel in the caller's span
 
+    QK_INLINE std::size_t number(std::size_t j, std::size_t i) const noexcept { return position + j * stride + i; }
+    QK_INLINE auto& rounds() noexcept { return values.rounded.rounds; }
     template <class Form>
     void scales(std::size_t, std::size_t, vi<Arch>, const Form&) const noexcept {}
     void shifts(std::size_t, std::size_t, std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
@@ -128,9 +140,7 @@ struct values_of_columns {
                        const Form& form) noexcept {
         constexpr std::size_t w = lanes<Arch>;
         float* y = values.y + j * stride + i;
-        const std::size_t at = position + j * stride + i;
-        [[maybe_unused]] alignas(64) std::uint32_t words[any_rounding ? Width * w : 1];
-        if constexpr (any_rounding) values.make_words(words, at, count);
+        const std::size_t at = number(j, i);
         vf<Arch> r[Width];
         unrolled<Width>([&](auto k) QK_INLINE_CALL { r[k] = values.template value<Grid>(at + k * w, get(k), mine[k], form); });
         if (Width == 1 && count < w) return store_first<Arch>(y, count, r[0]);

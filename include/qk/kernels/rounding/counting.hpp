@@ -45,13 +45,22 @@ struct fast_rounding {
 
     /// Makes the words of n elements from `position` on, if elements are rounded by them, in `to`, which has room for whole vectors. Many
     /// at a time: a loop that only hashes keeps its constants in registers, and so does the one that rounds.
-    QK_INLINE void make_words(std::uint32_t* to, std::size_t position, std::size_t n) noexcept {
+    QK_INLINE void make_words(std::uint32_t* to, std::size_t position, std::size_t n) noexcept { make_words(to, position, {1, n, 0}); }
+    /// The same of rows, in whole vectors each; use_words() tells of the row whose elements follow.
+    QK_INLINE void make_words(std::uint32_t* to, std::size_t position, element_rows of) noexcept {
         if (!random.used) return;
         const std::uint64_t index = random.first_index + position;
-        if (__builtin_expect(random.words != nullptr || (random.first_index ^ (index + n - 1)) >> 32 != 0, 0))
-            store_random<Arch>(random_source(random), position, n, to);
-        else store_hashes<Arch>(static_cast<std::uint32_t>(index), key, n, to);
-        made = to;
+        if (__builtin_expect(random.words != nullptr || (random.first_index ^ (index + of.span() - 1)) >> 32 != 0, 0)) {
+            const std::size_t each = (of.n + lanes<Arch> - 1) / lanes<Arch> * lanes<Arch>;
+            for (std::size_t k = 0; k < of.rows; ++k)
+                store_random<Arch>(random_source(random), position + k * of.stride, of.n, to + k * each);
+        } else {
+            store_hashes<Arch>(static_cast<std::uint32_t>(index), key, of, to);
+        }
+        use_words(to, position);
+    }
+    QK_INLINE void use_words(const std::uint32_t* words, std::size_t position) noexcept {
+        made = words;
         first = position;
     }
     /// Of the elements from position i on, a lane each; they were made.

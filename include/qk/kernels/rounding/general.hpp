@@ -68,16 +68,25 @@ vi<Arch> random_lanes(const random_source& source, std::size_t position, std::si
     return mixed<Arch>(v ^ vu<Arch>(random_key(source.seed, index)));
 }
 
-/// The random bits of n neighbouring elements, whose indices share their upper half: that of the first one is `index`, and `key` is
-/// random_key. `out` has room for whole vectors.
+/// Rows of neighbouring elements: how many of how many, and how far one lies behind the other.
+struct element_rows {
+    std::size_t rows, n, stride;
+    std::size_t span() const noexcept { return (rows - 1) * stride + n; }  ///< from the first element to the last
+};
+/// The random bits of elements whose indices share their upper half: that of the first one is `index`, and `key` is random_key. Those of a
+/// row lie in whole vectors in `out`.
 template <class Arch>
-QK_APART void store_hashes(std::uint32_t index, std::uint32_t key, std::size_t n, std::uint32_t* out) noexcept {
+QK_APART void store_hashes(std::uint32_t index, std::uint32_t key, element_rows of, std::uint32_t* out) noexcept {
     const mixing_factors<Arch> by{opaque<Arch>(mixing_factors<Arch>().first), opaque<Arch>(mixing_factors<Arch>().second)};
-    vu<Arch> number = as_unsigned<Arch>(iota<Arch>()) + vu<Arch>(index);
-    for (std::size_t k = 0; k < n; k += lanes<Arch>, number = number + vu<Arch>(static_cast<std::uint32_t>(lanes<Arch>)))
-        store<Arch>(reinterpret_cast<std::int32_t*>(out + k), mixed<Arch>(number ^ vu<Arch>(key), by));
+    for (; of.rows != 0; --of.rows, index += static_cast<std::uint32_t>(of.stride)) {
+        vu<Arch> number = as_unsigned<Arch>(iota<Arch>()) + vu<Arch>(index);
+        for (std::size_t k = 0; k < of.n; k += lanes<Arch>, out += lanes<Arch>) {
+            store<Arch>(reinterpret_cast<std::int32_t*>(out), mixed<Arch>(number ^ vu<Arch>(key), by));
+            number = number + vu<Arch>(static_cast<std::uint32_t>(lanes<Arch>));
+        }
+    }
 }
-/// The random bits of n neighbouring elements from `position` on.
+/// The random bits of n neighbouring elements from `position` on; the rest of the last vector is left as it is.
 template <class Arch>
 void store_random(const random_source& source, std::size_t position, std::size_t n, std::uint32_t* out) noexcept {
     constexpr std::size_t w = lanes<Arch>;
