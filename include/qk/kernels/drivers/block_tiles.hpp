@@ -36,9 +36,9 @@ constexpr bool starts_line(std::size_t k) noexcept {
     return k % in_line == 0;
 }
 
-/// The largest magnitude in each lane of `vectors` vectors (one, or a power of two), of which the first is number `first`; the floats
-/// `ahead` of them are asked for.
-template <class Arch>
+/// The largest magnitude in each lane of `vectors` vectors (a power of two; one, if `MayBeOne`), of which the first is number `first`; the
+/// floats `ahead` of them are asked for.
+template <class Arch, bool MayBeOne>
 QK_INLINE vi<Arch> magnitude_across(const float* p, std::size_t first, std::size_t vectors, std::size_t ahead) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     const float* x = p + first * w;
@@ -47,7 +47,7 @@ QK_INLINE vi<Arch> magnitude_across(const float* p, std::size_t first, std::size
         return as_int<Arch>(load<Arch>(x + k * w)) & vi<Arch>(magnitude_bits);
     };
     vi<Arch> m = magnitude(0);
-    if (vectors > 1) m = max(m, magnitude(1));
+    if (!MayBeOne || vectors > 1) m = max(m, magnitude(1));
     for (std::size_t k = 2; k < vectors; k += 2) m = max(max(m, magnitude(k)), magnitude(k + 1));
     return m;
 }
@@ -136,7 +136,7 @@ struct tile_memory {
 };
 
 /// The largest magnitudes of the blocks of a tile at p, a lane each; the exponents of its pairs, where they are stored.
-template <class Arch, bool Compact = false, class Shape>
+template <class Arch, class Shape>
 QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unused]] std::int32_t* exponents) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     using V = vi<Arch>;
@@ -152,14 +152,17 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
             m[b] = of_vector(b * Shape::known_each);
             if constexpr (Shape::known_each == 2) m[b] = max(m[b], of_vector(2 * b + 1));
         } else {
-            m[b] = magnitude_across<Arch>(p, b * shape.each(), shape.each(), shape.ahead());
+            m[b] = magnitude_across<Arch, true>(p, b * shape.each(), shape.each(), shape.ahead());
         }
     };
-    if constexpr (Compact) {
-#pragma GCC unroll 1
-        for (std::size_t b = 0; b < Shape::count; ++b) of_block(b);
-    } else {
+    if constexpr (Shape::known_each != 0) {
         unrolled<Shape::count>([&](auto b) QK_INLINE_CALL { of_block(b); });
+    } else {  // by way of memory: a loop within a loop, unrolled, would be long
+        alignas(64) std::int32_t across[Shape::count * w];
+#pragma GCC unroll 1
+        for (std::size_t b = 0; b < Shape::count; ++b)
+            store<Arch>(across + b * w, magnitude_across<Arch, false>(p, b * shape.each(), shape.each(), shape.ahead()));
+        unrolled<Shape::count>([&](auto b) QK_INLINE_CALL { m[b] = load<Arch>(across + b * w); });
     }
     if constexpr (Shape::half) return maxima_of_halves<Arch>(m);
     else return maxima<Arch, Shape::stores_pairs>(m);
@@ -209,7 +212,7 @@ QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t
         for (std::size_t k = 0; k < each; ++k) vector(k);
     } else {
         vector(0);
-        if (each > 1) vector(1);
+        if (Shape::known_each == 0 || each > 1) vector(1);  // block_fit::many
 #pragma GCC unroll 1
         for (std::size_t k = 2; k < each; k += 2) {
             vector(k);
@@ -256,9 +259,10 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         amax = next_amax;
         ratio = next_ratio;
         served = share_tile<Arch>(shape, memory, 1 - step % 2, q, amax, ratio, here);
-        next_amax = survey_tile<Arch, Out::compact>(shape, step < tiles ? x + step * shape.floats() : x,
-                                                    memory.of_pairs[step % (shape_type::stores_pairs ? 4 : 1)]);
-        next_ratio = q.ratio(next_amax);
+        if (step < tiles) {
+            next_amax = survey_tile<Arch>(shape, x + step * shape.floats(), memory.of_pairs[step % (shape_type::stores_pairs ? 4 : 1)]);
+            next_ratio = q.ratio(next_amax);
+        }
         if (step < 2) continue;
         if constexpr (shape_type::stores_pairs) {
             if (__builtin_expect(any(my_amax == V(0)), 0)) serves = serves && !holds_subnormal_block<Arch>(p, shape.each(), my_amax);
