@@ -20,6 +20,9 @@ struct floating_values {
     bool usable, power_of_two, plain_shift, small, has_sign, has_special, lone_nan;
     int shift, up;
     kernels::vi<Arch> magnitude, first_normal, rebias, special, special_bits, nan_code;
+    /// Kept in registers, where compilers would make them anew for each vector.
+    kernels::vi<Arch> sign = kernels::opaque<Arch>(kernels::vi<Arch>(kernels::sign_bit)),
+                      nan = kernels::opaque<Arch>(kernels::vi<Arch>(kernels::nan_bits));
     kernels::vf<Arch> step;
     kernels::lookup_table<Arch> table;  ///< of the magnitudes, if small
 
@@ -53,15 +56,33 @@ struct floating_values {
     }
 
     QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
+        kernels::vf<Arch> y;
+        each<1>(&code, &y);
+        return y;
+    }
+    /// Of `N` vectors, for which every question is asked once.
+    template <std::size_t N>
+    QK_INLINE void each(const kernels::vi<Arch>* code, kernels::vf<Arch>* to) const noexcept {
         using V = kernels::vi<Arch>;
-        if (plain_shift) return kernels::as_float<Arch>(code << 16);
-        if (power_of_two)
-            return kernels::as_float<Arch>(select(code == V(0), V(0x400000), select(code == V(255), V(kernels::nan_bits), code << 23)));
-        if (small) return kernels::as_float<Arch>(kernels::as_int<Arch>(table.at(code)) | ((code << up) & V(kernels::sign_bit)));
-        V y = of_magnitude(code & magnitude);
-        if (has_sign) y = y | ((code << up) & V(kernels::sign_bit));
-        if (lone_nan) y = select(code == nan_code, V(kernels::nan_bits), y);
-        return kernels::as_float<Arch>(y);
+        const auto put = [&](const auto& make) QK_INLINE_CALL {
+            kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { to[k] = kernels::as_float<Arch>(make(code[k])); });
+        };
+        if (plain_shift) return put([](V c) QK_INLINE_CALL { return c << 16; });
+        if (power_of_two) return put([&](V c) QK_INLINE_CALL { return select(c == V(0), V(0x400000), select(c == V(255), nan, c << 23)); });
+        if (small) return put([&](V c) QK_INLINE_CALL { return kernels::as_int<Arch>(table.at(c)) | ((c << up) & sign); });
+        V y[N], normal[N];
+        kernels::unrolled<N>([&](auto k) QK_INLINE_CALL {
+            const V a = code[k] & magnitude;
+            normal[k] = (a << shift) + rebias;
+            y[k] = select(a < first_normal, kernels::as_int<Arch>(to_float(a) * step), normal[k]);
+        });
+        const auto change = [&](const auto& make)
+                                QK_INLINE_CALL { kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { y[k] = make(k, code[k]); }); };
+        if (has_special)
+            change([&](auto k, V c) QK_INLINE_CALL { return select((c & magnitude) < special, y[k], normal[k] | special_bits); });
+        if (has_sign) change([&](auto k, V c) QK_INLINE_CALL { return y[k] | ((c << up) & sign); });
+        if (lone_nan) change([&](auto k, V c) QK_INLINE_CALL { return select(c == nan_code, nan, y[k]); });
+        kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { to[k] = kernels::as_float<Arch>(y[k]); });
     }
 
   private:
@@ -134,11 +155,10 @@ struct code_reader {
     QK_INLINE int width() const noexcept { return Known > 0 ? Known : given; }
     QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
 
-    /// `Count` codes (a multiple of 8 and of the lanes) from byte `in` on: put(k, a lane each) for each vector.
-    template <std::size_t Count, class Put>
-    QK_INLINE void each_vector(const std::byte* in, const Put& put) const {
+    /// `Count` codes (a multiple of 8 and of the lanes) from byte `in` on, a lane each.
+    template <std::size_t Count>
+    QK_INLINE void read(const std::byte* in, kernels::vi<Arch>* code) const {
         constexpr std::size_t w = kernels::lanes<Arch>, vectors = Count / w;
-        kernels::vi<Arch> code[vectors];
         if (may_be_wide(Known, 8) && width() == 8) {
             kernels::unrolled<vectors>(
                 [&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(in) + k * w); });
@@ -152,7 +172,14 @@ struct code_reader {
             part_any<Arch>(width(), in, end, Count, apart);
             kernels::unrolled<vectors>([&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(apart + k * w); });
         }
-        for (std::size_t k = 0; k < vectors; ++k) put(k * w, code[k]);
+    }
+    /// The same: put(k, codes from number k on) for each vector.
+    template <std::size_t Count, class Put>
+    QK_INLINE void each_vector(const std::byte* in, const Put& put) const {
+        constexpr std::size_t w = kernels::lanes<Arch>;
+        kernels::vi<Arch> code[Count / w];
+        read<Count>(in, code);
+        for (std::size_t k = 0; k < Count / w; ++k) put(k * w, code[k]);
     }
 };
 
@@ -182,6 +209,13 @@ QK_INLINE std::size_t each_in_bytes([[maybe_unused]] const Values& values, [[may
     return i;
 }
 
+/// The values of `N` vectors of codes: of those together that ask many questions, where registers are many.
+template <std::size_t N, class Arch, class Values>
+QK_INLINE void values_of(const Values& values, const kernels::vi<Arch>* code, kernels::vf<Arch>* to) noexcept {
+    if constexpr (kernels::lanes<Arch> == 16 && std::same_as<Values, floating_values<Arch>>) values.template each<N>(code, to);
+    else kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { to[k] = values(code[k]); });
+}
+
 /// n values from `first` on, y = scale * values(code); returns how many were done.
 template <class Arch, int Known, class Values>
 std::size_t decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width,
@@ -196,10 +230,12 @@ std::size_t decode_row(const Values& given, std::span<const std::byte> plane, st
     });
     in += codes.bytes(i);
     for (; i + count <= n; i += count, in += codes.bytes(count)) {
-        codes.template each_vector<count>(in, [&](std::size_t k, kernels::vi<Arch> code) QK_INLINE_CALL {
-            const kernels::vf<Arch> v = values(code) * factor;
-            streaming ? kernels::stream<Arch>(y + i + k, v) : kernels::store<Arch>(y + i + k, v);
-        });
+        kernels::vi<Arch> code[4];
+        kernels::vf<Arch> v[4];
+        codes.template read<count>(in, code);
+        values_of<4, Arch>(values, code, v);
+        for (std::size_t k = 0; k < 4; ++k)
+            streaming ? kernels::stream<Arch>(y + i + k * w, v[k] * factor) : kernels::store<Arch>(y + i + k * w, v[k] * factor);
     }
     return i;
 }

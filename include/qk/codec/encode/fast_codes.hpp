@@ -237,13 +237,13 @@ struct code_writer {
 /// n values at a whole byte of the plane, four vectors at least; the last four overlap those before, if they are to, and must begin at a
 /// whole byte, too. complete(begin, count) does what the coder declines.
 template <class Arch, int Known, class Coder>
-void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* out, int width,
-                const kernels::range_call& complete) noexcept {
+QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* out, int width,
+                          const kernels::range_call& complete) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>, count = 4 * w;
     using V = kernels::vi<Arch>;
     const Coder coder = given;
     const code_writer<Arch, Known> writer{width};
-    const V limit(coder.limit());
+    const V limit = kernels::opaque<Arch>(V(coder.limit()));  // in a register
     [[maybe_unused]] bool in_bytes = false;
     if constexpr (requires { coder.serves_bytes(); }) in_bytes = coder.serves_bytes();
     for (std::size_t at = 0; at < n; at += count) {
@@ -289,12 +289,14 @@ void encode_beside(const Coder& coder, const float* x, std::size_t first, std::s
         alignas(64) std::byte codes[2 * most];
         alignas(64) float last[count] = {};
         std::uint32_t declined = 0;
-        const auto note = [&](std::size_t i, std::size_t) { declined |= 1u << i / count; };
-        if (whole != 0) encode_row<Arch, Known>(coder, x + at, whole, codes, width, kernels::range_call(note));
+        const auto row = [&](const float* v, std::size_t from, std::size_t values) QK_APART {
+            const auto note = [&](std::size_t i, std::size_t) { declined |= 1u << (from + i) / count; };
+            encode_row<Arch, Known>(coder, v, values, codes + bytes(from), width, kernels::range_call(note));
+        };
+        if (whole != 0) row(x + at, 0, whole);
         if (whole < some) {
             std::memcpy(last, x + at + whole, (some - whole) * sizeof(float));
-            const auto note_last = [&](std::size_t, std::size_t) { note(whole, count); };
-            encode_row<Arch, Known>(coder, last, count, codes + bytes(whole), width, kernels::range_call(note_last));
+            row(last, whole, count);
         }
         copy_bits<Arch>(plane, (first + at) * static_cast<std::size_t>(width), codes, 0, some * static_cast<std::size_t>(width));
         for (std::size_t i = 0; declined != 0; i += count, declined >>= 1)
