@@ -74,10 +74,17 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         s.multiply(value, n);
         y.template copy<Arch>(value, first, n);
     };
-    if (p.one_scale() && y.floats() != nullptr) {
-        std::size_t done = decode_quickly(f, planes.elements, 0, y.floats(), y.size(), p.one.scale, p.one.zero_point, streaming);
+    if (p.one_scale()) {  // floats in one piece
+        alignas(64) float value[widened];
+        const std::size_t piece = y.floats() != nullptr ? y.size() : widened;
+        for (std::size_t k = 0; k < y.size(); k += piece) {
+            const std::size_t n = std::min(piece, y.size() - k);
+            float* to = y.floats() != nullptr ? y.floats() : value;
+            std::size_t done = decode_quickly(f, planes.elements, k, to, n, p.one.scale, p.one.zero_point, streaming);
+            if (y.floats() == nullptr) y.template copy<Arch>(value, k, done);
+            for (; done < n; done += tile) decode_tile(0, k + done, 0, k + done, std::min(tile, n - done));
+        }
         if (streaming) kernels::end_streaming<Arch>();
-        for (; done < y.size(); done += tile) decode_tile(0, done, 0, done, std::min(tile, y.size() - done));
         return;
     }
     for_each_run(a, 0, decode_tile);
