@@ -3,6 +3,7 @@
 // format's split, bias and special values, wherever the code stands.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "compare_bits.hpp"
@@ -102,4 +103,24 @@ TEST_CASE("blocks: every code under every scale, whole groups and what is left o
             if (n % static_cast<std::size_t>(size) == 0) check_blocks(f, 8, n, r);
         }
     }
+}
+
+// float16 as memory: below 2^-14 a code counts steps of 2^-24, so what is expected is an integer.
+TEST_CASE("16-bit floats: every subnormal, every middle between two, and the floats beside it") {
+    std::vector<float> x;
+    std::vector<std::uint16_t> expected;
+    for (std::uint16_t k = 0; k < 1024; ++k) {
+        const float middle = static_cast<float>(2 * k + 1) * 0x1p-25f;
+        const auto up = static_cast<std::uint16_t>(k + 1), even = k % 2 == 0 ? k : up;
+        for (const auto& [value, code] : {std::pair(static_cast<float>(k) * 0x1p-24f, k),
+                                          {std::nextafter(middle, 0.0f), k},
+                                          {middle, even},
+                                          {std::nextafter(middle, 1.0f), up}}) {
+            x.insert(x.end(), {value, -value});
+            expected.insert(expected.end(), {code, static_cast<std::uint16_t>(code | 0x8000)});
+        }
+    }
+    std::vector<qk::float16> y(x.size());
+    under_test::decode(qk::fp32, std::as_bytes(std::span(x)), y);
+    for (std::size_t i = 0; i < y.size(); ++i) REQUIRE_MESSAGE(y[i].bits == expected[i], "float16 of ", x[i]);
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plants one defect at a time in a copy of the kernels or the codec and reports which tests of tests/core/kernel_test.cpp and kernel_scales_test.cpp, or
-of codec_test.cpp, catch it.
+"""Plants one defect at a time in a copy of the kernels or the codec and reports which tests of tests/core/kernel_test.cpp and kernel_scales_test.cpp (of
+kernel_forms_test.cpp and decode_values_test.cpp, if it is in 16-bit memory), or of codec_test.cpp, catch it.
 
 usage: mutation_check.py SOURCE_FOLDER COMPILER [--jobs N] [--only TEXT] [--markdown FILE] [--look]
 Exit status 1 when a defect survives, or no longer applies to the source.
@@ -79,8 +79,13 @@ def check(defect, source, compiler, flags):
             return what, "DOES NOT APPLY: the source has changed"
         path.write_text(text.replace(old, new, 1))
         program = copy / "kernel_test"
-        names = ["core/codec_test.cpp"] if file.startswith("codec/") else ["core/kernel_test.cpp", "core/kernel_scales_test.cpp"]
-        tests = [str(source / "tests" / name) for name in (*names, "doctest_main.cpp")]
+        if file.startswith("codec/"):
+            names = ["codec_test"]
+        elif file.endswith("sixteen_bits.hpp"):
+            names = ["kernel_forms_test", "decode_values_test"]
+        else:
+            names = ["kernel_test", "kernel_scales_test"]
+        tests = [str(source / "tests" / name) for name in (*(f"core/{name}.cpp" for name in names), "doctest_main.cpp")]
         built = subprocess.run([compiler, "-std=c++20", "-O1", *flags, f"-I{copy}/include", '-DQK_TEST_ISA="mutant"', "-DQK_TEST_SAMPLED=1", *tests, "-o", str(program)],
                                stderr=subprocess.DEVNULL, check=False)
         if built.returncode != 0:
