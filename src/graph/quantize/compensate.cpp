@@ -102,9 +102,9 @@ struct compensation {
                 const auto& run = runs[r];
                 const auto n = static_cast<Eigen::Index>(width(run));
                 sums& sum = h[g * runs.size() + r];
-                const matrix full = matrix(sum.template cast<double>().template selfadjointView<Eigen::Lower>());
+                const double_matrix full = double_matrix(sum.template cast<double>().template selfadjointView<Eigen::Lower>());
                 sum.resize(0, 0);
-                matrix part(static_cast<Eigen::Index>(rows.rows), n);
+                double_matrix part(static_cast<Eigen::Index>(rows.rows), n);
                 std::vector<std::size_t> lengths, columns;
                 for (const auto& block : run) lengths.push_back(block.size()), columns.insert(columns.end(), block.begin(), block.end());
                 for (Eigen::Index c = 0; c < n; ++c)

@@ -12,16 +12,16 @@
 
 namespace qk::graph::detail {
 
-using matrix = Eigen::MatrixXd;
+using double_matrix = Eigen::MatrixXd;
 
 /// E H E^T summed over rows: the squared error of outputs.
-inline double output_error(const matrix& e, const matrix& h) { return (e * h).cwiseProduct(e).sum(); }
+inline double output_error(const double_matrix& e, const double_matrix& h) { return (e * h).cwiseProduct(e).sum(); }
 
 /// Rounds w [rows, n] under h [n, n] (symmetric). `blocks` are runs of neighbouring columns, by their lengths; round(block, values) rounds
 /// the columns of one, row-major floats, in place. False, w unchanged: h has no inverse, or rounding to nearest is as good. `nearest` and
 /// `compensated` get the errors of both.
 template <class Round>
-bool round_rows(matrix& w, const matrix& h, const std::vector<std::size_t>& lengths, const Round& round, double& nearest,
+bool round_rows(double_matrix& w, const double_matrix& h, const std::vector<std::size_t>& lengths, const Round& round, double& nearest,
                 double& compensated) {
     const Eigen::Index n = w.cols(), rows = w.rows();
     const auto rounded = [&](std::size_t block, const auto& part) {
@@ -29,13 +29,13 @@ bool round_rows(matrix& w, const matrix& h, const std::vector<std::size_t>& leng
         Eigen::Map<Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>> view(values.data(), rows, part.cols());
         view = part.template cast<float>();
         round(block, std::span<float>(values));
-        return matrix(view.template cast<double>());
+        return double_matrix(view.template cast<double>());
     };
     std::vector<Eigen::Index> first;
     Eigen::Index at = 0;
     for (const std::size_t l : lengths) first.push_back(at), at += static_cast<Eigen::Index>(l);
 
-    matrix plain(rows, n);
+    double_matrix plain(rows, n);
     for (std::size_t b = 0; b < lengths.size(); ++b) {
         const auto l = static_cast<Eigen::Index>(lengths[b]);
         plain.middleCols(first[b], l) = rounded(b, w.middleCols(first[b], l));
@@ -59,17 +59,17 @@ bool round_rows(matrix& w, const matrix& h, const std::vector<std::size_t>& leng
         edge.push_back(edge.back() + l);
     }
 
-    matrix v = w * sorted.transpose();
-    matrix damped = sorted * h * sorted.transpose();
+    double_matrix v = w * sorted.transpose();
+    double_matrix damped = sorted * h * sorted.transpose();
     damped.diagonal().array() += 0.01 * mean;
-    const Eigen::LLT<matrix> forward(damped);
+    const Eigen::LLT<double_matrix> forward(damped);
     if (forward.info() != Eigen::Success) return false;
-    const Eigen::LLT<matrix, Eigen::Upper> inverse(forward.solve(matrix::Identity(n, n)));
+    const Eigen::LLT<double_matrix, Eigen::Upper> inverse(forward.solve(double_matrix::Identity(n, n)));
     if (inverse.info() != Eigen::Success) return false;
-    const matrix u = inverse.matrixU();
+    const double_matrix u = inverse.matrixU();
 
     // Columns behind a panel of blocks are updated once for all of it: a matrix product instead of many thin ones.
-    matrix q(rows, n), x(rows, n);
+    double_matrix q(rows, n), x(rows, n);
     for (std::size_t k = 0; k < order.size();) {
         const Eigen::Index start = edge[k];
         std::size_t stop = k;
@@ -78,7 +78,7 @@ bool round_rows(matrix& w, const matrix& h, const std::vector<std::size_t>& leng
         for (; k < stop; ++k) {
             const Eigen::Index here = edge[k], next = edge[k + 1], l = next - here;
             q.middleCols(here, l) = rounded(order[k], v.middleCols(here, l));
-            matrix e = v.middleCols(here, l) - q.middleCols(here, l);
+            double_matrix e = v.middleCols(here, l) - q.middleCols(here, l);
             u.block(here, here, l, l).triangularView<Eigen::Upper>().solveInPlace<Eigen::OnTheRight>(e);
             v.middleCols(next, end - next).noalias() -= e * u.block(here, next, l, end - next);
             x.middleCols(here, l) = e;
