@@ -56,9 +56,14 @@ struct floating_values {
     }
 
     QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept {
-        kernels::vf<Arch> y;
-        each<1>(&code, &y);
-        return y;
+        using V = kernels::vi<Arch>;
+        if (plain_shift) return kernels::as_float<Arch>(code << 16);
+        if (power_of_two) return kernels::as_float<Arch>(power(code));
+        if (small) return kernels::as_float<Arch>(looked_up(code));
+        V y = of_magnitude(code & magnitude);
+        if (has_sign) y = y | ((code << up) & sign);
+        if (lone_nan) y = select(code == nan_code, nan, y);
+        return kernels::as_float<Arch>(y);
     }
     /// Of `N` vectors, for which every question is asked once.
     template <std::size_t N>
@@ -68,8 +73,8 @@ struct floating_values {
             kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { to[k] = kernels::as_float<Arch>(make(code[k])); });
         };
         if (plain_shift) return put([](V c) QK_INLINE_CALL { return c << 16; });
-        if (power_of_two) return put([&](V c) QK_INLINE_CALL { return select(c == V(0), V(0x400000), select(c == V(255), nan, c << 23)); });
-        if (small) return put([&](V c) QK_INLINE_CALL { return kernels::as_int<Arch>(table.at(c)) | ((c << up) & sign); });
+        if (power_of_two) return put([&](V c) QK_INLINE_CALL { return power(c); });
+        if (small) return put([&](V c) QK_INLINE_CALL { return looked_up(c); });
         V y[N], normal[N];
         kernels::unrolled<N>([&](auto k) QK_INLINE_CALL {
             const V a = code[k] & magnitude;
@@ -86,6 +91,13 @@ struct floating_values {
     }
 
   private:
+    QK_INLINE kernels::vi<Arch> power(kernels::vi<Arch> code) const noexcept {
+        using V = kernels::vi<Arch>;
+        return select(code == V(0), V(0x400000), select(code == V(255), nan, code << 23));
+    }
+    QK_INLINE kernels::vi<Arch> looked_up(kernels::vi<Arch> code) const noexcept {
+        return kernels::as_int<Arch>(table.at(code)) | ((code << up) & sign);
+    }
     QK_INLINE kernels::vi<Arch> of_magnitude(kernels::vi<Arch> a) const noexcept {
         using V = kernels::vi<Arch>;
         const V normal = (a << shift) + rebias, y = select(a < first_normal, kernels::as_int<Arch>(to_float(a) * step), normal);
