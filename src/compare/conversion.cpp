@@ -84,10 +84,16 @@ std::vector<float> units_of_blocks(const conversion& c, std::span<const float> x
         if constexpr (requires { f.block_size; }) {
             float tensor = 1;
             if (planes.tensor.size() == sizeof tensor) std::memcpy(&tensor, planes.tensor.data(), sizeof tensor);
-            qk::detail::for_each_run(c.blocks, static_cast<std::size_t>(f.block_size),
+            const qk::detail::packing packed_as = qk::detail::packing_of(f);
+            const along_axis a = c.blocks;
+            qk::detail::for_each_run(a, static_cast<std::size_t>(f.block_size),
                                      [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) {
-                                         qk::detail::factors_of<kernels::native>(f, planes, c.blocks, o, l, i, n, tensor,
-                                                                                 unit.data() + first);
+                                         const auto across = [&](std::size_t j, std::size_t k, std::size_t count, float* to) {
+                                             qk::detail::factors_across<kernels::native>(f, planes, scale_index(packed_as, a, o, j, k),
+                                                                                         shift_index(packed_as, a, o, j, k), count, tensor,
+                                                                                         to);
+                                         };
+                                         qk::detail::factors_of(packed_as, a, l, i, n, unit.data() + first, across);
                                      });
         }
     });

@@ -83,6 +83,21 @@ constexpr std::size_t sharing(const packing& p, std::size_t l, std::size_t lengt
     return std::min({length - l, block - in_block, share - in_block % share});
 }
 
+/// The factor of every value of a piece; along the axis a run of values that share one is filled at once. across(l, i, n, factor) has those
+/// of values that lie across it.
+template <class Across>
+QK_INLINE void factors_of(const packing& p, along_axis a, std::size_t l, std::size_t i, std::size_t n, float* factor,
+                          const Across& across) {
+    if (a.inner != 1) return across(l, i, n, factor);
+    for (std::size_t k = 0; k < n;) {
+        const std::size_t until = k + sharing(p, l + k, l + n);
+        float shared = 0;
+        across(l + k, 0, 1, &shared);
+        std::fill(factor + k, factor + until, shared);
+        k = until;
+    }
+}
+
 /// Along a strided axis: rows that share their factors, a piece of them at a time. False: the fast form does not serve the format.
 template <class Arch>
 bool decode_columns(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
@@ -137,14 +152,9 @@ void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_ou
         alignas(64) float value[tile], factor[tile];
         get_codes<Arch>(p.elements, first, n, packed.element_width, code);
         decoder.elements(code, value, n);
-        if (a.inner != 1) decoder.factors(p, a, o, l, i, n, factor);
-        for (std::size_t k = 0; k < n && a.inner == 1;) {
-            const std::size_t until = k + sharing(packed, l + k, l + n);
-            float of_block = 0;
-            decoder.factors(p, a, o, l + k, 0, 1, &of_block);
-            std::fill(factor + k, factor + until, of_block);
-            k = until;
-        }
+        factors_of(packed, a, l, i, n, factor, [&](std::size_t along, std::size_t across, std::size_t count, float* to) {
+            decoder.factors(p, a, o, along, across, count, to);
+        });
         for (std::size_t k = 0; k < n; ++k) value[k] *= factor[k];
         y.template copy<Arch>(value, first, n);
     };

@@ -100,9 +100,10 @@ QK_APART bool encode_floats(floating f, semantics how, float scale, const float*
             return encode_quickly<Arch, Width>(power_coder<Arch>(f, how, scale), v, first, n, plane, 8, complete);
     }
     if (flushing_is_idle(f, how.rounding, scale)) how.flush_inputs = false;
-    const floating_coder<Arch> coder(f, how, scale);
-    if (coder.quick.shift != 0) return encode_quickly<Arch, Width>(truncated_coder<Arch>(coder), v, first, n, plane, bits(f), complete);
-    return encode_quickly<Arch, Width>(coder, v, first, n, plane, bits(f), complete);
+    const kernels::fast_floating<Arch> quick(kernels::rules_of(f, how));
+    if (quick.shift != 0 && how.rounding == rounding::half_even)
+        return encode_quickly<Arch, Width>(truncated_coder<Arch>(quick, scale), v, first, n, plane, bits(f), complete);
+    return encode_quickly<Arch, Width>(floating_coder<Arch>(f, how, quick, scale), v, first, n, plane, bits(f), complete);
 }
 
 /// Values under one scale, a tile at a time: what round(values, rounded, position, n) makes of them goes to encode(rounded, first, n,

@@ -64,11 +64,9 @@ struct floating_coder {
     kernels::fast_divisor<Arch> over_scale;
     bool scaled;
 
-    floating_coder(floating f, const semantics& how, float scale) noexcept
-        : quick(kernels::rules_of(f, how)), grid(f), packed(f), over_scale(scale, quick.tie_bits), scaled(scale != 1.0f) {
-        if (how.rounding == rounding::half_even) return;
-        quick.limit = kernels::no_value;
-        quick.shift = 0;
+    floating_coder(floating f, const semantics& how, const kernels::fast_floating<Arch>& q, float scale) noexcept
+        : quick(q), grid(f), packed(f), over_scale(scale, quick.tie_bits), scaled(scale != 1.0f) {
+        if (how.rounding != rounding::half_even) quick.limit = kernels::no_value;
     }
     bool usable() const noexcept { return quick.limit != kernels::no_value && grid.width <= 16; }
     std::int32_t limit() const noexcept { return quick.limit; }
@@ -90,7 +88,7 @@ struct truncated_coder {
     kernels::vf<Arch> scale;
     bool scaled;
 
-    explicit truncated_coder(const floating_coder<Arch>& c) noexcept : quick(c.quick), scale(c.over_scale.divisor), scaled(c.scaled) {}
+    truncated_coder(const kernels::fast_floating<Arch>& q, float s) noexcept : quick(q), scale(s), scaled(s != 1.0f) {}
     bool usable() const noexcept { return true; }
     std::int32_t limit() const noexcept { return quick.limit; }
     QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? kernels::quotient<Arch>(x, scale) : x; }
