@@ -3,13 +3,13 @@
 """Two versions of qk on AVX2 side by side, row by row in one run, whatever the processor has beside it (needs numpy and onnx).
 
     ninja -C build/release qk_tool bench_kernels_avx2      in the folder of each version
-    python3 bench/avx2_table.py BEFORE AFTER SHARED [--onnxruntime PYTHON] [--preload SO] [--rounds 3] [--rows ROW ...]
+    python3 bench/avx2_table.py BEFORE AFTER SHARED [--native] [--onnxruntime PYTHON] [--preload SO] [--rounds 3] [--rows ROW ...]
 
 BEFORE and AFTER are build folders. Kernels: shares of the copy of the same run, 256 KiB of input plus output (bench/kernels_avx2; a version without
 that program has no such rows). Everything else is the command `qk` under QK_ARCH=avx2 and ONEDNN_MAX_CPU_ISA=AVX2, two threads, each version in turn:
 the evaluator (samples a second, the best round; float32 and int8 with Q/DQ pairs) beside onnxruntime's, and the processor seconds of searches (medians).
 onnxruntime has no such switch: --onnxruntime is a Python whose onnxruntime sees no more than AVX2, --preload a library that hides the rest from it; else
-it uses what the machine has. Other programs that run meanwhile slow whatever is measured then.
+it uses what the machine has. --native is for both versions with all that the processor has (bench/kernels). Other programs that run meanwhile slow whatever is measured then.
 """
 import argparse
 import json
@@ -31,6 +31,7 @@ KERNELS = {"fake_quantize": ["bf16", "fp8_e4m3fn", "int8", "mxint8", "bfp16", "m
 EVALUATED = {"resnet20 (norms folded)": ("resnet20", 1500), "squeezenet1.1": ("squeezenet1.1", 128), "kwt1": ("kwt1", 600), "magika": ("magika", 300)}
 SEARCHES = {"midway (l2 0.68)": "0.68", "everything narrowed (l2 10)": "10"}
 BYTES, BATCH = 262144, 16
+ONLY_AVX2 = {"QK_ARCH": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 
 ONNXRUNTIME = """
 import sys, time, numpy as np, onnxruntime as ort
@@ -49,7 +50,7 @@ print(runs * len(inputs[:batch]) / (time.perf_counter() - start))
 
 
 def run(command, **more):
-    environment = dict(os.environ, QK_ARCH="avx2", ONEDNN_MAX_CPU_ISA="AVX2", **more)
+    environment = {**os.environ, **ONLY_AVX2, **more}
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))} ended with status {done.returncode}:\n{done.stdout[-500:]}{done.stderr[-500:]}")
@@ -57,7 +58,7 @@ def run(command, **more):
 
 
 def kernel_rates(folder, rounds):
-    program = folder / "bench" / "kernels_avx2"
+    program = folder / "bench" / ("kernels_avx2" if ONLY_AVX2 else "kernels")
     if not program.exists():
         return {}
     wanted = "|".join(f"^{kind}/({'|'.join(formats)})/{BYTES}$" for kind, formats in KERNELS.items())
@@ -140,12 +141,15 @@ def main():
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     parser.add_argument("shared", type=Path, help="the folder of models and data")
+    parser.add_argument("--native", action="store_true", help="with all instructions that the processor has")
     parser.add_argument("--onnxruntime", metavar="PYTHON")
     parser.add_argument("--preload", metavar="SO")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     a = parser.parse_args()
-    if a.onnxruntime and not a.preload:
+    if a.native:
+        ONLY_AVX2.clear()
+    elif a.onnxruntime and not a.preload:
         print("onnxruntime uses all that this processor has, unless its Python hides it.\n")
     print("| | before | after | |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as a.folder:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What bench/kernels leaves out, in the second-level cache (256 KiB of float32, input plus output): scales and blocks in the shapes that
-// tensors have, 16-bit memory, stochastic rounding. Names are WHAT/FORMAT; bytes_per_second counts what is read and written.
+// tensors have, 16-bit memory, stochastic rounding; formats chosen at run time, so by way of qk::dispatch. Names are WHAT/FORMAT;
+// bytes_per_second counts what is read and written.
 #include <benchmark/benchmark.h>
 
 #include <functional>
@@ -10,7 +11,7 @@
 
 #include "buffers.hpp"
 #include "program.hpp"
-#include "qk/codec.hpp"
+#include "qk/dispatch.hpp"
 #include "qk/formats/catalogue.hpp"
 #include "qk/qk.hpp"
 
@@ -59,25 +60,25 @@ std::size_t size_of(along_axis a) { return a.outer * a.length * a.inner; }
 void add_quantizer(const std::string& name, const format& f, along_axis a, const semantics& how = {}) {
     const std::size_t count = size_of(a);
     add(name, 8.0 * static_cast<double>(count),
-        [=] { fake_quantize(f, std::span<const float>(all().x).first(count), std::span(all().y).first(count), a, how); });
+        [=] { dispatch::fake_quantize(f, std::span<const float>(all().x).first(count), std::span(all().y).first(count), a, how); });
 }
 template <class Scales>
 void add_scaled(const std::string& name, const format& f, const Scales& p) {
     const std::size_t count = size_of(p.axis);
     add(name, 8.0 * static_cast<double>(count),
-        [=] { fake_quantize(f, std::span<const float>(all().x).first(count), std::span(all().y).first(count), p); });
+        [=] { dispatch::fake_quantize(f, std::span<const float>(all().x).first(count), std::span(all().y).first(count), p); });
 }
 /// encode and decode, of floats or of 16-bit memory.
 void add_codec(const std::string& what, const std::string& tail, const format& f, const codec_parameters& p, bool floats = true) {
     const along_axis a = p.axis.inner == 0 ? along_axis{1, n, 1} : p.axis;
     const std::size_t count = size_of(a);
     const auto codes = std::make_shared<std::vector<std::byte>>(packed_bytes(f, a));
-    benchmark::DoNotOptimize(encode(f, std::span<const float>(all().x).first(count), *codes, p));
+    benchmark::DoNotOptimize(dispatch::encode(f, std::span<const float>(all().x).first(count), *codes, p));
     const auto both = [&](const std::string& memory, double width, const auto& x, auto& y) {
         const double bytes = width * static_cast<double>(count) + static_cast<double>(codes->size());
         add("encode/" + memory + what + tail, bytes,
-            [from = std::span(x).first(count), f, p] { benchmark::DoNotOptimize(encode(f, from, all().packed, p)); });
-        add("decode/" + memory + what + tail, bytes, [to = std::span(y).first(count), codes, f, p] { decode(f, *codes, to, p); });
+            [from = std::span(x).first(count), f, p] { benchmark::DoNotOptimize(dispatch::encode(f, from, all().packed, p)); });
+        add("decode/" + memory + what + tail, bytes, [to = std::span(y).first(count), codes, f, p] { dispatch::decode(f, *codes, to, p); });
     };
     if (floats) return both("", 4, all().x, all().y);
     both("float16", 2, all().half, all().half_out);
@@ -86,7 +87,7 @@ void add_codec(const std::string& what, const std::string& tail, const format& f
 
 void add_encoder(const std::string& name, const format& f, along_axis a, const semantics& how) {
     add("encode/" + name, 4.0 * n + static_cast<double>(packed_bytes(f, a)),
-        [=] { benchmark::DoNotOptimize(encode(f, all().x, all().packed, a, how)); });
+        [=] { benchmark::DoNotOptimize(dispatch::encode(f, all().x, all().packed, a, how)); });
 }
 
 }  // namespace
@@ -110,7 +111,7 @@ int main(int argc, char** argv) {
         add_scaled("per_block/last_32" + tail, f, rows);
         add_scaled("per_block/first_32" + tail, f, columns);
         add("stochastic" + tail, 8.0 * n,
-            [f] { fake_quantize(f, all().x, all().y, affine{.scale = 0.05f}, semantics{.rounding = rounding::stochastic}); });
+            [f] { dispatch::fake_quantize(f, all().x, all().y, affine{.scale = 0.05f}, semantics{.rounding = rounding::stochastic}); });
         add_codec("", tail, f, affine{.scale = 0.05f}, false);
         add_codec("channels_last_512", tail, f, per_channel{scale.first(512), {}, {n / 512, 512, 1}});
         add_codec("blocks_last_32", tail, f, rows);

@@ -16,8 +16,8 @@
 
 namespace qk::detail {
 
-/// A row of values with a factor each: (number of the first code, y, n, factors).
-using row_call = kernels::call_with<std::size_t, float*, std::size_t, const float*>;
+/// Rows of n values that share a factor each, column by column: (number of the first code, y, rows, from row to row, n, factors).
+using rows_call = kernels::call_with<std::size_t, float*, std::size_t, std::size_t, std::size_t, const float*>;
 
 /// A block format as `decode` sees it: what walks tensors and tiles calls this and is compiled once for all families.
 template <class Arch>
@@ -35,10 +35,10 @@ class block_decoder {
     /// What n values are multiplied by that lie across the axis from position (o, along, across) on.
     virtual void factors(const_planes, along_axis, std::size_t o, std::size_t along, std::size_t across, std::size_t n,
                          float* factor) const noexcept = 0;
-    /// The fast forms. `rows`: whole blocks in a row; how many values were done. `with_row`: walk(row) is called, if rows of values with
-    /// a factor each are served.
+    /// The fast forms. `rows`: whole blocks in a row; how many values were done. `with_rows`: walk(rows) is called, if rows of values that
+    /// share their factors are served.
     virtual std::size_t rows(const_planes, float* y, std::size_t blocks, bool streaming) const noexcept = 0;
-    virtual bool with_row(const_planes, const kernels::call_with<const row_call&>& walk) const noexcept = 0;
+    virtual bool with_rows(const_planes, const kernels::call_with<const rows_call&>& walk) const noexcept = 0;
 
   protected:
     ~block_decoder() = default;
@@ -62,10 +62,12 @@ class decoder_of final : public block_decoder<Arch> {
             return decode_row_of_blocks<Arch, Known.width, Known.blocks.size>(format_, values, p, y, blocks, this->tensor, streaming);
         });
     }
-    bool with_row(const_planes p, const kernels::call_with<const row_call&>& walk) const noexcept override {
+    bool with_rows(const_planes p, const kernels::call_with<const rows_call&>& walk) const noexcept override {
         const std::size_t done = with_element_values<Arch, Known>(format_, [&](const auto& values) {
-            walk(row_call([&](std::size_t first, float* y, std::size_t n, const float* factor) {
-                decode_row<Arch, Known.width>(values, p.elements, first, y, n, this->packed.element_width, factor);
+            walk(rows_call([&](std::size_t first, float* y, std::size_t rows, std::size_t stride, std::size_t n, const float* factor) {
+                for (std::size_t j = 0; j < rows; ++j)
+                    decode_row<Arch, Known.width>(values, p.elements, first + j * stride, y + j * stride, n, this->packed.element_width,
+                                                  factor);
             }));
             return std::size_t{1};
         });
@@ -101,24 +103,27 @@ QK_INLINE void factors_of(const packing& p, along_axis a, std::size_t l, std::si
 /// Along a strided axis: rows that share their factors, a piece of them at a time. False: the fast form does not serve the format.
 template <class Arch>
 bool decode_columns(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
-    const auto walk = [&](const row_call& decode) {
+    const auto walk = [&](const rows_call& decode) {
         alignas(64) float factor[tile], value[tile];
         for (std::size_t o = 0; o < a.outer; ++o) {
             for (std::size_t l = 0, rows = 0; l < a.length; l += rows) {
                 rows = sharing(decoder.packed, l, a.length);
                 for (std::size_t i = 0; i < a.inner; i += tile) {
-                    const std::size_t n = std::min(tile, a.inner - i);
+                    const std::size_t n = std::min(tile, a.inner - i), at = (o * a.length + l) * a.inner + i;
                     decoder.factors(p, a, o, l, i, n, factor);
+                    if (y.floats() != nullptr) {
+                        decode(at, y.floats() + at, rows, a.inner, n, factor);
+                        continue;
+                    }
                     for (std::size_t j = 0; j < rows; ++j) {
-                        const std::size_t at = (o * a.length + l + j) * a.inner + i;
-                        decode(at, y.floats() != nullptr ? y.floats() + at : value, n, factor);
-                        if (y.floats() == nullptr) y.template copy<Arch>(value, at, n);
+                        decode(at + j * a.inner, value, 1, 0, n, factor);
+                        y.template copy<Arch>(value, at + j * a.inner, n);
                     }
                 }
             }
         }
     };
-    return decoder.with_row(p, kernels::call_with<const row_call&>(walk));
+    return decoder.with_rows(p, kernels::call_with<const rows_call&>(walk));
 }
 
 template <class Arch>
@@ -127,7 +132,7 @@ void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_ou
 /// Rows whose last block is short, gathered.
 template <class Arch>
 void decode_gathered(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
-    gathered_rows g(decoder.packed);
+    gathered_rows<Arch> g(decoder.packed);
     std::memset(g.bytes, 0, sizeof g.bytes);  // what fills blocks up has codes, too
     if (!p.tensor.empty()) std::memcpy(g.staged.tensor.data(), p.tensor.data(), sizeof(float));
     g.each(a, [&] {

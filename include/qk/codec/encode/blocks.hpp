@@ -170,7 +170,7 @@ void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, alon
 /// Rows whose last block is short, gathered.
 template <class Arch>
 void encode_gathered(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
-    gathered_rows g(coder.packed);
+    gathered_rows<Arch> g(coder.packed);
     std::uint32_t words[widened] = {};  // random bits go by the position in the array
     semantics inside = how;
     if (how.rounding == rounding::stochastic) inside.random_words = words;

@@ -48,6 +48,7 @@ void for_each_widened(const packing& packed, basic_planes<Byte> p, std::size_t l
 }
 
 /// Rows whose last block is short, as whole blocks side by side: their values, filled up with zeros, and their codes.
+template <class Arch>
 struct gathered_rows {
     alignas(64) float values[widened];
     alignas(64) std::byte bytes[8 * widened];

@@ -45,7 +45,7 @@ void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const s
 }
 
 /// What n columns of a row have from column `begin` on, entry c / repeat for column c, and again for each of the rows that follow it.
-template <class T>
+template <class Arch, class T>
 void repeat_entries(const T* entry, std::size_t begin, std::size_t n, std::size_t repeat, std::size_t rows, T* to) noexcept {
     if (repeat == 1) {
         std::copy_n(entry + begin, n, to);
@@ -72,8 +72,8 @@ void run_columns(const Rows& rows, const row_group& all, std::size_t repeat, con
     const std::int64_t* zeros = zero == nullptr ? nullptr : z;
     for (std::size_t begin = 0; begin < width; begin += most) {
         const std::size_t n = std::min(most, width - begin);
-        repeat_entries(scale, begin, n / together, repeat, together, s);
-        if (zero != nullptr) repeat_entries(zero, begin, n / together, repeat, together, z);
+        repeat_entries<Arch>(scale, begin, n / together, repeat, together, s);
+        if (zero != nullptr) repeat_entries<Arch>(zero, begin, n / together, repeat, together, z);
         rows.fill(scales, s, zeros, n, all.count >= 4 * together);
         for (std::size_t t = 0; t < n; t += tile) {
             const std::size_t end = std::min(t + tile, n);
