@@ -85,15 +85,11 @@ const kernel_table& kernels() noexcept {
 template <class Parameters>
 void expect_call([[maybe_unused]] const format& f, [[maybe_unused]] std::span<const float> x, [[maybe_unused]] std::span<float> y,
                  [[maybe_unused]] const Parameters& p) noexcept {
-#if !defined(NDEBUG)
     detail::expect_arrays(x, y);
-    detail::with_family(f, [&](const auto& g) {
-        detail::expect_format(g);
-        if constexpr (std::is_same_v<Parameters, affine>) detail::expect_scale(g, p);
-        else if constexpr (std::is_same_v<Parameters, along_axis>) detail::expect_axis(p, x.size());
-        else detail::expect_scales(g, p, x.size());
-    });
-#endif
+    detail::expect_format(f);
+    if constexpr (std::is_same_v<Parameters, affine>) detail::expect_scale(f, p);
+    else if constexpr (std::is_same_v<Parameters, along_axis>) detail::expect_axis(p, x.size());
+    else detail::expect_scales(f, p, x.size());
 }
 
 }  // namespace
@@ -133,20 +129,16 @@ encode_status encode(const format& f, values_in x, std::span<std::byte> packed, 
     if (!encodable(f, how)) return encode_status::no_code;
     const packed_layout l = layout_of(f, resolved(p.axis, x.size()));
     if (packed.size() < l.bytes()) return encode_status::too_small;
-    detail::with_family(f, [&](const auto& g) {
-        detail::expect_format(g);
-        detail::expect_numbers(g, x, packed, p);
-    });
+    detail::expect_format(f);
+    detail::expect_numbers(f, x, packed, p);
     kernels().encode(f, x, planes_of(l, packed), p, how);
     return encode_status::done;
 }
 void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p) noexcept {
     const packed_layout l = layout_of(f, resolved(p.axis, y.size()));
-    detail::with_family(f, [&](const auto& g) {
-        detail::expect_format(g);
-        detail::expect_packed(l, packed);
-        detail::expect_numbers(g, y, packed, p);
-    });
+    detail::expect_format(f);
+    detail::expect_packed(l, packed);
+    detail::expect_numbers(f, y, packed, p);
     kernels().decode(f, planes_of(l, packed), y, p);
 }
 
