@@ -22,7 +22,7 @@ struct column_panel {
 /// every row of a block (row), whose random words are made for several rows together; complete(first, n) does the columns that the form
 /// declines.
 template <class Arch, std::size_t Width, bool Grid, class Form, class Out>
-std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& form, const Out& given,
+std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const Form& form, const Out& given,
                                   const range_call& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     constexpr bool looks_ahead = Out::looks_ahead;  // the maxima of the next columns are taken while these are rounded
@@ -141,11 +141,10 @@ struct values_of_columns {
         constexpr std::size_t w = lanes<Arch>;
         float* y = values.y + j * stride + i;
         const std::size_t at = number(j, i);
-        vf<Arch> r[Width];
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { r[k] = values.template value<Grid>(at + k * w, get(k), mine[k], form); });
-        if (Width == 1 && count < w) return store_first<Arch>(y, count, r[0]);
-        if (Width > 1 && values.streaming) return unrolled<Width>([&](auto k) QK_INLINE_CALL { stream<Arch>(y + k * w, r[k]); });
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { store<Arch>(y + k * w, r[k]); });
+        const auto value = [&](std::size_t k) QK_INLINE_CALL { return values.template value<Grid>(at + k * w, get(k), mine[k], form); };
+        if (Width == 1 && count < w) return store_first<Arch>(y, count, value(0));
+        if (Width > 1 && values.streaming) return unrolled<Width>([&](auto k) QK_INLINE_CALL { stream<Arch>(y + k * w, value(k)); });
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { store<Arch>(y + k * w, value(k)); });
     }
 };
 /// Blocks along a strided axis: `form` shares, `out` rounds.
