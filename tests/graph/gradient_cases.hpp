@@ -162,6 +162,7 @@ inline std::vector<gradient_case> normalizing_cases() {
         {"InstanceNormalization", {real({2, 3, 4}), real({3}), real({3})}},
         {"GroupNormalization", {real({2, 4, 3}), real({4}), real({4})}, {{"num_groups", two}}, 21},
         {"GroupNormalization", {real({2, 4, 3}), real({2}), real({2})}, {{"num_groups", two}}, 18},
+        {"GroupNormalization", {real({2, 4, 3}), real({4}), real({2})}, {{"num_groups", two}}, 18},
         {"LpNormalization", {real({2, 3, 4})}, {{"axis", one}}},
         {"LpNormalization", {real({2, 3, 4})}, {{"p", one}}},
         {"LRN", {real({1, 6, 2})}, {{"size", std::int64_t{4}}, {"alpha", 0.5f}}},
