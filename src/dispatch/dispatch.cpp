@@ -83,8 +83,7 @@ const kernel_table& kernels() noexcept {
 
 /// The kernels behind the table assert nothing: their files are compiled for one instruction set each. So it is done here.
 template <class Parameters>
-void expect_call([[maybe_unused]] const format& f, [[maybe_unused]] std::span<const float> x, [[maybe_unused]] std::span<float> y,
-                 [[maybe_unused]] const Parameters& p) noexcept {
+void expect_call(const format& f, std::span<const float> x, std::span<float> y, const Parameters& p) noexcept {
     detail::expect_arrays(x, y);
     detail::expect_format(f);
     if constexpr (std::is_same_v<Parameters, affine>) detail::expect_scale(f, p);

@@ -119,21 +119,22 @@ inline void group_normalization_product(product_call& call) {
         const std::size_t groups =
             call.node().op_type() == "InstanceNormalization" ? channels : static_cast<std::size_t>(call.node().get_int("num_groups", 1));
         const std::size_t per_group = channels / groups, positions = ops::product(x.shape(), 2, x.rank()), length = per_group * positions;
+        const auto epsilon = static_cast<double>(call.node().get_float("epsilon", 1e-5f));
         std::vector<double> dscale(scale.size(), 0.0), dbias(call.input(2).size(), 0.0);
         tensor dx(type_of<T>, x.shape());
         std::vector<T> h(length), n(length);
         for (std::size_t k = 0; k < static_cast<std::size_t>(x.dim(0)) * groups; ++k) {
             const T* from = g.as<T>().data() + k * length;
-            const auto parameter = [&](std::size_t i, std::size_t count) {  // of as many as there are channels, or groups
-                return count == channels ? k % groups * per_group + i / positions : k % groups;
+            // A scale or bias has one value a channel, or one a group.
+            const auto at = [&](std::size_t values, std::size_t i) {
+                return values == channels ? k % groups * per_group + i / positions : k % groups;
             };
-            for (std::size_t i = 0; i < length; ++i) h[i] = from[i] * scale.as<T>()[parameter(i, scale.size())];
-            normalized_row_gradient(x.as<T>().data() + k * length, h.data(), length,
-                                    static_cast<double>(call.node().get_float("epsilon", 1e-5f)), true, n.data(),
+            for (std::size_t i = 0; i < length; ++i) h[i] = from[i] * scale.as<T>()[at(scale.size(), i)];
+            normalized_row_gradient(x.as<T>().data() + k * length, h.data(), length, epsilon, true, n.data(),
                                     dx.as<T>().data() + k * length);
             for (std::size_t i = 0; i < length; ++i) {
-                dscale[parameter(i, dscale.size())] += static_cast<double>(from[i]) * static_cast<double>(n[i]);
-                dbias[parameter(i, dbias.size())] += static_cast<double>(from[i]);
+                dscale[at(dscale.size(), i)] += static_cast<double>(from[i]) * static_cast<double>(n[i]);
+                dbias[at(dbias.size(), i)] += static_cast<double>(from[i]);
             }
         }
         call.give(0, dx);
