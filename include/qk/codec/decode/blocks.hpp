@@ -18,6 +18,7 @@ namespace qk::detail {
 
 /// Rows of n values that share a factor each, column by column: (number of the first code, y, rows, from row to row, n, factors).
 using rows_call = kernels::call_with<std::size_t, float*, std::size_t, std::size_t, std::size_t, const float*>;
+using rows_walk = kernels::call_with<const rows_call&>;
 
 /// A block format as `decode` sees it: what walks tensors and tiles calls this and is compiled once for all families.
 template <class Arch>
@@ -35,10 +36,9 @@ class block_decoder {
     /// What n values are multiplied by that lie across the axis from position (o, along, across) on.
     virtual void factors(const_planes, along_axis, std::size_t o, std::size_t along, std::size_t across, std::size_t n,
                          float* factor) const noexcept = 0;
-    /// The fast forms. `rows`: whole blocks in a row; how many values were done. `with_rows`: walk(rows) is called, if rows of values that
-    /// share their factors are served.
-    virtual std::size_t rows(const_planes, float* y, std::size_t blocks, bool streaming) const noexcept = 0;
-    virtual bool with_rows(const_planes, const kernels::call_with<const rows_call&>& walk) const noexcept = 0;
+    /// By the fast form: whole blocks in a row to y, or, where `walk` is given, walk(rows), if rows of values that share their factors are
+    /// served. Returns how many values of the row were done, or whether walk was called.
+    virtual std::size_t quickly(const_planes, float* y, std::size_t blocks, bool streaming, const rows_walk* walk) const noexcept = 0;
 
   protected:
     ~block_decoder() = default;
@@ -57,21 +57,17 @@ class decoder_of final : public block_decoder<Arch> {
         factors_across<Arch>(format_, p, scale_index(this->packed, a, o, along, across), shift_index(this->packed, a, o, along, across), n,
                              this->tensor, factor);
     }
-    std::size_t rows(const_planes p, float* y, std::size_t blocks, bool streaming) const noexcept override {
+    std::size_t quickly(const_planes p, float* y, std::size_t blocks, bool streaming, const rows_walk* walk) const noexcept override {
         return with_element_values<Arch, Known>(format_, [&](const auto& values) {
-            return decode_row_of_blocks<Arch, Known.width, Known.blocks.size>(format_, values, p, y, blocks, this->tensor, streaming);
-        });
-    }
-    bool with_rows(const_planes p, const kernels::call_with<const rows_call&>& walk) const noexcept override {
-        const std::size_t done = with_element_values<Arch, Known>(format_, [&](const auto& values) {
-            walk(rows_call([&](std::size_t first, float* y, std::size_t rows, std::size_t stride, std::size_t n, const float* factor) {
+            if (walk == nullptr)
+                return decode_row_of_blocks<Arch, Known.width, Known.blocks.size>(format_, values, p, y, blocks, this->tensor, streaming);
+            (*walk)(rows_call([&](std::size_t first, float* to, std::size_t rows, std::size_t stride, std::size_t n, const float* factor) {
                 for (std::size_t j = 0; j < rows; ++j)
-                    decode_row<Arch, Known.width>(values, p.elements, first + j * stride, y + j * stride, n, this->packed.element_width,
+                    decode_row<Arch, Known.width>(values, p.elements, first + j * stride, to + j * stride, n, this->packed.element_width,
                                                   factor);
             }));
             return std::size_t{1};
         });
-        return done != 0;
     }
 
   private:
@@ -123,7 +119,8 @@ bool decode_columns(const block_decoder<Arch>& decoder, const_planes p, values_o
             }
         }
     };
-    return decoder.with_rows(p, kernels::call_with<const rows_call&>(walk));
+    const rows_walk with_rows(walk);
+    return decoder.quickly(p, nullptr, 0, false, &with_rows) != 0;
 }
 
 template <class Arch>
@@ -175,7 +172,7 @@ void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_ou
     }
     const bool aligned = reinterpret_cast<std::uintptr_t>(y.floats()) % sizeof(kernels::vf<Arch>) == 0;
     const bool streaming = aligned && kernels::streams<Arch>(nullptr, y.floats(), a.length);
-    const std::size_t done = decoder.rows(p, y.floats(), a.length / block, streaming);
+    const std::size_t done = decoder.quickly(p, y.floats(), a.length / block, streaming, nullptr);
     const std::size_t step = block > tile ? tile : tile / block * block;
     for (std::size_t k = done; k < a.length; k += step) decode_tile(0, k, 0, k, std::min(step, a.length - k));
 }

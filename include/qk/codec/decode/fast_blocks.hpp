@@ -33,27 +33,44 @@ QK_INLINE kernels::vf<Arch> or_nan(kernels::vf<Arch> factor, kernels::vi<Arch> c
     return kernels::as_float<Arch>(select(code == V(255), V(kernels::nan_bits), kernels::as_int<Arch>(factor)));
 }
 
-/// What the elements of blocks are multiplied by: NaN for NaN blocks. Of microexponents factor[1] is for the pairs whose shift is 1.
+/// What the elements of blocks are multiplied by, made of the codes of their scales: NaN for NaN blocks. Of microexponents factor[1] is
+/// for the pairs whose shift is 1.
+template <class Arch, class Format>
+struct block_factors;
 template <class Arch>
-void block_factors(const block_float& f, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
-    using V = kernels::vi<Arch>;
-    const int bias = (1 << (f.exponent_bits - 1)) - 1;
-    factor[0] = or_nan<Arch>(power_of_field<Arch>(code + V(127 - bias - (f.mantissa_bits - 1))), code);
-}
+struct block_factors<Arch, block_float> {
+    kernels::vi<Arch> rebias;
+
+    block_factors(const block_float& f, float) noexcept : rebias(127 - ((1 << (f.exponent_bits - 1)) - 1) - (f.mantissa_bits - 1)) {}
+    void make(kernels::vi<Arch> code, kernels::vf<Arch>* factor) const noexcept {
+        factor[0] = or_nan<Arch>(power_of_field<Arch>(code + rebias), code);
+    }
+};
 template <class Arch>
-void block_factors(const microexponent& f, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
-    using V = kernels::vi<Arch>;
-    factor[0] = or_nan<Arch>(power_of_field<Arch>(code + V(1 - f.mantissa_bits)), code);
-    factor[1] = or_nan<Arch>(power_of_field<Arch>(code - V(f.mantissa_bits)), code);
-}
+struct block_factors<Arch, microexponent> {
+    kernels::vi<Arch> mantissa_bits;
+
+    block_factors(const microexponent& f, float) noexcept : mantissa_bits(f.mantissa_bits) {}
+    void make(kernels::vi<Arch> code, kernels::vf<Arch>* factor) const noexcept {
+        factor[0] = or_nan<Arch>(power_of_field<Arch>(code + kernels::vi<Arch>(1) - mantissa_bits), code);
+        factor[1] = or_nan<Arch>(power_of_field<Arch>(code - mantissa_bits), code);
+    }
+};
 template <class Arch>
-void block_factors(const microscaling&, kernels::vi<Arch> code, float, kernels::vf<Arch>* factor) noexcept {
-    factor[0] = or_nan<Arch>(power_of_field<Arch>(code), code);
-}
+struct block_factors<Arch, microscaling> {
+    block_factors(const microscaling&, float) noexcept {}
+    void make(kernels::vi<Arch> code, kernels::vf<Arch>* factor) const noexcept {
+        factor[0] = or_nan<Arch>(power_of_field<Arch>(code), code);
+    }
+};
 template <class Arch>
-void block_factors(const nvfloat& f, kernels::vi<Arch> code, float tensor, kernels::vf<Arch>* factor) noexcept {
-    factor[0] = floating_values<Arch>(f.scale)(code) * kernels::vf<Arch>(tensor);
-}
+struct block_factors<Arch, nvfloat> {
+    floating_values<Arch> scale;
+    kernels::vf<Arch> tensor;
+
+    QK_INLINE block_factors(const nvfloat& f, float t) noexcept : scale(f.scale), tensor(t) {}
+    QK_INLINE void make(kernels::vi<Arch> code, kernels::vf<Arch>* factor) const noexcept { factor[0] = scale(code) * tensor; }
+};
 
 /// Which lanes of a vector have the bit of their pair set: from the plane of one-bit shifts.
 template <class Arch>
@@ -77,17 +94,13 @@ void decode_groups_in_bytes(const Format& f, const floating_values<Arch>& values
     bytes.fill(values.format, values);
     const auto step = static_cast<std::size_t>(width) * byte_values<Arch>::count / 8;
     const int per_block = std::countr_zero(size);
-    const floating_values<Arch> shared = [&] {  // of the codes of scales; of other formats they are powers of two
-        if constexpr (std::same_as<Format, nvfloat>) return floating_values<Arch>(f.scale);
-        else return values;
-    }();
+    const block_factors<Arch, Format> factors(f, tensor);
     bytes.with_kind(width, [&](const auto& each) QK_INLINE_CALL {
         for (std::size_t g = 0; g < groups; ++g) {
             alignas(64) float factor[w];
             const auto code = kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w);
             kernels::vf<Arch> made = kernels::vf<Arch>(0.0f);
-            if constexpr (std::same_as<Format, nvfloat>) made = shared(code) * kernels::vf<Arch>(tensor);
-            else block_factors<Arch>(f, code, tensor, &made);
+            factors.make(code, &made);
             kernels::store<Arch>(factor, made);
             for (std::size_t i = 0; i < w * size; i += byte_values<Arch>::count, in += step)
                 each(in, [&](std::size_t k, kernels::vf<Arch> v) QK_INLINE_CALL {
@@ -125,11 +138,12 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
             return groups * w * size;
         }
     }
+    const block_factors<Arch, Format> factors(f, tensor);
     for (std::size_t g = 0; g < groups; ++g, in += codes.bytes(w * size)) {
         constexpr std::size_t kinds = with_pairs ? 2 : 1;
         alignas(64) float factor[2][w], eighths[kinds][8 * w];
         kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
-        block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), tensor, made);
+        factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + g * w), made);
         const std::size_t at = g * w * size;
         kernels::store<Arch>(factor[0], made[0]);
         if constexpr (with_pairs) kernels::store<Arch>(factor[1], made[1]);
@@ -191,19 +205,26 @@ template <class Arch, class Format>
 void factors_across(const Format& f, const_planes p, std::size_t scale, std::size_t shift, std::size_t n, float tensor,
                     float* factor) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>;
-    bool quick = scale_width(f) == 8;
-    if constexpr (std::same_as<Format, microexponent>) quick = quick && f.shift_bits == 1;
-    if constexpr (std::same_as<Format, nvfloat>) quick = quick && floating_values<Arch>(f.scale).usable;
     std::size_t k = 0;
-    for (; quick && k + w <= n; k += w) {
-        kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
-        block_factors<Arch>(f, kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + scale + k), tensor, made);
+    const auto by_vectors = [&] {
+        const block_factors<Arch, Format> factors(f, tensor);
         if constexpr (std::same_as<Format, microexponent>) {
-            const kernels::mask<Arch> set = kernels::lanes_set<Arch>(get_bits(p.shifts, shift + k, w));
-            made[0] = kernels::as_float<Arch>(select(set, kernels::as_int<Arch>(made[1]), kernels::as_int<Arch>(made[0])));
+            if (f.shift_bits != 1) return;
         }
-        kernels::store<Arch>(factor + k, made[0]);
-    }
+        if constexpr (std::same_as<Format, nvfloat>) {
+            if (!factors.scale.usable) return;
+        }
+        for (; k + w <= n; k += w) {
+            kernels::vf<Arch> made[2] = {kernels::vf<Arch>(0.0f), kernels::vf<Arch>(0.0f)};
+            factors.make(kernels::load_codes<Arch>(reinterpret_cast<const std::uint8_t*>(p.scales.data()) + scale + k), made);
+            if constexpr (std::same_as<Format, microexponent>) {
+                const kernels::mask<Arch> set = kernels::lanes_set<Arch>(get_bits(p.shifts, shift + k, w));
+                made[0] = kernels::as_float<Arch>(select(set, kernels::as_int<Arch>(made[1]), kernels::as_int<Arch>(made[0])));
+            }
+            kernels::store<Arch>(factor + k, made[0]);
+        }
+    };
+    if (scale_width(f) == 8 && n >= w) by_vectors();
     for (; k < n; ++k) {
         const std::uint32_t code = get_code(p.scales, scale + k, scale_width(f));
         if constexpr (std::same_as<Format, microexponent>) factor[k] = scale_of(f, code, get_code(p.shifts, shift + k, f.shift_bits));

@@ -117,6 +117,15 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
 
 using columns_call = kernels::call_with<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;  ///< (o, l, rows, i, n)
 
+/// What the fast form is asked for: `blocks` blocks in a row, or, where `columns` is given, all blocks along `axis`. What it declines
+/// `row` does, or `columns`.
+struct quick_walk {
+    std::size_t blocks;
+    const kernels::range_call* row;
+    along_axis axis{};
+    const columns_call* columns = nullptr;
+};
+
 /// A block format as `encode` sees it: what walks tensors and tiles calls this and is compiled once for all families.
 template <class Arch>
 class block_coder {
@@ -136,9 +145,8 @@ class block_coder {
     virtual void elements(block_tile& t, std::size_t n) const noexcept = 0;
     /// A block that no tile holds: the one of position (o, l, i).
     virtual void long_block(values_in, planes, along_axis, std::size_t, std::size_t, std::size_t, const semantics&) const noexcept {}
-    /// The fast forms, if there are any. `rows`: `blocks` blocks in a row; how many were done.
-    virtual std::size_t rows(const semantics&, const float*, planes, std::size_t, const kernels::range_call&) const noexcept { return 0; }
-    virtual bool columns(const semantics&, values_in, planes, along_axis, const columns_call&) const noexcept { return false; }
+    /// By the fast form; returns how many blocks were done of a row, or whether the columns were: 0 where there is none.
+    virtual std::size_t quickly(const semantics&, values_in, planes, const quick_walk&) const noexcept { return 0; }
 
   protected:
     ~block_coder() = default;
@@ -221,7 +229,8 @@ void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, alon
             const std::size_t step = block > tile ? tile : tile / block * block, end = std::min((from + count) * block, a.length);
             for (std::size_t k = from * block; k < end; k += step) encode_tile(0, k, 0, k, std::min(step, end - k));
         };
-        const std::size_t done = coder.rows(how, x.floats(), out, a.length / block, kernels::range_call(complete));
+        const kernels::range_call declined(complete);
+        const std::size_t done = coder.quickly(how, x, out, {a.length / block, &declined});
         return complete(done, divide_up(a.length, packed.block_size) - done);
     }
     // Strided: a panel of as many neighbouring blocks as fit, a block in each column.
@@ -245,7 +254,8 @@ void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, alon
             for (std::size_t r = 0; r < rows; ++r) put_codes<Arch>(out.elements, position(r), w, packed.element_width, t.code + r * w);
         }
     };
-    if (coder.columns(how, x, out, a, columns_call(complete))) return;
+    const columns_call declined(complete);
+    if (coder.quickly(how, x, out, {0, nullptr, a, &declined}) != 0) return;
     for (std::size_t o = 0; o < a.outer; ++o) {
         for (std::size_t l = 0; l < a.length; l += block) complete(o, l, std::min(block, a.length - l), 0, a.inner);
     }

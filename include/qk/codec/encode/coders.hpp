@@ -17,12 +17,14 @@ class coder_of final : public family_coder<Arch, Format> {
         if constexpr (Known.blocks.size == 0 || Known.blocks.size > static_cast<int>(tile))
             encode_long_block<Arch>(this->format_, *this, x, out, a, o, l, i, how);
     }
-    std::size_t rows(const semantics& how, const float* x, planes out, std::size_t blocks,
-                     const kernels::range_call& complete) const noexcept override {
-        return encode_blocks_quickly<Arch, Known>(this->format_, this->step(how), x, out, blocks, complete);
-    }
-    bool columns(const semantics& how, values_in x, planes out, along_axis a, const columns_call& complete) const noexcept override {
-        return encode_columns_quickly<Arch, Known>(this->format_, this->step(how), x, out, a, complete);
+    std::size_t quickly(const semantics& how, values_in x, planes out, const quick_walk& walk) const noexcept override {
+        alignas(64) std::uint8_t waiting[code_writer<Arch, Known.width>::may_wait ? largest_tile : 1];
+        return with_block_codes<Arch, Known>(
+            this->format_, this->step(how), out, waiting, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
+                if (walk.columns == nullptr) return encode_row_of_blocks<Arch, Known, OfElement>(form, codes, x.floats(), walk.blocks, *walk.row);
+                encode_columns<Arch, Known, OfElement>(this->packed, form, codes, x, walk.axis, *walk.columns);
+                return std::size_t{1};
+            });
     }
 };
 

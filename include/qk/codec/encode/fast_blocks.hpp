@@ -354,18 +354,12 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
 }
 
 /// `blocks` blocks in a row, which begin the planes; complete(first, count) does the blocks that are declined. Returns how many were done.
-template <class Arch, known_codes Known, class Format, class Step>
-std::size_t encode_blocks_quickly(const Format& f, const Step& step, const float* x, planes out, std::size_t blocks,
-                                  const kernels::range_call& complete) noexcept {
-    if constexpr (std::same_as<Format, microexponent>) {
-        if (f.shift_bits != 1) return 0;
-    }
-    alignas(64) std::uint8_t waiting[code_writer<Arch, Known.width>::may_wait ? largest_tile : 1];
-    return with_block_codes<Arch, Known>(f, step, out, waiting, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
-        using elements = typename std::remove_cvref_t<decltype(codes)>::elements_type;
-        constexpr kernels::block_shape shape{known_to<elements, OfElement>(Known).blocks.size, OfElement};
-        return kernels::run_row_of_blocks<Arch, shape>(x, blocks, static_cast<std::size_t>(f.block_size), form, codes, complete);
-    });
+template <class Arch, known_codes Known, kernels::element_step OfElement, class Form, class Codes>
+std::size_t encode_row_of_blocks(const Form& form, const Codes& codes, const float* x, std::size_t blocks,
+                       const kernels::range_call& complete) noexcept {
+    if (codes.shift_bits > 1) return 0;
+    constexpr kernels::block_shape shape{known_to<typename Codes::elements_type, OfElement>(Known).blocks.size, OfElement};
+    return kernels::run_row_of_blocks<Arch, shape>(x, blocks, codes.block_size, form, codes, complete);
 }
 
 }  // namespace qk::detail

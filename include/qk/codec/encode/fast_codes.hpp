@@ -276,9 +276,11 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
     }
 }
 
+using row_encoder = kernels::call_with<const float*, std::size_t, std::byte*, const kernels::range_call&>;  ///< encode_row's (x, n, out, complete)
+
 /// n values from any bit of the plane on, and any number of them: their codes are made at whole bytes beside it.
-template <class Arch, int Known, class Coder>
-void encode_beside(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
+template <class Arch>
+void encode_beside(const row_encoder& encode, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
                    const kernels::range_call& complete) noexcept {
     constexpr std::size_t count = 4 * kernels::lanes<Arch>, most = 8 * count;
     const auto bytes = [&](std::size_t codes) { return codes * static_cast<std::size_t>(width) / 8; };
@@ -287,9 +289,9 @@ void encode_beside(const Coder& coder, const float* x, std::size_t first, std::s
         alignas(64) std::byte codes[2 * most];
         alignas(64) float last[count] = {};
         std::uint32_t declined = 0;
-        const auto row = [&](const float* v, std::size_t from, std::size_t values) QK_APART {
+        const auto row = [&](const float* v, std::size_t from, std::size_t values) {
             const auto note = [&](std::size_t i, std::size_t) { declined |= 1u << (from + i) / count; };
-            encode_row<Arch, Known>(coder, v, values, codes + bytes(from), width, kernels::range_call(note));
+            encode(v, values, codes + bytes(from), kernels::range_call(note));
         };
         if (whole != 0) row(x + at, 0, whole);
         if (whole < some) {
@@ -309,11 +311,14 @@ bool encode_quickly(const Coder& coder, const float* x, std::size_t first, std::
     const std::size_t bit = first * static_cast<std::size_t>(width);
     if (!coder.usable() || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return false;
     constexpr std::size_t count = 4 * kernels::lanes<Arch>;
+    const auto row = [&](const float* v, std::size_t values, std::byte* out, const kernels::range_call& declined) QK_APART {
+        encode_row<Arch, Known>(coder, v, values, out, width, declined);
+    };
     const bool overlaps = n >= count && (n - count) * static_cast<std::size_t>(width) % 8 == 0;
     const std::size_t whole = bit % 8 != 0 ? 0 : overlaps ? n : n - n % count;
-    if (whole != 0) encode_row<Arch, Known>(coder, x, whole, plane.data() + bit / 8, width, complete);
+    if (whole != 0) row(x, whole, plane.data() + bit / 8, complete);
     const auto behind = [&](std::size_t i, std::size_t some) { complete(whole + i, some); };
-    if (whole < n) encode_beside<Arch, Known>(coder, x + whole, first + whole, n - whole, plane, width, kernels::range_call(behind));
+    if (whole < n) encode_beside<Arch>(row_encoder(row), x + whole, first + whole, n - whole, plane, width, kernels::range_call(behind));
     return true;
 }
 

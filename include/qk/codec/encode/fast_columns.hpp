@@ -99,22 +99,18 @@ void each_panel(const packing& packed, values_in x, along_axis a, const columns_
     }
 }
 
-/// The same, if the fast form serves the format.
-template <class Arch, known_codes Known, class Format, class Step>
-bool encode_columns_quickly(const Format& f, const Step& step, values_in x, planes out, along_axis a,
-                            const columns_call& complete) noexcept {
-    const std::size_t done =
-        with_block_codes<Arch, Known>(f, step, out, nullptr, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
-            using columns = codes_of_columns<Arch, std::remove_cvref_t<decltype(codes)>>;
-            const auto encode = [&](const kernels::column_panel& p, std::size_t element, std::size_t scale, std::size_t shift,
-                                    const kernels::range_call& declined) {
-                const columns to{codes, codes.elements, element, scale, shift, a.inner};
-                kernels::run_panel_of_blocks<Arch, OfElement>(p, form, to, declined);
-            };
-            each_panel<Arch>(packing_of(f), x, a, complete, panel_call(encode));
-            return std::size_t{1};
-        });
-    return done != 0;
+template <class Arch, known_codes Known, kernels::element_step OfElement, class Form, class Codes>
+void encode_columns(const packing& packed, const Form& form, const Codes& codes, values_in x, along_axis a,
+                    const columns_call& complete) noexcept {
+    // Where the format is not known, blocks of one step go through the loop of those with sub-blocks.
+    constexpr bool shared = Known.blocks.step == kernels::element_step::unknown && OfElement == kernels::element_step::block;
+    constexpr kernels::element_step loop = shared ? kernels::element_step::pair : OfElement;
+    const auto encode = [&](const kernels::column_panel& p, std::size_t element, std::size_t scale, std::size_t shift,
+                            const kernels::range_call& declined) {
+        const codes_of_columns<Arch, Codes> to{codes, codes.elements, element, scale, shift, a.inner};
+        kernels::run_panel_of_blocks<Arch, loop>(p, form, to, declined);
+    };
+    each_panel<Arch>(packed, x, a, complete, panel_call(encode));
 }
 
 }  // namespace qk::detail

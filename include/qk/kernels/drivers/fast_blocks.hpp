@@ -20,8 +20,8 @@ struct column_panel {
 /// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1
 /// leaves a remainder; Width == 1 masks it. `form` shares. `given` is told what is shared, column by column (scales, shifts), and then
 /// every row of a block (row), whose random words are made for several rows together; complete(first, n) does the columns that the form
-/// declines.
-template <class Arch, std::size_t Width, bool Grid, class Form, class Out>
+/// declines. `Pairs`: there may be sub-blocks.
+template <class Arch, std::size_t Width, bool Grid, bool Pairs, class Form, class Out>
 std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const Form& form, const Out& given,
                                   const range_call& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
@@ -53,19 +53,20 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
     // What is asked for ahead of its use, from memory: the same columns of the next blocks, if these are not far away.
     const std::size_t beyond = p.stride * p.rows <= 16384 ? p.stride * p.rows : 2 * Width * w;
     std::size_t i = from;
-    if (!are_there(i)) return i;
-    vectors most = survey(i, 0, p.rows);
+    vectors most;
+    bool surveyed = false;
     for (std::size_t next = 0; are_there(i); i = next) {
         const std::size_t count = columns(i);
+        if (!surveyed) most = survey(i, 0, p.rows);
         fast_shared<Arch> shared[Width], mine[Width];
         bool served = true;
         unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share_in_lanes<Arch>(q, most.of[k], shared[k]) && served; });
         next = i + count;
         const bool more = are_there(next);
         const std::size_t next_count = more ? columns(next) : count;
+        surveyed = served && looks_ahead;
         if (__builtin_expect(!served, 0)) {
             complete(i, count);
-            if (more) most = survey(next, 0, p.rows);
             continue;
         }
         const vectors amax = most;
@@ -74,7 +75,7 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
         for (std::size_t begin = 0, number = 0; begin < p.rows; begin += sub, ++number) {
             const std::size_t end = std::min(begin + sub, p.rows);
             unrolled<Width>([&](auto k) QK_INLINE_CALL { mine[k] = shared[k]; });
-            if constexpr (requires { q.held(mine[0], amax.of[0]); }) {
+            if constexpr (Pairs) {
                 if (q.sub_block_size > 0) {
                     const vectors part = survey(i, begin, end);
                     unrolled<Width>([&](auto k) QK_INLINE_CALL {
@@ -102,9 +103,6 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
                 }
             }
         }
-        if constexpr (!looks_ahead) {
-            if (more) most = survey(next, 0, p.rows);
-        }
     }
     return i;
 }
@@ -112,10 +110,12 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
 /// All columns of a panel: several vectors side by side first, as many as there are registers for.
 template <class Arch, element_step Known, class Form, class Out>
 void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const range_call& complete) noexcept {
+    constexpr bool may_pair = Known == element_step::unknown || Known == element_step::pair;
     const auto run = [&]<bool Grid>() {
-        const std::size_t i = run_columns_of_blocks<Arch, 4, Grid>(p, 0, form, out, complete);
+        constexpr bool pairs = !Grid && may_pair && requires(const fast_shared<Arch>& b) { form.held(b, vi<Arch>(0)); };
+        const std::size_t i = run_columns_of_blocks<Arch, 4, Grid, pairs>(p, 0, form, out, complete);
         if (i == p.columns) return;
-        if constexpr (!is_baseline<Arch>) run_columns_of_blocks<Arch, 1, Grid>(p, i, form, out, complete);
+        if constexpr (!is_baseline<Arch>) run_columns_of_blocks<Arch, 1, Grid, pairs>(p, i, form, out, complete);
         else complete(i, p.columns - i);
     };
     if constexpr (Out::any_rounding || Known == element_step::block || Known == element_step::pair) run.template operator()<false>();
