@@ -47,7 +47,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         s.fill(p, a, o, l, i, n);
         if (s.one_zero(n)) {
             const float scale = s.single ? s.scale[0] : 1.0f;
-            if (const std::size_t done = decode_quickly(f, planes.elements, first, value, n, scale, s.zero[0], false); done == n) {
+            if (const std::size_t done = decode_quickly(f, planes.elements, first, value, n, scale, s.zero_of(0), false); done == n) {
                 if (!s.single) s.multiply(value, n);
                 return y.template copy<Arch>(value, first, n);
             }
@@ -55,7 +55,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         get_codes<Arch>(planes.elements, first, n, width, code);
         if constexpr (std::same_as<Format, integer>) {
             if (width <= 16 && s.single) {
-                const auto z = static_cast<std::int32_t>(s.zero[0]);
+                const auto z = static_cast<std::int32_t>(s.zero_of(0));
                 const int up = 32 - width;
                 for (std::size_t k = 0; k < n; ++k) {
                     const std::int32_t q =
@@ -63,7 +63,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
                     value[k] = static_cast<float>(q - z);
                 }
             } else {
-                for (std::size_t k = 0; k < n; ++k) value[k] = static_cast<float>(value_of(f, code[k]) - s.zero[s.single ? 0 : k]);
+                for (std::size_t k = 0; k < n; ++k) value[k] = static_cast<float>(value_of(f, code[k]) - s.zero_of(k));
             }
         } else {
             elements_of<Arch>(f, code, value, n);

@@ -22,16 +22,28 @@ QK_INLINE void flush(float* x, std::size_t n) {
     }
 }
 
+/// n values from `first` on, flushed if they are to be: where they lie, or in `room`.
+template <class Arch>
+const float* inputs_of(values_in x, std::size_t first, std::size_t n, bool flush_inputs, float* room) {
+    if (x.floats() != nullptr && !flush_inputs) return x.floats() + first;
+    x.template copy<Arch>(first, n, room);
+    if (flush_inputs) flush(room, n);
+    return room;
+}
+
 /// x / scale, or x times its reciprocal, in float32. A finite x stays finite: a quotient beyond float32 is clamped, not special.
 template <class Arch>
 QK_APART void divide(const float* x, float* y, const scale_tile<Arch>& s, std::size_t n, bool reciprocal, bool keep_finite) {
-    for (std::size_t k = 0; k < n; ++k) {
-        const float scale = s.scale[s.single ? 0 : k];
-        const float q = reciprocal ? x[k] * (1.0f / scale) : x[k] / scale;
-        const std::uint32_t u = as_bits(q);
-        const bool overflown = keep_finite && (u & 0x7fffffffu) == 0x7f800000u && (as_bits(x[k]) & 0x7fffffffu) < 0x7f800000u;
-        y[k] = overflown ? as_float((u & 0x80000000u) | 0x7f7fffffu) : q;
-    }
+    using V = kernels::vi<Arch>;
+    using F = kernels::vf<Arch>;
+    s.each(x, y, n, [&](F v, F scale) QK_INLINE_CALL {
+        const F q = reciprocal ? v * (F(1.0f) / scale) : v / scale;
+        if (!keep_finite) return q;
+        const V u = kernels::as_int<Arch>(q), infinity(kernels::infinity_bits), magnitude(kernels::magnitude_bits);
+        const kernels::mask<Arch> overflown =
+            ((u & magnitude) == infinity) & ((kernels::as_int<Arch>(v) & magnitude) < infinity);
+        return kernels::as_float<Arch>(select(overflown, u - V(1), u));  // the largest finite magnitude is one below
+    });
 }
 
 /// (values, number of the first, n, their scale, their zero point, what does the rest): false where nothing was done.
@@ -159,13 +171,13 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
         alignas(64) float value[tile];
         scale_tile<Arch> s;
         s.fill(p, a, o, l, i, n);
-        x.template copy<Arch>(first, n, value);
+        const float* v = inputs_of<Arch>(x, first, n, how.flush_inputs, value);
         if (!(s.single && s.scale[0] == 1.0f) && f != fp32) {
-            if (how.flush_inputs) flush(value, n);
-            divide(value, value, s, n, false, false);
+            divide(v, value, s, n, false, false);
+            v = value;
         }
         const auto complete = [&](std::size_t begin, std::size_t count) {
-            kernels::run_tile<Arch, Kind>(f, value + begin, value + begin, count, from_element(how, first + begin));
+            kernels::run_tile<Arch, Kind>(f, v + begin, value + begin, count, from_element(how, first + begin));
             const auto one_by_one = [&](std::size_t from, std::size_t some) {
                 to_codes<Arch>(f, value + begin + from, code, some);
                 put_codes<Arch>(out.elements, first + begin + from, some, element_width(f), code);
@@ -175,7 +187,7 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
                 !encode_floats(f, semantics{}, 1.0f, value + begin, first + begin, count, out.elements, kernels::range_call(one_by_one)))
                 one_by_one(0, count);
         };
-        if (s.single || !quick(value, first, n, 1.0f, 0, kernels::range_call(complete))) complete(0, n);
+        if (s.single || !quick(v, first, n, 1.0f, 0, kernels::range_call(complete))) complete(0, n);
     };
     encode_runs<Arch>(a, x, p, bits(f), by_quotients, quick_call(quick), tile_call(encode_tile));
 }
@@ -251,11 +263,10 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
         alignas(64) float value[tile], quotient[tile], whole_part[tile];
         scale_tile<Arch> s;
         s.fill(p, a, o, l, i, n);
-        x.template copy<Arch>(first, n, value);
-        if (how.flush_inputs) flush(value, n);
-        divide(value, quotient, s, n, how.integer_mode == integer_mode::reciprocal, true);
+        const float* v = inputs_of<Arch>(x, first, n, how.flush_inputs, value);
+        divide(v, quotient, s, n, how.integer_mode == integer_mode::reciprocal, true);
         if (how.zero_point_before) {
-            for (std::size_t k = 0; k < n; ++k) quotient[k] += static_cast<float>(s.zero[s.single ? 0 : k]);
+            for (std::size_t k = 0; k < n; ++k) quotient[k] += static_cast<float>(s.zero_of(k));
         }
         const auto special = [&](integer_special rule, std::int64_t zero) {
             return rule == integer_special::zero_point ? zero : rule == integer_special::lowest ? lowest : highest;
@@ -267,20 +278,20 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
             if (!rounded) kernels::run_tile<Arch>(wide, quotient + begin, whole_part + begin, count, from_element(round, first + begin));
             const auto one_by_one = [&](std::size_t from, std::size_t some) {
                 for (std::size_t k = begin + from; k < begin + from + some; ++k) {
-                    const std::int64_t zero = s.zero[s.single ? 0 : k];
-                    const std::uint32_t magnitude = as_bits(value[k]) & 0x7fffffffu;
+                    const std::int64_t zero = s.zero_of(k);
+                    const std::uint32_t magnitude = as_bits(v[k]) & 0x7fffffffu;
                     const float t = quotient[k];
                     std::int64_t q =
                         (t != t ? 0 : static_cast<std::int64_t>(rounded_number(t, whole_part[k]))) + (how.zero_point_before ? 0 : zero);
                     q = std::clamp(q, lowest, highest);
-                    if (magnitude == 0x7f800000u) q = value[k] < 0 ? lowest : special(infinity, zero);
+                    if (magnitude == 0x7f800000u) q = v[k] < 0 ? lowest : special(infinity, zero);
                     if (magnitude > 0x7f800000u || (t != t && magnitude < 0x7f800000u)) q = special(how.integer_nan, zero);
                     code[k] = code_of(f, q);
                 }
                 put_codes<Arch>(out.elements, first + begin + from, some, f.bits, code + begin + from);
             };
             if ((!how.zero_point_before && !s.one_zero(n)) || !finite) return one_by_one(0, count);
-            const std::int64_t zero = how.zero_point_before ? 0 : s.zero[0];
+            const std::int64_t zero = how.zero_point_before ? 0 : s.zero_of(0);
             // What is whole already does not change by rounding to nearest.
             if (f.bits <= 16 && encode_quickly(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin, first + begin,
                                                count, out.elements, f.bits, kernels::range_call(one_by_one)))
@@ -289,7 +300,7 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
             put_codes<Arch>(out.elements, first + begin, count, f.bits, code + begin);
         };
         const bool as_one = !s.single && !how.zero_point_before && s.one_zero(n);
-        if (!as_one || !quick(quotient, first, n, 1.0f, s.zero[0], kernels::range_call(complete))) complete(0, n);
+        if (!as_one || !quick(quotient, first, n, 1.0f, s.zero_of(0), kernels::range_call(complete))) complete(0, n);
     };
     encode_runs<Arch>(a, x, p, f.bits, by_quotients, quick_call(quick), tile_call(encode_tile));
 }

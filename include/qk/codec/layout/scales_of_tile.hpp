@@ -9,50 +9,69 @@
 #include "qk/codec/layout/parameters.hpp"
 #include "qk/codec/layout/unpack.hpp"
 #include "qk/inline.hpp"
+#include "qk/kernels/lanes/simd.hpp"
 
 namespace qk::detail {
 
-/// Scale and zero point of every value of a piece; one of each when `single`.
+/// Scale and zero point of every value of a piece; one of each when `single`. It refers to the parameters that it was filled from.
 template <class Arch>
-struct scale_tile {
-    alignas(64) float scale[tile];
-    alignas(64) std::int64_t zero[tile];
+class scale_tile {
+  public:
+    const float* scale = nullptr;        ///< of each value, or of all
+    const std::int64_t* zero = nullptr;  ///< likewise; null: 0
     bool single = true;
+
+    scale_tile() noexcept {}  // which leaves its arrays as they are
+    scale_tile(const scale_tile&) = delete;
+    scale_tile& operator=(const scale_tile&) = delete;
 
     /// Of n values at (o, l, i) and on: along `length` where inner is 1, else along `inner`.
     QK_APART void fill(const codec_parameters& p, along_axis a, std::size_t o, std::size_t l, std::size_t i, std::size_t n) {
         if (p.one_scale()) {
-            scale[0] = p.one.scale;
-            zero[0] = p.one.zero_point;
+            scale = &p.one.scale;
+            zero = &p.one.zero_point;
             return;
         }
         const bool along = a.inner == 1;
         single = !along && p.group == 0;
         const std::size_t at = p.index(a, o, l, i);
-        if (along && p.group > 1) {  // `group` values share an entry
-            for (std::size_t k = 0, entry = at; k < n; ++entry) {
-                const std::size_t end = std::min(n, k + p.group - (l + k) % p.group);
-                std::fill(scale + k, scale + end, p.scale[entry]);
-                std::fill(zero + k, zero + end, p.zero_point.empty() ? 0 : p.zero_point[entry]);
-                k = end;
-            }
-            return;
+        scale = p.scale.data() + at;
+        if (!p.zero_point.empty()) zero = p.zero_point.data() + at;
+        if (!along || p.group <= 1) return;
+        for (std::size_t k = 0, entry = 0; k < n; ++entry) {  // `group` values share an entry
+            const std::size_t end = std::min(n, k + p.group - (l + k) % p.group);
+            std::fill(own_scale_ + k, own_scale_ + end, scale[entry]);
+            if (zero != nullptr) std::fill(own_zero_ + k, own_zero_ + end, zero[entry]);
+            k = end;
         }
-        const std::size_t entries = single ? 1 : n;
-        std::copy_n(p.scale.data() + at, entries, scale);
-        p.zero_point.empty() ? void(std::fill_n(zero, entries, 0)) : void(std::copy_n(p.zero_point.data() + at, entries, zero));
+        scale = own_scale_;
+        if (zero != nullptr) zero = own_zero_;
     }
-    /// The zero point of all n values, if it is the same one.
+    std::int64_t zero_of(std::size_t k) const { return zero == nullptr ? 0 : zero[single ? 0 : k]; }
+    /// Have all n values the same zero point?
     QK_APART bool one_zero(std::size_t n) const {
-        return single || std::all_of(zero, zero + n, [&](std::int64_t z) { return z == zero[0]; });
+        return single || zero == nullptr || std::all_of(zero, zero + n, [&](std::int64_t z) { return z == zero[0]; });
+    }
+    /// y = make(x, scale), a vector at a time; x may be y.
+    template <class Make>
+    QK_INLINE void each(const float* x, float* y, std::size_t n, const Make& make) const {
+        constexpr std::size_t w = kernels::lanes<Arch>;
+        const kernels::vf<Arch> shared(scale[0]);
+        std::size_t k = 0;
+        for (; k + w <= n; k += w)
+            kernels::store<Arch>(y + k, make(kernels::load<Arch>(x + k), single ? shared : kernels::load<Arch>(scale + k)));
+        if (k == n) return;
+        const kernels::vf<Arch> last = single ? shared : kernels::load_first<Arch>(scale + k, n - k);
+        kernels::store_first<Arch>(y + k, n - k, make(kernels::load_first<Arch>(x + k, n - k), last));
     }
     QK_APART void multiply(float* v, std::size_t n) const {
-        if (!single) {
-            for (std::size_t k = 0; k < n; ++k) v[k] *= scale[k];
-        } else if (scale[0] != 1.0f) {
-            for (std::size_t k = 0; k < n; ++k) v[k] *= scale[0];
-        }
+        if (single && scale[0] == 1.0f) return;
+        each(v, v, n, [](kernels::vf<Arch> x, kernels::vf<Arch> s) QK_INLINE_CALL { return x * s; });
     }
+
+  private:
+    alignas(64) float own_scale_[tile];
+    alignas(64) std::int64_t own_zero_[tile];
 };
 
 /// How an elementwise tensor is walked: along its scales, or as one row.
