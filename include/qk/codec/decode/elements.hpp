@@ -46,10 +46,12 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         scale_tile<Arch> s;
         s.fill(p, a, o, l, i, n);
         if (s.one_zero(n)) {
+            float* to = y.floats() != nullptr ? y.floats() + first : value;
             const float scale = s.single ? s.scale[0] : 1.0f;
-            if (const std::size_t done = decode_quickly(f, planes.elements, first, value, n, scale, s.zero_of(0), false); done == n) {
-                if (!s.single) s.multiply(value, n);
-                return y.template copy<Arch>(value, first, n);
+            if (const std::size_t done = decode_quickly(f, planes.elements, first, to, n, scale, s.zero_of(0), false); done == n) {
+                if (!s.single) s.multiply(to, n);
+                if (to == value) y.template copy<Arch>(value, first, n);
+                return;
             }
         }
         get_codes<Arch>(planes.elements, first, n, width, code);

@@ -21,7 +21,8 @@ class coder_of final : public family_coder<Arch, Format> {
         alignas(64) std::uint8_t waiting[code_writer<Arch, Known.width>::may_wait ? largest_tile : 1];
         return with_block_codes<Arch, Known>(
             this->format_, this->step(how), out, waiting, [&]<kernels::element_step OfElement>(const auto& form, const auto& codes) {
-                if (walk.columns == nullptr) return encode_row_of_blocks<Arch, Known, OfElement>(form, codes, x.floats(), walk.blocks, *walk.row);
+                if (walk.columns == nullptr)
+                    return encode_row_of_blocks<Arch, Known, OfElement>(form, codes, x.floats(), walk.blocks, *walk.row);
                 encode_columns<Arch, Known, OfElement>(this->packed, form, codes, x, walk.axis, *walk.columns);
                 return std::size_t{1};
             });

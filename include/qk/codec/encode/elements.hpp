@@ -40,8 +40,7 @@ QK_APART void divide(const float* x, float* y, const scale_tile<Arch>& s, std::s
         const F q = reciprocal ? v * (F(1.0f) / scale) : v / scale;
         if (!keep_finite) return q;
         const V u = kernels::as_int<Arch>(q), infinity(kernels::infinity_bits), magnitude(kernels::magnitude_bits);
-        const kernels::mask<Arch> overflown =
-            ((u & magnitude) == infinity) & ((kernels::as_int<Arch>(v) & magnitude) < infinity);
+        const kernels::mask<Arch> overflown = ((u & magnitude) == infinity) & ((kernels::as_int<Arch>(v) & magnitude) < infinity);
         return kernels::as_float<Arch>(select(overflown, u - V(1), u));  // the largest finite magnitude is one below
     });
 }

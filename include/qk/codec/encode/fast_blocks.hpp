@@ -356,7 +356,7 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
 /// `blocks` blocks in a row, which begin the planes; complete(first, count) does the blocks that are declined. Returns how many were done.
 template <class Arch, known_codes Known, kernels::element_step OfElement, class Form, class Codes>
 std::size_t encode_row_of_blocks(const Form& form, const Codes& codes, const float* x, std::size_t blocks,
-                       const kernels::range_call& complete) noexcept {
+                                 const kernels::range_call& complete) noexcept {
     if (codes.shift_bits > 1) return 0;
     constexpr kernels::block_shape shape{known_to<typename Codes::elements_type, OfElement>(Known).blocks.size, OfElement};
     return kernels::run_row_of_blocks<Arch, shape>(x, blocks, codes.block_size, form, codes, complete);

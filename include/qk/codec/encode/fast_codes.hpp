@@ -276,7 +276,8 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
     }
 }
 
-using row_encoder = kernels::call_with<const float*, std::size_t, std::byte*, const kernels::range_call&>;  ///< encode_row's (x, n, out, complete)
+/// encode_row of some coder: (x, n, out, complete).
+using row_encoder = kernels::call_with<const float*, std::size_t, std::byte*, const kernels::range_call&>;
 
 /// n values from any bit of the plane on, and any number of them: their codes are made at whole bytes beside it.
 template <class Arch>
@@ -311,9 +312,8 @@ bool encode_quickly(const Coder& coder, const float* x, std::size_t first, std::
     const std::size_t bit = first * static_cast<std::size_t>(width);
     if (!coder.usable() || (width > 8 && width != 16) || !kernels::default_environment<Arch>()) return false;
     constexpr std::size_t count = 4 * kernels::lanes<Arch>;
-    const auto row = [&](const float* v, std::size_t values, std::byte* out, const kernels::range_call& declined) QK_APART {
-        encode_row<Arch, Known>(coder, v, values, out, width, declined);
-    };
+    const auto row = [&](const float* v, std::size_t values, std::byte* out, const kernels::range_call& declined)
+                         QK_APART { encode_row<Arch, Known>(coder, v, values, out, width, declined); };
     const bool overlaps = n >= count && (n - count) * static_cast<std::size_t>(width) % 8 == 0;
     const std::size_t whole = bit % 8 != 0 ? 0 : overlaps ? n : n - n % count;
     if (whole != 0) row(x, whole, plane.data() + bit / 8, complete);
