@@ -183,6 +183,8 @@ inline std::vector<gradient_case> normalizing_cases() {
         all.push_back({op, {real({2, 3, 4})}, {{"axes", ints{1}}, {"keepdims", zero}}});
     }
     all.push_back({"ReduceSum", {real({2, 3, 4}), whole({2}, {0, -1})}});
+    for (const char* of_nothing : {"ReduceL1", "ReduceL2", "ReduceSumSquare"})
+        all.push_back({of_nothing, {real({2, 0, 4})}, {{"axes", ints{1}}}});
     all.push_back({"ReduceLogSum", {real({2, 3, 4}, 0.5, 2)}, {{"axes", ints{1}}}});
     return all;
 }

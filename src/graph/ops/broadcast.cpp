@@ -42,6 +42,7 @@ template <std::size_t N>
 std::array<std::size_t, N> broadcast_walk<N>::place_of(std::size_t one, std::vector<std::size_t>& index) const {
     std::array<std::size_t, N> at{};
     index.resize(extent.size());
+    if (runs() == 0) return at;  // of no elements there is no place
     for (std::size_t a = extent.size(); a-- > 0; one /= extent[a]) {
         index[a] = one % extent[a];
         for (std::size_t k = 0; k < N; ++k) at[k] += stride[a][k] * index[a];
