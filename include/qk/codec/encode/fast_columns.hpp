@@ -99,6 +99,7 @@ void each_panel(const packing& packed, values_in x, along_axis a, const columns_
     }
 }
 
+/// All blocks along a strided axis: `form` shares, `codes` makes the codes; complete does the columns that are declined.
 template <class Arch, known_codes Known, kernels::element_step OfElement, class Form, class Codes>
 void encode_columns(const packing& packed, const Form& form, const Codes& codes, values_in x, along_axis a,
                     const columns_call& complete) noexcept {
