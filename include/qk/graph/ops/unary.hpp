@@ -15,94 +15,49 @@ namespace qk::graph::ops {
 // A function is a struct: `of` for one element of any type it serves, and `vector` if there is a float32 vector form.
 namespace functions {
 struct acos {
-    template <class T>
-    static T of(T x) {
-        return std::acos(x);
-    }
+    static auto of(auto x) { return std::acos(x); }
 };
 struct acosh {
-    template <class T>
-    static T of(T x) {
-        return std::acosh(x);
-    }
+    static auto of(auto x) { return std::acosh(x); }
 };
 struct asin {
-    template <class T>
-    static T of(T x) {
-        return std::asin(x);
-    }
+    static auto of(auto x) { return std::asin(x); }
 };
 struct asinh {
-    template <class T>
-    static T of(T x) {
-        return std::asinh(x);
-    }
+    static auto of(auto x) { return std::asinh(x); }
 };
 struct atan {
-    template <class T>
-    static T of(T x) {
-        return std::atan(x);
-    }
+    static auto of(auto x) { return std::atan(x); }
 };
 struct atanh {
-    template <class T>
-    static T of(T x) {
-        return std::atanh(x);
-    }
+    static auto of(auto x) { return std::atanh(x); }
 };
 struct cos {
-    template <class T>
-    static T of(T x) {
-        return std::cos(x);
-    }
+    static auto of(auto x) { return std::cos(x); }
 };
 struct cosh {
-    template <class T>
-    static T of(T x) {
-        return std::cosh(x);
-    }
+    static auto of(auto x) { return std::cosh(x); }
 };
 struct sin {
-    template <class T>
-    static T of(T x) {
-        return std::sin(x);
-    }
+    static auto of(auto x) { return std::sin(x); }
 };
 struct sinh {
-    template <class T>
-    static T of(T x) {
-        return std::sinh(x);
-    }
+    static auto of(auto x) { return std::sinh(x); }
 };
 struct tan {
-    template <class T>
-    static T of(T x) {
-        return std::tan(x);
-    }
+    static auto of(auto x) { return std::tan(x); }
 };
 struct ceil {
-    template <class T>
-    static T of(T x) {
-        return std::ceil(x);
-    }
+    static auto of(auto x) { return std::ceil(x); }
 };
 struct floor {
-    template <class T>
-    static T of(T x) {
-        return std::floor(x);
-    }
+    static auto of(auto x) { return std::floor(x); }
 };
 struct round {
-    template <class T>
-    static T of(T x) {
-        return std::nearbyint(x);
-    }
+    static auto of(auto x) { return std::nearbyint(x); }
 };  // the default mode: half to even
 struct sqrt {
-    template <class T>
-    static T of(T x) {
-        return std::sqrt(x);
-    }
+    static auto of(auto x) { return std::sqrt(x); }
 };
 struct reciprocal {
     template <class T>
@@ -124,24 +79,15 @@ struct hard_swish {
     }
 };
 struct exp {
-    template <class T>
-    static T of(T x) {
-        return std::exp(x);
-    }
+    static auto of(auto x) { return std::exp(x); }
     static vfloat vector(vfloat x) { return vexp(x); }
 };
 struct log {
-    template <class T>
-    static T of(T x) {
-        return std::log(x);
-    }
+    static auto of(auto x) { return std::log(x); }
     static vfloat vector(vfloat x) { return vlog(x); }
 };
 struct tanh {
-    template <class T>
-    static T of(T x) {
-        return std::tanh(x);
-    }
+    static auto of(auto x) { return std::tanh(x); }
     static vfloat vector(vfloat x) { return vtanh(x); }
 };
 struct sigmoid {
@@ -159,10 +105,7 @@ struct softplus {
     static vfloat vector(vfloat x) { return vsoftplus(x); }
 };
 struct mish {
-    template <class T>
-    static T of(T x) {
-        return x * std::tanh(softplus::of(x));
-    }
+    static auto of(auto x) { return x * std::tanh(softplus::of(x)); }
     static vfloat vector(vfloat x) { return x * vtanh(vsoftplus(x)); }
 };
 struct erf {
@@ -209,10 +152,7 @@ struct bitwise_not {
     }
 };
 struct logical_not {
-    template <class T>
-    static T of(T x) {
-        return !x;
-    }
+    static auto of(auto x) { return !x; }
 };
 }  // namespace functions
 
