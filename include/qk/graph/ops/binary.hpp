@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <type_traits>
 
 #include "qk/graph/ops/broadcast.hpp"
@@ -147,6 +148,15 @@ struct modulo {
 };
 }  // namespace functions
 
+/// A sum of n elements as their mean; n need not fit T, and no integers have the mean 0.
+template <class T>
+T divide_by_count(T sum, std::size_t n) {
+    if constexpr (std::is_floating_point_v<T>) return sum / static_cast<T>(n);
+    else if (n == 0) return T{0};
+    else if constexpr (std::is_signed_v<T>) return static_cast<T>(std::int64_t{sum} / static_cast<std::int64_t>(n));
+    else return static_cast<T>(sum / n);
+}
+
 template <class F>
 void arithmetic(op_context& call) {
     map_binary<number_types>(call, F{});
@@ -239,14 +249,9 @@ inline void bit_shift(op_context& call) {
     });
 }
 
-inline void bitwise_and(op_context& call) {
-    map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a & b); });
-}
-inline void bitwise_or(op_context& call) {
-    map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a | b); });
-}
-inline void bitwise_xor(op_context& call) {
-    map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(a ^ b); });
+template <class F>
+void bitwise(op_context& call) {
+    map_binary<integer_types>(call, []<class T>(T a, T b) { return static_cast<T>(F{}(a, b)); });
 }
 
 inline constexpr op_entry binary_ops[] = {
@@ -257,9 +262,9 @@ inline constexpr op_entry binary_ops[] = {
     {"", "Mod", 10, through_float32<mod>},
     {"", "Pow", 1, pow_any},
     {"", "BitShift", 11, bit_shift},
-    {"", "BitwiseAnd", 18, bitwise_and},
-    {"", "BitwiseOr", 18, bitwise_or},
-    {"", "BitwiseXor", 18, bitwise_xor},
+    {"", "BitwiseAnd", 18, bitwise<std::bit_and<>>},
+    {"", "BitwiseOr", 18, bitwise<std::bit_or<>>},
+    {"", "BitwiseXor", 18, bitwise<std::bit_xor<>>},
 };
 
 }  // namespace qk::graph::ops

@@ -2,35 +2,17 @@
 // Comparisons and logic of two operands, giving bool; and Where.
 #pragma once
 
+#include <functional>
+
 #include "qk/graph/ops/binary.hpp"
 
 namespace qk::graph::ops {
 
 inline constexpr type_list<bool> logical_types;
 
-inline void equal(op_context& call) {
-    map_binary<element_types, bool>(call, [](auto a, auto b) { return a == b; });
-}
-inline void greater(op_context& call) {
-    map_binary<number_types, bool>(call, [](auto a, auto b) { return a > b; });
-}
-inline void greater_or_equal(op_context& call) {
-    map_binary<number_types, bool>(call, [](auto a, auto b) { return a >= b; });
-}
-inline void less(op_context& call) {
-    map_binary<number_types, bool>(call, [](auto a, auto b) { return a < b; });
-}
-inline void less_or_equal(op_context& call) {
-    map_binary<number_types, bool>(call, [](auto a, auto b) { return a <= b; });
-}
-inline void logical_and(op_context& call) {
-    map_binary<logical_types>(call, [](bool a, bool b) { return a && b; });
-}
-inline void logical_or(op_context& call) {
-    map_binary<logical_types>(call, [](bool a, bool b) { return a || b; });
-}
-inline void logical_xor(op_context& call) {
-    map_binary<logical_types>(call, [](bool a, bool b) { return a != b; });
+template <class F, const auto& Types>
+void compare(op_context& call) {
+    map_binary<Types, bool>(call, F{});
 }
 
 inline void where(op_context& call) {
@@ -46,14 +28,14 @@ inline void where(op_context& call) {
 }
 
 inline constexpr op_entry comparison_ops[] = {
-    {"", "Equal", 1, through_float32<equal>},
-    {"", "Greater", 1, through_float32<greater>},
-    {"", "GreaterOrEqual", 12, through_float32<greater_or_equal>},
-    {"", "Less", 1, through_float32<less>},
-    {"", "LessOrEqual", 12, through_float32<less_or_equal>},
-    {"", "And", 1, logical_and},
-    {"", "Or", 1, logical_or},
-    {"", "Xor", 1, logical_xor},
+    {"", "Equal", 1, through_float32<compare<std::equal_to<>, element_types>>},
+    {"", "Greater", 1, through_float32<compare<std::greater<>, number_types>>},
+    {"", "GreaterOrEqual", 12, through_float32<compare<std::greater_equal<>, number_types>>},
+    {"", "Less", 1, through_float32<compare<std::less<>, number_types>>},
+    {"", "LessOrEqual", 12, through_float32<compare<std::less_equal<>, number_types>>},
+    {"", "And", 1, compare<std::logical_and<>, logical_types>},
+    {"", "Or", 1, compare<std::logical_or<>, logical_types>},
+    {"", "Xor", 1, compare<std::not_equal_to<>, logical_types>},
     {"", "Where", 9, where},
 };
 
