@@ -135,6 +135,21 @@ class attention_bias {
     std::vector<std::int64_t> valid_;
 };
 
+/// Q, K and V are [batch, heads, sequence, width], and fit each other.
+inline void check_attention(const op_context& call, const tensor& q, const tensor& k, const tensor& v) {
+    if (k.dim(0) != q.dim(0) || v.dim(0) != q.dim(0) || v.dim(1) != k.dim(1) || v.dim(2) != k.dim(2) || k.dim(3) != q.dim(3) ||
+        k.dim(1) == 0 || q.dim(1) % k.dim(1) != 0)
+        call.fail("Q " + to_string(q.shape()) + ", K " + to_string(k.shape()) + " and V " + to_string(v.shape()) +
+                  " do not fit (batch, heads, sequence, width)");
+}
+
+/// Queries and keys are both multiplied by it: the root of the scale.
+template <class T>
+T attention_scale(const node_view& node, std::int64_t width) {
+    return static_cast<T>(
+        std::sqrt(node.has("scale") ? static_cast<double>(node.get_float("scale", 1)) : 1 / std::sqrt(static_cast<double>(width))));
+}
+
 /// Output i as `type`, where somebody wants it.
 template <class T>
 void give_as(op_context& call, std::size_t i, const tensor& value, data_type type) {
@@ -159,16 +174,11 @@ inline void run_attention(op_context& call) {
         const tensor k = join_sequence<T>(call, past_k, now_k), v = join_sequence<T>(call, past_v, now_v);
         const std::int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), width = q.dim(3);
         const std::int64_t groups = k.dim(1), keys = k.dim(2), value_width = v.dim(3);
-        if (k.dim(0) != batch || v.dim(0) != batch || v.dim(1) != groups || v.dim(2) != keys || k.dim(3) != width || groups == 0 ||
-            heads % groups != 0) {
-            call.fail("Q " + to_string(q.shape()) + ", K " + to_string(k.shape()) + " and V " + to_string(v.shape()) +
-                      " do not fit (batch, heads, sequence, width)");
-        }
+        detail::check_attention(call, q, k, v);
         const detail::attention_bias<T> bias(call, queries, keys, past_k.empty() ? 0 : past_k.dim(2));
         bias.check(call, batch, heads);
 
-        const T scale = static_cast<T>(
-            std::sqrt(node.has("scale") ? static_cast<double>(node.get_float("scale", 1)) : 1 / std::sqrt(static_cast<double>(width))));
+        const T scale = detail::attention_scale<T>(node, width);
         const T cap = static_cast<T>(node.get_float("softcap", 0));
         const std::int64_t mode = node.get_int("qk_matmul_output_mode", 0);
         const bool wants_scores = call.wants(3);
@@ -230,13 +240,8 @@ inline void run_flex_attention(op_context& call) {
         if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4) call.fail("Q, K and V must have rank 4");
         const std::int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), width = q.dim(3), groups = k.dim(1), keys = k.dim(2),
                            value_width = v.dim(3);
-        if (k.dim(0) != batch || v.dim(0) != batch || v.dim(1) != groups || v.dim(2) != keys || k.dim(3) != width || groups == 0 ||
-            heads % groups != 0) {
-            call.fail("Q " + to_string(q.shape()) + ", K " + to_string(k.shape()) + " and V " + to_string(v.shape()) +
-                      " do not fit (batch, heads, sequence, width)");
-        }
-        const T scale = static_cast<T>(
-            std::sqrt(node.has("scale") ? static_cast<double>(node.get_float("scale", 1)) : 1 / std::sqrt(static_cast<double>(width))));
+        detail::check_attention(call, q, k, v);
+        const T scale = detail::attention_scale<T>(node, width);
         const auto scaled = [&](const tensor& x) {
             tensor y = call.scratch(type_of<T>, x.shape());
             for (std::size_t i = 0; i < x.size(); ++i) y.as<T>()[i] = x.as<T>()[i] * scale;

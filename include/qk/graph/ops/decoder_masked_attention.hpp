@@ -45,7 +45,7 @@ inline void run_decoder_masked_attention(op_context& call) {
     const node_view& node = call.node();
     if (call.has_input(8) && integers(call, 8).at(0) > 1) call.fail("beam_width above 1 (cache_indirection) is not supported");
     if (node.get_int("output_qk", 0) != 0) call.fail("output_qk=1 is not supported");
-    const auto given = [&](std::size_t i) { return call.has_input(i) ? call.input(i) : tensor{}; };
+    const auto given = [&](std::size_t i) { return optional_input(call, i); };
     if (call.input(0).rank() == 3 && call.input(0).dim(1) != 1)
         call.fail("it has one query for each sample, not those of shape " + to_string(call.input(0).shape()));
     const bool in_place = node.get_int("past_present_share_buffer", 0) != 0 && call.has_input(5);

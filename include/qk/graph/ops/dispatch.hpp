@@ -59,6 +59,9 @@ void dispatch_width(const op_context& call, data_type type, F&& f) {
     }
 }
 
+/// Input i, or an empty tensor.
+inline tensor optional_input(const op_context& call, std::size_t i) { return call.has_input(i) ? call.input(i) : tensor{}; }
+
 constexpr bool is_narrow_float(data_type t) { return t == data_type::float16 || t == data_type::bfloat16; }
 
 /// A float16 or bfloat16 tensor as float32; others as they are.

@@ -38,16 +38,22 @@ inline void apply_fused_activation(const op_context& call, const std::string& na
     call.fail("activation '" + name + "' is none of Relu, Tanh, Sigmoid, LeakyRelu, HardSigmoid, Clip");
 }
 
+/// What the standard's operator makes of the first `count` inputs, in float32.
+inline tensor before_activation(op_context& call, std::size_t count, void (*run)(op_context&)) {
+    std::vector<tensor> inputs;
+    for (std::size_t i = 0; i < count; ++i) inputs.push_back(optional_input(call, i));
+    tensor y;
+    op_context inner = call.with(inputs, std::span(&y, 1));
+    run(inner);
+    if (y.type() != data_type::float32) call.fail("only float32 is supported");
+    return y;
+}
+
 }  // namespace detail
 
 /// Conv(X, W, B) + Z, then the activation.
 inline void run_fused_conv(op_context& call) {
-    std::vector<tensor> inputs;
-    for (std::size_t i = 0; i < 3; ++i) inputs.push_back(call.has_input(i) ? call.input(i) : tensor{});
-    tensor y;
-    op_context inner = call.with(inputs, std::span(&y, 1));
-    conv(inner);
-    if (y.type() != data_type::float32) call.fail("only float32 is supported");
+    tensor y = detail::before_activation(call, 3, conv);
     if (call.has_input(3)) {
         const tensor& z = call.input(3);
         if (z.shape() != y.shape() || z.type() != y.type())
@@ -61,12 +67,7 @@ inline void run_fused_conv(op_context& call) {
 }
 
 inline void run_fused_gemm(op_context& call) {
-    std::vector<tensor> inputs;
-    for (std::size_t i = 0; i < call.input_count(); ++i) inputs.push_back(call.has_input(i) ? call.input(i) : tensor{});
-    tensor y;
-    op_context inner = call.with(inputs, std::span(&y, 1));
-    gemm(inner);
-    if (y.type() != data_type::float32) call.fail("only float32 is supported");
+    tensor y = detail::before_activation(call, call.input_count(), gemm);
     const node_view& node = call.node();
     detail::apply_fused_activation(call, node.get_string("activation", ""), node.get_float("activation_alpha", 0.01f),
                                    node.get_float("activation_beta", 0.5f), y.as<float>());

@@ -181,8 +181,7 @@ void group_query_attention(op_context& call) {
     const tensor sinks = optional_as<T>(call, 11);
     if (!sinks.empty() && static_cast<std::int64_t>(sinks.size()) != heads) call.fail("head_sink needs one value for each head");
     const bool smooth = node.get_int("smooth_softmax", 0) != 0;
-    const float given = node.get_float("scale", 0);
-    const T scale = given == 0 ? static_cast<T>(1 / std::sqrt(static_cast<double>(k.dim(3)))) : static_cast<T>(given);
+    const T scale = detail::score_scale<T>(call, k.dim(3));
     working_output<T> y(call, 0, call.input(0).type(), {batch, queries, heads * v.dim(3)});
     detail::attend<T>(
         call, q, all_k, all_v, scale, static_cast<T>(node.get_float("softcap", 0)),

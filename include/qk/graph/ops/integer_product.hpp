@@ -76,7 +76,7 @@ void requantize(const std::int32_t* sum, std::size_t n, float multiplier, std::i
     }
 }
 
-/// Rows of sums into codes of y; `multiplier(i)` is row i's (one column wide: column's).
+/// Calls f with an int8 or a uint8, the type of codes that `t` names.
 template <class F>
 void with_byte_type(const op_context& call, data_type t, F&& f) {
     if (t == data_type::int8) f(std::int8_t{});

@@ -103,26 +103,22 @@ inline void normalize_rows(op_context& call, const tensor& given, std::size_t ax
     });
 }
 
-inline tensor optional_input(op_context& call, std::size_t i) { return call.has_input(i) ? call.input(i) : tensor{}; }
+namespace detail {
 
-inline void run_layer_normalization(op_context& call) {
+/// The same with the node's axis and epsilon, on inputs X and Scale.
+inline void normalize_from_axis(op_context& call, const tensor& bias, bool centered, std::size_t mean_output,
+                                std::size_t deviation_output) {
     const tensor& x = call.input(0);
     const std::size_t axis = normal_axis(call, call.node().get_int("axis", -1), x.rank());
-    normalize_rows(call, x, axis, call.input(1), optional_input(call, 2), call.node().get_float("epsilon", 1e-5f), true, 1, 2);
+    normalize_rows(call, x, axis, call.input(1), bias, call.node().get_float("epsilon", 1e-5f), centered, mean_output, deviation_output);
 }
 
-inline void run_rms_normalization(op_context& call) {
-    const tensor& x = call.input(0);
-    const std::size_t axis = normal_axis(call, call.node().get_int("axis", -1), x.rank());
-    normalize_rows(call, x, axis, call.input(1), {}, call.node().get_float("epsilon", 1e-5f), false, 99, 99);
-}
+}  // namespace detail
 
+inline void run_layer_normalization(op_context& call) { detail::normalize_from_axis(call, optional_input(call, 2), true, 1, 2); }
+inline void run_rms_normalization(op_context& call) { detail::normalize_from_axis(call, {}, false, 99, 99); }
 /// com.microsoft SimplifiedLayerNormalization: RMS, and its second output is the inverse deviation.
-inline void run_simplified_layer_normalization(op_context& call) {
-    const tensor& x = call.input(0);
-    const std::size_t axis = normal_axis(call, call.node().get_int("axis", -1), x.rank());
-    normalize_rows(call, x, axis, call.input(1), {}, call.node().get_float("epsilon", 1e-5f), false, 99, 1);
-}
+inline void run_simplified_layer_normalization(op_context& call) { detail::normalize_from_axis(call, {}, false, 99, 1); }
 
 namespace detail {
 

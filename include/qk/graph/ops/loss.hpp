@@ -45,9 +45,8 @@ void negative_log_likelihood(op_context& call, const tensor& log_probability, co
 inline void nll_loss(op_context& call) {
     const tensor& x = call.input(0);
     if (x.rank() < 2) call.fail("the input has no class axis");
-    dispatch(call, x.type(), float_types, [&]<class T>(type_tag<T>) {
-        negative_log_likelihood<T>(call, x, call.input(1), call.has_input(2) ? call.input(2) : tensor());
-    });
+    dispatch(call, x.type(), float_types,
+             [&]<class T>(type_tag<T>) { negative_log_likelihood<T>(call, x, call.input(1), optional_input(call, 2)); });
 }
 
 /// The same on the logarithm of the softmax along axis 1, which is output 1.
@@ -67,7 +66,7 @@ inline void softmax_cross_entropy_loss(op_context& call) {
                 const T shift = top + std::log(total);
                 for (std::size_t i = 0; i < s.length; ++i) to[i * s.inner] = from[i * s.inner] - shift;
             }
-        negative_log_likelihood<T>(call, logs, call.input(1), call.has_input(2) ? call.input(2) : tensor());
+        negative_log_likelihood<T>(call, logs, call.input(1), optional_input(call, 2));
     });
     if (call.wants(1)) call.set_output(1, logs);
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// com.microsoft's integer products with float scales: QGemm, DynamicQuantizeMatMul, MatMulIntegerToFloat, QLinearConv; and MatMulNBits.
+// com.microsoft's integer products with float scales: QGemm, DynamicQuantizeMatMul, MatMulIntegerToFloat; and MatMulNBits.
 #pragma once
 
 #include <onnx/onnx_pb.h>
 
 #include <vector>
 
-#include "qk/graph/ops/conv_integer.hpp"
 #include "qk/graph/ops/matmul_integer.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/quantize_linear.hpp"
@@ -102,12 +101,6 @@ inline void run_dynamic_quantize_matmul(op_context& call) {
     const tensor sums = integer_matmul(call, quantized[0], convert_to<float>(call, quantized[2]), call.input(1),
                                        zero_point_of<float>(call, 3, call.input(1).type()), s);
     call.set_output(0, detail::scaled_sums(call, sums, quantized[1].as<float>()[0], input_as<float>(call, 2), optional_as<float>(call, 4)));
-}
-
-inline void run_microsoft_qlinear_conv(op_context& call) {
-    if (call.node().get_int("channels_last", 0) != 0)
-        call.fail("channels_last=1 is not supported: save the model without layout optimisation");
-    run_qlinear_conv(call);
 }
 
 namespace detail {
@@ -218,8 +211,8 @@ class prepared_matmul_nbits : public prepared_op {
 
 /// A times the transpose of B, whose rows of K values are blocks of packed codes with a scale each.
 inline void run_matmul_nbits(op_context& call) {
-    const auto optional = [&](std::size_t i) { return call.has_input(i) ? call.input(i) : tensor(); };
-    detail::multiply_nbits(call, detail::unpacked_nbits(call.node(), call.input(1), call.input(2), optional(3), optional(4)));
+    detail::multiply_nbits(
+        call, detail::unpacked_nbits(call.node(), call.input(1), call.input(2), optional_input(call, 3), optional_input(call, 4)));
 }
 
 inline std::unique_ptr<prepared_op> prepare_matmul_nbits(const prepare_context& context) {
@@ -239,7 +232,6 @@ inline constexpr op_entry qgemm_ops[] = {
     {"com.microsoft", "QGemm", 1, run_qgemm},
     {"com.microsoft", "MatMulIntegerToFloat", 1, run_matmul_integer_to_float},
     {"com.microsoft", "DynamicQuantizeMatMul", 1, run_dynamic_quantize_matmul},
-    {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv},
     {"com.microsoft", "MatMulNBits", 1, run_matmul_nbits, prepare_matmul_nbits},
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "qk/graph/ops/broadcast.hpp"
+#include "qk/graph/ops/conv_integer.hpp"
 #include "qk/graph/ops/integer_product.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/quantize_linear.hpp"
@@ -109,6 +110,10 @@ inline void run_qlinear_sigmoid(op_context& call) {
 inline void run_qlinear_leaky_relu(op_context& call) {
     detail::through_floats(call, [&](const tensor& x) { return detail::run_standard(call, "LeakyRelu", 16, std::span(&x, 1)); });
 }
+inline void run_microsoft_qlinear_conv(op_context& call) {
+    detail::no_channels_last(call);
+    run_qlinear_conv(call);
+}
 inline void run_qlinear_average_pool(op_context& call) {
     detail::no_channels_last(call);
     const tensor x = detail::dequantized_input(call, 0), mean = detail::run_standard(call, "AveragePool", 22, std::span(&x, 1));
@@ -160,6 +165,7 @@ inline constexpr op_entry qlinear_ops[] = {
     {"com.microsoft", "QLinearMul", 1, run_qlinear_mul},
     {"com.microsoft", "QLinearSigmoid", 1, run_qlinear_sigmoid},
     {"com.microsoft", "QLinearLeakyRelu", 1, run_qlinear_leaky_relu},
+    {"com.microsoft", "QLinearConv", 1, run_microsoft_qlinear_conv},
     {"com.microsoft", "QLinearAveragePool", 1, run_qlinear_average_pool},
     {"com.microsoft", "QLinearGlobalAveragePool", 1, run_qlinear_global_average_pool},
     {"com.microsoft", "QLinearSoftmax", 1, run_qlinear_softmax},

@@ -20,29 +20,19 @@ struct base {
     static T start() {
         return T{0};
     }
-    template <class V>
-    static V map(V x) {
-        return x;
-    }
+    static auto map(auto x) { return x; }
     template <class V>
     static V fold(V a, V b) {
         if constexpr (std::is_integral_v<V>) return functions::add{}(a, b);
         else return a + b;
     }
-    template <class T>
-    static T finish(T x, std::size_t) {
-        return x;
-    }
+    static auto finish(auto x, std::size_t) { return x; }
 };
 struct sum : base {};
 struct mean : base {
     template <class T>
     static T finish(T x, std::size_t n) {
-        // The number of elements need not fit T.
-        if constexpr (std::is_signed_v<T> && std::is_integral_v<T>)
-            return n == 0 ? T{0} : static_cast<T>(std::int64_t{x} / static_cast<std::int64_t>(n));
-        else if constexpr (std::is_integral_v<T>) return n == 0 ? T{0} : static_cast<T>(x / n);
-        else return x / static_cast<T>(n);
+        return divide_by_count(x, n);
     }
 };
 struct sum_square : base {

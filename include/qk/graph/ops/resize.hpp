@@ -141,13 +141,19 @@ tensor resize_along(op_context& call, const tensor& x, std::size_t axis, const r
     return y;
 }
 
+/// A plan for each axis, and what stands outside of the input.
+struct resize_plans {
+    std::vector<resize_axis> axes;
+    double extrapolation = 0;
+};
+
 /// Runs the plans axis by axis and stores the result as X's type; integers are rounded and clamped.
-inline void resize_axes(op_context& call, const std::vector<resize_axis>& plans, double extrapolation) {
+inline void resize_axes(op_context& call, const resize_plans& plans) {
     const tensor& given = call.input(0);
     const auto run = [&]<class T>(T) {
         tensor x = input_as<T>(call, 0);
-        for (std::size_t a = 0; a < plans.size(); ++a)
-            if (!plans[a].identity(x.dim(a))) x = resize_along<T>(call, x, a, plans[a], extrapolation);
+        for (std::size_t a = 0; a < plans.axes.size(); ++a)
+            if (!plans.axes[a].identity(x.dim(a))) x = resize_along<T>(call, x, a, plans.axes[a], plans.extrapolation);
         if (given.type() == type_of<T>) {
             call.set_output(0, x);
             return;
@@ -171,12 +177,6 @@ inline std::int64_t scaled_size(const op_context& call, double scale, std::int64
     if (!(size < 0x1p40)) call.fail("a scale of " + std::to_string(scale) + " is too large");
     return static_cast<std::int64_t>(size);
 }
-
-/// A plan for each axis, and what stands outside of the input.
-struct resize_plans {
-    std::vector<resize_axis> axes;
-    double extrapolation = 0;
-};
 
 /// Upsample, and Resize of opset 10: a scale for each axis, asymmetric coordinates.
 inline resize_plans plan_by_scales(op_context& call, const std::vector<double>& scales) {
@@ -283,14 +283,8 @@ inline detail::resize_plans plan_resize(op_context& call) {
     return {std::move(plans), o.extrapolation};
 }
 
-inline void run_upsample(op_context& call) {
-    const detail::resize_plans plans = plan_upsample(call);
-    detail::resize_axes(call, plans.axes, plans.extrapolation);
-}
-inline void run_resize(op_context& call) {
-    const detail::resize_plans plans = plan_resize(call);
-    detail::resize_axes(call, plans.axes, plans.extrapolation);
-}
+inline void run_upsample(op_context& call) { detail::resize_axes(call, plan_upsample(call)); }
+inline void run_resize(op_context& call) { detail::resize_axes(call, plan_resize(call)); }
 
 inline constexpr op_entry resize_ops[] = {
     {"", "Resize", 10, run_resize},

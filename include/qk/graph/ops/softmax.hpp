@@ -13,12 +13,11 @@ namespace qk::graph::ops {
 /// One row in a fixed order of operations: shift by the maximum, exponentials, their sum, then their shares or the logarithm's difference.
 inline void softmax_row(const float* x, float* y, std::size_t n, bool logarithm) {
     const float top = vector_max(x, n);
+    map_vectors(x, y, n, [=](vfloat v) { return vexp(v - top); });
     if (logarithm) {
-        map_vectors(x, y, n, [=](vfloat v) { return vexp(v - top); });
         const float shift = top + std::log(vector_sum(y, n));
         for (std::size_t i = 0; i < n; ++i) y[i] = x[i] - shift;
     } else {
-        map_vectors(x, y, n, [=](vfloat v) { return vexp(v - top); });
         const float share = 1.0f / vector_sum(y, n);
         for (std::size_t i = 0; i < n; ++i) y[i] *= share;
     }

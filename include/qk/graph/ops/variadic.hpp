@@ -47,11 +47,7 @@ inline void mean(op_context& call) {
     tensor& y = fold_inputs(call, functions::add{});
     const std::size_t n = call.input_count();
     dispatch(call, y.type(), number_types, [&]<class T>(type_tag<T>) {
-        for (T& v : y.as<T>())
-            if constexpr (std::is_signed_v<T> && std::is_integral_v<T>)
-                v = static_cast<T>(std::int64_t{v} / static_cast<std::int64_t>(n));  // n need not fit T
-            else if constexpr (std::is_integral_v<T>) v = static_cast<T>(v / n);
-            else v = v / static_cast<T>(n);
+        for (T& v : y.as<T>()) v = divide_by_count(v, n);
     });
 }
 inline void max(op_context& call) { fold_inputs(call, functions::larger{}); }
