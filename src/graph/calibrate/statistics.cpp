@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of calibration.hpp.
+// Definitions of statistics.hpp.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>

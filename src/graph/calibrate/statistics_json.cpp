@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calibration files: definitions of calibration.hpp that read and write JSON.
-#include <cmath>
+// Calibration files: definitions of statistics.hpp that read and write JSON.
 #include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "qk/graph/calibrate/calibration_text.hpp"

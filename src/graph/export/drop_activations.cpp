@@ -2,7 +2,6 @@
 // Definitions of drop_activations.hpp.
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
 #include <limits>
 #include <set>
 

@@ -5,7 +5,6 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "qk/graph/export/description.hpp"

@@ -4,7 +4,6 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/export/graph_writer.hpp"

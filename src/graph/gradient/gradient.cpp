@@ -3,7 +3,6 @@
 #include "qk/graph/gradient/gradient.hpp"
 
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <set>

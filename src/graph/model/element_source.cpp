@@ -5,7 +5,6 @@
 #include <onnx/onnx_pb.h>
 
 #include <atomic>
-#include <random>
 #include <unordered_map>
 
 #include "qk/graph/model/tensor_proto.hpp"

@@ -5,7 +5,6 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/ops/elements.hpp"

@@ -3,8 +3,6 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
-
 #include "qk/dot/text.hpp"
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/plan/layers.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of layers.hpp. Block axes: docs/reference/numerics.md, section 6.
 #include <algorithm>
-#include <array>
-#include <set>
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of requests.hpp.
-#include <algorithm>
 #include <array>
 #include <cctype>
 

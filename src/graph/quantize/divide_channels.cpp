@@ -2,7 +2,6 @@
 // Definitions of divide_channels.hpp.
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "qk/graph/model/attribute.hpp"

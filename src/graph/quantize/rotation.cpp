@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The orthogonal matrix of rotate.hpp, equation (4), applied by factors: H log H steps for a row.
-#include <bit>
 #include <cmath>
 #include <numbers>
 

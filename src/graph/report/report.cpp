@@ -2,7 +2,6 @@
 // Definitions of report.hpp.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "qk/graph/base/format_text.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and appending the cache of a search.
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

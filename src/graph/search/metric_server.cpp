@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "qk/graph/files/npy.hpp"

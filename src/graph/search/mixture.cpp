@@ -3,7 +3,6 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <set>
 #include <unordered_map>
 
 #include "qk/graph/search/mixture.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of positions.hpp.
 #include <algorithm>
-#include <cmath>
 
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/ops/elements.hpp"

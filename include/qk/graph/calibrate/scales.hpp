@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "qk/formats/format.hpp"
 #include "qk/graph/base/tensor.hpp"

@@ -4,8 +4,6 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
-#include <map>
 #include <string>
 #include <vector>
 

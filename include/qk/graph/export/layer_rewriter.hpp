@@ -5,7 +5,6 @@
 #include <onnx/onnx_pb.h>
 
 #include <cmath>
-#include <initializer_list>
 #include <optional>
 #include <unordered_map>
 #include <vector>

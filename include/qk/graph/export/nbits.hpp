@@ -8,7 +8,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "qk/graph/export/codes.hpp"
 #include "qk/graph/export/graph_writer.hpp"

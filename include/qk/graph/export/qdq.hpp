@@ -2,7 +2,6 @@
 // Style qdq: QuantizeLinear and DequantizeLinear for integers and ONNX's FP8 types, Cast pairs for fp16 and bf16.
 #pragma once
 
-#include <cmath>
 #include <optional>
 
 #include "qk/graph/export/codes.hpp"

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <map>
-#include <string>
 #include <vector>
 
 #include "qk/graph/model/model.hpp"

@@ -3,7 +3,6 @@
 // them again) when somebody asks, and gone when nobody holds them any more.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "qk/graph/ops/microsoft_attention.hpp"
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/ops/matrix.hpp"

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/working_type.hpp"

@@ -4,11 +4,9 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <span>
 
 namespace qk::graph::ops {
 

@@ -2,8 +2,6 @@
 // AIMET's encodings files, version 1.0.0: the scales and offsets of a simulated model, in and out.
 #pragma once
 
-#include <string>
-
 #include <nlohmann/json_fwd.hpp>
 
 #include "qk/graph/files/json_cursor.hpp"

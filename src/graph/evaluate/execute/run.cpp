@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Running a program: steps in order, values in whatever layout their maker gave them, converted where a reader needs the other.
-#include <algorithm>
 
 #include "qk/graph/evaluate/execute/late_constants.hpp"
 #include "row_unit.hpp"

@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <span>
-#include <utility>
 
 #ifdef QK_WORDS
 

@@ -7,11 +7,8 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "qk/graph/evaluate/execute/cache.hpp"

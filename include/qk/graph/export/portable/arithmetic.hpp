@@ -3,8 +3,6 @@
 // functions compute".
 #pragma once
 
-#include <cmath>
-
 #include "qk/formats/floating.hpp"
 #include "qk/graph/export/portable/function_builder.hpp"
 #include "qk/reference/floating.hpp"
