@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan_json.hpp: check_plan.
+// plan_file.hpp: check_plan.
 #include <onnx/onnx_pb.h>
 
 #include "qk/graph/base/names.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of plan_json.hpp: requests files and saved plans, in and out.
+// Definitions of plan_file.hpp: requests files and saved plans, in and out.
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole file read at once, with an error that names it. Writing is pending_file.hpp's.
+// A whole file read at once, with an error that names it. Writing is atomic_file.hpp's.
 #pragma once
 
 #include <filesystem>
