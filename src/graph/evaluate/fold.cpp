@@ -123,6 +123,14 @@ inline void keep_recipes(const model& m, const onnx::NodeProto& n, const late_in
     }
 }
 
+/// Removes nodes that were folded away, and what only they read.
+inline void drop_folded(model& m, const std::vector<bool>& gone) {
+    remove_nodes(m.graph(), gone);
+    allow_free_initializers(m.proto());
+    m.reindex();
+    drop_unused_initializers(m);
+}
+
 /// The results that somebody still reads become initializers, in the order of the nodes, so that the file is the same on every run.
 inline void keep_results(model& m, const std::vector<bool>& gone, std::unordered_map<std::string, folded>& known) {
     onnx::GraphProto& g = m.graph();
@@ -205,10 +213,7 @@ void fold_constants(model& m, std::size_t limit) {
     if (known.empty()) return;
     detail::release_sources(m, gone);
     detail::keep_results(m, gone, known);
-    detail::remove_nodes(g, gone);
-    detail::allow_free_initializers(m.proto());
-    m.reindex();
-    detail::drop_unused_initializers(m);
+    detail::drop_folded(m, gone);
 }
 
 namespace detail {
@@ -337,10 +342,7 @@ void fold_batch_normalization(model& m) {
         changed = true;
     }
     if (!changed) return;
-    detail::remove_nodes(g, gone);
-    detail::allow_free_initializers(m.proto());
-    m.reindex();
-    detail::drop_unused_initializers(m);
+    detail::drop_folded(m, gone);
 }
 
 }  // namespace qk::graph

@@ -77,11 +77,8 @@ struct scan_layout {
 /// The runs of one sequence, walked in reverse.
 class runs_walk {
   public:
-    runs_walk(const execute::network& net, const execute::net_node& node, const tape::body& taken, std::vector<tensor>& gradients,
-              edge_visitor* visitor)
-        : shape(shape_of(node)), body(taken.graph->body.get()), taken_(&taken), gradients_(&gradients), visitor_(visitor) {
-        static_cast<void>(net);
-    }
+    runs_walk(const execute::net_node& node, const tape::body& taken, std::vector<tensor>& gradients, edge_visitor* visitor)
+        : shape(shape_of(node)), body(taken.graph->body.get()), taken_(&taken), gradients_(&gradients), visitor_(visitor) {}
 
     /// Through runs [first, end): `states` are the gradients of what they carried, and become those of what they began with. `scanned(k,
     /// i)` is the gradient of scan output k at run i; `give(k, i, g)` takes that of scan input k.
@@ -279,7 +276,7 @@ std::vector<tensor> through_bodies(const execute::network& net, std::size_t numb
         for (std::size_t k = 0; k < shape.states && !shape.batched; ++k) given[shape.before + k] = outputs[k];
         return given;
     }
-    const runs_walk walk(net, node, taken, gradients, visitor);
+    const runs_walk walk(node, taken, gradients, visitor);
     if (!shape.loops) {
         static_cast<void>(walk.run_back(0, std::vector<tensor>(outputs.begin(), outputs.end())));
         return given;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of model_check.hpp.
+// Definitions of check.hpp.
 #include <google/protobuf/unknown_field_set.h>
 #include <onnx/onnx_pb.h>
 
@@ -38,15 +38,17 @@ std::string overload(const Message& m, int field) {
     }
 }
 template <class Function>
-void add_defaults(const Function& f, std::vector<onnx::AttributeProto>& to) {
+std::vector<onnx::AttributeProto> defaults(const Function& f) {
     if constexpr (requires { f.attribute_proto(); }) {
-        to.assign(f.attribute_proto().begin(), f.attribute_proto().end());
+        return {f.attribute_proto().begin(), f.attribute_proto().end()};
     } else {
+        std::vector<onnx::AttributeProto> all;
         for (const std::string& bytes : unknown_strings(f, attribute_proto_field_of_function)) {
             onnx::AttributeProto a;
             if (!a.ParseFromString(bytes)) throw error("function '" + f.name() + "': malformed attribute default");
-            to.push_back(std::move(a));
+            all.push_back(std::move(a));
         }
+        return all;
     }
 }
 
@@ -282,11 +284,7 @@ inline void check_function(onnx::FunctionProto& f) {
 
 std::string overload_of(const onnx::NodeProto& n) { return detail::overload(n, detail::overload_field_of_node); }
 std::string overload_of(const onnx::FunctionProto& f) { return detail::overload(f, detail::overload_field_of_function); }
-std::vector<onnx::AttributeProto> default_attributes(const onnx::FunctionProto& f) {
-    std::vector<onnx::AttributeProto> found;
-    detail::add_defaults(f, found);
-    return found;
-}
+std::vector<onnx::AttributeProto> default_attributes(const onnx::FunctionProto& f) { return detail::defaults(f); }
 
 const onnx::FunctionProto* find_function(const onnx::ModelProto& m, const onnx::NodeProto& n) {
     for (const auto& f : m.functions()) {

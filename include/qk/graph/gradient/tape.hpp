@@ -20,28 +20,16 @@ class edge_visitor {
   public:
     virtual ~edge_visitor() = default;
     /// What node `node` reads as its input `input` in place of `value`.
-    virtual tensor forward(std::size_t node, std::size_t input, const tensor& value) {
-        static_cast<void>(node), static_cast<void>(input);
-        return value;
-    }
+    virtual tensor forward(std::size_t /*node*/, std::size_t /*input*/, const tensor& value) { return value; }
     /// The gradients of a node's outputs, by output, then pass, before they go through it.
-    virtual void at_node(const tape& t, std::size_t node, std::span<const std::vector<tensor>> gradients) {
-        static_cast<void>(t), static_cast<void>(node), static_cast<void>(gradients);
-    }
+    virtual void at_node(const tape& /*t*/, std::size_t /*node*/, std::span<const std::vector<tensor>> /*gradients*/) {}
     /// The gradients by what was read of `value` in one use alone, by pass: to be made those by `value`. Emptied ones go no further.
-    virtual void backward(std::size_t node, std::size_t input, const tensor& value, std::span<tensor> gradients) {
-        static_cast<void>(node), static_cast<void>(input), static_cast<void>(value), static_cast<void>(gradients);
-    }
+    virtual void backward(std::size_t /*node*/, std::size_t /*input*/, const tensor& /*value*/, std::span<tensor> /*gradients*/) {}
     /// Asked of nodes without a vector-Jacobian product: whether gradients end there. Otherwise one that has to flow through is an error.
-    virtual bool ends_at(std::size_t node) {
-        static_cast<void>(node);
-        return false;
-    }
+    virtual bool ends_at(std::size_t /*node*/) { return false; }
     /// Whether the gradients by the own initializers of bodies (If, Loop, Scan) are asked for; they come to in_body, run by run.
     virtual bool wants_bodies() const { return false; }
-    virtual void in_body(const execute::network& body, std::size_t value, const tensor& gradient) {
-        static_cast<void>(body), static_cast<void>(value), static_cast<void>(gradient);
-    }
+    virtual void in_body(const execute::network& /*body*/, std::size_t /*value*/, const tensor& /*gradient*/) {}
 };
 
 /// One forward pass.
