@@ -2,7 +2,6 @@
 // Definitions of tape.hpp.
 #include "qk/graph/gradient/tape.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -51,9 +50,7 @@ bool convolved(const execute::net_node& node, std::span<const tensor> in, tensor
     const ops::window w = ops::check_conv(node.view, in[0].shape(), in[1].shape(), biased ? &in[2] : nullptr, group);
     const auto way = fast_convolution::find(w, in[0].shape(), in[1].shape(), group);
     if (way == nullptr || !way->has_forward()) return false;
-    dims shape{in[0].dim(0), in[1].dim(0)};
-    shape.insert(shape.end(), w.output.begin(), w.output.end());
-    y = tensor(data_type::float32, shape);
+    y = tensor(data_type::float32, ops::image_shape(in[0].dim(0), in[1].dim(0), w.output));
     const auto of = [&](std::size_t i) { return in[i].as<float>().data(); };
     way->forward(of(0), of(1), biased ? of(2) : nullptr, y.as<float>().data());
     return true;

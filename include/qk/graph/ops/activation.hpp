@@ -148,15 +148,17 @@ inline void shrink(op_context& call) {
     });
 }
 
+/// PRelu's slope as it broadcasts over x. Before opset 7 one of C elements went with axis 1 of x.
+inline tensor aligned_slope(const node_view& node, const tensor& x, const tensor& slope) {
+    if (node.version() >= 7 || slope.rank() != 1 || x.rank() <= 1 || slope.size() <= 1) return slope;
+    dims shape(x.rank() - 1, 1);
+    shape[0] = slope.dim(0);
+    return slope.reshaped(shape);
+}
+
 inline void prelu(op_context& call) {
     const tensor& x = call.input(0);
-    tensor slope = call.input(1);
-    // Before opset 7 a slope of C elements went with axis 1 of x.
-    if (call.node().version() < 7 && slope.rank() == 1 && x.rank() > 1 && slope.size() > 1) {
-        dims shape(x.rank() - 1, 1);
-        shape[0] = slope.dim(0);
-        slope = slope.reshaped(shape);
-    }
+    const tensor slope = aligned_slope(call.node(), x, call.input(1));
     const tensor* operands[] = {&x, &slope};
     const dims shape = broadcast_shape(call, operands);
     tensor& y = call.output(0, x.type(), shape);

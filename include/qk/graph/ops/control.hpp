@@ -81,11 +81,11 @@ inline void loop(op_context& call) {
                         scanned[k].empty() ? nothing_scanned(call, body, 1 + carried.size() + k) : stack(call, scanned[k], 0));
 }
 
-/// One run over a sequence: `states` are replaced by the last ones, scan outputs are returned in the order of iterations.
 struct scan_axes {
     std::vector<std::int64_t> input, input_reversed, output, output_reversed;
 };
 
+/// One run over a sequence: `states` are replaced by the last ones, scan outputs are returned in the order of iterations.
 inline std::vector<tensor> scan_once(op_context& call, const onnx::GraphProto& body, std::vector<tensor>& states,
                                      const std::vector<tensor>& sequences, const scan_axes& axes, std::int64_t limit) {
     const auto at = [](const std::vector<std::int64_t>& v, std::size_t i) { return i < v.size() ? v[i] : 0; };

@@ -2,8 +2,6 @@
 // Conv, any number of spatial axes: columns gathered per group, then one matrix product; depthwise directly.
 #pragma once
 
-#include <vector>
-
 #include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/matrix.hpp"
 #include "qk/graph/ops/window.hpp"
@@ -35,8 +33,7 @@ void add_depthwise(const T* x, const T* kernel, const window& w, T* y) {
             T* out = y + i * ow;
             for (std::int64_t b = 0; b < kw; ++b) {
                 const std::int64_t s = w.stride[1], first = b * w.dilation[1] - w.pad_begin[1];
-                const std::int64_t from = std::clamp<std::int64_t>(first >= 0 ? 0 : (-first + s - 1) / s, 0, ow);
-                const std::int64_t to = std::clamp<std::int64_t>(width - first <= 0 ? 0 : (width - first + s - 1) / s, from, ow);
+                const auto [from, to] = outputs_inside(first, s, width, ow);
                 const T f = kernel[a * kw + b];
                 if (s == 1)
                     for (std::int64_t j = from; j < to; ++j) out[j] += f * row[first + j];
@@ -58,9 +55,7 @@ void conv_of(op_context& c) {
     const window w = check_conv(c.node(), x.shape(), weights.shape(), bias, group);
     const std::int64_t n = x.dim(0), in = weights.dim(1), out = weights.dim(0) / group, taps = product(w.kernel),
                        places = product(w.output), in_size = product(w.input);
-    dims shape{n, weights.dim(0)};
-    shape.insert(shape.end(), w.output.begin(), w.output.end());
-    tensor& y = c.output(0, x.type(), shape);
+    tensor& y = c.output(0, x.type(), image_shape(n, weights.dim(0), w.output));
     if (y.size() == 0) return;
     const T* xp = x.as<T>().data();
     const T* wp = weights.as<T>().data();
@@ -92,13 +87,8 @@ void conv_of(op_context& c) {
 }
 
 inline void conv(op_context& c) {
-    switch (c.input(0).type()) {
-        case data_type::float32: return conv_of<float>(c);
-        case data_type::float64: return conv_of<double>(c);
-        case data_type::float16:
-        case data_type::bfloat16: return through_float32<conv_of<float>>(c);
-        default: c.fail(std::string("input of type ") + name_of(c.input(0).type()) + "; Conv takes floating-point types");
-    }
+    run_by_type(c, float_types, "input of type ", "; Conv takes floating-point types",
+                []<class T>(type_tag<T>, op_context& call) { conv_of<T>(call); });
 }
 
 inline constexpr op_entry conv_ops[] = {{"", "Conv", 1, conv}};

@@ -36,9 +36,7 @@ inline tensor integer_conv(op_context& call, const tensor& x, float x_zero, cons
     tensor image = call.scratch(data_type::float32, {per_group, in_size});
     tensor columns = call.scratch(data_type::float32, {taps, positions});
     tensor piece = call.scratch(data_type::float32, {rows, positions});
-    dims shape{x.dim(0), outputs};
-    shape.insert(shape.end(), win.output.begin(), win.output.end());
-    tensor sums = call.scratch(data_type::int32, shape);
+    tensor sums = call.scratch(data_type::int32, image_shape(x.dim(0), outputs, win.output));
     const auto all = sums.as<std::int32_t>();
     std::fill(all.begin(), all.end(), 0);
     for (std::int64_t i = 0; i < x.dim(0); ++i) {

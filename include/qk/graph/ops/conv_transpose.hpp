@@ -25,9 +25,7 @@ void conv_transpose_of(op_context& c) {
     const window w = transposed_window(c.node(), x.shape(), {weights.shape().begin() + 2, weights.shape().end()});
     const std::int64_t n = x.dim(0), in = x.dim(1) / group, out = weights.dim(1), taps = product(w.kernel), places = product(w.output),
                        size = product(w.input);
-    dims shape{n, out * group};
-    shape.insert(shape.end(), w.input.begin(), w.input.end());
-    tensor& y = c.output(0, x.type(), shape);
+    tensor& y = c.output(0, x.type(), image_shape(n, out * group, w.input));
     T* yp = y.as<T>().data();
     if (c.has_input(2)) {
         if (c.input(2).type() != x.type() || c.input(2).size() != static_cast<std::size_t>(out * group))
@@ -68,13 +66,8 @@ void conv_transpose_of(op_context& c) {
 }
 
 inline void conv_transpose(op_context& c) {
-    switch (c.input(0).type()) {
-        case data_type::float32: return conv_transpose_of<float>(c);
-        case data_type::float64: return conv_transpose_of<double>(c);
-        case data_type::float16:
-        case data_type::bfloat16: return through_float32<conv_transpose_of<float>>(c);
-        default: c.fail(std::string("input of type ") + name_of(c.input(0).type()) + "; ConvTranspose takes floating-point types");
-    }
+    run_by_type(c, float_types, "input of type ", "; ConvTranspose takes floating-point types",
+                []<class T>(type_tag<T>, op_context& call) { conv_transpose_of<T>(call); });
 }
 
 inline constexpr op_entry conv_transpose_ops[] = {{"", "ConvTranspose", 1, conv_transpose}};

@@ -89,8 +89,7 @@ inline void run_deform_conv(op_context& call) {
     const std::int64_t positions = product(win.output), taps = product(win.kernel), plane = product(win.input), rows = outputs / groups;
     const auto rank = static_cast<std::int64_t>(win.rank());
     if (rank > 8) call.fail("more than 8 spatial axes: a position has 2^" + std::to_string(rank) + " neighbours");
-    dims shape{given.dim(0), offset_groups * taps * rank};
-    shape.insert(shape.end(), win.output.begin(), win.output.end());
+    dims shape = image_shape(given.dim(0), offset_groups * taps * rank, win.output);
     if (call.input(2).shape() != shape) call.fail("offset has shape " + to_string(call.input(2).shape()) + ", not " + to_string(shape));
     shape[1] = offset_groups * taps;
     if (call.has_input(4) && call.input(4).shape() != shape)

@@ -2,7 +2,6 @@
 // From a tensor's run-time type to a C++ type, and the small questions every operator asks of its inputs.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,6 +29,7 @@ inline constexpr type_list<std::uint8_t, std::uint16_t, std::uint32_t, std::uint
 inline constexpr auto integer_types = signed_types + unsigned_types;
 inline constexpr auto number_types = float_types + integer_types;
 inline constexpr auto element_types = number_types + type_list<bool>{};
+inline constexpr auto product_types = float_types + type_list<std::int32_t, std::uint32_t, std::int64_t, std::uint64_t>{};
 inline constexpr type_list<std::int32_t, std::int64_t> index_types;
 
 [[noreturn]] void fail_for_type(const op_context& call, data_type type);
@@ -62,6 +62,11 @@ void dispatch_width(const op_context& call, data_type type, F&& f) {
 /// Input i, or an empty tensor.
 inline tensor optional_input(const op_context& call, std::size_t i) { return call.has_input(i) ? call.input(i) : tensor{}; }
 
+/// Fails with the node's name before vectors of so many elements take the memory.
+inline void expect_room(op_context& call, const dims& shape, data_type type = data_type::float64) {
+    static_cast<void>(call.scratch(type, shape));
+}
+
 constexpr bool is_narrow_float(data_type t) { return t == data_type::float16 || t == data_type::bfloat16; }
 
 /// A float16 or bfloat16 tensor as float32; others as they are.
@@ -77,6 +82,16 @@ void run_through_float32(op_context& call, void (*run)(op_context&));
 template <void (*Run)(op_context&)>
 void through_float32(op_context& call) {
     run_through_float32(call, Run);
+}
+
+/// Calls f(type_tag<T>{}, call) for the T of the list that input 0 has; half precision goes through float32. Another type is an error, its
+/// name between `before` and `after`.
+template <class... Ts, class F>
+void run_by_type(op_context& call, type_list<Ts...>, const char* before, const char* after, F f) {
+    const data_type type = call.input(0).type();
+    if (is_narrow_float(type)) return run_through_float32(call, [](op_context& wide) { F{}(type_tag<float>{}, wide); });
+    const bool found = ((type == type_of<Ts> && (f(type_tag<Ts>{}, call), true)) || ...);
+    if (!found) call.fail(std::string(before) + name_of(type) + after);
 }
 
 /// Elements of an integer tensor (shapes, axes, indices) as int64.

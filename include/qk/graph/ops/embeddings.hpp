@@ -3,7 +3,6 @@
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -25,8 +24,7 @@ inline void run_embed_layer_normalization(op_context& call) {
         static_cast<std::int64_t>(beta.size()) != hidden)
         call.fail("the tables and the normalization do not have one width");
     const std::vector<std::int64_t> words = integers(call, 0);
-    const std::vector<std::int64_t> segments = call.has_input(1) ? integers(call, 1) : std::vector<std::int64_t>{};
-    const std::vector<std::int64_t> places = call.has_input(8) ? integers(call, 8) : std::vector<std::int64_t>{};
+    const std::vector<std::int64_t> segments = optional_integers(call, 1), places = optional_integers(call, 8);
     const auto row = [&](const tensor& table, std::int64_t index, const char* what) {
         if (index < 0 || index >= table.dim(0))
             call.fail(std::string(what) + " " + std::to_string(index) + " is outside of " + std::to_string(table.dim(0)) + " rows");
@@ -56,7 +54,7 @@ inline void run_embed_layer_normalization(op_context& call) {
     sum.store();
     if (!call.wants(1)) return;
     tensor& shown = call.output(1, data_type::int32, {batch});
-    const std::vector<std::int64_t> mask = call.has_input(7) ? integers(call, 7) : std::vector<std::int64_t>{};
+    const std::vector<std::int64_t> mask = optional_integers(call, 7);
     for (std::int64_t b = 0; b < batch; ++b) {
         std::int32_t count = 0;
         for (std::int64_t s = 0; s < length && !mask.empty(); ++s) count += mask[static_cast<std::size_t>(b * length + s)] == 1;

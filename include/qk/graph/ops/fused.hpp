@@ -2,6 +2,8 @@
 // com.microsoft's fused float operators, as onnxruntime's optimizer writes them: FusedConv, FusedGemm, FusedMatMul and the Gelu family.
 #pragma once
 
+#include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "qk/graph/ops/matmul_integer.hpp"
 #include "qk/graph/ops/op.hpp"
 #include "qk/graph/ops/recurrent.hpp"
+#include "qk/graph/ops/transpose.hpp"
 
 namespace qk::graph::ops {
 
@@ -76,36 +79,18 @@ inline void run_fused_gemm(op_context& call) {
 
 namespace detail {
 
-/// Rows and columns of every matrix exchanged; with `stacked` the leading axes but the first stand between them (transBatch).
+/// The axes in the order of the product: `batch` brings [M, batch..., K] to [batch..., M, K], `swap` turns the matrices. A vector stays.
+inline std::vector<std::size_t> fused_order(std::size_t rank, bool swap, bool batch) {
+    std::vector<std::size_t> order(rank);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (rank < 2) return order;
+    if (batch) std::rotate(order.begin(), order.begin() + 1, order.end() - 1);
+    if (swap) std::swap(order[rank - 1], order[rank - 2]);
+    return order;
+}
+
 inline tensor transposed_matrices(op_context& call, const tensor& x, bool swap, bool batch) {
-    if (!swap && !batch) return x;
-    const std::size_t r = x.rank();
-    if (r < 2) return x;
-    std::vector<std::size_t> order;  // axes of x in the order of the result
-    for (std::size_t i = 0; i < r; ++i) order.push_back(i);
-    if (batch) {  // x is [M, batch..., K]: bring the batch to the front
-        order.clear();
-        for (std::size_t i = 1; i + 1 < r; ++i) order.push_back(i);
-        order.push_back(0);
-        order.push_back(r - 1);
-    }
-    if (swap) std::swap(order[r - 1], order[r - 2]);
-    dims shape;
-    std::vector<std::size_t> step;
-    const auto strides = row_major_strides(x.shape());
-    for (const std::size_t a : order) {
-        shape.push_back(x.dim(a));
-        step.push_back(strides[a]);
-    }
-    tensor y = call.scratch(data_type::float32, shape);
-    std::vector<std::int64_t> index(r, 0);
-    for (float& v : y.as<float>()) {
-        std::size_t at = 0;
-        for (std::size_t a = 0; a < r; ++a) at += static_cast<std::size_t>(index[a]) * step[a];
-        v = x.as<float>()[at];
-        advance(index, shape);
-    }
-    return y;
+    return (swap || batch) && x.rank() >= 2 ? transposed(call, x, fused_order(x.rank(), swap, batch)) : x;
 }
 
 }  // namespace detail

@@ -38,17 +38,7 @@ void gemm_of(op_context& c) {
 }
 
 inline void gemm(op_context& c) {
-    switch (c.input(0).type()) {
-        case data_type::float32: return gemm_of<float>(c);
-        case data_type::float64: return gemm_of<double>(c);
-        case data_type::int32: return gemm_of<std::int32_t>(c);
-        case data_type::uint32: return gemm_of<std::uint32_t>(c);
-        case data_type::int64: return gemm_of<std::int64_t>(c);
-        case data_type::uint64: return gemm_of<std::uint64_t>(c);
-        case data_type::float16:
-        case data_type::bfloat16: return through_float32<gemm_of<float>>(c);
-        default: c.fail(std::string("A of type ") + name_of(c.input(0).type()) + " is not a type of Gemm");
-    }
+    run_by_type(c, product_types, "A of type ", " is not a type of Gemm", []<class T>(type_tag<T>, op_context& call) { gemm_of<T>(call); });
 }
 
 inline constexpr op_entry gemm_ops[] = {{"", "Gemm", 1, gemm}};

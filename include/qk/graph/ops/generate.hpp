@@ -9,28 +9,20 @@
 
 namespace qk::graph::ops {
 
-inline void constant(op_context& call) {
-    const node_view& node = call.node();
-    if (node.has("value")) {
-        call.set_output(0, node.get_tensor("value"));
-        return;
-    }
-    if (node.has("value_float")) {
-        call.set_output(0, make_tensor<float>({}, std::array{node.get_float("value_float", 0)}));
-        return;
-    }
-    if (node.has("value_int")) {
-        call.set_output(0, make_tensor<std::int64_t>({}, std::array{node.get_int("value_int", 0)}));
-        return;
-    }
+inline tensor constant_value(const node_view& node) {
+    if (node.has("value")) return node.get_tensor("value");
+    if (node.has("value_float")) return make_tensor<float>({}, std::array{node.get_float("value_float", 0)});
+    if (node.has("value_int")) return make_tensor<std::int64_t>({}, std::array{node.get_int("value_int", 0)});
     if (node.has("value_floats")) {
         const auto v = node.get_floats("value_floats");
-        call.set_output(0, make_tensor<float>({static_cast<std::int64_t>(v.size())}, v));
-    } else if (node.has("value_ints")) {
-        const auto v = node.get_ints("value_ints");
-        call.set_output(0, make_tensor<std::int64_t>({static_cast<std::int64_t>(v.size())}, v));
-    } else call.fail("there is no value of a kind that is supported (strings and sparse tensors are not)");
+        return make_tensor<float>({static_cast<std::int64_t>(v.size())}, v);
+    }
+    if (!node.has("value_ints")) node.fail("there is no value of a kind that is supported (strings and sparse tensors are not)");
+    const auto v = node.get_ints("value_ints");
+    return make_tensor<std::int64_t>({static_cast<std::int64_t>(v.size())}, v);
 }
+
+inline void constant(op_context& call) { call.set_output(0, constant_value(call.node())); }
 
 /// All elements of y become the one at `element`.
 inline void fill_with(const op_context& call, tensor& y, const std::byte* element) {

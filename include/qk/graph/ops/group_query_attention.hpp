@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -106,6 +105,13 @@ struct grouped_lengths {
                 call.fail("seqlens_k of sample " + std::to_string(b) + " does not fit the cache and the query");
     }
     std::int64_t past_of(std::int64_t b) const { return prompt ? 0 : last[static_cast<std::size_t>(b)] + 1 - queries; }
+    /// Query i sees no later key, nor one before its window (-1: none), in a row of scores.
+    template <class T>
+    void hide(std::int64_t b, std::int64_t i, std::int64_t window, T* row) const {
+        const std::int64_t seen = past_of(b) + i + 1, first = window >= 0 ? std::max<std::int64_t>(0, seen - window) : 0;
+        for (std::int64_t j = 0; j < kept; ++j)
+            if (j >= seen || j < first) row[j] = never_seen<T>;
+    }
 };
 
 /// Query, key and value as [B,heads,S,h], the first two writable; packed ones have the heads of the query, then of the key and the value.
@@ -149,7 +155,7 @@ template <class T>
 void rotate_grouped(op_context& call, const grouped_lengths& at, tensor& q, tensor& k) {
     if (call.node().get_int("do_rotary", 0) == 0) return;
     const tensor cosine = input_as<T>(call, 7), sine = input_as<T>(call, 8);
-    const std::vector<std::int64_t> places = call.has_input(9) ? integers(call, 9) : std::vector<std::int64_t>{};
+    const std::vector<std::int64_t> places = optional_integers(call, 9);
     if (!places.empty() && places.size() != static_cast<std::size_t>(at.batch * at.queries))
         call.fail("position_ids needs one value for each token");
     const auto position = [&](std::int64_t b, std::int64_t s) {
@@ -187,9 +193,7 @@ void group_query_attention(op_context& call) {
         call, q, all_k, all_v, scale, static_cast<T>(node.get_float("softcap", 0)),
         [&](std::int64_t b, std::int64_t h, std::int64_t i, T* row) {
             added.add(b, h, i, row);
-            const std::int64_t seen = at.past_of(b) + i + 1, first = window >= 0 ? std::max<std::int64_t>(0, seen - window) : 0;
-            for (std::int64_t j = 0; j < at.kept; ++j)
-                if (j >= seen || j < first) row[j] = detail::never_seen<T>;
+            at.hide(b, i, window, row);
         },
         [&](std::int64_t h, T* row, std::size_t n) {
             if (!sinks.empty()) detail::softmax_row_beside(row, n, sinks.as<T>()[static_cast<std::size_t>(h)]);

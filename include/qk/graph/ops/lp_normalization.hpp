@@ -70,16 +70,19 @@ inline void run_lrn(op_context& call) {
     });
 }
 
+/// The shape of the means that MeanVarianceNormalization subtracts.
+inline dims mean_variance_shape(const op_context& call, const dims& shape) {
+    std::vector<std::int64_t> axes = call.node().get_ints("axes", {0, 2, 3});
+    if (call.node().has("across_channels") && call.node().get_int("across_channels", 0) != 0) axes = {0, 1, 2, 3};  // before version 9
+    dims kept = shape;
+    for (const std::int64_t a : axes) kept[normal_axis(call, a, shape.size())] = 1;
+    return kept;
+}
+
 /// (x - mean) / (sqrt(E[x^2] - mean^2) + 1e-9) over `axes` (default 0, 2, 3).
 inline void run_mean_variance_normalization(op_context& call) {
     const tensor& given = call.input(0);
-    std::vector<bool> reduced(given.rank(), false);
-    std::vector<std::int64_t> axes = call.node().get_ints("axes", {0, 2, 3});
-    if (call.node().has("across_channels") && call.node().get_int("across_channels", 0) != 0) axes = {0, 1, 2, 3};  // before version 9
-    for (const std::int64_t a : axes) reduced[normal_axis(call, a, given.rank())] = true;
-    dims kept = given.shape();
-    for (std::size_t i = 0; i < kept.size(); ++i)
-        if (reduced[i]) kept[i] = 1;
+    const dims kept = mean_variance_shape(call, given.shape());
     with_working_type(given.type(), [&]<class T>(T) {
         const tensor x = input_as<T>(call, 0);
         working_output<T> y(call, 0, given.type(), x.shape());

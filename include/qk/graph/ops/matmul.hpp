@@ -2,8 +2,6 @@
 // MatMul: numpy's matmul, leading axes broadcast, vectors promoted.
 #pragma once
 
-#include <vector>
-
 #include "qk/graph/base/inner_loop.hpp"
 #include "qk/graph/ops/dispatch.hpp"
 #include "qk/graph/ops/matrix.hpp"
@@ -59,17 +57,8 @@ void matmul_of(op_context& c) {
 }
 
 inline void matmul(op_context& c) {
-    switch (c.input(0).type()) {
-        case data_type::float32: return matmul_of<float>(c);
-        case data_type::float64: return matmul_of<double>(c);
-        case data_type::int32: return matmul_of<std::int32_t>(c);
-        case data_type::uint32: return matmul_of<std::uint32_t>(c);
-        case data_type::int64: return matmul_of<std::int64_t>(c);
-        case data_type::uint64: return matmul_of<std::uint64_t>(c);
-        case data_type::float16:
-        case data_type::bfloat16: return through_float32<matmul_of<float>>(c);
-        default: c.fail(std::string("operand of type ") + name_of(c.input(0).type()) + " is not a type of MatMul");
-    }
+    run_by_type(c, product_types, "operand of type ", " is not a type of MatMul",
+                []<class T>(type_tag<T>, op_context& call) { matmul_of<T>(call); });
 }
 
 inline constexpr op_entry matmul_ops[] = {{"", "MatMul", 1, matmul}};

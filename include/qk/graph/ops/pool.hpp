@@ -38,12 +38,6 @@ void for_each_window(const window& w, const Start& start, const Visit& visit, co
     } while (advance(o, w.output));
 }
 
-inline dims pooled_shape(const tensor& x, const window& w) {
-    dims shape{x.dim(0), x.dim(1)};
-    shape.insert(shape.end(), w.output.begin(), w.output.end());
-    return shape;
-}
-
 inline std::vector<std::int64_t> pool_kernel(op_context& c) {
     auto kernel = c.node().get_ints("kernel_shape");
     if (kernel.empty()) c.fail("attribute 'kernel_shape' is missing");
@@ -54,7 +48,7 @@ template <class T>
 void max_pool_of(op_context& c) {
     const tensor& x = c.input(0);
     const window w = make_window(c.node(), x.shape(), pool_kernel(c), c.node().get_int("ceil_mode", 0) != 0);
-    tensor& y = c.output(0, x.type(), pooled_shape(x, w));
+    tensor& y = c.output(0, x.type(), image_shape(x.dim(0), x.dim(1), w.output));
     const std::int64_t planes = x.dim(0) * x.dim(1), in_size = product(w.input), out_size = product(w.output);
     const T* xp = x.as<T>().data();
     T* yp = y.as<T>().data();
@@ -70,9 +64,7 @@ void max_pool_of(op_context& c) {
                     const T* row = xp + p * in_size + (i * w.stride[0] - w.pad_begin[0] + a * w.dilation[0]) * w.input[1];
                     for (std::int64_t b = 0; b < w.kernel[1]; ++b) {
                         const std::int64_t s = w.stride[1], first = b * w.dilation[1] - w.pad_begin[1];
-                        const std::int64_t from = std::clamp<std::int64_t>(first >= 0 ? 0 : (-first + s - 1) / s, 0, w.output[1]);
-                        const std::int64_t to =
-                            std::clamp<std::int64_t>(w.input[1] - first <= 0 ? 0 : (w.input[1] - first + s - 1) / s, from, w.output[1]);
+                        const auto [from, to] = outputs_inside(first, s, w.input[1], w.output[1]);
                         for (std::int64_t j = from; j < to; ++j) out[j] = std::max(out[j], row[first + j * s]);
                     }
                 }
@@ -110,15 +102,8 @@ void max_pool_of(op_context& c) {
 }
 
 inline void max_pool(op_context& c) {
-    switch (c.input(0).type()) {
-        case data_type::float32: return max_pool_of<float>(c);
-        case data_type::float64: return max_pool_of<double>(c);
-        case data_type::int8: return max_pool_of<std::int8_t>(c);
-        case data_type::uint8: return max_pool_of<std::uint8_t>(c);
-        case data_type::float16:
-        case data_type::bfloat16: return through_float32<max_pool_of<float>>(c);
-        default: c.fail(std::string("input of type ") + name_of(c.input(0).type()) + " is not a type of MaxPool");
-    }
+    run_by_type(c, float_types + type_list<std::int8_t, std::uint8_t>{}, "input of type ", " is not a type of MaxPool",
+                []<class T>(type_tag<T>, op_context& call) { max_pool_of<T>(call); });
 }
 
 template <class T>
@@ -126,7 +111,7 @@ void average_pool_of(op_context& c) {
     const tensor& x = c.input(0);
     const window w = make_window(c.node(), x.shape(), pool_kernel(c), c.node().get_int("ceil_mode", 0) != 0);
     const bool count_padding = c.node().get_int("count_include_pad", 0) != 0;
-    tensor& y = c.output(0, x.type(), pooled_shape(x, w));
+    tensor& y = c.output(0, x.type(), image_shape(x.dim(0), x.dim(1), w.output));
     if (y.size() == 0) return;
     const std::int64_t planes = x.dim(0) * x.dim(1), in_size = product(w.input), out_size = product(w.output);
     const T* xp = x.as<T>().data();
@@ -141,13 +126,17 @@ void average_pool_of(op_context& c) {
     }
 }
 
+/// The p of LpPool and GlobalLpPool.
+inline double pool_norm(const node_view& node) {
+    return node.version() < 2 ? static_cast<double>(node.get_float("p", 2.0f)) : static_cast<double>(node.get_int("p", 2));
+}
+
 template <class T>
 void lp_pool_of(op_context& c) {
     const tensor& x = c.input(0);
     const window w = make_window(c.node(), x.shape(), pool_kernel(c), c.node().get_int("ceil_mode", 0) != 0);
-    const double p =
-        c.node().version() < 2 ? static_cast<double>(c.node().get_float("p", 2.0f)) : static_cast<double>(c.node().get_int("p", 2));
-    tensor& y = c.output(0, x.type(), pooled_shape(x, w));
+    const double p = pool_norm(c.node());
+    tensor& y = c.output(0, x.type(), image_shape(x.dim(0), x.dim(1), w.output));
     if (y.size() == 0) return;
     const std::int64_t planes = x.dim(0) * x.dim(1), in_size = product(w.input), out_size = product(w.output);
     const T* xp = x.as<T>().data();
@@ -169,9 +158,7 @@ void global_pool_of(op_context& c) {
     dims shape(x.rank(), 1);
     shape[0] = x.dim(0), shape[1] = x.dim(1);
     tensor& y = c.output(0, x.type(), shape);
-    const double p = Kind != global_pool::norm ? 0
-                     : c.node().version() < 2  ? static_cast<double>(c.node().get_float("p", 2.0f))
-                                               : static_cast<double>(c.node().get_int("p", 2));
+    const double p = Kind != global_pool::norm ? 0 : pool_norm(c.node());
     if (y.size() == 0) return;
     const std::size_t plane = x.size() / y.size();
     for (std::size_t i = 0; i < y.size(); ++i) {

@@ -82,7 +82,7 @@ inline void multinomial(op_context& call) {
     const std::int64_t samples = call.node().get_int("sample_size", 1);
     if (x.rank() != 2 || x.dim(1) == 0 || samples < 0) call.fail("the input is not [batch, classes], or sample_size is negative");
     const auto classes = static_cast<std::size_t>(x.dim(1));
-    static_cast<void>(call.scratch(data_type::int64, {x.dim(0), samples}));  // an error before the vector below takes the memory
+    expect_room(call, {x.dim(0), samples}, data_type::int64);
     std::vector<std::int64_t> drawn;
     dispatch(call, x.type(), float_types, [&]<class T>(type_tag<T>) {
         for (std::size_t b = 0; b < static_cast<std::size_t>(x.dim(0)); ++b) {

@@ -151,8 +151,7 @@ struct recurrent_call {
             call.fail("R has shape " + to_string(r.shape()) + ", not " + to_string(dims{d, g, r.dim(2)}));
         if (!b.empty() && b.size() != directions * 2 * gates * hidden) call.fail("B has shape " + to_string(b.shape()));
         hidden_state = initial_state(h_input);
-        static_cast<void>(
-            call.scratch(data_type::int64, {static_cast<std::int64_t>(batch)}));  // an error before the vector below takes the memory
+        expect_room(call, {static_cast<std::int64_t>(batch)}, data_type::int64);
         lengths.assign(batch, length);
         if (call.has_input(4)) {
             const auto given = integers(call, 4);

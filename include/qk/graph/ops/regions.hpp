@@ -76,8 +76,7 @@ void each_region_bin(op_context& call, F&& f) {
         if (!(std::fabs(bin_h) < 4096 && std::fabs(bin_w) < 4096)) call.fail("a region is larger than 4096 samples a bin");
         const std::int64_t grid_h = ratio > 0 ? ratio : std::max<std::int64_t>(0, static_cast<std::int64_t>(std::ceil(bin_h)));
         const std::int64_t grid_w = ratio > 0 ? ratio : std::max<std::int64_t>(0, static_cast<std::int64_t>(std::ceil(bin_w)));
-        static_cast<void>(call.scratch(data_type::uint8,
-                                       {grid_h, grid_w, sizeof(detail::region_sample<T>)}));  // an error before `samples` takes the memory
+        expect_room(call, {grid_h, grid_w, sizeof(detail::region_sample<T>)}, data_type::uint8);
         for (std::int64_t ph = 0; ph < out_h; ++ph)
             for (std::int64_t pw = 0; pw < out_w; ++pw) {
                 samples.clear();

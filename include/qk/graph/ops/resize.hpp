@@ -82,8 +82,7 @@ inline resize_axis plan_resize_axis(op_context& call, const resize_options& o, d
     resize_axis plan;
     plan.output = output;
     plan.taps = nearest ? 1 : static_cast<std::size_t>(2 - 2 * first);
-    static_cast<void>(call.scratch(
-        data_type::float64, {output, static_cast<std::int64_t>(plan.taps), 2}));  // an error before the vectors below take the memory
+    expect_room(call, {output, static_cast<std::int64_t>(plan.taps), 2});
     for (std::int64_t i = 0; i < output; ++i) {
         const double x = resize_coordinate(call, o, static_cast<double>(i), scale, input, output, start, end);
         plan.outside.push_back(o.transform == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(input - 1)));

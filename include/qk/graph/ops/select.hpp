@@ -56,8 +56,7 @@ inline void unique(op_context& call) {
     const std::size_t axis = flat ? 0 : normal_axis(call, call.node().get_int("axis", 0), x.rank());
     const axis_split s = split_at(x.shape(), axis);
     const std::size_t slice = s.outer * s.inner;
-    static_cast<void>(
-        call.scratch(data_type::int64, {static_cast<std::int64_t>(s.length), 4}));  // an error before the vectors below take the memory
+    expect_room(call, {static_cast<std::int64_t>(s.length), 4}, data_type::int64);
     std::vector<std::size_t> first, group(s.length), count;  // by group: first occurrence and size; group of each slice
     dispatch(call, x.type(), element_types, [&]<class T>(type_tag<T>) {
         const auto from = x.as<T>();

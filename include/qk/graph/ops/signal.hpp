@@ -20,9 +20,6 @@ inline void output_as(op_context& call, data_type type, const dims& shape, const
     call.set_output(0, is_narrow_float(type) ? narrowed(call, y, type) : y);
 }
 
-/// An error that names the node, before vectors of so many doubles take the memory.
-inline void expect_room(op_context& call, const dims& doubles) { static_cast<void>(call.scratch(data_type::float64, doubles)); }
-
 /// a0 - a1 cos(2 pi n / N) + a2 cos(4 pi n / N), N the size (periodic) or one less.
 inline void cosine_window(op_context& call, double a0, double a1, double a2) {
     const std::int64_t size = scalar_value<std::int64_t>(call, call.input(0));
@@ -97,19 +94,29 @@ inline std::vector<double> as_doubles(op_context& call, const tensor& given) {
     return v;
 }
 
-/// Last axis: 1 (real) or 2 (real, imaginary). The axis is an attribute in opset 17 (default 1), an input since 20 (default -2).
-inline void dft(op_context& call) {
-    const tensor& x = call.input(0);
-    if (x.rank() < 2 || x.shape().back() < 1 || x.shape().back() > 2) call.fail("the last axis must be of length 1 or 2");
+/// The axis of a DFT is an attribute in opset 17 (default 1), an input since 20 (default -2).
+inline std::size_t dft_axis(op_context& call) {
     const std::int64_t given = call.node().version() < 20 ? call.node().get_int("axis", 1)
                                : call.has_input(2)        ? scalar_value<std::int64_t>(call, call.input(2))
                                                           : -2;
-    const std::size_t axis = normal_axis(call, given, x.rank());
+    return normal_axis(call, given, call.input(0).rank());
+}
+
+/// The length of the transform. Half of a spectrum, `half_given`, stands for nearly twice as many.
+inline std::int64_t dft_length(op_context& call, std::size_t axis, bool half_given) {
+    if (call.has_input(1)) return scalar_value<std::int64_t>(call, call.input(1));
+    const std::int64_t length = call.input(0).dim(axis);
+    return half_given ? 2 * (length - 1) : length;
+}
+
+/// Last axis: 1 (real) or 2 (real, imaginary).
+inline void dft(op_context& call) {
+    const tensor& x = call.input(0);
+    if (x.rank() < 2 || x.shape().back() < 1 || x.shape().back() > 2) call.fail("the last axis must be of length 1 or 2");
+    const std::size_t axis = dft_axis(call);
     if (axis + 1 == x.rank()) call.fail("the axis of real and imaginary parts cannot be transformed");
     const bool inverse = call.node().get_int("inverse", 0) != 0, onesided = call.node().get_int("onesided", 0) != 0;
-    const std::int64_t wanted = call.has_input(1)     ? scalar_value<std::int64_t>(call, call.input(1))
-                                : onesided && inverse ? 2 * (x.dim(axis) - 1)
-                                                      : x.dim(axis);
+    const std::int64_t wanted = dft_length(call, axis, onesided && inverse);
     if (wanted < 1) call.fail("dft_length is not positive");
     expect_room(call, {wanted, 16});
     const auto n = static_cast<std::size_t>(wanted);

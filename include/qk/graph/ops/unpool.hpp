@@ -11,10 +11,13 @@
 namespace qk::graph::ops {
 
 /// Two pads for each spatial axis, small enough that sums of them do not overflow.
-inline void check_pads(const op_context& call, const std::vector<std::int64_t>& pads, std::size_t rank) {
+inline std::vector<std::int64_t> pads_of(const op_context& call, std::size_t rank) {
+    auto pads = call.node().get_ints("pads");
+    if (pads.empty()) pads.assign(2 * rank, 0);
     if (pads.size() != 2 * rank) call.fail("pads needs two values for each spatial axis");
     for (const std::int64_t p : pads)
         if (p < -(std::int64_t{1} << 31) || p > std::int64_t{1} << 31) call.fail("attribute 'pads' is out of range");
+    return pads;
 }
 
 /// Where the columns of Col2Im stand in the image.
@@ -58,9 +61,7 @@ inline column_places places_of_columns(op_context& call) {
     if (given.rank() != 3 || rank == 0 || w.block.size() != rank)
         call.fail("input must have rank 3, image_shape and block_shape one length");
     w.stride = spatial_attribute(node, "strides", rank, 1), w.dilation = spatial_attribute(node, "dilations", rank, 1);
-    w.pads = node.get_ints("pads");
-    if (w.pads.empty()) w.pads.assign(2 * rank, 0);
-    check_pads(call, w.pads, rank);
+    w.pads = pads_of(call, rank);
     static_cast<void>(element_count(w.image));
     static_cast<void>(element_count(w.block));
     w.blocks.resize(rank);
@@ -77,8 +78,7 @@ inline column_places places_of_columns(op_context& call) {
         call.fail("input of shape " + to_string(given.shape()) + " does not fit " + std::to_string(places) + " blocks of " +
                   std::to_string(taps));
     w.channels = given.dim(1) / taps;
-    w.shape = {given.dim(0), w.channels};
-    w.shape.insert(w.shape.end(), w.image.begin(), w.image.end());
+    w.shape = image_shape(given.dim(0), w.channels, w.image);
     return w;
 }
 
@@ -103,9 +103,7 @@ inline void run_max_unpool(op_context& call) {
     const std::size_t rank = kernel.size();
     if (x.rank() != rank + 2 || rank == 0) call.fail("kernel_shape does not fit an input of shape " + to_string(x.shape()));
     const auto stride = spatial_attribute(node, "strides", rank, 1);
-    auto pads = node.get_ints("pads");
-    if (pads.empty()) pads.assign(2 * rank, 0);
-    check_pads(call, pads, rank);
+    const auto pads = pads_of(call, rank);
     for (const std::int64_t k : kernel)
         if (k < 1 || k > std::int64_t{1} << 31) call.fail("a kernel of length " + std::to_string(k));
     for (std::size_t a = 0; a < rank; ++a)

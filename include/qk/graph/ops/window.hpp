@@ -3,7 +3,7 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -38,6 +38,20 @@ inline bool has_frame(const window& w) {
         padded = padded || w.pad_begin[i] > 0 || w.pad_end[i] > 0;
     }
     return padded;
+}
+
+/// [samples, channels, spatial...]
+inline dims image_shape(std::int64_t samples, std::int64_t channels, const std::vector<std::int64_t>& spatial) {
+    dims shape{samples, channels};
+    shape.insert(shape.end(), spatial.begin(), spatial.end());
+    return shape;
+}
+
+/// Of `count` outputs along an axis those [first, second) whose tap, `shift` + output * `step`, falls inside an input of `length`.
+inline std::pair<std::int64_t, std::int64_t> outputs_inside(std::int64_t shift, std::int64_t step, std::int64_t length,
+                                                            std::int64_t count) {
+    const std::int64_t from = std::clamp<std::int64_t>(shift >= 0 ? 0 : (-shift + step - 1) / step, 0, count);
+    return {from, std::clamp<std::int64_t>(length - shift <= 0 ? 0 : (length - shift + step - 1) / step, from, count)};
 }
 
 /// Channels that do not come in `groups` of `per_group`; no product that could overflow.
@@ -89,8 +103,7 @@ void for_each_column_run(const window& w, std::int64_t channels, F&& f) {
             if (rank != 0) {
                 const std::size_t l = rank - 1;
                 step = w.stride[l], shift = k[l] * w.dilation[l] - w.pad_begin[l];
-                from = std::clamp<std::int64_t>(shift >= 0 ? 0 : (-shift + step - 1) / step, 0, length);
-                to = std::clamp<std::int64_t>(w.input[l] - shift <= 0 ? 0 : (w.input[l] - shift + step - 1) / step, from, length);
+                std::tie(from, to) = outputs_inside(shift, step, w.input[l], length);
             }
             std::fill(o.begin(), o.end(), 0);
             do {

@@ -2,7 +2,6 @@
 // Operators that compute in float (or double for float64): half precision is widened on the way in and rounded once on the way out.
 #pragma once
 
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -40,6 +39,11 @@ inline std::vector<std::int64_t> integers(op_context& call, std::size_t i) {
     const tensor t = input_as<std::int64_t>(call, i);
     const auto v = t.as<std::int64_t>();
     return {v.begin(), v.end()};
+}
+
+/// Optional input i as integers; none when absent.
+inline std::vector<std::int64_t> optional_integers(op_context& call, std::size_t i) {
+    return call.has_input(i) ? integers(call, i) : std::vector<std::int64_t>{};
 }
 
 /// Optional input i, the zero point of codes of type `codes`, as numbers of T. It must have the codes' type.

@@ -2,7 +2,6 @@
 #include "qk/graph/evaluate/execute/device_layer.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "qk/dot/devices.hpp"
@@ -154,8 +153,7 @@ tensor device_layer::convolution(const dims& x, const dims& w, const operand_cod
     const std::int64_t group = node_->view.get_int("group", 1);
     const ops::window window = ops::check_conv(node_->view, x, w, bias.empty() ? nullptr : &bias, group);
     const auto out = static_cast<std::size_t>(w[0] / group), places = static_cast<std::size_t>(ops::product(window.output));
-    dims shape{x[0], w[0]};
-    shape.insert(shape.end(), window.output.begin(), window.output.end());
+    const dims shape = ops::image_shape(x[0], w[0], window.output);
     tensor y(data_type::float32, shape, memory.allocate(element_count(shape) * sizeof(float)));
     if (y.size() == 0) return y;
     if (w_codes.scale.size() > 1 && w_codes.scale.size() != static_cast<std::size_t>(w[0]))
