@@ -83,6 +83,12 @@ class product_call {
         return as_real<T>(outputs_[k]);
     }
 
+    /// Input i as T, or an empty tensor.
+    template <class T>
+    tensor optional_real(std::size_t i) const {
+        return has_input(i) ? real<T>(i) : tensor();
+    }
+
     /// The gradient of output k; there is none where nothing that is asked for depends on it.
     bool has_gradient(std::size_t k = 0) const { return k < gradients_.size() && !gradients_[k].empty(); }
     const tensor& gradient(std::size_t k = 0) const { return gradients_[k]; }
@@ -152,6 +158,20 @@ tensor zeros(const dims& shape) {
     tensor t(type_of<T>, shape);
     std::fill(t.as<T>().begin(), t.as<T>().end(), T{0});
     return t;
+}
+
+/// Sums that were made in double, as T.
+template <class T>
+tensor rounded_sums(const std::vector<double>& sums, const dims& shape) {
+    tensor t(type_of<T>, shape);
+    for (std::size_t i = 0; i < sums.size(); ++i) t.as<T>()[i] = static_cast<T>(sums[i]);
+    return t;
+}
+
+/// to[i] += from[i]
+template <class T>
+void add_into(const T* from, std::size_t n, T* to) {
+    for (std::size_t i = 0; i < n; ++i) to[i] += from[i];
 }
 
 /// A line of the table; `since` as in op_entry.

@@ -37,9 +37,7 @@ tensor reduced_to(const tensor& g, const dims& shape) {
         }
         sums[at[0]] += ops::lane_sum<double>(walk.run, [&](std::size_t i) { return static_cast<double>(from[out + i]); });
     });
-    tensor r(type_of<T>, shape);
-    for (std::size_t i = 0; i < sums.size(); ++i) r.as<T>()[i] = static_cast<T>(sums[i]);
-    return r;
+    return rounded_sums<T>(sums, shape);
 }
 
 }  // namespace qk::graph::gradient

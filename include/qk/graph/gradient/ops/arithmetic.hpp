@@ -11,6 +11,7 @@
 #include "qk/graph/gradient/ops/unary.hpp"
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/gradient/reduce_to.hpp"
+#include "qk/graph/ops/activation.hpp"
 #include "qk/graph/ops/binary.hpp"
 #include "qk/graph/ops/unary.hpp"
 
@@ -139,13 +140,7 @@ inline void power_product(product_call& call) {
 
 inline void prelu_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
-        const tensor x = call.real<T>(0);
-        tensor slope = call.real<T>(1);
-        if (call.node().version() < 7 && slope.rank() == 1 && x.rank() > 1 && slope.size() > 1) {
-            dims shape(x.rank() - 1, 1);
-            shape[0] = slope.dim(0);
-            slope = slope.reshaped(shape);
-        }
+        const tensor x = call.real<T>(0), slope = ops::aligned_slope(call.node(), x, call.real<T>(1));
         give_operand<T>(call, 0, x, slope, [](T g, T a, T s) { return a > 0 ? g : g * s; });
         give_operand<T>(call, 1, x, slope, [](T g, T a, T) { return a > 0 ? T{0} : g * a; });
     });

@@ -3,7 +3,6 @@
 // that is quick, else by matrix products over the same columns as the forward pass.
 #pragma once
 
-#include <cmath>
 #include <vector>
 
 #include "qk/graph/gradient/fast_convolution.hpp"
@@ -33,15 +32,7 @@ tensor bias_gradient(const tensor& g, const dims& shape, std::int64_t channels, 
         sums[row % sums.size()] +=
             ops::lane_sum<double>(static_cast<std::size_t>(places), [&](std::size_t i) { return static_cast<double>(from[i]); });
     }
-    tensor r(type_of<T>, shape);
-    for (std::size_t c = 0; c < sums.size(); ++c) r.as<T>()[c] = static_cast<T>(sums[c]);
-    return r;
-}
-
-/// to[i] += from[i]
-template <class T>
-void add_into(const T* from, std::size_t n, T* to) {
-    for (std::size_t i = 0; i < n; ++i) to[i] += from[i];
+    return rounded_sums<T>(sums, shape);
 }
 
 /// A convolution by oneDNN, if that has one, with what all passes share.
@@ -62,9 +53,7 @@ struct quick_convolution {
 template <class T>
 tensor without_frame(const tensor& g, ops::window& w) {
     if (!ops::has_frame(w)) return g;
-    dims shape{g.dim(0), g.dim(1)};
-    shape.insert(shape.end(), w.input.begin(), w.input.end());
-    tensor middle(type_of<T>, shape);
+    tensor middle(type_of<T>, ops::image_shape(g.dim(0), g.dim(1), w.input));
     const std::vector<std::int64_t> outer(w.input.begin(), w.input.end() - 1);
     const std::int64_t places = ops::product(w.output), length = w.input.back();
     T* to = middle.as<T>().data();

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -104,23 +102,30 @@ void give_values(product_call& call, std::size_t input, const std::vector<T>& va
     call.give(input, make_tensor<T>(call.input(input).shape(), std::span<const T>(values)));
 }
 
+/// attend_masked backwards.
+template <class T>
+operand_gradients<T> attend_masked_back(product_call& call, const ops::detail::head_operands<T>& o, std::size_t mask_input) {
+    op_context context = call.context();
+    const std::int64_t batch = o.q.dim(0), queries = o.q.dim(2), keys = o.k.dim(2);
+    const ops::detail::filter_mask<T> mask(context, mask_input, batch, queries, keys);
+    const ops::detail::score_bias<T> added(context, 5, batch, o.q.dim(1), queries, keys);
+    return attend_back<T>(
+        call, o.q, o.k, o.v, ops::detail::score_scale<T>(context, o.q.dim(3)), T{0},
+        [&](std::int64_t b, std::int64_t h, std::int64_t i, T* row) { added.add(b, h, i, row), mask.add(batch, b, i, row); }, {});
+}
+
 template <class T>
 void multi_head_gradients(product_call& call) {
     op_context context = call.context();
-    const auto [q, k, v, hidden] = ops::detail::multi_head_operands<T>(context);
-    const std::int64_t batch = q.dim(0), queries = q.dim(2), keys = k.dim(2);
-    const ops::detail::filter_mask<T> mask(context, 4, batch, queries, keys);
-    const ops::detail::score_bias<T> added(context, 5, batch, q.dim(1), queries, keys);
-    operand_gradients<T> d = attend_back<T>(
-        call, q, k, v, ops::detail::score_scale<T>(context, q.dim(3)), T{0},
-        [&, n = batch](std::int64_t b, std::int64_t h, std::int64_t i, T* row) { added.add(b, h, i, row), mask.add(n, b, i, row); }, {});
+    const ops::detail::head_operands<T> o = ops::detail::multi_head_operands<T>(context);
+    operand_gradients<T> d = attend_masked_back<T>(call, o, 4);
     if (call.has_gradient(1)) add_to<T>(d.k, call.gradient(1));
     if (call.has_gradient(2)) add_to<T>(d.v, call.gradient(2));
     give_score_bias<T>(call, 5, d.scores);
     const std::int64_t past = call.has_input(6) ? call.input(6).dim(2) : 0;
     if (past != 0) {
         call.give(6, sequence_part<T>(d.k, 0, past)), call.give(7, sequence_part<T>(d.v, 0, past));
-        d.k = sequence_part<T>(d.k, past, keys - past), d.v = sequence_part<T>(d.v, past, keys - past);
+        d.k = sequence_part<T>(d.k, past, o.k.dim(2) - past), d.v = sequence_part<T>(d.v, past, o.k.dim(2) - past);
     }
     std::vector<T> bias(call.has_input(3) ? call.input(3).size() : 0);
     std::vector<T>* b = bias.empty() ? nullptr : &bias;
@@ -134,7 +139,7 @@ void multi_head_gradients(product_call& call) {
     put_heads<T>(d.q, 1, 0, dq, b, 0);
     call.give(0, dq);
     tensor dk = zeros<T>(call.input(1).shape());
-    const std::int64_t width = q.dim(1) * q.dim(3);
+    const std::int64_t width = o.q.dim(1) * o.q.dim(3);
     if (dk.rank() == 5) {
         put_heads<T>(d.k, 2, 0, dk, nullptr, 0), put_heads<T>(d.v, 2, 1, dk, nullptr, 0);
     } else if (dk.rank() == 4) {
@@ -156,13 +161,9 @@ inline void multi_head_product(product_call& call) {
 template <class T>
 void microsoft_attention_gradients(product_call& call) {
     op_context context = call.context();
-    const auto [q, k, v, hidden] = ops::detail::attention_operands<T>(context);
-    const std::int64_t batch = q.dim(0), heads = q.dim(1), queries = q.dim(2), keys = k.dim(2), past = keys - queries;
-    const ops::detail::filter_mask<T> mask(context, 3, batch, queries, keys);
-    const ops::detail::score_bias<T> added(context, 5, batch, heads, queries, keys);
-    operand_gradients<T> d = attend_back<T>(
-        call, q, k, v, ops::detail::score_scale<T>(context, q.dim(3)), T{0},
-        [&, n = batch](std::int64_t b, std::int64_t h, std::int64_t i, T* row) { added.add(b, h, i, row), mask.add(n, b, i, row); }, {});
+    const ops::detail::head_operands<T> o = ops::detail::attention_operands<T>(context);
+    const std::int64_t batch = o.q.dim(0), heads = o.q.dim(1), queries = o.q.dim(2), past = o.k.dim(2) - queries;
+    operand_gradients<T> d = attend_masked_back<T>(call, o, 3);
     if (call.has_gradient(1)) {  // present: keys, then values
         const T* g = call.gradient(1).as<T>().data();
         for (std::size_t i = 0; i < d.k.size(); ++i) d.k.template as<T>()[i] += g[i], d.v.template as<T>()[i] += g[d.k.size() + i];
@@ -244,7 +245,7 @@ void rotary_gradients(product_call& call, std::size_t first, std::size_t places)
     if (given.rank() == 3 && heads == 0) heads = given.dim(2) / (2 * cosine.shape().back());
     const tensor x = ops::split_heads<T>(context, call.real<T>(0), heads);
     tensor g = ops::detail::own_copy<T>(context, ops::split_heads<T>(context, call.gradient(), heads));
-    const std::vector<std::int64_t> position = call.has_input(places) ? ops::integers(context, places) : std::vector<std::int64_t>{};
+    const std::vector<std::int64_t> position = ops::optional_integers(context, places);
     tensor dcosine = call.wants(first) ? zeros<T>(cosine.shape()) : tensor();
     tensor dsine = call.wants(first + 1) ? zeros<T>(sine.shape()) : tensor();
     const std::int64_t length = x.dim(2);
@@ -304,9 +305,7 @@ void grouped_gradients(product_call& call) {
         call, q, all_k, all_v, ops::detail::score_scale<T>(context, k.dim(3)), static_cast<T>(node.get_float("softcap", 0)),
         [&](std::int64_t b, std::int64_t h, std::int64_t i, T* row) {
             added.add(b, h, i, row);
-            const std::int64_t seen = at.past_of(b) + i + 1, first = window >= 0 ? std::max<std::int64_t>(0, seen - window) : 0;
-            for (std::int64_t j = 0; j < at.kept; ++j)
-                if (j >= seen || j < first) row[j] = ops::detail::never_seen<T>;
+            at.hide(b, i, window, row);
         },
         beside);
     if (call.has_gradient(1)) add_to<T>(d.k, call.gradient(1));
@@ -319,7 +318,7 @@ void grouped_gradients(product_call& call) {
     if (node.get_int("do_rotary", 0) != 0) {
         const tensor cosine = call.real<T>(7), sine = call.real<T>(8);
         tensor dcosine = zeros<T>(cosine.shape()), dsine = zeros<T>(sine.shape());
-        const std::vector<std::int64_t> places = call.has_input(9) ? ops::integers(context, 9) : std::vector<std::int64_t>{};
+        const std::vector<std::int64_t> places = ops::optional_integers(context, 9);
         const auto position = [&](std::int64_t b, std::int64_t s) {
             return places.empty() ? at.past_of(b) + s : places[static_cast<std::size_t>(b * at.queries + s)];
         };

@@ -17,7 +17,7 @@ namespace qk::graph::gradient {
 template <class F>
 void biased_activation_product(product_call& call, F slope) {
     with_gradient_type(call, [&]<class T>(T) {
-        const tensor x = call.real<T>(0), bias = call.has_input(1) ? call.real<T>(1) : tensor();
+        const tensor x = call.real<T>(0), bias = call.optional_real<T>(1);
         tensor dx(type_of<T>, x.shape());
         for (std::size_t i = 0; i < x.size(); ++i)
             dx.as<T>()[i] = call.gradient().as<T>()[i] * slope(x.as<T>()[i] + (bias.empty() ? T{0} : bias.as<T>()[i % bias.size()]));

@@ -145,8 +145,7 @@ inline void linear_attention_product(product_call& call) { linear_attention_back
 inline void causal_conv_product(product_call& call) {
     const std::string activation = call.node().get_string("activation", "none");
     const bool silu = activation == "silu" || activation == "swish";
-    const tensor x = call.real<float>(0), w = call.real<float>(1), bias = call.has_input(2) ? call.real<float>(2) : tensor(),
-                 past = call.has_input(3) ? call.real<float>(3) : tensor();
+    const tensor x = call.real<float>(0), w = call.real<float>(1), bias = call.optional_real<float>(2), past = call.optional_real<float>(3);
     const auto channels = static_cast<std::size_t>(x.dim(1)), length = static_cast<std::size_t>(x.dim(2)),
                taps = static_cast<std::size_t>(w.dim(2)), before = taps - 1, rows = static_cast<std::size_t>(x.dim(0)) * channels;
     tensor dx = zeros<float>(x.shape()), dw = zeros<float>(w.shape()), dbias = bias.empty() ? tensor() : zeros<float>(bias.shape()),

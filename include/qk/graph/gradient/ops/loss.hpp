@@ -18,7 +18,7 @@ tensor likelihood_gradient(product_call& call, const tensor& logs) {
     const bool ignoring = call.node().has("ignore_index");
     const std::int64_t ignored = call.node().get_int("ignore_index", 0);
     const auto target = ops::int_values(call.context(), call.input(1));
-    const tensor weight = call.has_input(2) ? call.real<T>(2) : tensor();
+    const tensor weight = call.optional_real<T>(2);
     tensor d = zeros<T>(logs.shape());
     if (!call.has_gradient()) return d;
     const T *g = call.gradient().as<T>().data(), *from = logs.as<T>().data();
@@ -41,11 +41,7 @@ tensor likelihood_gradient(product_call& call, const tensor& logs) {
         d.as<T>()[place(i)] = static_cast<T>(-w * scale);
         by_class[class_of(i)] += scale * (-static_cast<double>(from[place(i)]) - (mean ? total / weights : 0.0));
     }
-    if (!weight.empty() && call.wants(2)) {
-        tensor dw(type_of<T>, weight.shape());
-        for (std::size_t c = 0; c < by_class.size(); ++c) dw.as<T>()[c] = static_cast<T>(by_class[c]);
-        call.give(2, dw);
-    }
+    if (!weight.empty() && call.wants(2)) call.give(2, rounded_sums<T>(by_class, weight.shape()));
     return d;
 }
 

@@ -115,21 +115,6 @@ inline void matmul_product(product_call& call) {
     });
 }
 
-/// The axes of x as FusedMatMul multiplies them (transBatch brings the first axis to its matrix, trans turns the matrix).
-inline std::vector<std::size_t> fused_order(const product_call& call, std::size_t rank, bool swap, bool batch) {
-    std::vector<std::size_t> order;
-    if (rank < 2) return rank == 0 ? order : std::vector<std::size_t>{0};
-    if (batch) {
-        for (std::size_t i = 1; i + 1 < rank; ++i) order.push_back(i);
-        order.push_back(0);
-        order.push_back(rank - 1);
-    } else {
-        for (std::size_t i = 0; i < rank; ++i) order.push_back(i);
-    }
-    if (swap) std::swap(order[rank - 1], order[rank - 2]);
-    static_cast<void>(call);
-    return order;
-}
 inline std::vector<std::size_t> inverse_order(const std::vector<std::size_t>& order) {
     std::vector<std::size_t> back(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) back[order[i]] = i;
@@ -140,8 +125,10 @@ inline void fused_matmul_product(product_call& call) {
     const node_view& node = call.node();
     with_gradient_type(call, [&]<class T>(T) {
         op_context context = call.context();
-        const auto order_a = fused_order(call, call.input(0).rank(), node.get_int("transA", 0) != 0, node.get_int("transBatchA", 0) != 0);
-        const auto order_b = fused_order(call, call.input(1).rank(), node.get_int("transB", 0) != 0, node.get_int("transBatchB", 0) != 0);
+        const auto order_a =
+            ops::detail::fused_order(call.input(0).rank(), node.get_int("transA", 0) != 0, node.get_int("transBatchA", 0) != 0);
+        const auto order_b =
+            ops::detail::fused_order(call.input(1).rank(), node.get_int("transB", 0) != 0, node.get_int("transBatchB", 0) != 0);
         const tensor a = ops::transposed(context, call.real<T>(0), order_a), b = ops::transposed(context, call.real<T>(1), order_b);
         tensor da, db;
         matmul_gradients<T>(node, a, b, scaled<T>(call.gradient(), node.get_float("alpha", 1)), &da, &db);

@@ -11,6 +11,7 @@
 #include "qk/graph/gradient/product.hpp"
 #include "qk/graph/gradient/reduce_to.hpp"
 #include "qk/graph/ops/layer_normalization.hpp"
+#include "qk/graph/ops/lp_normalization.hpp"
 #include "qk/graph/ops/sums.hpp"
 
 namespace qk::graph::gradient {
@@ -138,12 +139,8 @@ inline void group_normalization_product(product_call& call) {
             }
         }
         call.give(0, dx);
-        for (std::size_t i = 1; i <= 2; ++i) {
-            if (!call.wants(i)) continue;
-            tensor d(type_of<T>, call.input(i).shape());
-            for (std::size_t c = 0; c < d.size(); ++c) d.as<T>()[c] = static_cast<T>((i == 1 ? dscale : dbias)[c]);
-            call.give(i, d);
-        }
+        call.give(1, rounded_sums<T>(dscale, call.input(1).shape()));
+        call.give(2, rounded_sums<T>(dbias, call.input(2).shape()));
     });
 }
 
@@ -271,10 +268,7 @@ inline void lrn_product(product_call& call) {
 inline void mean_variance_normalization_product(product_call& call) {
     with_gradient_type(call, [&]<class T>(T) {
         const tensor x = call.real<T>(0);
-        std::vector<std::int64_t> axes = call.node().get_ints("axes", {0, 2, 3});
-        if (call.node().has("across_channels") && call.node().get_int("across_channels", 0) != 0) axes = {0, 1, 2, 3};
-        dims kept = x.shape();
-        for (const std::int64_t a : axes) kept[ops::normal_axis(call.context(), a, x.rank())] = 1;
+        const dims kept = ops::mean_variance_shape(call.context(), x.shape());
         const std::size_t groups = element_count(kept);
         std::vector<std::vector<std::size_t>> members(groups);
         each_broadcast(x.shape(), kept, [&](std::size_t i, std::size_t j) { members[j].push_back(i); });

@@ -2,7 +2,6 @@
 // Products of com.microsoft's EmbedLayerNormalization, MatMulNBits and GatherBlockQuantized, which compute in float32.
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "qk/graph/gradient/ops/normalization.hpp"
@@ -15,12 +14,11 @@ namespace qk::graph::gradient {
 /// Rows of tables added up and normalized: through the normalization, and back to the rows.
 inline void embed_normalization_product(product_call& call) {
     op_context context = call.context();
-    const tensor tables[] = {call.real<float>(2), call.real<float>(3), call.has_input(4) ? call.real<float>(4) : tensor()};
+    const tensor tables[] = {call.real<float>(2), call.real<float>(3), call.optional_real<float>(4)};
     const tensor gamma = call.real<float>(5);
     const std::size_t hidden = gamma.size(), tokens = call.input(0).size(), length = static_cast<std::size_t>(call.input(0).dim(1));
     const std::vector<std::int64_t> words = ops::integers(context, 0);
-    const std::vector<std::int64_t> segments = call.has_input(1) ? ops::integers(context, 1) : std::vector<std::int64_t>{};
-    const std::vector<std::int64_t> places = call.has_input(8) ? ops::integers(context, 8) : std::vector<std::int64_t>{};
+    const std::vector<std::int64_t> segments = ops::optional_integers(context, 1), places = ops::optional_integers(context, 8);
     const auto row = [&](std::size_t table, std::size_t token) -> std::size_t {
         if (table == 0) return static_cast<std::size_t>(words[token]);
         if (table == 2) return segments.empty() ? 0 : static_cast<std::size_t>(segments[token]);
@@ -53,8 +51,9 @@ inline void embed_normalization_product(product_call& call) {
 
 /// A times packed weights: by A, by the weights' scales, by the bias. A that is rounded to bytes counts as it is (straight through).
 inline void matmul_nbits_product(product_call& call) {
-    const auto optional = [&](std::size_t i) { return call.has_input(i) ? call.input(i) : tensor(); };
-    const tensor weights = ops::detail::unpacked_nbits(call.node(), call.input(1), call.input(2), optional(3), optional(4));
+    op_context context = call.context();
+    const tensor zero_points = ops::optional_input(context, 3), blocks_of = ops::optional_input(context, 4);
+    const tensor weights = ops::detail::unpacked_nbits(call.node(), call.input(1), call.input(2), zero_points, blocks_of);
     const ops::detail::nbits_shape s(call.node());
     const tensor a = call.real<float>(0), g = as_real<float>(call.gradient());
     const auto rows = static_cast<std::int64_t>(a.size()) / s.k;
@@ -67,10 +66,9 @@ inline void matmul_nbits_product(product_call& call) {
     if (call.wants(2)) {
         tensor dw = zeros<float>(weights.shape()), ones(data_type::float32, call.input(2).shape()), d = zeros<float>(call.input(2).shape());
         std::fill(ones.as<float>().begin(), ones.as<float>().end(), 1.0f);
-        const tensor codes = ops::detail::unpacked_nbits(call.node(), call.input(1), ones, optional(3), optional(4));
+        const tensor codes = ops::detail::unpacked_nbits(call.node(), call.input(1), ones, zero_points, blocks_of);
         ops::multiply(g.as<float>().data(), true, a.as<float>().data(), false, dw.as<float>().data(), s.n, s.k, rows);
-        op_context context = call.context();
-        const std::vector<std::int64_t> groups = call.has_input(4) ? ops::integers(context, 4) : std::vector<std::int64_t>{};
+        const std::vector<std::int64_t> groups = ops::optional_integers(context, 4);
         for (std::int64_t r = 0; r < s.n; ++r)
             for (std::int64_t i = 0; i < s.k; ++i) {
                 const std::int64_t block = groups.empty() ? i / s.block : groups[static_cast<std::size_t>(i)];

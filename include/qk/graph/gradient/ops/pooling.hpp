@@ -56,9 +56,7 @@ std::vector<std::int32_t> largest_places(const product_call& call, const tensor&
                 const std::int64_t row = (i * w.stride[0] - w.pad_begin[0] + a * w.dilation[0]) * w.input[1];
                 for (std::int64_t b = w.kernel[1]; b-- > 0;) {
                     const std::int64_t shift = b * w.dilation[1] - w.pad_begin[1];
-                    const std::int64_t from = std::clamp<std::int64_t>(shift >= 0 ? 0 : (-shift + step - 1) / step, 0, width);
-                    const std::int64_t to =
-                        std::clamp<std::int64_t>(w.input[1] - shift <= 0 ? 0 : (w.input[1] - shift + step - 1) / step, from, width);
+                    const auto [from, to] = ops::outputs_inside(shift, step, w.input[1], width);
                     const T* v = x.as<T>().data() + p * in + row + shift;
                     const auto first = static_cast<std::int32_t>(row + shift), begin = static_cast<std::int32_t>(from),
                                end = static_cast<std::int32_t>(to);
@@ -108,9 +106,6 @@ inline void average_pool_product(product_call& call) {
     });
 }
 
-inline double pool_norm(const node_view& node) {
-    return node.version() < 2 ? static_cast<double>(node.get_float("p", 2.0f)) : static_cast<double>(node.get_int("p", 2));
-}
 /// The slope of the p-norm y by its element x.
 template <class T>
 T norm_slope(T x, T y, double p) {
@@ -125,7 +120,7 @@ inline void lp_pool_product(product_call& call) {
         const tensor x = call.real<T>(0), y = call.result<T>(0);
         tensor dx = zeros<T>(x.shape());
         const std::int64_t in = ops::product(w.input), out = ops::product(w.output);
-        const double norm = pool_norm(call.node());
+        const double norm = ops::pool_norm(call.node());
         const T* g = call.gradient().as<T>().data();
         each_pool_window(call, w,
                          [&](std::int64_t p, std::int64_t place, std::int64_t, std::int64_t, const std::vector<std::int64_t>& taps) {
@@ -161,7 +156,7 @@ inline void global_max_pool_product(product_call& call) {
     });
 }
 inline void global_lp_pool_product(product_call& call) {
-    const double p = pool_norm(call.node());
+    const double p = ops::pool_norm(call.node());
     each_plane(call, [p]<class T>(T g, T y, std::span<const T> x, std::span<T> dx) {
         for (std::size_t i = 0; i < x.size(); ++i) dx[i] = g * norm_slope(x[i], y, p);
     });

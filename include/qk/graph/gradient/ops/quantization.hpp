@@ -56,10 +56,7 @@ inline void quantize_linear_product(product_call& call) {
             ds[s] -= g * ratio;
         });
         call.give(0, dx);
-        if (!call.wants(1)) return;
-        tensor d(type_of<T>, scale.shape());
-        for (std::size_t s = 0; s < ds.size(); ++s) d.as<T>()[s] = static_cast<T>(ds[s]);
-        call.give(1, d);
+        if (call.wants(1)) call.give(1, rounded_sums<T>(ds, scale.shape()));
     });
 }
 
@@ -77,10 +74,7 @@ inline void dequantize_linear_product(product_call& call) {
             ds[s] += static_cast<double>(g) * (static_cast<double>(x.as<T>()[i]) - shift);
         });
         call.give(0, dx);
-        if (!call.wants(1)) return;
-        tensor d(type_of<T>, scale.shape());
-        for (std::size_t s = 0; s < ds.size(); ++s) d.as<T>()[s] = static_cast<T>(ds[s]);
-        call.give(1, d);
+        if (call.wants(1)) call.give(1, rounded_sums<T>(ds, scale.shape()));
     });
 }
 

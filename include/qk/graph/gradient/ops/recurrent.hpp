@@ -29,7 +29,7 @@ struct lstm_cell {
           activations(ops::recurrent_activations(walk.context, {"Sigmoid", "Tanh", "Tanh"}, walk.c.directions)),
           coupled(call.node().get_int("input_forget", 0) != 0),
           cell(walk.c.initial_state(6)),
-          peepholes(call.has_input(7) ? call.real<T>(7) : tensor()),
+          peepholes(call.optional_real<T>(7)),
           dcell(zeros<T>(cell.shape())),
           h(walk.c.hidden) {
         if (!peepholes.empty()) dpeepholes = zeros<T>(peepholes.shape());

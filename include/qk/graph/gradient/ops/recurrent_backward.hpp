@@ -137,9 +137,6 @@ class recurrent_backward {
     std::size_t output_position(std::size_t t, std::size_t d, std::size_t n) const {
         return (c.batch_first ? (n * c.length + t) * c.directions + d : (t * c.directions + d) * c.batch + n) * c.hidden;
     }
-    static void add(const std::vector<T>& from, T* to) {
-        for (std::size_t i = 0; i < from.size(); ++i) to[i] += from[i];
-    }
 
     /// A sample's share of the gradients of X, W, R and B.
     void take(recurrent_walk<T>& walk, bool separate_last) {
@@ -159,7 +156,7 @@ class recurrent_backward {
             }
             part.resize(rows * width);
             ops::multiply(gx, true, x.data(), false, part.data(), signed_size(rows), signed_size(width), signed_size(steps));
-            add(part, dw.as<T>().data() + d * rows * width);
+            add_into(part.data(), part.size(), dw.as<T>().data() + d * rows * width);
         }
         part.resize(rows * h);
         ops::multiply(gr, true, walk.before.values.data(), false, part.data(), signed_size(rows), signed_size(h), signed_size(steps));
@@ -170,7 +167,7 @@ class recurrent_backward {
             const auto last = static_cast<std::ptrdiff_t>((rows - h) * h);
             std::copy(all.begin() + last, all.end(), part.begin() + last);
         }
-        add(part, dr.as<T>().data() + d * rows * h);
+        add_into(part.data(), part.size(), dr.as<T>().data() + d * rows * h);
         for (std::size_t s = 0; !db.empty() && s < steps; ++s)
             for (std::size_t row = 0; row < rows; ++row) {
                 db.as<T>()[(d * 2) * rows + row] += gx[s * rows + row];

@@ -94,7 +94,7 @@ template <class T>
 void deform_conv_gradients(product_call& call) {
     const node_view& node = call.node();
     const tensor x = call.real<T>(0), w = call.real<T>(1), offset = call.real<T>(2);
-    const tensor mask = call.has_input(4) ? call.real<T>(4) : tensor();
+    const tensor mask = call.optional_real<T>(4);
     const ops::window win = ops::make_window(node, x.shape(), {w.shape().begin() + 2, w.shape().end()});
     const std::int64_t groups = node.get_int("group", 1), offset_groups = node.get_int("offset_group", 1), channels = x.dim(1),
                        outputs = w.dim(0), per_group = w.dim(1), positions = ops::product(win.output), taps = ops::product(win.kernel),

@@ -22,14 +22,9 @@ inline void dft_product(product_call& call) {
     op_context context = call.context();
     const tensor& x = call.input(0);
     const node_view& node = call.node();
-    const std::int64_t given = node.version() < 20 ? node.get_int("axis", 1)
-                               : call.has_input(2) ? ops::scalar_value<std::int64_t>(context, call.input(2))
-                                                   : -2;
-    const std::size_t axis = ops::normal_axis(context, given, x.rank());
+    const std::size_t axis = ops::dft_axis(context);
     const bool inverse = node.get_int("inverse", 0) != 0, half_given = inverse && node.get_int("onesided", 0) != 0;
-    const auto n = static_cast<std::size_t>(call.has_input(1) ? ops::scalar_value<std::int64_t>(context, call.input(1))
-                                            : half_given      ? 2 * (x.dim(axis) - 1)
-                                                              : x.dim(axis));
+    const auto n = static_cast<std::size_t>(ops::dft_length(context, axis, half_given));
     const tensor g = as_real<double>(call.gradient());
     const auto parts = static_cast<std::size_t>(x.shape().back()), out_parts = static_cast<std::size_t>(g.shape().back());
     const ops::axis_split s = ops::split_at(x.shape(), axis);
@@ -62,7 +57,7 @@ inline void stft_product(product_call& call) {
     op_context context = call.context();
     const tensor &x = call.input(0), values = call.real<double>(0), g = as_real<double>(call.gradient());
     const auto step = static_cast<std::size_t>(ops::scalar_value<std::int64_t>(context, call.input(1)));
-    const tensor window = call.has_input(2) ? call.real<double>(2) : tensor();
+    const tensor window = call.optional_real<double>(2);
     const auto n = static_cast<std::size_t>(call.has_input(3) ? ops::scalar_value<std::int64_t>(context, call.input(3))
                                             : window.empty()  ? x.dim(1)
                                                               : static_cast<std::int64_t>(window.size()));
