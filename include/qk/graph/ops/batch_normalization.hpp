@@ -22,13 +22,10 @@ void batch_normalization_of(op_context& c) {
         std::vector<double> v(t.size());
         if (v.size() != static_cast<std::size_t>(channels))
             c.fail("input " + std::to_string(i) + " of shape " + to_string(t.shape()) + " for " + std::to_string(channels) + " channels");
-        for (std::size_t k = 0; k < v.size(); ++k) switch (t.type()) {
-                case data_type::float32: v[k] = static_cast<double>(t.as<float>()[k]); break;
-                case data_type::float64: v[k] = t.as<double>()[k]; break;
-                case data_type::float16: v[k] = static_cast<double>(to_float(t.as<half>()[k])); break;
-                case data_type::bfloat16: v[k] = static_cast<double>(to_float(t.as<brain>()[k])); break;
-                default: c.fail(std::string("parameters of type ") + name_of(t.type()));
-            }
+        const data_type type = t.type();
+        if (!v.empty() && type != data_type::float32 && type != data_type::float64 && !is_narrow_float(type))
+            c.fail(std::string("parameters of type ") + name_of(type));
+        read_elements(type, t.bytes(), std::span<double>(v));
         return v;
     };
     const auto scale = parameter(1), bias = parameter(2), given_mean = parameter(3), given_variance = parameter(4);

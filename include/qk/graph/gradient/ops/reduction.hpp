@@ -36,28 +36,6 @@ void map_reduced(product_call& call, F slope) {
     });
 }
 
-inline void reduce_sum_product(product_call& call) {
-    map_reduced(call, []<class T>(T g, T, T, std::size_t) { return g; });
-}
-inline void reduce_mean_product(product_call& call) {
-    map_reduced(call, []<class T>(T g, T, T, std::size_t n) { return g / static_cast<T>(n); });
-}
-inline void reduce_l1_product(product_call& call) {
-    map_reduced(call, []<class T>(T g, T x, T, std::size_t) { return g * static_cast<T>((x > 0) - (x < 0)); });
-}
-inline void reduce_l2_product(product_call& call) {
-    map_reduced(call, []<class T>(T g, T x, T y, std::size_t) { return y == 0 ? T{0} : g * x / y; });
-}
-inline void reduce_sum_square_product(product_call& call) {
-    map_reduced(call, []<class T>(T g, T x, T, std::size_t) { return 2 * g * x; });
-}
-inline void reduce_log_sum_product(product_call& call) {
-    map_reduced(call, []<class T>(T g, T, T y, std::size_t) { return g / std::exp(y); });
-}
-inline void reduce_log_sum_exp_product(product_call& call) {
-    map_reduced(call, []<class T>(T g, T x, T y, std::size_t) { return g * std::exp(x - y); });
-}
-
 /// Max, Min: equal shares. Prod: the product of the others, also where one of them is 0.
 inline void reduce_choice_product(product_call& call) {
     const bool product = call.node().op_type() == "ReduceProd";
@@ -128,13 +106,16 @@ inline void cumulative_sum_product(product_call& call) {
 }
 
 inline constexpr product_entry reduction_products[] = {
-    {"", "ReduceSum", 1, reduce_sum_product},
-    {"", "ReduceMean", 1, reduce_mean_product},
-    {"", "ReduceL1", 1, reduce_l1_product},
-    {"", "ReduceL2", 1, reduce_l2_product},
-    {"", "ReduceSumSquare", 1, reduce_sum_square_product},
-    {"", "ReduceLogSum", 1, reduce_log_sum_product},
-    {"", "ReduceLogSumExp", 1, reduce_log_sum_exp_product},
+    {"", "ReduceSum", 1, [](product_call& c) { map_reduced(c, []<class T>(T g, T, T, std::size_t) { return g; }); }},
+    {"", "ReduceMean", 1, [](product_call& c) { map_reduced(c, []<class T>(T g, T, T, std::size_t n) { return g / static_cast<T>(n); }); }},
+    {"", "ReduceL1", 1,
+     [](product_call& c) { map_reduced(c, []<class T>(T g, T x, T, std::size_t) { return g * static_cast<T>((x > 0) - (x < 0)); }); }},
+    {"", "ReduceL2", 1,
+     [](product_call& c) { map_reduced(c, []<class T>(T g, T x, T y, std::size_t) { return y == 0 ? T{0} : g * x / y; }); }},
+    {"", "ReduceSumSquare", 1, [](product_call& c) { map_reduced(c, []<class T>(T g, T x, T, std::size_t) { return 2 * g * x; }); }},
+    {"", "ReduceLogSum", 1, [](product_call& c) { map_reduced(c, []<class T>(T g, T, T y, std::size_t) { return g / std::exp(y); }); }},
+    {"", "ReduceLogSumExp", 1,
+     [](product_call& c) { map_reduced(c, []<class T>(T g, T x, T y, std::size_t) { return g * std::exp(x - y); }); }},
     {"", "ReduceMax", 1, reduce_choice_product},
     {"", "ReduceMin", 1, reduce_choice_product},
     {"", "ReduceProd", 1, reduce_choice_product},

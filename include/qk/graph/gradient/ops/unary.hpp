@@ -52,9 +52,6 @@ T swish_slope(T x, T a) {
     return s + a * x * s * (1 - s);
 }
 
-inline void relu_product(product_call& call) {
-    map_slope(call, []<class T>(T x, T) { return x > 0 ? T{1} : T{0}; });
-}
 inline void leaky_relu_product(product_call& call) {
     const double a = static_cast<double>(call.node().get_float("alpha", 0.01f));
     map_slope(call, [a]<class T>(T x, T) { return x > 0 ? T{1} : static_cast<T>(a); });
@@ -100,9 +97,6 @@ inline void mish_product(product_call& call) {
         const T t = std::tanh(std::max(x, T{0}) + std::log1p(std::exp(-std::abs(x))));
         return t + x * (1 - t * t) * logistic(x);
     });
-}
-inline void abs_product(product_call& call) {
-    map_slope(call, []<class T>(T x, T) { return static_cast<T>((x > 0) - (x < 0)); });
 }
 inline void clip_product(product_call& call) {
     // What was clipped stands at a bound; a value that lies on one counts as clipped.
@@ -157,13 +151,13 @@ inline constexpr product_entry unary_products[] = {
          map_slope(c, []<class T>(T x, T) { return static_cast<T>(2 * std::numbers::inv_sqrtpi) * std::exp(-x * x); });
      }},
     {"", "Neg", 1, [](product_call& c) { map_slope(c, []<class T>(T, T) { return T{-1}; }); }},
-    {"", "Abs", 1, abs_product},
+    {"", "Abs", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return static_cast<T>((x > 0) - (x < 0)); }); }},
     {"", "Ceil", 1, no_slope},
     {"", "Floor", 1, no_slope},
     {"", "Round", 1, no_slope},
     {"", "Sign", 1, no_slope},
     {"", "Hardmax", 1, no_slope},
-    {"", "Relu", 1, relu_product},
+    {"", "Relu", 1, [](product_call& c) { map_slope(c, []<class T>(T x, T) { return x > 0 ? T{1} : T{0}; }); }},
     {"", "LeakyRelu", 1, leaky_relu_product},
     {"", "Elu", 1, elu_product},
     {"", "Selu", 1, selu_product},
