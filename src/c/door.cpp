@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <vector>
 
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"

@@ -4,7 +4,6 @@
 
 #include <exception>
 #include <new>
-#include <span>
 #include <string>
 #include <string_view>
 

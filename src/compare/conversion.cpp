@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/compare/conversion.hpp"
 
-#include <algorithm>
 #include <cstring>
 
 #include "qk/reference.hpp"

@@ -5,7 +5,6 @@
 #include "diagnose.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 

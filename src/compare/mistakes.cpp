@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The known mistakes of converters, one line each: a sentence, when it applies, and what it changes. compare's search composes them.
-#include <algorithm>
 #include <cmath>
 
 #include "mistaken_scales.hpp"

@@ -2,11 +2,8 @@
 // "This format, with these choices, on a tensor of this shape": the options that convert, compare and vectors share.
 #pragma once
 
-#include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "options/option_table.hpp"
 #include "qk/codec.hpp"

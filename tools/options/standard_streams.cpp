@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 
 #include "qk/graph/base/error.hpp"
 #include "support/processes.hpp"

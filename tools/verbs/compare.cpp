@@ -2,8 +2,6 @@
 // `qk compare`: what a device gave against what the format says.
 #include <fmt/format.h>
 
-#include <cmath>
-#include <cstring>
 #include <memory>
 
 #include "qk/compare/compare.hpp"

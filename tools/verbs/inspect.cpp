@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 
-#include "qk/graph/files/json_text.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/ops/op.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/pipeline/finetune.hpp"
 
-#include "qk/graph/files/json_text.hpp"
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/pipeline/expand.hpp"
 #include "qk/graph/pipeline/files.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/pipeline/quantize.hpp"
 
-#include <onnx/onnx_pb.h>
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of requests.hpp.
 #include <array>
-#include <cctype>
 
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/plan/requests.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of encodings.hpp.
-#include <onnx/onnx_pb.h>
 #include <nlohmann/json.hpp>
 
 #include "qk/graph/base/format_text.hpp"

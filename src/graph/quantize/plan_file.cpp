@@ -8,7 +8,6 @@
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/files/atomic_file.hpp"
 #include "qk/graph/files/file.hpp"
-#include "qk/graph/files/json_text.hpp"
 #include "qk/graph/quantize/encodings.hpp"
 #include "qk/graph/quantize/plan_arrays.hpp"
 #include "qk/graph/quantize/plan_file.hpp"

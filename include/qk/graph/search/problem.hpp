@@ -9,7 +9,6 @@
 #include <map>
 #include <set>
 
-#include "qk/graph/base/names.hpp"
 #include "qk/graph/search/cache.hpp"
 #include "qk/graph/search/choose_method.hpp"
 #include "qk/graph/search/latency.hpp"
