@@ -19,17 +19,6 @@
 #include <malloc.h>
 #endif
 
-namespace {
-
-int bad_use(const qk::tool::processes& all, std::string_view sentence) {
-    constexpr int status = static_cast<int>(qk::tool::status::bad_use);
-    all.fail(sentence, status);
-    qk::tool::report_failure(sentence, status);
-    return status;
-}
-
-}  // namespace
-
 int main(int argc, char** argv) {
     using namespace qk::tool;
     remember_command_line(argc, argv);
@@ -39,7 +28,13 @@ int main(int argc, char** argv) {
 #endif
     std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error like a full disk, not the end of the process
     const processes all;
-    const auto bad_use = [&](std::string_view sentence) { return ::bad_use(all, standard_streams::in_words(std::string(sentence))); };
+    const auto bad_use = [&](std::string sentence) {
+        constexpr int exit_status = static_cast<int>(status::bad_use);
+        sentence = standard_streams::in_words(std::move(sentence));
+        all.fail(sentence, exit_status);
+        report_failure(sentence, exit_status);
+        return exit_status;
+    };
     const std::string_view word = argc > 1 ? argv[1] : "";
     if (!processes::together().alone() && word != "search" && word != "sensitivity")
         return bad_use("only search and sensitivity run as several processes");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of the command `qk`. A new verb is tools/NAME.cpp, which defines `add_NAME`, and one line in tools/verbs.inc.
+// The verbs of the command `qk`. A new verb is tools/verbs/NAME.cpp, which defines `add_NAME`, and one line in tools/verbs.inc.
 #pragma once
 
 #include "options/command.hpp"

@@ -37,13 +37,12 @@ void command::run(std::vector<std::string> words) const {
 
 const option_table& command::find(const std::string& verb) const {
     std::vector<std::string> known;
-    std::string all;
     for (const option_table& v : verbs_) {
         if (v.name() == verb) return v;
         known.push_back(v.name());
-        all += (all.empty() ? "" : ", ") + v.name();
     }
-    throw graph::error(fmt::format("there is no verb '{}'.{} The verbs are: {}", verb, graph::did_you_mean(verb, known), all));
+    throw graph::error(
+        fmt::format("there is no verb '{}'.{} The verbs are: {}", verb, graph::did_you_mean(verb, known), graph::comma_separated(known)));
 }
 
 std::string command::help() const {

@@ -19,8 +19,8 @@ namespace {
 using graph::error;
 
 template <class T>
-const T& checked(const parsed<T>& p) {
-    if (!p) throw error(std::string(p.error.view()));
+const T& checked(const parsed<T>& p, const std::string& before = "") {
+    if (!p) throw error(fmt::format("{}{}", before, p.error.view()));
     return p.value;
 }
 
@@ -192,9 +192,11 @@ void add_scale_options(option_table& verb, quantize_options& given) {
     verb.section("");
 }
 
+qk::format parsed_format(const std::string& text, const std::string& before) { return checked(parse_format(text), before); }
+
 qk::format format_of(const quantize_options& given) {
     if (given.format.empty()) throw error("say which format with --format F; `qk formats` lists them");
-    return checked(parse_format(given.format));
+    return parsed_format(given.format);
 }
 
 qk::semantics semantics_of(const quantize_options& given) {

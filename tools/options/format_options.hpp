@@ -33,7 +33,8 @@ void add_format_options(option_table& verb, quantize_options& given);
 /// --axis, and the scales.
 void add_scale_options(option_table& verb, quantize_options& given);
 
-/// Throws graph::error with the sentence of the parser.
+/// Throw graph::error with the sentence of the parser, behind `before`.
+qk::format parsed_format(const std::string& text, const std::string& before = "");
 qk::format format_of(const quantize_options& given);
 qk::semantics semantics_of(const quantize_options& given);
 

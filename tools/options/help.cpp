@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "option_table.hpp"
+#include "qk/graph/base/names.hpp"
 
 namespace qk::tool {
 namespace {
@@ -36,10 +37,7 @@ std::string row(const option& o) {
     std::string text = o.text;
     if (o.is_required && !o.is_argument()) text = "(required) " + text;
     if (!o.is_required && o.is_argument()) text += " (may be left out)";
-    if (o.only_words) {
-        text += ":";
-        for (const std::string& w : o.words) text += (&w == &o.words.front() ? " " : ", ") + w;
-    }
+    if (o.only_words) text += ": " + graph::comma_separated(o.words);
     head += head.size() + 2 > column ? "\n" + std::string(column, ' ') : std::string(column - head.size(), ' ');
     return head + wrapped(text) + "\n";
 }

@@ -3,11 +3,6 @@
 
 namespace qk::tool {
 
-bool option::is_number() const {
-    return !std::holds_alternative<bool*>(to) && !std::holds_alternative<std::string*>(to) &&
-           !std::holds_alternative<std::vector<std::string>*>(to);
-}
-
 std::string option::shown_value() const {
     if (is_flag()) return "";
     if (!value_name.empty()) return value_name;

@@ -49,7 +49,7 @@ struct option {
     bool is_argument() const { return name.front() != '-'; }
     bool is_flag() const { return std::holds_alternative<bool*>(to); }
     bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(to); }
-    bool is_number() const;
+    bool is_number() const { return !is_flag() && !is_list() && !std::holds_alternative<std::string*>(to); }
     /// "TEXT", "N", "X" or the name that type_name() gave; empty for a flag.
     std::string shown_value() const;
 };

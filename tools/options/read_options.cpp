@@ -138,11 +138,9 @@ T number(const option_table& table, const option& o, const std::string& word) {
 void set(const option_table& table, const option& o, const std::vector<std::string>& values, bool store) {
     if (o.only_words)
         for (const std::string& v : values)
-            if (std::find(o.words.begin(), o.words.end(), v) == o.words.end()) {
-                std::string all;
-                for (const std::string& w : o.words) all += (all.empty() ? "" : ", ") + w;
-                fail(table, fmt::format("{} '{}' is none of {}.{}", o.name, v, all, graph::did_you_mean(v, o.words)));
-            }
+            if (std::find(o.words.begin(), o.words.end(), v) == o.words.end())
+                fail(table,
+                     fmt::format("{} '{}' is none of {}.{}", o.name, v, graph::comma_separated(o.words), graph::did_you_mean(v, o.words)));
     const std::string& last = values.back();
     const auto assign = [&]<class T>(T* to) {
         if constexpr (std::is_same_v<T, bool>) {

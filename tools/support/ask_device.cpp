@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
-#include <cstring>
-
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/parse.hpp"
 #include "support/dot_case.hpp"
@@ -14,19 +12,7 @@ namespace qk::tool {
 namespace {
 
 using code_list = std::vector<std::uint64_t>;
-using graph::data_type;
 using graph::error;
-
-/// [rows][columns], in elements as wide as the codes.
-graph::tensor matrix(const code_list& v, std::size_t rows, std::size_t columns, int bits) {
-    graph::tensor t(bits <= 8    ? data_type::uint8
-                    : bits <= 16 ? data_type::uint16
-                                 : data_type::uint32,
-                    {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)});
-    const std::size_t size = graph::size_of(t.type());
-    for (std::size_t i = 0; i < v.size(); ++i) std::memcpy(t.bytes() + i * size, &v[i], size);
-    return t;
-}
 
 const graph::tensor* find(const std::vector<graph::named_tensor>& arrays, const std::string& name) {
     for (const graph::named_tensor& t : arrays) {
@@ -34,6 +20,7 @@ const graph::tensor* find(const std::vector<graph::named_tensor>& arrays, const 
     }
     return nullptr;
 }
+
 /// The bits of every element, of an array with two dimensions.
 code_list matrix_of(const std::vector<graph::named_tensor>& arrays, const std::string& name, const std::string& file, int bits) {
     const graph::tensor* t = find(arrays, name);
@@ -52,11 +39,11 @@ std::vector<graph::named_tensor> arrays_of(const compare::dot_task& task, const 
     const auto [m, n, k] = c.shape;
     std::vector<graph::named_tensor> all;
     const int wa = width_of(task.a), wb = width_of(task.b);
-    all.push_back({"a", wa == 4 ? matrix(joined(c.a, m, k, 1), m, k / 2, 8) : matrix(c.a, m, k, wa)});
-    all.push_back({"b", wb == 4 ? matrix(joined(c.b, 1, k, n), k / 2, n, 8) : matrix(c.b, k, n, wb)});
-    all.push_back({"c", matrix(c.c, m, n, is_integer_format(task.a) ? 32 : bits(task.c))});
-    if (!c.scale_a.empty()) all.push_back({"scale_a", matrix(c.scale_a, m, c.scale_a.size() / m, 8)});
-    if (!c.scale_b.empty()) all.push_back({"scale_b", matrix(c.scale_b, c.scale_b.size() / n, n, 8)});
+    all.push_back({"a", wa == 4 ? codes_tensor(joined(c.a, m, k, 1), m, k / 2, 8) : codes_tensor(c.a, m, k, wa)});
+    all.push_back({"b", wb == 4 ? codes_tensor(joined(c.b, 1, k, n), k / 2, n, 8) : codes_tensor(c.b, k, n, wb)});
+    all.push_back({"c", codes_tensor(c.c, m, n, is_integer_format(task.a) ? 32 : bits(task.c))});
+    if (!c.scale_a.empty()) all.push_back({"scale_a", codes_tensor(c.scale_a, m, c.scale_a.size() / m, 8)});
+    if (!c.scale_b.empty()) all.push_back({"scale_b", codes_tensor(c.scale_b, c.scale_b.size() / n, n, 8)});
     return all;
 }
 

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "options/format_options.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/dot/text.hpp"
-#include "qk/formats/parse.hpp"
 #include "support/ask_device.hpp"
 #include "support/console.hpp"
 #include "support/flags_json.hpp"
@@ -19,9 +19,7 @@ using graph::error;
 
 qk::format operand(const char* option, const std::string& text) {
     if (text.empty()) throw error(fmt::format("--dot needs {} F, the format of that operand; `qk formats` lists them", option));
-    const auto f = parse_format(text);
-    if (!f) throw error(fmt::format("{}: {}", option, f.error.view()));
-    return *f;
+    return parsed_format(text, option + std::string(": "));
 }
 
 dot_task task_of(const compare_dot_options& given) {
@@ -53,13 +51,13 @@ found_accumulator asked(const compare_dot_options& given, dot_task& task) {
     device.ask(task, first, bits);
     task.d_bits = bits;
     --task.most_questions;
-    progress bar("asking", given.questions);
+    progress bar("asking");
     std::size_t done = 1;
     found_accumulator r = compare::find_accumulator(task, [&](const compare::dot_case& c) {
         int here = 0;
         std::vector<std::uint64_t> d = device.ask(task, c, here);
         if (here != bits) throw error(fmt::format("--command: d has {} bits, and had {} before", here, bits));
-        bar.show(done += d.size());
+        bar.show(done += d.size(), given.questions);
         return d;
     });
     ++r.questions;

@@ -12,24 +12,20 @@
 
 namespace qk::tool {
 namespace {
-std::string& remembered() {
-    static std::string line;
-    return line;
-}
+std::string remembered;
 bool wants_json = false;
 }  // namespace
 
-std::string command_line() { return remembered(); }
+std::string command_line() { return remembered; }
 
 void remember_command_line(int argc, char** argv) {
-    std::string line = "qk";
+    remembered = "qk";
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         wants_json = wants_json || word == "--json";
         const bool plain = word.find_first_of(" '\"*?$;|&<>()") == std::string::npos && !word.empty();
-        line += plain ? " " + word : " '" + word + "'";
+        remembered += plain ? " " + word : " '" + word + "'";
     }
-    remembered() = line;
 }
 
 void print_json(const nlohmann::ordered_json& object) { detail::put(stdout, graph::json_text(object, 2) + "\n"); }
@@ -55,17 +51,14 @@ std::string time_left(std::size_t done, std::size_t total, double seconds) {
     return fmt::format("{:.1f} h left", left / 3600);
 }
 
-progress::progress(std::string label, std::size_t total)
-    : label_(std::move(label)), total_(total), on_(::isatty(STDERR_FILENO) != 0), start_(std::chrono::steady_clock::now()), last_(start_) {}
+progress::progress(std::string label)
+    : label_(std::move(label)), on_(::isatty(STDERR_FILENO) != 0), start_(std::chrono::steady_clock::now()), last_(start_) {}
 
 progress::~progress() {
     if (drawn_) fmt::print(stderr, "\r\033[K");
 }
 
-void progress::show(std::size_t done) { show(done, total_); }
-
 void progress::show(std::size_t done, std::size_t total) {
-    total_ = total;
     const auto now = std::chrono::steady_clock::now();
     if (!on_ || (drawn_ && done < total && now - last_ < std::chrono::milliseconds(100))) return;
     last_ = now;
@@ -82,7 +75,7 @@ void progress::show(std::size_t done, std::size_t total) {
 std::function<void(std::string_view, std::size_t, std::size_t)> progress_lines::report() {
     return [this](std::string_view what, std::size_t done, std::size_t all) {
         const std::string work(what.substr(0, what.find(',')));  // "searching, best 0.1" is one work
-        if (!bar_ || work != work_) bar_ = std::make_unique<progress>(std::string(what), all);
+        if (!bar_ || work != work_) bar_ = std::make_unique<progress>(std::string(what));
         work_ = work;
         bar_->label(std::string(what));
         bar_->show(done, all);

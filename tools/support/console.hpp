@@ -67,17 +67,15 @@ std::string time_left(std::size_t done, std::size_t total, double seconds);
 /// "[######......] 12/40 calibrating  3.1 s, 7 s left" on standard error when that is a terminal; otherwise nothing at all.
 class progress {
   public:
-    progress(std::string label, std::size_t total);
+    explicit progress(std::string label);
     ~progress();  ///< clears the line
     progress(const progress&) = delete;
     progress& operator=(const progress&) = delete;
-    void show(std::size_t done);                     ///< at most ten redraws a second
-    void show(std::size_t done, std::size_t total);  ///< when the total changes on the way
+    void show(std::size_t done, std::size_t total);  ///< at most ten redraws a second
     void label(std::string text) { label_ = std::move(text); }
 
   private:
     std::string label_;
-    std::size_t total_;
     bool on_;
     bool drawn_ = false;
     std::chrono::steady_clock::time_point start_, last_;

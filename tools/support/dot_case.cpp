@@ -5,8 +5,8 @@
 
 #include <random>
 
+#include "options/format_options.hpp"
 #include "qk/dot/text.hpp"
-#include "qk/formats/parse.hpp"
 
 namespace qk::tool {
 namespace {
@@ -30,10 +30,9 @@ std::vector<std::byte> packed(const std::vector<std::uint64_t>& codes, int width
     for (std::size_t i = 0; i < codes.size(); ++i) put(plane, i, width, codes[i]);
     return plane;
 }
-format parsed_format(const char* option, const std::string& text) {
-    const auto f = parse_format(text);
-    if (!f) throw error(fmt::format("{}: {}", option, f.error.view()));
-    return *f;
+int code_bits(const accumulator& a, floating of) {
+    if (a.sum == summation::integer) return a.width > 32 ? 64 : 32;
+    return of == fp64 ? 64 : bits(of) <= 16 ? 16 : 32;
 }
 
 }  // namespace
@@ -103,20 +102,14 @@ multiplier multiplier_of(const std::string& device_name, const std::string& accu
         by.how = *a;
         by.name = to_text(*a).view();
     }
-    if (!a_format.empty()) by.a = parsed_format("--a-format", a_format);
-    if (!b_format.empty()) by.b = parsed_format("--b-format", b_format);
+    if (!a_format.empty()) by.a = parsed_format(a_format, "--a-format: ");
+    if (!b_format.empty()) by.b = parsed_format(b_format, "--b-format: ");
     if (const message m = check_operands(by.a, by.b, by.how); !m.empty()) throw error(fmt::format("{}: {}", by.name, m.view()));
     return by;
 }
 
-int result_bits(const accumulator& a) {
-    if (a.sum == summation::integer) return a.width > 32 ? 64 : 32;
-    return a.result == fp64 ? 64 : bits(a.result) <= 16 ? 16 : 32;
-}
-int addend_bits(const accumulator& a) {
-    if (a.sum == summation::integer) return a.width > 32 ? 64 : 32;
-    return a.addend == fp64 ? 64 : bits(a.addend) <= 16 ? 16 : 32;
-}
+int result_bits(const accumulator& a) { return code_bits(a, a.result); }
+int addend_bits(const accumulator& a) { return code_bits(a, a.addend); }
 
 bool same_result(const accumulator& a, std::uint64_t x, std::uint64_t y) {
     if (x == y || a.sum == summation::integer) return x == y;

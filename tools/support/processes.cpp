@@ -18,10 +18,7 @@
 namespace qk::tool {
 namespace {
 
-graph::ranks& shared() {
-    static graph::ranks all;
-    return all;
-}
+graph::ranks shared;
 
 #ifdef QK_HAVE_MPI
 constexpr std::size_t most = std::size_t{1} << 30;  // MPI counts in int
@@ -54,11 +51,10 @@ processes::processes() {
     if (!launched()) return;
     int level = 0;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level);
-    graph::ranks& all = shared();
-    MPI_Comm_rank(MPI_COMM_WORLD, &all.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &all.size);
-    all.sum = sum;
-    all.from_first = from_first;
+    MPI_Comm_rank(MPI_COMM_WORLD, &shared.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &shared.size);
+    shared.sum = sum;
+    shared.from_first = from_first;
 #endif
 }
 
@@ -70,15 +66,14 @@ processes::~processes() {
 #endif
 }
 
-const graph::ranks& processes::together() { return shared(); }
+const graph::ranks& processes::together() { return shared; }
 
 void processes::fail([[maybe_unused]] std::string_view sentence, [[maybe_unused]] int status) const {
 #ifdef QK_HAVE_MPI
-    const graph::ranks& all = shared();
-    if (all.alone()) return;
+    if (shared.alone()) return;
     // What is wrong on all of them the first one says, and ends the others before they repeat it.
-    if (!all.first()) std::this_thread::sleep_for(std::chrono::seconds(1));
-    report_failure(all.first() ? std::string(sentence) : fmt::format("process {}: {}", all.rank, sentence), status);
+    if (!shared.first()) std::this_thread::sleep_for(std::chrono::seconds(1));
+    report_failure(shared.first() ? std::string(sentence) : fmt::format("process {}: {}", shared.rank, sentence), status);
     MPI_Abort(MPI_COMM_WORLD, status);
 #endif
 }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "qk/graph/base/error.hpp"
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/evaluate/evaluator.hpp"
 #include "qk/graph/evaluate/fold.hpp"
 #include "qk/graph/plan/layers.hpp"
@@ -147,8 +148,7 @@ void print_names(const std::vector<listed_name>& names) {
     width = std::min<std::size_t>(width, 60);
     print("{:<{}} {:<{}} {:<10} {:<18} {}\n", "name", width, "kind", kinds, "type", "shape", "what it became");
     for (const listed_name& n : names) {
-        std::string became;
-        for (const std::string& b : n.became) became += (became.empty() ? "" : ", ") + b;
+        std::string became = graph::comma_separated(n.became);
         if (!n.why.empty()) became += (became.empty() ? "" : ": ") + n.why;
         print("{:<{}} {:<{}} {:<10} {:<18} {}\n", (n.is_layer() ? "" : "  ") + n.name, width, n.kind, kinds, n.type,
               n.shape ? graph::to_string(*n.shape) : "", became);

@@ -8,10 +8,9 @@
 #include <memory>
 #include <vector>
 
+#include "options/format_options.hpp"
 #include "options/words.hpp"
 #include "qk/dispatch.hpp"
-#include "qk/formats/parse.hpp"
-#include "qk/graph/base/error.hpp"
 #include "support/console.hpp"
 #include "verbs.hpp"
 
@@ -50,11 +49,7 @@ void add_bench(command& app, verb_result&) {
         if (names.empty())
             names = {"int8", "int4", "fp16", "bf16", "fp8_e4m3fn", "fp4_e2m1", "bfp16", "mx9", "mxint8", "mxfp8_e4m3", "mxfp4", "nvfp4"};
         std::vector<format> formats;
-        for (const std::string& name : names) {
-            const auto f = parse_format(name);
-            if (!f) throw graph::error(std::string(f.error.view()));
-            formats.push_back(*f);
-        }
+        for (const std::string& name : names) formats.push_back(parsed_format(name));
         constexpr std::size_t sizes[] = {262144, 8388608, 268435456};  // input plus output
         std::vector<float> x(sizes[2] / 8), y(x.size());
         for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(static_cast<int>(i * 2654435761u % 65536u) - 32768) * 0x1p-14f;

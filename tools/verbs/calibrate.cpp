@@ -50,7 +50,7 @@ void calibrate(const calibrate_arguments& given) {
     for (const graph::range_method r : methods) options.moving_average |= r == graph::range_method::moving_average;
     graph::calibration seen;
     {
-        progress bar("calibrating", 0);
+        progress bar("calibrating");
         seen = graph::calibrate(m, inputs, options, [&](std::size_t done, std::size_t all) { bar.show(done, all); });
     }
     std::vector<graph::method_comparison> all = graph::compare_methods(seen, methods, what, given.percentile);
@@ -62,10 +62,8 @@ void calibrate(const calibrate_arguments& given) {
     }
     if (!given.output.empty()) files.write(given.output, graph::calibration_text(seen));
     files.commit();
-    if (given.json) {
-        print_json({{"model", given.model}, {"samples", seen.samples}, {"format", given.format}, {"tensors", graph::to_json(all)}});
-        return;
-    }
+    if (given.json)
+        return print_json({{"model", given.model}, {"samples", seen.samples}, {"format", given.format}, {"tensors", graph::to_json(all)}});
     print("{} samples, {} tensors, {}\n{:<48} {:<21} {:>12} {:>12} {:>9}\n", seen.samples, all.size(), given.format, "tensor", "method",
           "lowest", "highest", "dB");
     for (const graph::method_comparison& c : all)

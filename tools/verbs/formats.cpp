@@ -2,9 +2,11 @@
 // `qk formats`: the catalogue as a table, or one textual form explained.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
+#include "options/format_options.hpp"
 #include "options/words.hpp"
 #include "qk/dot/text.hpp"
 #include "qk/formats/facts.hpp"
@@ -24,16 +26,13 @@ struct row {
 
 std::string number(double v) {
     int exponent = 0;
-    if (v > 0 && std::frexp(v, &exponent) == 0.5) {
-        if (v < 0.01 || v >= 65536) return fmt::format("2^{}", exponent - 1);
-    }
+    if (v > 0 && std::frexp(v, &exponent) == 0.5 && (v < 0.01 || v >= 65536)) return fmt::format("2^{}", exponent - 1);
     if (v == std::floor(v) && std::abs(v) < 1e10) return fmt::format("{:.0f}", v);
     return std::abs(v) < 1e7 ? fmt::format("{:.8g}", v) : fmt::format("{:.4g}", v);
 }
 
 std::string range(const qk::format& f, const format_facts& k) {
-    if (is_integer_format(f)) return fmt::format("{} to {}", number(k.lowest), number(k.largest));
-    if (k.lowest > 0) return fmt::format("{} to {}", number(k.lowest), number(k.largest));
+    if (is_integer_format(f) || k.lowest > 0) return fmt::format("{} to {}", number(k.lowest), number(k.largest));
     return "+-" + number(k.largest);
 }
 
@@ -53,15 +52,13 @@ std::string block(const qk::format& f) {
     return is_block_format(f) ? fmt::format("{}", block_size(f)) : "-";
 }
 
-std::string bits_text(double bits) { return fmt::format("{:.6g}", bits); }
-
 void print_table(const std::vector<row>& rows) {
     constexpr auto line = "{:<16} {:>8}  {:<25} {:<14} {:<11} {:<7} {}\n";
     print(line, "format", "bits", "range", "smallest > 0", "specials", "block", "source");
     for (const row& r : rows) {
         const format_facts k = facts(r.format);
-        print(line, r.name, bits_text(bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_values(k), block(r.format),
-              r.source);
+        print(line, r.name, fmt::format("{:.6g}", bits_per_value(r.format)), range(r.format, k), number(k.smallest), special_values(k),
+              block(r.format), r.source);
     }
     print(
         "\nbits: storage per value, shared scales and exponents spread over their blocks. Integers: range in units of the scale\n"
@@ -90,20 +87,19 @@ nlohmann::ordered_json as_json(const row& r) {
 
 /// The devices that hold a word in their names; error naming the nearest where none does.
 void print_devices(const std::vector<std::string>& words, bool json) {
+    const auto means = [](const std::string& word, const device& d) {
+        return d.name.find(word) != std::string_view::npos || without_shape(d.name) == word;
+    };
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const std::string& word : words) {
         bool known = false;
-        devices::each(
-            [&](const device& d) { known = known || d.name.find(word) != std::string_view::npos || without_shape(d.name) == word; });
+        devices::each([&](const device& d) { known = known || means(word, d); });
         if (!known) throw graph::error(std::string(unknown_device(word).view()));
     }
     constexpr auto line = "{:<78} {:<14} {:<14} {:>3}  {}\n";
     if (!json) fmt::print(line, "device", "A", "B", "k", "accumulator");
     devices::each([&](const device& d) {
-        bool wanted = words.empty();
-        for (const std::string& word : words)
-            wanted = wanted || d.name.find(word) != std::string_view::npos || without_shape(d.name) == word;
-        if (!wanted) return;
+        if (!words.empty() && std::none_of(words.begin(), words.end(), [&](const auto& word) { return means(word, d); })) return;
         const auto name = [](const qk::format& f) { return f == qk::format(fp64) ? std::string("fp64") : std::string(to_text(f).view()); };
         const std::string how(to_text(d.accumulator).view());
         if (!json) return fmt::print(line, d.name, name(d.a), name(d.b), d.k, how);
@@ -145,10 +141,9 @@ void add_formats(command& app, verb_result&) {
         if (given->devices) return print_devices(given->names, given->json);
         std::vector<row> rows;
         for (const std::string& name : given->names) {
-            const auto f = parse_format(name);
-            if (!f) throw graph::error(std::string(f.error.view()));
-            const named_format* entry = find_format(*f);
-            rows.push_back({std::string(to_text(*f).view()), *f, entry != nullptr ? std::string(entry->source) : "by its textual form"});
+            const qk::format f = parsed_format(name);
+            const named_format* entry = find_format(f);
+            rows.push_back({std::string(to_text(f).view()), f, entry != nullptr ? std::string(entry->source) : "by its textual form"});
         }
         if (rows.empty()) {
             for (const named_format& entry : catalogue) rows.push_back({std::string(entry.name), entry.format, std::string(entry.source)});

@@ -123,8 +123,7 @@ void explain(const quantize_arguments& given, const std::string& tensor) {
         for (const graph::successor& t : became)
             if (t.name != tensor) j["became"].push_back({{"tensor", t.name}, {"why", t.why}});
         j["made_by"] = made;
-        print_json(j);
-        return;
+        return print_json(j);
     }
     for (const graph::successor& t : became)
         if (t.name != tensor)

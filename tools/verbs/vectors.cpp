@@ -49,13 +49,19 @@ struct vectors_arguments {
     bool json = false, overwrite = false;
 };
 
-/// All of them or none.
-void write_files(const vectors_arguments& given, const std::vector<std::pair<std::string, std::string>>& files) {
+/// All of them or none, and a manifest that lists them; says what they hold.
+void write_files(const vectors_arguments& given, std::vector<std::pair<std::string, std::string>> files, nlohmann::ordered_json manifest,
+                 const std::string& what) {
+    manifest["files"] = nlohmann::ordered_json::array();
+    for (const auto& f : files) manifest["files"].push_back(f.first);
+    files.emplace_back("manifest.json", graph::json_text(manifest, 2) + "\n");
     graph::output_set outputs(given.overwrite);
     outputs.folder("--out", given.folder);
     for (const auto& f : files) outputs.output("--out", std::filesystem::path(given.folder) / f.first);
     for (const auto& [name, content] : files) outputs.write(std::filesystem::path(given.folder) / name, content);
     outputs.commit();
+    if (given.json) return print_json(manifest);
+    print(stderr, "{} in {}\n", what, given.folder);
 }
 
 /// An array of codes, one a line.
@@ -89,8 +95,6 @@ void write_dot_vectors(const vectors_arguments& given) {
         layout[t.name] = {{"shape", t.value.shape()}, {"type", name_of(t.value.type())}};
     }
     files.emplace_back("case.npz", graph::zip(entries, "the vectors"));
-    nlohmann::ordered_json names = nlohmann::ordered_json::array();
-    for (const auto& f : files) names.push_back(f.first);
     const nlohmann::ordered_json manifest{
         {"device", by.name},
         {"accumulator", std::string(to_text(by.how).view())},
@@ -98,12 +102,8 @@ void write_dot_vectors(const vectors_arguments& given) {
         {"count", rows * columns},
         {"k", k},
         {"arrays", layout},
-        {"hash", {{"algorithm", "fnv1a64"}, {"case", hash_of(std::as_bytes(std::span(files.back().second)))}}},
-        {"files", names}};
-    files.emplace_back("manifest.json", graph::json_text(manifest, 2) + "\n");
-    write_files(given, files);
-    if (given.json) return print_json(manifest);
-    print(stderr, "{} dot products of {} for {} in {}\n", rows * columns, k, by.name, given.folder);
+        {"hash", {{"algorithm", "fnv1a64"}, {"case", hash_of(std::as_bytes(std::span(files.back().second)))}}}};
+    write_files(given, std::move(files), manifest, fmt::format("{} dot products of {} for {}", rows * columns, k, by.name));
 }
 
 void write_vectors(const vectors_arguments& given) {
@@ -150,8 +150,6 @@ void write_vectors(const vectors_arguments& given) {
         csv += '\n';
     }
     files.emplace_back("vectors.csv", csv);
-    nlohmann::ordered_json names = nlohmann::ordered_json::array();
-    for (const auto& f : files) names.push_back(f.first);
     const affine one = c.one();
     const nlohmann::ordered_json manifest{{"format", std::string(to_text(format).view())},
                                           {"semantics", given.how.semantics},
@@ -171,12 +169,8 @@ void write_vectors(const vectors_arguments& given) {
                                           {"hash",
                                            {{"algorithm", "fnv1a64"},
                                             {"input", hash_of(std::as_bytes(std::span(x)))},
-                                            {"expected", hash_of(std::as_bytes(expected.as<float>()))}}},
-                                          {"files", names}};
-    files.emplace_back("manifest.json", graph::json_text(manifest, 2) + "\n");
-    write_files(given, files);
-    if (given.json) return print_json(manifest);
-    print(stderr, "{} vectors for {} in {}\n", x.size(), to_text(format).view(), given.folder);
+                                            {"expected", hash_of(std::as_bytes(expected.as<float>()))}}}};
+    write_files(given, std::move(files), manifest, fmt::format("{} vectors for {}", x.size(), to_text(format).view()));
 }
 
 }  // namespace
