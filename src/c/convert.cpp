@@ -30,15 +30,17 @@ void expect_room(const qk::packed_layout& l, std::size_t bytes) {
     if (bytes < l.bytes())
         throw refused{QK_TOO_SMALL, "the packed buffer has " + std::to_string(bytes) + " bytes and needs " + std::to_string(l.bytes())};
 }
-void expect_codes(const qk::format& f) {
-    if (const auto* g = std::get_if<qk::floating>(&f); g != nullptr && *g == qk::fp64)
+/// A conversion of numbers: fp64 has no codes.
+qk::compare::conversion coded(const qk_conversion* given, std::size_t n) {
+    const qk::compare::conversion how = conversion_of(given, n);
+    if (how.format == qk::format(qk::fp64))
         throw refused{QK_BAD_ARGUMENT, "fp64 is for dot products; numbers are converted into formats of at most 32 bits"};
+    return how;
 }
 
 template <class Number>
 void encode(const qk_conversion* given, const Number* x, std::size_t n, void* packed, std::size_t bytes) {
-    const qk::compare::conversion how = conversion_of(given, n);
-    expect_codes(how.format);
+    const qk::compare::conversion how = coded(given, n);
     array(x, n, "x");
     expect_room(layout_of(how, n), bytes);
     expect_array(packed, bytes, "packed");
@@ -48,8 +50,7 @@ void encode(const qk_conversion* given, const Number* x, std::size_t n, void* pa
 }
 template <class Number>
 void decode(const qk_conversion* given, const void* packed, std::size_t bytes, Number* y, std::size_t n) {
-    const qk::compare::conversion how = conversion_of(given, n);
-    expect_codes(how.format);
+    const qk::compare::conversion how = coded(given, n);
     array(y, n, "y");
     expect_room(layout_of(how, n), bytes);
     expect_array(packed, bytes, "packed");
@@ -85,23 +86,20 @@ extern "C" {
 
 qk_status qk_fake_quantize(const qk_conversion* how, const float* x, float* y, size_t n) {
     return guarded([&] {
-        const qk::compare::conversion c = conversion_of(how, n);
-        expect_codes(c.format);
+        const qk::compare::conversion c = coded(how, n);
         fake_quantize(c, array(x, n, "x"), array(y, n, "y"));
     });
 }
 qk_status qk_reference(const qk_conversion* how, const float* x, float* y, size_t n) {
     return guarded([&] {
-        const qk::compare::conversion c = conversion_of(how, n);
-        expect_codes(c.format);
+        const qk::compare::conversion c = coded(how, n);
         expected_values(c, array(x, n, "x"), array(y, n, "y"));
     });
 }
 qk_status qk_fake_quantize_backward(const qk_conversion* how, const float* x, const float* gradient, float* gradient_in, size_t n,
                                     double* by_scale, double* by_zero_point) {
     return guarded([&] {
-        const qk::compare::conversion c = conversion_of(how, n);
-        expect_codes(c.format);
+        const qk::compare::conversion c = coded(how, n);
         if (c.scale.size() > 1) throw refused{QK_BAD_ARGUMENT, "gradients go with one scale for the array"};
         const qk::scale_gradient g = qk::fake_quantize_backward(c.format, array(x, n, "x"), array(gradient, n, "gradient"),
                                                                 array(gradient_in, n, "gradient_in"), c.one(), c.how);
@@ -119,8 +117,7 @@ qk_status qk_observe(qk_range* range, const float* x, size_t n) {
 }
 qk_status qk_count_flags(const qk_conversion* how, const float* x, size_t n, qk_flag_counts* counts) {
     return guarded([&] {
-        const qk::compare::conversion c = conversion_of(how, n);
-        expect_codes(c.format);
+        const qk::compare::conversion c = coded(how, n);
         expect_array(counts, 1, "counts");
         std::vector<float> y(n);
         expected_values(c, array(x, n, "x"), y);
@@ -144,9 +141,7 @@ qk_status qk_decode(const qk_conversion* how, const void* packed, size_t bytes, 
 }
 qk_status qk_encode_planes(const qk_conversion* how, const float* x, size_t n, const qk_planes* planes) {
     return guarded([&] {
-        const qk::compare::conversion c = conversion_of(how, n);
-        const qk::packed_layout l = layout_of(c, n);
-        expect_codes(c.format);
+        const qk::packed_layout l = layout_of(coded(how, n), n);
         const qk::planes to = planes_of<std::byte>(planes, l);
         std::vector<std::byte> packed(l.bytes());
         encode(how, x, n, packed.data(), packed.size());
@@ -157,9 +152,7 @@ qk_status qk_encode_planes(const qk_conversion* how, const float* x, size_t n, c
 }
 qk_status qk_decode_planes(const qk_conversion* how, const qk_const_planes* planes, float* y, size_t n) {
     return guarded([&] {
-        const qk::compare::conversion c = conversion_of(how, n);
-        const qk::packed_layout l = layout_of(c, n);
-        expect_codes(c.format);
+        const qk::packed_layout l = layout_of(coded(how, n), n);
         const qk::const_planes from = planes_of<const std::byte>(planes, l);
         std::vector<std::byte> packed(l.bytes());
         const qk::planes to = qk::planes_of(l, std::span(packed));

@@ -81,7 +81,5 @@ along_axis rows_of(product_shape s);
 along_axis columns_of(product_shape s);
 
 compare::dot_task task_of(const qk_search* search);
-/// The lines of qk_*_verdict for an accumulator that was found.
-std::string text_of(const compare::found_accumulator& found);
 
 }  // namespace qk::c

@@ -89,11 +89,15 @@ int64_t examine(qk_dot_scoreboard& b) {
     return static_cast<int64_t>(different);
 }
 
-std::uint64_t at(const std::vector<std::uint64_t>& v, int i) {
-    return i >= 0 && static_cast<std::size_t>(i) < v.size() ? v[static_cast<std::size_t>(i)] : 0;
+using codes = std::vector<std::uint64_t> dot_case::*;
+
+std::uint64_t at(const qk_dot_scoreboard* b, codes part, int i) {
+    const auto place = static_cast<std::size_t>(i);
+    return b != nullptr && i >= 0 && place < (b->now.*part).size() ? (b->now.*part)[place] : 0;
 }
-void put(std::vector<std::uint64_t>& v, int i, std::uint64_t code) {
-    if (i >= 0 && static_cast<std::size_t>(i) < v.size()) v[static_cast<std::size_t>(i)] = code;
+void put(qk_dot_scoreboard* b, codes part, int i, std::uint64_t code) {
+    const auto place = static_cast<std::size_t>(i);
+    if (b != nullptr && i >= 0 && place < (b->now.*part).size()) (b->now.*part)[place] = code;
 }
 
 }  // namespace
@@ -129,32 +133,20 @@ int qk_dot_scoreboard_draw(qk_dot_scoreboard* board) {
     });
     return s == QK_OK ? 0 : -1;
 }
-uint64_t qk_dot_scoreboard_a(const qk_dot_scoreboard* board, int position) { return board == nullptr ? 0 : at(board->now.a, position); }
-uint64_t qk_dot_scoreboard_b(const qk_dot_scoreboard* board, int position) { return board == nullptr ? 0 : at(board->now.b, position); }
-uint64_t qk_dot_scoreboard_scale_a(const qk_dot_scoreboard* board, int block) {
-    return board == nullptr ? 0 : at(board->now.scale_a, block);
-}
-uint64_t qk_dot_scoreboard_scale_b(const qk_dot_scoreboard* board, int block) {
-    return board == nullptr ? 0 : at(board->now.scale_b, block);
-}
+uint64_t qk_dot_scoreboard_a(const qk_dot_scoreboard* board, int position) { return at(board, &dot_case::a, position); }
+uint64_t qk_dot_scoreboard_b(const qk_dot_scoreboard* board, int position) { return at(board, &dot_case::b, position); }
+uint64_t qk_dot_scoreboard_scale_a(const qk_dot_scoreboard* board, int block) { return at(board, &dot_case::scale_a, block); }
+uint64_t qk_dot_scoreboard_scale_b(const qk_dot_scoreboard* board, int block) { return at(board, &dot_case::scale_b, block); }
 uint64_t qk_dot_scoreboard_c(const qk_dot_scoreboard* board) { return board == nullptr ? 0 : board->now.c[0]; }
 void qk_dot_scoreboard_ask(qk_dot_scoreboard* board) {
     guarded([&] {
         if (board != nullptr) board->now = empty_question(*board);
     });
 }
-void qk_dot_scoreboard_put_a(qk_dot_scoreboard* board, int position, uint64_t code) {
-    if (board != nullptr) put(board->now.a, position, code);
-}
-void qk_dot_scoreboard_put_b(qk_dot_scoreboard* board, int position, uint64_t code) {
-    if (board != nullptr) put(board->now.b, position, code);
-}
-void qk_dot_scoreboard_put_scale_a(qk_dot_scoreboard* board, int block, uint64_t code) {
-    if (board != nullptr) put(board->now.scale_a, block, code);
-}
-void qk_dot_scoreboard_put_scale_b(qk_dot_scoreboard* board, int block, uint64_t code) {
-    if (board != nullptr) put(board->now.scale_b, block, code);
-}
+void qk_dot_scoreboard_put_a(qk_dot_scoreboard* board, int position, uint64_t code) { put(board, &dot_case::a, position, code); }
+void qk_dot_scoreboard_put_b(qk_dot_scoreboard* board, int position, uint64_t code) { put(board, &dot_case::b, position, code); }
+void qk_dot_scoreboard_put_scale_a(qk_dot_scoreboard* board, int block, uint64_t code) { put(board, &dot_case::scale_a, block, code); }
+void qk_dot_scoreboard_put_scale_b(qk_dot_scoreboard* board, int block, uint64_t code) { put(board, &dot_case::scale_b, block, code); }
 void qk_dot_scoreboard_put_c(qk_dot_scoreboard* board, uint64_t code) {
     if (board != nullptr) board->now.c[0] = code;
 }

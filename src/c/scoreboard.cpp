@@ -117,6 +117,13 @@ std::uint32_t drawn(qk_scoreboard& b) {
     return bits | b.below(2) << 31;
 }
 
+template <class T>
+void record(qk_scoreboard* board, std::vector<T> qk_scoreboard::*to, T value) {
+    guarded([&] {
+        if (board != nullptr) (board->*to).push_back(value);
+    });
+}
+
 }  // namespace
 
 extern "C" {
@@ -146,25 +153,13 @@ unsigned int qk_scoreboard_draw(qk_scoreboard* board) {
     return bits;
 }
 void qk_scoreboard_input(qk_scoreboard* board, unsigned int float_bits) {
-    guarded([&] {
-        if (board != nullptr) board->inputs.push_back(std::bit_cast<float>(float_bits));
-    });
+    record(board, &qk_scoreboard::inputs, std::bit_cast<float>(float_bits));
 }
 void qk_scoreboard_output(qk_scoreboard* board, unsigned int float_bits) {
-    guarded([&] {
-        if (board != nullptr) board->outputs.push_back(std::bit_cast<float>(float_bits));
-    });
+    record(board, &qk_scoreboard::outputs, std::bit_cast<float>(float_bits));
 }
-void qk_scoreboard_element(qk_scoreboard* board, unsigned int code) {
-    guarded([&] {
-        if (board != nullptr) board->elements.push_back(code);
-    });
-}
-void qk_scoreboard_scale(qk_scoreboard* board, unsigned int code) {
-    guarded([&] {
-        if (board != nullptr) board->scales.push_back(code);
-    });
-}
+void qk_scoreboard_element(qk_scoreboard* board, unsigned int code) { record(board, &qk_scoreboard::elements, code); }
+void qk_scoreboard_scale(qk_scoreboard* board, unsigned int code) { record(board, &qk_scoreboard::scales, code); }
 int64_t qk_scoreboard_check(qk_scoreboard* board) {
     const qk_status s = guarded([&] {
         expect_array(board, 1, "board");
