@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "door.hpp"
+#include "dot_questions.hpp"
 #include "qk/compare/compare.hpp"
 #include "qk/dispatch.hpp"
 #include "qk/formats/facts.hpp"
@@ -20,16 +21,7 @@ struct qk_scoreboard {
     std::vector<std::uint32_t> elements, scales;
     qk::compare::report report;
     std::string verdict;
-    std::uint64_t random = 0;
-
-    /// Uniform below n.
-    std::uint32_t below(std::uint32_t n) {
-        random += 0x9e3779b97f4a7c15u;
-        std::uint64_t z = random;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        return static_cast<std::uint32_t>(((z ^ (z >> 31)) >> 32) * n >> 32);
-    }
+    qk::compare::random_source random{0};
 };
 
 namespace {
@@ -102,19 +94,20 @@ void examine(qk_scoreboard& b) {
 /// while, as they do in a tensor, so that blocks have small values, too.
 std::uint32_t drawn(qk_scoreboard& b) {
     const std::size_t at = b.inputs.size();
-    if (b.below(64) == 0) {
+    qk::compare::random_source& draw = b.random;
+    if (draw.below(64) == 0) {
         constexpr std::uint32_t special[] = {0, 0x80000000u, 1, 0x807fffffu, 0x00800000u, 0x7f7fffffu, 0x7f800000u, 0xffc00000u};
-        const std::uint32_t pick = b.below(at % 1024 < 512 ? 5 : 8);  // half of the rows stay finite
+        const std::uint32_t pick = draw.below(at % 1024 < 512 ? 5 : 8);  // half of the rows stay finite
         return special[pick];
     }
     const auto stretch = static_cast<std::uint32_t>(at / 32);
     const int bias = 127 + static_cast<int>(std::lround(std::log2(static_cast<double>(b.scale))));
     const int centre = bias + static_cast<int>(qk::mix_bits(stretch) % 24) - 12;
-    const int exponent = std::clamp(centre - static_cast<int>(b.below(b.below(4) == 0 ? 16 : 5)), 1, 254);
-    const std::uint32_t kept = b.below(9), mantissa = b.below(1u << 23) >> (23 - kept) << (23 - kept);
-    std::uint32_t bits = static_cast<std::uint32_t>(exponent) << 23 | (b.below(4) == 0 ? b.below(1u << 23) : mantissa);
-    if (b.below(8) == 0) bits += b.below(2) == 0 ? 1u : ~std::uint32_t{0};
-    return bits | b.below(2) << 31;
+    const int exponent = std::clamp(centre - static_cast<int>(draw.below(draw.below(4) == 0 ? 16 : 5)), 1, 254);
+    const std::uint32_t kept = draw.below(9), mantissa = draw.below(1u << 23) >> (23 - kept) << (23 - kept);
+    std::uint32_t bits = static_cast<std::uint32_t>(exponent) << 23 | (draw.below(4) == 0 ? draw.below(1u << 23) : mantissa);
+    if (draw.below(8) == 0) bits += draw.below(2) == 0 ? 1u : ~std::uint32_t{0};
+    return bits | draw.below(2) << 31;
 }
 
 template <class T>

@@ -25,8 +25,7 @@ void set_register(accumulator& a, int v) {
 void set_registers(accumulator& a, int v) { a.partial = a.result = registers[v]; }
 void set_roundings(accumulator& a, int v) { a.partial_round = a.round = static_cast<rounding>(v); }
 
-std::vector<int> from_to(int first, int last) {
-    std::vector<int> v;
+std::vector<int> from_to(int first, int last, std::vector<int> v = {}) {
     for (int n = first; n <= last; ++n) v.push_back(n);
     return v;
 }
@@ -64,19 +63,9 @@ std::vector<field> fields_of(const dot_task& task) {
                 {set_flag<&a::fused>, {0, 1}},
                 {set_flag<&a::reverse>, {0, 1}},
                 {set_member<&a::sum, summation>, {0, 1, 2, 3}},
-                {set_member<&a::join, int>,
-                 [] {
-                     std::vector<int> v = from_to(20, 36);
-                     v.insert(v.begin(), 0);
-                     return v;
-                 }()},
+                {set_member<&a::join, int>, from_to(20, 36, {0})},
                 {set_member<&a::join_addend, int>, from_to(20, 32)},
-                {set_member<&a::join_drop, int>,
-                 [] {
-                     std::vector<int> v = from_to(20, 34);
-                     v.insert(v.begin(), 0);
-                     return v;
-                 }()},
+                {set_member<&a::join_drop, int>, from_to(20, 34, {0})},
                 {set_member<&a::join_cut, rounding>, {static_cast<int>(rounding::down), static_cast<int>(rounding::toward_zero)}},
                 {set_member<&a::operand_bits, int>, {0, 7, 10}},
                 {set_member<&a::flush_inputs, input_flush>, {0, 1, 2}},

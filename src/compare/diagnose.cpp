@@ -82,23 +82,14 @@ class search {
             if (was && !is) worse.insert(predict_.at()[n]), ++lost;
         }
         if (gained == 0) return std::nullopt;
-        if (lost == 0) {
-            state all{std::move(more), std::move(y), 0, 0};
-            finish(all);
-            return all;
+        if (lost != 0) more.back().where = all_.separate(better, worse);
+        state found{std::move(more), std::move(y), 0, 0};
+        const region& where = found.mistakes.back().where;
+        for (std::size_t n = 0; n < found.y.size() && !where.properties.empty(); ++n) {
+            if (!holds(where, predict_.at()[n])) found.y[n] = s.y[n];
         }
-        more.back().where = all_.separate(better, worse);
-        if (more.back().where.properties.empty()) {
-            state all{std::move(more), std::move(y), 0, 0};
-            finish(all);
-            return all;
-        }
-        state part{std::move(more), s.y, 0, 0};
-        for (std::size_t n = 0; n < y.size(); ++n) {
-            if (holds(part.mistakes.back().where, predict_.at()[n])) part.y[n] = y[n];
-        }
-        finish(part);
-        return part;
+        finish(found);
+        return found;
     }
     /// Mistakes that change a value on which the device differs.
     std::vector<int> telling() {
