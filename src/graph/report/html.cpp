@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of html.hpp.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -99,21 +98,19 @@ std::string html_bytes(double b) {
     return html_number(b) + " " + units[u];
 }
 
+html_page& html_page::add(const std::string& markup) {
+    body_ += markup;
+    return *this;
+}
+
 html_page::html_page(std::string title) : title_(std::move(title)) { body_ = "<h1>" + html_escape(title_) + "</h1>\n"; }
 
 html_page& html_page::heading(std::string_view text, int level) {
     const std::string tag = "h" + std::to_string(std::clamp(level, 2, 4));
-    body_ += "<" + tag + ">" + html_escape(text) + "</" + tag + ">\n";
-    return *this;
+    return add("<" + tag + ">" + html_escape(text) + "</" + tag + ">\n");
 }
-html_page& html_page::paragraph(std::string_view text) {
-    body_ += "<p>" + html_escape(text) + "</p>\n";
-    return *this;
-}
-html_page& html_page::code(std::string_view text) {
-    body_ += "<pre>" + escape_markup(printable(text, "\n")) + "</pre>\n";
-    return *this;
-}
+html_page& html_page::paragraph(std::string_view text) { return add("<p>" + html_escape(text) + "</p>\n"); }
+html_page& html_page::code(std::string_view text) { return add("<pre>" + escape_markup(printable(text, "\n")) + "</pre>\n"); }
 html_page& html_page::table(std::span<const std::string> columns, std::span<const std::vector<std::string>> rows) {
     body_ += "<div class=\"scroll\"><table><thead><tr>";
     for (const std::string& c : columns) body_ += "<th>" + html_escape(c) + "</th>";
@@ -127,14 +124,12 @@ html_page& html_page::table(std::span<const std::string> columns, std::span<cons
                      html_escape(cell) + "</td>";
         body_ += "</tr>\n";
     }
-    body_ += "</tbody></table></div>\n";
-    return *this;
+    return add("</tbody></table></div>\n");
 }
 html_page& html_page::facts(std::span<const std::pair<std::string, std::string>> items) {
     body_ += "<div class=\"facts\">";
     for (const auto& [name, value] : items) body_ += "<div><b>" + html_escape(value) + "</b><span>" + html_escape(name) + "</span></div>";
-    body_ += "</div>\n";
-    return *this;
+    return add("</div>\n");
 }
 
 html_page& html_page::bar_chart(std::string_view title, std::span<const html_bar> bars, std::string_view unit) {
@@ -168,8 +163,7 @@ html_page& html_page::bar_chart(std::string_view title, std::span<const html_bar
         body_ += detail::svg_text(x1 + 6, y + 12, value_text(b), "start", "soft") + "</g>";
         y += row;
     }
-    body_ += detail::svg_line(x_of(0), 2, x_of(0), height - 2, "class=\"axis\"") + "</svg></div></figure>\n";
-    return *this;
+    return add(detail::svg_line(x_of(0), 2, x_of(0), height - 2, "class=\"axis\"") + "</svg></div></figure>\n");
 }
 
 html_page& html_page::histogram(std::string_view title, std::span<const double> edges, std::span<const double> counts,
@@ -223,8 +217,7 @@ html_page& html_page::histogram(std::string_view title, std::span<const double> 
                   "</text></g>";
     }
     body_ += labels;
-    body_ += "</svg></figure>\n";
-    return *this;
+    return add("</svg></figure>\n");
 }
 
 html_page& html_page::line_chart(std::string_view title, std::span<const html_series> series, const html_axes& axes) {
@@ -281,26 +274,15 @@ html_page& html_page::line_chart(std::string_view title, std::span<const html_se
             legend += 40 + 6.6 * static_cast<double>(s.name.size());
         }
     }
-    body_ += "</svg></div></figure>\n";
-    return *this;
+    return add("</svg></div></figure>\n");
 }
 
 html_page& html_page::open_details(std::string_view summary, bool open) {
-    body_ += std::string(open ? "<details open>" : "<details>") + "<summary>" + html_escape(summary) + "</summary>\n";
-    return *this;
+    return add(std::string(open ? "<details open>" : "<details>") + "<summary>" + html_escape(summary) + "</summary>\n");
 }
-html_page& html_page::close_details() {
-    body_ += "</details>\n";
-    return *this;
-}
-html_page& html_page::open_grid() {
-    body_ += "<div class=\"grid\">\n";
-    return *this;
-}
-html_page& html_page::close_grid() {
-    body_ += "</div>\n";
-    return *this;
-}
+html_page& html_page::close_details() { return add("</details>\n"); }
+html_page& html_page::open_grid() { return add("<div class=\"grid\">\n"); }
+html_page& html_page::close_grid() { return add("</div>\n"); }
 
 std::string html_page::text() const {
     return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of report.hpp.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -93,29 +93,24 @@ class graph_writer {
     std::string opset_reason_;
 };
 
+inline onnx::AttributeProto& add_attribute(onnx::NodeProto& n, const std::string& name, onnx::AttributeProto::AttributeType type) {
+    onnx::AttributeProto& a = *n.add_attribute();
+    a.set_name(name);
+    a.set_type(type);
+    return a;
+}
 inline void set_attribute(onnx::NodeProto& n, const std::string& name, std::int64_t value) {
-    auto* a = n.add_attribute();
-    a->set_name(name);
-    a->set_type(onnx::AttributeProto::INT);
-    a->set_i(value);
+    add_attribute(n, name, onnx::AttributeProto::INT).set_i(value);
 }
 inline void set_attribute(onnx::NodeProto& n, const std::string& name, float value) {
-    auto* a = n.add_attribute();
-    a->set_name(name);
-    a->set_type(onnx::AttributeProto::FLOAT);
-    a->set_f(value);
+    add_attribute(n, name, onnx::AttributeProto::FLOAT).set_f(value);
 }
 inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::string& value) {
-    auto* a = n.add_attribute();
-    a->set_name(name);
-    a->set_type(onnx::AttributeProto::STRING);
-    a->set_s(value);
+    add_attribute(n, name, onnx::AttributeProto::STRING).set_s(value);
 }
 inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::vector<std::int64_t>& values) {
-    auto* a = n.add_attribute();
-    a->set_name(name);
-    a->set_type(onnx::AttributeProto::INTS);
-    for (const std::int64_t v : values) a->add_ints(v);
+    onnx::AttributeProto& a = add_attribute(n, name, onnx::AttributeProto::INTS);
+    for (const std::int64_t v : values) a.add_ints(v);
 }
 inline void remove_attribute(onnx::NodeProto& n, std::string_view name) {
     for (int i = n.attribute_size(); i-- > 0;)

@@ -68,6 +68,8 @@ class html_page {
     std::string text() const;
 
   private:
+    html_page& add(const std::string& markup);
+
     std::string title_, body_;
 };
 

@@ -9,6 +9,12 @@
 
 namespace qk::graph::detail {
 
+/// A constant with one axis.
+template <class T>
+operand row_of(function_builder& f, const std::vector<T>& values, const char* stem) {
+    return f.constant(make_tensor<T>({static_cast<std::int64_t>(values.size())}, values), stem);
+}
+
 /// Bytes as int32. `each_run`: through DequantizeLinear, which onnxruntime does not fold.
 inline operand whole_numbers(function_builder& f, operand bytes, bool each_run) {
     if (each_run) bytes = f.op("DequantizeLinear", {bytes, f.number(1, data_type::float32)});
@@ -17,9 +23,7 @@ inline operand whole_numbers(function_builder& f, operand bytes, bool each_run) 
 
 /// Codes of `width` bits as int32, [count], from the planes of pack_planes. A code stands in one byte of its group or in two.
 inline operand unpack(function_builder& f, const std::vector<operand>& planes, int width, const operand& count, bool each_run) {
-    const auto row = [&](const std::vector<std::int32_t>& v) {
-        return f.constant(make_tensor<std::int32_t>({static_cast<std::int64_t>(v.size())}, v), "i");
-    };
+    const auto row = [&](const std::vector<std::int32_t>& v) { return row_of(f, v, "i"); };
     operand code;
     for (int p = 0; p < plane_count(width); ++p) {
         const int w = plane_bits(width, p);
@@ -76,10 +80,7 @@ inline operand elements_of_bytes(function_builder& f, const format& of, int widt
 
 inline operand elements_of(function_builder& f, const format& of, int width, const operand& code) {
     const arithmetic a(f, data_type::float32);
-    if (width <= 8) {
-        const std::vector<float> table = element_table(of, width);
-        return f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(table.size())}, table), "elements"), code});
-    }
+    if (width <= 8) return f.op("Gather", {row_of(f, element_table(of, width), "elements"), code});
     const auto whole = [&](std::int64_t v) {
         return f.constant(make_tensor<std::int32_t>({}, std::vector<std::int32_t>{static_cast<std::int32_t>(v)}), "i");
     };
@@ -106,9 +107,7 @@ inline operand elements_of(function_builder& f, const format& of, int width, con
                                      : static_cast<float>(power_of_two(std::max(e, 1) - g->bias - g->mantissa_bits)));
             hidden.push_back(e == 0 ? 0.0f : static_cast<float>(power_of_two(g->mantissa_bits)));
         }
-        const auto table = [&, field = field](const std::vector<float>& t) {
-            return f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(t.size())}, t), "table"), field});
-        };
+        const auto table = [&, field = field](const std::vector<float>& t) { return f.op("Gather", {row_of(f, t, "table"), field}); };
         n = a.mul(a.add(f.cast(mantissa, data_type::float32), table(hidden)), table(steps));
     }
     return a.mul(n, a.sub(a.c(1), a.mul(f.cast(sign, data_type::float32), 2)));
@@ -132,8 +131,7 @@ inline std::vector<float> scale_table(const format& f, int width) {
 /// The scales of blocks, one after the other, as floats.
 inline operand scales_of_blocks(function_builder& f, const function_key& k, const std::vector<operand>& codes, int width,
                                 const operand& scale) {
-    const std::vector<float> table = scale_table(k.format, width);
-    const operand values = f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(table.size())}, table), "scale_values"),
+    const operand values = f.op("Gather", {row_of(f, scale_table(k.format, width), "scale_values"),
                                            unpack(f, codes, width, f.integers_of_call("grid_count"), k.each_run)});
     return scale.empty() ? values : arithmetic(f, data_type::float32).mul(values, scale);
 }
@@ -155,8 +153,8 @@ inline void spread_over_blocks(function_builder& f, const function_key& k, const
     const operand part_of = f.op("Add", {f.op("Mul", {block_of, number(parts)}), inside});
     std::vector<float> halves;
     for (int s = 0; s < 1 << m->shift_bits; ++s) halves.push_back(static_cast<float>(power_of_two(-s)));
-    const operand shift = f.op("Gather", {f.constant(make_tensor<float>({static_cast<std::int64_t>(halves.size())}, halves), "halves"),
-                                          unpack(f, shifts, m->shift_bits, f.integers_of_call("part_count"), k.each_run)});
+    const operand shift =
+        f.op("Gather", {row_of(f, halves, "halves"), unpack(f, shifts, m->shift_bits, f.integers_of_call("part_count"), k.each_run)});
     scale = a.mul(scale, f.gather(f.op("Reshape", {shift, f.integers_of_call("parts")}), part_of, 1));
 }
 

@@ -74,10 +74,7 @@ class function_builder {
         const auto [known, fresh] = constants_.try_emplace(key);
         if (!fresh) return known->second;
         onnx::NodeProto& n = add("Constant", {}, stem);
-        auto* a = n.add_attribute();
-        a->set_name("value");
-        a->set_type(onnx::AttributeProto::TENSOR);
-        to_proto(t, "", *a->mutable_t());
+        to_proto(t, "", *add_attribute(n, "value", onnx::AttributeProto::TENSOR).mutable_t());
         return known->second = n.output(0);
     }
     operand number(double v, data_type type) {
@@ -110,10 +107,7 @@ class function_builder {
     operand of_call(const std::string& name, const char* kind, onnx::AttributeProto::AttributeType type) {
         proto_.add_attribute(name);
         onnx::NodeProto& n = add("Constant", {}, name);
-        auto* a = n.add_attribute();
-        a->set_name(kind);
-        a->set_type(type);
-        a->set_ref_attr_name(name);
+        add_attribute(n, kind, type).set_ref_attr_name(name);
         return n.output(0);
     }
     onnx::NodeProto& add(const std::string& type, const std::vector<operand>& inputs, const std::string& stem) {
