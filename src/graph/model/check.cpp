@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of check.hpp.
 #include <google/protobuf/unknown_field_set.h>
 #include <onnx/onnx_pb.h>
 
@@ -38,17 +37,15 @@ std::string overload(const Message& m, int field) {
     }
 }
 template <class Function>
-std::vector<onnx::AttributeProto> defaults(const Function& f) {
+void add_defaults(const Function& f, std::vector<onnx::AttributeProto>& to) {
     if constexpr (requires { f.attribute_proto(); }) {
-        return {f.attribute_proto().begin(), f.attribute_proto().end()};
+        to.assign(f.attribute_proto().begin(), f.attribute_proto().end());
     } else {
-        std::vector<onnx::AttributeProto> all;
         for (const std::string& bytes : unknown_strings(f, attribute_proto_field_of_function)) {
             onnx::AttributeProto a;
             if (!a.ParseFromString(bytes)) throw error("function '" + f.name() + "': malformed attribute default");
-            all.push_back(std::move(a));
+            to.push_back(std::move(a));
         }
-        return all;
     }
 }
 
@@ -284,7 +281,11 @@ inline void check_function(onnx::FunctionProto& f) {
 
 std::string overload_of(const onnx::NodeProto& n) { return detail::overload(n, detail::overload_field_of_node); }
 std::string overload_of(const onnx::FunctionProto& f) { return detail::overload(f, detail::overload_field_of_function); }
-std::vector<onnx::AttributeProto> default_attributes(const onnx::FunctionProto& f) { return detail::defaults(f); }
+std::vector<onnx::AttributeProto> default_attributes(const onnx::FunctionProto& f) {
+    std::vector<onnx::AttributeProto> found;
+    detail::add_defaults(f, found);
+    return found;
+}
 
 const onnx::FunctionProto* find_function(const onnx::ModelProto& m, const onnx::NodeProto& n) {
     for (const auto& f : m.functions()) {
@@ -293,14 +294,6 @@ const onnx::FunctionProto* find_function(const onnx::ModelProto& m, const onnx::
         if (domain == n.domain() && overload_of(f) == overload_of(n)) return &f;
     }
     return nullptr;
-}
-
-std::vector<std::string> outer_names(const onnx::GraphProto& g) {
-    std::unordered_set<std::string_view> free;
-    detail::collect_outer(g, free);
-    std::vector<std::string> sorted(free.begin(), free.end());
-    std::sort(sorted.begin(), sorted.end());
-    return sorted;
 }
 
 void check_and_sort(onnx::ModelProto& m) {

@@ -34,9 +34,6 @@ inline constexpr int oldest_opset = 1, newest_opset = 28;
 /// fit its shape, functions that call themselves or would grow beyond a million nodes.
 void check_and_sort(onnx::ModelProto& m);
 
-/// Names that a graph reads from outside itself, subgraphs included.
-std::vector<std::string> outer_names(const onnx::GraphProto& g);
-
 /// Fields that ONNX has added since the oldest library that qk builds with: read from the unknown fields where they are not known.
 std::string overload_of(const onnx::NodeProto& n);
 std::string overload_of(const onnx::FunctionProto& f);
