@@ -26,13 +26,9 @@ void sensitivity(const sensitivity_arguments& given) {
     print("{} of the model all {}: {:.6g} (output MSE {:.6g})\n{:<40} {:<10} {:<24} {:<18} {:>13} {:>13} {:>13}\n", result.metric_name,
           result.widened ? "narrow" : "wide", result.base_metric, result.base_error, "layer", "operator", "formats",
           result.widened ? "widened" : "narrowed", result.metric_name, "harm", "adds to MSE");
-    for (const graph::sensitivity_row& row : result.rows) {
-        const char* part = row.part == graph::mixture::part::both      ? "layer"
-                           : row.part == graph::mixture::part::weights ? "weights alone"
-                                                                       : "activations alone";
-        print("{:<40} {:<10} {:<24} {:<18} {:>13.6g} {:>13.6g} {:>13.6g}{}\n", row.layer, row.op_type, row.option, part, row.metric,
-              row.harm, row.added, row.measured ? "" : fmt::format(" +- {:.2g}", row.standard_error));
-    }
+    for (const graph::sensitivity_row& row : result.rows)
+        print("{:<40} {:<10} {:<24} {:<18} {:>13.6g} {:>13.6g} {:>13.6g}{}\n", row.layer, row.op_type, row.option, graph::name_of(row.part),
+              row.metric, row.harm, row.added, row.measured ? "" : fmt::format(" +- {:.2g}", row.standard_error));
     print("{} layer evaluations instead of {}, {:.2f} s\n", result.statistics.layer_evaluations, result.statistics.naive_layer_evaluations,
           result.seconds);
 }

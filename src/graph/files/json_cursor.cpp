@@ -176,9 +176,7 @@ void json_cursor::only(std::initializer_list<std::string_view> known) const {
     for (const auto& [key, v] : value_->items()) {
         if (std::find(known.begin(), known.end(), key) != known.end()) continue;
         const std::vector<std::string> names(known.begin(), known.end());
-        std::string list;
-        for (const std::string& n : names) list += (list.empty() ? "" : ", ") + n;
-        at(key).fail("unknown key '" + key + "'." + did_you_mean(key, names) + " The keys here are " + list);
+        at(key).fail("unknown key '" + key + "'." + did_you_mean(key, names) + " The keys here are " + comma_separated(names));
     }
 }
 json_cursor json_cursor::at(const std::string& key) const {

@@ -59,9 +59,7 @@ nlohmann::ordered_json generate_summary(const evaluate_settings& settings, const
 evaluate_outcome evaluate(const evaluate_settings& settings, const progress_function& progress) {
     evaluate_outcome done;
     output_set files(settings.overwrite);
-    done.remarks = declare_model(files, settings.model);
-    declare(files, settings.data);
-    declare(files, settings.precision);
+    done.remarks = declare_run(files, settings.model, settings.data, settings.precision);
     files.input("--compare", settings.compare).folder("--output-dir", settings.output_dir);
     if (settings.generate > 0 && !(settings.compare + settings.output_dir).empty())
         throw error("--generate prints tokens and metrics: leave --output-dir and --compare out");

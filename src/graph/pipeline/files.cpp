@@ -31,8 +31,12 @@ void declare(output_set& files, const data_settings& data) {
     declare_data(files, "--calibration", data.calibration);
 }
 
-void declare(output_set& files, const precision_settings& precision) {
+std::vector<std::string> declare_run(output_set& files, const std::string& model, const data_settings& data,
+                                     const precision_settings& precision) {
+    std::vector<std::string> remarks = declare_model(files, model);
+    declare(files, data);
     files.input("--plan", precision.plan).input("--target", precision.target);
+    return remarks;
 }
 
 void declare_report(output_set& files, const std::string& report) {

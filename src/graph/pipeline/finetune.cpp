@@ -12,9 +12,7 @@ namespace qk::graph::pipeline {
 finetune_outcome finetune(const finetune_settings& settings, const progress_function& progress) {
     if (!settings.precision.any()) throw error("say what to learn to bear: --plan P.json, or --activation F --weight F");
     output_set files(settings.overwrite);
-    std::vector<std::string> remarks = declare_model(files, settings.model);
-    declare(files, settings.data);
-    declare(files, settings.precision);
+    std::vector<std::string> remarks = declare_run(files, settings.model, settings.data, settings.precision);
     files.output("-o", settings.output).output("--save-plan", settings.save_plan);
     model m = load_for_planning(settings.model);
     expand_for(m, settings.precision);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of pipeline/generate.hpp.
 #include "qk/graph/pipeline/generate.hpp"
 
 #include <onnx/onnx_pb.h>
@@ -65,14 +64,6 @@ tensor integers_of(data_type type, const dims& shape, const std::vector<std::int
     return t;
 }
 
-std::vector<std::int64_t> values_of(const tensor& t) {
-    std::vector<std::int64_t> v(t.size());
-    if (t.type() == data_type::boolean)
-        for (std::size_t i = 0; i < v.size(); ++i) v[i] = t.bytes()[i] != std::byte{0};
-    else ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(v));
-    return v;
-}
-
 bool says(const std::string& name, const char* word) { return name.find(word) != std::string::npos; }
 
 /// One sample on its way: the inputs of the next run.
@@ -103,7 +94,7 @@ class continuation {
                 continue;
             }
             if (name != ids_ && says(name, "encoder")) continue;  // what a decoder looks at stays
-            std::vector<std::int64_t> v = values_of(value);
+            std::vector<std::int64_t> v = as_integers(value);
             if (name == ids_) v = next(std::move(v), token, cached);
             else if (says(name, "mask")) v.push_back(1);
             else if (cached && value.type() == data_type::boolean && says(name, "cache")) v.assign(v.size(), 1);  // take that branch now
@@ -141,7 +132,7 @@ named_tensors prompt_of(const model& m, const named_tensors& prompts, const std:
     for (const value_info& i : m.inputs()) own[i.name] = execute::sample_of(prompts, i.name, sample, samples);
     if (!mask.empty()) {
         if (!own.contains(mask)) throw error("--mask '" + mask + "' is no input of the model");
-        const std::vector<std::int64_t> shown = values_of(own.at(mask));
+        const std::vector<std::int64_t> shown = as_integers(own.at(mask));
         for (std::size_t p = 0; p < shown.size(); ++p)
             if (shown[p] != 0) length = static_cast<std::int64_t>(p) + 1;
     }

@@ -13,8 +13,7 @@ gradient_outcome gradient(const gradient_settings& settings) {
             "give either --vector V.npy, for the gradient of the sum of v * y, or --labels Y.npy, for that of the mean cross-entropy");
     gradient_outcome done;
     output_set files(settings.overwrite);
-    done.remarks = declare_model(files, settings.model);
-    declare(files, settings.data);
+    done.remarks = declare_run(files, settings.model, settings.data);
     files.input("--vector", settings.vector).output("-o", settings.output);
     const model m = model::load(settings.model);
     const named_tensors inputs = settings.data.load_inputs(m);

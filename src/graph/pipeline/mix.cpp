@@ -17,9 +17,7 @@
 namespace qk::graph::pipeline {
 
 std::vector<std::string> mix_settings::declare(output_set& files) const {
-    std::vector<std::string> remarks = declare_model(files, model);
-    pipeline::declare(files, data);
-    pipeline::declare(files, precision);
+    std::vector<std::string> remarks = declare_run(files, model, data, precision);
     files.input("--latency-table", latency_table);
     declare_report(files, report);
     return remarks;

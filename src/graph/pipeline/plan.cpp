@@ -67,12 +67,8 @@ method_choice choose_method(const model& m, const data_settings& data, const ask
     if (data.inputs.empty() && data.has_statistics())
         throw error("--calibration-method best measures on samples, and '" + data.calibration[0] +
                     "' holds statistics: give --inputs X.npy too");
-    score_options scoring{.metric = data.labels.empty() ? "sqnr" : "top1",
-                          .user = {},
-                          .user_name = {},
-                          .labels = data.load_labels(),
-                          .float_outputs = {},
-                          .session = {.threads = data.threads, .stop = {}}};
+    score_options scoring{
+        .metric = data.labels.empty() ? "sqnr" : "top1", .labels = data.load_labels(), .session = {.threads = data.threads, .stop = {}}};
     return graph::choose_method(m, asked.requests, asked.options, seen,
                                 data.inputs.empty() ? data.load_calibration(m) : data.load_inputs(m), std::move(scoring),
                                 progress_of(progress, "comparing calibration methods"));

@@ -67,15 +67,13 @@ asked_precision precision_settings::read(const model& m) const {
     asked_precision a;
     a.iterations = iterations, a.seed = seed;
     // The default first: requests of the file lie over it wherever they stand.
-    if (!activation.empty())
-        a.requests.push_back(
-            {.scope = scope::everything, .role = role::activation, .what = word(*this, activation, false), .origin = "--activation"});
-    if (!weight.empty())
-        a.requests.push_back({.scope = scope::everything, .role = role::weight, .what = word(*this, weight, true), .origin = "--weight"});
-    if (!bias.empty())
-        a.requests.push_back({.scope = scope::everything, .role = role::bias, .what = word(*this, bias, true), .origin = "--bias"});
-    if (!kv_cache.empty())
-        a.requests.push_back({.scope = scope::kv_cache, .role = role::all, .what = word(*this, kv_cache, false), .origin = "--kv-cache"});
+    const auto ask = [&](const char* option, const std::string& text, bool is_weight, role of, scope where = scope::everything) {
+        if (!text.empty()) a.requests.push_back({.scope = where, .role = of, .what = word(*this, text, is_weight), .origin = option});
+    };
+    ask("--activation", activation, false, role::activation);
+    ask("--weight", weight, true, role::weight);
+    ask("--bias", bias, true, role::bias);
+    ask("--kv-cache", kv_cache, false, role::all, scope::kv_cache);
     if (!plan.empty()) {
         plan_file file = load_plan_file(plan);
         file.fill(a.options);

@@ -30,9 +30,7 @@ double file_bytes(const std::filesystem::path& file) {
 quantize_outcome quantize(const quantize_settings& settings, const progress_function& progress) {
     quantize_outcome done;
     output_set files(settings.overwrite);
-    done.remarks = declare_model(files, settings.model);
-    declare(files, settings.data);
-    declare(files, settings.precision);
+    done.remarks = declare_run(files, settings.model, settings.data, settings.precision);
     files.output("-o", settings.output)
         .output("--save-plan", settings.save_plan)
         .output("--encodings", settings.encodings)

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of divide_channels.hpp.
 #include <onnx/onnx_pb.h>
 
 #include <optional>
@@ -39,10 +38,7 @@ bool divide_result(model& m, const std::string& x, const std::vector<float>& s, 
     if (p < 0 || depth > 4) return false;
     const onnx::NodeProto& n = m.graph().node(p);
     const auto only_reader = [&](const std::string& t) { return m.uses(t).size() == 1; };
-    const auto last_axis = [&] {
-        const std::int64_t axis = int_attribute(n, "axis", -1);
-        return axis == -1;
-    };
+    const auto last_axis = [&] { return int_attribute(n, "axis", -1) == -1; };
     const auto take = [&](std::initializer_list<int> constants) {
         for (const int k : constants)
             if (k < n.input_size() && !n.input(k).empty() && !along_last(floats_of(m, n.input(k)), s.size())) return false;

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of child_process.hpp.
 #include "qk/graph/search/child_process.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of choose_method.hpp.
 #include <algorithm>
 
 #include "qk/graph/search/choose_method.hpp"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of estimated.hpp.
 #include "qk/graph/search/estimated.hpp"
 
 #include <algorithm>

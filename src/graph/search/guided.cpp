@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of guided.hpp.
 #include "qk/graph/search/guided.hpp"
 
 #include <cmath>

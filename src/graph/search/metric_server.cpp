@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of metric_server.hpp.
 #include "qk/graph/search/metric_server.hpp"
 #include "qk/graph/search/positions.hpp"
 

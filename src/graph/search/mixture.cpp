@@ -46,6 +46,10 @@ inline bool same(const quantizer* a, const quantizer* b) { return a == b || (a &
 
 }  // namespace detail
 
+const char* name_of(mixture::part p) {
+    return p == mixture::part::both ? "layer" : p == mixture::part::weights ? "weights alone" : "activations alone";
+}
+
 mixture::mixture(const layer_view& layers, std::vector<precision_plan> uniform, const std::vector<std::string>& names)
     : uniform_(std::move(uniform)) {
     const model& m = layers.source();

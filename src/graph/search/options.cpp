@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of options.hpp.
 #include <algorithm>
 
 #include "qk/graph/quantize/collect_requests.hpp"

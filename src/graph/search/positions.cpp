@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of positions.hpp.
 #include <algorithm>
 
 #include "qk/graph/base/names.hpp"
@@ -13,14 +12,6 @@ inline constexpr std::int64_t no_label = -1, ignored = -100;
 
 inline bool is_integer_type(data_type t) {
     return t == data_type::int64 || t == data_type::int32 || t == data_type::int16 || t == data_type::uint8 || t == data_type::int8;
-}
-
-inline std::vector<std::int64_t> as_integers(const tensor& t) {
-    std::vector<std::int64_t> v(t.size());
-    if (t.type() == data_type::boolean)
-        for (std::size_t i = 0; i < v.size(); ++i) v[i] = t.bytes()[i] != std::byte{0};
-    else ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(v));
-    return v;
 }
 
 /// Error for the mask of another sequence than the tokens, an encoder's: where no cache stands before them both are as long.
@@ -39,6 +30,14 @@ inline void check_mask(const model& m, const named_tensors& inputs, const std::s
 }
 
 }  // namespace detail
+
+std::vector<std::int64_t> as_integers(const tensor& t) {
+    std::vector<std::int64_t> v(t.size());
+    if (t.type() == data_type::boolean)
+        for (std::size_t i = 0; i < v.size(); ++i) v[i] = t.bytes()[i] != std::byte{0};
+    else ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(v));
+    return v;
+}
 
 std::string token_input(const model& m, const std::string& mask) {
     std::string first;
@@ -69,7 +68,7 @@ positions::positions(const model& m, const named_tensors& inputs, std::size_t sa
             throw error("--mask '" + options_.mask + "' has shape " + to_string(t.shape()) + "; a mask of positions is [N,S]");
         mask_per_sample_ = t.size() / samples;
         detail::check_mask(m, inputs, options_.mask, samples);
-        for (const std::int64_t v : detail::as_integers(t)) mask_.push_back(v != 0);
+        for (const std::int64_t v : as_integers(t)) mask_.push_back(v != 0);
         // Where it begins with what a cache holds, a mask ends where the output does: each sample's own stands at the end of its row.
         if (const auto own = inputs.ragged.find(options_.mask); own != inputs.ragged.end())
             for (std::size_t s = 0; s < samples; ++s) {
@@ -81,7 +80,7 @@ positions::positions(const model& m, const named_tensors& inputs, std::size_t sa
     if (options_.next_token && labels_.empty()) {
         const std::string ids = token_input(m, options_.mask);
         if (ids.empty()) throw error("--next-token needs --labels: the model has no input of token ids [N,S]");
-        labels_ = detail::as_integers(inputs.at(ids));
+        labels_ = as_integers(inputs.at(ids));
         if (const auto own = inputs.ragged.find(ids); own != inputs.ragged.end()) {  // what is behind a short sample's end is no token
             const std::size_t longest = labels_.size() / samples;
             for (std::size_t s = 0; s < samples; ++s)

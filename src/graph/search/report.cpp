@@ -19,10 +19,6 @@ inline nlohmann::ordered_json finite_number(double v) {
     return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
 }
 
-inline const char* name_of(mixture::part p) {
-    return p == mixture::part::both ? "layer" : p == mixture::part::weights ? "weights alone" : "activations alone";
-}
-
 inline nlohmann::ordered_json trial_json(const search_space& space, const trial& t) {
     nlohmann::ordered_json layers = nlohmann::ordered_json::object();
     for (std::size_t l = 0; l < space.size(); ++l) layers[space.layers[l]] = space.options[t.choice[l]];
@@ -92,7 +88,7 @@ nlohmann::ordered_json to_json(const sensitivity_result& r) {
         rows.push_back({{"layer", row.layer},
                         {"op_type", row.op_type},
                         {"option", row.option},
-                        {"part", detail::name_of(row.part)},
+                        {"part", name_of(row.part)},
                         {"metric", detail::finite_number(row.metric)},
                         {"harm", detail::finite_number(row.harm)},
                         {"error", detail::finite_number(row.error)},
@@ -166,7 +162,7 @@ std::string sensitivity_html(const search_subject& subject, const sensitivity_re
     const auto colour = [&](const sensitivity_row& row) {
         return series.emplace(row.option, static_cast<int>(series.size())).first->second;
     };
-    const auto draw = [&](mixture::part part, bool in_order, const std::string& title, double sensitivity_row::*value, const char* note) {
+    const auto draw = [&](mixture::part part, bool in_order, const std::string& title, double sensitivity_row::*value) {
         std::vector<const sensitivity_row*> chosen;
         for (const sensitivity_row& row : r.rows)
             if (row.part == part) chosen.push_back(&row);
@@ -176,21 +172,21 @@ std::string sensitivity_html(const search_subject& subject, const sensitivity_re
         std::vector<html_bar> bars;
         for (const sensitivity_row* row : chosen)
             bars.push_back({row->layer + "  " + row->option, r.widened ? -(row->*value) : row->*value,
-                            note + html_number(value == &sensitivity_row::added ? row->error : row->metric), colour(*row)});
+                            "makes " + html_number(value == &sensitivity_row::added ? row->error : row->metric), colour(*row)});
         if (!bars.empty()) page.bar_chart(title, bars);
     };
     draw(mixture::part::both, true, change + "the output's mean squared error" + from + html_number(r.base_error) + "), in network order",
-         &sensitivity_row::added, "makes ");
+         &sensitivity_row::added);
     for (const mixture::part part : {mixture::part::both, mixture::part::weights, mixture::part::activations}) {
-        const std::string of = part == mixture::part::both ? "" : std::string(", ") + detail::name_of(part);
+        const std::string of = part == mixture::part::both ? "" : std::string(", ") + name_of(part);
         draw(part, false,
              change + r.metric_name + of + from + html_number(r.base_metric) +
                  (r.widened ? "), the largest gain first" : "), the least harm first"),
-             &sensitivity_row::harm, "makes ");
+             &sensitivity_row::harm);
     }
     std::vector<std::vector<std::string>> rows;
     for (const sensitivity_row& row : r.rows) {
-        rows.push_back({row.layer, row.op_type, row.option, detail::name_of(row.part), html_number(row.metric), html_number(row.harm),
+        rows.push_back({row.layer, row.op_type, row.option, name_of(row.part), html_number(row.metric), html_number(row.harm),
                         html_number(row.error), html_number(row.added) + (row.measured ? "" : " +- " + html_number(row.standard_error)),
                         html_number(row.saving)});
     }

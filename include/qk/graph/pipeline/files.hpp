@@ -14,9 +14,11 @@ namespace qk::graph::pipeline {
 
 /// The model and its external data. A remark where names in it have to change to be read.
 std::vector<std::string> declare_model(output_set& files, const std::string& model);
-/// Inputs, calibration, labels; plan, target.
+/// Inputs, calibration, labels.
 void declare(output_set& files, const data_settings& data);
-void declare(output_set& files, const precision_settings& precision);
+/// Both, with plan and target. Returns remarks.
+std::vector<std::string> declare_run(output_set& files, const std::string& model, const data_settings& data,
+                                     const precision_settings& precision = {});
 /// The page and the JSON beside it.
 void declare_report(output_set& files, const std::string& report);
 

@@ -45,4 +45,6 @@ class mixture {
     precision_plan common_;                           // what no option changes
 };
 
+const char* name_of(mixture::part p);  ///< for tables
+
 }  // namespace qk::graph

@@ -30,7 +30,6 @@ class positions {
     positions(const model& m, const named_tensors& inputs, std::size_t samples, std::vector<std::int64_t> labels, position_options options);
 
     bool has_labels() const { return !labels_.empty(); }
-    std::size_t labels_of_sample() const { return labels_per_sample_; }
     const std::vector<std::int64_t>& labels() const { return labels_; }
 
     /// The terms of one sample. `shape`: of its output. Of rank 3 a metric of choices (metric::by_position) takes each position for itself,
@@ -52,6 +51,9 @@ class positions {
     std::size_t labels_per_sample_ = 0, mask_per_sample_ = 0;
     std::vector<char> mask_;
 };
+
+/// Token ids, or a mask of any type.
+std::vector<std::int64_t> as_integers(const tensor& t);
 
 /// The model's input of token ids: called so, or else the first of integers [N, S] that is no mask, type or position. Empty: none.
 std::string token_input(const model& m, const std::string& mask);

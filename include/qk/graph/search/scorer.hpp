@@ -26,15 +26,15 @@ user_metric metric_from_command(const std::string& command);
 
 struct score_options {
     std::string metric = "l2";
-    user_metric user;                                 ///< instead of `metric`
+    user_metric user{};                               ///< instead of `metric`
     std::shared_ptr<metric_server> server = nullptr;  ///< likewise, a program of the user's own
     bool user_higher_is_better = false;
-    std::string user_name;  ///< the command, or whatever identifies it in a cache
+    std::string user_name{};  ///< the command, or whatever identifies it in a cache
     bool has_user() const { return user || server; }
     int output_index = 0;              ///< which model output; out of range is an error
     std::vector<std::int64_t> labels;  ///< one for each sample, or one for each of its positions
     position_options positions{};
-    named_tensors float_outputs;  ///< of the same inputs, if calibrate() gave them: saves a run
+    named_tensors float_outputs{};  ///< of the same inputs, if calibrate() gave them: saves a run
     session_options session;
 };
 
