@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of inner_loop.hpp.
 #include "qk/graph/base/inner_loop.hpp"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of names.hpp.
 #include "qk/graph/base/names.hpp"
 
 #include <algorithm>

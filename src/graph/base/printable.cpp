@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of printable.hpp.
 #include "qk/graph/base/printable.hpp"
 
 #include <cstdio>

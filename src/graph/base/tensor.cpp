@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of tensor.hpp.
 #include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of calibrate.hpp.
 #include <algorithm>
 #include <atomic>
 #include <bit>

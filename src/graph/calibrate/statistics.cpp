@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of statistics.hpp.
 #include <algorithm>
 #include <bit>
 #include <cmath>

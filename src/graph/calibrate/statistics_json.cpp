@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calibration files: definitions of statistics.hpp that read and write JSON.
+// Calibration files as JSON.
 #include <fstream>
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of description.hpp.
 #include "qk/graph/export/description.hpp"
 
 #include <nlohmann/json.hpp>

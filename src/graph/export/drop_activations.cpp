@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of drop_activations.hpp.
 #include <onnx/onnx_pb.h>
 
 #include <limits>

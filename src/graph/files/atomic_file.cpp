@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of atomic_file.hpp.
 #include "qk/graph/files/atomic_file.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of data_file.hpp.
 #include "qk/graph/files/data_file.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of file.hpp.
 #include <cerrno>
 #include <cstring>
 #include <fstream>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of json_text.hpp.
 #include "qk/graph/files/json_text.hpp"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of npy.hpp.
 #include <algorithm>
 #include <bit>
 #include <charconv>

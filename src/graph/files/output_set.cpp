@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of output_set.hpp.
 #include "qk/graph/files/output_set.hpp"
 
 #include <sys/stat.h>

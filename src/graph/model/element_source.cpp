@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of element_source.hpp.
 #include "qk/graph/model/element_source.hpp"
 
 #include <onnx/onnx_pb.h>

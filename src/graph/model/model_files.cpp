@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of model_files.hpp.
 #include "qk/graph/model/model_files.hpp"
 
 #include <onnx/onnx_pb.h>

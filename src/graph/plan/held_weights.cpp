@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of held_weights.hpp.
 #include "qk/graph/plan/held_weights.hpp"
 
 #include <onnx/onnx_pb.h>

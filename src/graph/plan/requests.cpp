@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of requests.hpp.
 #include <array>
 
 #include "qk/graph/base/format_text.hpp"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of choices.hpp.
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of quantize.hpp: the edges of a plan, one by one.
+// The edges of a plan, one by one.
 #include <onnx/onnx_pb.h>
 
 #include <cmath>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of expand_attention.hpp.
 #include "qk/graph/quantize/expand_attention.hpp"
 
 #include <onnx/onnx_pb.h>

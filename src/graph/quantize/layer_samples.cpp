@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of layer_samples.hpp.
 #include "qk/graph/quantize/layer_samples.hpp"
 
 #include <onnx/onnx_pb.h>

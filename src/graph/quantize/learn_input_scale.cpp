@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of learn_input_scale.hpp.
 #include "qk/graph/quantize/learn_input_scale.hpp"
 
 #include <onnx/onnx_pb.h>

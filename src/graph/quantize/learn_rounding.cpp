@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of learn_rounding.hpp.
 #include "qk/graph/quantize/learn_rounding.hpp"
 
 #include <onnx/onnx_pb.h>

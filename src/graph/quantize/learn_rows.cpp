@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of learn_rows.hpp.
 #include "qk/graph/quantize/learn_rows.hpp"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of plan_arrays.hpp.
 #include "qk/graph/quantize/plan_arrays.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan_file.hpp: check_plan.
+// What must fit for a plan to be one of a model.
 #include <onnx/onnx_pb.h>
 
 #include "qk/graph/base/names.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of quantize.hpp: what a plan costs, and the report's text.
+// What a plan costs, and the text of a report.
 #include <onnx/onnx_pb.h>
 
 #include <cmath>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of side_by_side.hpp.
 #include "qk/graph/quantize/side_by_side.hpp"
 
 #include <utility>

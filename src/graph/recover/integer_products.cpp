@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of recover/integer_products.hpp.
 #include "qk/graph/recover/integer_products.hpp"
 
 #include <algorithm>

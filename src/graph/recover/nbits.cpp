@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of recover/nbits.hpp.
 #include "qk/graph/recover/nbits.hpp"
 
 #include "qk/graph/export/description.hpp"
