@@ -207,23 +207,7 @@ class layer_rewriter {
     void drop_dead() {
         onnx::GraphProto& p = g_.graph();
         gone_.resize(static_cast<std::size_t>(p.node_size()), false);
-        for (bool again = true; again;) {
-            again = false;
-            std::unordered_set<std::string_view> read;
-            for (int i = 0; i < p.node_size(); ++i) {
-                if (gone_[static_cast<std::size_t>(i)]) continue;
-                read.insert(p.node(i).input().begin(), p.node(i).input().end());
-                for_each_subgraph(std::as_const(p.node(i)), [&](const onnx::GraphProto& body) { collect_outer(body, read); });
-            }
-            for (const auto& o : p.output()) read.insert(o.name());
-            for (int i = 0; i < p.node_size(); ++i) {
-                const onnx::NodeProto& n = p.node(i);
-                if (gone_[static_cast<std::size_t>(i)] || (n.op_type() != "DequantizeLinear" && !is_identity_max(n)) ||
-                    read.count(n.output(0)) > 0)
-                    continue;
-                gone_[static_cast<std::size_t>(i)] = again = true;
-            }
-        }
+        mark_unread(p, gone_, [&](int i) { return p.node(i).op_type() == "DequantizeLinear" || is_identity_max(p.node(i)); });
         remove_nodes(p, gone_);
     }
 

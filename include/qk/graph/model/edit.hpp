@@ -4,10 +4,14 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "qk/graph/model/model.hpp"
+#include "qk/graph/model/subgraphs.hpp"
 
 namespace qk::graph::detail {
 
@@ -30,6 +34,27 @@ inline void remove_nodes(onnx::GraphProto& g, const std::vector<bool>& gone) {
     for (int i = 0; i < g.node_size(); ++i)
         if (!gone[static_cast<std::size_t>(i)]) kept.Add()->Swap(g.mutable_node(i));
     g.mutable_node()->Swap(&kept);
+}
+
+/// Marks nodes that may go and of whose outputs nobody reads one, until there are no more; what is `gone` already reads nothing.
+template <class MayGo>
+void mark_unread(const onnx::GraphProto& g, std::vector<bool>& gone, const MayGo& may_go) {
+    for (bool again = true; again;) {
+        again = false;
+        std::unordered_set<std::string_view> read;
+        for (int i = 0; i < g.node_size(); ++i) {
+            if (gone[static_cast<std::size_t>(i)]) continue;
+            read.insert(g.node(i).input().begin(), g.node(i).input().end());
+            for_each_subgraph(g.node(i), [&](const onnx::GraphProto& body) { collect_outer(body, read); });
+        }
+        for (const auto& o : g.output()) read.insert(o.name());
+        for (int i = 0; i < g.node_size(); ++i) {
+            const auto& outputs = g.node(i).output();
+            if (gone[static_cast<std::size_t>(i)] || !may_go(i)) continue;
+            if (std::any_of(outputs.begin(), outputs.end(), [&](const std::string& o) { return read.contains(o); })) continue;
+            gone[static_cast<std::size_t>(i)] = again = true;
+        }
+    }
 }
 
 /// Before IR version 4 every initializer had to be a graph input as well.

@@ -4,18 +4,13 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
 #include <set>
 #include <string>
-#include <string_view>
-#include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "qk/graph/export/marks.hpp"
 #include "qk/graph/model/edit.hpp"
 #include "qk/graph/model/model.hpp"
-#include "qk/graph/model/subgraphs.hpp"
 #include "qk/graph/recover/calls.hpp"
 
 namespace qk::graph::detail {
@@ -35,23 +30,9 @@ inline std::set<std::string> int8_names(const onnx::ModelProto& m) {
 inline void drop_quantizers(model& m, const std::vector<bool>& owned) {
     onnx::GraphProto& g = m.graph();
     std::vector<bool> gone(static_cast<std::size_t>(g.node_size()), false);
-    for (bool again = true; again;) {
-        again = false;
-        std::unordered_set<std::string_view> read;
-        for (int i = 0; i < g.node_size(); ++i) {
-            if (gone[static_cast<std::size_t>(i)]) continue;
-            read.insert(g.node(i).input().begin(), g.node(i).input().end());
-            for_each_subgraph(std::as_const(g.node(i)), [&](const onnx::GraphProto& body) { collect_outer(body, read); });
-        }
-        for (const auto& o : g.output()) read.insert(o.name());
-        for (int i = 0; i < g.node_size(); ++i) {
-            const auto& outputs = g.node(i).output();
-            const bool constant = g.node(i).op_type() == "Constant" && g.node(i).domain().empty();
-            if (gone[static_cast<std::size_t>(i)] || !(owned[static_cast<std::size_t>(i)] || constant)) continue;
-            if (std::any_of(outputs.begin(), outputs.end(), [&](const std::string& o) { return read.count(o) > 0; })) continue;
-            gone[static_cast<std::size_t>(i)] = again = true;
-        }
-    }
+    mark_unread(g, gone, [&](int i) {
+        return owned[static_cast<std::size_t>(i)] || (g.node(i).op_type() == "Constant" && g.node(i).domain().empty());
+    });
     remove_nodes(g, gone);
     allow_free_initializers(m.proto());
     forget_functions(m.proto());
