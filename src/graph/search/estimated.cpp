@@ -45,15 +45,6 @@ std::vector<std::size_t> rows_to_measure(const std::vector<sensitivity_row>& row
     return chosen;
 }
 
-void put_measured(sensitivity_row& row, const metric& measure, const score& base, const score& found) {
-    row.metric = found.metric;
-    row.harm = detail::harm_of(measure, base.metric, found.metric);
-    row.error = found.error;
-    row.added = found.error - base.error;
-    row.standard_error = 0;
-    row.measured = true;
-}
-
 }  // namespace
 
 std::string why_not_estimated(const named_tensors& inputs, const mix_options& options) {
@@ -121,30 +112,15 @@ sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inp
         row.metric = errors.metric[i];
         row.harm = errors.harm[i];
     }
-    {
-        std::vector<std::size_t> again;
-        if (how.method == sensitivity_method::automatic) again = rows_to_measure(rows, errors.power);
-        for (std::size_t i = 0; i < rows.size(); ++i)
-            if (errors.unknown[i] != 0 && std::find(again.begin(), again.end(), i) == again.end()) again.push_back(i);
-        std::vector<precision_plan> few;
-        for (const std::size_t i : again) few.push_back(changed.plan(i));
-        const std::vector<score> found = few.empty() ? std::vector<score>{} : problem.score()(few);
-        for (std::size_t k = 0; k < found.size(); ++k) put_measured(rows[again[k]], measure, base, found[k]);
-    }
-    std::stable_sort(rows.begin(), rows.end(), [](const sensitivity_row& a, const sensitivity_row& b) {
-        return a.harm != b.harm ? a.harm < b.harm : a.error < b.error;
-    });
-    sensitivity_result result;
-    result.metric_name = measure.name;
-    result.cost_unit = problem.cost_unit();
-    result.base_metric = base.metric;
-    result.base_error = base.error;
-    result.widened = widen;
-    result.rows = std::move(rows);
-    result.remarks = problem.remarks();
-    result.statistics = problem.score().statistics();
-    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    return result;
+    std::vector<std::size_t> again;
+    if (how.method == sensitivity_method::automatic) again = rows_to_measure(rows, errors.power);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        if (errors.unknown[i] != 0 && std::find(again.begin(), again.end(), i) == again.end()) again.push_back(i);
+    std::vector<precision_plan> few;
+    for (const std::size_t i : again) few.push_back(changed.plan(i));
+    const std::vector<score> found = few.empty() ? std::vector<score>{} : problem.score()(few);
+    for (std::size_t k = 0; k < found.size(); ++k) detail::put_measured(rows[again[k]], measure, base, found[k]);
+    return detail::result_of(problem, std::move(rows), base, widen, start);
 }
 
 }  // namespace qk::graph

@@ -9,16 +9,11 @@
 #include "qk/graph/base/format_text.hpp"
 #include "qk/graph/model/element_source.hpp"
 #include "qk/graph/search/guided.hpp"
-#include "qk/graph/search/moves.hpp"
 #include "qk/graph/search/problem.hpp"
 #include "qk/graph/search/sensitivity_rows.hpp"
 
 namespace qk::graph {
 namespace detail {
-
-inline double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 inline void add_to(content_hash& h, const quantizer& q) {
     h.add(to_string(q.format));
@@ -92,28 +87,9 @@ sensitivity_result measure_sensitivity(const model& m, const named_tensors& inpu
     const assignment base = widen ? space.all_narrow() : space.all(0);
     detail::planned_rows planned = detail::sensitivity_rows(problem, base, widen);
     const std::vector<score> scores = problem.score()(planned.plans());
-    std::vector<sensitivity_row>& rows = planned.rows;
-    sensitivity_result result;
-    const metric& measure = problem.score().measure();
-    result.metric_name = measure.name;
-    result.cost_unit = problem.cost_unit();
-    result.base_metric = scores[0].metric;
-    result.base_error = scores[0].error;
-    result.remarks = problem.remarks();
-    result.widened = widen;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        rows[i].metric = scores[i + 1].metric;
-        rows[i].harm = detail::harm_of(measure, scores[0].metric, scores[i + 1].metric);
-        rows[i].error = scores[i + 1].error;
-        rows[i].added = scores[i + 1].error - scores[0].error;
-    }
-    std::stable_sort(rows.begin(), rows.end(), [](const sensitivity_row& a, const sensitivity_row& b) {
-        return a.harm != b.harm ? a.harm < b.harm : a.error < b.error;
-    });
-    result.rows = std::move(rows);
-    result.statistics = problem.score().statistics();
-    result.seconds = detail::seconds_since(start);
-    return result;
+    for (std::size_t i = 0; i < planned.rows.size(); ++i)
+        detail::put_measured(planned.rows[i], problem.score().measure(), scores[0], scores[i + 1]);
+    return detail::result_of(problem, std::move(planned.rows), scores[0], widen, start);
 }
 
 search_result search(const model& m, const named_tensors& inputs, const calibration& seen, const search_options& options) {

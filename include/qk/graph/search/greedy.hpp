@@ -166,10 +166,8 @@ inline void greedy_widen(search_run& run) {
     const search_space& space = run.space();
     const assignment narrow = all_narrowest(run);
     if (all_ok(run, narrow)) return;
-    std::vector<move> moves;
-    for (const move& m : measure_moves(run, narrow)) {
-        if (m.option == 0) moves.push_back(m);
-    }
+    std::vector<move> moves = measure_moves(run, narrow);
+    std::erase_if(moves, [](const move& m) { return m.option != 0; });
     order_by_harm(moves);  // most negative harm first: widening helps most there
     std::size_t bad = 0, good = moves.size();
     const auto widened = [&](std::size_t count) {

@@ -2,9 +2,12 @@
 // The rows of a sensitivity sweep: each layer at each other option alone, its weights alone, its activations alone, with their plans.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
+#include "qk/graph/search/moves.hpp"
 #include "qk/graph/search/search.hpp"
 
 namespace qk::graph::detail {
@@ -55,6 +58,38 @@ inline planned_rows sensitivity_rows(const mix_problem& problem, const assignmen
         }
     }
     return made;
+}
+
+inline void put_measured(sensitivity_row& row, const metric& measure, const score& base, const score& found) {
+    row.metric = found.metric;
+    row.harm = harm_of(measure, base.metric, found.metric);
+    row.error = found.error;
+    row.added = found.error - base.error;
+    row.standard_error = 0;
+    row.measured = true;
+}
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Least harm first.
+inline sensitivity_result result_of(mix_problem& problem, std::vector<sensitivity_row> rows, const score& base, bool widen,
+                                    std::chrono::steady_clock::time_point start) {
+    std::stable_sort(rows.begin(), rows.end(), [](const sensitivity_row& a, const sensitivity_row& b) {
+        return a.harm != b.harm ? a.harm < b.harm : a.error < b.error;
+    });
+    sensitivity_result result;
+    result.metric_name = problem.score().measure().name;
+    result.cost_unit = problem.cost_unit();
+    result.base_metric = base.metric;
+    result.base_error = base.error;
+    result.widened = widen;
+    result.rows = std::move(rows);
+    result.statistics = problem.score().statistics();
+    result.seconds = seconds_since(start);
+    result.remarks = problem.remarks();
+    return result;
 }
 
 }  // namespace qk::graph::detail

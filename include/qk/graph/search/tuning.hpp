@@ -23,10 +23,8 @@ inline void fall_back(search_run& run, const assignment& narrow, const std::vect
 inline void basic(search_run& run) {
     const assignment narrow = all_narrowest(run);
     if (all_ok(run, narrow)) return;
-    std::vector<move> moves;
-    for (const move& m : measure_moves(run, narrow)) {
-        if (m.option == 0) moves.push_back(m);
-    }
+    std::vector<move> moves = measure_moves(run, narrow);
+    std::erase_if(moves, [](const move& m) { return m.option != 0; });
     if (run.acceptable(*run.best()) && run.best()->choice != run.space().all(0)) return;  // one layer was enough
     order_by_harm(moves);
     std::vector<std::size_t> order;
@@ -38,10 +36,8 @@ inline void basic(search_run& run) {
 inline void mse(search_run& run) {
     const assignment narrow = all_narrowest(run);
     if (all_ok(run, narrow)) return;
-    std::vector<move> moves;
-    for (const move& m : measure_moves(run, run.space().all(0))) {
-        if (m.option == narrow[m.layer]) moves.push_back(m);
-    }
+    std::vector<move> moves = measure_moves(run, run.space().all(0));
+    std::erase_if(moves, [&](const move& m) { return m.option != narrow[m.layer]; });
     std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.error > b.error; });
     std::vector<std::size_t> order;
     for (const move& m : moves) order.push_back(m.layer);
