@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 namespace qk::tool {
 namespace {
@@ -30,6 +31,12 @@ std::string quoted(const std::string& text) {
     std::string s = "'";
     for (const char c : text) s += c == '\'' ? std::string("'\\''") : std::string(1, c);
     return s + "'";
+}
+
+std::string with_backslashes(const std::string& text, std::string_view before) {
+    std::string s;
+    for (const char c : text) s += std::string(before.find(c) == std::string_view::npos ? "" : "\\") + c;
+    return s;
 }
 
 std::vector<std::string> names_of(const option& o) {
@@ -84,11 +91,7 @@ complete -F _{0} {0}
 std::string zsh_completion(const command& app) {
     const std::string& program = app.name();
     // Brackets and colons have a meaning of their own in what _arguments reads.
-    const auto plain = [](const std::string& text) {
-        std::string s;
-        for (const char c : text) s += std::string(c == '[' || c == ']' || c == ':' || c == '\\' ? "\\" : "") + c;
-        return s;
-    };
+    const auto plain = [](const std::string& text) { return with_backslashes(text, "[]:\\"); };
     const auto action = [&](const option& o) {
         const value_kind kind = kind_of(o);
         return plain(o.is_argument() ? o.name : o.shown_value()) + ":" +
@@ -137,11 +140,7 @@ std::string fish_completion(const command& app) {
         "# Completion of {0} for fish. Use it: {0} completion fish | source\ncomplete -c {0} -f\ncomplete -c {0} -n __fish_use_subcommand "
         "-s h -l help -d 'the verbs'\ncomplete -c {0} -n __fish_use_subcommand -s V -l version\n",
         program);
-    const auto escaped = [](const std::string& text) {
-        std::string q = "'";
-        for (const char c : text) q += c == '\'' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-        return q + "'";
-    };
+    const auto escaped = [](const std::string& text) { return "'" + with_backslashes(text, "'\\") + "'"; };
     for (const option_table& verb : app.verbs()) {
         s += fmt::format("complete -c {} -n __fish_use_subcommand -a {} -d {}\n", program, verb.name(), escaped(brief(verb.summary())));
         const std::string here = fmt::format("complete -c {} -n '__fish_seen_subcommand_from {}'", program, verb.name());

@@ -18,20 +18,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The folder of this process's stand-ins; empty before there is one.
-fs::path& folder() {
-    static fs::path place;
-    return place;
-}
+fs::path stand_ins;  ///< the folder of this process's; empty before there is one
 
 fs::path stand_in(const char* name) {
-    if (folder().empty()) {
+    if (stand_ins.empty()) {
         std::string place = (fs::temp_directory_path() / "qk-stream-XXXXXX").string();
         if (::mkdtemp(place.data()) == nullptr)
             throw graph::error(fmt::format("cannot make the folder {} for '-': {}", place, std::strerror(errno)));
-        folder() = place;
+        stand_ins = place;
     }
-    return folder() / name;
+    return stand_ins / name;
 }
 
 /// The words of an option that may be '-': its text, each of a list's, and what stands behind "NAME=".
@@ -123,7 +119,7 @@ standard_streams::~standard_streams() {
         ::close(real_output_);
     }
     std::error_code ignored;
-    if (!in_.empty() || !out_.empty()) fs::remove_all(folder(), ignored);
+    if (!in_.empty() || !out_.empty()) fs::remove_all(stand_ins, ignored);
 }
 
 void standard_streams::commit() {
@@ -133,9 +129,9 @@ void standard_streams::commit() {
 }
 
 std::string standard_streams::in_words(std::string sentence) {
-    if (folder().empty()) return sentence;
+    if (stand_ins.empty()) return sentence;
     for (const char* name : {"standard-input", "standard-output"}) {
-        const std::string file = (folder() / name).string();
+        const std::string file = (stand_ins / name).string();
         for (std::size_t at; (at = sentence.find(file)) != std::string::npos;)
             sentence.replace(at, file.size(), std::string(name, 8) + " " + (name + 9));
     }

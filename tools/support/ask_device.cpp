@@ -14,16 +14,9 @@ namespace {
 using code_list = std::vector<std::uint64_t>;
 using graph::error;
 
-const graph::tensor* find(const std::vector<graph::named_tensor>& arrays, const std::string& name) {
-    for (const graph::named_tensor& t : arrays) {
-        if (t.name == name) return &t.value;
-    }
-    return nullptr;
-}
-
 /// The bits of every element, of an array with two dimensions.
 code_list matrix_of(const std::vector<graph::named_tensor>& arrays, const std::string& name, const std::string& file, int bits) {
-    const graph::tensor* t = find(arrays, name);
+    const graph::tensor* t = find_array(arrays, name);
     if (t == nullptr)
         throw error(fmt::format("{} has no array {}; a case has codes a [m,k], b [k,n], c [m,n] and mostly d [m,n]", file, name));
     const auto width = static_cast<int>(8 * graph::size_of(t->type()));
@@ -52,7 +45,8 @@ compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const 
     const int wa = width_of(task.a), wb = width_of(task.b);
     c.a = matrix_of(arrays, "a", file, wa == 4 ? 8 : wa);
     c.b = matrix_of(arrays, "b", file, wb == 4 ? 8 : wb);
-    const auto m = static_cast<std::size_t>(find(arrays, "a")->shape()[0]), n = static_cast<std::size_t>(find(arrays, "b")->shape()[1]);
+    const auto m = static_cast<std::size_t>(find_array(arrays, "a")->shape()[0]),
+               n = static_cast<std::size_t>(find_array(arrays, "b")->shape()[1]);
     if (m == 0 || n == 0) throw error(file + ": a or b is empty");
     if (wa == 4) c.a = parted(c.a, m, c.a.size() / m, 1);
     if (wb == 4) c.b = parted(c.b, 1, c.b.size() / n, n);
@@ -62,7 +56,7 @@ compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const 
         throw error(fmt::format("{}: a has {} columns and b {} rows; they must be the same", file, c.shape.k, c.b.size() / n));
     c.c = matrix_of(arrays, "c", file, 32);
     if (c.c.size() != m * n) throw error(fmt::format("{}: c has {} elements, not {} x {}", file, c.c.size(), m, n));
-    if (graph::size_of(find(arrays, "c")->type()) == 2 && task.c == fp32) task.c = fp16;
+    if (graph::size_of(find_array(arrays, "c")->type()) == 2 && task.c == fp32) task.c = fp16;
     if (is_integer_format(task.a)) {
         for (std::uint64_t& v : c.c) v = static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int32_t>(v)));
     }
@@ -80,9 +74,9 @@ compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const 
 std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file,
                                       const compare::dot_task& task, const product_shape& shape, int& bits) {
     code_list d = matrix_of(arrays, "d", file, 32);
-    bits = static_cast<int>(8 * graph::size_of(find(arrays, "d")->type()));
+    bits = static_cast<int>(8 * graph::size_of(find_array(arrays, "d")->type()));
     if (bits < 16 && !is_integer_format(task.a))
-        throw error(fmt::format("{}: d holds {}; results have 16 or 32 bits", file, name_of(find(arrays, "d")->type())));
+        throw error(fmt::format("{}: d holds {}; results have 16 or 32 bits", file, name_of(find_array(arrays, "d")->type())));
     if (d.size() != shape.m * shape.n) throw error(fmt::format("{}: d has {} elements, not {} x {}", file, d.size(), shape.m, shape.n));
     return d;
 }

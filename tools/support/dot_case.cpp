@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 
 #include "options/format_options.hpp"
@@ -38,7 +39,7 @@ int code_bits(const accumulator& a, floating of) {
 }  // namespace
 
 int width_of(const format& f) {
-    if (const auto* g = std::get_if<floating>(&f); g != nullptr && *g == fp64) return 64;
+    if (f == format(fp64)) return 64;
     return qk::detail::with_family(f, [](const auto& g) { return qk::detail::element_width(g); });
 }
 
@@ -126,15 +127,14 @@ graph::tensor codes_tensor(const std::vector<std::uint64_t>& codes, std::size_t 
     return t;
 }
 
+const tensor* find_array(const std::vector<graph::named_tensor>& arrays, const std::string& name) {
+    const auto found = std::ranges::find(arrays, name, &graph::named_tensor::name);
+    return found == arrays.end() ? nullptr : &found->value;
+}
+
 dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const multiplier& by) {
-    const auto find = [&](const std::string& name) -> const tensor* {
-        for (const graph::named_tensor& t : arrays) {
-            if (t.name == name) return &t.value;
-        }
-        return nullptr;
-    };
     const auto matrix = [&](const std::string& name) -> const tensor& {
-        const tensor* t = find(name);
+        const tensor* t = find_array(arrays, name);
         if (t == nullptr)
             throw error(fmt::format("{} has no array {}; a case has a, b and mostly c: codes [m,k], [k,n], [m,n]", file, name));
         if (t->shape().size() != 2)
@@ -181,8 +181,8 @@ dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::stri
         }
         return codes;
     };
-    if (find("c") != nullptr) p.c = result("c", addend_bits(by.how));
-    if (find("d") != nullptr) p.d = result("d", result_bits(by.how));
+    if (find_array(arrays, "c") != nullptr) p.c = result("c", addend_bits(by.how));
+    if (find_array(arrays, "d") != nullptr) p.d = result("d", result_bits(by.how));
     return p;
 }
 

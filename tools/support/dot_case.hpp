@@ -36,6 +36,9 @@ struct dot_case {
     std::optional<std::vector<std::uint64_t>> d;  ///< what the file says
 };
 
+/// nullptr: there is none of that name.
+const graph::tensor* find_array(const std::vector<graph::named_tensor>& arrays, const std::string& name);
+
 /// The arrays of an .npz, checked; `file` stands in errors.
 dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const multiplier& by);
 

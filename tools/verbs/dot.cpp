@@ -71,7 +71,7 @@ std::vector<double> values_of(const tensor& t, const std::string& file) {
 
 /// The planes of a matrix converted into `f`, blocks along `axis`.
 std::vector<std::byte> encoded(const std::vector<double>& values, const format& f, along_axis axis, const std::string& file) {
-    if (const auto* g = std::get_if<floating>(&f); g != nullptr && *g == fp64) {
+    if (f == format(fp64)) {
         std::vector<std::byte> bytes(8 * values.size());
         if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
         return bytes;
@@ -117,7 +117,7 @@ void multiply_values(const dot_arguments& given, const multiplier& by) {
     const along_axis rows{shape.m, shape.k, 1}, columns{1, shape.k, shape.n};
     const std::vector<std::byte> pa = encoded(values_of(a, fa), by.a, rows, fa), pb = encoded(values_of(b, fb), by.b, columns, fb);
     const auto planes = [](const format& f, along_axis axis, const std::vector<std::byte>& bytes) {
-        if (const auto* g = std::get_if<floating>(&f); g != nullptr && *g == fp64) return const_planes{bytes, {}, {}, {}};
+        if (f == format(fp64)) return const_planes{bytes, {}, {}, {}};
         return planes_of(layout_of(f, axis), std::span<const std::byte>(bytes));
     };
     dot_counts counts;

@@ -28,17 +28,12 @@ void evaluate(const evaluate_arguments& given, verb_result& result) {
     if (!done.agree) result.status = status::failed;
     if (given.json) return print_json(done.summary);
     for (const auto& [key, value] : done.summary.items()) {
-        if (key == "accumulators") {
-            print("{:17} of {} layers\n", key, value.size());
-            continue;
-        }
-        if (key != "compare") {
-            print("{:17} {}\n", key, value.dump());
-            continue;
-        }
-        for (const auto& [name, d] : value.items())
-            print("{:17} largest difference {:.3g}, {:.3g} of the largest output{}\n", name, d["max_abs"].get<double>(),
-                  d["max_rel"].get<double>(), d["max_rel"].get<double>() <= given.tolerance ? "" : "  <- beyond the tolerance");
+        if (key == "accumulators") print("{:17} of {} layers\n", key, value.size());
+        else if (key != "compare") print("{:17} {}\n", key, value.dump());
+        else
+            for (const auto& [name, d] : value.items())
+                print("{:17} largest difference {:.3g}, {:.3g} of the largest output{}\n", name, d["max_abs"].get<double>(),
+                      d["max_rel"].get<double>(), d["max_rel"].get<double>() <= given.tolerance ? "" : "  <- beyond the tolerance");
     }
 }
 
