@@ -20,6 +20,15 @@ namespace qk::detail {
 using rows_call = kernels::call_with<std::size_t, float*, std::size_t, std::size_t, std::size_t, const float*>;
 using rows_walk = kernels::call_with<const rows_call&>;
 
+/// What the fast form is asked for: `blocks` whole blocks in a row to y, or, where `columns` is given, to call it with what decodes rows of
+/// values that share their factors.
+struct quick_rows {
+    float* y;
+    std::size_t blocks;
+    bool streaming;
+    const rows_walk* columns = nullptr;
+};
+
 /// A block format as `decode` sees it: what walks tensors and tiles calls this and is compiled once for all families.
 template <class Arch>
 class block_decoder {
@@ -36,9 +45,8 @@ class block_decoder {
     /// What n values are multiplied by that lie across the axis from position (o, along, across) on.
     virtual void factors(const_planes, along_axis, std::size_t o, std::size_t along, std::size_t across, std::size_t n,
                          float* factor) const noexcept = 0;
-    /// By the fast form: whole blocks in a row to y, or, where `walk` is given, walk(rows), if rows of values that share their factors are
-    /// served. Returns how many values of the row were done, or whether walk was called.
-    virtual std::size_t quickly(const_planes, float* y, std::size_t blocks, bool streaming, const rows_walk* walk) const noexcept = 0;
+    /// By the fast form. Returns how many values of the row were done, or whether `columns` was called: 0 where there is none.
+    virtual std::size_t quickly(const_planes, const quick_rows&) const noexcept = 0;
 
   protected:
     ~block_decoder() = default;
@@ -57,12 +65,14 @@ class decoder_of final : public block_decoder<Arch> {
         factors_across<Arch>(format_, p, scale_index(this->packed, a, o, along, across), shift_index(this->packed, a, o, along, across), n,
                              this->tensor, factor);
     }
-    std::size_t quickly(const_planes p, float* y, std::size_t blocks, bool streaming, const rows_walk* walk) const noexcept override {
+    std::size_t quickly(const_planes p, const quick_rows& rows) const noexcept override {
         return with_element_values<Arch, Known>(format_, [&](const auto& values) {
-            if (walk == nullptr)
-                return decode_row_of_blocks<Arch, Known.width, Known.blocks.size>(format_, values, p, y, blocks, this->tensor, streaming);
-            (*walk)(rows_call([&](std::size_t first, float* to, std::size_t rows, std::size_t stride, std::size_t n, const float* factor) {
-                for (std::size_t j = 0; j < rows; ++j)
+            if (rows.columns == nullptr)
+                return decode_row_of_blocks<Arch, Known.width, Known.blocks.size>(format_, values, p, rows.y, rows.blocks, this->tensor,
+                                                                                  rows.streaming);
+            (*rows.columns)(rows_call([&](std::size_t first, float* to, std::size_t count, std::size_t stride, std::size_t n,
+                                          const float* factor) {
+                for (std::size_t j = 0; j < count; ++j)
                     decode_row<Arch, Known.width>(values, p.elements, first + j * stride, to + j * stride, n, this->packed.element_width,
                                                   factor);
             }));
@@ -120,7 +130,7 @@ bool decode_columns(const block_decoder<Arch>& decoder, const_planes p, values_o
         }
     };
     const rows_walk with_rows(walk);
-    return decoder.quickly(p, nullptr, 0, false, &with_rows) != 0;
+    return decoder.quickly(p, {nullptr, 0, false, &with_rows}) != 0;
 }
 
 template <class Arch>
@@ -128,7 +138,7 @@ void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_ou
 
 /// Rows whose last block is short, gathered.
 template <class Arch>
-void decode_gathered(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
+QK_APART void decode_gathered(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
     gathered_rows<Arch> g(decoder.packed);
     std::memset(g.bytes, 0, sizeof g.bytes);  // what fills blocks up has codes, too
     if (!p.tensor.empty()) std::memcpy(g.staged.tensor.data(), p.tensor.data(), sizeof(float));
@@ -172,7 +182,7 @@ void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_ou
     }
     const bool aligned = reinterpret_cast<std::uintptr_t>(y.floats()) % sizeof(kernels::vf<Arch>) == 0;
     const bool streaming = aligned && kernels::streams<Arch>(nullptr, y.floats(), a.length);
-    const std::size_t done = decoder.quickly(p, y.floats(), a.length / block, streaming, nullptr);
+    const std::size_t done = decoder.quickly(p, {y.floats(), a.length / block, streaming});
     const std::size_t step = block > tile ? tile : tile / block * block;
     for (std::size_t k = done; k < a.length; k += step) decode_tile(0, k, 0, k, std::min(step, a.length - k));
 }

@@ -31,11 +31,12 @@ QK_INLINE shared_code share(const microscaling& f, survey s, const float*, std::
     return c;
 }
 
-/// Half-even, saturating, in place.
+/// Half-even, saturating, in place. There is room for whole vectors.
 template <class Arch>
-void round_float(floating f, float* y, std::size_t n) noexcept {
-    const kernels::floating_rules rules = kernels::rules_of(f, semantics{.overflow = overflow_rule::saturate});
-    kernels::run_row_completely<Arch>(y, y, n, 0, kernels::floating_step<Arch>(rules, kernels::vf<Arch>(1.0f), false));
+QK_APART void round_float(floating f, float* y, std::size_t n) noexcept {
+    const kernels::floating_rules rules = kernels::rules_apart<Arch>(f, semantics{.overflow = overflow_rule::saturate});
+    for (std::size_t k = 0; k < n; k += kernels::lanes<Arch>)
+        kernels::store<Arch>(y + k, kernels::cast_completely<Arch>(kernels::load<Arch>(y + k), rules, kernels::vi<Arch>(0)));
 }
 
 /// NVFP4: the code of the block's scale; its value times the tensor scale is what elements are divided by.
@@ -43,9 +44,9 @@ template <class Arch>
 std::uint32_t nvfloat_scale(const nvfloat& f, survey s, float tensor, const semantics& how) noexcept {
     if (is_nan_block(s, how.mx_specials)) return nan_code(f.scale);
     if (tensor == 0 || s.finite == 0) return code_of(f.scale, 0.0f);
-    float ratio = as_float(s.finite) / static_cast<float>(max_value(f.element)) / tensor;
-    round_float<Arch>(f.scale, &ratio, 1);
-    return code_of(f.scale, ratio);
+    alignas(64) float ratio[kernels::lanes<Arch>] = {as_float(s.finite) / static_cast<float>(max_value(f.element)) / tensor};
+    round_float<Arch>(f.scale, ratio, 1);
+    return code_of(f.scale, ratio[0]);
 }
 
 /// A tile of blocks: x and y as [rows][lanes] with the blocks in columns (lanes > 1) or as one row of blocks (lanes == 1).
@@ -177,7 +178,7 @@ void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, alon
 
 /// Rows whose last block is short, gathered.
 template <class Arch>
-void encode_gathered(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
+QK_APART void encode_gathered(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
     gathered_rows<Arch> g(coder.packed);
     std::uint32_t words[widened] = {};  // random bits go by the position in the array
     semantics inside = how;

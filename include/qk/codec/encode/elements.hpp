@@ -37,7 +37,7 @@ QK_APART void divide(const float* x, float* y, const scale_tile<Arch>& s, std::s
     using V = kernels::vi<Arch>;
     using F = kernels::vf<Arch>;
     s.each(x, y, n, [&](F v, F scale) QK_INLINE_CALL {
-        const F q = reciprocal ? v * (F(1.0f) / scale) : v / scale;
+        const F q = reciprocal ? v * kernels::quotient<Arch>(F(1.0f), scale) : kernels::quotient<Arch>(v, scale);
         if (!keep_finite) return q;
         const V u = kernels::as_int<Arch>(q), infinity(kernels::infinity_bits), magnitude(kernels::magnitude_bits);
         const kernels::mask<Arch> overflown = ((u & magnitude) == infinity) & ((kernels::as_int<Arch>(v) & magnitude) < infinity);

@@ -70,7 +70,7 @@ struct gathered_rows {
     /// Gathers all rows of the array, as many as there is room for at a time: run() does each lot, in order.
     template <class Run>
     void each(along_axis a, const Run& run) noexcept {
-        const auto finish = [&] {
+        const auto finish = [&]() QK_APART {
             run();
             first_block += blocks;
             for (std::size_t k = 0; k < number; ++k) first_shift += sub_blocks_of(packed, pieces[k].count);

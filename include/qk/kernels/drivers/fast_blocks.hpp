@@ -70,7 +70,7 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
             continue;
         }
         const vectors amax = most;
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { out.scales(i + k * w, std::min(w, count), amax.of[k], q); });
+        for (std::size_t k = 0; k < Width; ++k) out.scales(i + k * w, std::min(w, count), amax.of[k], q);
         unrolled<Width>([&](auto k) QK_INLINE_CALL { most.of[k] = V(0); });
         for (std::size_t begin = 0, number = 0; begin < p.rows; begin += sub, ++number) {
             const std::size_t end = std::min(begin + sub, p.rows);
@@ -110,9 +110,8 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
 /// All columns of a panel: several vectors side by side first, as many as there are registers for.
 template <class Arch, element_step Known, class Form, class Out>
 void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const range_call& complete) noexcept {
-    constexpr bool may_pair = Known == element_step::unknown || Known == element_step::pair;
     const auto run = [&]<bool Grid>() {
-        constexpr bool pairs = !Grid && may_pair && requires(const fast_shared<Arch>& b) { form.held(b, vi<Arch>(0)); };
+        constexpr bool pairs = !Grid && may_pair<Arch, Form>(Known);
         const std::size_t i = run_columns_of_blocks<Arch, 4, Grid, pairs>(p, 0, form, out, complete);
         if (i == p.columns) return;
         if constexpr (!is_baseline<Arch>) run_columns_of_blocks<Arch, 1, Grid, pairs>(p, i, form, out, complete);

@@ -23,6 +23,12 @@ constexpr block_shape shape_of(const microscaling& f) {
 }
 constexpr block_shape shape_of(const nvfloat& f) { return {f.block_size, element_step::element}; }
 
+/// May there be sub-blocks, by what is known of the step and by the form?
+template <class Arch, class Form>
+constexpr bool may_pair(element_step known) noexcept {
+    return (known == element_step::unknown || known == element_step::pair) && may_have_sub_blocks<Form, Arch>;
+}
+
 /// Are there tiles of blocks of this size (and of sub-blocks of that one)?
 template <class Arch>
 constexpr bool has_tiles(std::size_t size, int sub_block_size) noexcept {
@@ -44,8 +50,7 @@ std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t si
         };
         // The other roundings find the step of an element in the same way, wherever it comes from.
         if constexpr (Out::any_rounding) {
-            constexpr bool may_pair = Known.step == element_step::unknown || Known.step == element_step::pair;
-            if constexpr (may_pair && requires(const fast_shared<Arch>& b) { form.held(b, vi<Arch>(0)); }) {
+            if constexpr (may_pair<Arch, Form>(Known.step)) {
                 if (form.sub_block_size != 0) return run.template operator()<true, false>();
             }
             if constexpr (Known.step == element_step::pair) return std::size_t{0};

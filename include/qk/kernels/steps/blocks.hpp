@@ -239,8 +239,8 @@ struct nvfloat_step {
 
     nvfloat_step(const nvfloat& f, const semantics& how, float t) noexcept
         : block_size(f.block_size),
-          element(rules_of(f.element, how)),
-          scale(rules_of(f.scale, semantics{.overflow = overflow_rule::saturate})),
+          element(rules_apart<Arch>(f.element, how)),
+          scale(rules_apart<Arch>(f.scale, semantics{.overflow = overflow_rule::saturate})),
           element_max(static_cast<float>(max_value(f.element))),
           tensor_scale(t),
           rules(rules_of(how, how.mx_specials, has_negative_zero(f.element) ? how.mx_zero : zero_sign::positive)) {

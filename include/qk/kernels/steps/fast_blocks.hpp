@@ -187,10 +187,14 @@ struct fast_nvfloat {
     }
 };
 
+/// Is it a form of blocks that may have sub-blocks?
+template <class Form, class Arch>
+concept may_have_sub_blocks = requires(const Form& form, const fast_shared<Arch>& b) { form.held(b, vi<Arch>(0)); };
+
 /// Form::share of blocks that lie in a lane each, with or without sub-blocks.
 template <class Arch, class Form>
 QK_INLINE bool share_in_lanes(const Form& form, vi<Arch> amax, fast_shared<Arch>& b) noexcept {
-    if constexpr (requires { form.held(b, amax); }) {
+    if constexpr (may_have_sub_blocks<Form, Arch>) {
         if (form.sub_block_size > 0) return form.template share<1>(amax, form.ratio(amax), b);
     }
     return form.template share<0>(amax, form.ratio(amax), b);

@@ -61,6 +61,12 @@ QK_INLINE constexpr floating_rules rules_of(floating f, const semantics& how) {
     return r;
 }
 
+/// rules_of as a function of its own: where rules of several formats are made, it is compiled once.
+template <class Arch>
+QK_APART floating_rules rules_apart(floating f, const semantics& how) noexcept {
+    return rules_of(f, how);
+}
+
 /// Magnitude rounded to the grid that `mantissa_bits` and `least_step` describe (least_step a lane each).
 template <class Arch>
 vi<Arch> round_to_grid(vi<Arch> a, int mantissa_bits, vi<Arch> least_step, mask<Arch> negative, rounding how, vi<Arch> random) noexcept {
