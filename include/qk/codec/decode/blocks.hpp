@@ -70,12 +70,12 @@ class decoder_of final : public block_decoder<Arch> {
             if (rows.columns == nullptr)
                 return decode_row_of_blocks<Arch, Known.width, Known.blocks.size>(format_, values, p, rows.y, rows.blocks, this->tensor,
                                                                                   rows.streaming);
-            (*rows.columns)(rows_call([&](std::size_t first, float* to, std::size_t count, std::size_t stride, std::size_t n,
-                                          const float* factor) {
-                for (std::size_t j = 0; j < count; ++j)
-                    decode_row<Arch, Known.width>(values, p.elements, first + j * stride, to + j * stride, n, this->packed.element_width,
-                                                  factor);
-            }));
+            (*rows.columns)(
+                rows_call([&](std::size_t first, float* to, std::size_t count, std::size_t stride, std::size_t n, const float* factor) {
+                    for (std::size_t j = 0; j < count; ++j)
+                        decode_row<Arch, Known.width>(values, p.elements, first + j * stride, to + j * stride, n,
+                                                      this->packed.element_width, factor);
+                }));
             return std::size_t{1};
         });
     }

@@ -189,7 +189,9 @@ struct fast_nvfloat {
 
 /// Is it a form of blocks that may have sub-blocks?
 template <class Form, class Arch>
-concept may_have_sub_blocks = requires(const Form& form, const fast_shared<Arch>& b) { form.held(b, vi<Arch>(0)); };
+concept may_have_sub_blocks = requires(const Form& form, const fast_shared<Arch>& b) {
+    form.held(b, vi<Arch>(0));
+};
 
 /// Form::share of blocks that lie in a lane each, with or without sub-blocks.
 template <class Arch, class Form>
