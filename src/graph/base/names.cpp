@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdarg>
+#include <cstdio>
 #include <utility>
 
 namespace qk::graph {
@@ -112,6 +114,15 @@ std::string listed(const std::vector<std::string>& names, std::size_t most) {
 std::string comma_separated(const std::vector<std::string>& names) {
     std::string text;
     for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
+    return text;
+}
+
+std::string formatted(const char* format, ...) {
+    char text[256];
+    std::va_list values;
+    va_start(values, format);
+    std::vsnprintf(text, sizeof text, format, values);
+    va_end(values);
     return text;
 }
 

@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/base/printable.hpp"
 
-#include <cstdio>
+#include "qk/graph/base/names.hpp"
 
 namespace qk::graph {
 namespace {
-
-std::string escaped_byte(char byte) {
-    char text[8];
-    std::snprintf(text, sizeof text, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(byte)));
-    return text;
-}
 
 std::string escaped(char32_t c) {
     if (c == '\n') return "\\n";
     if (c == '\t') return "\\t";
     if (c == '\r') return "\\r";
-    char text[16];
-    std::snprintf(text, sizeof text, c < 0x80 ? "\\x%02x" : "\\u%04x", static_cast<unsigned>(c));
-    return text;
+    return formatted(c < 0x80 ? "\\x%02x" : "\\u%04x", static_cast<unsigned>(c));
 }
 
 /// Every code point that `escapes` picks and every byte that is not UTF-8, as text.
@@ -28,7 +20,7 @@ std::string replaced(std::string_view text, const Escapes& escapes) {
     out.reserve(text.size());
     while (!text.empty()) {
         const code_point c = first_code_point(text);
-        if (c.length == 0) out += escaped_byte(text.front());
+        if (c.length == 0) out += formatted("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(text.front())));
         else if (escapes(c.value)) out += escaped(c.value);
         else out += text.substr(0, c.length);
         text.remove_prefix(c.length == 0 ? 1 : c.length);

@@ -15,12 +15,15 @@ inline std::string to_string(const format& f) { return std::string(to_text(f).vi
 
 namespace graph {
 
-/// The format that `text` names; throws qk::graph::error with parse_format's sentence.
-inline format format_from(std::string_view text) {
-    const parsed<format> f = parse_format(text);
-    if (!f) throw error(std::string(f.error.view()));
-    return *f;
+/// What was parsed; throws qk::graph::error with the parser's sentence.
+template <class T>
+T parsed_value(const parsed<T>& p) {
+    if (!p) throw error(std::string(p.error.view()));
+    return *p;
 }
+
+/// The format that `text` names; throws qk::graph::error with parse_format's sentence.
+inline format format_from(std::string_view text) { return parsed_value(parse_format(text)); }
 
 }  // namespace graph
 }  // namespace qk

@@ -81,35 +81,26 @@ struct brain {
     std::uint16_t bits;
 };
 
+namespace detail {
+constexpr data_type type_behind(const void*) { return data_type::undefined; }
+constexpr data_type type_behind(const float*) { return data_type::float32; }
+constexpr data_type type_behind(const double*) { return data_type::float64; }
+constexpr data_type type_behind(const std::int8_t*) { return data_type::int8; }
+constexpr data_type type_behind(const std::uint8_t*) { return data_type::uint8; }
+constexpr data_type type_behind(const std::int16_t*) { return data_type::int16; }
+constexpr data_type type_behind(const std::uint16_t*) { return data_type::uint16; }
+constexpr data_type type_behind(const std::int32_t*) { return data_type::int32; }
+constexpr data_type type_behind(const std::uint32_t*) { return data_type::uint32; }
+constexpr data_type type_behind(const std::int64_t*) { return data_type::int64; }
+constexpr data_type type_behind(const std::uint64_t*) { return data_type::uint64; }
+constexpr data_type type_behind(const bool*) { return data_type::boolean; }
+constexpr data_type type_behind(const half*) { return data_type::float16; }
+constexpr data_type type_behind(const brain*) { return data_type::bfloat16; }
+}  // namespace detail
+
 /// data_type of a C++ element type.
 template <class T>
-inline constexpr data_type type_of = data_type::undefined;
-template <>
-inline constexpr data_type type_of<float> = data_type::float32;
-template <>
-inline constexpr data_type type_of<double> = data_type::float64;
-template <>
-inline constexpr data_type type_of<std::int8_t> = data_type::int8;
-template <>
-inline constexpr data_type type_of<std::uint8_t> = data_type::uint8;
-template <>
-inline constexpr data_type type_of<std::int16_t> = data_type::int16;
-template <>
-inline constexpr data_type type_of<std::uint16_t> = data_type::uint16;
-template <>
-inline constexpr data_type type_of<std::int32_t> = data_type::int32;
-template <>
-inline constexpr data_type type_of<std::uint32_t> = data_type::uint32;
-template <>
-inline constexpr data_type type_of<std::int64_t> = data_type::int64;
-template <>
-inline constexpr data_type type_of<std::uint64_t> = data_type::uint64;
-template <>
-inline constexpr data_type type_of<bool> = data_type::boolean;
-template <>
-inline constexpr data_type type_of<half> = data_type::float16;
-template <>
-inline constexpr data_type type_of<brain> = data_type::bfloat16;
+inline constexpr data_type type_of = detail::type_behind(static_cast<const T*>(nullptr));
 
 using dims = std::vector<std::int64_t>;
 
