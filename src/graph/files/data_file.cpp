@@ -23,10 +23,16 @@ constexpr int most_open = 64;  // a process has 1024 in all, a model may have a 
     throw error("cannot read '" + file.string() + "': " + why);
 }
 
+int opened_for_reading(const std::filesystem::path& file) {
+    const int opened = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (opened < 0) fail(file, std::strerror(errno));
+    return opened;
+}
+
 }  // namespace
 
 data_file::data_file(std::filesystem::path file) : path_(std::move(file)) {
-    const int opened = open();
+    const int opened = opened_for_reading(path_);
     struct ::stat there {};
     if (::fstat(opened, &there) != 0 || !S_ISREG(there.st_mode)) {
         ::close(opened);
@@ -41,12 +47,6 @@ data_file::data_file(std::filesystem::path file) : path_(std::move(file)) {
 
 data_file::~data_file() {
     if (file_ >= 0) ::close(file_), --kept_open;
-}
-
-int data_file::open() const {
-    const int opened = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (opened < 0) fail(path_, std::strerror(errno));
-    return opened;
 }
 
 void data_file::check(int file) const {
@@ -64,7 +64,7 @@ void data_file::read(std::uint64_t offset, std::span<std::byte> to) const {
             if (own) ::close(file);
         }
     };
-    const opened from{file_ >= 0 ? file_ : open(), file_ < 0};
+    const opened from{file_ >= 0 ? file_ : opened_for_reading(path_), file_ < 0};
     check(from.file);
     if (offset > size_ || to.size() > size_ - offset) fail(path_, "it is too short");
     for (std::size_t done = 0; done < to.size();) {
@@ -76,8 +76,7 @@ void data_file::read(std::uint64_t offset, std::span<std::byte> to) const {
 }
 
 mapped_file::mapped_file(const std::filesystem::path& file) {
-    const int opened = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (opened < 0) fail(file, std::strerror(errno));
+    const int opened = opened_for_reading(file);
     struct ::stat there {};
     void* at = MAP_FAILED;
     if (::fstat(opened, &there) == 0 && S_ISREG(there.st_mode)) {

@@ -228,7 +228,7 @@ void collect(const fs::path& folder, std::vector<fs::path>& files, std::vector<f
     }
     if (failed) throw error("cannot read the folder '" + folder.string() + "': " + failed.message());
     const auto by_name = [](const fs::path& a, const fs::path& b) { return natural_less(a.filename().string(), b.filename().string()); };
-    std::sort(files.begin(), files.end(), by_name);
+    std::ranges::sort(files, by_name);
     if (folders != nullptr) std::sort(folders->begin(), folders->end(), by_name);
 }
 
@@ -263,11 +263,10 @@ tensor read_images(const std::vector<fs::path>& files, image_size size) {
     for (const fs::path& file : files) {
         picture p = decode(file);
         if (size.height > 0) p = resized(p, size);
-        if (!all.empty() && (p.height != all[0].height || p.width != all[0].width)) {
+        if (!all.empty() && (p.height != all[0].height || p.width != all[0].width))
             throw error("image '" + file.string() + "' is " + std::to_string(p.height) + " x " + std::to_string(p.width) +
                         " (height x width), '" + files[0].string() + "' " + std::to_string(all[0].height) + " x " +
                         std::to_string(all[0].width) + ": give images of one size, or --preprocess resize=HxW");
-        }
         channels = std::max(channels, p.channels);
         p.rows = {};
         all.push_back(std::move(p));

@@ -2,6 +2,7 @@
 // Definitions of json_cursor.hpp: nlohmann's SAX parser over an iterator that counts.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -40,7 +41,6 @@ struct counting_iterator {
         return before;
     }
     friend bool operator==(const counting_iterator& a, const counting_iterator& b) { return a.at == b.at; }
-    friend bool operator!=(const counting_iterator& a, const counting_iterator& b) { return a.at != b.at; }
 };
 
 /// "a/b~c" inside a JSON pointer (RFC 6901).
@@ -216,24 +216,22 @@ double json_cursor::number() const {
     if (!std::isfinite(v)) fail("the number is not finite");
     return v;
 }
-std::vector<float> json_cursor::floats() const {
-    if (!is_array()) return {static_cast<float>(number())};
-    std::vector<float> all;
-    for (std::size_t i = 0; i < size(); ++i) all.push_back(static_cast<float>(at(i).number()));
+
+/// What read() gives of each element of an array, or of the one value that is none.
+template <class Read>
+static auto one_or_more(const json_cursor& c, const Read& read) {
+    if (!c.is_array()) return std::vector{read(c)};
+    std::vector<decltype(read(c))> all;
+    for (std::size_t i = 0; i < c.size(); ++i) all.push_back(read(c.at(i)));
     return all;
+}
+std::vector<float> json_cursor::floats() const {
+    return one_or_more(*this, [](const json_cursor& c) { return static_cast<float>(c.number()); });
 }
 std::vector<std::int64_t> json_cursor::integers() const {
     constexpr std::int64_t limit = std::int64_t{1} << 53;
-    if (!is_array()) return {integer(-limit, limit)};
-    std::vector<std::int64_t> all;
-    for (std::size_t i = 0; i < size(); ++i) all.push_back(at(i).integer(-limit, limit));
-    return all;
+    return one_or_more(*this, [](const json_cursor& c) { return c.integer(-limit, limit); });
 }
-std::vector<std::string> json_cursor::texts() const {
-    if (!is_array()) return {text()};
-    std::vector<std::string> all;
-    for (std::size_t i = 0; i < size(); ++i) all.push_back(at(i).text());
-    return all;
-}
+std::vector<std::string> json_cursor::texts() const { return one_or_more(*this, std::mem_fn(&json_cursor::text)); }
 
 }  // namespace qk::graph

@@ -2,10 +2,10 @@
 #include "qk/graph/files/json_text.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/base/printable.hpp"
 
 namespace qk::graph {
@@ -14,7 +14,7 @@ namespace {
 /// Control characters above U+007E, which JSON lets stand, as \u escapes (RFC 8259, section 7). They can only stand inside strings.
 std::string without_controls(std::string json_text) {
     std::string_view json = json_text;
-    if (std::none_of(json.begin(), json.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x7f; })) return json_text;
+    if (std::ranges::none_of(json, [](char c) { return static_cast<unsigned char>(c) >= 0x7f; })) return json_text;
     std::string out;
     out.reserve(json.size());
     while (!json.empty()) {
@@ -23,11 +23,8 @@ std::string without_controls(std::string json_text) {
         if (c.value < 0x7f || !is_control(c.value)) {
             out += json.substr(0, length);
         } else {
-            char text[16];
             const unsigned v = static_cast<unsigned>(c.value);
-            if (v > 0xffff) std::snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd7c0u + (v >> 10), 0xdc00u + (v & 0x3ffu));
-            else std::snprintf(text, sizeof text, "\\u%04x", v);
-            out += text;
+            out += v > 0xffff ? formatted("\\u%04x\\u%04x", 0xd7c0u + (v >> 10), 0xdc00u + (v & 0x3ffu)) : formatted("\\u%04x", v);
         }
         json.remove_prefix(length);
     }

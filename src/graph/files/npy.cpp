@@ -153,18 +153,16 @@ inline float value_of_code(unsigned code, floating f) {
 
 /// The same values in a type that NumPy has.
 inline tensor as_numpy_type(const tensor& t) {
-    const auto decode = [&](floating f) {
+    const auto floats = [&](const auto& value_at) {
         tensor r(data_type::float32, t.shape());
-        for (std::size_t i = 0; i < t.size(); ++i) r.as<float>()[i] = value_of_code(t.as<std::uint8_t>()[i], f);
+        for (std::size_t i = 0; i < t.size(); ++i) r.as<float>()[i] = value_at(i);
         return r;
     };
+    const auto decode = [&](floating f) { return floats([&](std::size_t i) { return value_of_code(t.as<std::uint8_t>()[i], f); }); };
     const auto rename = [&](data_type type) { return tensor(type, t.shape(), t.buffer()); };
     switch (t.type()) {
-        case data_type::bfloat16: {
-            tensor r(data_type::float32, t.shape());
-            for (std::size_t i = 0; i < t.size(); ++i) r.as<float>()[i] = std::bit_cast<float>(std::uint32_t{t.as<brain>()[i].bits} << 16);
-            return r;
-        }
+        case data_type::bfloat16:
+            return floats([&](std::size_t i) { return std::bit_cast<float>(std::uint32_t{t.as<brain>()[i].bits} << 16); });
         case data_type::float8e4m3fn: return decode(fp8_e4m3fn);
         case data_type::float8e4m3fnuz: return decode(fp8_e4m3fnuz);
         case data_type::float8e5m2: return decode(fp8_e5m2);

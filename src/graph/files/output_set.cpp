@@ -148,7 +148,7 @@ void output_set::make_folder(const fs::path& folder) {
 }
 
 pending_file& output_set::begin(const fs::path& file) {
-    if (std::none_of(outputs_.begin(), outputs_.end(), [&](const identity& o) { return o.file == file; })) output("output", file);
+    if (std::ranges::none_of(outputs_, [&](const identity& o) { return o.file == file; })) output("output", file);
     make_folder(file.parent_path());
     pending_.push_back({file, pending_file(file)});
     return pending_.back().file;

@@ -24,7 +24,6 @@ class data_file {
     void read(std::uint64_t offset, std::span<std::byte> to) const;
 
   private:
-    int open() const;
     void check(int file) const;
 
     std::filesystem::path path_;
