@@ -7,6 +7,7 @@
 #include <limits>
 #include <queue>
 
+#include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/check.hpp"
 #include "qk/graph/model/subgraphs.hpp"
 #include "qk/graph/model/tensor_proto.hpp"
@@ -37,15 +38,17 @@ std::string overload(const Message& m, int field) {
     }
 }
 template <class Function>
-void add_defaults(const Function& f, std::vector<onnx::AttributeProto>& to) {
+std::vector<onnx::AttributeProto> defaults(const Function& f) {
     if constexpr (requires { f.attribute_proto(); }) {
-        to.assign(f.attribute_proto().begin(), f.attribute_proto().end());
+        return {f.attribute_proto().begin(), f.attribute_proto().end()};
     } else {
+        std::vector<onnx::AttributeProto> found;
         for (const std::string& bytes : unknown_strings(f, attribute_proto_field_of_function)) {
             onnx::AttributeProto a;
             if (!a.ParseFromString(bytes)) throw error("function '" + f.name() + "': malformed attribute default");
-            to.push_back(std::move(a));
+            found.push_back(std::move(a));
         }
+        return found;
     }
 }
 
@@ -61,11 +64,10 @@ inline int least_inputs(const onnx::NodeProto& n) {
     const std::string& op = n.op_type();
     if (op.ends_with("QuantizeLinear") && op != "DynamicQuantizeLinear") return 2;  // of any domain
     if (!n.domain().empty()) return 0;
-    for (const char* none : {"Constant", "RandomNormal", "RandomUniform", "Loop", "Optional", "OptionalHasElement", "SequenceEmpty"})
-        if (op == none) return 0;
-    for (const char* two : {"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "And", "Or", "Xor",
-                            "Equal", "Greater", "Less"})
-        if (op == two) return 2;
+    if (one_of(op, {"Constant", "RandomNormal", "RandomUniform", "Loop", "Optional", "OptionalHasElement", "SequenceEmpty"})) return 0;
+    if (one_of(op, {"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "And", "Or", "Xor", "Equal",
+                    "Greater", "Less"}))
+        return 2;
     return op == "Where" || op == "OneHot" ? 3 : 1;
 }
 inline void check_arguments(const onnx::NodeProto& n) {
@@ -91,8 +93,7 @@ void sort_nodes(Nodes& nodes, const name_scope& before) {
         }
     }
     std::vector<int> waiting(static_cast<std::size_t>(count), 0);
-    std::vector<std::vector<int>> readers(static_cast<std::size_t>(count));
-    std::vector<std::vector<int>> sources(static_cast<std::size_t>(count));
+    std::vector<std::vector<int>> readers(waiting.size()), sources(waiting.size());
     for (int i = 0; i < count; ++i) {
         const onnx::NodeProto& n = nodes.Get(i);
         std::unordered_set<std::string_view> read(n.input().begin(), n.input().end());
@@ -252,10 +253,9 @@ class function_sizes {
 
 inline void check_opsets(const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports, const std::string& of) {
     for (const auto& o : imports)
-        if ((o.domain().empty() || o.domain() == "ai.onnx") && (o.version() < oldest_opset || o.version() > newest_opset)) {
+        if ((o.domain().empty() || o.domain() == "ai.onnx") && (o.version() < oldest_opset || o.version() > newest_opset))
             throw error(of + " uses version " + std::to_string(o.version()) + " of the standard operators; qk knows " +
                         std::to_string(oldest_opset) + " to " + std::to_string(newest_opset));
-        }
 }
 
 inline void check_function(onnx::FunctionProto& f) {
@@ -281,11 +281,7 @@ inline void check_function(onnx::FunctionProto& f) {
 
 std::string overload_of(const onnx::NodeProto& n) { return detail::overload(n, detail::overload_field_of_node); }
 std::string overload_of(const onnx::FunctionProto& f) { return detail::overload(f, detail::overload_field_of_function); }
-std::vector<onnx::AttributeProto> default_attributes(const onnx::FunctionProto& f) {
-    std::vector<onnx::AttributeProto> found;
-    detail::add_defaults(f, found);
-    return found;
-}
+std::vector<onnx::AttributeProto> default_attributes(const onnx::FunctionProto& f) { return detail::defaults(f); }
 
 const onnx::FunctionProto* find_function(const onnx::ModelProto& m, const onnx::NodeProto& n) {
     for (const auto& f : m.functions()) {

@@ -5,6 +5,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <string_view>
 
@@ -21,11 +22,9 @@ bool is_symbol(std::int64_t v) { return v <= anything; }
 /// Lists of operators are words between spaces.
 constexpr std::string_view keeps_shape =
     " Abs BatchNormalization BiasGelu Cast Celu Clip CumSum DequantizeLinear Dropout Elu Erf Exp FastGelu Gelu GroupNormalization "
-    "HardSigmoid "
-    "HardSwish Identity InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax Mish Neg Not QuantizeLinear QuickGelu Reciprocal "
-    "Relu "
-    "RMSNormalization RotaryEmbedding Sigmoid SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization Softmax "
-    "Softplus Sqrt Swish Tanh Trilu ";
+    "HardSigmoid HardSwish Identity InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax Mish Neg Not QuantizeLinear "
+    "QuickGelu Reciprocal Relu RMSNormalization RotaryEmbedding Sigmoid SimplifiedLayerNormalization SkipLayerNormalization "
+    "SkipSimplifiedLayerNormalization Softmax Softplus Sqrt Swish Tanh Trilu ";
 constexpr std::string_view broadcasts =
     " Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Pow Sub Sum Where Xor ";
 constexpr std::string_view reduces = " ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ";
@@ -309,7 +308,7 @@ class shape_rules {
         if (!s || n_.input_size() < 3) return;
         if (!a && from && n_.input_size() < 4) {
             a = dims(from->size());
-            for (std::size_t i = 0; i < a->size(); ++i) (*a)[i] = static_cast<std::int64_t>(i);
+            std::iota(a->begin(), a->end(), 0);
         }
         if (!a) return made(symbols(s->size()));
         dims y = *s;

@@ -26,25 +26,15 @@ class field_reader {
         const auto tag = varint();
         if (!tag || *tag >> 3 == 0 || *tag >> 3 > 0x1fffffff) return std::nullopt;
         f.number = static_cast<unsigned>(*tag >> 3);
-        std::uint64_t length = 0;
-        switch (*tag & 7) {
-            case 0:
-                if (!varint()) return std::nullopt;
-                break;
-            case 1: length = 8; break;
-            case 2: {
-                const auto n = varint();
-                if (!n) return std::nullopt;
-                length = *n, f.is_bytes = true;
-                break;
-            }
-            case 5: length = 4; break;
-            default: return std::nullopt;  // groups
-        }
+        const unsigned kind = *tag & 7;                  // 0: a varint, 1: 8 bytes, 2: as many bytes as a varint says, 5: 4 bytes
+        if (kind > 2 && kind != 5) return std::nullopt;  // groups
+        f.is_bytes = kind == 2;
+        const auto number = kind == 0 || kind == 2 ? varint() : 0;
+        if (!number) return std::nullopt;
+        const std::uint64_t length = kind == 0 ? 0 : kind == 1 ? 8 : kind == 5 ? 4 : *number;
         if (length > end_ - at_) return std::nullopt;
         f.content = at_;
-        at_ += length;
-        f.end = at_;
+        f.end = at_ += length;
         return f;
     }
 
@@ -83,12 +73,12 @@ std::optional<std::string> outline_of_tensor(std::string_view file, const field&
     return kept;
 }
 
-}  // namespace
-
 void put_varint(std::string& to, std::uint64_t value) {
     for (; value >= 0x80; value >>= 7) to.push_back(static_cast<char>(value | 0x80));
     to.push_back(static_cast<char>(value));
 }
+
+}  // namespace
 
 void put_header(std::string& to, unsigned field, std::uint64_t length) {
     put_varint(to, field << 3 | 2u);

@@ -46,20 +46,8 @@ inline value_info to_value_info(const onnx::ValueInfoProto& v) {
     return info;
 }
 
-template <class Visit>
-void for_each_tensor(onnx::GraphProto& g, const Visit& visit) {
-    for (auto& t : *g.mutable_initializer()) visit(t);
-    for (auto& n : *g.mutable_node())
-        for (auto& a : *n.mutable_attribute()) {
-            if (a.has_t()) visit(*a.mutable_t());
-            for (auto& t : *a.mutable_tensors()) visit(t);
-            if (a.has_g()) for_each_tensor(*a.mutable_g(), visit);
-            for (auto& inner : *a.mutable_graphs()) for_each_tensor(inner, visit);
-        }
-}
-
-/// Elements that lie in a file, as ONNX packs them.
-inline source_pointer source_in_file(std::shared_ptr<const data_file> file, std::uint64_t offset, const onnx::TensorProto& t) {
+/// Leaves the elements of `t` in a file, where they lie as ONNX packs them.
+inline void leave_in_file(onnx::TensorProto& t, std::shared_ptr<const data_file> file, std::uint64_t offset, held_sources& outside) {
     const auto type = static_cast<data_type>(t.data_type());
     const std::size_t bytes = raw_size(t);
     dims shape(t.dims().begin(), t.dims().end());
@@ -77,7 +65,9 @@ inline source_pointer source_in_file(std::shared_ptr<const data_file> file, std:
         }
         return made;
     };
-    return std::make_shared<element_source>(type, shape, whole, std::move(part));
+    const auto s = std::make_shared<element_source>(type, shape, whole, std::move(part));
+    refer_to(s, t);
+    outside.emplace(s->name(), s);
 }
 
 /// A large tensor whose elements can stay in a file: a known type whose bytes mean what they are.
@@ -111,10 +101,7 @@ inline void load_external(onnx::ModelProto& m, const std::filesystem::path& fold
             const external_place at = place_of_external(t, folder, bytes);
             auto& file = files[at.file];
             if (!file) file = std::make_shared<data_file>(at.file);
-            const source_pointer s = source_in_file(file, at.offset, t);
-            refer_to(s, t);
-            outside.emplace(s->name(), s);
-            return;
+            return leave_in_file(t, file, at.offset, outside);
         }
         t.set_raw_data(read_external(t, folder, bytes));
         t.clear_external_data();
@@ -148,9 +135,7 @@ inline bool parse_outline(onnx::ModelProto& m, const std::filesystem::path& file
                 continue;
             }
             if (!held) held = std::make_shared<data_file>(file);
-            const source_pointer s = source_in_file(held, at.offset, t);
-            refer_to(s, t);
-            outside.emplace(s->name(), s);
+            leave_in_file(t, held, at.offset, outside);
         }
         return true;
     } catch (const error&) {
@@ -258,22 +243,17 @@ const std::filesystem::path& model::folder() const { return index_->folder; }
 const name_history& model::history() const { return index_->history; }
 name_history& model::history() { return index_->history; }
 
-int model::opset(std::string_view domain) const {
-    const auto i = index_->opsets.find(domain == "ai.onnx" ? "" : domain);
-    return i == index_->opsets.end() ? 0 : i->second;
+template <class T>
+static const T& find_or(const string_map<T>& map, std::string_view key, const T& otherwise) {
+    const auto i = map.find(key);
+    return i == map.end() ? otherwise : i->second;
 }
-int model::node_index(std::string_view name) const {
-    const auto i = index_->nodes.find(name);
-    return i == index_->nodes.end() ? -1 : i->second;
-}
-int model::producer(std::string_view tensor) const {
-    const auto i = index_->producers.find(tensor);
-    return i == index_->producers.end() ? -1 : i->second;
-}
+int model::opset(std::string_view domain) const { return find_or(index_->opsets, domain == "ai.onnx" ? "" : domain, 0); }
+int model::node_index(std::string_view name) const { return find_or(index_->nodes, name, -1); }
+int model::producer(std::string_view tensor) const { return find_or(index_->producers, tensor, -1); }
 const std::vector<model::use>& model::uses(std::string_view tensor) const {
     static const std::vector<use> none;
-    const auto i = index_->uses.find(tensor);
-    return i == index_->uses.end() ? none : i->second;
+    return find_or(index_->uses, tensor, none);
 }
 bool model::is_constant(std::string_view tensor) const {
     return index_->initializers.find(tensor) != index_->initializers.end() || index_->sparse.find(tensor) != index_->sparse.end();

@@ -13,6 +13,7 @@
 #include "qk/graph/files/file.hpp"
 #include "qk/graph/model/element_source.hpp"
 #include "qk/graph/model/message_outline.hpp"
+#include "qk/graph/model/subgraphs.hpp"
 #include "qk/graph/model/tensor_proto.hpp"
 #include "qk/graph/model/utf8_names.hpp"
 
@@ -20,22 +21,6 @@ namespace qk::graph {
 namespace {
 
 namespace fs = std::filesystem;
-
-void collect_external(const onnx::TensorProto& t, const fs::path& folder, std::vector<fs::path>& files) {
-    for (const auto& e : t.external_data())
-        if (e.key() == "location" && e.value().find('\0') == std::string::npos) files.push_back(folder / e.value());
-}
-
-void collect_external(const onnx::GraphProto& g, const fs::path& folder, std::vector<fs::path>& files) {
-    for (const auto& t : g.initializer()) collect_external(t, folder, files);
-    for (const auto& n : g.node())
-        for (const auto& a : n.attribute()) {
-            collect_external(a.t(), folder, files);
-            for (const auto& t : a.tensors()) collect_external(t, folder, files);
-            if (a.has_g()) collect_external(a.g(), folder, files);
-            for (const auto& inner : a.graphs()) collect_external(inner, folder, files);
-        }
-}
 
 /// Serialized into a file that does not count until it is committed.
 void serialize(const onnx::ModelProto& m, output_set& out, const fs::path& file, const char* too_much) {
@@ -112,7 +97,10 @@ model_files files_of_model(const fs::path& file) {
     } catch (const error&) {
         return found;
     }
-    collect_external(m.graph(), file.parent_path(), found.all);
+    detail::for_each_tensor(*m.mutable_graph(), [&](const onnx::TensorProto& t) {
+        for (const auto& e : t.external_data())
+            if (e.key() == "location" && e.value().find('\0') == std::string::npos) found.all.push_back(file.parent_path() / e.value());
+    });
     found.renamed = names_to_utf8(m);
     return found;
 }

@@ -17,7 +17,7 @@ inline void follow_names(const model& m, const successor& from, std::vector<succ
     const name_history& h = m.history();
     if (from.is_node ? m.node_index(from.name) >= 0 : has_tensor(m, from.name)) {
         const auto same = [&](const successor& s) { return s.name == from.name && s.is_node == from.is_node; };
-        if (std::none_of(found.begin(), found.end(), same)) found.push_back(from);
+        if (std::ranges::none_of(found, same)) found.push_back(from);
     }
     const auto go_on = [&](const successor& next) {
         successor s = next;
@@ -54,7 +54,7 @@ std::vector<successor> successors_of_node(const model& m, std::string_view name)
 
 bool has_tensor(const model& m, std::string_view name) {
     if (m.producer(name) >= 0 || m.is_constant(name)) return true;
-    return std::any_of(m.inputs().begin(), m.inputs().end(), [&](const value_info& i) { return i.name == name; });
+    return std::ranges::any_of(m.inputs(), [&](const value_info& i) { return i.name == name; });
 }
 
 std::vector<std::string> tensor_names(const model& m) {

@@ -10,14 +10,11 @@
 namespace qk::graph {
 namespace {
 
-bool is_multiplied(const std::string& op_type) { return op_type == "Conv" || op_type == "Gemm" || op_type == "MatMul"; }
+bool is_multiplied(const std::string& op_type) { return detail::one_of(op_type, {"Conv", "Gemm", "MatMul"}); }
 
 bool means(const accumulator_request& r, const onnx::NodeProto& n) {
-    switch (r.scope) {
-        case scope::everything: return true;
-        case scope::op_type: return n.op_type() == r.name;
-        default: break;
-    }
+    if (r.scope == scope::everything) return true;
+    if (r.scope == scope::op_type) return n.op_type() == r.name;
     const std::string& name = n.name();
     if (name == r.name || (is_glob(r.name) && glob_match(r.name, name))) return true;
     return name.size() > r.name.size() && name.starts_with(r.name) &&
@@ -60,10 +57,9 @@ layer_accumulators resolve_accumulators(const model& m, const std::vector<accumu
         if (r.scope == scope::everything) throw error(r.origin + ": the model has no Conv, Gemm or MatMul that a unit could multiply");
         throw error(r.origin + ": no Conv, Gemm or MatMul is meant by '" + r.name + "'." + did_you_mean(r.name, names));
     };
-    for (const accumulator_request& r : requests)
-        if (r.scope == scope::everything) enter(r);
-    for (const accumulator_request& r : requests)
-        if (r.scope != scope::everything) enter(r);
+    for (const bool general : {true, false})
+        for (const accumulator_request& r : requests)
+            if ((r.scope == scope::everything) == general) enter(r);
     return found;
 }
 

@@ -3,19 +3,13 @@
 
 #include <onnx/onnx_pb.h>
 
-#include <algorithm>
 #include <initializer_list>
 #include <optional>
-#include <string_view>
 
 #include "qk/graph/model/attribute.hpp"
 
 namespace qk::graph {
 namespace {
-
-bool is(const onnx::NodeProto& n, std::initializer_list<std::string_view> ops) {
-    return std::find(ops.begin(), ops.end(), n.op_type()) != ops.end();
-}
 
 bool is_float_constant(const layer_view& layers, const onnx::NodeProto& n, int input) {
     return input < n.input_size() && layers.source().is_constant(n.input(input)) && layers.is_float(n.input(input));
@@ -31,7 +25,7 @@ bool turns(const onnx::NodeProto& n) {
     return perm->ints(rank - 2) == rank - 1 && perm->ints(rank - 1) == rank - 2;
 }
 
-bool passes(const onnx::NodeProto& n) { return is(n, {"Cast", "Identity"}) || turns(n); }
+bool passes(const onnx::NodeProto& n) { return detail::one_of(n.op_type(), {"Cast", "Identity"}) || turns(n); }
 
 /// Whether products add up along the last axis (true) or the one before it of a tensor, whichever way it goes; nothing: it is not
 /// multiplied, or not in one way alone.
@@ -53,7 +47,8 @@ std::optional<bool> added_along_last(const model& m, const std::string& tensor, 
 }
 
 std::optional<held_weight> experts_of(const layer_view& layers, const onnx::NodeProto& n) {
-    if (!n.domain().empty() || !is(n, {"Gather", "GatherND"}) || n.input_size() < 2 || !is_float_constant(layers, n, 0))
+    if (!n.domain().empty() || !detail::one_of(n.op_type(), {"Gather", "GatherND"}) || n.input_size() < 2 ||
+        !is_float_constant(layers, n, 0))
         return std::nullopt;
     const model& m = layers.source();
     if (m.constant_shape(n.input(0)).size() != 3 || m.is_constant(n.input(1)) || detail::int_attribute(n, "axis", 0) != 0 ||
@@ -69,19 +64,16 @@ std::optional<held_weight> experts_of(const layer_view& layers, const onnx::Node
 std::vector<held_weight> held_weights(const layer_view& layers, int node) {
     const onnx::NodeProto& n = layers.source().graph().node(node);
     std::vector<held_weight> found;
-    if (n.domain() == "com.microsoft" && n.op_type() == "EmbedLayerNormalization") {
-        for (const int i : {2, 3, 4})
-            if (is_float_constant(layers, n, i)) found.push_back({held_weight::kind::embedding, i, {-1, false, 0}});
-    } else if (n.domain() == "com.microsoft" && n.op_type() == "Attention") {
-        if (is_float_constant(layers, n, 1)) found.push_back({held_weight::kind::projection, 1, {0, false, 1}});
-    } else if (n.domain() == "com.microsoft" && n.op_type() == "MoE") {
-        for (const int i : {2, 4, 6})
-            if (is_float_constant(layers, n, i)) found.push_back({held_weight::kind::projection, i, {-1, false, -2}});
-    } else if (layers.is_embedding(node)) {
-        found.push_back({held_weight::kind::embedding, 0, {-1, false, 0}});
-    } else if (const auto experts = experts_of(layers, n)) {
-        found.push_back(*experts);
-    }
+    const auto add = [&](held_weight::kind what, std::initializer_list<int> inputs, const operand_axes& axes) {
+        for (const int i : inputs)
+            if (is_float_constant(layers, n, i)) found.push_back({what, i, axes});
+    };
+    const std::string fused = n.domain() == "com.microsoft" ? n.op_type() : std::string();
+    if (fused == "EmbedLayerNormalization") add(held_weight::kind::embedding, {2, 3, 4}, {-1, false, 0});
+    else if (fused == "Attention") add(held_weight::kind::projection, {1}, {0, false, 1});
+    else if (fused == "MoE") add(held_weight::kind::projection, {2, 4, 6}, {-1, false, -2});
+    else if (layers.is_embedding(node)) found.push_back({held_weight::kind::embedding, 0, {-1, false, 0}});
+    else if (const auto experts = experts_of(layers, n)) found.push_back(*experts);
     return found;
 }
 

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of layers.hpp. Block axes: docs/reference/numerics.md, section 6.
-#include <algorithm>
-
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wshadow"
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include <onnx/onnx_pb.h>
-#pragma GCC diagnostic pop
+
+#include <algorithm>
 
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/infer_shapes.hpp"
@@ -16,10 +11,8 @@
 namespace qk::graph {
 
 namespace detail {
-inline bool one_of(std::string_view text, std::initializer_list<std::string_view> list) {
-    return std::find(list.begin(), list.end(), text) != list.end();
-}
-inline bool is_onnx_domain(const onnx::NodeProto& node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
+namespace {
+bool is_onnx_domain(const onnx::NodeProto& node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
 
 /// ONNX code of a node's output element type, by operator; 0 stands for "that of the first input". `type_of_input(i)` is 0 where it is not
 /// known.
@@ -66,6 +59,46 @@ int output_type(const onnx::NodeProto& node, int output, const TypeOfInput& type
     }
     return 0;
 }
+bool is_of_pictures(std::string_view op) {
+    return one_of(op, {"Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "BatchNormalization"});
+}
+bool moves_channels(std::string_view op) {
+    return one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MatMul", "Gemm", "Gather", "Shape", "Expand", "Einsum",
+                       "Attention", "GroupQueryAttention", "MultiHeadAttention"});
+}
+/// Single numbers that lengths of axes alone say, as the root of a head's width: no data, whatever is quantized around them.
+std::unordered_set<std::string_view> numbers_of_lengths(const model& m) {
+    const inferred_shapes shapes(m);
+    std::unordered_set<std::string_view> lengths, found;
+    for (const onnx::NodeProto& n : m.graph().node()) {
+        const bool measures = one_of(n.op_type(), {"Shape", "Size"});
+        bool all = n.input_size() > 0, any = false;
+        for (const std::string& i : n.input()) {
+            any = any || lengths.contains(i);
+            all = all && (i.empty() || lengths.contains(i) || m.is_constant(i));
+        }
+        if (!measures && !(any && all)) continue;
+        for (const std::string& o : n.output()) {
+            lengths.insert(o);
+            const dims* d = shapes.find(o);
+            if (d != nullptr && std::ranges::all_of(*d, [](std::int64_t v) { return v == 1; })) found.insert(o);
+        }
+    }
+    return found;
+}
+/// Tensors that a convolution or a pooling reads, behind operators that leave channels where they are. A cache of keys has four axes, too,
+/// and so has a mask.
+std::unordered_set<std::string_view> reach_convolutions(const model& m) {
+    std::unordered_set<std::string_view> found;
+    for (int i = m.graph().node_size(); i-- > 0;) {
+        const onnx::NodeProto& n = m.graph().node(i);
+        if (is_of_pictures(n.op_type())) found.insert(n.input(0));
+        else if (!moves_channels(n.op_type()) && std::ranges::any_of(n.output(), [&](const std::string& o) { return found.contains(o); }))
+            found.insert(n.input().begin(), n.input().end());
+    }
+    return found;
+}
+}  // namespace
 }  // namespace detail
 
 layer_kind kind_of(const onnx::NodeProto& node) {
@@ -79,16 +112,12 @@ layer_kind kind_of(const onnx::NodeProto& node) {
                     "Identity", "DepthToSpace", "SpaceToDepth", "Expand", "Tile", "Dropout"}))
         return layer_kind::mover;
     if (op == "Pad") {  // a padding of 0 is inside every range; other constants are not
-        const onnx::AttributeProto* mode = detail::find_attribute(node, "mode");
-        const bool constant = mode == nullptr || mode->s() == "constant";
-        const onnx::AttributeProto* value = detail::find_attribute(node, "value");
-        const bool zero = (node.input_size() < 3 || node.input(2).empty()) && (value == nullptr || value->f() == 0.0f);
+        const bool constant = detail::text_attribute(node, "mode", "constant") == "constant";
+        const bool zero = (node.input_size() < 3 || node.input(2).empty()) && detail::float_attribute(node, "value", 0) == 0.0f;
         return !constant || zero ? layer_kind::mover : layer_kind::other;
     }
-    if (op == "Resize" || op == "Upsample") {
-        const onnx::AttributeProto* mode = detail::find_attribute(node, "mode");
-        return mode == nullptr || mode->s() == "nearest" ? layer_kind::mover : layer_kind::other;
-    }
+    if (op == "Resize" || op == "Upsample")
+        return detail::text_attribute(node, "mode", "nearest") == "nearest" ? layer_kind::mover : layer_kind::other;
     return layer_kind::other;
 }
 
@@ -115,51 +144,6 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
         return {1, false, 1};
     return shape.size() == 4 || shape.size() == 5 ? operand_axes{1, false, 1} : operand_axes{-1, false, -1};
 }
-
-namespace detail {
-namespace {
-bool is_of_pictures(std::string_view op) {
-    return one_of(op, {"Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "BatchNormalization"});
-}
-bool moves_channels(std::string_view op) {
-    return one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MatMul", "Gemm", "Gather", "Shape", "Expand", "Einsum",
-                       "Attention", "GroupQueryAttention", "MultiHeadAttention"});
-}
-/// Single numbers that lengths of axes alone say, as the root of a head's width: no data, whatever is quantized around them.
-std::unordered_set<std::string_view> numbers_of_lengths(const model& m) {
-    const inferred_shapes shapes(m);
-    std::unordered_set<std::string_view> lengths, found;
-    for (const onnx::NodeProto& n : m.graph().node()) {
-        const bool measures = one_of(n.op_type(), {"Shape", "Size"});
-        bool all = n.input_size() > 0, any = false;
-        for (const std::string& i : n.input()) {
-            any = any || lengths.contains(i);
-            all = all && (i.empty() || lengths.contains(i) || m.is_constant(i));
-        }
-        if (!measures && !(any && all)) continue;
-        for (const std::string& o : n.output()) {
-            lengths.insert(o);
-            const dims* d = shapes.find(o);
-            if (d != nullptr && std::all_of(d->begin(), d->end(), [](std::int64_t v) { return v == 1; })) found.insert(o);
-        }
-    }
-    return found;
-}
-/// Tensors that a convolution or a pooling reads, behind operators that leave channels where they are. A cache of keys has four axes, too,
-/// and so has a mask.
-std::unordered_set<std::string_view> reach_convolutions(const model& m) {
-    std::unordered_set<std::string_view> found;
-    for (int i = m.graph().node_size(); i-- > 0;) {
-        const onnx::NodeProto& n = m.graph().node(i);
-        if (is_of_pictures(n.op_type())) found.insert(n.input(0));
-        else if (!moves_channels(n.op_type()) &&
-                 std::any_of(n.output().begin(), n.output().end(), [&](const std::string& o) { return found.contains(o); }))
-            found.insert(n.input().begin(), n.input().end());
-    }
-    return found;
-}
-}  // namespace
-}  // namespace detail
 
 layer_view::layer_view(const model& m) : model_(&m) {
     const auto is_float_type = [](int type) {

@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
-
-#include "qk/graph/base/format_text.hpp"
 #include "qk/graph/plan/requests.hpp"
+#include "qk/graph/base/format_text.hpp"
 
 namespace qk::graph {
 
 namespace detail {
-inline constexpr std::array<std::pair<range_method, const char*>, 6> range_method_words{
-    {{range_method::min_max, "min_max"},
-     {range_method::moving_average, "moving_average"},
-     {range_method::percentile, "percentile"},
-     {range_method::layerwise_percentile, "layerwise_percentile"},
-     {range_method::entropy, "entropy"},
-     {range_method::mse, "mse"}}};
-inline constexpr std::array<std::pair<pow2_rule, const char*>, 3> pow2_rule_names{
-    {{pow2_rule::non_overflow, "non_overflow"}, {pow2_rule::nearest, "nearest"}, {pow2_rule::min_mse, "min_mse"}}};
-inline constexpr std::array<std::pair<role, const char*>, 6> role_names{{{role::input, "input"},
-                                                                         {role::output, "output"},
-                                                                         {role::activation, "activation"},
-                                                                         {role::weight, "weight"},
-                                                                         {role::bias, "bias"},
-                                                                         {role::all, "all"}}};
+inline constexpr std::pair<range_method, const char*> range_method_words[] = {
+    {range_method::min_max, "min_max"},       {range_method::moving_average, "moving_average"},
+    {range_method::percentile, "percentile"}, {range_method::layerwise_percentile, "layerwise_percentile"},
+    {range_method::entropy, "entropy"},       {range_method::mse, "mse"},
+};
+inline constexpr std::pair<pow2_rule, const char*> pow2_rule_names[] = {
+    {pow2_rule::non_overflow, "non_overflow"}, {pow2_rule::nearest, "nearest"}, {pow2_rule::min_mse, "min_mse"}};
+inline constexpr std::pair<role, const char*> role_names[] = {
+    {role::input, "input"},   {role::output, "output"}, {role::activation, "activation"},
+    {role::weight, "weight"}, {role::bias, "bias"},     {role::all, "all"}};
 
 template <class Table, class Value>
 const char* name_in(const Table& table, Value v) {

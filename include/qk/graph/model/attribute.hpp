@@ -4,10 +4,18 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <string>
 #include <string_view>
 
 namespace qk::graph::detail {
+
+/// Whether a text, an operator's type most often, is one of a few.
+inline bool one_of(std::string_view text, std::initializer_list<std::string_view> list) {
+    return std::find(list.begin(), list.end(), text) != list.end();
+}
 
 /// nullptr: the node does not have it.
 inline const onnx::AttributeProto* find_attribute(const onnx::NodeProto& node, std::string_view name) {
@@ -22,6 +30,10 @@ inline std::int64_t int_attribute(const onnx::NodeProto& node, std::string_view 
 inline float float_attribute(const onnx::NodeProto& node, std::string_view name, float otherwise) {
     const onnx::AttributeProto* a = find_attribute(node, name);
     return a != nullptr ? a->f() : otherwise;
+}
+inline std::string text_attribute(const onnx::NodeProto& node, std::string_view name, const char* otherwise) {
+    const onnx::AttributeProto* a = find_attribute(node, name);
+    return a != nullptr ? a->s() : otherwise;
 }
 
 }  // namespace qk::graph::detail

@@ -21,8 +21,6 @@ struct message_outline {
 /// Nothing: not a well-formed message of one graph; the parser will say why. `smallest`: elements of so many bytes are left out.
 std::optional<message_outline> outline_of(std::string_view model, std::size_t smallest);
 
-/// Protobuf's varint.
-void put_varint(std::string& to, std::uint64_t value);
 /// The tag of a field of bytes and the number of them.
 void put_header(std::string& to, unsigned field, std::uint64_t length);
 

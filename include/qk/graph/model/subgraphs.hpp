@@ -24,6 +24,19 @@ void for_each_subgraph(const onnx::NodeProto& n, const Visit& visit) {
     }
 }
 
+/// Every tensor that is an initializer or an attribute, those of the graphs inside included.
+template <class Visit>
+void for_each_tensor(onnx::GraphProto& g, const Visit& visit) {
+    for (auto& t : *g.mutable_initializer()) visit(t);
+    for (auto& n : *g.mutable_node())
+        for (auto& a : *n.mutable_attribute()) {
+            if (a.has_t()) visit(*a.mutable_t());
+            for (auto& t : *a.mutable_tensors()) visit(t);
+            if (a.has_g()) for_each_tensor(*a.mutable_g(), visit);
+            for (auto& inner : *a.mutable_graphs()) for_each_tensor(inner, visit);
+        }
+}
+
 inline void collect_outer(const onnx::GraphProto& g, std::unordered_set<std::string_view>& free) {
     std::unordered_set<std::string_view> own, read;
     for (const auto& i : g.input()) own.insert(i.name());

@@ -102,10 +102,9 @@ inline std::string read_external(const onnx::TensorProto& p, const std::filesyst
 /// Bytes that the elements take as raw data; throws for unknown types and absurd shapes, naming the tensor.
 inline std::size_t raw_size(const onnx::TensorProto& p) {
     const auto type = static_cast<data_type>(p.data_type());
-    if (!is_known(type)) {
+    if (!is_known(type))
         throw error(quoted_name(p) + ": element type " +
                     (type == data_type::string ? "string" : "number " + std::to_string(p.data_type())) + " is not supported");
-    }
     try {
         return (element_count({p.dims().data(), static_cast<std::size_t>(p.dims_size())}) * packed_bits(type) + 7) / 8;
     } catch (const error& e) {
@@ -146,13 +145,11 @@ inline void check_tensor(const onnx::TensorProto& p) {
     const std::size_t count = element_count({p.dims().data(), static_cast<std::size_t>(p.dims_size())});
     const std::size_t wanted = p.has_raw_data() ? bytes : field_entries(static_cast<data_type>(p.data_type()), count);
     const std::size_t found = p.has_raw_data() ? p.raw_data().size() : field_size(p);
-    if (found != wanted) {
+    if (found != wanted)
         throw error(quoted_name(p) + ": holds " + std::to_string(found) + (p.has_raw_data() ? " bytes" : " values") + " where its shape " +
                     to_string(std::span(p.dims().data(), static_cast<std::size_t>(p.dims_size()))) + " of " +
                     name_of(static_cast<data_type>(p.data_type())) + " needs " + std::to_string(wanted));
-    }
 }
 
 }  // namespace detail
-
 }  // namespace qk::graph

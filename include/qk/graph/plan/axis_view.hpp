@@ -9,8 +9,8 @@
 namespace qk::graph::detail {
 
 inline along_axis seen_by_blocks(const dims& shape, std::size_t axis) {
-    along_axis a;
     if (shape.empty()) return {1, 1, 1};
+    along_axis a;
     for (std::size_t i = 0; i < axis; ++i) a.outer *= static_cast<std::size_t>(shape[i]);
     a.length = static_cast<std::size_t>(shape[axis]);
     a.inner = 1;
