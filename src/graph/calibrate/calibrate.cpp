@@ -50,24 +50,24 @@ inline finite_range range_of_finite(std::span<const float> x) {
     return {count > 0 ? value_range{value(lo), value(hi)} : value_range{}, count};
 }
 
+/// The range holds `more`, too. Counts are those before it.
+inline void widen(tensor_statistics& s, value_range more) {
+    const bool first = s.count == s.not_finite;
+    s.range = first ? more : value_range{std::min(s.range.lo, more.lo), std::max(s.range.hi, more.hi)};
+}
+
 inline void observe(tensor_statistics& s, const tensor& value, bool histogram) {
     const std::span<const float> x = value.as<float>();
     if (s.count == 0 || value.shape() < s.shape) s.shape = value.shape();  // one shape whatever the order
     const finite_range seen = range_of_finite(x);
-    if (seen.count > 0) {
-        const bool first = s.count == s.not_finite;
-        s.range = first ? seen.range : value_range{std::min(s.range.lo, seen.range.lo), std::max(s.range.hi, seen.range.hi)};
-    }
+    if (seen.count > 0) widen(s, seen.range);
     s.count += x.size();
     s.not_finite += x.size() - seen.count;
     if (histogram) s.histogram.add(x);
 }
 
 inline void merge(tensor_statistics& into, const tensor_statistics& from) {
-    if (from.count > from.not_finite) {
-        const bool first = into.count == into.not_finite;
-        into.range = first ? from.range : value_range{std::min(into.range.lo, from.range.lo), std::max(into.range.hi, from.range.hi)};
-    }
+    if (from.count > from.not_finite) widen(into, from.range);
     // Samples of one model may differ in shape; the smallest one by order is kept so that threads do not matter.
     if (into.shape.empty() || (!from.shape.empty() && from.shape < into.shape)) into.shape = from.shape;
     into.count += from.count;

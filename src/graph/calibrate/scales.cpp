@@ -67,6 +67,9 @@ void for_each_group(const tensor& value, bool per_channel, std::size_t block, al
             }
 }
 
+/// The one scale and zero point of a quantizer that has not more.
+inline affine only_scale(const quantizer& q) { return {q.scale.empty() ? 1.0f : q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}; }
+
 /// Least squared error among ranges shrunk by 1 %, 2 %, ... 80 %, the whole range first.
 inline scale_pair best_shrunk(integer f, value_range r, bool symmetric, pow2_rule rule, std::span<const float> values) {
     scale_pair best = scale_of(f, r, symmetric, rule);
@@ -98,15 +101,12 @@ scale_pair scale_of(integer f, value_range r, bool symmetric, pow2_rule rule) {
     return detail::finish_scale(f, r, symmetric, scale);
 }
 
-float scale_of(floating f, value_range r) {
-    if (!is_scaled(f)) return 1.0f;
-    const auto scale = static_cast<float>(detail::absmax(r) / max_value(f));
+static float float_scale(double wanted) {
+    const auto scale = static_cast<float>(wanted);
     return scale >= std::numeric_limits<float>::min() ? scale : 1.0f;
 }
-float scale_of(nvfloat f, value_range r) {
-    const auto scale = static_cast<float>(detail::absmax(r) / (max_value(f.element) * max_value(f.scale)));
-    return scale >= std::numeric_limits<float>::min() ? scale : 1.0f;
-}
+float scale_of(floating f, value_range r) { return is_scaled(f) ? float_scale(detail::absmax(r) / max_value(f)) : 1.0f; }
+float scale_of(nvfloat f, value_range r) { return float_scale(detail::absmax(r) / (max_value(f.element) * max_value(f.scale))); }
 
 value_range range_of(std::span<const float> values) {
     value_range r{0, 0};
@@ -183,7 +183,7 @@ quantizer weight_quantizer(const tensor& value, const precision& what, const ope
         q.scale.push_back(s.scale);
         q.zero_point.push_back(s.zero_point);
     });
-    if (std::all_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z == 0; })) q.zero_point.clear();
+    if (std::ranges::all_of(q.zero_point, [](std::int64_t z) { return z == 0; })) q.zero_point.clear();
     return q;
 }
 
@@ -213,20 +213,15 @@ void apply(const quantizer& q, const tensor& value, std::span<float> y) {
     if (x.empty()) return;
     const along_axis a = detail::seen_by_blocks(value.shape(), q.axis, q.flatten);
     if (is_block_format(q.format)) {
-        if (std::holds_alternative<nvfloat>(q.format)) {
-            // A tensor scale of 0 is computed from the data.
+        if (std::holds_alternative<nvfloat>(q.format))  // a tensor scale of 0 is computed from the data
             return kernel_calls::fake_quantize(q.format, x, y, a, affine{q.scale.empty() ? 0.0f : q.scale[0], 0}, q.semantics);
-        }
         return kernel_calls::fake_quantize(q.format, x, y, a, q.semantics);
     }
     if (q.dynamic) {
         const quantizer now = activation_quantizer({.format = q.format, .semantics = q.semantics}, range_of(x), {});
-        return kernel_calls::fake_quantize(
-            q.format, x, y, affine{now.scale.empty() ? 1.0f : now.scale[0], now.zero_point.empty() ? 0 : now.zero_point[0]}, q.semantics);
+        return kernel_calls::fake_quantize(q.format, x, y, detail::only_scale(now), q.semantics);
     }
-    if (q.scale.size() <= 1)
-        return kernel_calls::fake_quantize(
-            q.format, x, y, affine{q.scale.empty() ? 1.0f : q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}, q.semantics);
+    if (q.scale.size() <= 1) return kernel_calls::fake_quantize(q.format, x, y, detail::only_scale(q), q.semantics);
     const std::span<const std::int64_t> zero_point = q.zero_point;
     if (q.block_size > 0)
         return kernel_calls::fake_quantize(q.format, x, y, per_block{q.scale, zero_point, a, static_cast<std::size_t>(q.block_size)},
@@ -235,6 +230,12 @@ void apply(const quantizer& q, const tensor& value, std::span<float> y) {
         throw error("a quantizer has " + std::to_string(q.scale.size()) + " scales for axis " + std::to_string(q.axis) + " of a tensor " +
                     to_string(value.shape()));
     kernel_calls::fake_quantize(q.format, x, y, per_channel{q.scale, zero_point, a}, q.semantics);
+}
+
+tensor applied(const quantizer& q, const tensor& value) {
+    tensor y(value.type(), value.shape());
+    apply(q, value, y.as<float>());
+    return y;
 }
 
 double sqnr(std::span<const float> reference, std::span<const float> value) {

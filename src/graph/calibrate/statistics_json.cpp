@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calibration files as JSON.
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -13,9 +14,8 @@ namespace qk::graph {
 namespace detail {
 /// Counts without the zeros at their end.
 inline nlohmann::ordered_json trimmed(const std::vector<std::uint64_t>& counts) {
-    std::size_t n = counts.size();
-    while (n > 0 && counts[n - 1] == 0) --n;
-    return std::vector<std::uint64_t>(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(n));
+    const auto last = std::find_if(counts.rbegin(), counts.rend(), [](std::uint64_t n) { return n != 0; });
+    return std::vector<std::uint64_t>(counts.begin(), last.base());
 }
 inline std::vector<std::uint64_t> read_counts(const json_cursor& c) {
     if (!c.is_array()) c.fail("an array of counts is expected");

@@ -51,6 +51,7 @@ quantizer activation_quantizer(const precision& what, value_range range, const o
 
 /// x after the quantizer, whole tensor: what a plan does to an edge. Scalars and rank 1 run along axis 0.
 void apply(const quantizer& q, const tensor& x, std::span<float> y);
+tensor applied(const quantizer& q, const tensor& x);
 
 /// 10 log10(signal / error); +infinity when equal, and 0 signal gives 0 or -infinity.
 double sqnr(std::span<const float> reference, std::span<const float> value);
