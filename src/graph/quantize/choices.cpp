@@ -52,8 +52,7 @@ inline side_choice read_side(const json_cursor& side, nlohmann::json one, const 
         if (!one[key].is_string()) side.at(key).fail("a list of names is expected, not of " + std::string(one[key].type_name()));
         const std::string word = one[key].get<std::string>();
         const bool is_format = std::string_view(key) == "format";
-        const bool in_text = is_format || std::find(named.begin(), named.end(), key) != named.end();
-        if (in_text) choice.text += (is_format ? "" : "@") + word;
+        if (is_format || std::find(named.begin(), named.end(), key) != named.end()) choice.text += (is_format ? "" : "@") + word;
         if (std::string_view(key) == "weight_rounding") {
             if (!weight) side.at(key).fail("only weights have a rounding of their own");
             choice.rounding = at_place(side.at(key), [&] { return parse_weight_rounding(word); });
@@ -122,8 +121,7 @@ choice_request parse_choice_request(const std::string& text, const std::string& 
     if (is == std::string::npos || is == 0 || is + 1 == text.size())
         throw error(origin + " '" + text + "' must be LAYERS=ACTIVATION/WEIGHT, as in Conv=int8@min_max|entropy/int8");
     choice_request r{.name = text.substr(0, is), .origin = origin + " " + text.substr(0, is)};
-    const auto types = {"Conv", "ConvTranspose", "Gemm", "MatMul"};
-    r.scope = std::find(types.begin(), types.end(), r.name) != types.end() ? scope::op_type : scope::layer;
+    r.scope = detail::one_of(r.name, {"Conv", "ConvTranspose", "Gemm", "MatMul"}) ? scope::op_type : scope::layer;
     for (std::size_t from = is + 1; from <= text.size();) {
         const std::size_t to = std::min(text.find(',', from), text.size());
         for (std::string& pair : each_choice(text.substr(from, to - from))) r.pairs.push_back(std::move(pair));
@@ -150,8 +148,8 @@ std::vector<choice_request> read_choices(const json_cursor& entry, bool everythi
     if (const auto side = entry.find("weight")) r.weight = detail::read_sides(*side, true);
     if (everything) return {r};
     std::vector<choice_request> all;
-    for (const auto& [key, s] :
-         {std::pair{"op_type", scope::op_type}, std::pair{"layer", scope::layer}, std::pair{"group", scope::group}}) {
+    constexpr std::pair<const char*, scope> scopes[] = {{"op_type", scope::op_type}, {"layer", scope::layer}, {"group", scope::group}};
+    for (const auto& [key, s] : scopes) {
         if (!entry.has(key)) continue;
         if (!all.empty()) entry.fail("choices have exactly one of op_type, layer, group");
         r.scope = s;

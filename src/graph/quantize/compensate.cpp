@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
 
-#include "qk/graph/base/format_text.hpp"
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/evaluate/execute/workers.hpp"
 #include "qk/graph/ops/conv.hpp"
@@ -122,9 +121,7 @@ struct compensation {
             }
         result.nearest = 10 * std::log10(signal / nearest);
         result.compensated = 10 * std::log10(signal / compensated);
-        tensor rounded(weight.type(), weight.shape());
-        apply(*how, weight, rounded.as<float>());
-        result.weight_sqnr = sqnr(before, rounded.as<float>());
+        result.weight_sqnr = sqnr(before, applied(*how, weight).as<float>());
     }
 };
 
@@ -228,20 +225,13 @@ std::vector<compensated_weight> compensate_rounding(model& m, const precision_pl
         results.push_back(c.result);
     }
     for (auto& initializer : *m.graph().mutable_initializer())
-        if (const auto found = changed.find(initializer.name()); found != changed.end()) {
-            initializer.Clear();
+        if (const auto found = changed.find(initializer.name()); found != changed.end())
             to_proto(ops::narrowed(found->second->weight, found->second->type), found->first, initializer);
-        }
     m.reindex();
     return results;
 }
 
 void add_to(quantize_report& report, const std::vector<compensated_weight>& done) {
-    const auto decibels = [](double v) {
-        char text[32];
-        std::snprintf(text, sizeof text, "%.1f dB", v);
-        return std::string(text);
-    };
     for (const compensated_weight& c : done) {
         if (!c.left.empty()) {
             report.notes.push_back({plan_note::kind::unrealised, "layer '" + c.layer + "'", "its weights are rounded to nearest: " + c.left,
@@ -252,7 +242,7 @@ void add_to(quantize_report& report, const std::vector<compensated_weight>& done
             if (e.edge.tensor == c.weight && e.edge.consumer == c.layer) {
                 e.sqnr = c.weight_sqnr;
                 e.why +=
-                    "; rounded with compensation: the layer's output at " + decibels(c.compensated) + ", to nearest " + decibels(c.nearest);
+                    formatted("; rounded with compensation: the layer's output at %.1f dB, to nearest %.1f dB", c.compensated, c.nearest);
             }
     }
 }

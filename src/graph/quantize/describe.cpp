@@ -32,17 +32,21 @@ void quantize_report::add(edge_report line) {
     edges.push_back(std::move(line));
 }
 
+double mean_square(const tensor_statistics& s) {
+    const histogram_points points = points_of(s);
+    double signal = 0, all = 0;
+    for (std::size_t i = 0; i < points.values.size(); ++i) {
+        const double v = static_cast<double>(points.values[i]);
+        signal += points.weights[i] * v * v, all += points.weights[i];
+    }
+    return all > 0 ? signal / all : 0;
+}
+
 edge_report describe_edge(const layer_view& layers, const edge& e, layer_view::part part, const quantizer& how, const calibration* seen,
                           const tensor* constant) {
     const model& m = layers.source();
     const int node = e.consumer.empty() ? -1 : m.node_index(e.consumer);
-    edge_report line{.edge = e,
-                     .op_type = node < 0 ? "" : m.graph().node(node).op_type(),
-                     .part = part,
-                     .how = how,
-                     .range = {},
-                     .why = {},
-                     .origin = {}};
+    edge_report line{.edge = e, .op_type = node < 0 ? "" : m.graph().node(node).op_type(), .part = part, .how = how};
     line.sqnr = std::numeric_limits<double>::quiet_NaN();
     if (constant != nullptr && constant->type() == data_type::float32) {
         std::vector<float> y(constant->size());
@@ -57,13 +61,7 @@ edge_report describe_edge(const layer_view& layers, const edge& e, layer_view::p
     const tensor_statistics& s = found->second;
     line.elements = element_count(s.shape);
     line.range = s.range;
-    const histogram_points points = points_of(s);
-    double signal = 0, all = 0;
-    for (std::size_t i = 0; i < points.values.size(); ++i) {
-        const double v = static_cast<double>(points.values[i]);
-        signal += points.weights[i] * v * v, all += points.weights[i];
-    }
-    if (all > 0) line.sqnr = 10 * std::log10(signal / all / estimated_error(s, how));
+    if (s.histogram.count() > 0) line.sqnr = 10 * std::log10(mean_square(s) / estimated_error(s, how));
     return line;
 }
 

@@ -89,10 +89,7 @@ void replace_constant(model& m, int node, int index, const tensor& value, const 
     for (auto& held : *m.graph().mutable_initializer()) {
         if (held.name() != name) continue;
         const tensor own = ops::narrowed(value, static_cast<data_type>(held.data_type()));
-        if (m.uses(name).size() == 1) {
-            held.Clear();
-            return to_proto(own, name, held);
-        }
+        if (m.uses(name).size() == 1) return to_proto(own, name, held);
         std::string fresh = name + "_" + done;
         while (m.is_constant(fresh) || m.producer(fresh) >= 0) fresh += "_";
         to_proto(own, fresh, *m.graph().add_initializer());

@@ -3,6 +3,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
@@ -18,6 +19,11 @@ namespace qk::graph {
 namespace {
 
 bool is_attention(const onnx::NodeProto& n) { return n.op_type() == "Attention" && n.domain().empty(); }
+
+void set(onnx::NodeProto& n, const char* attribute, std::int64_t value) {
+    onnx::AttributeProto& a = *n.add_attribute();
+    a.set_name(attribute), a.set_type(onnx::AttributeProto::INT), a.set_i(value);
+}
 
 /// One node's expansion: every call adds a node 'NAME/part' and gives its output.
 class expansion {
@@ -41,8 +47,9 @@ class expansion {
     std::string ints(const std::string& part, std::vector<std::int64_t> values);
     std::string one(const std::string& part, std::int64_t value) { return hold(part, make_tensor<std::int64_t>({}, {&value, 1})); }
     std::string number(const std::string& part, double value);
-    std::string length(const std::string& part, const std::string& of, std::int64_t axis);  ///< as a vector of one
     std::string lengths(const std::string& part, const std::string& of, std::int64_t from, std::int64_t to);
+    /// As a vector of one.
+    std::string length(const std::string& part, const std::string& of, std::int64_t axis) { return lengths(part, of, axis, axis + 1); }
     std::string count(const std::string& part, const std::string& length);  ///< 0, 1, ..., a vector
     std::int64_t known(int input, int axis) const;
 
@@ -78,8 +85,7 @@ onnx::NodeProto& expansion::add(const char* op, const std::string& part, names i
 
 std::string expansion::make(const char* op, const std::string& part, names inputs, const char* attribute, std::int64_t value) {
     onnx::NodeProto& n = add(op, part, inputs);
-    onnx::AttributeProto& a = *n.add_attribute();
-    a.set_name(attribute), a.set_type(onnx::AttributeProto::INT), a.set_i(value);
+    set(n, attribute, value);
     return n.output(0);
 }
 
@@ -110,15 +116,8 @@ std::string expansion::number(const std::string& part, double value) {
 
 std::string expansion::lengths(const std::string& part, const std::string& of, std::int64_t from, std::int64_t to) {
     onnx::NodeProto& n = add("Shape", part, {of});
-    for (const auto& [name, value] : {std::pair{"start", from}, std::pair{"end", to}}) {
-        onnx::AttributeProto& a = *n.add_attribute();
-        a.set_name(name), a.set_type(onnx::AttributeProto::INT), a.set_i(value);
-    }
+    set(n, "start", from), set(n, "end", to);
     return n.output(0);
-}
-
-std::string expansion::length(const std::string& part, const std::string& of, std::int64_t axis) {
-    return lengths(part, of, axis, axis + 1);
 }
 
 std::string expansion::count(const std::string& part, const std::string& length) {
@@ -154,10 +153,7 @@ std::string expansion::with_past(int past, int present, const std::string& x, co
     const std::string part = std::string("present_") + name;
     if (!has(past) && !gives(present)) return x;
     onnx::NodeProto& n = has(past) ? add("Concat", part, {node_.input(past), x}) : add("Identity", part, {x});
-    if (has(past)) {
-        onnx::AttributeProto& a = *n.add_attribute();
-        a.set_name("axis"), a.set_type(onnx::AttributeProto::INT), a.set_i(2);
-    }
+    if (has(past)) set(n, "axis", 2);
     if (gives(present)) n.set_output(0, node_.output(present));
     return n.output(0);
 }
@@ -270,11 +266,7 @@ void expansion::run() {
 
 }  // namespace
 
-bool has_attentions(const model& m) {
-    for (const onnx::NodeProto& n : m.graph().node())
-        if (is_attention(n)) return true;
-    return false;
-}
+bool has_attentions(const model& m) { return std::ranges::any_of(m.graph().node(), is_attention); }
 
 void expand_attentions(model& m, const std::function<bool(const std::string&)>& wanted) {
     std::vector<bool> gone(static_cast<std::size_t>(m.graph().node_size()), false);

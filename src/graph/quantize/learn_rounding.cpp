@@ -112,19 +112,15 @@ std::optional<target> target_of(const model& m, const onnx::NodeProto& n, const 
 tensor rounded_to(const quantizer& q, const tensor& w, rounding direction) {
     quantizer directed = q;
     directed.semantics.rounding = direction;
-    tensor y(w.type(), w.shape());
-    apply(directed, w, y.as<float>());
-    return y;
+    return applied(directed, w);
 }
-
-tensor rounded(const quantizer& q, const tensor& w) { return rounded_to(q, w, q.semantics.rounding); }
 
 /// Neighbours of each weight on the grid at its block's scale. Where the nearest is none of the two (clipped, or a grid that moves with the
 /// direction) there is no choice.
 struct neighbours {
     tensor nearest, low, high;
     neighbours(const quantizer& q, const tensor& w)
-        : nearest(rounded(q, w)), low(rounded_to(q, w, rounding::down)), high(rounded_to(q, w, rounding::up)) {
+        : nearest(applied(q, w)), low(rounded_to(q, w, rounding::down)), high(rounded_to(q, w, rounding::up)) {
         for (std::size_t i = 0; i < w.size(); ++i) {
             const float n = nearest.as<float>()[i];
             float &l = low.as<float>()[i], &h = high.as<float>()[i];
@@ -161,7 +157,7 @@ class learner {
         for (const auto& n : m.graph().node())
             if (auto t = target_of(m, n, plan, how, options)) targets_.push_back(std::move(*t));
         const auto works = [](const target& t) { return t.learns || t.bias_problem.empty(); };
-        if (std::none_of(targets_.begin(), targets_.end(), works)) return;
+        if (std::ranges::none_of(targets_, works)) return;
         both_.emplace(m, plan, samples, options.threads, options.memory);
         at_.assign(both_->nodes(), nullptr);
         for (std::size_t n = 0; n < at_.size(); ++n)
@@ -180,10 +176,8 @@ class learner {
                         },
                         report);
         for (auto& initializer : *m_->graph().mutable_initializer())
-            if (const auto found = changed_.find(initializer.name()); found != changed_.end()) {
-                initializer.Clear();
+            if (const auto found = changed_.find(initializer.name()); found != changed_.end())
                 to_proto(found->second, found->first, initializer);
-            }
         m_->reindex();
         std::vector<learned_weight> results;
         for (target& t : targets_) results.push_back(std::move(t.result));
@@ -268,14 +262,14 @@ class learner {
         if (!finite || options_.iterations < 1) return;
         if (t.result.how == weight_rounding::adaround) {
             tensor chosen = learn_adaround(problem, w, grid.low, grid.high, both_->pool());
-            for (int i = 0; i < 3; ++i) chosen = rounded(how, chosen);
+            for (int i = 0; i < 3; ++i) chosen = applied(how, chosen);
             keep(t, here, problem, signal, nearest, w, {chosen, how, problem.bias});
         } else {
             nearest = learn_input(t, here, problem, samples, places, w, grid.nearest, nearest);
             t.result.learned = decibels(signal, nearest);
             const bool moves = has_bias(t) && t.bias_problem.empty();
             adaquant_state best = learn_adaquant(problem, {w, how, problem.bias}, grid.unit(), moves, both_->pool());
-            for (int i = 0; i < 3; ++i) best.weight = rounded(best.how, best.weight);
+            for (int i = 0; i < 3; ++i) best.weight = applied(best.how, best.weight);
             keep(t, here, problem, signal, nearest, w, best);
         }
     }

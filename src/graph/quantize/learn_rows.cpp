@@ -206,13 +206,8 @@ adaquant_state learn_adaquant(const layer_problem& p, adaquant_state start, cons
     constexpr double bias_rate = 0.01;    // root mean squares of the layer's error
     const std::vector<piece> parts = pieces_of(*p.rows);
     const index n = static_cast<index>(start.weight.size()), places = (*p.samples)[0].x.rows();
-    const auto quantized = [](const quantizer& q, const tensor& w) {
-        tensor y(w.type(), w.shape());
-        apply(q, w, y.as<float>());
-        return y;
-    };
     adaquant_state now = start, best = start;
-    double least = output_error(p, quantized(start.how, start.weight), start.bias, pool);
+    double least = output_error(p, applied(start.how, start.weight), start.bias, pool);
     const double spread = std::sqrt(least / static_cast<double>(places) / static_cast<double>(start.bias.size()));
     const bool learns_scale = gradient::scale_learns(start.how);
     adam by_weight(n), by_scale(static_cast<index>(start.how.scale.size())), by_bias(static_cast<index>(start.bias.size()));
@@ -222,7 +217,7 @@ adaquant_state learn_adaquant(const layer_problem& p, adaquant_state start, cons
     batches batch(places);
     for (int t = 0; t < p.iterations; ++t) {
         const index from = batch.next();
-        const tensor w = quantized(now.how, now.weight);
+        const tensor w = applied(now.how, now.weight);
         const std::span<float> to = g.as<float>();
         pool.for_each(parts.size(), [&](std::size_t i, execute::arena&) {
             const piece_error error(p, parts[i]);
@@ -254,7 +249,7 @@ adaquant_state learn_adaquant(const layer_problem& p, adaquant_state start, cons
         }
         const int every = std::max(p.iterations / 8, 1);
         if ((t + 1) % every != 0 && t + 1 != p.iterations) continue;
-        const double error = output_error(p, quantized(now.how, now.weight), now.bias, pool);
+        const double error = output_error(p, applied(now.how, now.weight), now.bias, pool);
         if (error < least) least = error, best = now;
     }
     return best;

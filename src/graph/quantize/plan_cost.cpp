@@ -3,10 +3,10 @@
 #include <onnx/onnx_pb.h>
 
 #include <cmath>
-#include <cstdio>
 #include <set>
 
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/base/printable.hpp"
 #include "qk/graph/quantize/planner.hpp"
 
@@ -37,15 +37,11 @@ double multiply_accumulates(const layer_view& layers, int n, const calibration* 
     if (out.empty()) return 0;
     const auto outputs = static_cast<double>(element_count(out));
     const std::string& op = node.op_type();
-    if (op == "Conv") {  // every output is a sum over one filter
+    if (op == "Conv" || op == "ConvTranspose") {  // every output is a sum over one filter, or every input is spread over one
         double filter = 1;
         for (std::size_t i = 1; i < b.size(); ++i) filter *= static_cast<double>(b[i]);
-        return b.empty() ? 0 : outputs * filter;
-    }
-    if (op == "ConvTranspose") {  // every input is spread over one filter
-        double filter = 1;
-        for (std::size_t i = 1; i < b.size(); ++i) filter *= static_cast<double>(b[i]);
-        return a.empty() || b.empty() ? 0 : static_cast<double>(element_count(a)) * filter;
+        const dims& each = op == "Conv" ? out : a;
+        return each.empty() || b.empty() ? 0 : static_cast<double>(element_count(each)) * filter;
     }
     if (op == "Gemm") return a.size() < 2 ? 0 : outputs * static_cast<double>(a[detail::int_attribute(node, "transA", 0) != 0 ? 0 : 1]);
     return a.empty() ? 0 : outputs * static_cast<double>(a.back());
@@ -87,34 +83,23 @@ std::string quantize_report::text() const {
         out +=
             printable(std::string(name_of(n.what)) + ": " + (n.origin.empty() ? "" : n.origin + ": ") + n.subject + ": " + n.text) + "\n";
     constexpr const char* parts[] = {"none", "input", "weight", "bias"};
-    char buffer[96];
     if (method) {
         out += std::string("calibration method: ") + name_of(method->method()) + ", by " + method->metric + " of " +
                std::to_string(method->samples) + " samples:";
-        for (const method_choice::trial& t : method->tried) {
-            std::snprintf(buffer, sizeof buffer, "%s %s %.6g", &t == method->tried.data() ? "" : ",", name_of(t.method), t.metric);
-            out += buffer;
-        }
+        for (const method_choice::trial& t : method->tried)
+            out += formatted("%s %s %.6g", &t == method->tried.data() ? "" : ",", name_of(t.method), t.metric);
         out += "\n";
     }
     for (const edge_report& e : edges) {
-        std::snprintf(buffer, sizeof buffer, " range [%.6g, %.6g]", static_cast<double>(e.range.lo), static_cast<double>(e.range.hi));
         out += printable("tensor '" + e.edge.tensor + "' -> " +
                          (e.edge.consumer.empty() ? "model output" : "'" + e.edge.consumer + "' (" + e.op_type + ")")) +
                " " + parts[static_cast<int>(e.part)] + ": " + to_string(e.how.format);
-        if (e.how.scale.size() == 1) {
-            char scale[64];
-            std::snprintf(scale, sizeof scale, ", scale %.9g, zero point %lld", static_cast<double>(e.how.scale[0]),
-                          e.how.zero_point.empty() ? 0LL : static_cast<long long>(e.how.zero_point[0]));
-            out += scale;
-        } else if (e.how.scale.size() > 1) {
-            out += ", " + std::to_string(e.how.scale.size()) + " scales";
-        }
-        out += buffer;
-        if (!std::isnan(e.sqnr)) {
-            std::snprintf(buffer, sizeof buffer, ", %.1f dB", e.sqnr);
-            out += buffer;
-        }
+        if (e.how.scale.size() == 1)
+            out += formatted(", scale %.9g, zero point %lld", static_cast<double>(e.how.scale[0]),
+                             e.how.zero_point.empty() ? 0LL : static_cast<long long>(e.how.zero_point[0]));
+        else if (e.how.scale.size() > 1) out += ", " + std::to_string(e.how.scale.size()) + " scales";
+        out += formatted(" range [%.6g, %.6g]", static_cast<double>(e.range.lo), static_cast<double>(e.range.hi));
+        if (!std::isnan(e.sqnr)) out += formatted(", %.1f dB", e.sqnr);
         out += printable("; " + e.why + (e.origin.empty() ? "" : " (" + e.origin + ")")) + "\n";
     }
     return out;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Definitions of plan_file.hpp: requests files and saved plans, in and out.
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -15,31 +15,23 @@
 namespace qk::graph {
 
 namespace detail {
-inline constexpr std::array<std::pair<placement, const char*>, 3> placement_names{
-    {{placement::layers, "layers"}, {placement::all, "all"}, {placement::every, "every"}}};
-inline constexpr std::array<std::pair<weight_rounding, const char*>, 4> rounding_names{{{weight_rounding::nearest, "nearest"},
-                                                                                        {weight_rounding::compensated, "compensated"},
-                                                                                        {weight_rounding::adaround, "adaround"},
-                                                                                        {weight_rounding::adaquant, "adaquant"}}};
-inline constexpr std::array<std::pair<stream_rotation, const char*>, 2> rotation_names{
-    {{stream_rotation::none, "none"}, {stream_rotation::hadamard, "hadamard"}}};
-inline constexpr std::array<std::pair<approach, const char*>, 3> approach_names{
-    {{approach::static_ranges, "static"}, {approach::dynamic, "dynamic"}, {approach::weight_only, "weight_only"}}};
+// Names in the order of the values.
+inline constexpr const char* placement_names[] = {"layers", "all", "every"};
+inline constexpr const char* rounding_names[] = {"nearest", "compensated", "adaround", "adaquant"};
+inline constexpr const char* rotation_names[] = {"none", "hadamard"};
+inline constexpr const char* approach_names[] = {"static", "dynamic", "weight_only"};
 
-template <class Value, class Table>
-Value named(const Table& table, std::string_view text, const char* what) {
-    std::vector<std::string> known;
-    for (const auto& [value, name] : table) {
-        if (text == name) return value;
-        known.emplace_back(name);
-    }
+template <class Value, std::size_t N>
+Value named(const char* const (&names)[N], std::string_view text, const char* what) {
+    for (std::size_t i = 0; i < N; ++i)
+        if (text == names[i]) return static_cast<Value>(i);
+    const std::vector<std::string> known(std::begin(names), std::end(names));
     throw error("unknown " + std::string(what) + " '" + std::string(text) + "': it is one of " + comma_separated(known) + "." +
                 did_you_mean(text, known));
 }
 
 /// "activation", "weight", ... of one scope, each a precision; "accumulator", what multiplies.
 inline void read_roles(const json_cursor& c, const request& base, plan_file& file) {
-    std::vector<request>& out = file.requests;
     std::size_t found = 0;
     if (const auto unit = c.find("accumulator")) {
         if (base.scope == scope::subgraph) unit->fail("a sub-graph has no accumulator: name layers, or an op_type");
@@ -53,20 +45,18 @@ inline void read_roles(const json_cursor& c, const request& base, plan_file& fil
             found += what.has_value();
             continue;
         }
-        request one = base;
+        request& one = file.requests.emplace_back(base);
         one.role = r;
         one.what = read_precision(*what);
         one.origin = what->where();
-        out.push_back(std::move(one));
         ++found;
     }
     if (const auto e = c.find("exclude")) {
         if (found > 0) e->fail("an exclusion goes alone: float32 is all it says");
         if (e->boolean()) {
-            request one = base;
+            request& one = file.requests.emplace_back(base);
             one.role = role::all;
             one.origin = e->where();
-            out.push_back(std::move(one));
         }
         ++found;
     }
@@ -132,12 +122,6 @@ inline void add_choices(const json_cursor& entry, bool everything, plan_file& f)
     }
 }
 
-/// A request, or what a search may choose from.
-inline void read_entry(const json_cursor& c, plan_file& f) {
-    if (!has_choices(c)) return read_request(c, f);
-    add_choices(c, false, f);
-}
-
 inline precision_plan read_saved_plan(const json_cursor& c) {
     c.only({"qk", "version", "tensors", "edges", "accumulators"});
     precision_plan plan;
@@ -187,11 +171,11 @@ inline void read_model_values(const json_cursor& list, scope s, std::vector<requ
 }
 }  // namespace detail
 
-const char* name_of(placement p) { return detail::placement_names[static_cast<std::size_t>(p)].second; }
-const char* name_of(approach a) { return detail::approach_names[static_cast<std::size_t>(a)].second; }
+const char* name_of(placement p) { return detail::placement_names[static_cast<std::size_t>(p)]; }
+const char* name_of(approach a) { return detail::approach_names[static_cast<std::size_t>(a)]; }
 placement parse_placement(std::string_view n) { return detail::named<placement>(detail::placement_names, n, "placement"); }
 approach parse_approach(std::string_view n) { return detail::named<approach>(detail::approach_names, n, "approach"); }
-const char* name_of(weight_rounding r) { return detail::rounding_names[static_cast<std::size_t>(r)].second; }
+const char* name_of(weight_rounding r) { return detail::rounding_names[static_cast<std::size_t>(r)]; }
 weight_rounding parse_weight_rounding(std::string_view n) {
     return detail::named<weight_rounding>(detail::rounding_names, n, "weight rounding");
 }
@@ -246,9 +230,13 @@ plan_file parse_plan_file(std::string_view text, const std::string& label) {
     }
     if (const auto v = c.find("model_inputs")) detail::read_model_values(*v, scope::model_input, f.requests);
     if (const auto v = c.find("model_outputs")) detail::read_model_values(*v, scope::model_output, f.requests);
-    if (const auto v = c.find("requests"))
-        for (std::size_t i = 0; i < (v->is_array() ? v->size() : (v->fail("an array of requests is expected"), 0)); ++i)
-            detail::read_entry(v->at(i), f);
+    if (const auto v = c.find("requests")) {
+        if (!v->is_array()) v->fail("an array of requests is expected");
+        for (std::size_t i = 0; i < v->size(); ++i) {
+            if (has_choices(v->at(i))) detail::add_choices(v->at(i), false, f);
+            else detail::read_request(v->at(i), f);
+        }
+    }
     if (const auto v = c.find("placement")) f.where = detail::at_place(*v, [&] { return parse_placement(v->text()); });
     if (const auto v = c.find("approach")) f.how = detail::at_place(*v, [&] { return parse_approach(v->text()); });
     if (const auto v = c.find("weight_rounding")) f.rounding = detail::at_place(*v, [&] { return parse_weight_rounding(v->text()); });

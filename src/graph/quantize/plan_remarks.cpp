@@ -12,12 +12,6 @@ namespace qk::graph {
 
 namespace detail {
 
-inline std::string unchanged_sentence(const std::vector<request>& requests) {
-    const bool asked = std::ranges::any_of(requests, [](const request& r) { return !is_identity(r.what.format); });
-    return std::string("the plan changes nothing: every value stays float32") +
-           (asked ? "" : ", because no request asks for another format");
-}
-
 /// Einsums of an activation and a constant matrix, none of whose operands is quantized, by name.
 inline std::vector<std::string> projections_by_einsum(const model& m, const std::map<edge, quantizer>& chosen) {
     std::vector<std::string> names;
@@ -42,7 +36,9 @@ void note_what_stayed(const model& m, const std::vector<request>& requests, cons
     const auto general =
         std::ranges::find_if(requests, [](const request& r) { return r.scope == scope::everything && !is_identity(r.what.format); });
     if (general == requests.end()) {
-        if (nothing) notes.push_back({plan_note::kind::unchanged, m.label(), detail::unchanged_sentence(requests), {}});
+        const bool asked = std::ranges::any_of(requests, [](const request& r) { return !is_identity(r.what.format); });
+        const std::string why = asked ? "" : ", because no request asks for another format";
+        if (nothing) notes.push_back({plan_note::kind::unchanged, m.label(), "the plan changes nothing: every value stays float32" + why});
         return;
     }
     std::size_t inner = 0;

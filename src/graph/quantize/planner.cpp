@@ -67,7 +67,7 @@ bool target_profile::allows(const std::string& op_type, const qk::format* activa
     if (found == operators.end()) return false;
     const auto in = [](const std::vector<qk::format>& list, const qk::format* f) {
         return f == nullptr || is_identity(*f) || list.empty() ||
-               std::any_of(list.begin(), list.end(), [&](const qk::format& g) { return detail::same_storage(*f, g); });
+               std::ranges::any_of(list, [&](const qk::format& g) { return detail::same_storage(*f, g); });
     };
     return in(found->second.activation, activation) && in(found->second.weight, weight);
 }
@@ -285,13 +285,10 @@ class planner::making {
         const bool automatic = l.bias_precision->automatic_bias;
         const operand_axes axes = axes_of(*l.node, l.bias->index, value.shape());
         const bool integers = l.activation && l.weight && is_integer_format(l.activation->format) && is_integer_format(l.weight->format);
-        if (!automatic) {
-            const bool accumulator =
-                l.bias_precision->what->format == qk::format(int32) && l.bias_precision->what->scale.empty() && integers;
-            if (!accumulator) {
-                chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, *l.bias_precision->what, axes);
-                return;
-            }
+        const precision* asked = l.bias_precision->what;
+        if (!automatic && !(asked->format == qk::format(int32) && asked->scale.empty() && integers)) {
+            chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, *asked, axes);
+            return;
         }
         // A scale for each channel needs a bias with a value for each: Gemm's may have any shape that broadcasts.
         const bool by_channel = integers && (l.weight->scale.size() == 1 ||
@@ -352,7 +349,7 @@ class planner::making {
             if (!is_block_format(q.format) && q.block_size == 0 && q.scale.size() <= 1) q.axis = quantizer{}.axis, q.flatten = false;
         result_.plan = gather(chosen_, source());
         note_what_stayed(source(), requests_, chosen_, notes_);
-        std::stable_sort(notes_.begin(), notes_.end(), [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
+        std::ranges::stable_sort(notes_, [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
         std::vector<plan_note> once;  // what says the same says it once
         for (plan_note& n : notes_)
             if (std::find(once.rbegin(), once.rend(), n) == once.rend()) once.push_back(std::move(n));

@@ -15,8 +15,7 @@ namespace detail {
 
 template <class T>
 T read_option(const json_cursor& c, parsed<T> (*parse)(std::string_view)) {
-    const std::string word = c.text();
-    const parsed<T> p = parse(word);
+    const parsed<T> p = parse(c.text());
     if (!p) c.fail(std::string(p.error.view()));
     return *p;
 }
@@ -46,27 +45,15 @@ std::vector<std::string> range_method_names(const std::vector<std::string>& more
 }
 
 qk::semantics read_semantics(const json_cursor& c) {
-    if (c.is_string())
-        return detail::read_option(
-            c, +[](std::string_view w) { return parse_semantics(w); });
+    if (c.is_string()) return detail::read_option(c, parse_semantics);
     c.only({"base", "rounding", "scale_rule", "overflow", "integer_mode", "zero_point_before", "mxint_lowest", "flush_inputs",
             "flush_outputs", "seed"});
     qk::semantics s = qk::semantics::ocp;
-    if (const auto v = c.find("base"))
-        s = detail::read_option(
-            *v, +[](std::string_view w) { return parse_semantics(w); });
-    if (const auto v = c.find("rounding"))
-        s.rounding = detail::read_option(
-            *v, +[](std::string_view w) { return parse_rounding(w); });
-    if (const auto v = c.find("scale_rule"))
-        s.scale_rule = detail::read_option(
-            *v, +[](std::string_view w) { return parse_scale_rule(w); });
-    if (const auto v = c.find("overflow"))
-        s.overflow = detail::read_option(
-            *v, +[](std::string_view w) { return parse_overflow(w); });
-    if (const auto v = c.find("integer_mode"))
-        s.integer_mode = detail::read_option(
-            *v, +[](std::string_view w) { return parse_integer_mode(w); });
+    if (const auto v = c.find("base")) s = detail::read_option(*v, parse_semantics);
+    if (const auto v = c.find("rounding")) s.rounding = detail::read_option(*v, parse_rounding);
+    if (const auto v = c.find("scale_rule")) s.scale_rule = detail::read_option(*v, parse_scale_rule);
+    if (const auto v = c.find("overflow")) s.overflow = detail::read_option(*v, parse_overflow);
+    if (const auto v = c.find("integer_mode")) s.integer_mode = detail::read_option(*v, parse_integer_mode);
     if (const auto v = c.find("zero_point_before")) s.zero_point_before = v->boolean();
     if (const auto v = c.find("mxint_lowest")) s.mxint_uses_lowest = v->boolean();
     if (const auto v = c.find("flush_inputs")) s.flush_inputs = v->boolean();
@@ -243,15 +230,14 @@ target_profile read_target(const json_cursor& c) {
         t.operators["*"] = {};
         return t;
     }
-    const json_cursor operators = *listed;
     const auto formats = [](const json_cursor& list) {
         std::vector<qk::format> all;
         if (!list.is_array()) list.fail("an array of formats is expected");
         for (std::size_t i = 0; i < list.size(); ++i) all.push_back(detail::read_format(list.at(i)));
         return all;
     };
-    for (const std::string& op : operators.keys()) {
-        const json_cursor o = operators.at(op);
+    for (const std::string& op : listed->keys()) {
+        const json_cursor o = listed->at(op);
         o.only({"activation", "weight"});
         target_profile::formats& has = t.operators[op];
         if (const auto v = o.find("activation")) has.activation = formats(*v);
@@ -268,11 +254,11 @@ std::optional<target_profile> builtin_target(std::string_view name) {
     if (name != "onnxruntime") return std::nullopt;
     // Pairs that its QDQ fusion has integer kernels for (qdq_selectors.cc), and the float conversions that it runs.
     const std::vector<qk::format> eight{int8, uint8}, data{int8, uint8, int16, uint16, fp16, bf16, fp8_e4m3fn, fp8_e5m2};
-    const std::vector<qk::format> product{int8, uint8, fp16}, weights{int8, uint8, fp16}, packed{int8, uint8, int4, uint4, fp16};
+    const std::vector<qk::format> product{int8, uint8, fp16}, packed{int8, uint8, int4, uint4, fp16};
     return target_profile{"onnxruntime",
-                          {{"Conv", {product, weights}},
-                           {"ConvTranspose", {{fp16}, {int8, uint8, fp16}}},
-                           {"Gemm", {product, weights}},
+                          {{"Conv", {product, product}},
+                           {"ConvTranspose", {{fp16}, product}},
+                           {"Gemm", {product, product}},
                            {"MatMul", {product, packed}},
                            {"Add", {eight, {}}},
                            {"Mul", {eight, {}}},

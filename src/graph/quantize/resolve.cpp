@@ -224,9 +224,7 @@ class resolver {
             give_weak(tensor);
             return follow_integer_conv(tensor, nullptr);
         }
-        const auto widest = std::max_element(readers.begin(), readers.end(), [](const auto& a, const auto& b) {
-            return bits_per_value(a.second->what->format) < bits_per_value(b.second->what->format);
-        });
+        const auto widest = std::ranges::max_element(readers, {}, [](const auto& r) { return bits_per_value(r.second->what->format); });
         const edge_precision chosen = *widest->second;
         if (options_.dual) return;
         follow_integer_conv(tensor, chosen.what);
@@ -331,7 +329,7 @@ resolution resolve(const layer_view& layers, const std::vector<request>& request
     resolution result = second.run();
     detail::note_without_effect(layers, requests, options, second.settled(), second.matched(), result);
     // Rule 5 is settled from the outputs to the inputs; people read the other way.
-    std::stable_sort(result.notes.begin(), result.notes.end(), [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
+    std::ranges::stable_sort(result.notes, [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
     for (auto& [formats, names] : result.widened) std::reverse(names.begin(), names.end());
     return result;
 }

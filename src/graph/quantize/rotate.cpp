@@ -82,8 +82,8 @@ std::vector<std::string> normalized(const model& m) {
     for (const onnx::NodeProto& n : m.graph().node()) {
         const std::string& op = n.op_type();
         if (n.input_size() == 0 || n.input(0).empty() || m.is_constant(n.input(0))) continue;
-        const bool one = op == "RMSNormalization" || op == "SimplifiedLayerNormalization" || op == "SkipSimplifiedLayerNormalization" ||
-                         op == "LayerNormalization" || op == "SkipLayerNormalization";
+        const bool one = detail::one_of(op, {"RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization",
+                                             "LayerNormalization", "SkipLayerNormalization"});
         const bool square = (op == "Pow" || (op == "Mul" && n.input(0) == n.input(1))) && n.output_size() == 1 &&
                             std::ranges::all_of(m.uses(n.output(0)), [&](const auto& u) {
                                 return u.node >= 0 && m.graph().node(u.node).op_type() == "ReduceMean";
@@ -121,11 +121,11 @@ void add_to(quantize_report& report, const std::vector<rotated_stream>& done) {
                                          : std::to_string(r.channels) + " channels were rotated: written by " + listed(r.writers) +
                                                ", read by " + listed(r.readers);
         report.notes.push_back(
-            {refused ? plan_note::kind::unrealised : plan_note::kind::rotated, "stream '" + r.tensor + "'", said, "rotation", -1});
+            {refused ? plan_note::kind::unrealised : plan_note::kind::rotated, "stream '" + r.tensor + "'", said, "rotation"});
     }
     if (done.empty())
         report.notes.push_back({plan_note::kind::unrealised, "rotation",
-                                "the model has no stream that a normalization reads: nothing was rotated", "rotation", -1});
+                                "the model has no stream that a normalization reads: nothing was rotated", "rotation"});
 }
 
 }  // namespace qk::graph

@@ -86,7 +86,7 @@ class name_follower {
         const bool reader_gone = !e.consumer.empty() && model_.node_index(e.consumer) < 0;
         const auto reads = [&](const std::string& tensor) {
             const auto& uses = model_.uses(tensor);
-            return std::any_of(uses.begin(), uses.end(), [&](const model::use& u) {
+            return std::ranges::any_of(uses, [&](const model::use& u) {
                 return u.input == e.index && (u.node < 0 ? e.consumer.empty() : model_.graph().node(u.node).name() == e.consumer);
             });
         };

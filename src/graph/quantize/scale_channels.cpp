@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -282,17 +281,13 @@ std::vector<scaled_group> scale_channels(model& m, const std::vector<request>& r
 
 void add_to(quantize_report& report, const std::vector<scaled_group>& done, channel_scaling::rule how) {
     for (const scaled_group& g : done) {
-        char numbers[96];
-        std::snprintf(numbers, sizeof numbers, ", alpha %.2g: error of the layers' outputs %.3g of their squares, was %.3g", g.alpha,
-                      g.after, g.before);
-        const std::string name = how == channel_scaling::rule::awq ? "awq" : "smooth_quant";
-        report.notes.push_back({plan_note::kind::scaled,
-                                "tensor '" + g.tensor + "'",
-                                g.left ? name + " left it as it is: no scaling does better for " + listed(g.layers)
-                                       : name + " divided its channels, for " + listed(g.layers) +
-                                             (g.into.empty() ? ", by a Mul before them" : ", in '" + g.into + "'") + numbers,
-                                {},
-                                -1});
+        std::string text = how == channel_scaling::rule::awq ? "awq" : "smooth_quant";
+        if (g.left) text += " left it as it is: no scaling does better for " + listed(g.layers);
+        else
+            text += " divided its channels, for " + listed(g.layers) +
+                    (g.into.empty() ? ", by a Mul before them" : ", in '" + g.into + "'") +
+                    formatted(", alpha %.2g: error of the layers' outputs %.3g of their squares, was %.3g", g.alpha, g.after, g.before);
+        report.notes.push_back({plan_note::kind::scaled, "tensor '" + g.tensor + "'", text});
     }
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qk/graph/quantize/side_by_side.hpp"
 
-#include <utility>
-
 #include <algorithm>
+#include <utility>
 
 #include "qk/graph/evaluate/execute/quantize_value.hpp"
 #include "qk/graph/gradient/product.hpp"
@@ -12,6 +11,20 @@ namespace qk::graph::detail {
 namespace {
 
 std::vector<tensor> run_body(const execute::network& net, std::span<const tensor> inputs);
+
+/// By number: the constants of a network and what it is given.
+std::vector<tensor> values_before(const execute::network& net, std::span<const tensor> inputs) {
+    std::vector<tensor> values(net.values.size());
+    for (std::size_t v = 0; v < values.size(); ++v) values[v] = net.values[v].constant;
+    for (std::size_t i = 0; i < inputs.size(); ++i) values[static_cast<std::size_t>(net.inputs[i])] = inputs[i];
+    return values;
+}
+
+std::vector<tensor> inputs_of(const execute::net_node& node, const std::vector<tensor>& values) {
+    std::vector<tensor> in;
+    for (const execute::net_input& i : node.inputs) in.push_back(i.value < 0 ? tensor() : values[static_cast<std::size_t>(i.value)]);
+    return in;
+}
 
 /// Runs the graphs of an If, Loop or Scan, which a plan does not reach.
 op_context::subgraph_runner bodies_of(const execute::net_node& node, const std::vector<tensor>& around) {
@@ -27,12 +40,10 @@ op_context::subgraph_runner bodies_of(const execute::net_node& node, const std::
 }
 
 std::vector<tensor> run_body(const execute::network& net, std::span<const tensor> inputs) {
-    std::vector<tensor> values(net.values.size());
-    for (std::size_t v = 0; v < values.size(); ++v) values[v] = net.values[v].constant;
-    for (std::size_t i = 0; i < inputs.size(); ++i) values[static_cast<std::size_t>(net.inputs[i])] = inputs[i];
+    std::vector<tensor> values = values_before(net, inputs);
     for (const execute::net_node& node : net.nodes) {
-        std::vector<tensor> in, out(node.outputs.size());
-        for (const execute::net_input& i : node.inputs) in.push_back(i.value < 0 ? tensor() : values[static_cast<std::size_t>(i.value)]);
+        const std::vector<tensor> in = inputs_of(node, values);
+        std::vector<tensor> out(node.outputs.size());
         execute::detail::call_node(node, nullptr, in, out, gradient::heap::get(), bodies_of(node, values));
         for (std::size_t k = 0; k < out.size(); ++k)
             if (node.outputs[k] >= 0) values[static_cast<std::size_t>(node.outputs[k])] = out[k];
@@ -65,15 +76,11 @@ std::vector<tensor> side_by_side::run_node(const execute::net_node& node, const 
 /// One sample in float32 says how much is alive at once.
 void side_by_side::choose_runs(std::size_t memory) {
     const execute::network& net = runs_.net();
-    values own(net.values.size());
-    for (std::size_t v = 0; v < own.size(); ++v) own[v] = net.values[v].constant;
-    const std::vector<tensor> inputs = runs_.runner.inputs_of(runs_.data, runs_.cut, 0);
+    values own = values_before(net, runs_.runner.inputs_of(runs_.data, runs_.cut, 0));
     std::size_t alive = 0, most = 1;
-    for (std::size_t i = 0; i < inputs.size(); ++i) own[static_cast<std::size_t>(net.inputs[i])] = inputs[i];
     for (std::size_t n = 0; n < net.nodes.size(); ++n) {
         const execute::net_node& node = net.nodes[n];
-        std::vector<tensor> in;
-        for (const execute::net_input& i : node.inputs) in.push_back(i.value < 0 ? tensor() : own[static_cast<std::size_t>(i.value)]);
+        const std::vector<tensor> in = inputs_of(node, own);
         const std::vector<tensor> out = run_node(node, own, in);
         std::size_t reads = in.empty() ? 0 : in[0].size_bytes();
         for (std::size_t k = 0; k < out.size(); ++k)
@@ -130,23 +137,13 @@ void side_by_side::run_quantized(std::size_t n, const std::vector<std::vector<te
 void side_by_side::walk(const std::function<bool(std::size_t)>& wanted, const std::function<void(const visit&)>& before,
                         const std::function<bool(const visit&, const std::vector<tensor>&)>& after, const progress& report) {
     const execute::network& net = runs_.net();
-    values constants(net.values.size());
-    for (std::size_t v = 0; v < constants.size(); ++v) constants[v] = net.values[v].constant;
-    plain_.assign(chosen_.size(), constants);
-    for (std::size_t r = 0; r < chosen_.size(); ++r) {
-        const std::vector<tensor> inputs = runs_.runner.inputs_of(runs_.data, runs_.cut, chosen_[r]);
-        for (std::size_t i = 0; i < inputs.size(); ++i) plain_[r][static_cast<std::size_t>(net.inputs[i])] = inputs[i];
-    }
+    for (const std::size_t run : chosen_) plain_.push_back(values_before(net, runs_.runner.inputs_of(runs_.data, runs_.cut, run)));
     quantized_ = plain_;
     for (std::size_t n = 0; n < net.nodes.size(); ++n) {
         const execute::net_node& node = net.nodes[n];
         std::vector<std::vector<tensor>> plain(chosen_.size()), made(chosen_.size());
-        runs_.runner.pool.for_each(chosen_.size(), [&](std::size_t r, execute::arena&) {
-            std::vector<tensor> in;
-            for (const execute::net_input& i : node.inputs)
-                in.push_back(i.value < 0 ? tensor() : plain_[r][static_cast<std::size_t>(i.value)]);
-            plain[r] = run_node(node, plain_[r], in);
-        });
+        runs_.runner.pool.for_each(
+            chosen_.size(), [&](std::size_t r, execute::arena&) { plain[r] = run_node(node, plain_[r], inputs_of(node, plain_[r])); });
         std::vector<std::vector<tensor>> in(chosen_.size(), std::vector<tensor>(node.inputs.size()));
         read_inputs(node, in, false);
         visit here{n, &node, {}, {}, {}};

@@ -2,9 +2,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <limits>
-#include <string_view>
 
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/ops/widened.hpp"
@@ -14,19 +12,13 @@
 namespace qk::graph::detail {
 namespace {
 
-bool is(const onnx::NodeProto& n, std::initializer_list<std::string_view> ops) {
-    return std::find(ops.begin(), ops.end(), n.op_type()) != ops.end();
-}
-
 std::string named(const onnx::NodeProto& n) { return "'" + n.name() + "' (" + n.op_type() + ")"; }
 
 /// The numbers of a constant of integers; empty: it is none.
 std::vector<std::int64_t> integers(const model& m, const std::string& name) {
-    std::vector<std::int64_t> list;
-    if (name.empty() || !m.is_constant(name) || m.constant_type(name) != data_type::int64) return list;
+    if (name.empty() || !m.is_constant(name) || m.constant_type(name) != data_type::int64) return {};
     const tensor t = m.constant(name);
-    list.assign(t.as<std::int64_t>().begin(), t.as<std::int64_t>().end());
-    return list;
+    return {t.as<std::int64_t>().begin(), t.as<std::int64_t>().end()};
 }
 
 /// Axes of a node: its attribute, or its input `index`.
@@ -72,9 +64,8 @@ stream::stream(const model& m, const std::string& start) : model_(&m) {
         const auto waiting = std::exchange(later_, {});
         for (const auto& [node, input] : waiting)
             if (!read_factor(node, input, false)) later_.emplace(node, input);
-        if (open_.empty() && later_.size() == waiting.size()) {
+        if (open_.empty() && later_.size() == waiting.size())
             for (const auto& [node, input] : std::exchange(later_, {})) read_factor(node, input, true);
-        }
     }
     if (refused.empty() && (read.empty() || written.empty())) refuse("no weights read it or none write it");
 }
@@ -127,8 +118,9 @@ int stream::rank_of(const std::string& tensor, int depth) const {
         const int table = rank_of(n.input(0), depth + 1), ids = rank_of(n.input(1), depth + 1);
         return table > 0 && ids > 0 ? table + ids - 1 : 0;
     }
-    if (is(n, {"Cast", "MatMul", "RMSNormalization", "SimplifiedLayerNormalization", "Identity"})) return rank_of(n.input(0), depth + 1);
-    if (is(n, {"Add", "Sub", "Mul", "Div"})) return std::max(rank_of(n.input(0), depth + 1), rank_of(n.input(1), depth + 1));
+    if (one_of(n.op_type(), {"Cast", "MatMul", "RMSNormalization", "SimplifiedLayerNormalization", "Identity"}))
+        return rank_of(n.input(0), depth + 1);
+    if (one_of(n.op_type(), {"Add", "Sub", "Mul", "Div"})) return std::max(rank_of(n.input(0), depth + 1), rank_of(n.input(1), depth + 1));
     return 0;
 }
 
@@ -143,14 +135,14 @@ void stream::look_back(const std::string& tensor) {
     const int p = model_->producer(tensor);
     if (p < 0) return refuse("'" + tensor + "' is an input of the model");
     const onnx::NodeProto& n = model_->graph().node(p);
-    if (is(n, {"Add", "Sub"})) return operand(p, 0), operand(p, 1);
-    if (is(n, {"MatMul", "Gemm"})) return back_through_product(p, n);
+    if (one_of(n.op_type(), {"Add", "Sub"})) return operand(p, 0), operand(p, 1);
+    if (one_of(n.op_type(), {"MatMul", "Gemm"})) return back_through_product(p, n);
     if (n.op_type() == "Gather" && is_float_constant(n.input(0)) && int_attribute(n, "axis", 0) == 0 &&
         model_->constant_shape(n.input(0)).size() == 2) {
         if (fits(model_->constant_shape(n.input(0))[1], n)) written.insert({p, 0});
         return;
     }
-    if (is(n, {"Mul", "Div"})) {
+    if (one_of(n.op_type(), {"Mul", "Div"})) {
         for (const int k : {0, 1}) {
             const bool number = is_scalar(n.input(1 - k)) || is_state(n.input(1 - k), state::row);
             if (number && !(n.op_type() == "Div" && k == 1)) return become(n.input(k), state::streamed, true);
@@ -159,7 +151,7 @@ void stream::look_back(const std::string& tensor) {
     if (n.op_type() == "SkipSimplifiedLayerNormalization" && n.output_size() > 3 && n.output(3) == tensor)
         return operand(p, 0), operand(p, 1);
     if (moves(n, 0)) return become(n.input(0), state::streamed, true);
-    per_head = per_head || is(n, {"Reshape", "Transpose", "Split", "Squeeze", "Unsqueeze", "Slice"});
+    per_head = per_head || one_of(n.op_type(), {"Reshape", "Transpose", "Split", "Squeeze", "Unsqueeze", "Slice"});
     refuse(named(n) + " makes it");
 }
 
@@ -207,7 +199,7 @@ void stream::look_ahead(const std::string& tensor) {
         } else if (n.op_type() == "Shape") continue;
         else if (moves(n, u.input)) become(n.output(0), s, false, gain);
         else if (s == state::streamed) read_stream(u.node, u.input);
-        else if (is(n, {"Mul", "Div"}) && u.input == 0 && is_scalar(n.input(1))) become(n.output(0), s, false, gain);
+        else if (one_of(n.op_type(), {"Mul", "Div"}) && u.input == 0 && is_scalar(n.input(1))) become(n.output(0), s, false, gain);
         else if (!read_product(u.node, u.input, gain))
             refuse(named(n) + " reads it behind a gain, which only products with constants can take");
     }
@@ -215,16 +207,16 @@ void stream::look_ahead(const std::string& tensor) {
 
 void stream::read_stream(int node, int input) {
     const onnx::NodeProto& n = model_->graph().node(node);
-    if (is(n, {"Add", "Sub"})) return operand(node, 1 - input), become(n.output(0), state::streamed, false);
+    if (one_of(n.op_type(), {"Add", "Sub"})) return operand(node, 1 - input), become(n.output(0), state::streamed, false);
     if (read_product(node, input, {}) || read_normalization(node, input)) return;
     const bool power = n.op_type() == "Pow" && input == 0 && is_scalar(n.input(1)) && number(model_->constant(n.input(1))) == 2;
     if (power || (n.op_type() == "Mul" && n.input(0) == n.input(1))) return become(n.output(0), state::squared, false);
     if (n.op_type() == "ReduceL2" && averages_rows(n)) return become(n.output(0), state::row, false);
-    if (is(n, {"Mul", "Div"})) {
+    if (one_of(n.op_type(), {"Mul", "Div"})) {
         later_.emplace(node, input);
         return;
     }
-    if (is(n, {"LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization", "ReduceMean"}))
+    if (one_of(n.op_type(), {"LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization", "ReduceMean"}))
         return refuse(named(n) + " subtracts the mean of the channels; only root mean squares keep under a rotation");
     refuse(named(n) + " reads it");
 }
@@ -233,7 +225,7 @@ void stream::read_stream(int node, int input) {
 bool stream::read_normalization(int node, int input) {
     const onnx::NodeProto& n = model_->graph().node(node);
     const bool skip = n.op_type() == "SkipSimplifiedLayerNormalization";
-    if (!skip && (!is(n, {"RMSNormalization", "SimplifiedLayerNormalization"}) || input != 0)) return false;
+    if (!skip && (!one_of(n.op_type(), {"RMSNormalization", "SimplifiedLayerNormalization"}) || input != 0)) return false;
     if (skip ? input > 1 : !is_last(int_attribute(n, "axis", -1), n.input(0))) return false;
     const int gain = skip ? 2 : 1;
     if (!is_float_constant(n.input(gain)) || !fits(model_->constant_shape(n.input(gain)).back(), n)) return false;
@@ -269,7 +261,7 @@ bool stream::read_factor(int node, int input, bool last_chance) {
 
 bool stream::read_product(int node, int input, const std::vector<float>& gain) {
     const onnx::NodeProto& n = model_->graph().node(node);
-    if (input != 0 || !is(n, {"MatMul", "Gemm"}) || !n.domain().empty() || !is_float_constant(n.input(1))) return false;
+    if (input != 0 || !one_of(n.op_type(), {"MatMul", "Gemm"}) || !n.domain().empty() || !is_float_constant(n.input(1))) return false;
     const bool gemm = n.op_type() == "Gemm";
     const dims w = model_->constant_shape(n.input(1));
     if (w.size() < 2 || (gemm && int_attribute(n, "transA", 0) != 0)) return false;
@@ -282,7 +274,7 @@ bool stream::read_product(int node, int input, const std::vector<float>& gain) {
 
 bool stream::moves(const onnx::NodeProto& n, int input) const {
     if (input != 0 || !n.domain().empty()) return false;
-    if (is(n, {"Identity", "Dropout"})) return true;
+    if (one_of(n.op_type(), {"Identity", "Dropout"})) return true;
     if (n.op_type() == "Cast") {
         const auto to = static_cast<data_type>(int_attribute(n, "to", 0));
         return to == data_type::float32 || ops::is_half(to);
@@ -296,24 +288,23 @@ bool stream::moves(const onnx::NodeProto& n, int input) const {
         return perm != nullptr && perm->ints_size() > 0 && perm->ints(perm->ints_size() - 1) == perm->ints_size() - 1;
     }
     if (n.op_type() == "Gather") return !is_last(int_attribute(n, "axis", 0), n.input(0));
-    if (is(n, {"Slice", "Squeeze", "Unsqueeze"})) {
+    if (one_of(n.op_type(), {"Slice", "Squeeze", "Unsqueeze"})) {
         const auto axes = axes_given(*model_, n, n.op_type() == "Slice" ? 3 : 1);
         const std::string& shaped = n.op_type() == "Unsqueeze" ? n.output(0) : n.input(0);
-        return !axes.empty() && std::none_of(axes.begin(), axes.end(), [&](std::int64_t a) { return is_last(a, shaped); });
+        return !axes.empty() && std::ranges::none_of(axes, [&](std::int64_t a) { return is_last(a, shaped); });
     }
     return false;
 }
 
 /// One number for each row stays one.
 bool stream::keeps_row(const onnx::NodeProto& n) const {
-    if (is(n, {"Sqrt", "Reciprocal", "Cast", "Identity"})) return true;
-    if (!is(n, {"Add", "Mul", "Div", "Pow", "Max", "Clip"})) return false;
-    return std::all_of(n.input().begin(), n.input().end(),
-                       [&](const std::string& i) { return i.empty() || is_scalar(i) || is_state(i, state::row); });
+    if (one_of(n.op_type(), {"Sqrt", "Reciprocal", "Cast", "Identity"})) return true;
+    if (!one_of(n.op_type(), {"Add", "Mul", "Div", "Pow", "Max", "Clip"})) return false;
+    return std::ranges::all_of(n.input(), [&](const std::string& i) { return i.empty() || is_scalar(i) || is_state(i, state::row); });
 }
 
 bool stream::averages_rows(const onnx::NodeProto& n) const {
-    if (!is(n, {"ReduceMean", "ReduceSum", "ReduceL2"}) || int_attribute(n, "keepdims", 1) == 0) return false;
+    if (!one_of(n.op_type(), {"ReduceMean", "ReduceSum", "ReduceL2"}) || int_attribute(n, "keepdims", 1) == 0) return false;
     const auto axes = axes_given(*model_, n, 1);
     const int rank = rank_of(n.input(0));
     return axes.size() == 1 && (axes[0] == -1 || (rank > 0 && axes[0] == rank - 1));

@@ -9,16 +9,6 @@
 namespace qk::graph {
 
 namespace detail {
-/// Mean square of what was seen, from the histogram.
-inline double mean_square(const tensor_statistics& s) {
-    const histogram_points points = points_of(s);
-    double signal = 0, all = 0;
-    for (std::size_t i = 0; i < points.values.size(); ++i) {
-        const double v = static_cast<double>(points.values[i]);
-        signal += points.weights[i] * v * v, all += points.weights[i];
-    }
-    return all > 0 ? signal / all : 0;
-}
 inline std::string scale_text(const quantizer& q) {
     if (q.dynamic) return "dynamic";
     if (q.scale.size() > 1) return std::to_string(q.scale.size()) + " scales";
@@ -137,7 +127,7 @@ std::vector<method_comparison> compare_methods(const calibration& seen, const st
     std::vector<method_comparison> all;
     for (const auto& [name, s] : seen.tensors) {
         method_comparison one{.tensor = name, .methods = {}};
-        const double signal = s.histogram.empty() ? 0 : detail::mean_square(s);
+        const double signal = s.histogram.empty() ? 0 : mean_square(s);
         for (const range_method m : methods) {
             if (!can_choose(s, m)) continue;
             method_range r{

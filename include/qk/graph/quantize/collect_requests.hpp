@@ -58,7 +58,7 @@ class wish_collector {
     }
 
     wishes collect(const std::vector<request>& requests) {
-        for (std::size_t r = 0; r < requests.size(); ++r) enter(requests[r], sequence_ = static_cast<int>(r));
+        for (std::size_t r = 0; r < requests.size(); ++r) sequence_ = static_cast<int>(r), enter(requests[r]);
         return std::move(all_);
     }
 
@@ -74,7 +74,10 @@ class wish_collector {
     }
     int tensor_place(const std::string& tensor) const { return place_of(model_, tensor); }
 
-    void enter(const request& r, int sequence) {
+    /// The wish of the request that is being entered.
+    wish wish_of(const request& r) const { return {&r.what, sequence_, &r, describe(r)}; }
+
+    void enter(const request& r) {
         switch (r.scope) {
             case scope::everything:
                 if (has(r.role, role::input) || has(r.role, role::output)) all_.default_input = &r.what;
@@ -90,17 +93,17 @@ class wish_collector {
                                 "the model has " + std::to_string(list.size()) + (in ? " inputs" : " outputs") + ", counted from 0",
                                 r.origin);
                 const std::string& name = list[static_cast<std::size_t>(r.index)].name;
-                if (in) want(all_.tensors[name], {&r.what, sequence, &r, describe(r)}, "tensor '" + name + "'", -1);
-                else want(all_.outputs[r.index], {&r.what, sequence, &r, describe(r)}, "model output '" + name + "'", tensor_place(name));
+                if (in) want(all_.tensors[name], wish_of(r), "tensor '" + name + "'", -1);
+                else want(all_.outputs[r.index], wish_of(r), "model output '" + name + "'", tensor_place(name));
                 return;
             }
-            case scope::tensor: return enter_tensor(r, sequence);
-            case scope::kv_cache: return enter_cache(r, sequence);
+            case scope::tensor: return enter_tensor(r);
+            case scope::kv_cache: return enter_cache(r);
             default: break;
         }
         const std::vector<int> found = matches(r);
         if (found.empty()) return;
-        all_.matched[sequence] = found;
+        all_.matched[sequence_] = found;
         // A list of layers means its layers; one name or one type means exactly that.
         const bool loose =
             r.scope == scope::group || r.scope == scope::subgraph || (r.scope == scope::layer && (is_glob(r.name) || found.size() > 1));
@@ -109,11 +112,11 @@ class wish_collector {
             const layer_kind k = info(n).kind;
             if (loose && !exclusion && k != layer_kind::compute && (k != layer_kind::neighbour || !is_integer_format(r.what.format)))
                 continue;
-            enter_node(r, sequence, n);
+            enter_node(r, n);
         }
     }
 
-    void enter_tensor(const request& r, int sequence) {
+    void enter_tensor(const request& r) {
         std::vector<std::string> found;
         const auto add = [&](const std::string& name) {
             if (std::find(found.begin(), found.end(), name) == found.end()) found.push_back(name);
@@ -135,8 +138,7 @@ class wish_collector {
         if (found.empty()) return note(kind::unmatched, describe(r), no_tensor(r.name, all), r.origin);
         if (is_glob(r.name) && !folded.empty())
             note(kind::renamed, describe(r),
-                 listed(folded) + " of its names were folded and lead to what they became (`qk inspect --tensors` lists them)", r.origin,
-                 -1);
+                 listed(folded) + " of its names were folded and lead to what they became (`qk inspect --tensors` lists them)", r.origin);
         for (const std::string& name : found) {
             if (!layers_.is_float(name)) {
                 if (!is_glob(r.name)) note(kind::unrealised, describe(r), "the tensor does not hold floats", r.origin, tensor_place(name));
@@ -146,18 +148,18 @@ class wish_collector {
             if (place != name && !is_glob(r.name))
                 note(kind::moved, "tensor '" + name + "'",
                      "only a Relu or Clip reads it: its format stands behind that, on '" + place + "'", r.origin, tensor_place(name));
-            want(all_.tensors[place], {&r.what, sequence, &r, describe(r)}, "tensor '" + place + "'", tensor_place(place));
+            want(all_.tensors[place], wish_of(r), "tensor '" + place + "'", tensor_place(place));
         }
     }
 
-    void enter_cache(const request& r, int sequence) {
+    void enter_cache(const request& r) {
         const std::vector<std::string> caches = layers_.cached_tensors();
         if (caches.empty())
             return note(kind::unmatched, describe(r),
                         "the model keeps no keys or values: no input goes into a Concat or an attention whose result is an output",
                         r.origin);
         for (const std::string& name : caches) {
-            want(all_.tensors[name], {&r.what, sequence, &r, describe(r)}, "tensor '" + name + "'", tensor_place(name));
+            want(all_.tensors[name], wish_of(r), "tensor '" + name + "'", tensor_place(name));
             note(kind::cache, "tensor '" + name + "'", "keys or values of a cache: " + to_string(r.what.format), r.origin,
                  tensor_place(name));
         }
@@ -179,11 +181,11 @@ class wish_collector {
     }
 
     /// One node's share of a layer request; remembers whether anything of it could be asked.
-    void enter_node(const request& r, int sequence, int n) {
+    void enter_node(const request& r, int n) {
         const std::size_t at = static_cast<std::size_t>(n);
         const std::string subject = "layer '" + node(n).name() + "'";
         const auto has_part = [&](part p) { return std::find(info(n).parts.begin(), info(n).parts.end(), p) != info(n).parts.end(); };
-        const wish w{&r.what, sequence, &r, describe(r)};
+        const wish w = wish_of(r);
         bool realised = false;
         if (has(r.role, role::input) && has_part(part::input)) {
             realised = true;
@@ -211,12 +213,8 @@ class wish_collector {
                 else want(all_.tensors[target], w, "tensor '" + target + "'", tensor_place(target));
             }
         }
-        if (has(r.role, role::weight)) {
-            if (has_part(part::weight)) realised = true, want(all_.weights[at], w, subject + " weight", n);
-        }
-        if (has(r.role, role::bias)) {
-            if (has_part(part::bias)) realised = true, want(all_.biases[at], w, subject + " bias", n);
-        }
+        if (has(r.role, role::weight) && has_part(part::weight)) realised = true, want(all_.weights[at], w, subject + " weight", n);
+        if (has(r.role, role::bias) && has_part(part::bias)) realised = true, want(all_.biases[at], w, subject + " bias", n);
         if (!realised && !is_identity(r.what.format) && r.scope == scope::layer && !is_glob(r.name))
             note(kind::unrealised, subject, "the " + node(n).op_type() + " has no " + name_of(r.role) + " that holds floats", r.origin, n);
     }
@@ -262,10 +260,8 @@ class wish_collector {
                    (name.size() > r.name.size() && name.starts_with(r.name) &&
                     (std::string_view("/._:").find(name[r.name.size()]) != std::string_view::npos || r.name.ends_with('/')));
         };
-        if (r.scope == scope::layer) {
-            for (int n = 0; n < count; ++n)
-                if (node(n).name() == r.name || (is_glob(r.name) && glob_match(r.name, node(n).name()))) found.push_back(n);
-        }
+        for (int n = 0; n < count && r.scope == scope::layer; ++n)
+            if (node(n).name() == r.name || (is_glob(r.name) && glob_match(r.name, node(n).name()))) found.push_back(n);
         if (found.empty() && !is_glob(r.name))  // "layer1" may be a group without having been called one
             for (int n = 0; n < count; ++n)
                 if (in_group(node(n).name())) found.push_back(n);

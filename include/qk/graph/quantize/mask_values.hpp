@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 
 #include "qk/graph/base/format_text.hpp"
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/base/tensor.hpp"
 #include "qk/graph/calibrate/scales.hpp"
 #include "qk/graph/calibrate/statistics.hpp"
@@ -41,12 +41,9 @@ inline bool holds_mask(std::span<const float> constant, data_type type) {
 inline std::string mask_sentence(const tensor_statistics* seen) {
     constexpr const char* why = ", which no scale can hold together with other values: left as it is";
     if (seen == nullptr) return std::string("holds a mask (a constant that is infinite or the lowest of its type goes into it)") + why;
-    char text[120];
-    std::snprintf(
-        text, sizeof text,
-        seen->not_finite > 0 ? "holds a mask (Inf or NaN beside values from %.3g to %.3g)" : "holds a mask (values from %.3g to %.3g)",
-        static_cast<double>(seen->range.lo), static_cast<double>(seen->range.hi));
-    return text + std::string(why);
+    const char* beside = seen->not_finite > 0 ? "Inf or NaN beside " : "";
+    return formatted("holds a mask (%svalues from %.3g to %.3g)%s", beside, static_cast<double>(seen->range.lo),
+                     static_cast<double>(seen->range.hi), why);
 }
 
 /// Tensors that hold a mask as the graph alone tells: what is made of such a constant until a function takes it in.
@@ -60,11 +57,10 @@ class masks_of_constants {
   private:
     /// An operator whose result holds what its operands hold; of `Max` and `Min` a constant is a bound, and of `Gather` a table.
     static bool passes(std::string_view op, int input, bool constant) {
-        for (const char* any : {"Where", "Add", "Sub", "Mul", "Div", "Concat"})
-            if (op == any) return true;
-        for (const char* moved : {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Split", "Expand",
-                                  "Tile", "Trilu", "Pad"})
-            if (op == moved) return input == 0;
+        if (one_of(op, {"Where", "Add", "Sub", "Mul", "Div", "Concat"})) return true;
+        if (one_of(op, {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Split", "Expand", "Tile",
+                        "Trilu", "Pad"}))
+            return input == 0;
         if (op == "ScatterND" || op == "ScatterElements") return input != 1;
         return !constant && (op == "Max" || op == "Min" || ((op == "Gather" || op == "GatherND") && input == 0));
     }
@@ -98,10 +94,9 @@ class masks_of_constants {
 };
 
 inline std::string destroyed_sentence(const edge_report& line) {
-    char text[200];
-    std::snprintf(text, sizeof text, " leaves little of it (%.1f dB; its values lie between %.3g and %.3g): most become 0 or clip",
-                  line.sqnr, static_cast<double>(line.range.lo), static_cast<double>(line.range.hi));
-    return to_string(line.how.format) + text;
+    return to_string(line.how.format) +
+           formatted(" leaves little of it (%.1f dB; its values lie between %.3g and %.3g): most become 0 or clip", line.sqnr,
+                     static_cast<double>(line.range.lo), static_cast<double>(line.range.hi));
 }
 
 }  // namespace qk::graph::detail

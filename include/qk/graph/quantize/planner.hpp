@@ -63,11 +63,11 @@ struct edge_report {
     std::string op_type;  ///< of the consumer; "" for a model output
     layer_view::part part = layer_view::part::input;
     quantizer how;
-    value_range range;         ///< calibrated or of the weights; {0, 0} where none was needed
+    value_range range{};       ///< calibrated or of the weights; {0, 0} where none was needed
     std::size_t elements = 0;  ///< of a weight or bias; of one observation of an activation; 0: unknown
     double sqnr = 0;           ///< decibels; weights exactly, activations as estimated from the histogram; NaN: unknown
-    std::string why;
-    std::string origin;
+    std::string why{};
+    std::string origin{};
 };
 
 /// How the methods for ranges compared, where one was chosen by measuring (search/choose_method.hpp).
@@ -148,6 +148,8 @@ inline quantize_result quantize(const model& m, const precision_requests& reques
 /// Every reader of a tensor that a plan quantizes, in network order, the model's outputs last: what "quantized edges" counts wherever it is
 /// said.
 std::vector<edge> quantized_edges(const precision_plan& plan, const model& m);
+/// Mean square of what was seen, from the histogram.
+double mean_square(const tensor_statistics& s);
 /// The report's line of one edge, without why. `constant`: the tensor's value if it is one.
 edge_report describe_edge(const layer_view& layers, const edge& e, layer_view::part part, const quantizer& how, const calibration* seen,
                           const tensor* constant);

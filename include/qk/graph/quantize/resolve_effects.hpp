@@ -50,8 +50,7 @@ inline std::string nearest_of(const layer_view& layers, const request& r, const 
     std::vector<std::string> near;
     const std::vector<int> compute = layers.compute_layers();
     for (const int n : matched) {
-        const auto closest =
-            std::min_element(compute.begin(), compute.end(), [n](int a, int b) { return std::abs(a - n) < std::abs(b - n); });
+        const auto closest = std::ranges::min_element(compute, {}, [n](int layer) { return std::abs(layer - n); });
         if (closest == compute.end() || near.size() == 3) break;
         const std::string& name = m.graph().node(*closest).name();
         if (std::find(near.begin(), near.end(), name) == near.end()) near.push_back(name);
@@ -71,11 +70,7 @@ inline std::string without_effect(const layer_view& layers, const request& r, co
     }
     std::string text = is_identity(r.what.format) ? "has no effect: nothing that it names would have been quantized without it"
                                                   : "has no effect: nothing that it names can be quantized as asked";
-    if (!names.empty() && types.size() <= 3) {
-        std::string all;
-        for (const std::string& t : types) all += (all.empty() ? "" : ", ") + t;
-        text += " (" + all + ": " + listed(names) + ")";
-    }
+    if (!names.empty() && types.size() <= 3) text += " (" + comma_separated({types.begin(), types.end()}) + ": " + listed(names) + ")";
     return text + "." + nearest_of(layers, r, matched);
 }
 
