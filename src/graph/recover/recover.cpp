@@ -64,8 +64,9 @@ class plan_recovery {
     };
 
     bool has_integer_operators() const {
-        return std::any_of(source_.graph().node().begin(), source_.graph().node().end(),
-                           [](const onnx::NodeProto& n) { return n.op_type().starts_with("QLinear") || n.op_type().ends_with("Integer"); });
+        return std::ranges::any_of(source_.graph().node(), [](const onnx::NodeProto& n) {
+            return n.op_type().starts_with("QLinear") || n.op_type().ends_with("Integer");
+        });
     }
 
     const onnx::NodeProto* maker(const std::string& name) const {
@@ -156,6 +157,11 @@ class plan_recovery {
         }
     }
 
+    /// A name for the floats behind codes, or behind rounded values: theirs, `name`, without its mark. `own` as above.
+    std::string floats_of(const std::string& name, const char* mark, const tensor& value, const std::string& own) {
+        return free_name(marks::without(name, {mark}), name + marks::as_float, value, own);
+    }
+
     /// Format, scales, zero points and axis that a DequantizeLinear says; nullopt when they are not constants.
     std::optional<quantizer> parameters(const onnx::NodeProto& n, data_type codes) const {
         quantizer q;
@@ -173,7 +179,7 @@ class plan_recovery {
             const auto zero = constant(n.input(2));
             if (!zero || zero->type() != codes) return std::nullopt;
             for (std::size_t i = 0; i < zero->size(); ++i) q.zero_point.push_back(code_at(*zero, i));
-            if (std::all_of(q.zero_point.begin(), q.zero_point.end(), [](std::int64_t z) { return z == 0; })) q.zero_point.clear();
+            if (std::ranges::all_of(q.zero_point, [](std::int64_t z) { return z == 0; })) q.zero_point.clear();
         }
         return q;
     }
@@ -183,14 +189,10 @@ class plan_recovery {
             const auto q = parameters(n, codes->type());
             if (!q) return std::nullopt;
             std::vector<tensor> inputs;
-            for (const std::string& in : n.input()) {
-                const auto c = constant(in);
-                inputs.push_back(c ? *c : tensor());
-            }
+            for (const std::string& in : n.input()) inputs.push_back(constant(in).value_or(tensor()));
             const std::vector<tensor> values = try_run(source_, n, inputs, std::size_t{1} << 34);
             if (values.size() != 1 || values[0].type() != data_type::float32) return std::nullopt;
-            return link{free_name(marks::without(n.input(0), {marks::quantized}), n.input(0) + marks::as_float, values[0], n.output(0)), *q,
-                        values[0]};
+            return link{floats_of(n.input(0), marks::quantized, values[0], n.output(0)), *q, values[0]};
         }
         const onnx::NodeProto* q = maker(n.input(0));
         if (q == nullptr) return std::nullopt;
@@ -243,8 +245,7 @@ class plan_recovery {
             if (codes->type() != data_type::float16 && codes->type() != data_type::bfloat16) return std::nullopt;
             const std::vector<tensor> values = try_run(source_, n, {*codes}, std::size_t{1} << 34);
             if (values.size() != 1) return std::nullopt;
-            return link{free_name(marks::without(n.input(0), {marks::narrow}), n.input(0) + marks::as_float, values[0], n.output(0)),
-                        of(*format_of_codes(codes->type())), values[0]};
+            return link{floats_of(n.input(0), marks::narrow, values[0], n.output(0)), of(*format_of_codes(codes->type())), values[0]};
         }
         const onnx::NodeProto* narrow = maker(n.input(0));
         if (narrow == nullptr || narrow->op_type() != "Cast" || !narrow->domain().empty()) return std::nullopt;
@@ -261,8 +262,7 @@ class plan_recovery {
         const link& wide = links_.at(n.input(0));
         if (wide.value) {
             const tensor own = ops::narrowed(*wide.value, type);
-            return link{free_name(marks::without(n.output(0), {marks::own}), n.output(0) + marks::as_float, own, n.output(0)), wide.how,
-                        own};
+            return link{floats_of(n.output(0), marks::own, own, n.output(0)), wide.how, own};
         }
         const onnx::NodeProto* before = maker(wide.source);
         if (before == nullptr || before->op_type() != "Cast" || !before->domain().empty() || !marks::has(wide.source, marks::wide))
@@ -277,8 +277,7 @@ class plan_recovery {
         if (!q) return std::nullopt;
         const auto value = called_.find(n.output(0));
         if (value == called_.end()) return link{n.input(0), *q, std::nullopt};
-        return link{free_name(marks::without(n.output(0), {marks::rounded}), n.output(0) + marks::as_float, value->second, n.output(0)), *q,
-                    value->second};
+        return link{floats_of(n.output(0), marks::rounded, value->second, n.output(0)), *q, value->second};
     }
 
     /// Behind a call that sees a tensor as rows of all axes but the first.
@@ -307,7 +306,7 @@ class plan_recovery {
         const auto w = unpack_nbits(source_, source_.graph().node(i));
         if (!w) return;
         onnx::NodeProto& n = *result_.plain.graph().mutable_node(i);
-        const std::string name = free_name(marks::without(w->codes, {marks::quantized}), w->codes + marks::as_float, w->value, w->codes);
+        const std::string name = floats_of(w->codes, marks::quantized, w->value, w->codes);
         make_plain(n, *w, name);
         edges_[{name, n.name(), w->input}] = w->how;
         if (w->integers)
@@ -319,9 +318,7 @@ class plan_recovery {
     void multiply_floats(int i) {
         const auto p = integer_product_of(source_, i);
         if (!p) return;
-        const std::string second =
-            p->codes.empty() ? p->operands[1]
-                             : free_name(marks::without(p->codes, {marks::quantized}), p->codes + marks::as_float, p->value, p->codes);
+        const std::string second = p->codes.empty() ? p->operands[1] : floats_of(p->codes, marks::quantized, p->value, p->codes);
         make_plain(result_.plain.graph(), i, *p, second);
         edges_[{p->operands[0], source_.graph().node(i).name(), 0}] = of(uint8, true);
         edges_[{second, source_.graph().node(i).name(), 1}] = p->codes.empty() ? of(uint8, true) : p->how;
@@ -362,8 +359,7 @@ class plan_recovery {
         if (found == links_.end()) return;
         const std::string from = found->second.source;
         onnx::GraphProto& g = result_.plain.graph();
-        bool is_output = false;
-        for (const auto& o : g.output()) is_output = is_output || o.name() == from;
+        const bool is_output = std::ranges::any_of(g.output(), [&](const auto& o) { return o.name() == from; });
         if (found->second.value || source_.producer(from) < 0 || is_output || links_.contains(from)) {
             result_.notes.push_back("the quantizer of output '" + name +
                                     "' stays in the model: what it quantizes is an input, a constant or an output itself");

@@ -17,10 +17,6 @@ inline int number(const onnx::NodeProto& n, const char* name, int otherwise) { r
 
 /// BFPQuantizeDequantize and MXQuantizeDequantize, under their older names too.
 inline std::optional<quantizer> amd_block_quantizer(const onnx::NodeProto& n) {
-    const auto text = [&](const char* name, const char* otherwise) {
-        const auto* a = find_attribute(n, name);
-        return a ? a->s() : std::string(otherwise);
-    };
     quantizer q;
     q.axis = number(n, "axis", 1), q.semantics = semantics::quark;
     constexpr rounding modes[] = {rounding::half_away, rounding::half_up, rounding::half_even};
@@ -31,7 +27,7 @@ inline std::optional<quantizer> amd_block_quantizer(const onnx::NodeProto& n) {
     if (mx) {
         microscaling f = mxint8;
         f.block_size = number(n, "block_size", 32);
-        const std::string element = text("element_dtype", "int8");
+        const std::string element = text_attribute(n, "element_dtype", "int8");
         constexpr std::pair<const char*, floating> elements[] = {
             {"fp8_e4m3", fp8_e4m3fn}, {"fp8_e5m2", fp8_e5m2}, {"fp6_e3m2", fp6_e3m2}, {"fp6_e2m3", fp6_e2m3}, {"fp4_e2m1", fp4_e2m1}};
         for (const auto& [name, e] : elements)
@@ -39,7 +35,7 @@ inline std::optional<quantizer> amd_block_quantizer(const onnx::NodeProto& n) {
         q.format = f;
     } else if (n.op_type() == "BFPQuantizeDequantize" || n.op_type() == "BFPFixNeuron") {
         const int mantissa = number(n, "bit_width", 16) - 9, block = number(n, "block_size", 8);
-        if (text("bfp_method", "to_bfp") == "to_bfp")
+        if (text_attribute(n, "bfp_method", "to_bfp") == "to_bfp")
             q.format = block_float{.block_size = block, .exponent_bits = 8, .mantissa_bits = mantissa};
         else
             q.format = microexponent{.block_size = block,

@@ -59,8 +59,7 @@ inline std::map<std::string, tensor> called_constants(const model& m) {
     std::map<std::string, tensor> results;
     std::set<std::string> held;
     for (const auto& n : m.graph().node()) {
-        if (called_quantizer(m, n) == nullptr ||
-            !std::all_of(n.input().begin(), n.input().end(), [&](const std::string& i) { return m.is_constant(i); }))
+        if (called_quantizer(m, n) == nullptr || !std::ranges::all_of(n.input(), [&](const std::string& i) { return m.is_constant(i); }))
             continue;
         *g.add_node() = n;
         declare(*g.add_output(), n.output(0));
