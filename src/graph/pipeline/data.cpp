@@ -10,10 +10,9 @@ namespace qk::graph::pipeline {
 namespace {
 
 tensor first_rows(const tensor& t, std::int64_t rows, const std::string& what) {
-    if (t.rank() == 0 || t.dim(0) < rows) {
+    if (t.rank() == 0 || t.dim(0) < rows)
         throw error("--samples asks for more than " + what +
                     " has: " + (t.rank() == 0 ? std::string("a scalar") : std::to_string(t.dim(0))));
-    }
     dims shape = t.shape();
     shape[0] = rows;
     return {t.type(), shape, t.buffer()};
@@ -66,9 +65,8 @@ std::vector<std::int64_t> data_settings::load_labels() const {
     std::vector<std::int64_t> values(t.size());
     const bool whole = t.type() != data_type::float32 && t.type() != data_type::float64 && t.type() != data_type::float16 &&
                        t.type() != data_type::bfloat16;
-    if (!whole || !ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(values))) {
+    if (!whole || !ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(values)))
         throw error("'" + labels + "' holds " + name_of(t.type()) + "; labels must be integers");
-    }
     return values;
 }
 

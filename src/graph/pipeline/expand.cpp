@@ -33,8 +33,7 @@ bool names_products(const precision_plan& plan, const std::string& name) {
 
 void expand_for(model& m, const precision_settings& asked, bool searches) {
     if (!has_attentions(m)) return;
-    plan_file file;
-    if (!asked.plan.empty()) file = load_plan_file(asked.plan);
+    const plan_file file = asked.plan.empty() ? plan_file{} : load_plan_file(asked.plan);
     if (file.plan) return expand_attentions(m, [&](const std::string& name) { return names_products(*file.plan, name); });
     const approach how = asked.approach.empty() ? file.how.value_or(approach::static_ranges) : parse_approach(asked.approach);
     bool all = searches;

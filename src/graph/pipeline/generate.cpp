@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "qk/graph/evaluate/execute/samples.hpp"
+#include "qk/graph/model/attribute.hpp"
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/search/positions.hpp"
 
@@ -16,8 +17,8 @@ namespace {
 int continued_by(const model& m, const onnx::NodeProto& n, int index) {
     const std::string& op = n.op_type();
     if (n.domain().empty()) {
-        for (const char* keeps : {"Concat", "Identity", "Cast", "QuantizeLinear", "DequantizeLinear"})
-            if (op == keeps) return op == "Concat" || index == 0 ? 0 : -1;
+        if (detail::one_of(op, {"Concat", "Identity", "Cast", "QuantizeLinear", "DequantizeLinear"}))
+            return op == "Concat" || index == 0 ? 0 : -1;
         return op != "Attention" ? -1 : index == 4 ? 1 : index == 5 ? 2 : -1;
     }
     if (op.ends_with("Attention")) return index == (op == "GroupQueryAttention" ? 4 : op == "MultiHeadAttention" ? 7 : 5) ? 2 : 1;

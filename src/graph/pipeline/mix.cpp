@@ -109,8 +109,7 @@ calibration calibrate_mix(const model& m, const data_settings& data, const named
     const option_list all = list_options(options);
     for (const format_pair& pair : all.pairs)
         asked.requests.push_back({.scope = scope::everything, .role = role::activation, .what = pair.activation});
-    const bool compensates =
-        std::any_of(all.pairs.begin(), all.pairs.end(), [](const format_pair& p) { return p.rounding != weight_rounding::nearest; });
+    const bool compensates = std::ranges::any_of(all.pairs, [](const format_pair& p) { return p.rounding != weight_rounding::nearest; });
     if (compensates && !data.calibration.empty() && !data.has_statistics()) options.rounding_samples = data.load_calibration(m);
     return calibrate_for(m, data, asked, histograms, progress, &inputs, &options.scoring.float_outputs);
 }

@@ -17,14 +17,8 @@
 
 namespace qk::graph::pipeline {
 
-model load_for_planning(const std::string& file) {
-    model m = model::load(file);
-    fold_constants(m);
-    fold_batch_normalization(m);
-    return m;
-}
-
 namespace {
+
 /// What the ranges that formats need are made of; nullopt: none needs any.
 std::optional<calibrate_options> needed_ranges(const asked_precision& asked) {
     bool ranges = false, dynamic = asked.options.how == approach::dynamic;
@@ -46,22 +40,7 @@ std::optional<calibrate_options> needed_ranges(const asked_precision& asked) {
     }
     return ranges ? std::optional(wanted) : std::nullopt;
 }
-}  // namespace
 
-calibration calibrate_for(const model& m, const data_settings& data, const asked_precision& asked, bool histograms,
-                          const progress_function& progress, const named_tensors* inputs, named_tensors* outputs) {
-    if (data.has_statistics()) return load_calibration(data.calibration[0]);
-    const auto needed = needed_ranges(asked);
-    if ((!needed && !histograms) || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
-    calibrate_options wanted = needed.value_or(calibrate_options{});
-    wanted.histograms = histograms || (needed && needed->histograms);
-    wanted.threads = data.threads;
-    const bool of_inputs = inputs != nullptr && data.calibration.empty();
-    const named_tensors samples = of_inputs ? *inputs : data.load_calibration(m);
-    return calibrate(m, samples, wanted, progress_of(progress, "calibrating"), of_inputs ? outputs : nullptr);
-}
-
-namespace {
 method_choice choose_method(const model& m, const data_settings& data, const asked_precision& asked, const calibration& seen,
                             const progress_function& progress) {
     if (data.inputs.empty() && data.has_statistics())
@@ -132,7 +111,28 @@ quantize_result take_saved(const model& m, const asked_precision& asked, const c
     throw_violations(result.report, asked.options.strict);
     return result;
 }
+
 }  // namespace
+
+model load_for_planning(const std::string& file) {
+    model m = model::load(file);
+    fold_constants(m);
+    fold_batch_normalization(m);
+    return m;
+}
+
+calibration calibrate_for(const model& m, const data_settings& data, const asked_precision& asked, bool histograms,
+                          const progress_function& progress, const named_tensors* inputs, named_tensors* outputs) {
+    if (data.has_statistics()) return load_calibration(data.calibration[0]);
+    const auto needed = needed_ranges(asked);
+    if ((!needed && !histograms) || asked.saved || (data.calibration.empty() && data.inputs.empty())) return {};
+    calibrate_options wanted = needed.value_or(calibrate_options{});
+    wanted.histograms = histograms || (needed && needed->histograms);
+    wanted.threads = data.threads;
+    const bool of_inputs = inputs != nullptr && data.calibration.empty();
+    const named_tensors samples = of_inputs ? *inputs : data.load_calibration(m);
+    return calibrate(m, samples, wanted, progress_of(progress, "calibrating"), of_inputs ? outputs : nullptr);
+}
 
 quantize_result make_plan(model& m, const data_settings& data, asked_precision asked, calibration* seen, bool full,
                           const progress_function& progress) {
@@ -179,8 +179,7 @@ export_result write_plan(const model& m, const precision_plan& plan, export_opti
         remember_int8(result.exported, plan, written);
         result.notes.push_back(std::to_string(changed) +
                                " int8 activations written as uint8 with zero point + 128: the same values, and onnxruntime fuses more (qk "
-                               "quantize --keep-int8 "
-                               "writes int8)");
+                               "quantize --keep-int8 writes int8)");
     }
     if (!plan.accumulators.empty())
         result.notes.push_back(std::to_string(plan.accumulators.size()) +

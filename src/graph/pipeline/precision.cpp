@@ -15,12 +15,6 @@ namespace qk::graph::pipeline {
 namespace {
 
 template <class T>
-T checked(const parsed<T>& p) {
-    if (!p) throw error(std::string(p.error.view()));
-    return *p;
-}
-
-template <class T>
 T known(const std::optional<T>& value, const char* option, const std::string& text, const std::vector<std::string>& names) {
     if (!value) throw error(std::string(option) + " '" + text + "' is none of " + comma_separated(names) + "." + did_you_mean(text, names));
     return *value;
@@ -29,8 +23,8 @@ T known(const std::optional<T>& value, const char* option, const std::string& te
 /// A precision from the command line's words.
 precision word(const precision_settings& o, const std::string& text, bool weight) {
     precision p = parse_precision(text);
-    if (!o.semantics.empty()) p.semantics = checked(parse_semantics(o.semantics));
-    if (!o.rounding.empty()) p.semantics.rounding = checked(parse_rounding(o.rounding));
+    if (!o.semantics.empty()) p.semantics = parsed_value(parse_semantics(o.semantics));
+    if (!o.rounding.empty()) p.semantics.rounding = parsed_value(parse_rounding(o.rounding));
     if (integer* f = std::get_if<integer>(&p.format)) {
         if (!o.pow2.empty()) {
             p.pow2 = known(parse_pow2_rule(o.pow2), "--pow2", o.pow2, pow2_rule_names());
@@ -60,7 +54,7 @@ std::vector<std::string> pow2_rule_names() { return {"non_overflow", "nearest", 
 
 bool asked_precision::changes_weights() const {
     return options.rounding != weight_rounding::nearest || options.correct_bias ||
-           std::any_of(requests.begin(), requests.end(), [](const request& r) { return r.what.rounding.has_value(); });
+           std::ranges::any_of(requests, [](const request& r) { return r.what.rounding.has_value(); });
 }
 
 asked_precision precision_settings::read(const model& m) const {
@@ -91,14 +85,10 @@ asked_precision precision_settings::read(const model& m) const {
             a.saved = std::move(file.plan);
         }
         // A default on the command line outranks the file's.
-        std::vector<request> all;
-        for (request& r : file.requests) {
-            const bool outranked = r.scope == scope::everything &&
-                                   std::any_of(a.requests.begin(), a.requests.end(), [&](const request& c) { return c.role == r.role; });
-            if (!outranked) all.push_back(std::move(r));
-        }
-        all.insert(all.end(), std::make_move_iterator(a.requests.begin()), std::make_move_iterator(a.requests.end()));
-        a.requests = std::move(all);
+        std::erase_if(file.requests, [&](const request& r) {
+            return r.scope == scope::everything && std::ranges::any_of(a.requests, [&](const request& c) { return c.role == r.role; });
+        });
+        a.requests.insert(a.requests.begin(), std::make_move_iterator(file.requests.begin()), std::make_move_iterator(file.requests.end()));
     }
     if (method == "best" && a.saved) throw error("'" + plan + "' is a saved plan, which has its ranges: drop --calibration-method best");
     if (!method.empty()) a.options.best_method = method == "best";

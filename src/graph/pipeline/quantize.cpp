@@ -38,7 +38,6 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     declare_report(files, settings.report);
     if (!settings.precision.any()) throw error("say what to quantize: --activation F --weight F, or --plan P.json");
     export_options style{.style = export_style_from(settings.style), .weights = weight_storage_from(settings.weights)};
-    const std::filesystem::path beside = beside_report(settings.report);
     model m = load_for_planning(settings.model);
     expand_for(m, settings.precision);
     calibration seen;
@@ -84,7 +83,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
                                      .input_bytes = before,
                                      .output_bytes = after};
         files.write(settings.report, quantize_html(subject, result, cost, seen.empty() ? nullptr : &seen));
-        files.write(beside, json_text(summary, 1) + "\n");
+        files.write(beside_report(settings.report), json_text(summary, 1) + "\n");
     }
     files.commit();
     summary["peak_bytes"] = peak_process_bytes();  // not in a file: files of two runs are the same

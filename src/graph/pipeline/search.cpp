@@ -2,10 +2,10 @@
 #include "qk/graph/pipeline/search.hpp"
 
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/export/export.hpp"
 #include "qk/graph/files/json_text.hpp"
 #include "qk/graph/model/model_files.hpp"
@@ -101,10 +101,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     const double calibration_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     check_export(settings, m, seen, options);
     options.on_trial = [&](std::size_t trials, const trial& best) {
-        if (!progress) return;
-        char text[64];
-        std::snprintf(text, sizeof text, "searching, best %.6g", best.result.metric);
-        progress(text, trials, settings.max_trials);
+        if (progress) progress(formatted("searching, best %.6g", best.result.metric), trials, settings.max_trials);
     };
     search_outcome done{graph::search(m, inputs, seen, options), {}};
     done.result.seconds += calibration_seconds;
