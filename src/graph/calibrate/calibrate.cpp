@@ -50,7 +50,7 @@ inline finite_range range_of_finite(std::span<const float> x) {
     return {count > 0 ? value_range{value(lo), value(hi)} : value_range{}, count};
 }
 
-/// The range holds `more`, too. Counts are those before it.
+/// The range holds `more`, too, whose values are not counted yet.
 inline void widen(tensor_statistics& s, value_range more) {
     const bool first = s.count == s.not_finite;
     s.range = first ? more : value_range{std::min(s.range.lo, more.lo), std::max(s.range.hi, more.hi)};

@@ -67,7 +67,7 @@ void for_each_group(const tensor& value, bool per_channel, std::size_t block, al
             }
 }
 
-/// The one scale and zero point of a quantizer that has not more.
+/// The scale and zero point of a quantizer that has no more than one.
 inline affine only_scale(const quantizer& q) { return {q.scale.empty() ? 1.0f : q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}; }
 
 /// Least squared error among ranges shrunk by 1 %, 2 %, ... 80 %, the whole range first.

@@ -65,11 +65,8 @@ void write_in_pieces(const onnx::ModelProto& m, output_set& out, const fs::path&
         detail::put_header(start, initializer_of_graph, head.size() + raw);
         return start + head;
     };
-    std::uint64_t length = graph.size();
-    for (const auto& t : initializers) {
-        const source_pointer s = source_of(t);
-        length += head_of(t).size() + (s != nullptr ? s->raw_bytes() : 0);
-    }
+    std::uint64_t length = graph.size() + bytes_outside(m.graph());
+    for (const auto& t : initializers) length += head_of(t).size();
     pending_file& pending = out.begin(file);
     std::string start = rest.SerializeAsString();
     detail::put_header(start, graph_of_model, length);
