@@ -145,9 +145,6 @@ compare::conversion conversion_of(const qk_conversion* how, std::size_t n) {
     take_scales(*how, c);
     return c;
 }
-packed_layout layout_of(const compare::conversion& how, std::size_t n) {
-    return qk::layout_of(how.format, is_block_format(how.format) ? how.blocks : along_axis{1, n, 1});
-}
 
 }  // namespace qk::c
 
@@ -189,15 +186,17 @@ qk_status qk_find_device(const char* name, qk_device* device) {
         qk::c::expect_array(device, 1, "device");
         const qk::device* d = qk::find_device(wanted);
         if (d == nullptr) throw qk::c::refused{QK_BAD_TEXT, std::string(qk::unknown_device(wanted).view())};
-        *device = {};
-        device->name = d->name.data();
-        device->source = d->source.data();
+        *device = {.name = d->name.data(),
+                   .source = d->source.data(),
+                   .a_format = {},
+                   .b_format = {},
+                   .accumulator = {},
+                   .m = d->m,
+                   .n = d->n,
+                   .k = d->k};
         qk::c::put_text(device->a_format, qk::to_text(d->a).view());
         qk::c::put_text(device->b_format, qk::to_text(d->b).view());
         qk::c::put_text(device->accumulator, qk::to_text(d->accumulator).view());
-        device->m = d->m;
-        device->n = d->n;
-        device->k = d->k;
     });
 }
 

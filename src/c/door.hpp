@@ -38,6 +38,27 @@ qk_status guarded(const Call& call) noexcept {
     }
 }
 
+/// A null pointer stands for an empty array alone.
+void expect_array(const void* data, std::size_t n, const char* what);
+
+/// What examine(*board), which writes the verdict, counts; -1 where it fails: then the verdict is why.
+template <class Board>
+std::int64_t differences(Board* board, std::int64_t (*examine)(Board&)) {
+    std::int64_t count = -1;
+    const qk_status s = guarded([&] {
+        expect_array(board, 1, "board");
+        count = examine(*board);
+    });
+    if (s != QK_OK && board != nullptr) guarded([&] { board->verdict = std::string(qk_last_error()) + "\n"; });
+    return count;
+}
+template <class Board>
+const char* verdict_of(Board* board, std::int64_t (*examine)(Board&)) {
+    if (board == nullptr) return "";
+    if (board->verdict.empty()) differences(board, examine);
+    return board->verdict.c_str();
+}
+
 template <class T>
 const T& parsed_or_refused(const parsed<T>& p, const char* what) {
     if (!p) throw refused{QK_BAD_TEXT, std::string(what) + ": " + std::string(p.error.view())};
@@ -51,12 +72,8 @@ semantics semantics_of(const char* text);
 accumulator accumulator_of(const char* text);
 void put_text(qk_text& to, std::string_view text);
 
-/// A null pointer stands for an empty array alone.
-void expect_array(const void* data, std::size_t n, const char* what);
-
 /// Checked against an array of n values, so that no kernel meets what it does not allow.
 compare::conversion conversion_of(const qk_conversion* how, std::size_t n);
-packed_layout layout_of(const compare::conversion& how, std::size_t n);
 
 /// A device or accumulator with the formats of its operands.
 struct multiplier {

@@ -11,16 +11,6 @@
 namespace qk::c {
 namespace {
 
-bool is_double(const format& f) { return std::holds_alternative<floating>(f) && std::get<floating>(f) == fp64; }
-int width_of(const format& f) {
-    return is_double(f) ? 64 : detail::with_family(f, [](const auto& g) { return detail::element_width(g); });
-}
-int scale_width_of(const format& f) {
-    return detail::with_family(f, [](const auto& g) {
-        if constexpr (requires { g.block_size; }) return detail::scale_width(g);
-        else return 0;
-    });
-}
 int stored_bits(const accumulator& a, floating f) {
     if (a.sum == summation::integer) return a.width > 32 ? 64 : 32;
     return f == fp64 ? 64 : bits(f) <= 16 ? 16 : 32;
@@ -66,12 +56,12 @@ void add_counts(qk_dot_counts* to, const dot_counts& from) {
 const_planes planes_of(const qk_const_planes* given, const format& f, along_axis axis, const char* what) {
     expect_array(given, 1, what);
     const std::size_t values = axis.outer * axis.length * axis.inner;
-    const packed_layout l = is_double(f) ? packed_layout{} : qk::layout_of(f, axis);
+    const packed_layout l = detail::is_fp64(f) ? packed_layout{} : qk::layout_of(f, axis);
     const auto one = [&](const void* data, std::size_t bytes) {
         expect_array(data, bytes, what);
         return std::span(static_cast<const std::byte*>(data), bytes);
     };
-    return {one(given->elements, is_double(f) ? 8 * values : l.elements.bytes()), one(given->scales, l.scales.bytes()),
+    return {one(given->elements, detail::is_fp64(f) ? 8 * values : l.elements.bytes()), one(given->scales, l.scales.bytes()),
             one(given->shifts, l.shifts.bytes()),
             given->tensor == nullptr ? std::span<const std::byte>{} : one(given->tensor, l.tensor.bytes())};
 }
@@ -147,11 +137,11 @@ packed_operand packed_of(const format& f, const std::uint64_t* codes, const std:
         throw refused{QK_BAD_ARGUMENT, std::string(what) + ": microexponents have shifts; give the operands packed, or as values"};
     expect_array(codes, lines * k, what);
     packed_operand o;
-    o.elements = packed_codes(codes, lines * k, width_of(f), what);
+    o.elements = packed_codes(codes, lines * k, detail::packing_of(f).element_width, what);
     if (!is_block_format(f)) return o;
     const std::size_t blocks = lines * detail::divide_up(k, block_size(f));
     expect_array(scales, blocks, "the scales of blocks");
-    o.scales = packed_codes(scales, blocks, scale_width_of(f), std::string("scale_") + what);
+    o.scales = packed_codes(scales, blocks, detail::packing_of(f).scale_width, std::string("scale_") + what);
     return o;
 }
 

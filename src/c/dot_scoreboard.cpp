@@ -166,20 +166,8 @@ void qk_dot_scoreboard_answer(qk_dot_scoreboard* board, uint64_t d) {
         board->answers.push_back(d);
     });
 }
-int64_t qk_dot_scoreboard_check(qk_dot_scoreboard* board) {
-    int64_t different = -1;
-    const qk_status s = guarded([&] {
-        expect_array(board, 1, "board");
-        different = examine(*board);
-    });
-    if (s != QK_OK && board != nullptr) guarded([&] { board->verdict = std::string(qk_last_error()) + "\n"; });
-    return s == QK_OK ? different : -1;
-}
-const char* qk_dot_scoreboard_verdict(qk_dot_scoreboard* board) {
-    if (board == nullptr) return "";
-    if (board->verdict.empty()) qk_dot_scoreboard_check(board);
-    return board->verdict.c_str();
-}
+int64_t qk_dot_scoreboard_check(qk_dot_scoreboard* board) { return differences(board, examine); }
+const char* qk_dot_scoreboard_verdict(qk_dot_scoreboard* board) { return verdict_of(board, examine); }
 void qk_dot_scoreboard_free(qk_dot_scoreboard* board) { delete board; }
 
 }  // extern "C"

@@ -45,7 +45,7 @@ qk_conversion conversion_of(const qk_scoreboard& b, std::size_t n, const std::in
 
 /// Codes in planes, decoded: the values that the device stands for.
 std::vector<float> decoded(const qk_scoreboard& b, const qk::compare::conversion& how, std::size_t n) {
-    const qk::packed_layout l = qk::c::layout_of(how, n);
+    const qk::packed_layout l = layout_of(how, n);
     if (l.shifts.count != 0 || l.tensor.count != 0)
         throw refused{QK_BAD_ARGUMENT, "this format has more than elements and scales; decode it with qk_decode and record values"};
     std::vector<std::byte> packed(l.bytes());
@@ -75,7 +75,8 @@ std::size_t complete(const qk_scoreboard& b) {
     return n;
 }
 
-void examine(qk_scoreboard& b) {
+/// Values on which the device differs.
+std::int64_t examine(qk_scoreboard& b) {
     if (!b.elements.empty() && !b.outputs.empty()) throw refused{QK_BAD_ARGUMENT, "record codes or values of the device, not both"};
     const std::size_t n = complete(b);
     if (n == 0) throw refused{QK_BAD_ARGUMENT, "nothing is complete: record inputs, and what the device made of them"};
@@ -88,6 +89,7 @@ void examine(qk_scoreboard& b) {
                                   static_cast<std::int64_t>(how.blocks.inner)};
     b.report = qk::compare::examine(how, shape, x, y);
     b.verdict = to_text(b.report);
+    return static_cast<std::int64_t>(b.report.mismatches);
 }
 
 /// Numbers with few mantissa bits are ties and exact values, and neighbours of ties come from the last bit; exponents stay together for a
@@ -153,20 +155,8 @@ void qk_scoreboard_output(qk_scoreboard* board, unsigned int float_bits) {
 }
 void qk_scoreboard_element(qk_scoreboard* board, unsigned int code) { record(board, &qk_scoreboard::elements, code); }
 void qk_scoreboard_scale(qk_scoreboard* board, unsigned int code) { record(board, &qk_scoreboard::scales, code); }
-int64_t qk_scoreboard_check(qk_scoreboard* board) {
-    const qk_status s = guarded([&] {
-        expect_array(board, 1, "board");
-        examine(*board);
-    });
-    if (s == QK_OK) return static_cast<int64_t>(board->report.mismatches);
-    if (board != nullptr) guarded([&] { board->verdict = std::string(qk_last_error()) + "\n"; });
-    return -1;
-}
-const char* qk_scoreboard_verdict(qk_scoreboard* board) {
-    if (board == nullptr) return "";
-    if (board->verdict.empty()) qk_scoreboard_check(board);
-    return board->verdict.c_str();
-}
+int64_t qk_scoreboard_check(qk_scoreboard* board) { return differences(board, examine); }
+const char* qk_scoreboard_verdict(qk_scoreboard* board) { return verdict_of(board, examine); }
 void qk_scoreboard_free(qk_scoreboard* board) { delete board; }
 
 }  // extern "C"

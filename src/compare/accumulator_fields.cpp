@@ -8,13 +8,9 @@
 namespace qk::compare {
 namespace {
 
-template <auto Member, class T>
-void set_member(accumulator& a, int v) {
-    a.*Member = static_cast<T>(v);
-}
 template <auto Member>
-void set_flag(accumulator& a, int v) {
-    a.*Member = v != 0;
+void set_member(accumulator& a, int v) {
+    a.*Member = static_cast<std::remove_reference_t<decltype(a.*Member)>>(v);
 }
 constexpr floating registers[] = {fp32, e8m13, tf32, fp16, bf16};
 template <auto Member>
@@ -38,41 +34,40 @@ std::vector<int> powers(std::size_t below, std::vector<int> more) {
 
 std::vector<field> fields_of(const dot_task& task) {
     using a = accumulator;
-    std::vector<field> all{{set_member<&a::groups, int>, powers(task.k, {0})}};
+    std::vector<field> all{{set_member<&a::groups>, powers(task.k, {0})}};
     if (is_integer_format(task.a)) {
-        all.push_back({set_member<&a::width, int>, from_to(8, 64)});
-        all.push_back({set_flag<&a::saturate>, {0, 1}});
+        all.push_back({set_member<&a::width>, from_to(8, 64)});
+        all.push_back({set_member<&a::saturate>, {0, 1}});
         return all;
     }
     const std::vector<int> roundings{static_cast<int>(rounding::half_even), static_cast<int>(rounding::toward_zero),
                                      static_cast<int>(rounding::half_away), static_cast<int>(rounding::down),
                                      static_cast<int>(rounding::up)};
     const std::vector<int> formats = task.d_bits == 16 ? std::vector<int>{3, 4} : std::vector<int>{0, 1, 2};
-    all.insert(all.end(),
-               {{set_member<&a::align, int>, from_to(1, 48)},
-                {set_member<&a::place, qk::place>, {0, 1}},
-                {set_roundings, roundings},
-                {set_member<&a::round, rounding>, roundings},
-                {set_member<&a::partial_round, rounding>, roundings},
-                {set_registers, formats},
-                {set_register<&a::result>, formats},
-                {set_register<&a::partial>, {0, 1, 2, 3, 4}},
-                {set_member<&a::lanes, int>, {1, 2, 4, 8}},
-                {set_member<&a::bundle, int>, {1, 2, 4, 8, 16}},
-                {set_member<&a::cut, rounding>, {static_cast<int>(rounding::toward_zero), static_cast<int>(rounding::down)}},
-                {set_flag<&a::fused>, {0, 1}},
-                {set_flag<&a::reverse>, {0, 1}},
-                {set_member<&a::sum, summation>, {0, 1, 2, 3}},
-                {set_member<&a::join, int>, from_to(20, 36, {0})},
-                {set_member<&a::join_addend, int>, from_to(20, 32)},
-                {set_member<&a::join_drop, int>, from_to(20, 34, {0})},
-                {set_member<&a::join_cut, rounding>, {static_cast<int>(rounding::down), static_cast<int>(rounding::toward_zero)}},
-                {set_member<&a::operand_bits, int>, {0, 7, 10}},
-                {set_member<&a::flush_inputs, input_flush>, {0, 1, 2}},
-                {set_flag<&a::flush_partials>, {0, 1}},
-                {set_flag<&a::product_overflow>, {0, 1}},
-                {set_member<&a::overflow, too_large>, {0, 1, 2}},
-                {set_member<&a::zero, zero_rule>, {0, 1, 2, 3}}});
+    all.insert(all.end(), {{set_member<&a::align>, from_to(1, 48)},
+                           {set_member<&a::place>, {0, 1}},
+                           {set_roundings, roundings},
+                           {set_member<&a::round>, roundings},
+                           {set_member<&a::partial_round>, roundings},
+                           {set_registers, formats},
+                           {set_register<&a::result>, formats},
+                           {set_register<&a::partial>, {0, 1, 2, 3, 4}},
+                           {set_member<&a::lanes>, {1, 2, 4, 8}},
+                           {set_member<&a::bundle>, {1, 2, 4, 8, 16}},
+                           {set_member<&a::cut>, {static_cast<int>(rounding::toward_zero), static_cast<int>(rounding::down)}},
+                           {set_member<&a::fused>, {0, 1}},
+                           {set_member<&a::reverse>, {0, 1}},
+                           {set_member<&a::sum>, {0, 1, 2, 3}},
+                           {set_member<&a::join>, from_to(20, 36, {0})},
+                           {set_member<&a::join_addend>, from_to(20, 32)},
+                           {set_member<&a::join_drop>, from_to(20, 34, {0})},
+                           {set_member<&a::join_cut>, {static_cast<int>(rounding::down), static_cast<int>(rounding::toward_zero)}},
+                           {set_member<&a::operand_bits>, {0, 7, 10}},
+                           {set_member<&a::flush_inputs>, {0, 1, 2}},
+                           {set_member<&a::flush_partials>, {0, 1}},
+                           {set_member<&a::product_overflow>, {0, 1}},
+                           {set_member<&a::overflow>, {0, 1, 2}},
+                           {set_member<&a::zero>, {0, 1, 2, 3}}});
     return all;
 }
 

@@ -40,6 +40,10 @@ codec_parameters parameters_of(const conversion& c) {
     }
 }
 
+packed_layout layout_of(const conversion& c, std::size_t n) {
+    return qk::layout_of(c.format, is_block_format(c.format) ? c.blocks : along_axis{1, n, 1});
+}
+
 void fake_quantize(const conversion& c, std::span<const float> x, std::span<float> y) {
     if (x.empty()) return;
     switch (c.given) {

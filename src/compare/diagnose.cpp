@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace qk::compare {
@@ -28,6 +29,12 @@ struct state {
     double bits = 0;
 };
 
+std::vector<std::size_t> up_to(std::size_t n) {
+    std::vector<std::size_t> v(n);
+    std::iota(v.begin(), v.end(), std::size_t{0});
+    return v;
+}
+
 /// Every `step`-th of them, so that at most `most` are left.
 std::vector<std::size_t> thinned(const std::vector<std::size_t>& v, std::size_t most) {
     if (v.size() <= most) return v;
@@ -49,7 +56,7 @@ std::vector<std::size_t> values_to_search(const problem& p) {
 class search {
   public:
     search(const problem& p, const properties& all, std::vector<std::size_t> at)
-        : p_(p), all_(all), predict_(p, std::move(at)), whole_(everything()) {
+        : p_(p), all_(all), predict_(p, std::move(at)), whole_(up_to(predict_.at().size())) {
         for (const std::size_t i : predict_.at()) device_.push_back(p.device[i]), expected_.push_back(p.expected[i]);
     }
 
@@ -99,12 +106,8 @@ class search {
             const mistake& k = known_mistakes()[static_cast<std::size_t>(m)];
             if (k.applies != nullptr && !k.applies(p_)) continue;
             predict_.predict({m}, whole_, y);
-            for (std::size_t n = 0; n < y.size(); ++n) {
-                if (!same_value(expected_[n], device_[n]) && !same_value(y[n], expected_[n])) {
-                    found.push_back(m);
-                    break;
-                }
-            }
+            const auto tells = [&](std::size_t n) { return !same_value(expected_[n], device_[n]) && !same_value(y[n], expected_[n]); };
+            if (std::any_of(whole_.begin(), whole_.end(), tells)) found.push_back(m);
         }
         return found;
     }
@@ -148,11 +151,6 @@ class search {
     }
 
   private:
-    std::vector<std::size_t> everything() const {
-        std::vector<std::size_t> v(predict_.at().size());
-        for (std::size_t n = 0; n < v.size(); ++n) v[n] = n;
-        return v;
-    }
     static topic about(int m) { return known_mistakes()[static_cast<std::size_t>(m)].about; }
     bool holds(const region& r, std::size_t i) const {
         return std::all_of(r.properties.begin(), r.properties.end(), [&](int k) { return all_[k].values.contains(i); });
@@ -266,9 +264,7 @@ void diagnose(const problem& p, const properties& all, report& r) {
     best = look.simplified(best);
 
     // The verdict is over all values, not those that were searched.
-    std::vector<std::size_t> every(p.x.size());
-    for (std::size_t i = 0; i < every.size(); ++i) every[i] = i;
-    search whole(p, all, every);
+    search whole(p, all, up_to(p.x.size()));
     const state final = whole.of(best.mistakes);
     r.unexplained = final.wrong;
     const auto cause_of = [&](const state& s, std::size_t k) {

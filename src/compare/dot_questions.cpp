@@ -17,9 +17,6 @@ const floating* float_elements(const qk::format& f) {
     if (const auto* n = std::get_if<nvfloat>(&f)) return &n->element;
     return std::get_if<floating>(&f);
 }
-int element_bits_of(const qk::format& f) {
-    return qk::detail::with_family(f, [](const auto& g) { return qk::detail::element_width(g); });
-}
 
 /// The code of the number nearest to v.
 std::uint64_t code_near(const qk::format& f, double v) {
@@ -234,7 +231,7 @@ questions::questions(const dot_task& task, const dot_case& asked) : task_(task),
         const packed_layout l = layout_of(f, along_axis{1, k_, 1});
         std::vector<std::byte> bytes(l.bytes());
         const planes p = planes_of(l, std::span(bytes));
-        for (std::size_t i = 0; i < k_; ++i) put(p.elements, i, element_bits_of(f), code_at(i));
+        for (std::size_t i = 0; i < k_; ++i) put(p.elements, i, qk::detail::packing_of(f).element_width, code_at(i));
         for (std::size_t s = 0; s < l.scales.count; ++s) put(p.scales, s, l.scales.bits, scale_at(s));
         if (!p.tensor.empty()) put(p.tensor, 0, 32, std::bit_cast<std::uint32_t>(1.0f));  // NVFP4's tensor scale is no question
         return bytes;

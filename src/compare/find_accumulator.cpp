@@ -76,7 +76,7 @@ class finder {
             if (requantize_) a.requantize = *requantize_;
             if (allowed(a)) all.push_back({a, missed(a, asked_, 5)});
         }
-        std::stable_sort(all.begin(), all.end(), [](const candidate& x, const candidate& y) { return x.missed < y.missed; });
+        std::stable_sort(all.begin(), all.end(), fewer);
         candidate best{all.front().a, missed(all.front().a, asked_)};
         std::set<summation> kinds;
         for (std::size_t k = 0; k < all.size() && best.missed != 0 && computed_ < patience; ++k) {
@@ -103,35 +103,22 @@ class finder {
                                 .result = c.a.result,
                                 .partial_round = c.a.round,
                                 .round = c.a.round};
-        const auto attempt = [&](auto member) {
-            accumulator b = c.a;
-            b.*member = plain.*member;
-            if (!(b == c.a) && allowed(b) && missed(b, c.missed) <= c.missed) c.a = b;
-        };
-        attempt(&accumulator::lanes), attempt(&accumulator::bundle), attempt(&accumulator::groups), attempt(&accumulator::place);
-        attempt(&accumulator::join_drop), attempt(&accumulator::join_cut), attempt(&accumulator::join_addend), attempt(&accumulator::join),
-            attempt(&accumulator::cut);
-        attempt(&accumulator::fused), attempt(&accumulator::reverse), attempt(&accumulator::partial), attempt(&accumulator::partial_round),
-            attempt(&accumulator::operand_bits);
-        attempt(&accumulator::flush_inputs), attempt(&accumulator::flush_partials), attempt(&accumulator::product_overflow);
-        attempt(&accumulator::overflow), attempt(&accumulator::zero), attempt(&accumulator::width), attempt(&accumulator::saturate);
-        if (c.a.sum != summation::aligned) attempt(&accumulator::align);
+        using a = accumulator;
+        take_each(c, plain, &a::lanes, &a::bundle, &a::groups, &a::place, &a::join_drop, &a::join_cut, &a::join_addend, &a::join, &a::cut,
+                  &a::fused, &a::reverse, &a::partial, &a::partial_round, &a::operand_bits, &a::flush_inputs, &a::flush_partials,
+                  &a::product_overflow, &a::overflow, &a::zero, &a::width, &a::saturate);
+        if (c.a.sum != summation::aligned) take(c, plain, &a::align);
         return c;
     }
     /// Fields that make no difference get what `expected` has.
     candidate closer(candidate c, const accumulator& expected) const {
-        const auto attempt = [&](auto... member) {
-            accumulator b = c.a;
-            ((b.*member = expected.*member), ...);
-            if (!(b == c.a) && allowed(b) && missed(b, c.missed) <= c.missed) c.a = b;
-        };
         using a = accumulator;
-        attempt(&a::sum, &a::align, &a::cut, &a::place), attempt(&a::partial, &a::result), attempt(&a::partial_round, &a::round);
-        attempt(&a::groups), attempt(&a::lanes), attempt(&a::bundle), attempt(&a::place), attempt(&a::align), attempt(&a::cut);
-        attempt(&a::join), attempt(&a::join_addend), attempt(&a::join_drop), attempt(&a::join_cut), attempt(&a::fused);
-        attempt(&a::partial), attempt(&a::result), attempt(&a::partial_round), attempt(&a::round), attempt(&a::operand_bits);
-        attempt(&a::reverse), attempt(&a::flush_inputs), attempt(&a::flush_partials), attempt(&a::product_overflow);
-        attempt(&a::overflow), attempt(&a::zero), attempt(&a::nan), attempt(&a::width), attempt(&a::saturate);
+        take(c, expected, &a::sum, &a::align, &a::cut, &a::place);
+        take(c, expected, &a::partial, &a::result);
+        take(c, expected, &a::partial_round, &a::round);
+        take_each(c, expected, &a::groups, &a::lanes, &a::bundle, &a::place, &a::align, &a::cut, &a::join, &a::join_addend, &a::join_drop,
+                  &a::join_cut, &a::fused, &a::partial, &a::result, &a::partial_round, &a::round, &a::operand_bits, &a::reverse,
+                  &a::flush_inputs, &a::flush_partials, &a::product_overflow, &a::overflow, &a::zero, &a::nan, &a::width, &a::saturate);
         return c;
     }
     /// Of neighbours that meet every answer, too: a case on which one of them differs from `a`, if one is found.
@@ -171,6 +158,14 @@ class finder {
 
   private:
     static bool fewer(const candidate& x, const candidate& y) { return x.missed < y.missed; }
+
+    /// These members, together, become those of `from` if that makes no difference.
+    void take(candidate& c, const accumulator& from, auto... members) const {
+        accumulator b = c.a;
+        ((b.*members = from.*members), ...);
+        if (!(b == c.a) && allowed(b) && missed(b, c.missed) <= c.missed) c.a = b;
+    }
+    void take_each(candidate& c, const accumulator& from, auto... members) const { (take(c, from, members), ...); }
 
     /// The best neighbour, as long as one is better; where none is, the best pair of changes. Every `step`-th question counts.
     candidate descended(const accumulator& from, std::size_t step) const {

@@ -37,8 +37,7 @@ class requantization_finder {
             learn(telling);
             keep(left);
         }
-        if (left.empty()) return std::nullopt;
-        return left.front();
+        return left.empty() ? std::nullopt : std::optional(left.front());
     }
 
   private:
@@ -123,8 +122,7 @@ class requantization_finder {
                 for (const auto& [sum, d] : known_) {
                     const std::int64_t s = sum * t.sign;
                     if (s <= t.below || s > t.reached) continue;
-                    const bool reaches = (as_code(d) - zero_point_) * t.sign >= t.distance;
-                    if (reaches) t.reached = std::min(t.reached, s);
+                    if ((as_code(d) - zero_point_) * t.sign >= t.distance) t.reached = std::min(t.reached, s);
                 }
                 for (const auto& [sum, d] : known_) {
                     const std::int64_t s = sum * t.sign;
@@ -176,9 +174,8 @@ class requantization_finder {
     }
     std::vector<requantization> candidates(const std::vector<threshold>& all) const {
         std::vector<requantization> found;
-        requantization r{.zero_point = zero_point_, .output = output_};
         for (const requantize_by by : {requantize_by::scale, requantize_by::multiplier, requantize_by::gemmlowp}) {
-            r = {.by = by, .zero_point = zero_point_, .output = output_};
+            requantization r{.by = by, .zero_point = zero_point_, .output = output_};
             auto [low, high] = bounds(all, 0);
             if (!(low > 0) || !(low < 0x1p40)) continue;
             if (by == requantize_by::gemmlowp) std::tie(low, high) = bounds(all, 0.5 * std::ldexp(1.0, std::min(0, std::ilogb(low) + 1)));

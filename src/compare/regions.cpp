@@ -214,7 +214,7 @@ std::pair<int, int> scale_exponents(const qk::format& f) {
     return {-127, 127};
 }
 
-void ask_block(collector& set, const std::vector<float>& unit, std::size_t first, std::size_t stride, std::size_t count) {
+void ask_block(collector& set, std::span<const float> unit, std::size_t first, std::size_t stride, std::size_t count) {
     const conversion& c = set.p.asked;
     float most = 0, signed_most = 0;
     std::size_t at = first;
@@ -260,7 +260,6 @@ void ask_block(collector& set, const std::vector<float>& unit, std::size_t first
 
 properties::properties(const problem& p, std::span<const float> unit) : count_(p.x.size()) {
     collector set{p, {}};
-    const std::vector<float> units(unit.begin(), unit.end());
     const auto grid = element_grid::of(p.asked);
     const integer* codes = std::get_if<integer>(&p.asked.format);
     for (std::size_t i = 0; i < count_; ++i) {
@@ -269,7 +268,7 @@ properties::properties(const problem& p, std::span<const float> unit) : count_(p
         if (codes != nullptr && std::isfinite(p.x[i])) ask_integers(set, *codes, p.expected[i], unit[i], zero_point_of(p.asked, i), i);
     }
     if (is_block_format(p.asked.format)) {
-        for_each_block(p.asked, [&](std::size_t first, std::size_t stride, std::size_t n) { ask_block(set, units, first, stride, n); });
+        for_each_block(p.asked, [&](std::size_t first, std::size_t stride, std::size_t n) { ask_block(set, unit, first, stride, n); });
     } else if (p.asked.blocks.length != 0) {
         for (std::size_t i = 0; i < count_; ++i) {
             const std::size_t l = i / p.asked.blocks.inner % p.asked.blocks.length;

@@ -37,6 +37,8 @@ struct conversion {
 along_axis seen_along(std::span<const std::int64_t> shape, int axis);
 
 codec_parameters parameters_of(const conversion& c);
+/// How the codes of n values are packed.
+packed_layout layout_of(const conversion& c, std::size_t n);
 
 void fake_quantize(const conversion& c, std::span<const float> x, std::span<float> y);
 /// The same by the scalar oracle of qk/reference.hpp: what a device is held against.
