@@ -54,7 +54,7 @@ class fused_group {
             }
         }
         if (a_.sum == summation::exact) return exact(f, r, all);
-        return a_.place == place::inside ? aligned_inside(f, r, all) : aligned_after(f, r);
+        return a_.place == place::inside ? aligned_inside(f, r, all) : aligned_after(f, r, all.exponent);
     }
 
   private:
@@ -123,10 +123,8 @@ class fused_group {
             aligned_terms(0, 1, unit) + shift_and_cut(static_cast<Whole>(c_.significand), c_.exponent - fraction_, unit, a_.cut, seen_);
         return rounded(f, r, sum, unit);
     }
-    std::uint64_t aligned_after(floating f, rounding r) noexcept {
+    std::uint64_t aligned_after(floating f, rounding r, int largest) noexcept {
         const auto lanes = static_cast<std::size_t>(a_.lanes);
-        int largest = lane_[0].exponent;
-        for (std::size_t l = 1; l < lanes; ++l) largest = std::max(largest, lane_[l].exponent);
         int128 sum = 0;
         for (std::size_t l = 0; l < lanes; ++l) {
             const int unit = lane_[l].exponent - a_.align;

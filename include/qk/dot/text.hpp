@@ -230,17 +230,16 @@ inline parsed<accumulator> parse_accumulator(std::string_view text) {
     if (text.find('=') == std::string_view::npos && text.find('.') != std::string_view::npos) return {{}, unknown_device(text)};
     bool seen[std::size(detail::accumulator_keys)] = {};
     accumulator a;
-    const auto was_said = [&](std::string_view name) {
-        for (std::size_t i = 0; i < std::size(detail::accumulator_keys); ++i) {
-            if (detail::accumulator_keys[i].name == name) return seen[i];
-        }
-        return false;
+    const auto place_of = [](std::string_view name) {
+        std::size_t i = 0;
+        while (i < std::size(detail::accumulator_keys) && detail::accumulator_keys[i].name != name) ++i;
+        return i;
     };
+    const auto was_said = [&](std::string_view name) { return seen[place_of(name)]; };
     while (!text.empty()) {
         std::string_view value = detail::take_until(text, ',');
         const std::string_view name = detail::take_until(value, '=');
-        std::size_t i = 0;
-        while (i < std::size(detail::accumulator_keys) && detail::accumulator_keys[i].name != name) ++i;
+        const std::size_t i = place_of(name);
         if (i == std::size(detail::accumulator_keys)) return {{}, detail::unknown_key(name)};
         if (seen[i]) return {{}, message("key '").append(name).append("' stands twice")};
         seen[i] = true;
