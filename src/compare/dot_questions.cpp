@@ -62,20 +62,22 @@ class maker {
         const double significand = 1 + r_.word() * 0x1p-32 * (r_.below(4) == 0 ? 0 : 1);
         return std::ldexp(r_.below(2) != 0 ? -significand : significand, exponent);
     }
-    int any_exponent() { return range_.normal + static_cast<int>(r_.below(static_cast<std::uint32_t>(range_.most - range_.normal + 1))); }
+    int below(int n) { return static_cast<int>(r_.below(static_cast<std::uint32_t>(n))); }
+    int any_exponent() { return range_.normal + below(range_.most - range_.normal + 1); }
     /// Exponents about the middle, so that products neither overflow nor become subnormal.
     int middle() {
         const int low = std::max(range_.normal, -24), high = std::min(range_.most, 24);
-        return low + static_cast<int>(r_.below(static_cast<std::uint32_t>(high - low + 1)));
+        return low + below(high - low + 1);
     }
     std::vector<std::uint64_t> line(kind what, std::size_t k) {
         std::vector<double> v(k, 0.0);
         const auto somewhere = [&] { return r_.below(static_cast<std::uint32_t>(k)); };
+        const auto fill = [&](const auto& exponent) {
+            for (double& x : v) x = number(exponent());
+        };
         const int base = middle();
         switch (what) {
-            case kind::ordinary:
-                for (double& x : v) x = number(std::clamp(base - static_cast<int>(r_.below(4)), range_.least, range_.most));
-                break;
+            case kind::ordinary: fill([&] { return std::clamp(base - below(4), range_.least, range_.most); }); break;
             case kind::one: v[somewhere()] = number(middle()); break;
             case kind::two:
                 v[somewhere()] = number(middle());
@@ -88,7 +90,7 @@ class maker {
                 break;
             }
             case kind::cancelling: {
-                for (double& x : v) x = number(std::max(range_.normal, base - 4 - static_cast<int>(r_.below(24))));
+                fill([&] { return std::max(range_.normal, base - 4 - below(24)); });
                 const double large = number(range_.most > 24 ? 20 : range_.most);
                 const std::size_t at = somewhere();
                 v[at] = large;
@@ -96,22 +98,14 @@ class maker {
                 break;
             }
             case kind::few_large:
-                for (double& x : v) x = number(std::max(range_.normal, base - 6 - static_cast<int>(r_.below(12))));
+                fill([&] { return std::max(range_.normal, base - 6 - below(12)); });
                 for (int n = 0; n < 3; ++n) v[somewhere()] = number(base);
                 break;
-            case kind::any_exponent:
-                for (double& x : v) x = number(middle());
-                break;
-            case kind::subnormal:
-                for (double& x : v)
-                    x = number(range_.least +
-                               static_cast<int>(r_.below(static_cast<std::uint32_t>(std::max(1, range_.normal - range_.least + 2)))));
-                break;
-            case kind::huge:
-                for (double& x : v) x = number(std::max(range_.normal, range_.most - static_cast<int>(r_.below(3))));
-                break;
+            case kind::any_exponent: fill([&] { return middle(); }); break;
+            case kind::subnormal: fill([&] { return range_.least + below(std::max(1, range_.normal - range_.least + 2)); }); break;
+            case kind::huge: fill([&] { return std::max(range_.normal, range_.most - below(3)); }); break;
             case kind::special:
-                for (double& x : v) x = number(any_exponent());
+                fill([&] { return any_exponent(); });
                 v[somewhere()] = r_.below(3) == 0 ? std::numeric_limits<double>::quiet_NaN()
                                                   : std::copysign(std::numeric_limits<double>::infinity(), number(0));
                 break;
