@@ -5,7 +5,6 @@
 #include <limits>
 #include <vector>
 
-#include "qk/graph/base/names.hpp"
 #include "qk/graph/search/metric.hpp"
 
 namespace qk::graph {
@@ -129,14 +128,7 @@ inline constexpr metric metrics[] = {
 
 std::span<const metric> all_metrics() { return detail::metrics; }
 
-const metric& find_metric(std::string_view name) {
-    std::vector<std::string> known;
-    for (const metric& m : all_metrics()) {
-        if (m.name == name) return m;
-        known.emplace_back(m.name);
-    }
-    throw error("unknown metric '" + std::string(name) + "'; choose one of " + comma_separated(known) + "." + did_you_mean(name, known));
-}
+const metric& find_metric(std::string_view name) { return detail::named_entry(all_metrics(), "metric", name); }
 
 bool better(const metric& m, double a, double b) {
     if (std::isnan(a)) return false;

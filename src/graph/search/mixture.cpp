@@ -64,11 +64,8 @@ mixture::mixture(const layer_view& layers, std::vector<precision_plan> uniform, 
         for (const precision_plan& p : uniform_) e.by_option.push_back(p.find(where));
         const bool fixed =
             std::all_of(e.by_option.begin(), e.by_option.end(), [&](const quantizer* q) { return detail::same(q, e.by_option[0]); });
-        if (fixed || layer < 0) {
-            put(common_, e, 0);
-        } else {
-            by_layer[static_cast<std::size_t>(layer)].push_back(std::move(e));
-        }
+        if (fixed || layer < 0) put(common_, e, 0);
+        else by_layer[static_cast<std::size_t>(layer)].push_back(std::move(e));
     };
     for (int n = 0; n < m.graph().node_size(); ++n) {
         const onnx::NodeProto& node = m.graph().node(n);
@@ -97,11 +94,7 @@ void mixture::put(precision_plan& plan, const choice_of_edge& e, std::size_t opt
 }
 
 precision_plan mixture::plan(const assignment& choice) const {
-    precision_plan result = common_;
-    for (std::size_t l = 0; l < edges_.size(); ++l) {
-        for (const choice_of_edge& e : edges_[l]) put(result, e, choice[l]);
-    }
-    return result;
+    return plan(choice, edges_.size(), 0, part::both);  // no layer is another than its choice
 }
 
 precision_plan mixture::plan(const assignment& base, std::size_t layer, std::uint8_t option, part which) const {

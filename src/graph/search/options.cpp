@@ -19,7 +19,7 @@ class option_builder {
             for (std::string& one : each_choice(n)) narrow.push_back(std::move(one));
         if (narrow.empty() && options.choices.empty()) throw error("--narrow needs at least one ACTIVATION/WEIGHT");
         for (const choice_request& r : options.choices)
-            if (r.scope == scope::everything) narrow = replace_general(r, narrow);
+            if (r.scope == scope::everything) general_ = instead_of(narrow, r);
         if (general_.empty())
             for (const std::string& n : narrow) general_.push_back({n, parse_format_pair(n)});
         for (const named_pair& p : general_) list_.general.push_back(number_of(p));
@@ -61,10 +61,9 @@ class option_builder {
         return all;
     }
 
-    std::vector<std::string> replace_general(const choice_request& r, std::vector<std::string> narrow) {
-        general_ =
-            cross(r.activation.empty() ? sides_of(narrow, false) : r.activation, r.weight.empty() ? sides_of(narrow, true) : r.weight);
-        return narrow;
+    /// What a request gives to layers that have `narrow` otherwise.
+    static std::vector<named_pair> instead_of(const std::vector<std::string>& narrow, const choice_request& r) {
+        return cross(r.activation.empty() ? sides_of(narrow, false) : r.activation, r.weight.empty() ? sides_of(narrow, true) : r.weight);
     }
 
     static format_pair pair_of(const choice_request& r, const std::string& text) {
@@ -82,7 +81,7 @@ class option_builder {
         if (!r.pairs.empty()) return all;
         std::vector<std::string> texts;
         for (const named_pair& p : general_) texts.push_back(p.text);
-        return cross(r.activation.empty() ? sides_of(texts, false) : r.activation, r.weight.empty() ? sides_of(texts, true) : r.weight);
+        return instead_of(texts, r);
     }
 
     /// The place of a pair in the list; equal ones stand there once, unequal ones of the same text get a number.

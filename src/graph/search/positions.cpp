@@ -33,9 +33,7 @@ inline void check_mask(const model& m, const named_tensors& inputs, const std::s
 
 std::vector<std::int64_t> as_integers(const tensor& t) {
     std::vector<std::int64_t> v(t.size());
-    if (t.type() == data_type::boolean)
-        for (std::size_t i = 0; i < v.size(); ++i) v[i] = t.bytes()[i] != std::byte{0};
-    else ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(v));
+    ops::read_elements(t.type(), t.bytes(), std::span(v));
     return v;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of strategies: to add one, write one function of search_run& and name it here.
-#include "qk/graph/base/names.hpp"
 #include "qk/graph/search/greedy.hpp"
 #include "qk/graph/search/pareto.hpp"
 #include "qk/graph/search/tuning.hpp"
@@ -25,13 +24,6 @@ inline constexpr strategy strategies[] = {
 
 std::span<const strategy> all_strategies() { return detail::strategies; }
 
-const strategy& find_strategy(std::string_view name) {
-    std::vector<std::string> known;
-    for (const strategy& s : all_strategies()) {
-        if (s.name == name) return s;
-        known.emplace_back(s.name);
-    }
-    throw error("unknown strategy '" + std::string(name) + "'; choose one of " + comma_separated(known) + "." + did_you_mean(name, known));
-}
+const strategy& find_strategy(std::string_view name) { return detail::named_entry(all_strategies(), "strategy", name); }
 
 }  // namespace qk::graph

@@ -76,8 +76,7 @@ inline std::optional<std::size_t> guess_prefix(const search_run& run, const assi
     const std::optional<double> limit = error_at_target(run);
     if (!limit) return std::nullopt;
     const search_space& space = run.space();
-    std::vector<std::vector<double>> error(space.size(), std::vector<double>(space.options.size(), 0.0));
-    for (const move& m : moves) error[m.layer][m.option] = m.error;
+    const std::vector<std::vector<double>> error = error_table(space, moves);
     for (std::size_t count = moves.size(); count > 0; --count) {
         const assignment a = with_moves(space, base, moves, count);
         double sum = run.history().front().result.error;

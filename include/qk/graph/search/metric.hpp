@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "qk/graph/base/names.hpp"
 #include "qk/graph/base/tensor.hpp"
 
 namespace qk::graph {
@@ -40,6 +41,18 @@ const metric& find_metric(std::string_view name);
 bool better(const metric& m, double a, double b);
 
 namespace detail {
+/// The entry of that name in a table of such a kind; error with the nearest names.
+template <class Table>
+const auto& named_entry(const Table& table, const std::string& kind, std::string_view name) {
+    std::vector<std::string> known;
+    for (const auto& entry : table) {
+        if (entry.name == name) return entry;
+        known.emplace_back(entry.name);
+    }
+    throw error("unknown " + kind + " '" + std::string(name) + "'; choose one of " + comma_separated(known) + "." +
+                did_you_mean(name, known));
+}
+
 inline double squared_distance(std::span<const float> y, std::span<const float> r) {
     double sum = 0;
     for (std::size_t i = 0; i < y.size(); ++i) {

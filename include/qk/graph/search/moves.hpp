@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <vector>
 
 #include "qk/graph/search/trials.hpp"
@@ -65,18 +67,14 @@ inline std::vector<move> measure_moves(search_run& run, const assignment& base) 
 }
 
 /// Ascending harm, then ascending error: accuracies tie often, errors hardly ever.
-inline void order_by_harm(std::vector<move>& moves) {
-    std::stable_sort(moves.begin(), moves.end(),
-                     [](const move& a, const move& b) { return a.harm != b.harm ? a.harm < b.harm : a.error < b.error; });
+template <class Row>
+void order_by_harm(std::vector<Row>& rows) {
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const Row& a, const Row& b) { return a.harm != b.harm ? a.harm < b.harm : a.error < b.error; });
 }
 
-inline void order_by_error(std::vector<move>& moves) {
-    std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.error < b.error; });
-}
-
-inline void order_by_saving(std::vector<move>& moves) {
-    std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.saving > b.saving; });
-}
+inline void order_by_error(std::vector<move>& moves) { std::ranges::stable_sort(moves, {}, &move::error); }
+inline void order_by_saving(std::vector<move>& moves) { std::ranges::stable_sort(moves, std::greater(), &move::saving); }
 
 /// Ascending error for each unit of cost saved; what saves nothing comes last.
 inline void order_by_exchange(std::vector<move>& moves) {
@@ -85,6 +83,14 @@ inline void order_by_exchange(std::vector<move>& moves) {
     };
     std::stable_sort(moves.begin(), moves.end(),
                      [&](const move& a, const move& b) { return rate(a) != rate(b) ? rate(a) < rate(b) : a.error < b.error; });
+}
+
+/// error[layer][option], what each move adds alone on top of the base, but never less than `least`.
+inline std::vector<std::vector<double>> error_table(const search_space& space, const std::vector<move>& moves,
+                                                    double least = -std::numeric_limits<double>::infinity()) {
+    std::vector<std::vector<double>> error(space.size(), std::vector<double>(space.options.size(), 0.0));
+    for (const move& m : moves) error[m.layer][m.option] = std::max(m.error, least);
+    return error;
 }
 
 /// Ordered moves whose estimates decide, those around `place`, are measured and ordered again. False if all of them had been measured, or

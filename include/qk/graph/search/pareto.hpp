@@ -57,13 +57,6 @@ inline std::optional<assignment> knapsack(const search_space& space, const std::
     return a;
 }
 
-/// error[layer][option], what each adds alone on top of the wide model; never negative, so that noise is not taken for gain.
-inline std::vector<std::vector<double>> error_table(const search_space& space, const std::vector<move>& moves) {
-    std::vector<std::vector<double>> error(space.size(), std::vector<double>(space.options.size(), 0.0));
-    for (const move& m : moves) error[m.layer][m.option] = std::max(m.error, 0.0);
-    return error;
-}
-
 /// One pass of single steps from an acceptable assignment, each kept if the result is better and still acceptable: without a budget a
 /// layer is narrowed where the target has room, with a budget widened where the budget has room.
 inline assignment polish(search_run& run, assignment now, const std::vector<move>& moves) {
@@ -114,8 +107,7 @@ inline void add_knapsacks(const search_space& space, const std::vector<std::vect
 inline void from_narrow(search_run& run, const assignment& narrow, std::vector<assignment>& candidates) {
     const search_space& space = run.space();
     std::vector<move> moves = measure_moves(run, narrow);
-    std::vector<std::vector<double>> error(space.size(), std::vector<double>(space.options.size(), 0.0));
-    for (const move& m : moves) error[m.layer][m.option] = m.error;
+    std::vector<std::vector<double>> error = error_table(space, moves);
     for (std::vector<double>& row : error) {
         const double lowest = *std::min_element(row.begin(), row.end());
         for (double& e : row) e -= lowest;
@@ -168,7 +160,7 @@ inline void pareto(search_run& run) {
     const assignment narrow = all_narrowest(run);
     const double least = space.cost_of(narrow), most = space.cost_of(wide);
     std::vector<assignment> candidates;
-    add_knapsacks(space, error_table(space, moves), least, most, candidates);
+    add_knapsacks(space, error_table(space, moves, 0), least, most, candidates);  // no negative ones: noise is no gain
     for (const auto order : {order_by_error, order_by_exchange, order_by_saving}) {
         order(moves);
         for (std::size_t k = 1; k <= moves.size(); ++k) candidates.push_back(with_moves(space, wide, moves, k));
@@ -190,7 +182,7 @@ inline void pareto(search_run& run) {
 inline void budget(search_run& run) {
     const search_space& space = run.space();
     std::vector<move> moves = measure_moves(run, space.all(0));
-    const std::vector<std::vector<double>> error = error_table(space, moves);
+    const std::vector<std::vector<double>> error = error_table(space, moves, 0);
     order_by_exchange(moves);
     if (run.budget) {
         if (const auto a = knapsack(space, error, *run.budget)) {

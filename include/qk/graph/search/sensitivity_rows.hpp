@@ -76,9 +76,7 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
 /// Least harm first.
 inline sensitivity_result result_of(mix_problem& problem, std::vector<sensitivity_row> rows, const score& base, bool widen,
                                     std::chrono::steady_clock::time_point start) {
-    std::stable_sort(rows.begin(), rows.end(), [](const sensitivity_row& a, const sensitivity_row& b) {
-        return a.harm != b.harm ? a.harm < b.harm : a.error < b.error;
-    });
+    order_by_harm(rows);
     sensitivity_result result;
     result.metric_name = problem.score().measure().name;
     result.cost_unit = problem.cost_unit();
