@@ -125,7 +125,7 @@ class exporter {
         if (constant && value.type() != data_type::float32)
             throw error("tensor '" + name + "' is " + name_of(value.type()) + "; only floats of 16 and 32 bits are quantized");
         const data_type own = layers_.float_type(name);  // quantizers compute in float32, between two Casts where the model does not
-        const std::string wide = ops::is_half(own) && !constant ? cast(name, name + marks::wide, data_type::float32) : name;
+        const std::string wide = ops::is_half(own) && !constant ? g_.cast(name, name + marks::wide, data_type::float32) : name;
         for (auto& [q, uses] : groups) {
             const axis_facts facts = constant ? axis_facts{.rank = value.rank()} : shapes_.find(name, q->axis, uses);
             quantized_value v{.name = wide, .how = *q, .rank = facts.rank, .length = facts.length, .inner = facts.inner};
@@ -151,7 +151,7 @@ class exporter {
                 const std::string text = e.what();
                 throw error(source_.label() + ": " + (text.starts_with("tensor '") ? text : "tensor '" + name + "': " + text));
             }
-            if (ops::is_half(own)) result = cast(result, name + marks::own, own);
+            if (ops::is_half(own)) result = g_.cast(result, name + marks::own, own);
             for (const use u : uses) {
                 if (u.node >= 0) g_.graph().mutable_node(u.node)->set_input(u.input, result);
                 else replace_output(name, result, constant);
@@ -173,13 +173,6 @@ class exporter {
         if (is_integer_format(q.format) && value.rank() == 2)
             result_.notes.push_back("weights '" + name + "' of '" + reader.name() + "' stay as in style portable: " + why);
         return false;
-    }
-
-    std::string cast(const std::string& x, const std::string& stem, data_type to) {
-        if (to == data_type::bfloat16) g_.require_opset(13, "Cast to bfloat16");
-        const std::string y = g_.fresh(stem);
-        set_attribute(g_.node("Cast", {x}, {y}), "to", static_cast<std::int64_t>(to));
-        return y;
     }
 
     void note_int8_weights() {

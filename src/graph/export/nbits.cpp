@@ -105,12 +105,6 @@ nbits_constants hold(graph_writer& g, const std::string& name, const onnx::NodeP
     return c;
 }
 
-std::string cast(graph_writer& g, const std::string& x, const std::string& stem, data_type to) {
-    const std::string y = g.fresh(stem);
-    set_attribute(g.node("Cast", {x}, {y}), "to", static_cast<std::int64_t>(to));
-    return y;
-}
-
 }  // namespace
 
 bool fits_nbits(const onnx::NodeProto& n, int input, const quantizer& q, const tensor& value, std::string& why) {
@@ -140,7 +134,7 @@ void write_nbits(graph_writer& g, int index, const std::string& name, const quan
     const bool table = before.op_type() == "Gather", half = ops::is_half(own);
     const nbits_constants c = hold(g, name, before, q, value, table);
     g.import("com.microsoft", 1);
-    const std::string x = half && !table ? cast(g, before.input(0), before.input(0) + marks::wide, data_type::float32) : before.input(0);
+    const std::string x = half && !table ? g.cast(before.input(0), before.input(0) + marks::wide, data_type::float32) : before.input(0);
     const bool biased = before.op_type() == "Gemm" && before.input_size() > 2 && !before.input(2).empty();
     const std::string y = half || biased ? g.fresh(before.output(0) + "_product") : before.output(0);
     const std::string narrow = half && biased ? g.fresh(before.output(0) + marks::own) : before.output(0);

@@ -52,19 +52,19 @@ class opset_raiser {
         while (n.input_size() <= index) n.add_input();
         n.set_input(index, name);
     }
-    /// Attribute `name` (a list of integers) becomes input `index`.
-    void ints_to_input(onnx::NodeProto& n, const std::string& name, int index) {
+    /// Attribute `name`, if there is one, becomes input `index`: the constant value_of(attribute).
+    template <class Value>
+    void to_input(onnx::NodeProto& n, const std::string& name, int index, const Value& value_of) {
         const auto* a = find_attribute(n, name);
         if (a == nullptr) return;
-        const std::string input = constant(n, name, numbers({a->ints().begin(), a->ints().end()}));
-        set_input(n, index, input);
+        set_input(n, index, constant(n, name, value_of(*a)));
         remove_attribute(n, name);
     }
+    void ints_to_input(onnx::NodeProto& n, const std::string& name, int index) {
+        to_input(n, name, index, [](const auto& a) { return numbers({a.ints().begin(), a.ints().end()}); });
+    }
     void float_to_input(onnx::NodeProto& n, const std::string& name, int index) {
-        const auto* a = find_attribute(n, name);
-        if (a == nullptr) return;
-        set_input(n, index, constant(n, name, make_tensor<float>({}, std::vector<float>{a->f()})));
-        remove_attribute(n, name);
+        to_input(n, name, index, [](const auto& a) { return make_tensor<float>({}, std::vector<float>{a.f()}); });
     }
     onnx::NodeProto& add(const std::string& op, const std::string& name, const std::vector<std::string>& in, const std::string& out) {
         auto& n = *g_.add_node();
@@ -94,23 +94,17 @@ class opset_raiser {
                     if (const auto* a = find_attribute(n, "spatial"); a != nullptr && a->i() == 0) fail(n, version);
                     remove_attribute(n, "spatial");
                 } else if (n.op_type() == "Upsample") {
-                    const auto* a = find_attribute(n, "scales");
-                    if (a == nullptr) fail(n, version);
-                    set_input(n, 1,
-                              constant(n, "scales",
-                                       make_tensor<float>({a->floats_size()}, std::vector<float>(a->floats().begin(), a->floats().end()))));
-                    remove_attribute(n, "scales");
+                    if (find_attribute(n, "scales") == nullptr) fail(n, version);
+                    to_input(n, "scales", 1, [](const auto& a) {
+                        return make_tensor<float>({a.floats_size()}, std::vector<float>(a.floats().begin(), a.floats().end()));
+                    });
                 } else if (n.op_type() == "Scan") {
                     fail(n, version);
                 }
                 break;
             case 10:
                 if (n.op_type() == "Slice") ints_to_input(n, "starts", 1), ints_to_input(n, "ends", 2), ints_to_input(n, "axes", 3);
-                if (n.op_type() == "TopK")
-                    if (const auto* a = find_attribute(n, "k")) {
-                        set_input(n, 1, constant(n, "k", numbers({a->i()})));
-                        remove_attribute(n, "k");
-                    }
+                if (n.op_type() == "TopK") to_input(n, "k", 1, [](const auto& a) { return numbers({a.i()}); });
                 if (n.op_type() == "Upsample") n.set_op_type("Resize");
                 break;
             case 11: to_11(n); break;

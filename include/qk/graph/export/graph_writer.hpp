@@ -14,6 +14,30 @@
 
 namespace qk::graph::detail {
 
+inline onnx::AttributeProto& add_attribute(onnx::NodeProto& n, const std::string& name, onnx::AttributeProto::AttributeType type) {
+    onnx::AttributeProto& a = *n.add_attribute();
+    a.set_name(name);
+    a.set_type(type);
+    return a;
+}
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, std::int64_t value) {
+    add_attribute(n, name, onnx::AttributeProto::INT).set_i(value);
+}
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, float value) {
+    add_attribute(n, name, onnx::AttributeProto::FLOAT).set_f(value);
+}
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::string& value) {
+    add_attribute(n, name, onnx::AttributeProto::STRING).set_s(value);
+}
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::vector<std::int64_t>& values) {
+    onnx::AttributeProto& a = add_attribute(n, name, onnx::AttributeProto::INTS);
+    for (const std::int64_t v : values) a.add_ints(v);
+}
+inline void remove_attribute(onnx::NodeProto& n, std::string_view name) {
+    for (int i = n.attribute_size(); i-- > 0;)
+        if (n.attribute(i).name() == name) n.mutable_attribute()->DeleteSubrange(i, 1);
+}
+
 class graph_writer {
   public:
     explicit graph_writer(model& m) : model_(&m) { collect(m.graph()); }
@@ -50,6 +74,14 @@ class graph_writer {
         const std::string name = constant(tensor_name + marks::rounded, value);
         graph().mutable_initializer(graph().initializer_size() - 1)->set_doc_string(description);
         return name;
+    }
+
+    /// x in another type, under a name like `stem`.
+    std::string cast(const std::string& x, const std::string& stem, data_type to) {
+        if (to == data_type::bfloat16) require_opset(13, "Cast to bfloat16");
+        const std::string y = fresh(stem);
+        set_attribute(node("Cast", {x}, {y}), "to", static_cast<std::int64_t>(to));
+        return y;
     }
 
     /// A Max of one input, which is the identity, keeps onnxruntime from fusing what lies on its two sides.
@@ -92,29 +124,5 @@ class graph_writer {
     int opset_ = 0;
     std::string opset_reason_;
 };
-
-inline onnx::AttributeProto& add_attribute(onnx::NodeProto& n, const std::string& name, onnx::AttributeProto::AttributeType type) {
-    onnx::AttributeProto& a = *n.add_attribute();
-    a.set_name(name);
-    a.set_type(type);
-    return a;
-}
-inline void set_attribute(onnx::NodeProto& n, const std::string& name, std::int64_t value) {
-    add_attribute(n, name, onnx::AttributeProto::INT).set_i(value);
-}
-inline void set_attribute(onnx::NodeProto& n, const std::string& name, float value) {
-    add_attribute(n, name, onnx::AttributeProto::FLOAT).set_f(value);
-}
-inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::string& value) {
-    add_attribute(n, name, onnx::AttributeProto::STRING).set_s(value);
-}
-inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::vector<std::int64_t>& values) {
-    onnx::AttributeProto& a = add_attribute(n, name, onnx::AttributeProto::INTS);
-    for (const std::int64_t v : values) a.add_ints(v);
-}
-inline void remove_attribute(onnx::NodeProto& n, std::string_view name) {
-    for (int i = n.attribute_size(); i-- > 0;)
-        if (n.attribute(i).name() == name) n.mutable_attribute()->DeleteSubrange(i, 1);
-}
 
 }  // namespace qk::graph::detail

@@ -92,14 +92,21 @@ class qlinear_rewriter {
         replace(i, "QLinearConv", "", in, *y);
     }
 
+    /// An operator of these codes whose result has their type.
+    void combine(int i, const std::string& op, const std::string& domain, const std::vector<coded>& parts) {
+        const auto y = output(i, parts[0].type);
+        if (!y) return;
+        std::vector<std::string> in;
+        for (const coded& c : parts) in.insert(in.end(), {c.codes, c.scale, c.zero_point});
+        in.insert(in.end(), {y->to.to.scale, y->to.to.zero_point});
+        replace(i, op, domain, in, *y);
+    }
+
     void matmul(int i) {
         const onnx::NodeProto& n = layers_.node(i);
         const auto a = activation(n.input(0)), b = weight(n.input(1), a);
         if (!a || !b || !multiply(*a, *b) || !per_column(*b)) return;
-        const auto y = output(i, a->type);
-        if (!y) return;
-        replace(i, "QLinearMatMul", "",
-                {a->codes, a->scale, a->zero_point, b->codes, b->scale, b->zero_point, y->to.to.scale, y->to.to.zero_point}, *y);
+        combine(i, "QLinearMatMul", "", {*a, *b});
     }
     /// Scales along the last of two axes, which is what a scale a column means.
     bool per_column(const coded& b) {
@@ -134,20 +141,13 @@ class qlinear_rewriter {
     void binary(int i, const std::string& op) {
         const onnx::NodeProto& n = layers_.node(i);
         const auto a = activation(n.input(0)), b = activation(n.input(1));
-        if (!a || !b || a->type != b->type) return;
-        const auto y = output(i, a->type);
-        if (!y) return;
-        replace(i, op, "com.microsoft",
-                {a->codes, a->scale, a->zero_point, b->codes, b->scale, b->zero_point, y->to.to.scale, y->to.to.zero_point}, *y);
+        if (a && b && a->type == b->type) combine(i, op, "com.microsoft", {*a, *b});
     }
 
     void unary(int i, const std::string& op) {
         const onnx::NodeProto& n = layers_.node(i);
         const auto x = activation(n.input(0));
-        if (!x || !has_integer_pool(n)) return;
-        const auto y = output(i, x->type);
-        if (!y) return;
-        replace(i, op, "com.microsoft", {x->codes, x->scale, x->zero_point, y->to.to.scale, y->to.to.zero_point}, *y);
+        if (x && has_integer_pool(n)) combine(i, op, "com.microsoft", {*x});
     }
 
     void concat(int i) {

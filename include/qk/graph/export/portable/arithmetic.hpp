@@ -84,8 +84,13 @@ class arithmetic {
         return y;
     }
 
+    /// A float32 as one of these numbers, a float64 as one of them, and one of them as a float32.
+    operand of_single(const operand& x) const { return is_wide() ? f_.cast(x, data_type::float64) : x; }
+    operand of_double(const operand& x) const { return is_wide() ? x : f_.cast(x, data_type::float32); }
+    operand to_single(const operand& y) const { return is_wide() ? f_.cast(y, data_type::float32) : y; }
+
     data_type type() const { return type_; }
-    function_builder& function() const { return f_; }
+    bool is_wide() const { return type_ == data_type::float64; }
 
   private:
     /// Zero, or underflowed, as a float32.

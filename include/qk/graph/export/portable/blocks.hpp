@@ -46,7 +46,7 @@ class surveyed_blocks {
     /// A block's scale for the multiplication that gives the results: NaN where the block becomes NaN.
     operand scale_of_results(const arithmetic& a, const operand& scale) const {
         if (poison_.empty()) return scale;
-        return a.add(scale, a.type() == data_type::float32 ? poison_ : f_.cast(poison_, a.type()));
+        return a.add(scale, a.of_single(poison_));
     }
     /// The results y (float32) and what passes through.
     operand results(operand y) const {
@@ -109,11 +109,9 @@ inline operand fake_quantize(function_builder& f, const microscaling& format, co
                               : data_type::float32);
     const surveyed_blocks b(f, x, how.mx_specials);
     const operand scale64 = block_scale(f, format, b.amax(), how);
-    const bool wide = a.type() == data_type::float64;
     const double unit = integers ? power_of_two(-(format.integer_bits - 2)) : 1;
-    const operand scale = wide ? arithmetic(f, data_type::float64).mul(scale64, unit)
-                               : f.cast(arithmetic(f, data_type::float64).mul(scale64, unit), data_type::float32);
-    const operand quotient = a.div(wide ? f.cast(b.x(), data_type::float64) : b.x(), scale);
+    const operand scale = a.of_double(arithmetic(f, data_type::float64).mul(scale64, unit));
+    const operand quotient = a.div(a.of_single(b.x()), scale);
     operand element;
     zero_sign rule = zero_sign::positive;
     if (integers) {
@@ -126,31 +124,24 @@ inline operand fake_quantize(function_builder& f, const microscaling& format, co
     }
     // Whether a quotient is zero does not depend on the unit, but where it underflows does.
     const operand tested = integers && rule != zero_sign::positive && rule != zero_sign::kept ? a.mul(quotient, unit) : quotient;
-    operand y = a.mul(a.with_zero_sign(element, tested, rule, how.rounding), b.scale_of_results(a, scale));
-    if (wide) y = f.cast(y, data_type::float32);
-    return b.results(y);
+    return b.results(a.to_single(a.mul(a.with_zero_sign(element, tested, rule, how.rounding), b.scale_of_results(a, scale))));
 }
 
 inline operand fake_quantize(function_builder& f, const block_float& format, const operand& x, const semantics& how) {
     const arithmetic d(f, data_type::float64);
     const arithmetic a(f, is_directed(how.rounding) ? data_type::float64 : data_type::float32);
-    const bool wide = a.type() == data_type::float64;
     const surveyed_blocks b(f, x, how.bfp_specials);
     const double lowest_power = power_of_two(-reference::exponent_bias(format));
     const double highest_power = power_of_two(reference::largest_exponent_code(format) - reference::exponent_bias(format));
     // An exponent field of 0 stands for 2^-127, whatever the subnormal.
     operand top = unless_zero(f, b.amax(), d.min(d.max(top_power(f, b.amax()), std::max(0x1p-127, lowest_power)), highest_power));
-    const auto step_of = [&](const operand& power) {
-        const operand step = d.mul(power, power_of_two(1 - format.mantissa_bits));
-        return wide ? step : f.cast(step, data_type::float32);
-    };
-    const operand in = wide ? f.cast(b.x(), data_type::float64) : b.x();
+    const auto step_of = [&](const operand& power) { return a.of_double(d.mul(power, power_of_two(1 - format.mantissa_bits))); };
+    const operand in = a.of_single(b.x());
     const double highest = reference::highest_element(format);
     operand step = step_of(top), quotient = a.div(in, step), element = a.round(quotient, how.rounding);
     if (format.bump) {
         const auto lowest_of = [&](const operand& power) {  // -2^128 is not a float32
-            const operand lowest = d.where(d.less(power, d.c(0x1p127)), d.c(-highest - 1), d.c(-highest));
-            return wide ? lowest : f.cast(lowest, data_type::float32);
+            return a.of_double(d.where(d.less(power, d.c(0x1p127)), d.c(-highest - 1), d.c(-highest)));
         };
         const operand above = a.less(a.c(highest), f.reduce("ReduceMax", element, {-2}));
         const operand below = a.less(f.reduce("ReduceMin", element, {-2}), lowest_of(top));
@@ -163,9 +154,7 @@ inline operand fake_quantize(function_builder& f, const block_float& format, con
         element = a.clip(element, -highest, highest);
     }
     const zero_sign rule = has_negative_zero(format) ? how.bfp_zero : zero_sign::positive;
-    operand y = a.mul(a.with_zero_sign(element, quotient, rule, how.rounding), b.scale_of_results(a, step));
-    if (wide) y = f.cast(y, data_type::float32);
-    return b.results(y);
+    return b.results(a.to_single(a.mul(a.with_zero_sign(element, quotient, rule, how.rounding), b.scale_of_results(a, step))));
 }
 
 inline operand fake_quantize(function_builder& f, const microexponent& format, const operand& x, const semantics& how) {

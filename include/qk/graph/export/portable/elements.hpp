@@ -21,10 +21,10 @@ constexpr data_type zero_point_type(integer f) { return f.bits > 16 ? data_type:
 inline operand fake_quantize(function_builder& f, floating format, const operand& x, const element_scale& s, const semantics& how) {
     const arithmetic single(f, data_type::float32);
     const arithmetic a(f, fits_float32(format) && !is_directed(how.rounding) ? data_type::float32 : data_type::float64);
-    const bool wide = a.type() == data_type::float64, saturate = reference::saturates(format, how.overflow);
+    const bool saturate = reference::saturates(format, how.overflow);
     const double largest = max_value(format), infinity = std::numeric_limits<double>::infinity();
     const operand quotient = s.scale.empty() ? x : single.div(x, s.scale);
-    const operand v = wide ? f.cast(quotient, data_type::float64) : quotient;
+    const operand v = a.of_single(quotient);
     operand y = on_grid(a, format, v, how.rounding, saturate);
     if (!saturate) {
         // Roundings toward zero stop at the largest finite value, unless they start from Inf.
@@ -35,8 +35,7 @@ inline operand fake_quantize(function_builder& f, floating format, const operand
         y = a.where(a.less(a.c(largest), a.abs(y)),
                     has_infinity(format) ? a.mul(y, infinity) : a.c(std::numeric_limits<double>::quiet_NaN()), y);
     }
-    if (!has_negative_zero(format)) y = a.without_negative_zero(y);
-    if (wide) y = f.cast(y, data_type::float32);
+    y = a.to_single(has_negative_zero(format) ? y : a.without_negative_zero(y));
     const bool keeps_nan = has_nan(format) || how.nan_without_code == nan_rule::nan;
     const operand nan = single.is_nan(x);
     y = single.where(nan, single.c(keeps_nan ? std::numeric_limits<double>::quiet_NaN() : 0), y);
@@ -48,7 +47,6 @@ inline operand fake_quantize(function_builder& f, floating format, const operand
 inline operand fake_quantize(function_builder& f, integer format, const operand& x, const element_scale& s, bool one_scale,
                              const semantics& how) {
     const arithmetic single(f, data_type::float32), a(f, zero_point_type(format));
-    const bool wide = a.type() == data_type::float64;
     // 1 / scale as twice 0.5 / scale: onnxruntime makes x / scale of x * (1 / scale).
     const operand quotient = how.integer_mode == integer_mode::division ? single.div(x, s.scale)
                                                                         : single.mul(x, single.mul(single.div(single.c(0.5), s.scale), 2));
@@ -59,14 +57,13 @@ inline operand fake_quantize(function_builder& f, integer format, const operand&
     const auto held = [&](const operand& v) { return f.op("Min", {f.op("Max", {v, lowest}), highest}); };
     operand offset;  // the code less the zero point
     if (how.zero_point_before && !s.zero_point.empty()) {
-        const operand zero = wide ? f.cast(s.zero_point, data_type::float32) : s.zero_point;
-        const operand sum = single.add(quotient, zero);
-        offset = held(a.sub(a.round(wide ? f.cast(sum, data_type::float64) : sum, how.rounding), s.zero_point));
-    } else if (!wide && how.rounding == rounding::half_even) {
+        const operand sum = single.add(quotient, a.to_single(s.zero_point));
+        offset = held(a.sub(a.round(a.of_single(sum), how.rounding), s.zero_point));
+    } else if (!a.is_wide() && how.rounding == rounding::half_even) {
         const operand magic = a.c(0x1.8p23);                  // whole numbers from here to 2^24: the sum rounds
         offset = a.sub(a.add(held(quotient), magic), magic);  // and never gives -0
     } else {
-        offset = held(a.round(wide ? f.cast(quotient, data_type::float64) : quotient, how.rounding));
+        offset = held(a.round(a.of_single(quotient), how.rounding));
     }
     const auto special = [&](integer_special rule) {
         return rule == integer_special::zero_point ? a.c(0) : rule == integer_special::lowest ? lowest : highest;
@@ -74,9 +71,9 @@ inline operand fake_quantize(function_builder& f, integer format, const operand&
     const integer_special infinity = one_scale ? how.integer_infinity : how.integer_infinity_per_channel;
     if (infinity != integer_special::highest)
         offset = a.where(single.equal(x, single.c(std::numeric_limits<double>::infinity())), special(infinity), offset);
-    if (how.rounding != rounding::half_even || how.zero_point_before || wide) offset = a.without_negative_zero(offset);
+    if (how.rounding != rounding::half_even || how.zero_point_before || a.is_wide()) offset = a.without_negative_zero(offset);
     offset = a.where(single.is_nan(quotient), special(how.integer_nan), offset);
-    return single.mul(wide ? f.cast(offset, data_type::float32) : offset, s.scale);
+    return single.mul(a.to_single(offset), s.scale);
 }
 
 /// Scale and zero point of the values themselves: execute::range_scale, in the same float64 steps.
