@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/model/model.hpp"
 #include "qk/graph/model/model_files.hpp"
 #include "qk/graph/ops/op.hpp"
@@ -26,15 +27,7 @@ struct inspect_arguments {
     bool json = false, tensors = false, overwrite = false;
 };
 
-std::string shape_text(const graph::value_info& v) {
-    if (!v.has_shape) return "unknown shape";
-    std::string s = "[";
-    for (std::size_t i = 0; i < v.shape.size(); ++i) {
-        const graph::dimension& d = v.shape[i];
-        s += (i ? "," : "") + (d.value >= 0 ? std::to_string(d.value) : d.symbol.empty() ? "?" : d.symbol);
-    }
-    return s + "]";
-}
+std::string shape_text(const graph::value_info& v) { return v.has_shape ? graph::execute::describe(v) : "unknown shape"; }
 
 struct layer_row {
     std::string name, op_type, weight, shape;

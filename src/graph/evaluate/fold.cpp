@@ -341,8 +341,7 @@ void fold_batch_normalization(model& m) {
         gone[static_cast<std::size_t>(i)] = true;
         changed = true;
     }
-    if (!changed) return;
-    detail::drop_folded(m, gone);
+    if (changed) detail::drop_folded(m, gone);
 }
 
 }  // namespace qk::graph

@@ -16,12 +16,7 @@ namespace qk::graph {
 namespace detail {
 
 inline std::string describe(const value_info& v) {
-    std::string s = "'" + v.name + "' (" + name_of(v.type);
-    for (std::size_t i = 0; i < v.shape.size(); ++i) {
-        const dimension& d = v.shape[i];
-        s += (i ? "," : " ") + (d.value >= 0 ? std::to_string(d.value) : d.symbol.empty() ? "?" : d.symbol);
-    }
-    return s + ")";
+    return "'" + v.name + "' (" + name_of(v.type) + (v.shape.empty() ? "" : " ") + execute::dims_text(v) + ")";
 }
 
 inline std::string list_inputs(const model& m) {
@@ -83,16 +78,8 @@ inline tensor join_ragged(const std::vector<tensor>& parts, const value_info& in
             longest[k] = std::max(longest[k], t.dim(k));
         }
     if (!differ) return {};
-    dims all = longest;
-    all[0] = static_cast<std::int64_t>(samples.size());
-    tensor joined(samples[0].type(), all);
-    const std::size_t row = joined.size_bytes() / samples.size();
-    for (std::size_t s = 0; s < samples.size(); ++s) {
-        ragged[input.name].push_back(samples[s].shape());
-        const tensor one = execute::padded(samples[s], longest);
-        if (row > 0) std::memcpy(joined.bytes() + s * row, one.bytes(), row);
-    }
-    return joined;
+    for (const tensor& t : samples) ragged[input.name].push_back(t.shape());
+    return execute::join_padded(std::move(samples), longest);
 }
 
 }  // namespace detail

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds a network from a model: names are resolved once, functions are expanded in place.
+#include <algorithm>
 #include <map>
 #include <unordered_map>
 
@@ -35,9 +36,7 @@ class builder {
 
     std::unique_ptr<network> build(const onnx::GraphProto& graph) {
         auto net = std::make_unique<network>();
-        scope s;
-        s.net = net.get();
-        s.versions = &model_versions_;
+        scope s{.net = net.get(), .prefix = {}, .names = {}, .versions = &model_versions_};
         add_graph(graph, s);
         return net;
     }
@@ -149,13 +148,13 @@ class builder {
         subnetwork sub;
         sub.graph = &graph;
         sub.body = std::make_unique<network>();
-        scope inner;
-        inner.net = sub.body.get();
-        inner.outer = &s;
-        inner.captured = &sub.captured;
-        inner.prefix = s.prefix;
-        inner.versions = s.versions;
-        inner.depth = s.depth + 1;
+        scope inner{.net = sub.body.get(),
+                    .outer = &s,
+                    .captured = &sub.captured,
+                    .prefix = s.prefix,
+                    .names = {},
+                    .versions = s.versions,
+                    .depth = s.depth + 1};
         // Inputs first: captures found on the way are added behind them.
         add_graph(graph, inner);
         node.bodies.push_back(std::move(sub));
@@ -164,14 +163,9 @@ class builder {
     /// Expands a call of a model-local function; its tensors and nodes are called "CALL/NAME".
     void add_call(const onnx::NodeProto& call, const onnx::FunctionProto& f, scope& s) {
         if (s.depth > 64) throw error("node '" + call.name() + "' (" + call.op_type() + "): functions nested more than 64 deep");
-        scope inner;
-        inner.net = s.net;
-        inner.outer = nullptr;
-        inner.prefix = s.prefix + call.name() + "/";
-        inner.depth = s.depth + 1;
         auto& versions = owned_versions_.emplace_back();
         for (const auto& o : f.opset_import()) versions[domain_of(o.domain())] = static_cast<int>(o.version());
-        inner.versions = &versions;
+        scope inner{.net = s.net, .prefix = s.prefix + call.name() + "/", .names = {}, .versions = &versions, .depth = s.depth + 1};
         for (int i = 0; i < f.input_size() && i < call.input_size(); ++i) {
             if (call.input(i).empty()) continue;
             net_input use = resolve(call.input(i), s);
@@ -205,9 +199,7 @@ class builder {
     }
 
     static bool is_formal(const onnx::FunctionProto& f, const std::string& name) {
-        for (const auto& i : f.input())
-            if (i == name) return true;
-        return false;
+        return std::find(f.input().begin(), f.input().end(), name) != f.input().end();
     }
 
     /// Replaces references to the function's attributes by the call's values, or by the function's defaults; drops the others.

@@ -148,6 +148,23 @@ class program_builder {
         return {s, s < no_slot ? cache_.quantizer_of_constant(s) : quantizer_of(s)};
     }
 
+    /// `value` is what the step of that key makes, which counts as so many layers; `fill` says what a new one is.
+    template <class Fill>
+    void put_layer(const step_key& key, int value, std::size_t layers, program::candidate& c, const Fill& fill) {
+        c.layers += layers;
+        const auto [at, is_new] = known_.try_emplace(key);
+        if (is_new) {
+            step t;
+            fill(t);
+            t.is_layer = true;
+            t.out = {program_->slot_count++};
+            program_->layers += layers;
+            at->second = t.out;
+            program_->steps.push_back(std::move(t));
+        }
+        slots_[static_cast<std::size_t>(value)] = at->second[0];
+    }
+
     /// A layer that a unit multiplies; false: an ordinary node.
     bool add_to_device(const net_node& n, const precision_plan& plan, program::candidate& c) {
         const auto unit = plan.accumulators.find(std::string(n.view.name()));
@@ -155,21 +172,13 @@ class program_builder {
         const auto [x, by_x] = operand(n.inputs[0], plan);
         const auto [w, by_w] = operand(n.inputs[1], plan);
         const slot bias = n.inputs.size() > 2 && n.inputs[2].value >= 0 ? use(n.inputs[2], plan) : no_slot;
-        ++c.layers;
         const int number = units_.try_emplace(unit->second, static_cast<int>(units_.size())).first->second;
         const std::vector<int> key{
             cache_.node_number(n), x, w, bias, by_x ? cache_.intern(*by_x) : -1, by_w ? cache_.intern(*by_w) : -1, number};
-        const auto [at, is_new] = known_.try_emplace({step_key::kind::device, key});
-        if (is_new) {
-            step t;
-            t.node = &n, t.in = {x, w, bias}, t.is_layer = true;
+        put_layer({step_key::kind::device, key}, n.outputs[0], 1, c, [&, x = x, w = w, by_x = by_x, by_w = by_w](step& t) {
+            t.node = &n, t.in = {x, w, bias};
             t.device = std::make_shared<device_layer>(n, unit->second, by_x, by_w, w < no_slot ? cache_.constant(w) : tensor());
-            t.out = {program_->slot_count++};
-            ++program_->layers;
-            at->second = t.out;
-            program_->steps.push_back(std::move(t));
-        }
-        slots_[static_cast<std::size_t>(n.outputs[0])] = at->second[0];
+        });
         return true;
     }
 
@@ -197,23 +206,15 @@ class program_builder {
     }
 
     void emit_attention(const std::shared_ptr<const attention_unit>& unit, const precision_plan& plan, program::candidate& c) {
-        step t;
         std::vector<int> key{cache_.node_number(unit->scores())};
+        std::vector<slot> in;
         for (const net_input* i : unit->inputs()) {
             if (const auto p = pending_.find(i->value); p != pending_.end()) emit(p->second, i->value, c);
-            t.in.push_back(use(*i, plan));
+            in.push_back(use(*i, plan));
         }
-        key.insert(key.end(), t.in.begin(), t.in.end());
-        c.layers += 2;
-        const auto [at, is_new] = known_.try_emplace({step_key::kind::attention, key});
-        if (is_new) {
-            t.node = &unit->context(), t.attention = unit, t.is_layer = true;
-            t.out = {program_->slot_count++};
-            program_->layers += 2;
-            at->second = t.out;
-            program_->steps.push_back(std::move(t));
-        }
-        slots_[static_cast<std::size_t>(unit->context().outputs[0])] = at->second[0];
+        key.insert(key.end(), in.begin(), in.end());
+        put_layer({step_key::kind::attention, key}, unit->context().outputs[0], 2, c,
+                  [&](step& t) { t.node = &unit->context(), t.attention = unit, t.in = in; });
     }
 
     /// The unit could go on with the only reader of `value`, through an edge without a quantizer.
@@ -233,15 +234,8 @@ class program_builder {
         std::vector<int> constants = key;
         constants.push_back(u.in[1]), constants.push_back(u.in[2]);
         key.insert(key.end(), u.in.begin(), u.in.end());
-        ++c.layers;
-        const auto [at, is_new] = known_.try_emplace({step_key::kind::convolution, key});
-        if (is_new) {
-            step t;
-            t.node = u.conv, t.add = u.add, t.relu = u.relu;
-            t.in = u.in;
-            t.out = {program_->slot_count++};
-            t.is_layer = true;
-            ++program_->layers;
+        put_layer({step_key::kind::convolution, key}, value, 1, c, [&](step& t) {
+            t.node = u.conv, t.add = u.add, t.relu = u.relu, t.in = u.in;
             constants.push_back(quantizer_number(u.in[0]));
             auto& unit = cache_.units[constants];
             if (!unit)
@@ -249,10 +243,7 @@ class program_builder {
                                                    u.in[2] < no_slot ? cache_.constant(u.in[2]) : tensor(), quantizer_of(u.in[0]),
                                                    cache_.quantizer_of_constant(u.in[1]));
             t.unit = unit;
-            at->second = t.out;
-            program_->steps.push_back(std::move(t));
-        }
-        slots_[static_cast<std::size_t>(value)] = at->second[0];
+        });
     }
 
     void emit_dense(const net_node& n, const net_node* add, const std::vector<slot>& in, bool transposed, int value,
@@ -265,18 +256,7 @@ class program_builder {
                                                 cache_.quantizer_of_constant(in[1]));
         }
         key.push_back(in[0]);
-        ++c.layers;
-        const auto [at, is_new] = known_.try_emplace({step_key::kind::dense, key});
-        if (is_new) {
-            step t;
-            t.node = &n, t.add = add, t.in = in, t.dense = unit;
-            t.out = {program_->slot_count++};
-            t.is_layer = true;
-            ++program_->layers;
-            at->second = t.out;
-            program_->steps.push_back(std::move(t));
-        }
-        slots_[static_cast<std::size_t>(value)] = at->second[0];
+        put_layer({step_key::kind::dense, key}, value, 1, c, [&](step& t) { t.node = &n, t.add = add, t.in = in, t.dense = unit; });
     }
 
     /// MatMul with constant weights, its bias, Gemm; false: an ordinary node.

@@ -114,17 +114,17 @@ class program_run : run_values {
             }
         }
         // One node after the other.
+        tensor y = made_by(*t.node, {plain(t.in[0]), raw(t.in[1]), raw(t.in[2])});
+        if (t.add != nullptr) y = made_by(*t.add, {y, plain(t.in[3])});
+        if (t.relu != nullptr) y = made_by(*t.relu, {y});
+        put(t.out[0], std::move(y), false);
+    }
+
+    /// The result of a node that has one.
+    tensor made_by(const net_node& node, const std::vector<tensor>& in, const prepared_op* prepared = nullptr) {
         std::vector<tensor> out(1);
-        call_node(*t.node, nullptr, std::vector<tensor>{plain(t.in[0]), raw(t.in[1]), raw(t.in[2])}, out, memory_, no_subgraphs());
-        if (t.add != nullptr) {
-            const std::vector<tensor> both{out[0], plain(t.in[3])};
-            call_node(*t.add, nullptr, both, out, memory_, no_subgraphs());
-        }
-        if (t.relu != nullptr) {
-            const std::vector<tensor> one{out[0]};
-            call_node(*t.relu, nullptr, one, out, memory_, no_subgraphs());
-        }
-        put(t.out[0], std::move(out[0]), false);
+        call_node(node, prepared, in, out, memory_, no_subgraphs());
+        return std::move(out[0]);
     }
 
     void run_dense(const step& t) {
@@ -132,22 +132,17 @@ class program_run : run_values {
         const narrow_form* form = t.dense->form_for(seen);
         tensor y = t.dense->run(form != nullptr ? seen : plain(t.in[0]), in_form(t.in[0], false, form), memory_);
         if (y.empty()) {
-            std::vector<tensor> in{plain(t.in[0]), raw(t.in[1])}, out(1);
+            std::vector<tensor> in{plain(t.in[0]), raw(t.in[1])};
             if (t.add == nullptr && t.node->inputs.size() > 2) in.push_back(raw(t.in[2]));
-            call_node(*t.node, nullptr, in, out, memory_, no_subgraphs());
-            if (t.add != nullptr) {
-                const std::vector<tensor> both{out[0], raw(t.in[2])};
-                call_node(*t.add, nullptr, both, out, memory_, no_subgraphs());
-            }
-            y = std::move(out[0]);
+            y = made_by(*t.node, in);
+            if (t.add != nullptr) y = made_by(*t.add, {y, raw(t.in[2])});
         }
         put(t.out[0], std::move(y), false);
     }
 
     /// A node that can work on channels-last values, if one is there; false: do it the ordinary way.
     bool run_channels_last(const step& t) {
-        bool any = false;
-        for (const slot s : t.in) any = any || is_last(s);
+        const bool any = std::any_of(t.in.begin(), t.in.end(), [&](slot s) { return is_last(s); });
         if (!any || t.out.empty() || t.out[0] < 0) return false;
         for (const auto& [rule, handler] : channels_last_handlers)
             if (rule == t.layout) return (this->*handler)(t);
@@ -166,10 +161,7 @@ class program_run : run_values {
         tensor y = alike ? sum_of(addend_at(t.in[0]), addend_at(t.in[1]), t.relu != nullptr, memory_) : tensor();
         if (!y.empty()) return put(t.out[0], std::move(y), is_last(t.in[0]));
         if (!run_channels_last(t)) run_node(t);
-        if (t.relu == nullptr) return;
-        std::vector<tensor> out(1);
-        call_node(*t.relu, nullptr, std::vector<tensor>{raw(t.out[0])}, out, memory_, no_subgraphs());
-        put(t.out[0], std::move(out[0]), is_last(t.out[0]));
+        if (t.relu != nullptr) put(t.out[0], made_by(*t.relu, {raw(t.out[0])}), is_last(t.out[0]));
     }
 
     bool is_picture(slot s) { return raw(s).rank() == 4 && raw(s).type() == data_type::float32 && raw(s).size() != 0; }
@@ -195,10 +187,9 @@ class program_run : run_values {
     /// Calls the node with x as a matrix that has a row for each place and a column for each channel.
     bool call_on_rows(const step& t, const tensor& x) {
         const dims shape = x.shape();
-        std::vector<tensor> in{x.reshaped({shape[0] * shape[2] * shape[3], shape[1]})}, out(1);
+        std::vector<tensor> in{x.reshaped({shape[0] * shape[2] * shape[3], shape[1]})};
         for (std::size_t k = 1; k < t.in.size(); ++k) in.push_back(plain(t.in[k]));
-        call_node(*t.node, t.prepared.get(), in, out, memory_, no_subgraphs());
-        put(t.out[0], out[0].reshaped(shape), true);
+        put(t.out[0], made_by(*t.node, in, t.prepared.get()).reshaped(shape), true);
         return true;
     }
 
@@ -239,10 +230,8 @@ class program_run : run_values {
         for (const slot s : t.in) in.push_back(s == t.in[0] ? raw(s) : plain(s));
         in = with_last_axes(std::move(in), t.layout == layout_rule::pad ? raw(t.in[0]).rank() : raw(t.in[1]).size());
         if (in.empty()) return false;
-        std::vector<tensor> out(1);
-        call_node(*t.node, nullptr, in, out, memory_, no_subgraphs());
-        const dims shape = plain_shape(out[0].shape());
-        put(t.out[0], out[0].reshaped(shape), true);
+        const tensor y = made_by(*t.node, in);
+        put(t.out[0], y.reshaped(plain_shape(y.shape())), true);
         return true;
     }
 
@@ -288,14 +277,10 @@ class program_run : run_values {
         in_.clear();
         for (std::size_t k = 0; k < arguments; ++k) in_.push_back(plain(t.in[k]));
         made_.assign(t.out.size(), tensor());
-        if (t.bodies.empty()) {
-            call_node(*t.node, t.prepared.get(), in_, made_, memory_, no_subgraphs());
-        } else {
-            const op_context::subgraph_runner subgraphs = [&](const onnx::GraphProto& graph, std::span<const tensor> given) {
-                return run_body(t, graph, given);
-            };
-            call_node(*t.node, t.prepared.get(), in_, made_, memory_, subgraphs);
-        }
+        op_context::subgraph_runner subgraphs;
+        if (!t.bodies.empty())
+            subgraphs = [&](const onnx::GraphProto& graph, std::span<const tensor> given) { return run_body(t, graph, given); };
+        call_node(*t.node, t.prepared.get(), in_, made_, memory_, t.bodies.empty() ? no_subgraphs() : subgraphs);
         for (std::size_t k = 0; k < made_.size(); ++k) put(t.out[k], std::move(made_[k]), false);
         in_.clear();
     }

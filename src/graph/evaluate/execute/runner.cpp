@@ -53,16 +53,9 @@ bool runner::mixes_samples(const sample_set& data, const program& p) {
         const auto a = once(p, data.slice(0, 1)), b = once(p, data.slice(last, 1));
         std::vector<tensor> both;
         for (std::size_t i = 0; i < data.inputs.size(); ++i) {
-            if (!data.cut[i]) {
-                both.push_back(data.inputs[i]);
-                continue;
-            }
-            const tensor x = rows(data.inputs[i], 0, 1), y = rows(data.inputs[i], last, 1);
-            dims shape = x.shape();
-            shape[0] = 2;
-            tensor& t = both.emplace_back(x.type(), shape);
-            std::memcpy(t.bytes(), x.bytes(), x.size_bytes());
-            std::memcpy(t.bytes() + x.size_bytes(), y.bytes(), y.size_bytes());
+            const tensor& all = data.inputs[i];
+            const tensor first = data.cut[i] ? rows(all, 0, 1) : all;
+            both.push_back(data.cut[i] ? join_padded({first, rows(all, last, 1)}, first.shape()) : all);
         }
         const auto together = once(p, both);
         for (std::size_t i = 0; i < together.size(); ++i) {
@@ -169,16 +162,9 @@ named_tensors joined_outputs::take_ragged() {
             for (std::size_t k = 0; k < shape.size(); ++k) longest[k] = std::max(longest[k], shape[k]);
             own.push_back(shape);
         }
-        dims all = longest;
-        all[0] *= static_cast<std::int64_t>(each_.size());
-        tensor joined(each_.front()[i].type(), all);
-        const std::size_t row = joined.size_bytes() / each_.size();
-        for (std::size_t s = 0; s < each_.size(); ++s) {
-            const tensor one = padded(each_[s][i], longest);
-            if (row != 0) std::memcpy(joined.bytes() + s * row, one.bytes(), row);
-            each_[s][i] = {};
-        }
-        result[name] = std::move(joined);
+        std::vector<tensor> parts;
+        for (auto& outputs : each_) parts.push_back(std::move(outputs[i]));
+        result[name] = join_padded(std::move(parts), longest);
     }
     return result;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "qk/graph/evaluate/execute/samples.hpp"
 #include "qk/graph/ops/elements.hpp"
@@ -72,15 +73,25 @@ tensor sample_of(const named_tensors& joined, const std::string& name, std::size
     return shapes == joined.ragged.end() ? own : corner(own, shapes->second.at(sample));
 }
 
-std::string describe(const value_info& v) {
-    if (!v.has_shape) return "any shape";
-    std::string s = "[";
-    for (std::size_t i = 0; i < v.shape.size(); ++i) {
-        const dimension& d = v.shape[i];
-        s += (i ? "," : "") + (d.value >= 0 ? std::to_string(d.value) : d.symbol.empty() ? "?" : d.symbol);
+tensor join_padded(std::vector<tensor> parts, const dims& longest) {
+    dims all = longest;
+    all[0] *= static_cast<std::int64_t>(parts.size());
+    tensor joined(parts.front().type(), all);
+    const std::size_t row = joined.size_bytes() / parts.size();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const tensor one = padded(std::exchange(parts[i], {}), longest);
+        if (row != 0) std::memcpy(joined.bytes() + i * row, one.bytes(), row);
     }
-    return s + "]";
+    return joined;
 }
+
+std::string dims_text(const value_info& v) {
+    std::string s;
+    for (const dimension& d : v.shape)
+        s += (s.empty() ? "" : ",") + (d.value >= 0 ? std::to_string(d.value) : d.symbol.empty() ? "?" : d.symbol);
+    return s;
+}
+std::string describe(const value_info& v) { return v.has_shape ? "[" + dims_text(v) + "]" : "any shape"; }
 
 namespace {
 
@@ -113,9 +124,7 @@ tensor as_integers_of(const tensor& t, data_type wanted) {
     };
     if (t.type() == wanted || !integers(t.type()) || (wanted != data_type::int64 && wanted != data_type::int32)) return t;
     std::vector<std::int64_t> values(t.size());
-    if (t.type() == data_type::boolean)
-        for (std::size_t i = 0; i < values.size(); ++i) values[i] = t.bytes()[i] != std::byte{0};
-    else ops::read_elements(t.type(), t.bytes(), std::span<std::int64_t>(values));
+    ops::read_elements(t.type(), t.bytes(), std::span(values));
     tensor y(wanted, t.shape());
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (wanted == data_type::int64) y.as<std::int64_t>()[i] = values[i];
@@ -169,9 +178,8 @@ sample_set make_samples(const model& m, const named_tensors& given) {
     std::string names;
     for (const auto& v : declared) names += (names.empty() ? "'" : ", '") + v.name + "'";
     for (const auto& [name, t] : given) {
-        bool known = false;
-        for (const auto& v : declared) known = known || v.name == name;
-        if (!known) throw error("'" + name + "' is not an input of the model; its inputs are " + (names.empty() ? "none" : names));
+        if (std::ranges::find(declared, name, &value_info::name) == declared.end())
+            throw error("'" + name + "' is not an input of the model; its inputs are " + (names.empty() ? "none" : names));
     }
     sample_set s;
     for (const auto& v : declared) {

@@ -39,7 +39,12 @@ tensor corner(const tensor& t, const dims& shape);
 /// The same the other way: `t` in the corner of a tensor of zeros.
 tensor padded(const tensor& t, const dims& shape);
 
-/// "[N,3,32,32]" as the model declares it.
+/// Tensors of at most the shape `longest`, each padded to it, one after the other along axis 0.
+tensor join_padded(std::vector<tensor> parts, const dims& longest);
+
+/// "N,3,32,32" as the model declares it; "?" for what it leaves open.
+std::string dims_text(const value_info& v);
+/// The same in brackets, or "any shape".
 std::string describe(const value_info& v);
 
 }  // namespace qk::graph::execute
