@@ -14,6 +14,12 @@ struct verb_result {
     tool::status status = tool::status::done;
 };
 
+/// What a verb is given: a pipeline's settings, and whether it prints JSON.
+template <class Settings>
+struct with_json : Settings {
+    bool json = false;
+};
+
 /// Each adds its subcommand: options, --help with examples (footer), and a callback that does the work.
 #define QK_VERB(name) void add_##name(command& app, verb_result& result);
 #include "verbs.inc"

@@ -10,6 +10,7 @@
 #include "options/words.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files/npy.hpp"
+#include "qk/graph/ops/elements.hpp"
 #include "qk/option_names.hpp"
 #include "qk/storage.hpp"
 
@@ -66,27 +67,19 @@ int axis_within(int axis, const graph::dims& shape, const std::string& name, con
 }
 
 std::vector<float> float_values(const graph::tensor& t, const std::string& file) {
-    if (t.type() == graph::data_type::float32) return {t.as<float>().begin(), t.as<float>().end()};
-    if (t.type() == graph::data_type::float64) {
-        std::vector<float> v;
-        for (const double d : t.as<double>()) v.push_back(static_cast<float>(d));
-        return v;
-    }
-    throw error(fmt::format("{} holds {}; scales must be float32", file, graph::name_of(t.type())));
+    if (t.type() != graph::data_type::float32 && t.type() != graph::data_type::float64)
+        throw error(fmt::format("{} holds {}; scales must be float32", file, graph::name_of(t.type())));
+    std::vector<float> v(t.size());
+    graph::ops::read_elements(t.type(), t.bytes(), std::span(v));
+    return v;
 }
 
 std::vector<std::int64_t> integer_values(const graph::tensor& t, const std::string& file) {
-    const auto copy = [](const auto& values) { return std::vector<std::int64_t>(values.begin(), values.end()); };
-    switch (t.type()) {
-        case graph::data_type::int8: return copy(t.as<std::int8_t>());
-        case graph::data_type::uint8: return copy(t.as<std::uint8_t>());
-        case graph::data_type::int16: return copy(t.as<std::int16_t>());
-        case graph::data_type::uint16: return copy(t.as<std::uint16_t>());
-        case graph::data_type::int32: return copy(t.as<std::int32_t>());
-        case graph::data_type::uint32: return copy(t.as<std::uint32_t>());
-        case graph::data_type::int64: return copy(t.as<std::int64_t>());
-        default: throw error(fmt::format("{} holds {}; zero points must be integers", file, graph::name_of(t.type())));
-    }
+    if (!graph::ops::is_integer_type(t.type()) || t.type() == graph::data_type::uint64)
+        throw error(fmt::format("{} holds {}; zero points must be integers", file, graph::name_of(t.type())));
+    std::vector<std::int64_t> v(t.size());
+    graph::ops::read_elements(t.type(), t.bytes(), std::span(v));
+    return v;
 }
 
 /// One scale (and zero point) for the tensor.

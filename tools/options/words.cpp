@@ -8,18 +8,10 @@
 #include "qk/graph/search/trials.hpp"
 
 namespace qk::tool {
-namespace {
-template <class Table>
-word_list names_in(const Table& table) {
-    word_list words;
-    for (const auto& entry : table) words.emplace_back(entry.name);
-    return words;
-}
-}  // namespace
 
-word_list format_words() { return names_in(catalogue); }
-word_list metric_words() { return names_in(graph::all_metrics()); }
-word_list strategy_words() { return names_in(graph::all_strategies()); }
+word_list format_words() { return words_of(catalogue); }
+word_list metric_words() { return words_of(graph::all_metrics()); }
+word_list strategy_words() { return words_of(graph::all_strategies()); }
 word_list style_words() { return {"portable", "qdq", "qoperator", "qinteger", "amd", "nbits"}; }
 word_list weight_storage_words() { return {"packed", "float"}; }
 

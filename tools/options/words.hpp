@@ -13,8 +13,9 @@ namespace qk::tool {
 
 using word_list = std::vector<std::string>;
 
-template <class T, std::size_t N>
-word_list words_of(const named_option<T> (&table)[N]) {
+/// The names in a table.
+template <class Table>
+word_list words_of(const Table& table) {
     word_list words;
     for (const auto& entry : table) words.emplace_back(entry.name);
     return words;

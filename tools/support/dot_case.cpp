@@ -16,12 +16,6 @@ using graph::data_type;
 using graph::error;
 using graph::tensor;
 
-int scale_width_of(const format& f) {
-    if (std::holds_alternative<nvfloat>(f)) return bits(std::get<nvfloat>(f).scale);
-    if (const auto* g = std::get_if<block_float>(&f)) return g->exponent_bits;
-    return 8;
-}
-
 void put(std::vector<std::byte>& plane, std::size_t i, int width, std::uint64_t code) {
     if (width == 64) std::memcpy(plane.data() + 8 * i, &code, 8);
     else qk::detail::put_code(plane, i, width, static_cast<std::uint32_t>(code));
@@ -37,11 +31,6 @@ int code_bits(const accumulator& a, floating of) {
 }
 
 }  // namespace
-
-int width_of(const format& f) {
-    if (f == format(fp64)) return 64;
-    return qk::detail::with_family(f, [](const auto& g) { return qk::detail::element_width(g); });
-}
 
 std::vector<std::uint64_t> codes_of(const tensor& t, const std::string& what, int bits) {
     const std::size_t size = graph::size_of(t.type());
@@ -165,7 +154,8 @@ dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::stri
             throw error(fmt::format("{}: scale_{} has shape {}, not {}; k is {}{}", file, name, graph::to_string(scale.shape()),
                                     graph::to_string(wanted), k,
                                     half_a || half_b ? ", since codes of 4 bits stand two to a byte along k" : ""));
-        o.scales = packed(codes_of(scale, fmt::format("{}: scale_{}", file, name), scale_width_of(f)), scale_width_of(f));
+        o.scales = packed(codes_of(scale, fmt::format("{}: scale_{}", file, name), qk::detail::packing_of(f).scale_width),
+                          qk::detail::packing_of(f).scale_width);
         return o;
     };
     p.a = operand(a, "a", by.a, half_a, true);
@@ -231,7 +221,7 @@ std::vector<graph::named_tensor> make_case(const multiplier& by, std::size_t row
         arrays.push_back({name, codes_tensor(codes, by_rows ? lines : held, by_rows ? held : lines, half ? 8 : width_of(f))});
         if (!is_block_format(f)) return;
         const std::size_t blocks = qk::detail::divide_up(k, block_size(f));
-        const int width = scale_width_of(f);
+        const int width = qk::detail::packing_of(f).scale_width;
         std::vector<std::uint64_t> scales(lines * blocks);
         for (std::size_t i = 0; i < scales.size(); ++i) {
             const std::uint64_t any = random(), middle = std::uint64_t{1} << (width - 1);

@@ -43,7 +43,7 @@ const graph::tensor* find_array(const std::vector<graph::named_tensor>& arrays, 
 dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const multiplier& by);
 
 /// Bits of one element's code.
-int width_of(const format& f);
+inline int width_of(const format& f) { return qk::detail::packing_of(f).element_width; }
 
 /// An array of whole numbers as codes of at most `bits` bits; `what` names it in errors.
 std::vector<std::uint64_t> codes_of(const graph::tensor& t, const std::string& what, int bits);

@@ -30,8 +30,7 @@ tensor integers(std::initializer_list<std::int64_t> values) { return integers(st
 }  // namespace
 
 packed_tensor pack(const conversion& c, const tensor& x) {
-    packed_tensor p{c, x.shape(),
-                    std::vector<std::byte>(packed_bytes(c.format, is_block_format(c.format) ? c.blocks : along_axis{1, x.size(), 1}))};
+    packed_tensor p{c, x.shape(), std::vector<std::byte>(layout_of(c, x.size()).bytes())};
     if (x.size() == 0) return p;
     if (dispatch::encode(c.format, x.as<float>(), p.bytes, parameters_of(c), c.how) == encode_status::no_code) {
         throw error(
@@ -52,9 +51,7 @@ std::string to_archive(const packed_tensor& p) {
     const conversion& c = p.how;
     std::vector<graph::zip_entry> entries;
     const auto add = [&entries](const char* name, const tensor& t) { entries.push_back({std::string(name) + ".npy", graph::to_npy(t)}); };
-    const const_planes planes =
-        planes_of(layout_of(c.format, is_block_format(c.format) ? c.blocks : along_axis{1, graph::element_count(p.shape), 1}),
-                  std::span<const std::byte>(p.bytes));
+    const const_planes planes = planes_of(layout_of(c, graph::element_count(p.shape)), std::span<const std::byte>(p.bytes));
     add("elements", bytes_tensor(planes.elements));
     if (!planes.scales.empty()) add("scales", bytes_tensor(planes.scales));
     if (!planes.shifts.empty()) add("shifts", bytes_tensor(planes.shifts));
@@ -115,7 +112,7 @@ packed_tensor from_archive(const std::string& bytes, const std::string& file) {
     };
     c.axis = axis_of(integer_member("axis", 1)[0], "axis");
     c.blocks = seen_along(p.shape, c.axis);
-    const packed_layout layout = layout_of(c.format, is_block_format(c.format) ? c.blocks : along_axis{1, count, 1});
+    const packed_layout layout = layout_of(c, count);
     p.bytes.resize(layout.bytes());
     const planes planes = planes_of(layout, std::span(p.bytes));
     const auto read = [&](const char* name, std::span<std::byte> plane) {

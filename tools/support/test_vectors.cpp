@@ -49,11 +49,8 @@ std::vector<double> mirrored(const std::vector<double>& magnitudes) {
 /// Finite magnitudes of a floating format, ascending.
 std::vector<double> magnitudes(floating f) {
     std::vector<double> m;
-    if (f.specials == specials::e8m0) {
-        for (std::uint32_t code = 0; code < 255; ++code) m.push_back(static_cast<double>(value_of(f, code)));
-        return m;
-    }
-    for (std::uint32_t code = 0; code < 1u << (f.exponent_bits + f.mantissa_bits); ++code) {
+    const std::uint32_t codes = f.specials == specials::e8m0 ? 255 : 1u << (f.exponent_bits + f.mantissa_bits);
+    for (std::uint32_t code = 0; code < codes; ++code) {
         const float v = value_of(f, code);
         if (std::isfinite(v)) m.push_back(static_cast<double>(v));
     }
@@ -75,15 +72,11 @@ std::vector<double> whole_numbers(double n) {
 
 /// Element magnitudes in units of the block's step or scale, and what the largest of a block must be for that unit to be 1.
 std::vector<double> element_magnitudes(const qk::format& f) {
-    if (const microscaling* g = std::get_if<microscaling>(&f)) {
-        if (!has_integer_elements(*g)) return magnitudes(g->element);
-        std::vector<double> m = whole_numbers(power_of_two(g->integer_bits - 1) - 1);
-        for (double& v : m) v /= power_of_two(g->integer_bits - 2);
-        return m;
-    }
-    if (const nvfloat* g = std::get_if<nvfloat>(&f)) return magnitudes(g->element);
+    const microscaling* g = std::get_if<microscaling>(&f);
     const block_float* b = std::get_if<block_float>(&f);
-    const int m = b != nullptr ? b->mantissa_bits : std::get<microexponent>(f).mantissa_bits;
+    if (g != nullptr && !has_integer_elements(*g)) return magnitudes(g->element);
+    if (const nvfloat* n = std::get_if<nvfloat>(&f)) return magnitudes(n->element);
+    const int m = g != nullptr ? g->integer_bits - 1 : b != nullptr ? b->mantissa_bits : std::get<microexponent>(f).mantissa_bits;
     std::vector<double> all = whole_numbers(power_of_two(m) - 1);
     for (double& v : all) v /= power_of_two(m - 1);
     return all;

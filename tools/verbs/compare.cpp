@@ -53,7 +53,7 @@ graph::tensor read_device(const compare_arguments& given, const conversion& c, c
         planes = {t.bytes(), t.size()};
     }
     packed_tensor p{c, x.shape(), {planes.begin(), planes.end()}};
-    const std::size_t needed = packed_bytes(c.format, is_block_format(c.format) ? c.blocks : along_axis{1, x.size(), 1});
+    const std::size_t needed = layout_of(c, x.size()).bytes();
     if (p.bytes.size() != needed) {
         throw graph::error(fmt::format("{} has {} bytes; format {} of shape {} packs into {} (docs/reference/layouts.md)", given.device,
                                        p.bytes.size(), to_text(c.format).view(), graph::to_string(x.shape()), needed));

@@ -9,6 +9,7 @@
 #include "qk/formats/parse.hpp"
 #include "qk/graph/files/output_set.hpp"
 #include "qk/graph/files/zip.hpp"
+#include "qk/graph/ops/elements.hpp"
 #include "support/console.hpp"
 #include "support/declared.hpp"
 #include "support/dot_case.hpp"
@@ -35,37 +36,14 @@ tensor matrix_of(const std::string& file, bool row) {
     graph::dims shape = t.shape();
     if (shape.size() == 1) shape.insert(row ? shape.begin() : shape.end(), 1);
     if (shape.size() != 2) throw error(fmt::format("{} has shape {}; a matrix has two dimensions", file, graph::to_string(t.shape())));
-    tensor m(t.type(), shape);
-    if (t.size() != 0) std::memcpy(m.bytes(), t.bytes(), t.size() * graph::size_of(t.type()));
-    return m;
+    return t.reshaped(shape);
 }
-/// Its values as doubles: float16 to 64 and integers of up to 32 bits.
+/// Its values as doubles: float16 to 64 and integers, those of 64 bits signed.
 std::vector<double> values_of(const tensor& t, const std::string& file) {
     using graph::data_type;
     std::vector<double> v(t.size());
-    const auto fill = [&]<class T>(T) {
-        for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<double>(t.as<T>()[i]);
-    };
-    switch (t.type()) {
-        case data_type::float32: fill(float{}); break;
-        case data_type::float64: fill(double{}); break;
-        case data_type::int8: fill(std::int8_t{}); break;
-        case data_type::uint8: fill(std::uint8_t{}); break;
-        case data_type::int16: fill(std::int16_t{}); break;
-        case data_type::uint16: fill(std::uint16_t{}); break;
-        case data_type::int32: fill(std::int32_t{}); break;
-        case data_type::uint32: fill(std::uint32_t{}); break;
-        case data_type::int64: fill(std::int64_t{}); break;
-        case data_type::float16: {
-            for (std::size_t i = 0; i < v.size(); ++i) {
-                std::uint16_t code = 0;
-                std::memcpy(&code, t.bytes() + 2 * i, 2);
-                v[i] = static_cast<double>(value_of(fp16, code));
-            }
-            break;
-        }
-        default: throw error(fmt::format("{} holds {}; values are floats or integers", file, name_of(t.type())));
-    }
+    if (t.type() == data_type::boolean || t.type() == data_type::uint64 || !graph::ops::read_elements(t.type(), t.bytes(), std::span(v)))
+        throw error(fmt::format("{} holds {}; values are floats or integers", file, name_of(t.type())));
     return v;
 }
 

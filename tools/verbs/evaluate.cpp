@@ -16,9 +16,7 @@
 namespace qk::tool {
 namespace {
 
-struct evaluate_arguments : graph::pipeline::evaluate_settings {
-    bool json = false;
-};
+using evaluate_arguments = with_json<graph::pipeline::evaluate_settings>;
 
 void evaluate(const evaluate_arguments& given, verb_result& result) {
     const graph::pipeline::evaluate_outcome done =

@@ -15,9 +15,7 @@
 namespace qk::tool {
 namespace {
 
-struct finetune_arguments : graph::pipeline::finetune_settings {
-    bool json = false;
-};
+using finetune_arguments = with_json<graph::pipeline::finetune_settings>;
 
 void finetune(const finetune_arguments& given) {
     const graph::pipeline::finetune_outcome done =

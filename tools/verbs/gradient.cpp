@@ -13,9 +13,7 @@
 namespace qk::tool {
 namespace {
 
-struct gradient_arguments : graph::pipeline::gradient_settings {
-    bool json = false;
-};
+using gradient_arguments = with_json<graph::pipeline::gradient_settings>;
 
 void gradient(const gradient_arguments& given) {
     const graph::pipeline::gradient_outcome done = graph::pipeline::gradient(given);

@@ -23,9 +23,7 @@
 namespace qk::tool {
 namespace {
 
-struct quantize_arguments : graph::pipeline::quantize_settings {
-    bool json = false;
-};
+using quantize_arguments = with_json<graph::pipeline::quantize_settings>;
 
 void quantize(const quantize_arguments& given) {
     const bool writes = !(given.output + given.save_plan + given.encodings + given.report + given.log).empty();

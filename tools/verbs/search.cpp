@@ -15,9 +15,7 @@
 namespace qk::tool {
 namespace {
 
-struct search_arguments : graph::pipeline::search_settings {
-    bool json = false;
-};
+using search_arguments = with_json<graph::pipeline::search_settings>;
 
 void search(const search_arguments& given, verb_result& verdict) {
     watch_interrupts();

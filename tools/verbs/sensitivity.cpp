@@ -14,9 +14,7 @@
 namespace qk::tool {
 namespace {
 
-struct sensitivity_arguments : graph::pipeline::sensitivity_settings {
-    bool json = false;
-};
+using sensitivity_arguments = with_json<graph::pipeline::sensitivity_settings>;
 
 void sensitivity(const sensitivity_arguments& given) {
     const graph::sensitivity_result result = with_progress([&](const auto& report) { return graph::pipeline::sensitivity(given, report); });

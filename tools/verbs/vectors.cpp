@@ -126,7 +126,7 @@ void write_vectors(const vectors_arguments& given) {
                                                            {"expected.hex", hex_lines(expected.as<float>())}};
     nlohmann::ordered_json layout = nullptr;
     std::string csv = "index,input,expected,input_bits,expected_bits,code\n";
-    const packed_layout l = layout_of(c.format, is_block_format(c.format) ? c.blocks : along_axis{1, x.size(), 1});
+    const packed_layout l = layout_of(c, x.size());
     packed_tensor packed;
     const bool has_codes = encodable(c.format, c.how);
     if (has_codes) {
