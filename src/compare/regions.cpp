@@ -57,12 +57,8 @@ std::string properties::words(const region& r) const {
 }
 value_set properties::values(const region& r) const {
     value_set v(count_);
-    if (r.properties.empty()) {
-        for (std::size_t i = 0; i < count_; ++i) v.insert(i);
-        return v;
-    }
-    v = (*this)[r.properties.front()].values;
-    for (std::size_t k = 1; k < r.properties.size(); ++k) v = v & (*this)[r.properties[k]].values;
+    for (std::size_t i = 0; i < count_; ++i) v.insert(i);
+    for (const int k : r.properties) v = v & (*this)[k].values;
     return v;
 }
 
