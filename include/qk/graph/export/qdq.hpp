@@ -62,18 +62,16 @@ class qdq_writer : public quantizer_writer {
                 return why = "with scales from each run's own values has no standard operator (uint8 has one, DynamicQuantizeLinear)",
                        false;
             if (!q.dynamic && q.scale.empty()) return why = "has no scale in the plan", false;
-            if (!is_weight && q.semantics.integer_mode != integer_mode::division)
-                return why = "in reciprocal mode is not what QuantizeLinear computes", false;
-            if (!is_weight && q.semantics.rounding != rounding::half_even)
+            if (is_weight) return true;
+            const semantics& how = q.semantics;
+            if (how.integer_mode != integer_mode::division) return why = "in reciprocal mode is not what QuantizeLinear computes", false;
+            if (how.rounding != rounding::half_even)
                 return why = "with another rounding than half-even is not what QuantizeLinear computes", false;
-            if (!is_weight && q.semantics.zero_point_before)
-                return why = "with the zero point added before rounding is not what QuantizeLinear computes", false;
-            if (!is_weight && q.scale.size() > 1 && (!fills(*f, container_of(*f).type) || wraps(container_of(*f).type)))
+            if (how.zero_point_before) return why = "with the zero point added before rounding is not what QuantizeLinear computes", false;
+            if (q.scale.size() > 1 && (!fills(*f, container_of(*f).type) || wraps(container_of(*f).type)))
                 return why = "with a scale per channel does not fill its container type", false;
-            if (!is_weight && (q.semantics.flush_inputs || q.semantics.flush_outputs))
-                return why = "with subnormals flushed is not what QuantizeLinear computes", false;
-            if (!is_weight && q.block_size > 0)
-                return why = "with a grid of scales on an activation of unknown shape has no QuantizeLinear form", false;
+            if (how.flush_inputs || how.flush_outputs) return why = "with subnormals flushed is not what QuantizeLinear computes", false;
+            if (q.block_size > 0) return why = "with a grid of scales on an activation of unknown shape has no QuantizeLinear form", false;
             return true;
         }
         if (const floating* f = std::get_if<floating>(&q.format)) {
