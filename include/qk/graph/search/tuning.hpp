@@ -4,7 +4,6 @@
 
 #include <Eigen/Cholesky>
 #include <Eigen/Core>
-#include <ranges>
 #include <set>
 
 #include "qk/graph/search/greedy.hpp"
@@ -12,7 +11,7 @@
 namespace qk::graph::detail {
 
 /// Falls back to wide one layer after the other, in the given order, until the target is met.
-inline void fall_back(search_run& run, const assignment& narrow, const auto& order) {
+inline void fall_back(search_run& run, const assignment& narrow, const std::vector<std::size_t>& order) {
     assignment now = narrow;
     for (const std::size_t l : order) {
         now[l] = 0;
@@ -28,7 +27,9 @@ inline void basic(search_run& run) {
     std::erase_if(moves, [](const move& m) { return m.option != 0; });
     if (run.acceptable(*run.best()) && run.best()->choice != run.space().all(0)) return;  // one layer was enough
     order_by_harm(moves);
-    fall_back(run, narrow, moves | std::views::transform(&move::layer));
+    std::vector<std::size_t> order;
+    for (const move& m : moves) order.push_back(m.layer);
+    fall_back(run, narrow, order);
 }
 
 /// mse: falls back in the order of the output error that each layer causes when it alone is narrow.
@@ -38,7 +39,9 @@ inline void mse(search_run& run) {
     std::vector<move> moves = measure_moves(run, run.space().all(0));
     std::erase_if(moves, [&](const move& m) { return m.option != narrow[m.layer]; });
     std::stable_sort(moves.begin(), moves.end(), [](const move& a, const move& b) { return a.error > b.error; });
-    fall_back(run, narrow, moves | std::views::transform(&move::layer));
+    std::vector<std::size_t> order;
+    for (const move& m : moves) order.push_back(m.layer);
+    fall_back(run, narrow, order);
 }
 
 /// hawq_v2: falls back in the order of the average Hessian trace times the squared error of the weights.
