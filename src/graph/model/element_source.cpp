@@ -4,6 +4,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <atomic>
+#include <random>
 #include <unordered_map>
 
 #include "qk/graph/model/tensor_proto.hpp"
