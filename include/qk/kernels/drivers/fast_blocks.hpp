@@ -17,19 +17,35 @@ struct column_panel {
     std::size_t stride, rows, columns;
 };
 
+/// The largest magnitudes of `Width` vectors of columns, as bits.
+template <class Arch, std::size_t Width>
+struct column_maxima {
+    vi<Arch> of[Width];
+
+    /// A vector of a row, of which a panel's last one may have fewer columns.
+    QK_INLINE static vf<Arch> values(const float* x, std::size_t count) noexcept {
+        return Width == 1 && count < lanes<Arch> ? load_first<Arch>(x, count) : load<Arch>(x);
+    }
+    QK_INLINE void clear() noexcept {
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { of[k] = vi<Arch>(0); });
+    }
+    QK_INLINE void add(const float* x, std::size_t count) noexcept {
+        unrolled<Width>([&](auto k) QK_INLINE_CALL {
+            of[k] = max(of[k], as_int<Arch>(values(x + k * lanes<Arch>, count)) & vi<Arch>(magnitude_bits));
+        });
+    }
+};
+
 /// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1
 /// leaves a remainder; Width == 1 masks it. `form` shares. `given` is told what is shared, column by column (scales, shifts), and then
 /// every row of a block (row), whose random words are made for several rows together; complete(first, n) does the columns that the form
 /// declines. `Pairs`: there may be sub-blocks.
 template <class Arch, std::size_t Width, bool Grid, bool Pairs, class Form, class Out>
-std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const Form& form, const Out& given,
+std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& form, const Out& given,
                                   const range_call& complete) noexcept {
     constexpr std::size_t w = lanes<Arch>;
     constexpr bool looks_ahead = Out::looks_ahead;  // the maxima of the next columns are taken while these are rounded
-    using V = vi<Arch>;
-    struct vectors {
-        V of[Width];
-    };
+    using vectors = column_maxima<Arch, Width>;
     const Form q = form;
     Out out = given;
     constexpr std::size_t together = 8;  // rows
@@ -38,16 +54,10 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
     // Of one vector the last may have fewer columns.
     const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, p.columns - i) : Width * w; };
     const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < p.columns : i + Width * w <= p.columns; };
-    const auto get = [](const float* x, std::size_t count)
-                         QK_INLINE_CALL { return Width == 1 && count < w ? load_first<Arch>(x, count) : load<Arch>(x); };
-    const auto add = [&](vectors& m, const float* x, std::size_t count) QK_INLINE_CALL {
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = max(m.of[k], as_int<Arch>(get(x + k * w, count)) & V(magnitude_bits)); });
-    };
-    const auto survey = [&](std::size_t i, std::size_t begin, std::size_t end) QK_INLINE_CALL {
+    const auto survey = [&](const float* x, std::size_t rows, std::size_t count) QK_INLINE_CALL {
         vectors m;
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { m.of[k] = V(0); });
-        const float* x = p.x + i + begin * p.stride;
-        for (std::size_t j = begin; j < end; ++j, x += p.stride) add(m, x, columns(i));
+        m.clear();
+        for (std::size_t j = 0; j < rows; ++j, x += p.stride) m.add(x, count);
         return m;
     };
     // What is asked for ahead of its use, from memory: the same columns of the next blocks, if these are not far away.
@@ -57,7 +67,8 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
     bool surveyed = false;
     for (std::size_t next = 0; are_there(i); i = next) {
         const std::size_t count = columns(i);
-        if (!surveyed) most = survey(i, 0, p.rows);
+        const float* x = p.x + i;
+        if (!surveyed) most = survey(x, p.rows, count);
         fast_shared<Arch> shared[Width], mine[Width];
         bool served = true;
         unrolled<Width>([&](auto k) QK_INLINE_CALL { served = share_in_lanes<Arch>(q, most.of[k], shared[k]) && served; });
@@ -71,37 +82,41 @@ std::size_t run_columns_of_blocks(const column_panel& p, std::size_t from, const
         }
         const vectors amax = most;
         for (std::size_t k = 0; k < Width; ++k) out.scales(i + k * w, std::min(w, count), amax.of[k], q);
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { most.of[k] = V(0); });
+        most.clear();
+        const float* ahead = more ? x + Width * w : x;  // the last columns look at themselves, to no use
         for (std::size_t begin = 0, number = 0; begin < p.rows; begin += sub, ++number) {
             const std::size_t end = std::min(begin + sub, p.rows);
             unrolled<Width>([&](auto k) QK_INLINE_CALL { mine[k] = shared[k]; });
             if constexpr (Pairs) {
                 if (q.sub_block_size > 0) {
-                    const vectors part = survey(i, begin, end);
+                    const vectors part = survey(x, end - begin, count);
                     unrolled<Width>([&](auto k) QK_INLINE_CALL {
                         mine[k] = q.held(shared[k], part.of[k]);
                         out.shifts(number, i + k * w, std::min(w, count), amax.of[k], part.of[k]);
                     });
                 }
             }
-            const float* x = p.x + i + begin * p.stride;
-            const float* ahead = more ? x + Width * w : x;  // the last columns look at themselves, to no use
-            for (std::size_t j = begin; j < end; ++j, x += p.stride, ahead += p.stride) {
-                if constexpr (Out::any_rounding) {
-                    if (j % together == 0)
-                        out.rounds().make_words(words, out.number(j, i), {std::min(together, p.rows - j), count, out.stride});
-                    out.rounds().use_words(words + j % together * Width * w, out.number(j, i));
-                }
-                out.template row<Width, Grid>(
-                    j, i, count, [&](std::size_t k) QK_INLINE_CALL { return opaque<Arch>(get(x + k * w, count)); }, mine, q);
-                if constexpr (looks_ahead) {
-                    if (Width > 1 && out.values.streaming) {
-                        const float* further = x + beyond;
-                        unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(further + k * w); });
+            const auto round_rows = [&]<bool Streaming>() QK_INLINE_CALL {
+                for (std::size_t j = begin; j < end; ++j, x += p.stride, ahead += p.stride) {
+                    if constexpr (Out::any_rounding) {
+                        if (j % together == 0)
+                            out.rounds().make_words(words, out.number(j, i), {std::min(together, p.rows - j), count, out.stride});
+                        out.rounds().use_words(words + j % together * Width * w, out.number(j, i));
                     }
-                    add(most, ahead, next_count);
+                    out.template row<Width, Grid, Streaming>(
+                        j, i, count, [&](std::size_t k) QK_INLINE_CALL { return opaque<Arch>(vectors::values(x + k * w, count)); }, mine,
+                        q);
+                    if constexpr (Streaming) unrolled<Width>([&](auto k) QK_INLINE_CALL { __builtin_prefetch(x + beyond + k * w); });
+                    if constexpr (looks_ahead) most.add(ahead, next_count);
+                }
+            };
+            if constexpr (Width > 1 && looks_ahead) {
+                if (out.values.streaming) {
+                    round_rows.template operator()<true>();
+                    continue;
                 }
             }
+            round_rows.template operator()<false>();
         }
     }
     return i;
@@ -134,7 +149,7 @@ struct values_of_columns {
     template <class Form>
     void scales(std::size_t, std::size_t, vi<Arch>, const Form&) const noexcept {}
     void shifts(std::size_t, std::size_t, std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
-    template <std::size_t Width, bool Grid, class Get, class Form>
+    template <std::size_t Width, bool Grid, bool Streaming, class Get, class Form>
     QK_INLINE void row(std::size_t j, std::size_t i, std::size_t count, const Get& get, const fast_shared<Arch>* mine,
                        const Form& form) noexcept {
         constexpr std::size_t w = lanes<Arch>;
@@ -142,8 +157,7 @@ struct values_of_columns {
         const std::size_t at = number(j, i);
         const auto value = [&](std::size_t k) QK_INLINE_CALL { return values.template value<Grid>(at + k * w, get(k), mine[k], form); };
         if (Width == 1 && count < w) return store_first<Arch>(y, count, value(0));
-        if (Width > 1 && values.streaming) return unrolled<Width>([&](auto k) QK_INLINE_CALL { stream<Arch>(y + k * w, value(k)); });
-        unrolled<Width>([&](auto k) QK_INLINE_CALL { store<Arch>(y + k * w, value(k)); });
+        unrolled<Width>([&](auto k) QK_INLINE_CALL { Streaming ? stream<Arch>(y + k * w, value(k)) : store<Arch>(y + k * w, value(k)); });
     }
 };
 /// Blocks along a strided axis: `form` shares, `out` rounds.
