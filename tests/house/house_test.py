@@ -38,19 +38,27 @@ def arrows_up(name, text):
 
 
 def long_functions(name, text):
-    """Braces whose opening line looks like a function's; tables (`= {`) are no functions."""
-    found, stack = [], []
+    """Braces whose statement looks like a function's head, of one line or several; tables (`= {`) are no functions."""
+    text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
+    found, stack, head, first, depth = [], [], "", 0, 0
     for number, line in enumerate(text.split("\n"), 1):
-        code = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])\'|//.*', "", line)
-        for c in code:
+        code = re.sub(r'"(\\.|[^"\\])*"|\'(\\.|[^\'\\])\'|//.*', "", line).strip()
+        if re.match(r"(template|requires|#)", code) and not head:
+            continue
+        for c in code + " ":
+            depth += (c == "(") - (c == ")")
+            if c == "}" and stack:
+                begun, of, depth = stack.pop()
+                is_function = "(" in of and not re.match(r"(namespace|class|struct|enum|extern|union)\b", of) and "=" not in of.split("(")[0]
+                if is_function and number - begun + 1 > LINES_OF_A_FUNCTION:
+                    found.append(f"{name}:{begun}: a function of {number - begun + 1} lines ({LINES_OF_A_FUNCTION} at most)")
             if c == "{":
-                stack.append((number, code.strip()))
-            elif c == "}" and stack:
-                first, head = stack.pop()
-                body = number - first + 1
-                is_function = "(" in head and not re.match(r"(namespace|class|struct|enum|extern|union)\b", head) and "=" not in head.split("(")[0]
-                if is_function and body > LINES_OF_A_FUNCTION:
-                    found.append(f"{name}:{first}: a function of {body} lines ({LINES_OF_A_FUNCTION} at most)")
+                stack.append((first or number, head.strip(), depth))
+                depth = 0
+            if c in "{}" or (c == ";" and depth == 0):
+                head, first = "", 0
+            elif not c.isspace() or head:
+                head, first = head + c, first or number
     return found
 
 
