@@ -20,11 +20,6 @@ namespace {
 
 bool is_attention(const onnx::NodeProto& n) { return n.op_type() == "Attention" && n.domain().empty(); }
 
-void set(onnx::NodeProto& n, const char* attribute, std::int64_t value) {
-    onnx::AttributeProto& a = *n.add_attribute();
-    a.set_name(attribute), a.set_type(onnx::AttributeProto::INT), a.set_i(value);
-}
-
 /// One node's expansion: every call adds a node 'NAME/part' and gives its output.
 class expansion {
   public:
@@ -85,15 +80,13 @@ onnx::NodeProto& expansion::add(const char* op, const std::string& part, names i
 
 std::string expansion::make(const char* op, const std::string& part, names inputs, const char* attribute, std::int64_t value) {
     onnx::NodeProto& n = add(op, part, inputs);
-    set(n, attribute, value);
+    detail::set_attribute(n, attribute, value);
     return n.output(0);
 }
 
 std::string expansion::turned(const std::string& part, const std::string& x, std::initializer_list<std::int64_t> perm) {
     onnx::NodeProto& n = add("Transpose", part, {x});
-    onnx::AttributeProto& a = *n.add_attribute();
-    a.set_name("perm"), a.set_type(onnx::AttributeProto::INTS);
-    for (const std::int64_t p : perm) a.add_ints(p);
+    detail::set_attribute(n, "perm", std::vector<std::int64_t>(perm));
     return n.output(0);
 }
 
@@ -116,7 +109,7 @@ std::string expansion::number(const std::string& part, double value) {
 
 std::string expansion::lengths(const std::string& part, const std::string& of, std::int64_t from, std::int64_t to) {
     onnx::NodeProto& n = add("Shape", part, {of});
-    set(n, "start", from), set(n, "end", to);
+    detail::set_attribute(n, "start", from), detail::set_attribute(n, "end", to);
     return n.output(0);
 }
 
@@ -153,7 +146,7 @@ std::string expansion::with_past(int past, int present, const std::string& x, co
     const std::string part = std::string("present_") + name;
     if (!has(past) && !gives(present)) return x;
     onnx::NodeProto& n = has(past) ? add("Concat", part, {node_.input(past), x}) : add("Identity", part, {x});
-    if (has(past)) set(n, "axis", 2);
+    if (has(past)) detail::set_attribute(n, "axis", std::int64_t{2});
     if (gives(present)) n.set_output(0, node_.output(present));
     return n.output(0);
 }

@@ -10,33 +10,10 @@
 #include "qk/graph/export/marks.hpp"
 #include "qk/graph/model/attribute.hpp"
 #include "qk/graph/model/check.hpp"
+#include "qk/graph/model/edit.hpp"
 #include "qk/graph/model/model.hpp"
 
 namespace qk::graph::detail {
-
-inline onnx::AttributeProto& add_attribute(onnx::NodeProto& n, const std::string& name, onnx::AttributeProto::AttributeType type) {
-    onnx::AttributeProto& a = *n.add_attribute();
-    a.set_name(name);
-    a.set_type(type);
-    return a;
-}
-inline void set_attribute(onnx::NodeProto& n, const std::string& name, std::int64_t value) {
-    add_attribute(n, name, onnx::AttributeProto::INT).set_i(value);
-}
-inline void set_attribute(onnx::NodeProto& n, const std::string& name, float value) {
-    add_attribute(n, name, onnx::AttributeProto::FLOAT).set_f(value);
-}
-inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::string& value) {
-    add_attribute(n, name, onnx::AttributeProto::STRING).set_s(value);
-}
-inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::vector<std::int64_t>& values) {
-    onnx::AttributeProto& a = add_attribute(n, name, onnx::AttributeProto::INTS);
-    for (const std::int64_t v : values) a.add_ints(v);
-}
-inline void remove_attribute(onnx::NodeProto& n, std::string_view name) {
-    for (int i = n.attribute_size(); i-- > 0;)
-        if (n.attribute(i).name() == name) n.mutable_attribute()->DeleteSubrange(i, 1);
-}
 
 class graph_writer {
   public:

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes over a model share: removing nodes and the constants that only they read.
+// What passes over a model share: removing nodes and the constants that only they read, and writing attributes.
 #pragma once
 
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -55,6 +56,31 @@ void mark_unread(const onnx::GraphProto& g, std::vector<bool>& gone, const MayGo
             gone[static_cast<std::size_t>(i)] = again = true;
         }
     }
+}
+
+/// Attributes that a pass writes.
+inline onnx::AttributeProto& add_attribute(onnx::NodeProto& n, const std::string& name, onnx::AttributeProto::AttributeType type) {
+    onnx::AttributeProto& a = *n.add_attribute();
+    a.set_name(name);
+    a.set_type(type);
+    return a;
+}
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, std::int64_t value) {
+    add_attribute(n, name, onnx::AttributeProto::INT).set_i(value);
+}
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, float value) {
+    add_attribute(n, name, onnx::AttributeProto::FLOAT).set_f(value);
+}
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::string& value) {
+    add_attribute(n, name, onnx::AttributeProto::STRING).set_s(value);
+}
+inline void set_attribute(onnx::NodeProto& n, const std::string& name, const std::vector<std::int64_t>& values) {
+    onnx::AttributeProto& a = add_attribute(n, name, onnx::AttributeProto::INTS);
+    for (const std::int64_t v : values) a.add_ints(v);
+}
+inline void remove_attribute(onnx::NodeProto& n, std::string_view name) {
+    for (int i = n.attribute_size(); i-- > 0;)
+        if (n.attribute(i).name() == name) n.mutable_attribute()->DeleteSubrange(i, 1);
 }
 
 /// Before IR version 4 every initializer had to be a graph input as well.
