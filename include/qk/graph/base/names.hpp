@@ -19,7 +19,7 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 std::string listed(const std::vector<std::string>& names, std::size_t most = 3);
 /// "a, b, c".
 std::string comma_separated(const std::vector<std::string>& names);
-/// What std::printf would write: a sentence, of at most 255 characters.
+/// What std::printf would write.
 [[gnu::format(printf, 1, 2)]] std::string formatted(const char* format, ...);
 
 }  // namespace qk::graph
