@@ -12,7 +12,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <span>
 
@@ -71,7 +70,7 @@ scale_gradient backward(const Format& f, std::span<const float> x, std::span<con
            "qk: grad_in must be x itself or not overlap it");
     scale_gradient total;
     if constexpr (kernels::is_block_family<Format>) {
-        for (std::size_t i = 0; i < x.size(); ++i) grad_in[i] = std::isfinite(x[i]) ? grad_out[i] : 0.0f;
+        for (std::size_t i = 0; i < x.size(); ++i) grad_in[i] = is_finite(x[i]) ? grad_out[i] : 0.0f;
         return total;
     } else {
         expect_scale(f, a);
@@ -92,7 +91,7 @@ scale_gradient backward(const Format& f, std::span<const float> x, std::span<con
                 const double g = static_cast<double>(grad_out[first + i]), v = static_cast<double>(x[first + i]) / s;
                 const bool inside = v >= lowest && v <= highest;
                 grad_in[first + i] = inside ? grad_out[first + i] : 0.0f;
-                if (std::isnan(v)) continue;
+                if (v != v) continue;
                 total.scale += g * (inside ? static_cast<double>(y[i]) / s - v : v < lowest ? lowest : highest);
                 if constexpr (std::is_same_v<Format, integer>) total.zero_point += inside ? 0 : -s * g;
             }

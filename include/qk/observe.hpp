@@ -8,10 +8,11 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "qk/formats/floating.hpp"
 
 namespace qk {
 
@@ -20,7 +21,7 @@ struct observed_range {
     std::size_t count = 0;    ///< finite values
     std::size_t special = 0;  ///< Inf and NaN
 
-    float absmax() const noexcept { return std::max(std::fabs(min), std::fabs(max)); }
+    float absmax() const noexcept { return std::max(0.0f, std::max(-min, max)); }
 
     void observe(std::span<const float> x) noexcept {
         assert((x.data() != nullptr || x.empty()) && "qk: x is a null pointer");
@@ -29,7 +30,7 @@ struct observed_range {
         std::size_t finite = 0;
         for (const float v : x) {
             const auto bits = std::bit_cast<std::int32_t>(v);
-            const bool is_finite = (bits & 0x7fffffff) < 0x7f800000;
+            const bool is_finite = detail::is_finite(v);
             const std::int32_t key = bits ^ ((bits >> 31) & 0x7fffffff);
             low = std::min(low, is_finite ? key : INT32_MAX);
             high = std::max(high, is_finite ? key : INT32_MIN);
@@ -59,11 +60,11 @@ struct observed_range {
 inline void observe_histogram(std::span<const float> x, float low, float high, std::span<std::uint64_t> bins) noexcept {
     assert((x.data() != nullptr || x.empty()) && "qk: x is a null pointer");
     assert(bins.data() != nullptr && !bins.empty() && "qk: a histogram needs at least one bin");
-    assert(high > low && std::isfinite(low) && std::isfinite(high) && "qk: a histogram's range must be finite, high above low");
+    assert(high > low && detail::is_finite(low) && detail::is_finite(high) && "qk: a histogram's range must be finite, high above low");
     const double per_width = static_cast<double>(bins.size()) / (static_cast<double>(high) - static_cast<double>(low));
     const auto last = static_cast<std::int64_t>(bins.size()) - 1;
     for (const float v : x) {
-        if (!std::isfinite(v)) continue;
+        if (!detail::is_finite(v)) continue;
         const double at = (static_cast<double>(v) - static_cast<double>(low)) * per_width;
         const std::int64_t bin = at < 0 ? 0 : at > static_cast<double>(last) ? last : static_cast<std::int64_t>(at);
         ++bins[static_cast<std::size_t>(bin)];

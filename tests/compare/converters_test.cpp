@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 
 #include "../core/test_inputs.hpp"
+
+#include <cmath>
 #include "expected_causes.hpp"
 #include "faulty_device.hpp"
 #include "qk/qk.hpp"

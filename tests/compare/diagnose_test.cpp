@@ -2,6 +2,7 @@
 // Converters with one, two or three mistakes: each mistake is named, with where it acts, and together they explain every difference.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstdlib>
 
 #include "../core/test_inputs.hpp"

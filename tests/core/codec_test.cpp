@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "compare_bits.hpp"
+
+#include <cmath>
 #include "qk/codec/encode/encodable.hpp"
 #include "qk/codec/layout/bits.hpp"
 #include "qk/codec/layout/code.hpp"

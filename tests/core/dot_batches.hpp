@@ -3,6 +3,7 @@
 // several sums; alone, held, with counts and without, and in lanes of columns where an accumulator has them.
 #pragma once
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <string>

@@ -2,6 +2,7 @@
 // Dot products of what encode wrote, and matrix products.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "qk/dispatch.hpp"

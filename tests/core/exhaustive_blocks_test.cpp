@@ -10,6 +10,8 @@
 //
 // Exit status 1 when anything differs.
 #include "all_floats.hpp"
+
+#include <cmath>
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/parse.hpp"
 #include "under_test.hpp"

@@ -7,6 +7,8 @@
 //
 // Exit status 1 when anything differs.
 #include "all_floats.hpp"
+
+#include <cmath>
 #include "qk/codec/layout/layout.hpp"
 #include "qk/formats/parse.hpp"
 #include "qk/reference/codes.hpp"

@@ -2,6 +2,7 @@
 // Kernels against the oracle under scales: one, per channel, per block, extreme ones, those by which a quotient is nearly a tie; in rows
 // and in columns. Built with kernel_test.cpp.
 #include <algorithm>
+#include <cmath>
 
 #include "kernel_cases.hpp"
 #include "quotient_ties.hpp"

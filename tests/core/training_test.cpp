@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "qk/backward.hpp"
+
+#include <cmath>
 #include "qk/observe.hpp"
 #include "test_formats.hpp"
 #include "test_inputs.hpp"

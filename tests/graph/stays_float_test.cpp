@@ -2,7 +2,6 @@
 // What stays float32 although it was asked for, and the remark that says so.
 #include <doctest/doctest.h>
 
-#include <cmath>
 
 #include "plan_cases.hpp"
 #include "small_graph.hpp"

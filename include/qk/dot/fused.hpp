@@ -3,6 +3,8 @@
 // (D7).
 #pragma once
 
+#include <cmath>
+
 #include "qk/dot/big.hpp"
 #include "qk/dot/products.hpp"
 

@@ -2,6 +2,8 @@
 // dot.hpp's functions: operands are brought to their sums.
 #pragma once
 
+#include <cmath>
+
 #include "qk/dot.hpp"
 
 namespace qk::detail {

@@ -2,6 +2,8 @@
 // Sums that are rounded at every step: one after the other, or in pairs. docs/reference/numerics.md, equations (D8) to (D10).
 #pragma once
 
+#include <cmath>
+
 #include "qk/dot/products.hpp"
 
 namespace qk::detail {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string_view>
+#include <type_traits>
 
 #include "qk/formats/format.hpp"
 
@@ -62,10 +63,13 @@ constexpr const named_format* find_format(std::string_view name) {
 
 /// The catalogue's entry with exactly that value, or null.
 constexpr const named_format* find_format(const format& f) {
-    for (const named_format& entry : catalogue) {
-        if (entry.format == f) return &entry;
-    }
-    return nullptr;
+    return detail::with_family(f, [](const auto& g) -> const named_format* {
+        for (const named_format& entry : catalogue) {
+            const auto* same = std::get_if<std::remove_cvref_t<decltype(g)>>(&entry.format);
+            if (same != nullptr && *same == g) return &entry;
+        }
+        return nullptr;
+    });
 }
 
 }  // namespace qk

@@ -2,7 +2,6 @@
 // Is a value that came from outside a format (and a scale a scale)? The answer is a sentence, empty for yes.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "qk/formats/format.hpp"
@@ -106,9 +105,9 @@ constexpr message check(const format& f) {
 }
 
 /// A scale: finite and above 0.
-inline message check_scale(float scale) {
-    if (std::isnan(scale)) return "the scale is NaN; it must be a finite number above 0";
-    if (std::isinf(scale)) return "the scale is infinite; it must be a finite number above 0";
+constexpr message check_scale(float scale) {
+    if (scale != scale) return "the scale is NaN; it must be a finite number above 0";
+    if (!detail::is_finite(scale)) return "the scale is infinite; it must be a finite number above 0";
     if (!(scale > 0))
         return scale == 0 ? "the scale is 0; it must be a finite number above 0"
                           : "the scale is negative; it must be a finite number above 0";

@@ -44,6 +44,11 @@ inline constexpr floating e8m0{8, 0, 127, specials::e8m0};
 /// encode gives encode_status::no_code, and a tensor of it packs into no byte.
 inline constexpr floating no_format{.exponent_bits = 0, .mantissa_bits = 0, .bias = 0, .specials = specials::e8m0};
 
+namespace detail {
+/// Neither Inf nor NaN. (The standard's own come with a header that costs whoever includes it more than the rest of this folder.)
+constexpr bool is_finite(float v) noexcept { return (std::bit_cast<std::uint32_t>(v) & 0x7fffffffu) < 0x7f800000u; }
+}  // namespace detail
+
 constexpr bool is_signed(floating f) { return f.specials != specials::e8m0; }
 constexpr int bits(floating f) { return int{is_signed(f)} + f.exponent_bits + f.mantissa_bits; }
 constexpr bool has_infinity(floating f) { return f.specials == specials::ieee; }

@@ -2,6 +2,8 @@
 // A block through block float (BFP) and through shared microexponents (MX9/6/4). docs/reference/numerics.md, equations (7) to (12).
 #pragma once
 
+#include <cmath>
+
 #include "qk/formats/block_float.hpp"
 #include "qk/formats/microexponent.hpp"
 #include "qk/reference/block.hpp"

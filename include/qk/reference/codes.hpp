@@ -3,6 +3,8 @@
 // are packed is the codec's affair; what they mean is said here. docs/reference/numerics.md, "Codes".
 #pragma once
 
+#include <cmath>
+
 #include "qk/reference.hpp"
 
 namespace qk::reference {

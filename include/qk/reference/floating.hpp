@@ -2,6 +2,7 @@
 // One value through a floating format. docs/reference/numerics.md, equations (2) to (4).
 #pragma once
 
+#include <cmath>
 #include <limits>
 
 #include "qk/reference/rounding.hpp"

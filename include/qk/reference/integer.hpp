@@ -2,6 +2,8 @@
 // One value through an affine integer. docs/reference/numerics.md, equations (5) and (6).
 #pragma once
 
+#include <cmath>
+
 #include "qk/formats/integer.hpp"
 #include "qk/reference/rounding.hpp"
 

@@ -2,6 +2,8 @@
 // A block through OCP Microscaling and through NVFP4. docs/reference/numerics.md, equations (13) to (20).
 #pragma once
 
+#include <cmath>
+
 #include "qk/formats/microscaling.hpp"
 #include "qk/reference/block.hpp"
 #include "qk/reference/floating.hpp"

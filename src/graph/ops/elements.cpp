@@ -2,6 +2,8 @@
 // elements.hpp: its conversions, compiled once for float, double and int64.
 #include "qk/graph/ops/elements.hpp"
 
+#include <cmath>
+
 namespace qk::graph::ops {
 
 float round_to_odd(double x) {

@@ -2,6 +2,8 @@
 // quantize_linear.hpp: values to codes and back under a grid of scales.
 #include "qk/graph/ops/quantize_linear.hpp"
 
+#include <cmath>
+
 namespace qk::graph::ops {
 
 namespace detail {

@@ -78,20 +78,22 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
         s.all = std::max(s.all, a);
         s.finite = std::max(s.finite, a < 0x7f800000u ? a : 0u);
     }
-    const auto fill = [&](std::size_t from, std::size_t to, float first, float second) {
-        for (std::size_t k = from; k < to; ++k) t.first[start + k * stride] = first;
-        for (std::size_t k = from; k < to; ++k) t.second[start + k * stride] = second;
+    const auto fill = [&](std::size_t from, std::size_t to, inverse by) {
+        for (std::size_t k = start + from * stride; k < start + to * stride; k += stride) {
+            t.first[k] = by.first;
+            t.second[k] = by.second;
+        }
     };
     const auto clear = [&] {
         for (std::size_t k = 0; k < count; ++k) t.y[start + k * stride] = 0;
-        fill(0, count, 1, 1);
+        fill(0, count, {});
     };
     if constexpr (std::same_as<Format, nvfloat>) {
         const std::uint32_t code = nvfloat_scale<Arch>(f, s, tensor, how);
         put_code(out.scales, block, scale_width(f), code);
         const float d = scale_of(f, code, tensor);
         if (d != d) return clear();
-        fill(0, count, d, 1);
+        fill(0, count, {d, 1});
     } else {
         const shared_code shared = share(f, s, t.y + start, count, stride, how);
         put_code(out.scales, block, scale_width(f), shared.code);
@@ -106,12 +108,10 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
                 const std::uint32_t shift = is_nan ? 0 : std::min(shared.code - (largest >> 23), low_bits(f.shift_bits));
                 put_code(out.shifts, number, f.shift_bits, shift);
                 if (is_nan) continue;
-                const inverse v = inverse_of(step_exponent(f, static_cast<int>(shared.code), static_cast<int>(shift)));
-                fill(from, to, v.first, v.second);
+                fill(from, to, inverse_of(step_exponent(f, static_cast<int>(shared.code), static_cast<int>(shift))));
             }
         } else if (!is_nan) {
-            const inverse v = inverse_of(shared.exponent);
-            fill(0, count, v.first, v.second);
+            fill(0, count, inverse_of(shared.exponent));
         }
     }
 }

@@ -2,6 +2,8 @@
 // Style qoperator: layers whose inputs, weights and result are all 8-bit integers become one integer operator; the rest stays Q/DQ pairs.
 #pragma once
 
+#include <cmath>
+
 #include "qk/graph/export/fusing.hpp"
 #include "qk/graph/export/layer_rewriter.hpp"
 #include "qk/graph/export/qdq.hpp"

@@ -2,6 +2,7 @@
 // Activations with attributes, and PRelu. Each formula is written once, for one element and for a vector of float32 alike.
 #pragma once
 
+#include <cmath>
 #include <numbers>
 
 #include "qk/graph/ops/binary.hpp"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "qk/graph/ops/elements.hpp"
 #include "qk/graph/ops/matrix.hpp"

@@ -4,6 +4,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <cmath>
 #include <vector>
 
 #include "qk/graph/ops/matmul_integer.hpp"

@@ -2,6 +2,7 @@
 // com.microsoft's QLinear operators: the standard's float operator between a dequantization and a quantization.
 #pragma once
 
+#include <cmath>
 #include <string_view>
 #include <vector>
 

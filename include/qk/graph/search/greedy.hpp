@@ -2,6 +2,8 @@
 // greedy: narrow in ascending order of sensitivity until the target is about to break, skip what breaks it, go on with the rest.
 #pragma once
 
+#include <cmath>
+
 #include "qk/graph/search/moves.hpp"
 
 namespace qk::graph::detail {

@@ -2,6 +2,8 @@
 // pareto: the front of accuracy against cost. budget: the best metric under a cost, as a knapsack over measured sensitivities.
 #pragma once
 
+#include <cmath>
+
 #include "qk/graph/search/greedy.hpp"
 
 namespace qk::graph::detail {

@@ -2,6 +2,7 @@
 // Products of GridSample, by X and by the grid, of AffineGrid and of Col2Im.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "qk/graph/gradient/product.hpp"
