@@ -11,7 +11,7 @@ from evidence import FOLDER, at, qk
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 import onnxruntime
 
 rng = np.random.default_rng(11)

@@ -13,8 +13,7 @@ import evidence
 from evidence import FOLDER, at, check, qk, qk_json
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 import onnxruntime
 
 from language_models import Graph

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of language models share: inputs in files, outputs by qk, and when they are close."""
+import os
+import tempfile
+
+from evidence import FOLDER, at, qk
+
+import numpy as np
+
+
+def saved(name, **arrays):
+    np.savez(at(name), **arrays)
+    return at(name)
+
+
+def close(a, b, tolerance):
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return a.shape == b.shape and np.abs(a - b).max() <= tolerance * np.abs(b).max()
+
+
+def evaluated(model, data, *more):
+    """The first output, by qk."""
+    folder = tempfile.mkdtemp(dir=FOLDER)
+    qk("evaluate", model, "--inputs", data, "--output-dir", folder, *more)
+    return np.load(os.path.join(folder, "logits.npy"))
+
+
+def softmax_log(x):
+    x = x.astype(np.float64)
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
