@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command `qk`: parse, run one verb, and turn every error into one sentence and exit status 2.
+// The command `qk`: parses the command line, runs one verb, and turns every error into one sentence and exit status 2.
 #include <fmt/format.h>
 
 #include <csignal>
@@ -23,10 +23,10 @@ int main(int argc, char** argv) {
     using namespace qk::tool;
     remember_command_line(argc, argv);
 #if defined(__GLIBC__)
-    // Memory of half a megabyte and more goes back to the system when it is freed. By itself the C library would keep ever larger blocks.
+    // Returns blocks of half a megabyte and more to the system when they are freed. By default the C library would keep ever larger blocks.
     ::mallopt(M_MMAP_THRESHOLD, 1 << 19);
 #endif
-    std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error like a full disk, not the end of the process
+    std::signal(SIGXFSZ, SIG_IGN);  // reaching a file-size limit is an error like a full disk, not the end of the process
     const processes all;
     const auto bad_use = [&](std::string sentence) {
         constexpr int exit_status = static_cast<int>(status::bad_use);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command as a whole: its verbs, and what was typed handed to one of them.
+// The whole command: its verbs, and running the one that was typed.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ class command {
     const std::string& name() const { return name_; }
     const std::deque<option_table>& verbs() const { return verbs_; }
 
-    /// Does what `words` (without the program's name) ask: --help, --version, or a verb's work. Throws qk::graph::error for words that mean
-    /// nothing, with the nearest that do; what a verb throws passes.
+    /// Does what `words` (without the program's name) ask for: --help, --version, or a verb's work. Throws qk::graph::error, with the
+    /// nearest words, for unknown ones; lets errors of a verb through.
     void run(std::vector<std::string> words) const;
 
   private:
@@ -29,7 +29,7 @@ class command {
     std::string help() const;
 
     std::string name_, summary_, version_, footer_;
-    std::deque<option_table> verbs_;  // additions must not move what callers hold
+    std::deque<option_table> verbs_;  // a deque: additions must not move verbs that callers refer to
 };
 
 }  // namespace qk::tool

@@ -9,7 +9,7 @@
 namespace qk::tool {
 namespace {
 
-/// What may stand for an option's value: one of these words, a number, which no shell can guess, or a file.
+/// What an option's value may be: one of its words, a number (which no shell can complete), or a file.
 enum class value_kind { words, number, file };
 
 value_kind kind_of(const option& o) { return !o.words.empty() ? value_kind::words : o.is_number() ? value_kind::number : value_kind::file; }
@@ -20,13 +20,13 @@ std::string joined(const std::vector<std::string>& words) {
     return all;
 }
 
-/// The first clause of a help text: a menu has one line for each word.
+/// Returns the first clause of a help text, since a menu has one line for each word.
 std::string brief(const std::string& text) {
     std::size_t end = std::min({text.find("; "), text.find(": "), text.find(" ("), text.find(", "), text.size()});
     return text.substr(0, std::min<std::size_t>(end, 70));
 }
 
-/// In single quotes for a shell.
+/// Puts text in single quotes for a shell.
 std::string quoted(const std::string& text) {
     std::string s = "'";
     for (const char c : text) s += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -90,7 +90,7 @@ complete -F _{0} {0}
 
 std::string zsh_completion(const command& app) {
     const std::string& program = app.name();
-    // Brackets and colons have a meaning of their own in what _arguments reads.
+    // Brackets and colons have a special meaning in the specifications that _arguments reads.
     const auto plain = [](const std::string& text) { return with_backslashes(text, "[]:\\"); };
     const auto action = [&](const option& o) {
         const value_kind kind = kind_of(o);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion scripts of shells, made from the option tables.
+// Completion scripts for shells, made from the option tables.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options by which verbs take data: --inputs, --labels, --preprocess, --samples, --calibration, --threads.
+// The options that name data: --inputs, --labels, --preprocess, --samples, --calibration, --threads.
 #pragma once
 
 #include "options/option_table.hpp"

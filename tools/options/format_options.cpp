@@ -82,7 +82,7 @@ std::vector<std::int64_t> integer_values(const graph::tensor& t, const std::stri
     return v;
 }
 
-/// One scale (and zero point) for the tensor.
+/// Resolves one scale (and zero point) for the whole tensor.
 void resolve_tensor_scale(const quantize_options& given, conversion& c) {
     const bool nvfp = std::holds_alternative<nvfloat>(c.format);
     if (is_block_format(c.format) && !nvfp) {
@@ -100,7 +100,7 @@ void resolve_tensor_scale(const quantize_options& given, conversion& c) {
     c.zero_point = {zero};
 }
 
-/// A scale for each channel or block, from a file.
+/// Reads a scale for each channel or block from a file.
 void resolve_scale_file(const quantize_options& given, conversion& c, const graph::dims& shape, const std::string& name) {
     if (!given.scale.empty() || !given.zero_point.empty())
         throw error("--scales comes with --zero-points, not with --scale or --zero-point");

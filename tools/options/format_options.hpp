@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// "This format, with these choices, on a tensor of this shape": the options that convert, compare and vectors share.
+// The options that convert, compare and vectors share: a format with choices of semantics, for a tensor of a given shape.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,12 @@
 
 namespace qk::tool {
 
-/// As typed; empty or unset: not given.
+/// The options as typed; empty or unset: not given.
 struct quantize_options {
     std::string format;
     std::string semantics = "ocp";
     std::string rounding, scale_rule, integer_mode, overflow;
-    std::string scale, zero_point;    ///< one for the tensor
+    std::string scale, zero_point;    ///< one value for the whole tensor
     std::string scales, zero_points;  ///< .npy files
     std::optional<int> axis, scale_axis;
     std::optional<int> scale_block;
@@ -28,12 +28,12 @@ struct quantize_options {
     bool zero_point_before = false, mxint_lowest = false, flush_inputs = false, flush_outputs = false;
 };
 
-/// --format and the choices of semantics.
+/// Adds --format and the choices of semantics.
 void add_format_options(option_table& verb, quantize_options& given);
-/// --axis, and the scales.
+/// Adds --axis and the options for scales and zero points.
 void add_scale_options(option_table& verb, quantize_options& given);
 
-/// Throw graph::error with the sentence of the parser, behind `before`.
+/// These throw graph::error with the parser's sentence; parsed_format puts `before` in front of it.
 qk::format parsed_format(const std::string& text, const std::string& before = "");
 qk::format format_of(const quantize_options& given);
 qk::semantics semantics_of(const quantize_options& given);
@@ -44,10 +44,10 @@ using compare::fake_quantize;
 using compare::parameters_of;
 using compare::seen_along;
 
-/// The conversion that was asked for, checked against a shape. `name` is the tensor's, for errors.
+/// Returns the conversion that the options describe, checked against a shape; errors call the tensor `name`.
 conversion resolve(const quantize_options& given, const graph::dims& shape, const std::string& name);
 
-/// float32 of a float32 or float16 tensor read from `file`; other types are an error.
+/// Returns a float32 or float16 tensor, read from `file`, as float32; throws for other types.
 graph::tensor float_tensor(graph::tensor t, const std::string& file);
 
 }  // namespace qk::tool

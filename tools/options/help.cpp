@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t column = 30, line_width = 110;
 
-/// `text` in lines of at most `line_width` characters; those after the first begin at `column`.
+/// Breaks `text` into lines of at most `line_width` characters; lines after the first begin at `column`.
 std::string wrapped(const std::string& text) {
     std::string page;
     std::size_t at = column;
@@ -63,7 +63,7 @@ std::string help_of(const option_table& table, const std::string& program) {
     std::string page = usage + " [OPTIONS]\n";
     if (!arguments.empty()) page += "\n" + arguments;
     if (!common.empty()) page += "\nCommon options:\n" + common;
-    std::rotate(sections.begin(), sections.begin() + 1, sections.end());  // the general ones last, with --help
+    std::rotate(sections.begin(), sections.begin() + 1, sections.end());  // the general section comes last, with --help
     sections.back().second += "  -h, --help                  this page\n";
     for (const auto& [title, rows] : sections)
         page += fmt::format("\n{}:\n{}",

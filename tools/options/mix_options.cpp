@@ -37,7 +37,7 @@ std::atomic<bool>& interrupted() {
 }
 
 void watch_interrupts() {
-    interrupted();  // made before a handler may ask for it
+    interrupted();  // constructs the flag before the handler can use it
     std::signal(SIGINT, on_interrupt);
 }
 

@@ -14,13 +14,13 @@ namespace qk::tool {
 
 /// Adds the options to a verb.
 void add_mix(option_table& verb, graph::pipeline::mix_settings& mix, bool& json);
-/// What only this process knows: the command as typed, and the processes beside it.
+/// Sets what only this process knows: the command as typed, and the processes that run with it.
 void place(graph::pipeline::mix_settings& mix);
 
-/// "Metrics:" and what each of them measures, for the end of --help.
+/// Returns "Metrics" and the definition of each, for the end of --help.
 std::string metric_definitions();
 
-/// Set by the first Ctrl-C after watch_interrupts(); a second one ends the process as usual.
+/// Returns the flag that the first Ctrl-C after watch_interrupts() sets; a second Ctrl-C ends the process as usual.
 std::atomic<bool>& interrupted();
 void watch_interrupts();
 

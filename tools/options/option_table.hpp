@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a verb may be given, as a table: parsing, --help, shell completion and the errors for typing mistakes are all made from it.
+// The options of a verb as a table, from which parsing, --help, shell completion and the errors for typing mistakes are made.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,33 @@
 
 namespace qk::tool {
 
-/// Where a value goes. A flag is a bool; a list takes several values; a function is called with a number.
+/// Destination of a value. A flag is a bool; a list takes several values; a function is called with a number.
 using destination = std::variant<bool*, std::string*, int*, double*, std::uint64_t*, std::optional<int>*, std::optional<double>*,
                                  std::optional<std::uint64_t>*, std::vector<std::string>*, std::function<void(double)>>;
 
-/// One option, or an argument without a dash. The functions add a fact and return the option, so that a declaration is one sentence.
+/// One option, or an argument without a dash. The functions add a fact and return the option, so that a declaration reads as one sentence.
 struct option {
-    std::string short_name, name;  ///< "-o" (or ""), "--output"; of an argument "MODEL"
+    std::string short_name, name;  ///< "-o" (or "") and "--output"; for an argument "MODEL"
     destination to;
     std::string text;                ///< what --help says
-    std::string section;             ///< the heading that it stands under in --help
-    std::string value_name;          ///< what --help calls its value; by the type if empty
-    std::vector<std::string> words;  ///< what completion offers
-    bool only_words = false;         ///< anything else is an error
+    std::string section;             ///< heading in --help
+    std::string value_name;          ///< name of its value in --help; empty: by its type
+    std::vector<std::string> words;  ///< words that completion offers
+    bool only_words = false;         ///< other words are an error
     bool is_required = false, is_common = false, is_single = false;
-    bool is_input = false, is_output = false;  ///< names files that the verb reads, or writes
-    char separator = 0;                        ///< a list's values may stand in one word with this between them
+    bool is_input = false, is_output = false;  ///< it names files that the verb reads, or writes
+    char separator = 0;                        ///< separates a list's values within one word; 0: none
     std::optional<double> least, most;         ///< bounds of a number, inclusive
-    std::string advice;                        ///< what to do instead of a number beyond them
+    std::string advice;                        ///< what to do instead of giving a number out of bounds
 
     option& type_name(std::string shown) { return value_name = std::move(shown), *this; }
     option& required(bool yes = true) { return is_required = yes, *this; }
-    option& common() { return is_common = true, *this; }  ///< --help shows it first
+    option& common() { return is_common = true, *this; }  ///< --help lists it first
     option& one_of(std::vector<std::string> all) { return words = std::move(all), only_words = true, *this; }
     option& suggest(std::vector<std::string> some) { return words = std::move(some), *this; }
     option& delimiter(char c) { return separator = c, *this; }
-    option& one_each() { return is_single = true, *this; }  ///< a list takes one value each time that it is given
-    /// `advice` ends the refusal of other numbers: "leave it out to use all of them".
+    option& one_each() { return is_single = true, *this; }  ///< each use of a list option takes one value
+    /// `more` ends the error for other numbers: "leave it out to use all of them".
     option& at_least(double lowest, std::string more = "") { return least = lowest, advice = std::move(more), *this; }
     option& between(double lowest, double highest, std::string more = "") {
         return least = lowest, most = highest, advice = std::move(more), *this;
@@ -50,16 +50,16 @@ struct option {
     bool is_flag() const { return std::holds_alternative<bool*>(to); }
     bool is_list() const { return std::holds_alternative<std::vector<std::string>*>(to); }
     bool is_number() const { return !is_flag() && !is_list() && !std::holds_alternative<std::string*>(to); }
-    /// "TEXT", "N", "X" or the name that type_name() gave; empty for a flag.
+    /// Returns "TEXT", "N", "X" or the name that type_name() set; empty for a flag.
     std::string shown_value() const;
 };
 
-/// A verb: its options in the order of --help, and what it does.
+/// A verb: its options in the order of --help, and its work.
 class option_table {
   public:
     option_table(std::string name, std::string summary) : name_(std::move(name)), summary_(std::move(summary)) {}
 
-    /// `names`: "MODEL", "--labels" or "-o,--output".
+    /// `names` is like "MODEL", "--labels" or "-o,--output".
     template <class T>
     option& add_option(const std::string& names, T& variable, std::string text) {
         return add(names, &variable, std::move(text));
@@ -68,33 +68,33 @@ class option_table {
         return add(names, std::move(take), std::move(text));
     }
     option& add_flag(const std::string& names, bool& variable, std::string text) { return add(names, &variable, std::move(text)); }
-    /// Options that are added from now on stand under this heading; "" is the general one.
+    /// Sets the heading of options added from now on; "" is the general one.
     void section(std::string title) { section_ = std::move(title); }
-    /// What --help ends with: examples.
+    /// Sets the text that --help ends with: examples.
     void footer(std::string text) { footer_ = std::move(text); }
-    /// Does the work, once the variables are filled.
+    /// Sets the function that does the work once the variables are filled.
     void callback(std::function<void()> work) { work_ = std::move(work); }
 
     const std::string& name() const { return name_; }
     const std::string& summary() const { return summary_; }
     const std::string& footer() const { return footer_; }
     const std::deque<option>& options() const { return options_; }
-    const option* find(const std::string& name) const;  ///< by either of its names
+    const option* find(const std::string& name) const;  ///< finds an option by either of its names; nullptr: none
     void work() const { work_(); }
 
   private:
     option& add(const std::string& names, destination to, std::string text);
 
     std::string name_, summary_, footer_, section_;
-    std::deque<option> options_;  // additions must not move what callers hold
+    std::deque<option> options_;  // a deque: additions must not move options that callers refer to
     std::function<void()> work_;
 };
 
-/// Reads `words` into the variables of `table`. Throws qk::graph::error with a sentence that names the option; then no variable has
-/// changed.
+/// Reads `words` into the variables of `table`. Throws qk::graph::error with a sentence that names the option; no variable has changed
+/// then.
 void read_options(const option_table& table, std::vector<std::string> words);
 
-/// The page that `qk VERB --help` prints.
+/// Returns the page that `qk VERB --help` prints.
 std::string help_of(const option_table& table, const std::string& program);
 
 }  // namespace qk::tool

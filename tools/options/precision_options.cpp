@@ -8,7 +8,7 @@ namespace qk::tool {
 
 namespace {
 
-/// How weights become codes.
+/// Adds the options for how weights are rounded to codes.
 void add_rounding(option_table& verb, precision_settings& precision, bool seed) {
     verb.add_option(
             "--weight-rounding", precision.weight_rounding,
@@ -24,7 +24,7 @@ void add_rounding(option_table& verb, precision_settings& precision, bool seed) 
                   "move the mean error of each channel of a layer's output into its bias, by the calibration samples");
 }
 
-/// What changes the model before it is planned.
+/// Adds the options that transform the model before it is planned.
 void add_transformations(option_table& verb, precision_settings& precision) {
     verb.add_option("--smooth-quant", precision.smooth_quant,
                     "divide the channels of what layers read, and multiply their weights, so that outliers do not set the scale: alpha "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options by which verbs take precision: --activation, --weight, --plan, --per-channel, --calibration-method, --target, ...
+// The options that set precision: --activation, --weight, --plan, --per-channel, --calibration-method, --target, ...
 #pragma once
 
 #include "options/option_table.hpp"
@@ -9,7 +9,8 @@ namespace qk::tool {
 
 using precision_settings = graph::pipeline::precision_settings;
 
-/// Adds the options to a verb. Without `formats`: not --activation and --weight (search has its own). Without `seed`: the verb has one.
+/// Adds the options to a verb. Without `formats` it leaves out --activation, --weight, --bias and the rounding of weights (search has
+/// options of its own); without `seed` it leaves out --seed (the verb has its own).
 void add_precision(option_table& verb, precision_settings& precision, bool formats = true, bool seed = true);
 
 }  // namespace qk::tool

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From words to variables: which word belongs to which option, then every value checked, then every variable set.
+// Reads words into variables: first assigns each word to an option, then checks every value, then sets every variable.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,12 +20,12 @@ using given_values = std::map<const option*, std::vector<std::string>>;
     throw graph::error(fmt::format("{} (see `qk {} --help`)", sentence, table.name()));
 }
 
-/// "-3" and "-" are values.
+/// Is true for words that start like an option; "-3" and "-" are values.
 bool looks_like_option(const std::string& word) {
     return word.size() > 1 && word[0] == '-' && word.find_first_not_of("0123456789.", 1) != std::string::npos;
 }
 
-/// Gives each word to an option or argument of the table.
+/// Assigns each word to an option or argument of the table.
 class words_to_options {
   public:
     words_to_options(const option_table& table, std::vector<std::string> words) : table_(table), words_(std::move(words)) {
@@ -34,7 +34,7 @@ class words_to_options {
     }
 
     given_values sort() {
-        bool ended = false;  // by "--"
+        bool ended = false;  // "--" was read
         while (at_ < words_.size()) {
             const std::string word = words_[at_++];
             if (ended || !looks_like_option(word)) argument(word);
@@ -62,7 +62,7 @@ class words_to_options {
         const std::string name = is_long ? word.substr(0, equals) : word.substr(0, 2);
         const option* o = table_.find(name);
         if (o == nullptr || (!is_long && table_.find("-" + word) != nullptr))
-            unknown(word.substr(0, equals));  // "-output" is no "-o utput"
+            unknown(word.substr(0, equals));  // "-output" does not mean "-o utput"
         std::optional<std::string> attached;  // "--samples=8", "-oOUT"
         if (equals != std::string::npos) attached = word.substr(equals + 1);
         else if (!is_long && word.size() > 2) attached = word.substr(2);
@@ -72,7 +72,7 @@ class words_to_options {
             fail(table_, fmt::format("{} needs a value, {}", name, o->shown_value()));
         take(*o, attached ? *attached : words_[at_++]);
         if (!o->is_list() || o->is_single) return;
-        // A list goes on until the next option, but leaves the words that required arguments need.
+        // A list continues until the next option, but leaves the words that required arguments need.
         while (at_ < words_.size() && !looks_like_option(words_[at_]) && words_.size() - at_ > arguments_missing()) take(*o, words_[at_++]);
     }
 
@@ -110,7 +110,7 @@ class words_to_options {
     given_values given_;
 };
 
-/// The number that the whole word spells.
+/// Returns the number that the whole word spells; nullopt if it is none.
 template <class T>
 std::optional<T> number_in(std::string_view word) {
     if (word.starts_with('+')) word.remove_prefix(1);
@@ -134,7 +134,7 @@ T number(const option_table& table, const option& o, const std::string& word) {
     fail(table, fmt::format("{} '{}' is not a {}{}{}{}", o.name, word, kind, range, o.advice.empty() ? "" : "; ", o.advice));
 }
 
-/// Sets the option's variable; or with `store` false only checks that it could.
+/// Checks the values of an option and, if `store`, sets its variable.
 void set(const option_table& table, const option& o, const std::vector<std::string>& values, bool store) {
     if (o.only_words)
         for (const std::string& v : values)

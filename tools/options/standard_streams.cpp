@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path stand_ins;  ///< the folder of this process's; empty before there is one
+fs::path stand_ins;  ///< folder of this process's temporary files; empty until it is made
 
 fs::path stand_in(const char* name) {
     if (stand_ins.empty()) {
@@ -30,7 +30,7 @@ fs::path stand_in(const char* name) {
     return stand_ins / name;
 }
 
-/// The words of an option that may be '-': its text, each of a list's, and what stands behind "NAME=".
+/// Calls `found` for each '-' among an option's values (its text, each entry of a list, the part behind "NAME="), with its position.
 void each_dash(const option& o, const std::function<void(std::string&, std::size_t)>& found) {
     const auto look = [&](std::string& word) {
         if (word == "-") found(word, 0);
@@ -41,7 +41,7 @@ void each_dash(const option& o, const std::function<void(std::string&, std::size
         for (std::string& word : **list) look(word);
 }
 
-/// Everything that `from` gives until it ends.
+/// Copies everything from `from` to `to` until the end.
 void copy(int from, int to, const std::string& what) {
     std::array<char, 1 << 16> part;
     for (;;) {
@@ -124,7 +124,7 @@ standard_streams::~standard_streams() {
 
 void standard_streams::commit() {
     std::error_code failed;
-    std::signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error with a sentence, and the stand-ins go
+    std::signal(SIGPIPE, SIG_IGN);  // a reader that is gone gives an error message, and the temporary files are removed
     if (!out_.empty() && fs::exists(out_, failed)) copy_file(out_, true, real_output_, "standard output");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// '-' as the name of a file: standard input for what a verb reads, standard output for what it writes.
+// Handles '-' as the name of a file: standard input for a file that a verb reads, standard output for one that it writes.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +9,9 @@
 
 namespace qk::tool {
 
-/// While it lives, each '-' among the verb's files is a file of its own: standard input is read into one before the work, the other goes to
-/// standard output after it, whole. So verbs read and write files as ever, and a failed one writes nothing. What the verb prints for people
-/// goes to standard error then.
+/// While this object lives, each '-' among the verb's files is a temporary file: standard input is copied into one before the verb runs,
+/// and what the verb wrote is copied to standard output after it, whole. So verbs read and write files as usual, and a verb that fails
+/// writes nothing. If the verb writes to '-', what it prints for people goes to standard error.
 class standard_streams {
   public:
     standard_streams() = default;
@@ -19,13 +19,13 @@ class standard_streams {
     standard_streams(const standard_streams&) = delete;
     standard_streams& operator=(const standard_streams&) = delete;
 
-    /// Puts files in the place of '-' among the verb's values. Throws qk::graph::error if '-' stands for two inputs or two outputs, or if
-    /// --json needs standard output, too.
+    /// Replaces '-' among the verb's values by files. Throws qk::graph::error if '-' stands for two inputs or two outputs, if --json needs
+    /// standard output, too, or if several processes run together.
     void replace(const option_table& verb);
-    /// Standard output gets what was written for it. Throws qk::graph::error if it does not take it.
+    /// Copies to standard output what was written for it. Throws qk::graph::error if that fails.
     void commit();
 
-    /// `sentence` with "standard input" and "standard output" for the names of the files that stand for them.
+    /// Returns `sentence` with the names of the temporary files replaced by "standard input" and "standard output".
     static std::string in_words(std::string sentence);
 
   private:

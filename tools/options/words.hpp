@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words that options take, from the tables that read them: for completion, and for help that names them all.
+// The words that options take, from the tables that parse them: for completion, and for help texts that list them.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace qk::tool {
 
 using word_list = std::vector<std::string>;
 
-/// The names in a table.
+/// Returns the names in a table.
 template <class Table>
 word_list words_of(const Table& table) {
     word_list words;
@@ -24,9 +24,9 @@ word_list words_of(const Table& table) {
 word_list format_words();
 word_list metric_words();
 word_list strategy_words();
-word_list style_words();           ///< of --export
-word_list weight_storage_words();  ///< of --weights
-/// Calibration methods, then `more`.
+word_list style_words();           ///< values of --export
+word_list weight_storage_words();  ///< values of --weights
+/// Returns the calibration methods, then `more`.
 word_list method_words(const word_list& more = {});
 
 using graph::comma_separated;

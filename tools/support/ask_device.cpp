@@ -14,7 +14,7 @@ namespace {
 using code_list = std::vector<std::uint64_t>;
 using graph::error;
 
-/// The bits of every element, of an array with two dimensions.
+/// Returns the bits of every element of an array that must have two dimensions.
 code_list matrix_of(const std::vector<graph::named_tensor>& arrays, const std::string& name, const std::string& file, int bits) {
     const graph::tensor* t = find_array(arrays, name);
     if (t == nullptr)

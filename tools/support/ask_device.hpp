@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device behind a command, called as `CMD CASE.npz OUT.npz`: arrays a [m][k], b [k][n], c [m][n] of codes (scale_a, scale_b of MX blocks)
-// in the first file, d [m][n] in the second. 4-bit codes stand two to a byte along k, the first in the low bits.
+// A device behind a command, called as `CMD CASE.npz OUT.npz`: the first file has arrays of codes a [m][k], b [k][n], c [m][n] (and
+// scale_a, scale_b of MX blocks), the second has d [m][n]. 4-bit codes stand two to a byte along k, the first in the low bits.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@
 namespace qk::tool {
 
 std::vector<graph::named_tensor> arrays_of(const compare::dot_task& task, const compare::dot_case& c);
-/// The case of a file, for operands of the task's formats; sets task.k, and task.d_bits where the file has d.
+/// Reads a case whose operands have the task's formats; sets task.k, and task.c to fp16 if c has 16 bits and task.c is fp32.
 compare::dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, compare::dot_task& task);
-/// The codes d of a file; `bits`: of its elements, 16 or 32, of integers 8 too.
+/// Reads the codes d of a file; `bits` gets the bits of an element: 16 or 32, for integers also 8.
 std::vector<std::uint64_t> results_of(const std::vector<graph::named_tensor>& arrays, const std::string& file,
                                       const compare::dot_task& task, const product_shape& shape, int& bits);
 
-/// Asks by files in a folder of its own, which goes away.
+/// Asks by files in a temporary folder of its own.
 class commanded_device {
   public:
     explicit commanded_device(std::string command) : command_(std::move(command)) {}

@@ -42,7 +42,7 @@ found_accumulator asked(const compare_dot_options& given, dot_task& task) {
     check_task(task);
     const commanded_device device(given.command);
     int bits = 32;
-    // The smallest case tells how wide the results are.
+    // The smallest case shows how wide the results are.
     compare::dot_case first{{1, 1, task.k}, {}, {}, {0}, {}, {}};
     first.a = first.b = std::vector<std::uint64_t>(task.k, 0);
     for (const auto& [f, scales] : {std::pair{&task.a, &first.scale_a}, {&task.b, &first.scale_b}}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk compare --dot`: which accumulator is in a device that multiplies and adds.
+// `qk compare --dot`: finds the accumulator of a device that multiplies and adds.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct compare_dot_options {
     bool json = false;
 };
 
-/// Prints what is found; false where no accumulator gives every answer, or where it is not the expected one.
+/// Prints the accumulator found. Returns false if no accumulator explains every answer, or if it is not the expected one.
 bool compare_dot(const compare_dot_options& given);
 
 }  // namespace qk::tool

@@ -74,7 +74,7 @@ void progress::show(std::size_t done, std::size_t total) {
 
 std::function<void(std::string_view, std::size_t, std::size_t)> progress_lines::report() {
     return [this](std::string_view what, std::size_t done, std::size_t all) {
-        const std::string work(what.substr(0, what.find(',')));  // "searching, best 0.1" is one work
+        const std::string work(what.substr(0, what.find(',')));  // "searching, best 0.1" and "searching, best 0.2" are the same work
         if (!bar_ || work != work_) bar_ = std::make_unique<progress>(std::string(what));
         work_ = work;
         bar_->label(std::string(what));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verbs print: text for people, one JSON object on standard output, a progress bar on a terminal; and what was typed.
+// What verbs print: text for people, one JSON object on standard output, a progress bar on a terminal. Also keeps the command line.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@
 
 namespace qk::tool {
 
-/// What print() formats of an argument: of text a printable copy, of everything else itself.
+/// The type that print() formats for an argument: a std::string, made printable, for text; the argument's own type for everything else.
 template <class T>
 using shown = std::conditional_t<std::is_convertible_v<const T&, std::string_view>, std::string, T>;
 
@@ -28,7 +28,7 @@ shown<T> safe(const T& value) {
     if constexpr (std::is_convertible_v<const T&, std::string_view>) return graph::printable(value);
     else return value;
 }
-/// Never throws: what standard output did not take, finish_output() finds at the end.
+/// Never throws: finish_output() finds at the end whether standard output failed.
 void put(std::FILE* to, std::string_view text);
 template <class... S>
 void print_shown(std::FILE* to, fmt::string_view format, const S&... values) {
@@ -36,7 +36,7 @@ void print_shown(std::FILE* to, fmt::string_view format, const S&... values) {
 }
 }  // namespace detail
 
-/// fmt::print for everything that verbs say: text arguments may come from a file, so they go through graph::printable().
+/// fmt::print for everything that verbs print: text arguments may come from a file, so they go through graph::printable().
 template <class... T>
 void print(fmt::format_string<const shown<T>&...> format, const T&... values) {
     detail::print_shown(stdout, format, detail::safe(values)...);
@@ -45,26 +45,27 @@ template <class... T>
 void print(std::FILE* to, fmt::format_string<const shown<T>&...> format, const T&... values) {
     detail::print_shown(to, format, detail::safe(values)...);
 }
-/// Text of several lines that was escaped where it was laid out.
+/// Prints text of several lines; keeps its line ends and escapes what else is not printable.
 void print_lines(std::string_view text);
 
-/// One object, one line end, on standard output. NaN and Inf, which JSON lacks, become null. Nothing else of a --json run may go there.
+/// Prints one object and a line end to standard output. NaN and Inf, which JSON lacks, become null. A run with --json may print nothing
+/// else there.
 void print_json(const nlohmann::ordered_json& object);
 
-/// The command as it was typed, for reports.
+/// Returns the command as it was typed, for reports.
 std::string command_line();
 void remember_command_line(int argc, char** argv);
 
-/// The sentence on standard error, and with --json {"status": "error", "message", "exit"} on standard output.
+/// Prints the sentence to standard error, and with --json {"status": "error", "message", "exit"} to standard output.
 void report_failure(std::string_view sentence, int exit_status);
-/// False when standard output did not take what was printed: the disk behind it is full.
+/// Returns false when standard output did not take everything, as when its disk is full.
 bool finish_output();
 
-/// What is left when `done` of `total` took `seconds`, as "2 min left"; empty while that says nothing yet (under a second, nothing done, no
-/// total).
+/// Returns the time left when `done` of `total` took `seconds`, as "2 min left"; empty where there is no estimate (under a second, nothing
+/// done, no total, or all done).
 std::string time_left(std::size_t done, std::size_t total, double seconds);
 
-/// "[######......] 12/40 calibrating  3.1 s, 7 s left" on standard error when that is a terminal; otherwise nothing at all.
+/// Draws "[######......] 12/40 calibrating  3.1 s, 7 s left" on standard error if that is a terminal; otherwise nothing.
 class progress {
   public:
     explicit progress(std::string label);
@@ -81,7 +82,7 @@ class progress {
     std::chrono::steady_clock::time_point start_, last_;
 };
 
-/// A progress bar for each kind of work that a run reports; the line is clear when this ends.
+/// Draws a progress bar for each kind of work that a run reports; the destructor clears the line.
 class progress_lines {
   public:
     std::function<void(std::string_view, std::size_t, std::size_t)> report();
@@ -91,7 +92,7 @@ class progress_lines {
     std::unique_ptr<progress> bar_;
 };
 
-/// What `work` returns, called with a function that draws its progress; the line is clear when this returns.
+/// Calls `work` with a function that draws its progress, and returns its result. The line is cleared before this returns.
 template <class Work>
 auto with_progress(Work work) {
     progress_lines lines;

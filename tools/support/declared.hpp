@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a verb reads and writes, told to its output_set.
+// Declares to an output_set what a verb reads and writes.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace qk::tool {
 
-/// --overwrite, which every verb that writes files has.
+/// Adds --overwrite, which every verb that writes files has.
 void add_overwrite(option_table& verb, bool& overwrite);
 
-/// pipeline::declare_model; its remark goes to standard error.
+/// Calls pipeline::declare_model and prints its remarks to standard error.
 void declare(graph::output_set& files, const std::string& model);
 
 }  // namespace qk::tool

@@ -184,7 +184,7 @@ std::vector<std::uint64_t> multiply(const dot_case& problem, const multiplier& b
 
 namespace {
 
-/// Codes of a row or column by its number: every kind in turn.
+/// Makes a code for row or column number `line`: the five kinds take turns by that number.
 std::uint64_t made_code(const format& f, std::size_t line, std::mt19937_64& random) {
     const std::uint64_t any = random();
     const auto* element = std::get_if<floating>(&f);
@@ -198,7 +198,7 @@ std::uint64_t made_code(const format& f, std::size_t line, std::mt19937_64& rand
     switch (line % 5) {
         case 0: return sign | (middle - (any & 3)) << m | mantissa;  // ordinary
         case 2:
-            return sign | ((any & 28) == 0 ? (std::uint64_t{1} << e) - 2 : middle - (any & 1)) << m | mantissa;  // few large among small
+            return sign | ((any & 28) == 0 ? (std::uint64_t{1} << e) - 2 : middle - (any & 1)) << m | mantissa;  // a few large among small
         case 3: return sign | (any & 1) << m | mantissa;                        // subnormal and smallest normal
         default: return sign | middle << m | (mantissa >> (m - 1) << (m - 1));  // few bits: sums cancel
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products as codes: what `qk dot --case` reads and writes, and `qk vectors --device` makes. Arrays a [m][k], b [k][n], c and d
-// [m][n]; scales of blocks scale_a [m][k / block], scale_b [k / block][n]; 4-bit codes stand two to a byte along k, the first in the low
-// bits.
+// Matrix products as codes, which `qk dot --case` reads and writes and `qk vectors --device` makes. Arrays are a [m][k], b [k][n], c and d
+// [m][n]; scales of blocks are scale_a [m][k / block], scale_b [k / block][n]; 4-bit codes stand two to a byte along k, the first in the
+// low bits.
 #pragma once
 
 #include <optional>
@@ -14,13 +14,14 @@
 
 namespace qk::tool {
 
-/// What multiplies: a device, or an accumulator with formats.
+/// What multiplies: a device, or an accumulator with operand formats.
 struct multiplier {
-    std::string name;  ///< of the device, or the accumulator's text
+    std::string name;  ///< name of the device, or the accumulator's text
     qk::format a, b;
     qk::accumulator how;
 };
-/// From --device, or --accumulator with --a-format and --b-format (which override a device's). Error naming the option.
+/// Makes a multiplier from --device, or from --accumulator with --a-format and --b-format (which also override a device's formats). Throws
+/// an error that names the option or the device.
 multiplier multiplier_of(const std::string& device, const std::string& accumulator, const std::string& a_format,
                          const std::string& b_format);
 
@@ -33,37 +34,39 @@ struct dot_case {
     product_shape shape;
     coded_operand a, b;
     std::vector<std::uint64_t> c;                 ///< empty: zeros
-    std::optional<std::vector<std::uint64_t>> d;  ///< what the file says
+    std::optional<std::vector<std::uint64_t>> d;  ///< expected result; nullopt: the file has none
 };
 
-/// nullptr: there is none of that name.
+/// Returns the array of that name; nullptr if there is none.
 const graph::tensor* find_array(const std::vector<graph::named_tensor>& arrays, const std::string& name);
 
-/// The arrays of an .npz, checked; `file` stands in errors.
+/// Checks the arrays of an .npz and makes a case of them; errors name `file`.
 dot_case case_of(const std::vector<graph::named_tensor>& arrays, const std::string& file, const multiplier& by);
 
-/// Bits of one element's code.
+/// Returns the bits of one element's code.
 inline int width_of(const format& f) { return qk::detail::packing_of(f).element_width; }
 
-/// An array of whole numbers as codes of at most `bits` bits; `what` names it in errors.
+/// Returns an array of whole numbers as codes of at most `bits` bits; errors call it `what`.
 std::vector<std::uint64_t> codes_of(const graph::tensor& t, const std::string& what, int bits);
 
-/// Two 4-bit codes of each byte, neighbours along k: rows * k * columns codes of an array [rows][k / 2][columns]; and back.
+/// parted() splits each byte of an array [rows][k / 2][columns] into two 4-bit codes, neighbours along k: rows * k * columns codes.
+/// joined() does the reverse.
 std::vector<std::uint64_t> parted(const std::vector<std::uint64_t>& bytes, std::size_t rows, std::size_t half, std::size_t columns);
 std::vector<std::uint64_t> joined(const std::vector<std::uint64_t>& codes, std::size_t rows, std::size_t k, std::size_t columns);
 
-/// The result of the case, and counts of what happened where asked for.
+/// Computes the codes of D; `counts`, if given, gets how often each flag was raised.
 std::vector<std::uint64_t> multiply(const dot_case& problem, const multiplier& by, dot_counts* counts = nullptr);
 
-/// Codes of D as an array: uint16 for formats of up to 16 bits, uint64 for fp64 and wide integers, else uint32.
+/// Returns codes as an array [rows][columns] of the narrowest unsigned type, uint8 to uint64, that has `bits` bits.
 graph::tensor codes_tensor(const std::vector<std::uint64_t>& codes, std::size_t rows, std::size_t columns, int bits);
 int result_bits(const accumulator& a);
 int addend_bits(const accumulator& a);
 
-/// The same result? NaN equals NaN.
+/// Is true when two results are the same; NaN equals NaN.
 bool same_result(const accumulator& a, std::uint64_t x, std::uint64_t y);
 
-/// A file's worth of products that tell devices apart: ordinary values, any bits, few large among small, subnormal, cancelling.
+/// Makes a case whose products tell devices apart: ordinary values, arbitrary bits, a few large values among small ones, subnormal values,
+/// and values whose sums cancel.
 std::vector<graph::named_tensor> make_case(const multiplier& by, std::size_t rows, std::size_t columns, std::size_t k, std::uint64_t seed);
 
 }  // namespace qk::tool

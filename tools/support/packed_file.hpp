@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A packed tensor as a file: an .npz archive with a member for each plane of docs/reference/layouts.md and what decoding needs beside them.
+// A packed tensor as a file: an .npz archive with a member for each plane of docs/reference/layouts.md, and members with what decoding
+// needs.
 #pragma once
 
 #include <string>
@@ -15,16 +16,16 @@ struct packed_tensor {
     std::vector<std::byte> bytes;  ///< all planes, as layout_of cuts them
 };
 
-/// Throws graph::error when the semantics gives results without a code.
+/// Encodes a tensor. Throws graph::error when the semantics gives results without a code.
 packed_tensor pack(const conversion& c, const graph::tensor& x);
 graph::tensor unpack(const packed_tensor& p);
 
-/// The archive: elements, scales, shifts, tensor_scale (uint8 planes, absent when empty); format (text as uint8), layout, shape, axis;
-/// scale, zero_point, scale_axis, scale_block when the caller supplied scales.
+/// Makes the archive. Its members are elements, scales, shifts, tensor_scale (uint8 planes, absent when empty); format (text as uint8),
+/// layout, shape, axis; and scale, zero_point, scale_axis (with the block size) when the caller supplied scales.
 std::string to_archive(const packed_tensor& p);
 packed_tensor from_archive(const std::string& bytes, const std::string& file);
 
-/// Is this the beginning of an archive?
+/// Is true when `bytes` begin like an archive.
 bool is_archive(const std::string& bytes);
 
 }  // namespace qk::tool

@@ -71,7 +71,7 @@ const graph::ranks& processes::together() { return shared; }
 void processes::fail([[maybe_unused]] std::string_view sentence, [[maybe_unused]] int status) const {
 #ifdef QK_HAVE_MPI
     if (shared.alone()) return;
-    // What is wrong on all of them the first one says, and ends the others before they repeat it.
+    // A failure that all processes meet is reported by the first, which ends the others before they repeat it.
     if (!shared.first()) std::this_thread::sleep_for(std::chrono::seconds(1));
     report_failure(shared.first() ? std::string(sentence) : fmt::format("process {}: {}", shared.rank, sentence), status);
     MPI_Abort(MPI_COMM_WORLD, status);

@@ -8,7 +8,7 @@
 
 namespace qk::tool {
 
-/// Alone where no launcher started this process, or where qk was built without MPI.
+/// This process is alone if no launcher started it, or if qk was built without MPI.
 class processes {
   public:
     processes();
@@ -16,9 +16,9 @@ class processes {
     processes(const processes&) = delete;
     processes& operator=(const processes&) = delete;
 
-    /// Of this run; a processes object must live.
+    /// Returns the processes of this run. A `processes` object must exist.
     static const graph::ranks& together();
-    /// What this process alone may have met ends all of them, with `status`. Returns if there is only this one.
+    /// Ends all processes with `status`, for a failure that perhaps only this one has met. Returns if this process is alone.
     void fail(std::string_view sentence, int status) const;
 };
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan's remarks look like on the console: a line each, and one line for all tensors between two formats.
+// Prints a plan's remarks: a line each, but one line for all tensors between two formats.
 #pragma once
 
 #include "qk/graph/quantize/planner.hpp"
 
 namespace qk::tool {
 
-/// To standard error. `all`: every remark; otherwise what did not happen as asked, and names that lead elsewhere.
+/// Prints to standard error. Without `all` it prints only the line for tensors between two formats, requests that were not met, renamed
+/// tensors, and that a plan changes nothing.
 void print_remarks(const graph::quantize_report& report, bool all = true);
 
 }  // namespace qk::tool

@@ -24,7 +24,8 @@ struct known_value {
     graph::dims shape;
 };
 
-/// Types and shapes of one sample, seen by running the model on zeros; only what is declared where it does not run so.
+/// Returns types and shapes for one sample, found by running the model on zeros. Where it does not run, only declared types and shapes are
+/// known.
 std::map<std::string, known_value> values_of(const graph::model& m) {
     std::map<std::string, known_value> known;
     const auto declared = [&](const auto& values) {
@@ -34,7 +35,7 @@ std::map<std::string, known_value> values_of(const graph::model& m) {
             bool whole = t.has_shape();
             for (const auto& d : t.shape().dim()) {
                 whole = whole && (d.has_dim_value() || shape.empty());
-                shape.push_back(d.has_dim_value() ? d.dim_value() : 1);  // a leading symbol counts samples
+                shape.push_back(d.has_dim_value() ? d.dim_value() : 1);  // a symbolic first dimension counts samples
             }
             if (whole) known[v.name()] = {graph::name_of(static_cast<graph::data_type>(t.elem_type())), shape};
         }
@@ -58,7 +59,7 @@ std::map<std::string, known_value> values_of(const graph::model& m) {
             known[name] = {graph::name_of(value.type()), value.shape()};
         });
     } catch (const graph::error&) {
-        // Zeros are not for every model. Its names are worth listing all the same.
+        // Not every model runs on zeros; its names are worth listing all the same.
     }
     return known;
 }
@@ -81,7 +82,7 @@ class lister {
             if (const int now = planned_.node_index(node.name()); now >= 0)
                 add_constants(planned_, planned_roles_, now, ", made by folding");
         }
-        for (const auto& i : file_.graph().initializer()) add_tensor(file_, i.name(), "constant");  // what nothing reads
+        for (const auto& i : file_.graph().initializer()) add_tensor(file_, i.name(), "constant");  // constants that nothing reads
         return std::move(all_);
     }
 

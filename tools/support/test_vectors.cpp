@@ -28,7 +28,7 @@ void with_neighbours(std::vector<float>& x, double v) {
     x.insert(x.end(), {std::nextafter(f, -infinity), f, std::nextafter(f, infinity)});
 }
 
-/// Ascending grid values, both signs: each value, each midpoint of neighbours with the floats on its two sides.
+/// Appends, for ascending grid values of both signs, each value and each midpoint of neighbours with the floats on both sides of it.
 void grid_vectors(std::vector<float>& x, const std::vector<double>& grid) {
     for (std::size_t i = 0; i < grid.size(); ++i) {
         x.push_back(static_cast<float>(grid[i]));
@@ -46,7 +46,7 @@ std::vector<double> mirrored(const std::vector<double>& magnitudes) {
     return grid;
 }
 
-/// Finite magnitudes of a floating format, ascending.
+/// Returns the finite magnitudes of a floating format, ascending.
 std::vector<double> magnitudes(floating f) {
     std::vector<double> m;
     const std::uint32_t codes = f.specials == specials::e8m0 ? 255 : 1u << (f.exponent_bits + f.mantissa_bits);
@@ -56,7 +56,7 @@ std::vector<double> magnitudes(floating f) {
     }
     return m;
 }
-/// 0 to n, all of them or, of wide formats, the ends and around every power of two.
+/// Returns the whole numbers from 0 to n; above 65536 only the ends and those around every power of two.
 std::vector<double> whole_numbers(double n) {
     std::vector<double> m;
     if (n <= 65536) {
@@ -70,7 +70,7 @@ std::vector<double> whole_numbers(double n) {
     return m;
 }
 
-/// Element magnitudes in units of the block's step or scale, and what the largest of a block must be for that unit to be 1.
+/// Returns the element magnitudes of a block format, ascending, in units of the block's scale or of its largest value's binade.
 std::vector<double> element_magnitudes(const qk::format& f) {
     const microscaling* g = std::get_if<microscaling>(&f);
     const block_float* b = std::get_if<block_float>(&f);
@@ -87,7 +87,7 @@ struct random_source {
     std::uint32_t word() { return random_bits(seed, index++); }
 };
 
-/// Blocks of `size`: an anchor that fixes the scale, then elements.
+/// Appends whole blocks. In most an anchor fixes the scale, and elements follow.
 void block_vectors(std::vector<float>& x, const qk::format& f, std::uint64_t seed) {
     const auto size = static_cast<std::size_t>(block_size(f));
     const std::vector<double> grid = mirrored(element_magnitudes(f));
@@ -96,7 +96,7 @@ void block_vectors(std::vector<float>& x, const qk::format& f, std::uint64_t see
     const auto pad = [&] {
         while (x.size() % size != 0) x.push_back(0.0f);
     };
-    // Every element and every tie, under an ordinary scale and next to both ends of the range.
+    // Every element and every tie, with an ordinary scale and with scales near both ends of the range.
     for (const int exponent : {0, -100, 100}) {
         for (std::size_t k = 0; k < units.size();) {
             x.push_back(std::ldexp(static_cast<float>(grid.back()), exponent));
@@ -106,7 +106,7 @@ void block_vectors(std::vector<float>& x, const qk::format& f, std::uint64_t see
         }
         pad();
     }
-    // Every binade as the block's largest: the power of two, the floats beside it, and ties of the element grid below it.
+    // Every binade as the block's amax: the power of two, the floats beside it, and ties of the element grid below it.
     random_source r{seed};
     for (int e = -149; e <= 127; ++e) {
         const float power = std::ldexp(1.0f, e);
@@ -121,7 +121,7 @@ void block_vectors(std::vector<float>& x, const qk::format& f, std::uint64_t see
             }
         }
     }
-    // The largest value at every position, of both signs, far above the others: a unit that overlooks one shows it.
+    // The largest value at every position, with both signs, far above the others: reveals a unit that overlooks a position.
     for (const float sign : {1.0f, -1.0f}) {
         for (std::size_t at = 0; at < size; ++at) {
             for (std::size_t k = 0; k < size; ++k)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// qk bench: how fast the kernels are on this machine, beside a copy. bench/kernels is the long form.
+// `qk bench`: how fast the kernels are on this machine, compared with memcpy. bench/kernels measures more.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace qk::tool {
 namespace {
 
-/// Bytes read and written per second: the median of runs that together last a tenth of a second.
+/// Returns bytes read and written per second: the median of at least five runs, which together last a tenth of a second or longer.
 template <class Run>
 double rate(std::size_t bytes, const Run& run) {
     using clock = std::chrono::steady_clock;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk calibrate`: what range each activation has, by every method, and what each costs.
+// `qk calibrate`: the range of each activation by every method, and the error of each method.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ void calibrate(const calibrate_arguments& given) {
         seen = graph::calibrate(m, inputs, options, [&](std::size_t done, std::size_t all) { bar.show(done, all); });
     }
     std::vector<graph::method_comparison> all = graph::compare_methods(seen, methods, what, given.percentile);
-    // In network order: a tensor stands where it is made, the model's inputs first.
+    // In network order: a tensor stands at the node that makes it, the model's inputs come first.
     std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return m.producer(a.tensor) < m.producer(b.tensor); });
     if (!given.report.empty()) {
         files.write(given.report,

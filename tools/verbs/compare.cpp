@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk compare`: what a device gave against what the format says.
+// `qk compare`: compares a device's results with what the format prescribes.
 #include <fmt/format.h>
 
 #include <memory>
@@ -30,7 +30,7 @@ struct compare_arguments {
     compare_dot_options dot;
 };
 
-/// The device's numbers: .npy of floats, a packed .npz, or the planes one after the other (raw, or as a uint8 .npy).
+/// Reads the device's numbers: a .npy of floats, a packed .npz, or the planes one after the other (raw, or as a uint8 .npy).
 graph::tensor read_device(const compare_arguments& given, const conversion& c, const graph::tensor& x) {
     const std::string bytes = graph::read_file(given.device);
     if (is_archive(bytes)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk completion`: a script by which a shell completes verbs, options and their values.
+// `qk completion`: prints a script with which a shell completes verbs, options and their values.
 #include <fmt/format.h>
 
 #include <memory>

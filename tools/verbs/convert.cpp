@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk convert`: a .npy file through a format.
+// `qk convert`: rounds the values of a .npy file to a format, or unpacks a packed .npz.
 #include <fmt/format.h>
 
 #include <memory>
@@ -25,7 +25,7 @@ struct convert_arguments {
     bool count = false, overwrite = false;
 };
 
-/// A packed tensor back into numbers.
+/// Converts a packed tensor back into numbers.
 void convert_back(const convert_arguments& given, const std::string& bytes, graph::output_set& files) {
     if (!given.packed.empty()) throw graph::error(given.input + " is packed already; leave --packed out");
     if (given.count) throw graph::error(given.input + " is packed: nothing is rounded on the way back; leave --count out");
@@ -44,7 +44,7 @@ void convert(const convert_arguments& given) {
     files.output("OUTPUT", given.output).output("--packed", given.packed);
     const std::string bytes = graph::read_file(given.input);
     if (is_archive(bytes)) return convert_back(given, bytes, files);
-    format_of(given.how);  // the cheap mistakes first
+    format_of(given.how);  // wrong options fail before the file is parsed
     semantics_of(given.how);
     const graph::tensor x = float_tensor(graph::parse_npy(bytes, given.input), given.input);
     const conversion c = resolve(given.how, x.shape(), given.input);

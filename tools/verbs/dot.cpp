@@ -30,7 +30,7 @@ struct dot_arguments {
 
 // ---- values
 
-/// A matrix of a file: two dimensions, one meaning a row (A) or a column (B).
+/// Reads a matrix; an array of one dimension is a row (A) or a column (B).
 tensor matrix_of(const std::string& file, bool row) {
     const tensor t = graph::read_npy(file);
     graph::dims shape = t.shape();
@@ -38,7 +38,7 @@ tensor matrix_of(const std::string& file, bool row) {
     if (shape.size() != 2) throw error(fmt::format("{} has shape {}; a matrix has two dimensions", file, graph::to_string(t.shape())));
     return t.reshaped(shape);
 }
-/// Its values as doubles: float16 to 64 and integers, those of 64 bits signed.
+/// Returns the values of a tensor as doubles: floats of 16 to 64 bits and integers, except uint64.
 std::vector<double> values_of(const tensor& t, const std::string& file) {
     using graph::data_type;
     std::vector<double> v(t.size());
@@ -47,7 +47,7 @@ std::vector<double> values_of(const tensor& t, const std::string& file) {
     return v;
 }
 
-/// The planes of a matrix converted into `f`, blocks along `axis`.
+/// Encodes a matrix in `f`, blocks along `axis`, and returns its planes.
 std::vector<std::byte> encoded(const std::vector<double>& values, const format& f, along_axis axis, const std::string& file) {
     if (f == format(fp64)) {
         std::vector<std::byte> bytes(8 * values.size());
@@ -87,7 +87,7 @@ void multiply_values(const dot_arguments& given, const multiplier& by) {
             qk::detail::events ignored;
             if (whole) c.push_back(static_cast<std::uint64_t>(static_cast<std::int64_t>(v)));
             else if (by.how.addend == fp64) c.push_back(std::bit_cast<std::uint64_t>(v));
-            else  // float32 first would round twice: C's register takes the value itself
+            else  // rounds once, straight to the format of C's register
                 c.push_back(qk::detail::stored_code(
                     by.how.addend, qk::detail::round_to(by.how.addend, rounding::half_even, qk::accumulator{}, v, ignored)));
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk evaluate`: run a model on data, in float32 or under a precision plan.
+// `qk evaluate`: runs a model on data, in float32 or under a precision plan.
 #include <fmt/format.h>
 
 #include <memory>

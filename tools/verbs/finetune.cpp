@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk finetune`: weights, biases and scales learn to bear a plan.
+// `qk finetune`: trains weights, biases and scales under a plan.
 #include <fmt/format.h>
 
 #include <memory>

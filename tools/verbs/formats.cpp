@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk formats`: the catalogue as a table, or one textual form explained.
+// `qk formats`: the catalogue, or the facts of given formats, as a table; or the devices.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -85,7 +85,8 @@ nlohmann::ordered_json as_json(const row& r) {
             {"source", r.source}};
 }
 
-/// The devices that hold a word in their names; error naming the nearest where none does.
+/// Prints the devices whose names contain one of the words (all without words). Throws, with the nearest names, for a word that no name
+/// contains.
 void print_devices(const std::vector<std::string>& words, bool json) {
     const auto means = [](const std::string& word, const device& d) {
         return d.name.find(word) != std::string_view::npos || without_shape(d.name) == word;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk gradient`: gradients of an output by a model's inputs and weights.
+// `qk gradient`: gradients of an output with respect to a model's inputs and weights.
 #include <fmt/format.h>
 
 #include <memory>

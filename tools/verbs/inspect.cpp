@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk inspect`: what a model takes and gives, its operators, its layers and what their weights weigh.
+// `qk inspect`: a model's inputs and outputs, its operators, its layers and the size of their weights.
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
 
@@ -67,7 +67,7 @@ nlohmann::ordered_json values_json(const std::vector<graph::value_info>& values)
     return all;
 }
 
-/// The plan of a quantized model, and the float model that it is a plan of, to files.
+/// Writes the plan recovered from a quantized model, and the float model that the plan belongs to.
 void recover(const inspect_arguments& given, const graph::model& m, graph::output_set& files) {
     const graph::recovered_plan found = graph::recover_plan(m);
     for (const std::string& n : found.notes) print(stderr, "{}\n", n);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk quantize`: requests and calibration become a plan, the plan becomes a model; and `qk explain`: why a tensor is what it is.
+// `qk quantize`: makes a plan from requests and calibration, and a model from the plan; `qk explain`: says why a tensor has its precision.
 #include <fmt/format.h>
 #include <onnx/onnx_pb.h>
 
@@ -49,7 +49,7 @@ void quantize(const quantize_arguments& given) {
                                 : "");
 }
 
-/// The tensors that a name of the file stands for now, at least one.
+/// Returns the tensors that a name in the model's file stands for now, at least one; throws if there is none.
 std::vector<graph::successor> tensors_for(const graph::model& m, const std::string& name) {
     std::vector<graph::successor> all = graph::successors_of_tensor(m, name);
     if (graph::has_tensor(m, name)) all.insert(all.begin(), {.name = name});
@@ -70,7 +70,7 @@ std::string made_by(const graph::model& m, const std::string& tensor) {
                         : fmt::format("made by '{}' ({})", m.graph().node(producer).name(), m.graph().node(producer).op_type());
 }
 
-/// A line for each reader that takes the tensor as float32; returns how many.
+/// Prints a line for each reader that takes the tensor as float32; returns how many there are.
 std::size_t print_float_readers(const graph::model& m, const graph::precision_plan& plan, const std::string& tensor) {
     std::size_t plain = 0;
     for (const auto& u : m.uses(tensor)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `qk vectors`: test vectors for a converter in hardware, with what the format says of each.
+// `qk vectors`: test vectors for a converter in hardware, with the results that the format prescribes.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -23,14 +23,14 @@
 namespace qk::tool {
 namespace {
 
-/// FNV-1a, 64 bits: enough to tell two sets of vectors apart.
+/// 64-bit FNV-1a: enough to tell two sets of vectors apart.
 std::string hash_of(std::span<const std::byte> bytes) {
     std::uint64_t h = 0xcbf29ce484222325u;
     for (const std::byte b : bytes) h = (h ^ std::to_integer<std::uint64_t>(b)) * 0x100000001b3u;
     return fmt::format("{:016x}", h);
 }
 
-/// A word a line, for $readmemh.
+/// Writes one hexadecimal word per line, for $readmemh.
 std::string hex_lines(std::span<const float> values) {
     std::string s;
     for (const float v : values) fmt::format_to(std::back_inserter(s), "{:08x}\n", std::bit_cast<std::uint32_t>(v));
@@ -49,7 +49,7 @@ struct vectors_arguments {
     bool json = false, overwrite = false;
 };
 
-/// All of them or none, and a manifest that lists them; says what they hold.
+/// Writes all files or none, with a manifest that lists them, and prints `what` they hold.
 void write_files(const vectors_arguments& given, std::vector<std::pair<std::string, std::string>> files, nlohmann::ordered_json manifest,
                  const std::string& what) {
     manifest["files"] = nlohmann::ordered_json::array();
@@ -64,7 +64,7 @@ void write_files(const vectors_arguments& given, std::vector<std::pair<std::stri
     print(stderr, "{} in {}\n", what, given.folder);
 }
 
-/// An array of codes, one a line.
+/// Writes an array of codes in hexadecimal, one per line.
 std::string hex_array(const graph::tensor& t) {
     std::string s;
     const std::size_t size = graph::size_of(t.type());
@@ -76,7 +76,7 @@ std::string hex_array(const graph::tensor& t) {
     return s;
 }
 
-/// A case of 64 rows and 64 columns for a device, two instructions deep, with its answers.
+/// Writes a case of 64 rows and 64 columns for a device, its k twice that of one instruction, with the results.
 void write_dot_vectors(const vectors_arguments& given) {
     const device* d = find_device(given.device);
     if (!given.how.format.empty()) throw graph::error("--device has formats of its own; leave --format out");
@@ -110,7 +110,7 @@ void write_vectors(const vectors_arguments& given) {
     if (!given.how.scales.empty()) throw graph::error("vectors are made for one scale; give --scale instead of --scales");
     const qk::format format = format_of(given.how);
     const auto seed = given.how.seed.value_or(0);
-    // The scales first: they say where the ties are. Then the shape is known.
+    // The scale decides where ties lie, so it is resolved first; the number of values then gives the shape.
     const std::vector<float> x = make_vectors(resolve(given.how, {1}, "the vectors"), seed);
     const auto block = static_cast<std::int64_t>(block_size(format));
     const auto count = static_cast<std::int64_t>(x.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators of AMD's domains com.amd.quark and com.vai.quantize.
+// Lists the operators of AMD's domains com.amd.quark and com.vai.quantize.
 #include "qk/graph/ops/amd_quantizers.hpp"
 #include "qk/graph/ops/table.hpp"
 

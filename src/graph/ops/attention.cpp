@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention and its relatives.
+// Lists Attention and related operators.
 #include "qk/graph/ops/attention.hpp"
 #include "qk/graph/ops/linear_attention.hpp"
 #include "qk/graph/ops/table.hpp"

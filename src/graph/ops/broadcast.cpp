@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk over two operands that broadcast.
+// Defines the walk over operands that broadcast.
 #include "qk/graph/ops/broadcast.hpp"
 
 namespace qk::graph::ops {
@@ -28,7 +28,7 @@ broadcast_walk<N>::broadcast_walk(std::span<const std::int64_t> out, const std::
             strides.push_back(s);
         }
     }
-    if (!extent.empty()) {  // innermost first so far
+    if (!extent.empty()) {  // axes are innermost first so far
         run = extent.front();
         step = strides.front();
         extent.erase(extent.begin());
@@ -42,7 +42,7 @@ template <std::size_t N>
 std::array<std::size_t, N> broadcast_walk<N>::place_of(std::size_t one, std::vector<std::size_t>& index) const {
     std::array<std::size_t, N> at{};
     index.resize(extent.size());
-    if (runs() == 0) return at;  // of no elements there is no place
+    if (runs() == 0) return at;  // an empty output has no runs
     for (std::size_t a = extent.size(); a-- > 0; one /= extent[a]) {
         index[a] = one % extent[a];
         for (std::size_t k = 0; k < N; ++k) at[k] += stride[a][k] * index[a];

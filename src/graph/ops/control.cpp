@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// If, Loop, Scan; random numbers; what stands apart: ai.onnx.ml, optimizers, n-grams.
+// Lists If, Loop, Scan, random numbers, and operators that fit no other group: ai.onnx.ml, optimizers, n-grams.
 #include "qk/graph/ops/control.hpp"
 #include "qk/graph/ops/ml.hpp"
 #include "qk/graph/ops/optimizer.hpp"

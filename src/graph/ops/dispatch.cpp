@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every operator asks, compiled once.
+// Defines the helpers of dispatch.hpp that need no template, so that they are compiled once.
 #include "qk/graph/ops/dispatch.hpp"
 
 namespace qk::graph::ops {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// elements.hpp: its conversions, compiled once for float, double and int64.
+// Defines the conversions of elements.hpp, compiled once for float, double and int64.
 #include "qk/graph/ops/elements.hpp"
 
 #include <cmath>
@@ -13,7 +13,7 @@ float round_to_odd(double x) {
     }
     auto b = std::bit_cast<std::uint32_t>(y);
     const bool away = std::fabs(static_cast<double>(y)) > std::fabs(x);
-    if (away) --b;  // truncated toward zero; crossing a binade is right too
+    if (away) --b;  // truncates toward zero, also across a binade
     return std::bit_cast<float>(b | 1u);
 }
 
@@ -56,7 +56,7 @@ std::uint8_t small_float_code(floating f, float x, bool saturate) {
         return static_cast<std::uint8_t>(saturate || f.specials == specials::none ? sign | largest : special(true));
     };
     if (std::isinf(x)) return overflow();
-    // Magnitude in units of the target's step at x: an exact double, rounded to even, is the code itself (binades are consecutive).
+    // `steps` is |x| in the target's ulp at x, an exact double rounded to even. Plus the binade it is the code (binades are consecutive).
     const double a = std::fabs(static_cast<double>(x));
     const int exponent = std::max(a == 0 ? -1000 : std::ilogb(a), min_exponent(f));
     const double steps = std::nearbyint(a * power_of_two(f.mantissa_bits - exponent));
@@ -151,7 +151,7 @@ void write_integers(std::span<const In> from, std::byte* to) {
     else write_as<T>(from, to, [](In v) { return static_cast<T>(to_int64(static_cast<double>(v))); });
 }
 
-/// A number as float or double; 64 bits that hold an unsigned integer are read as one.
+/// Converts a number to float or double; with `unsigned_source` the 64 bits of an int64 are a uint64.
 template <class Out, class In>
 Out nearest(In v, bool unsigned_source) {
     if constexpr (std::is_same_v<In, std::int64_t>)
@@ -165,7 +165,7 @@ template <class In>
 bool write_elements(std::span<const In> from, data_type t, std::byte* to, cast_rules rules, bool unsigned_source) {
     const auto real = [=](In v) -> double {
         if constexpr (std::is_same_v<In, std::int64_t>) {
-            // An integer of more than 53 bits: round to odd, so that the next rounding is the only one.
+            // Integers of more than 53 bits are rounded to odd, so that only the next rounding has an effect.
             if (unsigned_source && v < 0) {
                 const auto u = static_cast<std::uint64_t>(v);
                 return static_cast<double>((u >> 11 | std::uint64_t{(u & 0x7ff) != 0})) * 2048.0;
@@ -177,7 +177,7 @@ bool write_elements(std::span<const In> from, data_type t, std::byte* to, cast_r
         }
         return static_cast<double>(v);
     };
-    const auto single = [&](In v) -> float {  // to be rounded once more
+    const auto single = [&](In v) -> float {  // its result is rounded once more
         if constexpr (std::is_same_v<In, float>) return v;
         else return round_to_odd(real(v));
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution, matrix products, pooling, batch normalization: where the time goes.
+// Lists convolution, matrix products, pooling and batch normalization, where most of the time is spent.
 #include "qk/graph/ops/batch_normalization.hpp"
 #include "qk/graph/ops/conv.hpp"
 #include "qk/graph/ops/conv_transpose.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that work element by element.
+// Lists the operators that work element by element, and Det, Einsum, losses and signal processing.
 #include "qk/graph/ops/activation.hpp"
 #include "qk/graph/ops/binary.hpp"
 #include "qk/graph/ops/comparison.hpp"

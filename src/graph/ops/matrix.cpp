@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// matrix.hpp, compiled once: Eigen takes the compiler seconds wherever it stands.
+// Defines matrix.hpp in one file, because every file that includes Eigen takes seconds to compile.
 #include "qk/graph/ops/matrix.hpp"
 
 #include <Eigen/Core>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators of the domain com.microsoft.
+// Lists the operators of the domain com.microsoft.
 #include "qk/graph/ops/decoder_masked_attention.hpp"
 #include "qk/graph/ops/dynamic_quantize_lstm.hpp"
 #include "qk/graph/ops/embeddings.hpp"

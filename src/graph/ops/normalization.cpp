@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalizations.
+// Lists the normalizations.
 #include "qk/graph/ops/group_normalization.hpp"
 #include "qk/graph/ops/layer_normalization.hpp"
 #include "qk/graph/ops/lp_normalization.hpp"

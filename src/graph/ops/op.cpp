@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// node_view: attributes of a node by name, with errors that name the node. op_context: outputs.
+// Defines node_view (attributes of a node by name, with errors that name the node) and the outputs of op_context.
 #include <onnx/onnx_pb.h>
 
 #include "qk/graph/model/model.hpp"
@@ -20,7 +20,7 @@ const onnx::AttributeProto* node_view::find(std::string_view attribute) const {
 
 namespace detail {
 
-// Files of ONNX IR version 1 may leave an attribute's type out; then it is whatever field is set.
+// Files of ONNX IR version 1 may omit an attribute's type; then whichever field is set is used.
 inline bool has_attribute_type(const onnx::AttributeProto& a, onnx::AttributeProto::AttributeType wanted) {
     return a.type() == wanted || a.type() == onnx::AttributeProto::UNDEFINED;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantization, integer arithmetic, casts.
+// Lists quantization, integer arithmetic and casts.
 #include "qk/graph/ops/cast.hpp"
 #include "qk/graph/ops/conv_integer.hpp"
 #include "qk/graph/ops/matmul_integer.hpp"

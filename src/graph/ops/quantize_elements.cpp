@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// quantize_linear.hpp: values to codes and back under a grid of scales.
+// Defines quantize_linear.hpp: converts values to codes and back under a grid of scales.
 #include "qk/graph/ops/quantize_linear.hpp"
 
 #include <cmath>
@@ -9,19 +9,19 @@ namespace qk::graph::ops {
 namespace detail {
 namespace {
 
-/// quantize_run for 32-bit codes, whose bounds are not floats.
+/// Does what quantize_run does for 32-bit codes, whose bounds are not exact floats.
 template <class T>
 void quantize_run_wide(const float* x, std::size_t n, float scale, std::int64_t zero_point, T* y) {
     for (std::size_t i = 0; i < n; ++i) {
         const double q = std::nearbyint(x[i] / scale);
-        const double sum = q + static_cast<double>(zero_point);  // both below 2^33 after the clamp, so the sum is exact where it matters
+        const double sum = q + static_cast<double>(zero_point);  // exact wherever it is not clamped: both are below 2^33 there
         constexpr auto low = static_cast<double>(std::numeric_limits<T>::min());
         constexpr auto high = static_cast<double>(std::numeric_limits<T>::max());
         y[i] = static_cast<T>(!(sum > low) ? low : sum > high ? high : sum);
     }
 }
 
-/// Codes of 8 or 16 bits in runs that are worth a call of the codec, which wants a scale that it can divide by.
+/// Is true for codes of 8 or 16 bits, in runs long enough for a call of the codec, with a scale that the codec can divide by.
 bool suits_codec(data_type codes, std::size_t n, float scale) {
     const bool whole = codes == data_type::int8 || codes == data_type::uint8 || codes == data_type::int16 || codes == data_type::uint16;
     return whole && n >= 64 && scale > 0 && std::isfinite(scale);
@@ -89,7 +89,7 @@ void quantize_elements(const op_context& call, std::span<const float> x, const s
 void dequantize_elements(const op_context& call, const tensor& x, const scale_grid& grid, std::span<const float> scale,
                          std::span<const std::int64_t> zero_point, std::span<float> y) {
     const auto zero = [&](std::size_t i) { return zero_point.empty() ? 0 : zero_point[zero_point.size() == 1 ? 0 : i]; };
-    const auto each = [&]<class T>(const T* from) {  // codes of at most 16 bits: the difference fits int32
+    const auto each = [&]<class T>(const T* from) {  // codes of at most 16 bits, so the difference fits int32
         grid.for_each_run([&](std::size_t begin, std::size_t n, std::size_t s) {
             const auto z = static_cast<std::int32_t>(zero(s));
             const float by = scale[s];

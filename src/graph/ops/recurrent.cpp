@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LSTM, GRU, RNN.
+// Lists LSTM, GRU and RNN.
 #include "qk/graph/ops/gru.hpp"
 #include "qk/graph/ops/lstm.hpp"
 #include "qk/graph/ops/table.hpp"

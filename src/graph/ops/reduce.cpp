@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions, softmax, sorting.
+// Lists reductions, softmax and sorting.
 #include "qk/graph/ops/reduce.hpp"
 #include "qk/graph/ops/arg_reduce.hpp"
 #include "qk/graph/ops/cumulative.hpp"

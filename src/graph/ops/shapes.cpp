@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators ask of shapes: windows, products of matrices, broadcasting.
+// Computes shapes for operators: windows, matrix products, broadcasting.
 #include "qk/graph/ops/broadcast.hpp"
 #include "qk/graph/ops/conv.hpp"
 #include "qk/graph/ops/conv_transpose.hpp"
@@ -24,7 +24,7 @@ window make_window(const node_view& node, const dims& shape, std::vector<std::in
     const std::size_t rank = kernel.size();
     for (const std::int64_t k : kernel)
         if (k < 1 || k > (std::int64_t{1} << 20)) node.fail("a kernel of length " + std::to_string(k));
-    static_cast<void>(element_count(kernel));  // throws: taps of a window are counted below
+    static_cast<void>(element_count(kernel));  // throws on overflow: taps of a window are counted below
     w.kernel = std::move(kernel);
     w.input.assign(shape.begin() + 2, shape.end());
     w.stride = spatial_attribute(node, "strides", rank, 1);
@@ -52,13 +52,13 @@ window make_window(const node_view& node, const dims& shape, std::vector<std::in
         std::int64_t out = room / w.stride[i] + 1;
         if (ceil_mode && room % w.stride[i] != 0) {
             ++out;
-            if ((out - 1) * w.stride[i] >= w.input[i] + begin) --out;  // a window that would start in the end padding is dropped
+            if ((out - 1) * w.stride[i] >= w.input[i] + begin) --out;  // drops a window that would start in the end padding
         }
         w.pad_begin.push_back(begin);
         w.pad_end.push_back(end);
         w.output.push_back(out);
     }
-    static_cast<void>(element_count(w.output));  // throws: products of it are taken below
+    static_cast<void>(element_count(w.output));  // throws on overflow: products of it are taken below
     return w;
 }
 
@@ -114,7 +114,7 @@ window transposed_window(const node_view& node, const dims& x, std::vector<std::
         w.pad_end.push_back(end);
         w.input.push_back(size);
     }
-    static_cast<void>(element_count(w.input));  // throws: products of it are taken below
+    static_cast<void>(element_count(w.input));  // throws on overflow: products of it are taken below
     return w;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// find_op: look-up in the table of all groups, built on first use.
+// Defines find_op, which looks up the table of all groups. The table is built on first use.
 #include "qk/graph/ops/all_ops.hpp"
 
 namespace qk::graph {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that move data: shapes, indices, slices.
+// Lists the operators that move data: shapes, indices, slices.
 #include "qk/graph/ops/concat_split.hpp"
 #include "qk/graph/ops/gather.hpp"
 #include "qk/graph/ops/generate.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resize, NonMaxSuppression and other operators of vision models.
+// Lists Resize, NonMaxSuppression and other operators of vision models.
 #include "qk/graph/ops/deform_conv.hpp"
 #include "qk/graph/ops/grid_sample.hpp"
 #include "qk/graph/ops/regions.hpp"

@@ -20,7 +20,7 @@ tensor first_rows(const tensor& t, std::int64_t rows, const std::string& what) {
 
 }  // namespace
 
-/// Data that preprocessing would make fit.
+/// Returns the error for data that would fit with the preprocessing `more`.
 std::string data_settings::misfit(const tensor& value, const value_info& input, const char* option, const std::string& more) const {
     std::string shape;
     for (const dimension& d : input.shape)
@@ -70,7 +70,7 @@ std::vector<std::int64_t> data_settings::load_labels() const {
     return values;
 }
 
-/// The class of each image of a folder: the place of its sub-folder among all.
+/// Returns the class of each image of a folder: the index of its sub-folder among all.
 std::vector<std::int64_t> data_settings::folder_labels() const {
     std::vector<std::int64_t> classes = list_images(labels).classes;
     if (classes.empty())

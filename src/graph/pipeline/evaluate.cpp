@@ -22,8 +22,8 @@ std::filesystem::path file_in(const std::string& folder, const std::string& name
     return std::filesystem::path(folder) / (as_file_name(name) + ".npy");
 }
 
-/// The plan that the settings ask for; what --accumulator says wins over its accumulators. Where planning changes weights, `original` gets
-/// the model with its own.
+/// Makes the plan that the settings ask for; --accumulator overrides the plan's accumulators. Where planning changes weights, `original`
+/// gets the model with its own weights.
 quantize_result plan_of(const evaluate_settings& settings, model& m, std::optional<model>& original, const progress_function& progress) {
     quantize_result made;
     if (!settings.precision.any() && settings.accumulators.empty()) return made;
@@ -72,7 +72,7 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
         for (const auto& o : m.outputs()) expected[o.name] = read_npy(file_in(settings.compare, o.name));
     const bool planned = settings.precision.any() || !settings.accumulators.empty();
     const std::vector<std::string> asked = settings.generate > 0 ? std::vector<std::string>() : settings.metrics;
-    for (const std::string& name : settings.metrics) find_metric(name);  // a wrong name before the work, not after it
+    for (const std::string& name : settings.metrics) find_metric(name);  // throws for a wrong name before the work starts
     output_measure measure(m, inputs, asked, settings.output_index, settings.data.load_labels(), settings.data.labels,
                            settings.data.positions, planned || !expected.empty());
     std::optional<model> original;
@@ -84,8 +84,8 @@ evaluate_outcome evaluate(const evaluate_settings& settings, const progress_func
         done.summary = generate_summary(settings, evaluator(m, how), inputs, plan);
         return done;
     }
-    // One evaluator after the other: each holds the weights that its plan multiplies with. The outputs of a text may be larger than all
-    // else: they are kept where a folder is written or compared.
+    // The evaluators run one after the other, since each holds the weights that its plan multiplies with. The outputs of a language model
+    // may be larger than everything else, so they are kept only if a folder is written or compared.
     evaluate_options lean = how;
     lean.keep_outputs = false;
     if (measure.compares() && planned) {

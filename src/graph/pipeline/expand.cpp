@@ -15,12 +15,12 @@ bool starts(std::string_view name, const std::string& prefix, std::string_view s
     return name.size() > prefix.size() && name.starts_with(prefix) && separators.find(name[prefix.size()]) != separators.npos;
 }
 
-/// A request for what the node of that name reads.
+/// Is true for a request about what the node of that name reads.
 bool speaks_of(const request& r, const std::string& name) {
     if (!has(r.role, role::input)) return false;
     if (r.scope == scope::op_type) return glob_match(r.name, "Attention");
     if (r.scope == scope::group) return name == r.name || starts(name, r.name, "/.:_");
-    // Its products go by the node's own name: NAME/scores and NAME/context.
+    // The products are named after the node: NAME/scores and NAME/context.
     return r.scope == scope::layer && (glob_match(r.name, name) || starts(name, r.name, "/.:_") || starts(r.name, name, "/"));
 }
 

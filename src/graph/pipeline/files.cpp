@@ -7,7 +7,7 @@
 namespace qk::graph::pipeline {
 namespace {
 
-/// FILE or INPUT=FILE: which of them it is, the model will say; a file that exists under either name is protected.
+/// Declares FILE or INPUT=FILE. Only the model says which of them an argument is, so a file that exists under either name is protected.
 void declare_data(output_set& files, const char* option, const std::vector<std::string>& arguments) {
     for (const std::string& argument : arguments) {
         for (const auto& file : files_of_tensors(argument)) files.input(option, file);

@@ -13,7 +13,8 @@
 namespace qk::graph::pipeline {
 namespace {
 
-/// The output of a node that holds what its input `index` held, and maybe more behind it; -1: none does.
+/// Returns the output of a node that continues its input `index`: it holds the same values, perhaps with more behind them; -1 if there is
+/// none.
 int continued_by(const model& m, const onnx::NodeProto& n, int index) {
     const std::string& op = n.op_type();
     if (n.domain().empty()) {
@@ -22,12 +23,12 @@ int continued_by(const model& m, const onnx::NodeProto& n, int index) {
         return op != "Attention" ? -1 : index == 4 ? 1 : index == 5 ? 2 : -1;
     }
     if (op.ends_with("Attention")) return index == (op == "GroupQueryAttention" ? 4 : op == "MultiHeadAttention" ? 7 : 5) ? 2 : 1;
-    for (const auto& f : m.proto().functions())  // a quantizer of style portable
+    for (const auto& f : m.proto().functions())  // a quantizer that style portable wrote
         if (f.name() == op && f.domain() == n.domain()) return index == 0 ? 0 : -1;
     return -1;
 }
 
-/// The output of the model that a tensor goes on to; empty: none.
+/// Returns the model output that a tensor leads to through such nodes; empty if there is none.
 std::string comes_back_as(const model& m, const std::string& tensor, int depth = 0) {
     for (const auto& u : m.uses(tensor)) {
         if (u.node < 0) return tensor;
@@ -39,7 +40,8 @@ std::string comes_back_as(const model& m, const std::string& tensor, int depth =
     return {};
 }
 
-/// Inputs that a cache goes into, and the outputs that it comes back from: by the graph, else by their names (past..., present...).
+/// Returns the inputs that take a cache, each with the output that returns it: found by the graph, else by their names (past...,
+/// present...).
 std::map<std::string, std::string> caches_of(const model& m) {
     std::map<std::string, std::string> caches;
     for (const value_info& i : m.inputs()) {
@@ -67,13 +69,13 @@ tensor integers_of(data_type type, const dims& shape, const std::vector<std::int
 
 bool says(const std::string& name, const char* word) { return name.find(word) != std::string::npos; }
 
-/// One sample on its way: the inputs of the next run.
+/// One sample during generation: holds the inputs of the next run.
 class continuation {
   public:
     continuation(const model& m, const std::string& ids, const std::map<std::string, std::string>& caches, named_tensors inputs)
         : model_(&m), ids_(ids), caches_(&caches), inputs_(std::move(inputs)) {}
 
-    /// Logits of the last position.
+    /// Runs the model and returns the logits of the last position.
     std::vector<float> run(const evaluator& runs, const precision_plan& plan, std::size_t output) {
         outputs_ = runs.run(inputs_, plan).outputs;
         const std::string& name = model_->outputs().at(output).name;
@@ -85,20 +87,20 @@ class continuation {
         return {all.end() - static_cast<std::ptrdiff_t>(y.dim(2)), all.end()};
     }
 
-    /// The token goes in behind what was read. With a cache alone, else with everything before it.
+    /// Makes `token` the next input: alone if there is a cache, else behind everything read so far.
     void append(std::int64_t token) {
         const bool cached = !caches_->empty();
         for (auto& [name, value] : inputs_) {
             if (const auto c = caches_->find(name); c != caches_->end()) {
-                // The branch of a merged decoder that reads a cache gives nothing for what an encoder filled once.
+                // In a merged decoder the branch that reads a cache returns empty tensors for what the encoder filled once.
                 if (const tensor& made = outputs_.at(c->second); made.size() > 0 || value.size() == 0) value = made;
                 continue;
             }
-            if (name != ids_ && says(name, "encoder")) continue;  // what a decoder looks at stays
+            if (name != ids_ && says(name, "encoder")) continue;  // what comes from an encoder stays
             std::vector<std::int64_t> v = as_integers(value);
             if (name == ids_) v = next(std::move(v), token, cached);
             else if (says(name, "mask")) v.push_back(1);
-            else if (cached && value.type() == data_type::boolean && says(name, "cache")) v.assign(v.size(), 1);  // take that branch now
+            else if (cached && value.type() == data_type::boolean && says(name, "cache")) v.assign(v.size(), 1);  // the cached branch
             else if (says(name, "position")) v = next(v, v.empty() ? 0 : v.back() + 1, cached);
             else if (says(name, "type")) v = next(v, 0, cached);
             else if (says(name, "seqlens") || says(name, "sequence_length") || says(name, "past_seq"))
@@ -125,7 +127,7 @@ class continuation {
     named_tensors inputs_, outputs_;
 };
 
-/// The inputs of one sample, without the padding behind its prompt.
+/// Returns the inputs of one sample, without the padding behind its prompt.
 named_tensors prompt_of(const model& m, const named_tensors& prompts, const std::string& ids, const std::string& mask, std::size_t sample,
                         std::size_t samples) {
     named_tensors own;

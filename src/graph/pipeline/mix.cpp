@@ -71,7 +71,7 @@ void mix_settings::fill(mix_options& options, const graph::model& m, const std::
     options.scoring.session.together = together;
 }
 
-/// Weights that no layer of a search has stay as they are, unless a request of the user's says otherwise.
+/// Adds a remark on weights that belong to no searchable layer: they stay as they are, unless one of the user's requests says otherwise.
 static void note_held_weights(const model& m, mix_options& options) {
     const layer_view layers(m);
     const resolution asked = resolve(layers, options.fixed, {.where = options.quantize.where, .how = options.quantize.how});

@@ -18,7 +18,7 @@ kept_samples::~kept_samples() {
     if (file_ >= 0) ::close(file_);
 }
 
-/// Where a value goes in the file, which is made when it is first needed.
+/// Returns the offset of a value in the file, which is made when it is first needed.
 std::int64_t kept_samples::room_for(std::size_t bytes) {
     if (file_ < 0) {
         std::error_code failed;
@@ -29,7 +29,7 @@ std::int64_t kept_samples::room_for(std::size_t bytes) {
         if (file_ < 0)
             throw error("cannot keep the reference's outputs in '" + folder_.string() + "' (" + std::strerror(errno) +
                         "); set TMPDIR to another folder");
-        ::unlink(name.c_str());  // it goes away with the process, however that ends
+        ::unlink(name.c_str());  // the file disappears with the process, however that ends
     }
     const std::int64_t at = end_;
     end_ += static_cast<std::int64_t>(bytes);
@@ -165,12 +165,12 @@ void output_measure::take(std::size_t sample, const tensor& y) {
 }
 
 void output_measure::write(nlohmann::ordered_json& json) const {
-    const bool choices = names_.empty() && !sequences_;  // one of the classes for each sample
+    const bool choices = names_.empty() && !sequences_;  // one class for each sample
     for (std::size_t i = 0; i < (choices ? 2 : metrics_.size()); ++i) {
         metric_terms sums{};
-        for (const metric_terms& one : terms_[i])  // in the order of samples, whichever thread took them
+        for (const metric_terms& one : terms_[i])  // in sample order, whichever thread computed them
             for (std::size_t k = 0; k < sums.size(); ++k) sums[k] += one[k];
-        if (choices && i == 1 && values_ <= 5) continue;  // everything is among the first five
+        if (choices && i == 1 && values_ <= 5) continue;  // with at most five classes, top5 is always 1
         const std::string name(metrics_[i]->name);
         json[name] = choices ? sums[0] / static_cast<double>(samples_) : where_.finish(*metrics_[i], sums, samples_);
     }

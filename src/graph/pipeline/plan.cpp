@@ -19,7 +19,7 @@ namespace qk::graph::pipeline {
 
 namespace {
 
-/// What the ranges that formats need are made of; nullopt: none needs any.
+/// Returns what calibration has to gather for the ranges that the formats need; nullopt if no format needs a range.
 std::optional<calibrate_options> needed_ranges(const asked_precision& asked) {
     bool ranges = false, dynamic = asked.options.how == approach::dynamic;
     calibrate_options wanted{.histograms = false};
@@ -53,7 +53,7 @@ method_choice choose_method(const model& m, const data_settings& data, const ask
                                 progress_of(progress, "comparing calibration methods"));
 }
 
-/// What the plan says of layers whose weights are rounded in this way.
+/// Returns the part of the plan for layers whose weights are rounded as `wanted`.
 precision_plan part_of(const model& m, const precision_plan& plan, const std::function<weight_rounding(const std::string&)>& how,
                        weight_rounding wanted) {
     precision_plan part;
@@ -100,7 +100,7 @@ void round_weights(model& m, const data_settings& data, const asked_precision& a
             throw error(n.subject + ": " + n.text + " (strict)");
 }
 
-/// A saved plan is not made, only described.
+/// Takes a saved plan as it is and describes it.
 quantize_result take_saved(const model& m, const asked_precision& asked, const calibration& seen) {
     quantize_result result{*asked.saved,
                            describe_plan(layer_view(m), *asked.saved, seen.empty() ? nullptr : &seen, "saved plan " + asked.file)};
@@ -152,7 +152,7 @@ quantize_result make_plan(model& m, const data_settings& data, asked_precision a
     quantize_result result;
     if (asked.saved) result = take_saved(m, asked, own);
     else {
-        // A report alone asks for statistics, too; the plan is the same without one.
+        // A report alone gathers statistics, too; the plan must be the same without one, so they serve the report only.
         const calibration* seen_values = own.empty() ? nullptr : &own;
         result = planner(m, needed_ranges(asked) ? seen_values : nullptr, seen_values).plan(asked.requests, asked.options);
     }

@@ -20,7 +20,7 @@ T known(const std::optional<T>& value, const char* option, const std::string& te
     return *value;
 }
 
-/// A precision from the command line's words.
+/// Parses a precision and applies the options that refine it.
 precision word(const precision_settings& o, const std::string& text, bool weight) {
     precision p = parse_precision(text);
     if (!o.semantics.empty()) p.semantics = parsed_value(parse_semantics(o.semantics));
@@ -38,7 +38,7 @@ precision word(const precision_settings& o, const std::string& text, bool weight
     return p;
 }
 
-/// "search", or alpha.
+/// Parses "search", or alpha from 0 to 1.
 channel_scaling scaling(const std::string& option, const std::string& text, channel_scaling::rule how) {
     if (text == "search") return {how, std::nullopt};
     char* end = nullptr;
@@ -60,7 +60,7 @@ bool asked_precision::changes_weights() const {
 asked_precision precision_settings::read(const model& m) const {
     asked_precision a;
     a.iterations = iterations, a.seed = seed;
-    // The default first: requests of the file lie over it wherever they stand.
+    // First the defaults of the command line: the file's requests outrank them wherever they stand.
     const auto ask = [&](const char* option, const std::string& text, bool is_weight, role of, scope where = scope::everything) {
         if (!text.empty()) a.requests.push_back({.scope = where, .role = of, .what = word(*this, text, is_weight), .origin = option});
     };
@@ -84,7 +84,7 @@ asked_precision precision_settings::read(const model& m) const {
             check_plan(*file.plan, m, plan);
             a.saved = std::move(file.plan);
         }
-        // A default on the command line outranks the file's.
+        // A default on the command line replaces the file's default for the same role.
         std::erase_if(file.requests, [&](const request& r) {
             return r.scope == scope::everything && std::ranges::any_of(a.requests, [&](const request& c) { return c.role == r.role; });
         });

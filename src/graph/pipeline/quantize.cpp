@@ -46,7 +46,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
     done.result =
         make_plan(m, settings.data, asked, &seen, !settings.report.empty() || !settings.log.empty() || settings.estimates, progress);
     const quantize_result& result = done.result;
-    // Whatever can fail does so before the first file is written.
+    // Everything that can fail comes before the first file is written.
     std::optional<export_result> exported;
     if (!settings.output.empty()) exported = write_plan(m, result.plan, style, settings.keep_int8);
     const std::string encodings = settings.encodings.empty() ? "" : json_text(write_encodings(result.plan, m), 1) + "\n";
@@ -86,7 +86,7 @@ quantize_outcome quantize(const quantize_settings& settings, const progress_func
         files.write(beside_report(settings.report), json_text(summary, 1) + "\n");
     }
     files.commit();
-    summary["peak_bytes"] = peak_process_bytes();  // not in a file: files of two runs are the same
+    summary["peak_bytes"] = peak_process_bytes();  // not in a file, so that two runs write equal files
     return done;
 }
 

@@ -19,7 +19,7 @@
 namespace qk::graph::pipeline {
 namespace {
 
-/// The one target that was given; it names the metric where --metric does not.
+/// Takes over the one target that was given; it names the metric where --metric does not.
 void choose_target(const search_settings& settings, search_options& options, std::string& metric) {
     const std::size_t count = settings.targets.size() + settings.drops.size() + (settings.target_metric ? 1 : 0);
     if (count > 1) throw error("give one target; the search has one metric");
@@ -35,7 +35,8 @@ void choose_target(const search_settings& settings, search_options& options, std
     if (settings.target_metric) options.target = *settings.target_metric;
 }
 
-/// A format that the export style cannot hold is an error before the search, not after it: every option is exported once and thrown away.
+/// Exports every option once and discards the result, so that a format that the export style cannot hold is an error before the search and
+/// not after it.
 void check_export(const search_settings& settings, const model& m, const calibration& seen, const search_options& options) {
     if (settings.output.empty()) return;
     planner plans(m, &seen);
@@ -47,7 +48,7 @@ void check_export(const search_settings& settings, const model& m, const calibra
     }
 }
 
-/// Everything is made before anything appears. Returns what there is to say of the model.
+/// Makes all results before the first file appears. Returns notes on writing the model.
 std::vector<std::string> write_results(const search_settings& settings, const model& m, const search_options& options,
                                        const search_result& result, const calibration& seen, output_set& files) {
     std::vector<std::string> notes;
@@ -94,7 +95,7 @@ search_outcome search(const search_settings& settings, const progress_function& 
     options.seed = settings.seed;
     options.cache = settings.cache;
     if (settings.interrupted != nullptr) options.scoring.session.stop = [stop = settings.interrupted] { return stop->load(); };
-    find_strategy(options.strategy);  // a wrong name before the work, not after it
+    find_strategy(options.strategy);  // throws for a wrong name before the work starts
 
     const auto start = std::chrono::steady_clock::now();
     const calibration seen = calibrate_mix(m, settings.data, inputs, options, !settings.report.empty(), progress);

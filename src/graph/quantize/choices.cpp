@@ -22,7 +22,7 @@ inline std::vector<std::string> side_words(bool weight) {
     return words;
 }
 
-/// One word behind '@'; false: it means nothing for this side.
+/// Applies one word behind '@'. Returns false if it means nothing for this side.
 inline bool apply_word(side_choice& side, const std::string& word, bool weight) {
     const auto method = parse_range_method(word);
     const bool known_method = method && (!weight || *method == range_method::min_max || *method == range_method::mse);
@@ -36,7 +36,7 @@ inline bool apply_word(side_choice& side, const std::string& word, bool weight) 
     return true;
 }
 
-/// Every value of a key that may be a list; none where it is not there.
+/// Returns every value of a key that may be a list, or nothing if the key is missing.
 inline std::vector<nlohmann::json> values_of(const json_cursor& side, const char* key) {
     const auto found = side.find(key);
     if (!found) return {};

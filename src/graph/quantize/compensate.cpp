@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of compensate.hpp: sums over samples, layer after layer, then rounding.
+// Definitions of compensate.hpp: adds up the matrices of some layers over the samples, then rounds these layers.
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
@@ -22,14 +22,14 @@ namespace qk::graph {
 
 namespace detail {
 
-/// A layer on its way: its product, and equation (1) for each group and run of columns.
+/// A layer that is being compensated: its product, and the matrix of equation (1) for each group and run of columns.
 struct compensation {
     const onnx::NodeProto* node = nullptr;
     const quantizer* how = nullptr;
     tensor weight;                        ///< as float32
-    data_type type = data_type::float32;  ///< of the model's own
+    data_type type = data_type::float32;  ///< in the model
     weight_rows rows;
-    std::vector<std::vector<std::vector<std::size_t>>> runs;  ///< runs of blocks of columns
+    std::vector<std::vector<std::vector<std::size_t>>> runs;  ///< [run][block][column]
     using sums = Eigen::MatrixXf;
     using float_rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
     std::vector<sums> h;  ///< [group][run], lower triangles
@@ -53,7 +53,7 @@ struct compensation {
                 h.emplace_back(sums::Zero(static_cast<Eigen::Index>(width(run)), static_cast<Eigen::Index>(width(run))));
     }
 
-    /// inputs[column * places + p]: adds up x x^T over places.
+    /// Adds x x^T over the output positions (places) of group g; inputs[column * places + p].
     void add_columns(std::size_t g, const float* inputs, std::size_t places) {
         float_rows part;
         for (std::size_t r = 0; r < runs.size(); ++r) {
@@ -88,12 +88,12 @@ struct compensation {
         add_columns(0, columns.data(), places);
     }
 
-    /// Equations (2) and (3). The sums are given back.
+    /// Rounds the weights by equations (2) and (3). Frees the sums.
     void round() {
         const column_rounder rounder(*how, rows, weight);
         const std::span<const float> given = std::as_const(weight).as<float>();
         const std::vector<float> before(given.begin(), given.end());
-        weight = make_tensor<float>(weight.shape(), before);  // the model's own is shared
+        weight = make_tensor<float>(weight.shape(), before);  // a copy: the model shares its buffer
         const std::span<float> w = weight.as<float>();
         double signal = 0, nearest = 0, compensated = 0;
         for (std::size_t g = 0; g < rows.groups; ++g)
@@ -125,7 +125,7 @@ struct compensation {
     }
 };
 
-/// A weight of fewer than 16 bits that could be compensated, or why not; nothing for what is not concerned.
+/// Prepares a node whose weight the plan narrows below 16 bits; `problem` says why it can't be compensated. nullopt for any other node.
 inline std::optional<compensation> compensation_of(const model& m, int index, const precision_plan& plan, std::size_t longest) {
     const onnx::NodeProto& n = m.graph().node(index);
     if (kind_of(n) != layer_kind::compute || n.input_size() < 2 || m.is_constant(n.input(0)) == m.is_constant(n.input(1)))
@@ -155,8 +155,7 @@ inline std::optional<compensation> compensation_of(const model& m, int index, co
     return c;
 }
 
-/// Runs the samples, as many at once as `memory` holds of what the layers read, and adds each layer's inputs up in the order of the
-/// samples.
+/// Runs the samples, as many at once as `memory` holds of the layers' inputs, and adds up each layer's inputs in the order of the samples.
 inline void add_up(const evaluator& run, const model& m, std::span<compensation*> layers, const execute::sample_set& data,
                    execute::workers& pool, std::size_t memory, const std::function<void(std::size_t)>& done) {
     std::map<std::string, std::vector<tensor>> kept;
@@ -174,7 +173,7 @@ inline void add_up(const evaluator& run, const model& m, std::span<compensation*
             const auto found = kept.find(name);
             if (found == kept.end() || sample >= n) return;
             tensor own = ops::widened(value);
-            if (own.type() == value.type()) {  // out of the thread's arena
+            if (own.type() == value.type()) {  // not converted: copied out of the thread's arena
                 own = tensor(value.type(), value.shape());
                 std::memcpy(own.bytes(), value.bytes(), value.size_bytes());
             }

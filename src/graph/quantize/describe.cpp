@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The edges of a plan, one by one.
+// Lists and describes the edges of a plan for reports.
 #include <onnx/onnx_pb.h>
 
 #include <cmath>

@@ -11,7 +11,7 @@
 namespace qk::graph::detail {
 namespace {
 
-/// The constant as float32, if the node's input is one of floats.
+/// Returns a constant of floats as float32, or nullopt for anything else.
 std::optional<tensor> floats_of(const model& m, const std::string& name) {
     if (name.empty() || !m.is_constant(name)) return std::nullopt;
     tensor t = ops::widened(m.constant(name));
@@ -32,7 +32,8 @@ bool is_op(const onnx::NodeProto& n, std::string_view type) {
     return n.op_type() == type && (n.domain().empty() || n.domain() == "ai.onnx");
 }
 
-/// Divides what a node makes, or what makes its operands; false: it cannot be done there. With `change` false it is only tried.
+/// Divides tensor x by s in constants of the node that makes it, or of the nodes that make its operands. Returns false if that cannot be
+/// done. With `change` false the model stays as it is, and the result says whether it can be done.
 bool divide_result(model& m, const std::string& x, const std::vector<float>& s, bool change, std::string& into, int depth) {
     const int p = m.producer(x);
     if (p < 0 || depth > 4) return false;
@@ -53,7 +54,7 @@ bool divide_result(model& m, const std::string& x, const std::vector<float>& s, 
     if (is_op(n, "Mul")) {
         for (const int k : {0, 1})
             if (along_last(floats_of(m, n.input(k)), s.size())) return take({k});
-        for (const int k : {1, 0})  // one factor alone takes them
+        for (const int k : {1, 0})  // only one of the two factors is divided
             if (only_reader(n.input(k)) && divide_result(m, n.input(k), s, false, into, depth + 1))
                 return divide_result(m, n.input(k), s, change, into, depth + 1);
         return false;
@@ -71,7 +72,7 @@ bool divide_result(model& m, const std::string& x, const std::vector<float>& s, 
         return false;
     }
     const bool gemm = is_op(n, "Gemm") && int_attribute(n, "transB", 0) == 0 && n.input_size() == 2;
-    if ((is_op(n, "MatMul") || gemm) && depth > 0) {  // its output channels are the last axis of its weights
+    if ((is_op(n, "MatMul") || gemm) && depth > 0) {  // the last axis of its weights holds its output channels
         const auto w = floats_of(m, n.input(1));
         if (!w || w->rank() != 2 || static_cast<std::size_t>(w->dim(1)) != s.size()) return false;
         if (change) replace_constant(m, p, 1, divided(*w, s));

@@ -20,7 +20,7 @@ namespace {
 
 bool is_attention(const onnx::NodeProto& n) { return n.op_type() == "Attention" && n.domain().empty(); }
 
-/// One node's expansion: every call adds a node 'NAME/part' and gives its output.
+/// The expansion of one node. Most functions add a node or constant 'NAME/part' and return the name of its output.
 class expansion {
   public:
     expansion(model& m, onnx::NodeProto node, data_type type, bool adds_mask)
@@ -43,9 +43,9 @@ class expansion {
     std::string one(const std::string& part, std::int64_t value) { return hold(part, make_tensor<std::int64_t>({}, {&value, 1})); }
     std::string number(const std::string& part, double value);
     std::string lengths(const std::string& part, const std::string& of, std::int64_t from, std::int64_t to);
-    /// As a vector of one.
+    /// Returns one length of a shape as a vector of one element.
     std::string length(const std::string& part, const std::string& of, std::int64_t axis) { return lengths(part, of, axis, axis + 1); }
-    std::string count(const std::string& part, const std::string& length);  ///< 0, 1, ..., a vector
+    std::string count(const std::string& part, const std::string& length);  ///< the vector 0, 1, ..., length - 1
     std::int64_t known(int input, int axis) const;
 
     std::string heads(int input, const char* name, const char* attribute);
@@ -59,9 +59,9 @@ class expansion {
     model& m_;
     onnx::NodeProto node_;
     data_type type_;
-    bool adds_mask_;  ///< the mask is of numbers
+    bool adds_mask_;  ///< the mask holds numbers that are added to the scores
     std::set<std::string> taken_;
-    bool blank_ = false;  ///< a row may have no key at all
+    bool blank_ = false;  ///< all keys of a row may be masked
 };
 
 std::string expansion::fresh(const std::string& part) {
@@ -118,7 +118,7 @@ std::string expansion::count(const std::string& part, const std::string& length)
     return make("Range", part, {one(part + "_first", 0), end, one(part + "_step", 1)});
 }
 
-/// What the model declares of an axis of an input; -1: nothing.
+/// Returns the length that the model declares for an axis of an input, or -1.
 std::int64_t expansion::known(int input, int axis) const {
     const auto in = [&](const auto& list) -> std::int64_t {
         for (const auto& v : list) {
@@ -133,7 +133,7 @@ std::int64_t expansion::known(int input, int axis) const {
     return inside >= 0 ? inside : in(m_.graph().input());
 }
 
-/// [batch, heads, sequence, width] of an input.
+/// Returns an input in the shape [batch, heads, sequence, width].
 std::string expansion::heads(int input, const char* name, const char* attribute) {
     if (asked("q_num_heads", 0) == 0) return node_.input(input);
     const std::string part = name;
@@ -166,7 +166,7 @@ std::string expansion::scaled(const std::string& q) {
 
 std::string expansion::both(const std::string& a, const std::string& b) { return a.empty() ? b : make("And", "seen", {a, b}); }
 
-/// Which keys a query sees by its place: causal, windows, padding of the cache. Empty: all.
+/// Returns the mask of the keys that a query sees by its position: causal, windows, padding of the cache. Empty: it sees all keys.
 std::string expansion::seen(const std::string& q, const std::string& k) {
     const std::int64_t left = asked("left_window_size", -1), right = asked("right_window_size", -1);
     const bool causal = asked("is_causal", 0) != 0;
@@ -199,7 +199,7 @@ std::string expansion::masked(std::string scores, const std::string& q, const st
     return scores;
 }
 
-/// The fourth output, where it is what the node asks to see.
+/// Makes `value` the fourth output if the node's qk_matmul_output_mode is `mode`.
 void expansion::show(std::int64_t mode, const std::string& value) {
     if (!gives(3) || asked("qk_matmul_output_mode", 0) != mode) return;
     add("Identity", "shown", {value}).set_output(0, node_.output(3));
@@ -211,10 +211,10 @@ void expansion::run() {
     const std::string v = with_past(5, 2, heads(2, "value", "kv_num_heads"), "value");
     const bool split = asked("q_num_heads", 0) != 0;
     const std::int64_t many = split ? asked("q_num_heads", 0) : known(0, 1), groups = split ? asked("kv_num_heads", 0) : known(1, 1);
-    const bool grouped = many < 0 || many != groups;  // or not known
+    const bool grouped = many < 0 || many != groups;  // or the numbers are not known
     const std::string across = turned("key_turned", k, {0, 1, 3, 2});
     std::string scores = scaled(q);
-    // The queries of a group are rows of one matrix: its keys need no copy for each of its heads.
+    // The queries of the heads of a group become rows of one matrix, so that its keys need no copy for each head.
     const auto gather = [&](const std::string& x, const char* part) {
         if (!grouped) return x;
         const std::string p = part;

@@ -17,7 +17,7 @@ bool is_convolution(const execute::net_node& node) { return node.view.op_type() 
 
 std::size_t count_of(const tensor& made, const weight_rows& rows) { return made.size() / (rows.groups * rows.rows); }
 
-/// Where each tap of an output's place reads in a picture of the input; -1: in the padding, or between the inputs of a ConvTranspose.
+/// The offset in one channel of the input at which each tap of an output's place reads. -1: padding, or between inputs of a ConvTranspose.
 class taps_of_place {
   public:
     taps_of_place(const execute::net_node& node, const dims& x, const dims& weight, std::size_t groups)
@@ -82,7 +82,7 @@ std::vector<place> choose_places(const side_by_side::visit& here, const weight_r
         const std::size_t count = count_of(here.makes[r], rows);
         const std::size_t quota = all <= limit ? count : std::min(count, (r + 1) * limit / runs - r * limit / runs);
         std::size_t left = quota;
-        for (std::size_t p = 0; p < count && left > 0; ++p)  // each subset as likely as any other
+        for (std::size_t p = 0; p < count && left > 0; ++p)  // every subset is equally likely
             if (random() % (count - p) < left) chosen.push_back({r, p}), --left;
     }
     for (std::size_t i = chosen.size(); i > 1; --i) std::swap(chosen[i - 1], chosen[static_cast<std::size_t>(random() % i)]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What weights that learned say in a report.
+// Reports what learning did to weights and biases.
 #include "qk/graph/base/names.hpp"
 #include "qk/graph/quantize/learn_rounding.hpp"
 

@@ -33,7 +33,7 @@ bool rounds_to_nearest(const qk::semantics& s) {
     return s.rounding == rounding::half_even || s.rounding == rounding::half_away || s.rounding == rounding::half_up;
 }
 
-/// Why a layer cannot learn; empty: it can.
+/// Returns why a layer cannot learn; empty: it can.
 std::string problem_of(const model& m, const onnx::NodeProto& n, const quantizer& q, const weight_rows& rows) {
     if (!rows.refusal.empty()) return rows.refusal;
     if (m.uses(n.input(1)).size() != 1) return "other nodes read the same weights";
@@ -45,7 +45,7 @@ std::string problem_of(const model& m, const onnx::NodeProto& n, const quantizer
     return {};
 }
 
-/// Why a bias cannot be added channel by channel or changed; empty: it can. A layer without one has nothing to change.
+/// Returns why a bias cannot be changed channel by channel; empty: it can. A layer without a bias has nothing to change.
 std::string bias_problem_of(const model& m, const onnx::NodeProto& n, std::size_t channels) {
     if (n.input_size() < 3 || n.input(2).empty()) return "it has no bias";
     if (!m.is_constant(n.input(2))) return "its bias is computed";
@@ -54,7 +54,7 @@ std::string bias_problem_of(const model& m, const onnx::NodeProto& n, std::size_
     return {};
 }
 
-/// Bounds of a Relu or Clip behind a layer, if nothing else reads what it makes.
+/// Finds the bounds of a Relu or Clip behind a layer, if nothing else reads the layer's output.
 void find_clamp(const model& m, target& t) {
     const auto& uses = m.uses(t.node->output(0));
     if (uses.size() != 1 || uses[0].node < 0) return;
@@ -115,8 +115,8 @@ tensor rounded_to(const quantizer& q, const tensor& w, rounding direction) {
     return applied(directed, w);
 }
 
-/// Neighbours of each weight on the grid at its block's scale. Where the nearest is none of the two (clipped, or a grid that moves with the
-/// direction) there is no choice.
+/// The neighbours of each weight on the grid at its block's scale. Both are the nearest value where that is neither of them (a clipped
+/// weight, or a grid that moves with the direction of rounding): there is no choice.
 struct neighbours {
     tensor nearest, low, high;
     neighbours(const quantizer& q, const tensor& w)
@@ -127,7 +127,7 @@ struct neighbours {
             if (!(l <= h) || (n != l && n != h)) l = h = n;
         }
     }
-    /// A step of the grid at each weight; where there is none, the mean one.
+    /// Returns the grid's step at each weight; the mean step where a weight has no choice.
     tensor unit() const {
         tensor u(low.type(), low.shape());
         double sum = 0, count = 0;
@@ -141,7 +141,7 @@ struct neighbours {
     }
 };
 
-/// The plan's own entry of an edge.
+/// Returns the plan's entry for an edge: the edge's own, else the tensor's.
 quantizer& entry_of(precision_plan& plan, const edge& e) {
     const auto own = plan.edges.find(e);
     return own != plan.edges.end() ? own->second : plan.tensors.at(e.tensor);
@@ -195,7 +195,7 @@ class learner {
     }
     bool has_bias(const target& t) const { return t.node->input_size() > 2 && !t.node->input(2).empty(); }
 
-    /// The bias as the quantized network adds it, one value a channel.
+    /// Returns the bias, one value for each channel: as the quantized network adds it if `quantized`, else as stored.
     std::vector<float> bias_of(const target& t, const side_by_side::visit& here, bool quantized) {
         std::vector<float> bias(t.rows.groups * t.rows.rows, 0.0f);
         if (!has_bias(t)) return bias;
@@ -217,7 +217,7 @@ class learner {
         return samples;
     }
 
-    /// Gives what the layer reads the scale that serves its output best, and an int32 bias the one that follows. Returns the error with it.
+    /// Chooses the scale of the layer's input with the least error of the output; an int32 bias follows. Returns that error.
     double learn_input(const target& t, const side_by_side::visit& here, layer_problem& problem, std::vector<layer_samples>& samples,
                        const std::vector<place>& places, const tensor& w, const tensor& nearest, double start) {
         if (!input_scale_learns(*m_, *plan_, *t.node)) return start;
@@ -274,7 +274,7 @@ class learner {
         }
     }
 
-    /// Takes what was learned over if it is better than rounding to nearest.
+    /// Stores what was learned if it is better than rounding to nearest.
     void keep(target& t, const side_by_side::visit& here, const layer_problem& problem, double signal, double nearest, const tensor& before,
               const adaquant_state& learned) {
         const double error = output_error(problem, learned.weight, learned.bias, both_->pool());
@@ -292,7 +292,7 @@ class learner {
         }
     }
 
-    /// An int32 bias has the product of both scales: factor(channel) is what that was multiplied by.
+    /// Multiplies the scales of an int32 bias, which are products of input and weight scales, by factor(channel).
     template <class Factor>
     void bias_follows(const target& t, const Factor& factor) {
         const edge of_bias{has_bias(t) ? t.node->input(2) : std::string(), t.node->name(), 2};
@@ -302,7 +302,7 @@ class learner {
         for (std::size_t i = 0; i < bias.scale.size(); ++i) bias.scale[i] *= factor(i);
     }
 
-    /// The weight's new scales.
+    /// Puts the learned scales of the weight into the plan.
     void rescale(const target& t, const quantizer& learned) {
         quantizer& how = entry_of(*plan_, {t.result.weight, t.node->name(), 1});
         if (how.scale.empty()) return;
@@ -313,7 +313,7 @@ class learner {
         how.scale = learned.scale;
     }
 
-    /// Moves the mean difference of each channel into the bias.
+    /// Adds the mean difference between the float and the quantized output of each channel to the bias.
     bool correct(target& t, const side_by_side::visit& here, const std::vector<tensor>& made) {
         const bool convolution = t.node->op_type() != "Gemm" && t.node->op_type() != "MatMul";
         std::vector<double> sum(t.rows.groups * t.rows.rows, 0.0);
@@ -341,7 +341,7 @@ class learner {
     learn_options options_;
     std::vector<target> targets_;
     std::optional<side_by_side> both_;
-    std::vector<target*> at_;  ///< by node of the network
+    std::vector<target*> at_;  ///< by index of the network's node
     std::map<std::string, tensor> changed_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using index = Eigen::Index;
 
-/// Rows [first, first + count) of one group.
+/// A piece of a layer: rows [first, first + count) of one group.
 struct piece {
     std::size_t group = 0, first = 0, count = 0;
 };
@@ -26,7 +26,7 @@ std::vector<piece> pieces_of(const weight_rows& rows) {
     return all;
 }
 
-/// The tensor is the matrix.
+/// Is true when the tensor itself is the matrix, row by row.
 bool lies_in_rows(const weight_rows& rows) { return !rows.columns_outermost && !rows.transposed; }
 
 float_rows take(const weight_rows& rows, const piece& part, std::span<const float> w) {
@@ -51,7 +51,7 @@ void put(const weight_rows& rows, const piece& part, const float_rows& m, std::s
             w[rows.at(part.group, part.first + o, c)] = m(static_cast<index>(o), static_cast<index>(c));
 }
 
-/// Batches of places go round; places come in random order already.
+/// Takes batches of places in turn and starts over at the end. The places are in random order already.
 struct batches {
     index all, size, at = 0;
     explicit batches(index places) : all(places), size(std::min<index>(places, 256)) {}
@@ -61,15 +61,15 @@ struct batches {
     }
 };
 
-/// What a piece makes of some places, less what it should make, where the clamp behind it lets both through: half the gradient by its
-/// outputs.
+/// The output of a piece at some places minus the wanted output, both clamped, and 0 where the clamp cuts the piece's own output off. This
+/// is half the gradient by the outputs.
 class piece_error {
   public:
     piece_error(const layer_problem& p, const piece& part)
         : p_(&p), part_(part), s_(&(*p.samples)[part.group]), first_(part.group * p.rows->rows + part.first) {}
 
     const layer_samples& samples() const { return *s_; }
-    /// `out` [n, rows] for places [from, from + n).
+    /// Writes it to `out` [n, rows] for places [from, from + n).
     void at(index from, index n, const float_rows& weight, std::span<const float> bias, float_rows& out) const {
         out.noalias() = s_->x.middleRows(from, n) * weight.transpose();
         for (index i = 0; i < n; ++i)
@@ -77,7 +77,7 @@ class piece_error {
                 const float made = out(i, o) + bias[first_ + static_cast<std::size_t>(o)];
                 const float wanted = std::clamp(s_->y(from + i, static_cast<index>(part_.first) + o), p_->least, p_->most);
                 const float seen = std::clamp(made, p_->least, p_->most);
-                // Beyond the clamp there is no slope, though a difference; at its very bound there is.
+                // Beyond the clamp the slope is 0 although there is a difference; at the bound itself it is not.
                 out(i, o) = made < p_->least || made > p_->most ? 0.0f : seen - wanted;
             }
     }
@@ -108,7 +108,7 @@ class piece_error {
 struct adam {
     Eigen::ArrayXf first, second;
     explicit adam(index n) : first(Eigen::ArrayXf::Zero(n)), second(Eigen::ArrayXf::Zero(n)) {}
-    /// What to go, at rate 1, at step `time` (from 1).
+    /// Returns the step to subtract, for rate 1. `time` counts steps from 1.
     template <class Gradient>
     auto step(const Gradient& g, int time) {
         first = 0.9f * first + 0.1f * g;
@@ -123,12 +123,12 @@ double cosine(int time, int all) { return 0.5 * (1 + std::cos(std::numbers::pi *
 
 float_rows adaround(const layer_problem& p, const piece& part, const float_rows& weight, const float_rows& low, const float_rows& high) {
     constexpr float zeta = 1.1f, gamma = -0.1f;  // equation (23) of the paper: beyond 0 and 1, so that both are reached
-    constexpr float rate = 0.02f, force = 0.1f;  // of Adam; of the term that rounds, against a weight's own effect on the output
-    constexpr double warm = 0.2;                 // share of the iterations without it
+    constexpr float rate = 0.02f, force = 0.1f;  // of Adam; of the rounding term, relative to a weight's effect on the output
+    constexpr double warm = 0.2;                 // share of the iterations without that term
     const piece_error error(p, part);
     const index n = weight.size(), places = error.samples().x.rows();
     const float_rows span = high - low;
-    // A flip of one weight changes a row's error by about one in these units, whatever the format and the layer.
+    // In these units, flipping one weight changes a row's error by about one, whatever the format and the layer.
     const Eigen::RowVectorXf power = error.samples().x.colwise().squaredNorm() / static_cast<float>(places);
     const Eigen::VectorXf norm = (span.cwiseAbs2() * power.asDiagonal()).rowwise().mean();
     const Eigen::VectorXf scaled = norm.unaryExpr([](float v) { return v > 0 ? 1 / v : 0.0f; });
@@ -201,9 +201,9 @@ tensor learn_adaround(const layer_problem& p, const tensor& weight, const tensor
 }
 
 adaquant_state learn_adaquant(const layer_problem& p, adaquant_state start, const tensor& unit, bool learns_bias, execute::workers& pool) {
-    constexpr float weight_rate = 0.03f;  // steps of the grid
-    constexpr double scale_rate = 0.002;  // share of the scale
-    constexpr double bias_rate = 0.01;    // root mean squares of the layer's error
+    constexpr float weight_rate = 0.03f;  // in steps of the grid
+    constexpr double scale_rate = 0.002;  // relative to the scale
+    constexpr double bias_rate = 0.01;    // in root mean squares of the layer's error
     const std::vector<piece> parts = pieces_of(*p.rows);
     const index n = static_cast<index>(start.weight.size()), places = (*p.samples)[0].x.rows();
     adaquant_state now = start, best = start;

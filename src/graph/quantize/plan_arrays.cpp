@@ -12,13 +12,13 @@
 namespace qk::graph {
 namespace {
 
-/// Puts the long lists of quantizers into arrays, and references to them into the quantizers' JSON.
+/// Moves the long lists of quantizers into arrays, and puts references to them into the quantizers' JSON.
 class list_mover {
   public:
     list_mover(std::string file, std::vector<named_tensor>& arrays) : file_(std::move(file)), arrays_(&arrays) {}
 
     static bool is_long(const quantizer& q) { return q.scale.size() > longest_list(q) || q.zero_point.size() > longest_list(q); }
-    /// As JSON will have it before move().
+    /// Replaces long lists by one value, so that JSON of the quantizer is short until move() writes the references.
     static void shorten(quantizer& q) {
         if (q.scale.size() > longest_list(q)) q.scale.assign(1, 1.0f);
         if (q.zero_point.size() > longest_list(q)) q.zero_point.assign(1, 0);
@@ -40,7 +40,7 @@ class list_mover {
         std::transform(v.begin(), v.end(), t.as<T>().begin(), [](std::int64_t z) { return static_cast<T>(z); });
         return t;
     }
-    /// Zero points in the smallest type that has them all.
+    /// Stores zero points in the smallest of uint8, int32 and int64 that holds them all.
     static tensor narrow(const std::vector<std::int64_t>& v) {
         const auto [low, high] = std::minmax_element(v.begin(), v.end());
         if (*low >= 0 && *high <= 255) return as<std::uint8_t>(v);
@@ -72,7 +72,7 @@ std::string plan_text(const precision_plan& plan, const std::string& file, std::
 }
 
 void save_plan(const precision_plan& plan, output_set& out, const std::filesystem::path& file) {
-    // A pipe has nothing beside it.
+    // No file can lie beside a pipe: its JSON holds the lists.
     std::filesystem::path beside = file;
     beside += ".npz";
     std::vector<named_tensor> arrays;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must fit for a plan to be one of a model.
+// Checks that a plan fits a model.
 #include <onnx/onnx_pb.h>
 
 #include "qk/graph/base/names.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan costs, and the text of a report.
+// Computes what a plan costs, and writes the text of a report.
 #include <onnx/onnx_pb.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ double stored_bits(const quantizer& q, std::size_t elements) {
 }
 
 namespace detail {
-/// Shape of a tensor: a constant's own, an activation's as calibration saw it; empty when unknown.
+/// Returns the shape of a tensor: a constant's own, or an activation's as calibration saw it; empty when unknown.
 inline dims shape_of(const layer_view& layers, const std::string& name, const calibration* seen) {
     for (const auto& i : layers.source().graph().initializer())
         if (i.name() == name) return {i.dims().begin(), i.dims().end()};
@@ -37,7 +37,7 @@ double multiply_accumulates(const layer_view& layers, int n, const calibration* 
     if (out.empty()) return 0;
     const auto outputs = static_cast<double>(element_count(out));
     const std::string& op = node.op_type();
-    if (op == "Conv" || op == "ConvTranspose") {  // every output is a sum over one filter, or every input is spread over one
+    if (op == "Conv" || op == "ConvTranspose") {  // a filter makes each output, or spreads each input
         double filter = 1;
         for (std::size_t i = 1; i < b.size(); ++i) filter *= static_cast<double>(b[i]);
         const dims& each = op == "Conv" ? out : a;

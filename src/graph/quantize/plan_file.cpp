@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of plan_file.hpp: requests files and saved plans, in and out.
+// Definitions of plan_file.hpp: reads and writes requests files and saved plans.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@
 namespace qk::graph {
 
 namespace detail {
-// Names in the order of the values.
+// Names in the order of the enumerators.
 inline constexpr const char* placement_names[] = {"layers", "all", "every"};
 inline constexpr const char* rounding_names[] = {"nearest", "compensated", "adaround", "adaquant"};
 inline constexpr const char* rotation_names[] = {"none", "hadamard"};
@@ -30,7 +30,7 @@ Value named(const char* const (&names)[N], std::string_view text, const char* wh
                 did_you_mean(text, known));
 }
 
-/// "activation", "weight", ... of one scope, each a precision; "accumulator", what multiplies.
+/// Reads the roles of one scope: "activation", "weight", ... are precisions, "accumulator" is the unit that multiplies.
 inline void read_roles(const json_cursor& c, const request& base, plan_file& file) {
     std::size_t found = 0;
     if (const auto unit = c.find("accumulator")) {
@@ -73,7 +73,7 @@ inline void read_request(const json_cursor& c, plan_file& file) {
     if (scopes.size() != 1) c.fail("a request has exactly one of op_type, layer, group, subgraph, tensor, model_input, model_output");
     const json_cursor target = c.at(scopes[0]);
     const bool whole = scopes[0] == "tensor" || scopes[0].starts_with("model_");
-    if (whole) {  // one value: "format" is the precision, or an object of it
+    if (whole) {  // a single value has no roles: "format" holds the precision
         for (const char* r : {"activation", "input", "output", "weight", "bias", "accumulator"})
             if (c.has(r)) c.at(r).fail("a " + scopes[0] + " has no roles: say \"format\"");
         request base{.role = role::all, .origin = c.where()};
@@ -102,7 +102,7 @@ inline void read_request(const json_cursor& c, plan_file& file) {
         read_roles(c, {.scope = s, .name = name, .beside = s == scope::op_type ? names : std::vector<std::string>{}}, file);
 }
 
-/// What a search may choose from. Without alternatives it is a request as well: how weights of some layers are rounded.
+/// Reads what a search may choose from. An entry without alternatives becomes requests as well, for instance for the rounding of weights.
 inline void add_choices(const json_cursor& entry, bool everything, plan_file& f) {
     const auto weight = entry.find("weight");
     const bool rounds = weight && weight->is_object() && weight->has("weight_rounding");
@@ -143,7 +143,7 @@ inline precision_plan read_saved_plan(const json_cursor& c) {
     return plan;
 }
 
-/// true, "search", a number, or {"alpha": ...}.
+/// Reads a boolean, "search", a number, or {"alpha": ...}. true and "search" leave alpha to the search.
 inline std::optional<channel_scaling> read_scaling(const json_cursor& c, channel_scaling::rule how) {
     if (c.value().is_boolean()) return c.boolean() ? std::optional(channel_scaling{how, std::nullopt}) : std::nullopt;
     if (c.is_object()) {
@@ -281,7 +281,7 @@ nlohmann::ordered_json to_json(const precision_plan& plan) {
     if (!plan.accumulators.empty()) j["accumulators"] = plan.accumulators;
     return j;
 }
-/// A quantizer in a report: of a long list only how long it is and from where to where it goes (a saved plan has it).
+/// Returns a quantizer's JSON for a report. A long list of scales is reduced to its count, lowest and highest; a saved plan holds it all.
 static nlohmann::ordered_json summary_of(const quantizer& q) {
     if (q.scale.size() <= longest_list(q)) return to_json(q);
     quantizer rest = q;

@@ -12,7 +12,7 @@ namespace qk::graph {
 
 namespace detail {
 
-/// Einsums of an activation and a constant matrix, none of whose operands is quantized, by name.
+/// Returns the names of Einsums of an activation and a constant matrix none of whose operands is quantized.
 inline std::vector<std::string> projections_by_einsum(const model& m, const std::map<edge, quantizer>& chosen) {
     std::vector<std::string> names;
     for (const auto& n : m.graph().node()) {

@@ -18,7 +18,7 @@
 namespace qk::graph {
 
 namespace detail {
-/// Largest magnitude of a bias code that survives rounding in float32: the last float below 2^31.
+/// Largest magnitude of a bias code that survives rounding in float32: the largest float below 2^31.
 inline constexpr double largest_bias_code = 2147483520.0;
 
 inline bool same_storage(const qk::format& a, const qk::format& b) {
@@ -34,8 +34,8 @@ inline bool needs_range(const precision& p) {
     return f != nullptr && is_scaled(*f);
 }
 
-/// What a Concat joins takes the scale of the result, if nobody else reads it: rounding once to that scale loses less than rounding to a
-/// finer one and again, and runtimes copy bytes instead of converting them. Maps such tensors to the result.
+/// Maps inputs of a Concat that nobody else reads to its result, whose scale they take: rounding once to that scale loses less than
+/// rounding to a finer one and then again, and runtimes copy bytes instead of converting them.
 inline std::map<std::string, std::string> joined_tensors(const layer_view& layers, const std::map<edge, edge_precision>& edges) {
     std::map<std::string, std::string> joined;
     const model& m = layers.source();
@@ -93,7 +93,7 @@ tensor planner::constant(const std::string& name) {
     if (const auto found = values_.find(name); found != values_.end()) return found->second;
     if (largest_.first == name) return largest_.second;
     if (4 * element_count(model_->constant_shape(name)) < smallest_outside) return values_[name] = ops::widened(model_->constant(name));
-    largest_ = {};  // one at a time: together they are the model
+    largest_ = {};  // frees the last one: all large constants together are the model
     largest_ = {name, ops::widened(model_->constant(name))};
     return largest_.second;
 }
@@ -108,7 +108,7 @@ quantizer& planner::constant_quantizer(const std::string& name, const precision&
 
 const tensor_statistics* planner::statistics_of(const std::string& tensor) const {
     if (seen_ == nullptr) return nullptr;
-    for (const std::string* name : {&layers_.root(tensor), &tensor})  // moved values share the range of where they come from
+    for (const std::string* name : {&layers_.root(tensor), &tensor})  // moved values share the range of their source
         if (const auto found = seen_->tensors.find(*name); found != seen_->tensors.end()) return &found->second;
     return nullptr;
 }
@@ -133,7 +133,7 @@ value_range planner::range_for(const std::string& tensor, const precision& what,
     return r;
 }
 
-/// Requests that are resolved become quantizers, layer by layer: weights and activations first, the bias by what those got.
+/// Turns resolved requests into quantizers, layer by layer: weights and activations first, then the bias from their scales.
 class planner::making {
   public:
     making(planner& own, const std::vector<request>& requests, const quantize_options& options)
@@ -167,10 +167,10 @@ class planner::making {
   private:
     using part = layer_view::part;
 
-    /// A node (or the model's outputs) with its edges, and what they got.
+    /// A node (or the model's outputs) with its edges and their quantizers.
     struct layer {
         int index = -1;
-        const onnx::NodeProto* node = nullptr;  ///< null: outputs of the model
+        const onnx::NodeProto* node = nullptr;  ///< null: the model's outputs
         std::vector<std::pair<const edge*, edge_precision*>> edges;
         const quantizer* activation = nullptr;
         quantizer* weight = nullptr;
@@ -183,7 +183,7 @@ class planner::making {
         notes_.push_back({what, std::move(subject), std::move(text), std::move(origin), place});
     }
 
-    /// The tensor whose range a tensor takes: that of the Concat it goes into, where both are asked alike.
+    /// Returns the tensor whose range a tensor takes: the result of the Concat that it goes into if joined_ has it, else itself.
     const std::string& ranged_as(const std::string& tensor) const {
         const std::string* name = &tensor;
         for (auto i = joined_.find(*name); i != joined_.end(); i = joined_.find(*name)) name = &i->second;
@@ -242,7 +242,7 @@ class planner::making {
             note(plan_note::kind::unrealised, "tensor '" + e.tensor + "'", "calibration saw no finite value of it: it has scale 1",
                  p.origin, detail::place_of(source(), e.tensor));
         const tensor_statistics* values = own_.statistics_of(e.tensor);
-        const bool in_blocks = is_block_format(what.format) || what.dynamic;  // where one value is the scale of others, seen or not
+        const bool in_blocks = is_block_format(what.format) || what.dynamic;  // a mask value would set the scale of its neighbours
         if (values == nullptr ? in_blocks && masks_.contains(source(), e.tensor)
                               : (in_blocks || detail::needs_range(what)) && detail::holds_mask(*values, own_.layers_.float_type(e.tensor)))
             return note_mask(e.tensor, values, p.origin);
@@ -259,14 +259,15 @@ class planner::making {
     }
 
     operand_axes axes_of_activation(const layer& l, const edge& e) const {
-        // Readers that multiply nothing take blocks as the layers around them do: one tensor, one format, one axis, whatever was
-        // calibrated.
+        // Readers that are no compute layers use the block axis of the layers around them, so that a tensor has one axis whatever
+        // calibration saw.
         if ((l.node == nullptr || kind_of(*l.node) != layer_kind::compute) && own_.layers_.has_channels_second(e.tensor))
             return {1, false, 1};
         return l.node ? axes_of(*l.node, e.index, {}) : operand_axes{};
     }
 
-    /// A power-of-two scale by the least squared error over the histogram, where that is asked for and there is one.
+    /// Replaces a power-of-two scale by the one with the least squared error over the histogram, if min_mse is asked for and a histogram
+    /// exists.
     void take_best_pow2(quantizer& q, const precision& what, const value_range& r, const std::string& tensor) const {
         const integer* whole = std::get_if<integer>(&what.format);
         if (!whole || !whole->pow2 || what.pow2 != pow2_rule::min_mse || what.dynamic || !what.scale.empty() || own_.seen_ == nullptr)
@@ -290,7 +291,7 @@ class planner::making {
             chosen_[*l.bias] = own_.constant_quantizer(l.bias->tensor, *asked, axes);
             return;
         }
-        // A scale for each channel needs a bias with a value for each: Gemm's may have any shape that broadcasts.
+        // Scales by channel need a bias with a value for each channel; Gemm's bias may have any shape that broadcasts.
         const bool by_channel = integers && (l.weight->scale.size() == 1 ||
                                              (value.rank() == 1 && !l.weight->scale.empty() && value.size() % l.weight->scale.size() == 0));
         const bool in_codes = by_channel && !l.activation->dynamic && l.activation->scale.size() == 1 && l.weight->block_size == 0 &&
@@ -310,12 +311,14 @@ class planner::making {
                     own_.constant_quantizer(l.bias->tensor, {.format = l.weight->format, .semantics = l.weight->semantics}, axes);
             return;
         }
-        // Beyond 24 bits together, products leave too little of an int32: most biases would not fit, and weights would pay for them.
+        // If both formats have more than 24 bits together, the product's scale is so small that most biases overflow an int32, and enlarged
+        // weight scales would pay for them.
         if (automatic && std::get<integer>(l.activation->format).bits + std::get<integer>(l.weight->format).bits > 24) return;
         bias_in_codes(l, value.as<float>());
     }
 
-    /// scale = s_x * s_w; a weight scale grows where the bias would not fit 32 bits, or where the product is too small to be a scale.
+    /// Quantizes the bias to int32 at scale s_x * s_w. Enlarges a weight scale where the bias would not fit 32 bits, or where the product
+    /// would be below the smallest normal float32.
     void bias_in_codes(layer& l, std::span<const float> b) {
         const double sx = static_cast<double>(l.activation->scale[0]);
         const std::size_t channels = l.weight->scale.size();
@@ -344,13 +347,13 @@ class planner::making {
 
     void gather_plan() {
         note_tied_weights(source(), chosen_, found_.edges, notes_);
-        // One scale has no axis: what is equal should compare equal.
+        // A single scale has no axis; resetting it makes equal quantizers compare equal.
         for (auto& [e, q] : chosen_)
             if (!is_block_format(q.format) && q.block_size == 0 && q.scale.size() <= 1) q.axis = quantizer{}.axis, q.flatten = false;
         result_.plan = gather(chosen_, source());
         note_what_stayed(source(), requests_, chosen_, notes_);
         std::ranges::stable_sort(notes_, [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
-        std::vector<plan_note> once;  // what says the same says it once
+        std::vector<plan_note> once;  // drops notes that are equal
         for (plan_note& n : notes_)
             if (std::find(once.rbegin(), once.rend(), n) == once.rend()) once.push_back(std::move(n));
         notes_ = std::move(once);

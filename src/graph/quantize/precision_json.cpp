@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan_file.hpp: a single precision, quantizer, semantics or target profile as JSON.
+// Definitions of plan_file.hpp: reads and writes a precision, a quantizer, semantics or a target profile as JSON.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -20,7 +20,7 @@ T read_option(const json_cursor& c, parsed<T> (*parse)(std::string_view)) {
     return *p;
 }
 
-/// A name that says yes or no.
+/// Reads a name that stands for true or false.
 inline bool one_of(const json_cursor& c, const char* other_key, const std::map<std::string, bool>& names) {
     if (c.is_array()) c.fail("a list of choices is for `qk search` and `qk sensitivity`, in entries of an op_type, a layer or a group");
     std::vector<std::string> known;
@@ -65,7 +65,7 @@ qk::semantics read_semantics(const json_cursor& c) {
 nlohmann::ordered_json to_json(const qk::semantics& s) {
     for (const auto& entry : semantics_names)
         if (entry.value == s) return std::string(entry.name);
-    // A base that differs in nothing but what this file form can say.
+    // Finds a base that differs only in what this file form can express.
     for (const auto& entry : semantics_names) {
         qk::semantics b = entry.value;
         nlohmann::ordered_json j{{"base", std::string(entry.name)}};
@@ -97,7 +97,7 @@ precision read_precision(const json_cursor& c) {
     precision p{.format = detail::read_format(c.at("format"))};
     if (const auto v = c.find("symmetric")) p.symmetric = v->boolean();
     if (const auto v = c.find("per_channel")) p.per_channel = v->boolean();
-    // The same two as Intel Neural Compressor says them.
+    // Intel Neural Compressor's words for "symmetric" and "per_channel".
     if (const auto v = c.find("scheme")) p.symmetric = detail::one_of(*v, "symmetric", {{"sym", true}, {"asym", false}});
     if (const auto v = c.find("granularity"))
         p.per_channel = detail::one_of(*v, "per_channel", {{"per_channel", true}, {"per_tensor", false}});
@@ -153,7 +153,7 @@ precision read_precision(const json_cursor& c) {
 
 namespace detail {
 
-/// Numbers as they stand, or the array that is referred to.
+/// Returns a list of numbers from the JSON itself or from the array that it refers to.
 inline std::vector<float> floats_of(const json_cursor& c, plan_arrays& arrays) {
     if (!plan_arrays::refers(c)) return c.floats();
     const tensor& t = arrays.at(c);
@@ -226,7 +226,7 @@ target_profile read_target(const json_cursor& c) {
         t.signed_int8 = codes == "signed";
     }
     const auto listed = c.find("operators");
-    if (!listed) {  // no limits, as where an operator has no lists
+    if (!listed) {  // no limits, like an operator without lists
         t.operators["*"] = {};
         return t;
     }
@@ -252,7 +252,7 @@ target_profile load_target(const std::filesystem::path& file) {
 
 std::optional<target_profile> builtin_target(std::string_view name) {
     if (name != "onnxruntime") return std::nullopt;
-    // Pairs that its QDQ fusion has integer kernels for (qdq_selectors.cc), and the float conversions that it runs.
+    // Formats for which onnxruntime's QDQ fusion has integer kernels (qdq_selectors.cc), and the float conversions that it runs.
     const std::vector<qk::format> eight{int8, uint8}, data{int8, uint8, int16, uint16, fp16, bf16, fp8_e4m3fn, fp8_e5m2};
     const std::vector<qk::format> product{int8, uint8, fp16}, packed{int8, uint8, int4, uint4, fp16};
     return target_profile{"onnxruntime",

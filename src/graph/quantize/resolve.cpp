@@ -25,7 +25,7 @@ bool is_violation(const plan_note& n) {
 
 namespace detail {
 
-/// Second half: wishes on places become precisions of edges.
+/// Second half of resolve(): turns the wishes for places into precisions of edges.
 class resolver {
   public:
     resolver(const layer_view& layers, wishes asked, const resolve_options& options)
@@ -33,7 +33,7 @@ class resolver {
         result_.notes = std::move(asked_.notes);
     }
 
-    /// Requests that need no further remark, once run() is done.
+    /// Returns the requests that need no further note, once run() is done.
     const std::set<int>& settled() const { return asked_.settled; }
     const std::map<int, std::vector<int>>& matched() const { return asked_.matched; }
 
@@ -61,7 +61,8 @@ class resolver {
 
     static bool moves(const precision& p) { return !is_block_format(p.format) && !p.dynamic && p.scale.size() <= 1; }
 
-    /// Rule 4 for what was asked of a tensor: the tensors that its values move into follow, unless they were asked something later.
+    /// Applies rule 4 to requests for a tensor: the tensors that its values are moved into take its precision, unless a later request names
+    /// them.
     void propagate_forward() {
         for (int n = 0; n < model_.graph().node_size(); ++n) {
             if (info(n).kind != layer_kind::mover || node(n).input_size() == 0) continue;
@@ -83,7 +84,7 @@ class resolver {
         }
     }
 
-    /// Some reader of the tensor, past a Relu or Clip, is quantized to an integer.
+    /// Is true when some reader of the tensor, also behind a Relu or Clip, is quantized to an integer.
     bool read_as_integer(const std::string& tensor) const {
         for (const auto& u : model_.uses(tensor)) {
             if (u.node < 0) continue;
@@ -96,7 +97,7 @@ class resolver {
         return false;
     }
 
-    /// What the default says of a node's inputs; nullptr: nothing.
+    /// Returns the default precision of a node's inputs, or nullptr if the default does not apply to them.
     const precision* default_of(int n) const {
         if (asked_.default_input == nullptr || options_.how == approach::weight_only || is_identity(asked_.default_input->format))
             return nullptr;
@@ -115,7 +116,7 @@ class resolver {
         return asked_.default_input;
     }
 
-    /// The precision of every input of a node, before shared tensors are settled.
+    /// Chooses the precision of every input of a node. finish_tensor() later settles tensors that several nodes read.
     void choose_inputs(int n) {
         const std::size_t at = static_cast<std::size_t>(n);
         const auto& parts = info(n).parts;
@@ -128,7 +129,7 @@ class resolver {
         const bool excluded = input.asked() && is_identity(input.what->format);
         if (!weight.asked() && info(n).kind == layer_kind::compute && asked_.default_weight != nullptr)
             weight = {asked_.default_weight, -1, nullptr, "default"};
-        // A mover follows what it makes (rule 4), so that integer kernels meet the same scale on both sides.
+        // A data-moving node takes the precision of its output (rule 4), so that integer kernels meet the same scale on both sides.
         if (info(n).kind == layer_kind::mover && !input.asked())
             if (const precision* p = widest_made(n)) input = {p, -1, nullptr, "moves its values on to readers of that format"};
         for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -136,7 +137,7 @@ class resolver {
             if (parts[i] == part::none) continue;
             wish w = parts[i] == part::weight ? weight : parts[i] == part::bias ? asked_.biases[at] : input;
             if (w.what == nullptr) w = default_beside(n, held, static_cast<int>(i));
-            // The values of experts were rounded in their table.
+            // Chosen experts were already rounded as part of their table.
             else if (parts[i] == part::input && !w.asked() && asked_.default_weight != nullptr && is_chosen_expert(layers_, name)) continue;
             const auto t = asked_.tensors.find(name);
             const bool fused_here = info(n).kind == layer_kind::activation && options_.where != placement::every;
@@ -166,7 +167,7 @@ class resolver {
         }
     }
 
-    /// What the default says of an input of a node that holds weights and is no layer.
+    /// Returns the default for an input of a node that holds weights but is no layer (held_weights.hpp); an empty wish for none.
     wish default_beside(int n, const std::vector<held_weight>& held, int input) const {
         for (const held_weight& h : held) {
             const bool table = h.what == held_weight::kind::embedding;
@@ -202,7 +203,7 @@ class resolver {
         return best;
     }
 
-    /// Rules 3 and 5: all readers of the tensor are known now.
+    /// Applies rules 3, 5 and 6 to a tensor all of whose readers are known.
     void finish_tensor(const std::string& tensor) {
         if (!layers_.is_float(tensor)) return;
         std::vector<std::pair<edge, edge_precision*>> readers;
@@ -242,8 +243,8 @@ class resolver {
         }
     }
 
-    /// Rule 6: what an 8-bit Conv makes (past its Relu or Clip) is quantized for every reader, because integer kernels write integers;
-    /// a reader that was asked to be float32 keeps the tensor out of it. `shared`: what readers have already agreed on.
+    /// Applies rule 6: the output of an 8-bit Conv (behind its Relu or Clip) is quantized for every reader, because integer kernels write
+    /// integers. A reader with a request of its own prevents that. `shared` is the precision that the readers have, or nullptr.
     void follow_integer_conv(const std::string& tensor, const precision* shared) {
         if (options_.where != placement::layers || options_.how != approach::static_ranges || layers_.fused_activation(tensor) >= 0) return;
         int p = model_.producer(tensor);
@@ -264,7 +265,7 @@ class resolver {
         if (!small(shared)) return;
         std::vector<std::pair<edge, int>> missing;
         for (const auto& u : model_.uses(tensor)) {
-            if (u.node < 0 || asked_.inputs[static_cast<std::size_t>(u.node)].asked()) return;  // asked for something of its own
+            if (u.node < 0 || asked_.inputs[static_cast<std::size_t>(u.node)].asked()) return;  // has a request of its own
             const auto& parts = info(u.node).parts;
             const auto i = static_cast<std::size_t>(u.input);
             if (i >= parts.size() || parts[i] != part::input) continue;
@@ -281,7 +282,7 @@ class resolver {
         for (const auto& u : model_.uses(tensor)) {
             const edge e{tensor, u.node < 0 ? std::string() : node(u.node).name(), u.input};
             if (result_.edges.contains(e)) continue;
-            if (u.node >= 0) {  // only what holds data
+            if (u.node >= 0) {  // only inputs that hold data
                 const auto& parts = info(u.node).parts;
                 const auto i = static_cast<std::size_t>(u.input);
                 if (i >= parts.size() || parts[i] != part::input) continue;
@@ -291,7 +292,7 @@ class resolver {
         }
     }
 
-    /// Tensor requests that no edge took: the tensor has no reader that could be quantized. Of a pattern it is enough that one can be.
+    /// Notes requests for a tensor that no edge took: the tensor has no reader that could be quantized. Patterns are left out here.
     void report_unrealised() {
         for (const auto& [name, w] : asked_.tensors) {
             if (!w.asked() || is_identity(w.what->format) || is_glob(w.who->name)) continue;
@@ -311,7 +312,7 @@ class resolver {
     resolution result_;
 };
 
-/// The two halves without remarks about requests as wholes.
+/// Runs the two halves of resolve() without the notes about requests that had no effect.
 inline std::map<edge, edge_precision> resolved_edges(const layer_view& layers, const std::vector<request>& requests,
                                                      const resolve_options& options) {
     return resolver(layers, wish_collector(layers, options.where).collect(requests), options).run().edges;
@@ -328,7 +329,7 @@ resolution resolve(const layer_view& layers, const std::vector<request>& request
     detail::resolver second(layers, detail::wish_collector(layers, options.where).collect(requests), options);
     resolution result = second.run();
     detail::note_without_effect(layers, requests, options, second.settled(), second.matched(), result);
-    // Rule 5 is settled from the outputs to the inputs; people read the other way.
+    // Tensors were settled from the outputs to the inputs; notes are read the other way.
     std::ranges::stable_sort(result.notes, [](const plan_note& a, const plan_note& b) { return a.place < b.place; });
     for (auto& [formats, names] : result.widened) std::reverse(names.begin(), names.end());
     return result;

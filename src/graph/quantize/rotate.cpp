@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of rotate.hpp: streams are found, their constants rotated, gains taken out.
+// Definitions of rotate.hpp: finds streams, rotates their constants and takes gains out.
 #include "qk/graph/quantize/rotate.hpp"
 
 #include <onnx/onnx_pb.h>
@@ -20,7 +20,7 @@ namespace {
 using detail::constant_use;
 using detail::stream;
 
-/// Every run of H values along the last axis (`along_rows`), or along the one before it, becomes run * gain * Q.
+/// Returns the tensor with every run of H values along the last axis (`along_rows`), or the one before it, replaced by (run * gain) Q.
 tensor rotated(const tensor& given, const rotation& q, bool along_rows, const std::vector<float>& gain) {
     tensor y(data_type::float32, given.shape());
     const std::size_t h = q.channels(), stride = along_rows ? 1 : static_cast<std::size_t>(given.shape().back());
@@ -46,7 +46,7 @@ void rotate_constant(model& m, const constant_use& at, const rotation& q, bool r
     detail::replace_constant(m, at.node, at.input, rotated(ops::widened(m.constant(n.input(at.input))), q, along_rows, gain), "rotated");
 }
 
-/// Those that read what a gain makes read what it is made of.
+/// Removes Mul nodes by a gain: readers of their outputs read their inputs instead.
 void take_out(model& m, const std::set<int>& nodes) {
     std::vector<bool> gone(static_cast<std::size_t>(m.graph().node_size()), false);
     for (const int index : nodes) {
@@ -76,7 +76,7 @@ void apply(model& m, const stream& s, const rotation& q) {
     m.reindex();
 }
 
-/// Tensors that a normalization reads, in the order of the graph.
+/// Returns the tensors that normalizations read, in the order of the graph.
 std::vector<std::string> normalized(const model& m) {
     std::vector<std::string> found;
     for (const onnx::NodeProto& n : m.graph().node()) {
@@ -102,7 +102,7 @@ std::vector<rotated_stream> rotate_streams(model& m, std::uint64_t seed) {
         if (met.contains(start)) continue;
         const stream s(m, start);
         met.insert(start), met.insert(s.tensors.begin(), s.tensors.end());
-        if (!s.refused.empty() && s.per_head) continue;  // a normalization of heads: its channels are no stream
+        if (!s.refused.empty() && s.per_head) continue;  // a normalization of single heads reads no residual stream
         rotated_stream result{.tensor = start, .channels = s.channels, .readers = {}, .writers = {}, .refused = s.refused};
         if (s.refused.empty()) {
             for (const auto& [at, gain] : s.read) result.readers.push_back(m.graph().node(at.node).name());

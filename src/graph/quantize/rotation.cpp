@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The orthogonal matrix of rotate.hpp, equation (4), applied by factors: H log H steps for a row.
+// Applies the orthogonal matrix of rotate.hpp, equation (4), factor by factor: H log H steps for a row if H is a power of two.
 #include <cmath>
 #include <numbers>
 

@@ -13,7 +13,7 @@ namespace qk::graph {
 
 namespace detail {
 
-/// The quantizer of weights that were multiplied by factor[c] each channel: scale by scale, so that the codes stay.
+/// Returns the quantizer for weights that were multiplied by factor[c] in channel c. It multiplies the scales, so that the codes stay.
 inline std::optional<quantizer> multiplied(const quantizer& q, const std::vector<double>& factor, int channel_axis) {
     const integer* f = std::get_if<integer>(&q.format);
     if (q.block_size > 0 || (q.scale.size() != 1 && q.scale.size() != factor.size())) return std::nullopt;
@@ -26,7 +26,7 @@ inline std::optional<quantizer> multiplied(const quantizer& q, const std::vector
         const double s = static_cast<double>(q.scale[of]) * std::fabs(factor[c]);
         r.scale.push_back(static_cast<float>(std::max(s, static_cast<double>(std::numeric_limits<float>::min()))));
         std::int64_t z = q.zero_point.empty() ? 0 : q.zero_point[of];
-        // A negative factor turns the codes round: code q of zero point z becomes lowest + highest - q.
+        // A negative factor reverses the order of the codes: code q of zero point z becomes lowest + highest - q.
         if (f != nullptr && factor[c] < 0 && z != 0) z = qmin(*f) + qmax(*f) - z;
         r.zero_point.push_back(z);
         shifted = shifted || z != 0;
@@ -35,14 +35,14 @@ inline std::optional<quantizer> multiplied(const quantizer& q, const std::vector
     return r;
 }
 
-/// What an entry of `from` is at its successor; nothing: its scale fits no more.
+/// Returns the quantizer that an entry becomes at its successor, or nullopt when its scale does not fit there.
 inline std::optional<quantizer> moved_quantizer(const model& m, const successor& to, const quantizer& q) {
     if (q.scale.empty()) return q;
     if (to.how != bond::place || to.factor.empty() || !m.is_constant(to.name) || m.uses(to.name).empty()) return std::nullopt;
     const model::use u = m.uses(to.name).front();
     if (u.node < 0) return std::nullopt;
     const integer* f = std::get_if<integer>(&q.format);
-    if (u.input == 2 && (f == nullptr || f->bits < 32)) return std::nullopt;  // a bias was shifted, too: only a fine grid still holds it
+    if (u.input == 2 && (f == nullptr || f->bits < 32)) return std::nullopt;  // folding shifted the bias, too: only a fine grid fits
     return multiplied(q, to.factor, axes_of(m.graph().node(u.node), u.input, m.constant_shape(to.name)).channel);
 }
 
@@ -81,7 +81,7 @@ class name_follower {
         return moved;
     }
 
-    /// A single edge moves with its tensor, if its reader is still there and reads the successor in the same place.
+    /// Moves the entry of a single edge with its tensor, if its reader still exists and reads the successor as the same input.
     void follow(const edge& e, const quantizer& q) {
         const bool reader_gone = !e.consumer.empty() && model_.node_index(e.consumer) < 0;
         const auto reads = [&](const std::string& tensor) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of scale_channels.hpp: what the layers read is seen once, factors are chosen group by group, the model is rewritten.
+// Definitions of scale_channels.hpp: looks once at the layers' inputs, chooses factors group by group, and rewrites the model.
 #include <onnx/onnx_pb.h>
 
 #include <Eigen/Core>
@@ -21,10 +21,10 @@ namespace detail {
 
 using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// What one sample showed of a tensor, channel by channel, and some of its rows.
+/// Statistics of a tensor in one sample, channel by channel, and some of its rows.
 struct channels_of_sample {
     std::vector<float> lowest, highest;
-    std::vector<double> sum;  ///< of magnitudes
+    std::vector<double> sum;  ///< sum of magnitudes
     std::size_t rows = 0;
     std::vector<float> kept;
 };
@@ -37,14 +37,14 @@ struct channel_statistics {
     std::size_t channels() const { return lowest.size(); }
 };
 
-/// Of all samples, and of every other one: what is chosen by ranges of the ones is judged by rows of the others. Rows that the ranges were
-/// made of would never leave them, and the more channels reach up to the range, the more do so of new data.
+/// Statistics of all samples and of two halves (every other sample): factors and ranges of one half are judged by rows of the other. A
+/// half's own rows never leave its ranges, but rows of new data do, the more so the more channels reach up to the range.
 struct tensor_channels {
     channel_statistics all;
     std::array<channel_statistics, 2> halves;
 };
 
-constexpr std::size_t most_rows = 256;  ///< of a half
+constexpr std::size_t most_rows = 256;  ///< most rows that are kept of a half
 
 inline channels_of_sample look_at(const tensor& x, std::size_t rows_wanted) {
     channels_of_sample s;
@@ -65,7 +65,7 @@ inline channels_of_sample look_at(const tensor& x, std::size_t rows_wanted) {
     return s;
 }
 
-/// Samples added up in their order: every `step`-th from `first` on.
+/// Adds up every `step`-th sample from `first` on, in the order of the samples.
 inline channel_statistics added_up(const std::map<std::size_t, channels_of_sample>& by_sample, std::size_t first, std::size_t step) {
     channel_statistics s;
     std::size_t rows = 0, number = 0;
@@ -84,7 +84,7 @@ inline channel_statistics added_up(const std::map<std::size_t, channels_of_sampl
     return s;
 }
 
-/// One pass over the samples, on all threads.
+/// Collects the statistics of the tensors in one pass over the samples, on all threads.
 inline std::map<std::string, tensor_channels> look(const model& m, const std::set<std::string>& tensors, const named_tensors& samples,
                                                    int threads) {
     std::map<std::string, std::map<std::size_t, channels_of_sample>> seen;
@@ -100,13 +100,13 @@ inline std::map<std::string, tensor_channels> look(const model& m, const std::se
     for (const auto& [name, by_sample] : seen) {
         tensor_channels& s = all[name];
         s.all = added_up(by_sample, 0, 1);
-        const std::size_t step = by_sample.size() > 1 ? 2 : 1;  // one sample alone is judged by its own rows
+        const std::size_t step = by_sample.size() > 1 ? 2 : 1;  // a single sample is judged by its own rows
         for (std::size_t i = 0; i < 2; ++i) s.halves[i] = added_up(by_sample, i % step, step);
     }
     return all;
 }
 
-/// A layer of a group: its weights as [K, N], and what is asked of both sides.
+/// A layer of a group: its weights ([K, N], or [N, K] if transposed) and the precisions asked for its two sides.
 struct scaled_layer {
     std::string name;
     bool transposed = false;
@@ -160,7 +160,7 @@ struct layer_group {
         return s;
     }
 
-    /// Squared error of the layers' outputs over their squares, quantized as asked after scaling. No alpha: not scaled.
+    /// Returns the squared error of the layers' outputs divided by their squares, quantized as asked after scaling. No alpha: not scaled.
     double error(channel_scaling::rule how, std::optional<double> alpha) const {
         double error = 0, signal = 0;
         for (std::size_t i = 0; i < 2; ++i) {
@@ -197,7 +197,7 @@ struct layer_group {
     }
 };
 
-/// A MatMul or Gemm whose weights are narrowed and whose input's last axis is the one it adds up along.
+/// Returns a MatMul or Gemm whose weights are narrowed and whose reduction axis is the last axis of its input; nullopt for other nodes.
 inline std::optional<scaled_layer> scalable(const layer_view& layers, const resolution& asked, int index, const quantize_options& options) {
     const model& m = layers.source();
     const onnx::NodeProto& n = m.graph().node(index);
@@ -223,7 +223,7 @@ inline std::optional<scaled_layer> scalable(const layer_view& layers, const reso
     return l;
 }
 
-/// Of the choices of alpha (equation (3)) the best; nullopt: leave the group as it is.
+/// Returns the factors of the best alpha (equation (3)), or nullopt to leave the group as it is.
 inline std::optional<std::vector<float>> choose_factors(const layer_group& group, const channel_scaling& how, scaled_group& result) {
     std::vector<double> tried;
     if (how.alpha) tried.push_back(*how.alpha);

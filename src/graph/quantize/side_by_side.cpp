@@ -12,7 +12,7 @@ namespace {
 
 std::vector<tensor> run_body(const execute::network& net, std::span<const tensor> inputs);
 
-/// By number: the constants of a network and what it is given.
+/// Returns a network's values, by index, before its first node runs: its constants and the inputs.
 std::vector<tensor> values_before(const execute::network& net, std::span<const tensor> inputs) {
     std::vector<tensor> values(net.values.size());
     for (std::size_t v = 0; v < values.size(); ++v) values[v] = net.values[v].constant;
@@ -26,7 +26,7 @@ std::vector<tensor> inputs_of(const execute::net_node& node, const std::vector<t
     return in;
 }
 
-/// Runs the graphs of an If, Loop or Scan, which a plan does not reach.
+/// Returns a function that runs the bodies of an If, Loop or Scan, which a plan does not reach.
 op_context::subgraph_runner bodies_of(const execute::net_node& node, const std::vector<tensor>& around) {
     return [&node, &around](const onnx::GraphProto& graph, std::span<const tensor> given) {
         for (const execute::subnetwork& s : node.bodies) {
@@ -73,7 +73,7 @@ std::vector<tensor> side_by_side::run_node(const execute::net_node& node, const 
     return out;
 }
 
-/// One sample in float32 says how much is alive at once.
+/// Runs one sample in float32 to measure how many bytes are alive at once, and chooses as many runs as fit.
 void side_by_side::choose_runs(std::size_t memory) {
     const execute::network& net = runs_.net();
     values own = values_before(net, runs_.runner.inputs_of(runs_.data, runs_.cut, 0));
@@ -103,7 +103,7 @@ tensor side_by_side::read_as(const execute::net_input& use, const tensor& value)
     return read;
 }
 
-/// `in` gets what a node reads, by run and input; of constants alone, where the rest is there.
+/// Writes what a node reads to `in`, by run and input. With `constants_alone` it reads only constants again.
 void side_by_side::read_inputs(const execute::net_node& node, std::vector<std::vector<tensor>>& in, bool constants_alone) {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         const int v = node.inputs[i].value;
@@ -117,7 +117,7 @@ void side_by_side::read_inputs(const execute::net_node& node, std::vector<std::v
     }
 }
 
-/// What reads the same as in the float network makes the same.
+/// Runs a node of the quantized network. Where it reads the same buffers as in the float network, it takes that network's result.
 void side_by_side::run_quantized(std::size_t n, const std::vector<std::vector<tensor>>& in, const std::vector<std::vector<tensor>>& plain,
                                  std::vector<std::vector<tensor>>& made) {
     const execute::net_node& node = runs_.net().nodes[n];

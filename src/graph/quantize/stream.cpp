@@ -14,20 +14,20 @@ namespace {
 
 std::string named(const onnx::NodeProto& n) { return "'" + n.name() + "' (" + n.op_type() + ")"; }
 
-/// The numbers of a constant of integers; empty: it is none.
+/// Returns the numbers of an int64 constant; empty for anything else.
 std::vector<std::int64_t> integers(const model& m, const std::string& name) {
     if (name.empty() || !m.is_constant(name) || m.constant_type(name) != data_type::int64) return {};
     const tensor t = m.constant(name);
     return {t.as<std::int64_t>().begin(), t.as<std::int64_t>().end()};
 }
 
-/// Axes of a node: its attribute, or its input `index`.
+/// Returns the axes of a node from its attribute, or from its input `index`.
 std::vector<std::int64_t> axes_given(const model& m, const onnx::NodeProto& n, int index) {
     if (const auto* a = find_attribute(n, "axes")) return {a->ints().begin(), a->ints().end()};
     return index < n.input_size() ? integers(m, n.input(index)) : std::vector<std::int64_t>{};
 }
 
-/// The first element as a number; NaN for other types.
+/// Returns the first element of floats or int64; NaN for other types.
 double number(const tensor& given) {
     const tensor t = ops::widened(given);
     if (t.type() == data_type::float32) return static_cast<double>(t.as<float>()[0]);
@@ -35,7 +35,7 @@ double number(const tensor& given) {
     return std::numeric_limits<double>::quiet_NaN();
 }
 
-/// The last length of a shape that is a constant, or joined of lengths of which the last is one; -1: not known.
+/// Returns the last length of a shape that is a constant, or a Concat whose last operand is one; -1: not known.
 std::int64_t last_length(const model& m, const std::string& shape) {
     if (const auto list = integers(m, shape); !list.empty()) return list.back();
     const int p = m.producer(shape);
@@ -129,7 +129,7 @@ bool stream::is_last(std::int64_t axis, const std::string& tensor) const {
     return axis == -1 || (axis >= 0 && (rank == 0 || axis == rank - 1));
 }
 
-// Backwards: what writes the stream.
+// Backwards: the nodes that write the stream.
 
 void stream::look_back(const std::string& tensor) {
     const int p = model_->producer(tensor);
@@ -166,7 +166,7 @@ void stream::back_through_product(int node, const onnx::NodeProto& n) {
     if (gemm && n.input_size() > 2 && !n.input(2).empty()) operand(node, 2);
 }
 
-/// A constant takes Q, another part of the sum is the stream as well.
+/// Enters an operand of a sum: a constant takes Q, anything else belongs to the stream as well.
 void stream::operand(int node, int input) {
     const onnx::NodeProto& n = model_->graph().node(node);
     const std::string& name = n.input(input);
@@ -176,7 +176,7 @@ void stream::operand(int node, int input) {
     if (fits(shape.back(), n)) written.insert({node, input});
 }
 
-// Forwards: what reads it.
+// Forwards: the nodes that read the stream.
 
 void stream::look_ahead(const std::string& tensor) {
     const state s = state_.at(tensor);
@@ -221,7 +221,7 @@ void stream::read_stream(int node, int input) {
     refuse(named(n) + " reads it");
 }
 
-/// A normalization in one node; its gain goes into what reads it.
+/// Enters a normalization that is one node; its gain goes into the readers of its output. Returns false for nodes that it cannot enter.
 bool stream::read_normalization(int node, int input) {
     const onnx::NodeProto& n = model_->graph().node(node);
     const bool skip = n.op_type() == "SkipSimplifiedLayerNormalization";
@@ -240,7 +240,8 @@ bool stream::read_normalization(int node, int input) {
     return true;
 }
 
-/// A Mul or Div of the stream: by a number, by one for each row, by a gain. False: the other operand may become known.
+/// Enters a Mul or Div of the stream by a number, by one number for each row, or by a gain. Returns false while the other operand may still
+/// become known.
 bool stream::read_factor(int node, int input, bool last_chance) {
     const onnx::NodeProto& n = model_->graph().node(node);
     const std::string& other = n.input(1 - input);
@@ -296,7 +297,7 @@ bool stream::moves(const onnx::NodeProto& n, int input) const {
     return false;
 }
 
-/// One number for each row stays one.
+/// Is true when a node makes one number for each row out of such numbers.
 bool stream::keeps_row(const onnx::NodeProto& n) const {
     if (one_of(n.op_type(), {"Sqrt", "Reciprocal", "Cast", "Identity"})) return true;
     if (!one_of(n.op_type(), {"Add", "Mul", "Div", "Pow", "Max", "Clip"})) return false;

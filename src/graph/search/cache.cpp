@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and appending the cache of a search.
+// Reads and appends the cache of a search.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -12,7 +12,7 @@
 namespace qk::graph {
 namespace detail {
 
-/// Exact both ways, NaN and infinities included.
+/// Writes a number so that reading it back is exact, NaN and infinities included.
 inline std::string exact_text(double v) {
     char text[48];
     std::snprintf(text, sizeof text, "%a", v);
@@ -62,9 +62,9 @@ void search_cache::read() {
     std::string line;
     bool torn = false;
     for (std::size_t number = 1; std::getline(in, line); ++number) {
-        torn = in.eof();  // no line end behind it
+        torn = in.eof();  // the line has no line end
         if (add_line(line)) continue;
-        // What a crash left of a line; but a file that begins with anything else is somebody's own.
+        // Ignores what a crash left of a line. But a file that begins with anything else belongs to somebody else.
         if (number == 1 && !torn && !line.starts_with("{\"key\":"))
             throw error("'" + file_.string() + "' is not a search cache; name another file with --cache");
     }

@@ -30,11 +30,11 @@ void shut(int& descriptor) {
     descriptor = -1;
 }
 
-/// Descriptors that the child does not inherit but by name.
+/// Pairs of descriptors that are closed on exec: the child gets only those that are duplicated for it.
 struct plumbing {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
     bool open() {
-        // A socket, because writing to one whose reader is gone is an error and no signal.
+        // Standard input is a socket: writing to one whose reader is gone gives an error instead of a signal.
         return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) == 0 && ::pipe2(out, O_CLOEXEC) == 0 &&
                ::pipe2(err, O_CLOEXEC) == 0;
     }
@@ -77,7 +77,7 @@ child_process::~child_process() {
         reap(false);
         if (from_ < 0 && !status_) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    ::kill(-pid_, SIGKILL);  // what is left of its group, too
+    ::kill(-pid_, SIGKILL);  // also what is left of its group
     if (!status_) reap(true);
     shut(from_);
     shut(errors_);
@@ -95,7 +95,7 @@ bool child_process::send(std::string_view text) {
 }
 
 bool child_process::receive(int milliseconds) {
-    std::array<pollfd, 2> wanted{pollfd{from_, POLLIN, 0}, pollfd{errors_, POLLIN, 0}};  // a negative descriptor is passed over
+    std::array<pollfd, 2> wanted{pollfd{from_, POLLIN, 0}, pollfd{errors_, POLLIN, 0}};  // poll ignores negative descriptors
     if (::poll(wanted.data(), wanted.size(), milliseconds) <= 0) return from_ >= 0;
     std::array<char, 4096> part;
     if (wanted[1].revents != 0) {
@@ -118,7 +118,7 @@ bool child_process::receive(int milliseconds) {
 
 child_process::outcome child_process::read_line(std::string& line, double seconds) {
     const auto start = clock::now();
-    constexpr std::size_t longest = 1 << 16;  // what goes on and on without an end is no line
+    constexpr std::size_t longest = 1 << 16;  // longer text without a line end is cut here and returned as a line
     for (;;) {
         const std::size_t end = output_.find('\n');
         if (end != std::string::npos || output_.size() > longest || (from_ < 0 && !output_.empty())) {
@@ -131,7 +131,7 @@ child_process::outcome child_process::read_line(std::string& line, double second
         if (seconds > 0 && std::chrono::duration<double>(clock::now() - start).count() > seconds) return outcome::late;
         receive(100);
     }
-    // Its last words on standard error, and how it ended.
+    // Collects the rest of its standard error, and its exit status.
     for (int i = 0; i < 50 && !status_; ++i) {
         receive(20);
         reap(false);

@@ -8,7 +8,7 @@ namespace qk::graph {
 method_choice choose_method(const std::function<precision_plan(range_method)>& plan_by, const calibration& seen, scorer& measured,
                             const progress& report) {
     std::vector<precision_plan> distinct;
-    std::vector<std::pair<range_method, std::size_t>> methods;  // and the place of their plan
+    std::vector<std::pair<range_method, std::size_t>> methods;  // each with the index of its plan
     for (const range_method method : all_range_methods()) {
         if (!std::ranges::all_of(seen.tensors, [&](const auto& t) { return can_choose(t.second, method); })) continue;
         precision_plan plan = plan_by(method);

@@ -23,7 +23,8 @@ bool is_about_distributions(std::string_view metric) {
     return false;
 }
 
-/// The metric of a model whose output is `added` further from the reference than the base's is.
+/// Estimates the metric of a model from the squared `error` and the added `divergence` of its output; NaN where the metric cannot be
+/// estimated.
 double estimated_metric(std::string_view metric, const score& base, double error, double divergence, const change_estimates& seen) {
     if (metric == "mse") return error;
     if (metric == "kl" || metric == "loss") return base.metric + divergence;
@@ -34,7 +35,7 @@ double estimated_metric(std::string_view metric, const score& base, double error
     return not_known;
 }
 
-/// Rows whose errors are too large to be linear, the largest first, at most a tenth of all.
+/// Returns the rows whose errors are too large to be linear, the largest first, at most eight or a tenth of all rows, whichever is more.
 std::vector<std::size_t> rows_to_measure(const std::vector<sensitivity_row>& rows, double power) {
     std::vector<std::size_t> chosen;
     for (std::size_t i = 0; i < rows.size(); ++i)
@@ -97,7 +98,7 @@ sensitivity_result estimate_sensitivity(const model& m, const named_tensors& inp
     std::vector<sensitivity_row>& rows = planned.rows;
     const precision_plan base_plan = planned.base_plan();
     const score base = problem.score()(std::span(&base_plan, 1))[0];
-    problem.score().rest();  // of a large model what it packed is as large as what gradients need
+    problem.score().rest();  // a large model's packed weights take as much memory as gradients need
     const metric& measure = problem.score().measure();
     const estimate_options estimate{
         .threads = options.scoring.session.threads, .output_index = options.scoring.output_index, .passes = how.passes, .seed = how.seed};

@@ -14,7 +14,8 @@
 namespace qk::graph {
 namespace {
 
-/// Vectors a sample. Half of what a table of sensitivities gets are enough for an order whose decisive part is measured.
+/// Returns the number of random vectors per sample, about 100 over all samples. That is half as many as for a table of sensitivities: it
+/// suffices for an order whose decisive part is measured.
 int vectors_for(std::size_t samples) { return static_cast<int>((100 + samples - 1) / std::max<std::size_t>(samples, 1)); }
 
 estimate_options estimation(const search_options& options, int passes) {
@@ -22,9 +23,9 @@ estimate_options estimation(const search_options& options, int passes) {
         .threads = options.scoring.session.threads, .output_index = options.scoring.output_index, .passes = passes, .seed = options.seed};
 }
 
-/// Whether estimating probably takes less time than measuring every move. In forward passes of all samples: a move that is measured runs
-/// about half of the network; an estimate runs it with a tape, errors of each format through it, and once backwards for each vector. Of the
-/// moves that were estimated those near the target are measured, too, and the evaluator can be quicker than this, with integers.
+/// Is true when estimating probably takes less time than measuring every move. The unit is a forward pass of all samples: a measured move
+/// runs about half of the network; an estimate runs it with a tape, sends the errors of each format through it, and runs it backwards once
+/// per vector. Of the estimated moves those near the target are measured, too, and with integers the evaluator can be faster than this.
 bool is_cheaper(std::size_t moves, std::size_t formats, int vectors) {
     const double estimated = 2 + 1.5 * static_cast<double>(formats) + 1.8 * vectors;
     const double again = static_cast<double>(std::max<std::size_t>(2 * (moves / 10), 8)) / 2;
@@ -44,7 +45,7 @@ std::vector<std::vector<search_run::estimated_move>> estimate(mix_problem& probl
     estimated_harms found =
         estimate_harms(problem.score().measure(), m, inputs, base, {plans.size(), [&](std::size_t p) { return plans[p]; }}, start,
                        estimation(options, vectors_for(problem.score().samples())));
-    // What lies behind an operator that no gradient flows through is measured.
+    // Moves behind an operator without a gradient are measured.
     std::vector<precision_plan> behind;
     for (std::size_t p = 0; p < plans.size(); ++p)
         if (found.unknown[p] != 0) behind.push_back(plans[p]);
@@ -62,7 +63,7 @@ std::vector<std::vector<search_run::estimated_move>> estimate(mix_problem& probl
     return moves;
 }
 
-/// The squared error that the formats of `choice` put into each layer's weights.
+/// Returns the squared error that the formats of `choice` cause in each layer's weights.
 std::vector<double> weight_errors(const mix_problem& problem, const model& m, const assignment& choice) {
     const search_space& space = problem.space();
     std::vector<double> errors(space.size(), 0.0);
@@ -97,7 +98,7 @@ void guide_by_gradients(search_run& run, mix_problem& problem, const model& m, c
     }
     const search_space& space = problem.space();
     const std::size_t formats = space.options.size() - 1, samples = problem.score().samples();
-    // Several processes share what is measured, not what is estimated.
+    // Several processes share the work of measuring, not that of estimating.
     const bool measures_sooner =
         !options.scoring.session.together.alone() || !is_cheaper(space.size() * formats, formats, vectors_for(samples));
     if (options.ranking == "auto" && measures_sooner) return;
@@ -108,7 +109,7 @@ void guide_by_gradients(search_run& run, mix_problem& problem, const model& m, c
             return estimate(problem, m, inputs, options);
         } catch (const error&) {
             if (options.ranking == "gradient") throw;
-            return {};  // an operator that no gradient flows through: they are measured
+            return {};  // an operator without a gradient: moves are measured
         }
     };
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and asking a latency table.
+// Reads a latency table and looks up costs.
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>

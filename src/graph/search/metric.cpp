@@ -18,7 +18,7 @@ inline double squared_norm(floats y) {
     return sum;
 }
 
-/// Log of the sum of exponentials, stable.
+/// Returns the logarithm of the sum of exponentials, without overflow.
 inline double log_sum_exp(floats y) {
     double top = -std::numeric_limits<double>::infinity();
     for (const float v : y) top = std::max(top, double(v));
@@ -27,7 +27,7 @@ inline double log_sum_exp(floats y) {
     return top + std::log(sum);
 }
 
-/// An output that already is a distribution (a Softmax at the end) is not put through another Softmax.
+/// Is true for an output that already is a distribution (a Softmax at the end); it gets no second Softmax.
 inline bool is_distribution(floats y) {
     double sum = 0;
     for (const float v : y) {
@@ -48,12 +48,12 @@ inline std::vector<double> log_probabilities(floats y) {
     return p;
 }
 
-/// Index of the first largest value, as argmax everywhere.
+/// Returns the index of the first largest value, like argmax elsewhere; -1 if there are no values.
 inline std::int64_t argmax(floats y) {
     return y.empty() ? -1 : static_cast<std::int64_t>(std::max_element(y.begin(), y.end()) - y.begin());
 }
 
-/// The label is among the k largest; of equal values the lower index counts as larger.
+/// Is true when the label is among the k largest values; of equal values the lower index counts as larger.
 inline bool in_top(floats y, std::int64_t label, int k) {
     if (label < 0 || label >= static_cast<std::int64_t>(y.size())) return false;
     const float own = y[static_cast<std::size_t>(label)];
@@ -73,7 +73,7 @@ inline metric_terms noise_sample(floats y, floats r, std::int64_t) {
 }
 inline double mse_finish(const metric_terms& s, std::size_t) { return s[2] == 0 ? 0 : s[0] / s[2]; }
 inline double sqnr_finish(const metric_terms& s, std::size_t) { return 10 * std::log10(s[1] / s[0]); }
-/// Against the mean over samples of each sample's peak.
+/// The peak is the mean over samples of each sample's peak.
 inline double psnr_finish(const metric_terms& s, std::size_t n) {
     const double peak = n == 0 ? 0 : s[3] / double(n);
     return 10 * std::log10(peak * peak * s[2] / s[0]);

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a program said, short enough for an error and without control characters.
+/// Quotes what a program said, cut for an error message and without control characters.
 std::string shown(const std::string& text) {
     std::string s = text.substr(0, 120);
     for (char& c : s)
@@ -28,12 +28,12 @@ std::string shown(const std::string& text) {
 
 struct metric_server::running {
     explicit running(const std::string& command) : program(command) {}
-    /// In memory where the system has a place for that: a trial's outputs are read at once and then gone.
+    /// In memory if the system has /dev/shm: a trial's outputs are read at once and then discarded.
     temporary_folder folder{"qk-metric", "--metric-server", {"/dev/shm"}};
     child_process program;
     bool wants_model = false;
     std::size_t trials = 0;
-    tensor reference;  // as it was last written
+    tensor reference;  // last written to the file
     bool has_labels = false;
 };
 
@@ -87,7 +87,7 @@ double metric_server::measure(const tensor& outputs, const tensor& reference, st
         options_.write_model(plan, written);
         request["model"] = written.string();
     }
-    // An answer too many would be taken for the next trial's.
+    // A surplus answer would be taken for the next trial's.
     if (const std::string more = r.program.unread(); !more.empty())
         fail("said " + shown(more) + " that nothing asked for (one line for each trial)");
     const std::string trial = "trial " + std::to_string(r.trials);

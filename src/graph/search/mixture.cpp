@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which edge belongs to which layer, and plans put together from them.
+// Assigns edges to layers, and puts plans together from them.
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace qk::graph {
 namespace detail {
 
-/// For every node: the searched layer (index into the list) that its quantized inputs belong to, or -1.
+/// Returns for every node the searched layer (index into the list) that its quantized inputs belong to, or -1.
 inline std::vector<int> owners(const model& m, const std::unordered_map<std::string, int>& searched) {
     const auto& nodes = m.graph().node();
     const auto count = static_cast<std::size_t>(nodes.size());
@@ -18,7 +18,7 @@ inline std::vector<int> owners(const model& m, const std::unordered_map<std::str
     for (std::size_t n = 0; n < count; ++n) {
         if (const auto i = searched.find(nodes[static_cast<int>(n)].name()); i != searched.end()) own[n] = i->second;
     }
-    // Nodes are sorted: seen backwards, a node's readers are known before it.
+    // Nodes are in topological order, so the loop from the end knows a node's readers before the node.
     std::vector<int> leads_to = own;
     for (std::size_t n = count; n-- > 0;) {
         if (leads_to[n] >= 0) continue;
@@ -94,7 +94,7 @@ void mixture::put(precision_plan& plan, const choice_of_edge& e, std::size_t opt
 }
 
 precision_plan mixture::plan(const assignment& choice) const {
-    return plan(choice, edges_.size(), 0, part::both);  // no layer is another than its choice
+    return plan(choice, edges_.size(), 0, part::both);  // no layer differs from `choice`
 }
 
 precision_plan mixture::plan(const assignment& base, std::size_t layer, std::uint8_t option, part which) const {

@@ -7,7 +7,7 @@
 namespace qk::graph {
 namespace detail {
 
-inline constexpr std::size_t most_options = 36;  // a digit each in the lines of a cache
+inline constexpr std::size_t most_options = 36;  // one digit each in the lines of a cache
 
 class option_builder {
   public:
@@ -36,7 +36,7 @@ class option_builder {
         format_pair pair;
     };
 
-    /// Sides that a request does not speak of are those of --narrow.
+    /// Returns the distinct choices for one side of `pairs`: a request that leaves out a side takes that of --narrow.
     static std::vector<side_choice> sides_of(const std::vector<std::string>& pairs, bool weight) {
         std::vector<side_choice> sides;
         for (const std::string& p : pairs) {
@@ -61,7 +61,7 @@ class option_builder {
         return all;
     }
 
-    /// What a request gives to layers that have `narrow` otherwise.
+    /// Returns the choices of a request for layers that would otherwise have those of `narrow`.
     static std::vector<named_pair> instead_of(const std::vector<std::string>& narrow, const choice_request& r) {
         return cross(r.activation.empty() ? sides_of(narrow, false) : r.activation, r.weight.empty() ? sides_of(narrow, true) : r.weight);
     }
@@ -84,7 +84,7 @@ class option_builder {
         return instead_of(texts, r);
     }
 
-    /// The place of a pair in the list; equal ones stand there once, unequal ones of the same text get a number.
+    /// Returns the index of a pair in the list and adds it if it is new. Different pairs with the same text get a number behind the text.
     std::size_t number_of(const named_pair& p) {
         std::string text = p.text;
         for (std::size_t i = 1, again = 2; i < list_.texts.size(); ++i) {
@@ -120,7 +120,7 @@ option_list list_options(const mix_options& options) { return detail::option_bui
 
 std::vector<std::vector<bool>> offered_options(const option_list& all, const layer_view& layers, const std::vector<std::string>& searched,
                                                const std::vector<choice_request>& choices, std::vector<std::string>& remarks) {
-    // Requests elsewhere find their layers by the same rules.
+    // Finds the layers by the same rules as requests for a plan.
     std::vector<request> requests;
     for (const choice_request& c : choices)
         requests.push_back({.scope = c.scope, .role = role::weight, .name = c.name, .origin = c.origin, .beside = c.beside});

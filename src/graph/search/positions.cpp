@@ -14,7 +14,8 @@ inline bool is_integer_type(data_type t) {
     return t == data_type::int64 || t == data_type::int32 || t == data_type::int16 || t == data_type::uint8 || t == data_type::int8;
 }
 
-/// Error for the mask of another sequence than the tokens, an encoder's: where no cache stands before them both are as long.
+/// Throws for a mask that belongs to another sequence than the tokens, such as an encoder's: without a cache before the tokens both have
+/// the same length.
 inline void check_mask(const model& m, const named_tensors& inputs, const std::string& mask, std::size_t samples) {
     const std::string ids = token_input(m, mask);
     const bool cached = std::ranges::any_of(m.inputs(), [](const value_info& v) { return v.shape.size() > 3; });
@@ -67,7 +68,8 @@ positions::positions(const model& m, const named_tensors& inputs, std::size_t sa
         mask_per_sample_ = t.size() / samples;
         detail::check_mask(m, inputs, options_.mask, samples);
         for (const std::int64_t v : as_integers(t)) mask_.push_back(v != 0);
-        // Where it begins with what a cache holds, a mask ends where the output does: each sample's own stands at the end of its row.
+        // If a mask begins with the positions of a cache, it ends where the output does: each sample's own values move to the end of its
+        // row.
         if (const auto own = inputs.ragged.find(options_.mask); own != inputs.ragged.end())
             for (std::size_t s = 0; s < samples; ++s) {
                 const auto row = mask_.begin() + static_cast<std::ptrdiff_t>(s * mask_per_sample_);
@@ -79,7 +81,7 @@ positions::positions(const model& m, const named_tensors& inputs, std::size_t sa
         const std::string ids = token_input(m, options_.mask);
         if (ids.empty()) throw error("--next-token needs --labels: the model has no input of token ids [N,S]");
         labels_ = as_integers(inputs.at(ids));
-        if (const auto own = inputs.ragged.find(ids); own != inputs.ragged.end()) {  // what is behind a short sample's end is no token
+        if (const auto own = inputs.ragged.find(ids); own != inputs.ragged.end()) {  // behind a short sample's end there are no tokens
             const std::size_t longest = labels_.size() / samples;
             for (std::size_t s = 0; s < samples; ++s)
                 for (std::size_t p = static_cast<std::size_t>(own->second.at(s).back()); p < longest; ++p)

@@ -14,7 +14,7 @@
 namespace qk::graph {
 namespace detail {
 
-/// JSON has no NaN and no infinity.
+/// Returns null for NaN and Inf, which JSON lacks.
 inline nlohmann::ordered_json finite_number(double v) {
     return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
 }
@@ -25,20 +25,21 @@ inline nlohmann::ordered_json trial_json(const search_space& space, const trial&
     return {{"metric", finite_number(t.result.metric)}, {"error", finite_number(t.result.error)}, {"cost", t.cost}, {"layers", layers}};
 }
 
-/// What a metric measures; nothing for a user's own.
+/// Returns the definition of a metric; empty for a user's own.
 inline std::string definition_of(const std::string& name) {
     for (const metric& m : all_metrics())
         if (m.name == name) return std::string(m.what);
     return {};
 }
 
-/// The sentence under a page's facts, and what there is to say of the request.
+/// Writes the metric's definition and the remarks below a page's facts.
 inline void explain_metric(html_page& page, const std::string& name, const std::vector<std::string>& remarks) {
     if (const std::string what = definition_of(name); !what.empty()) page.paragraph(name + ": " + what + ".");
     for (const std::string& r : remarks) page.paragraph("Remark: " + r + ".");
 }
 
-/// What each layer adds to the wide model's error when it alone is narrowed, in network order, where the search measured that.
+/// Draws what each layer adds to the wide model's error when it alone is narrow, in network order, for the layers that the search measured
+/// so.
 inline void draw_alone(html_page& page, const search_result& r) {
     const auto wide = std::find_if(r.history.begin(), r.history.end(), [&](const trial& t) { return t.choice == r.space.all(0); });
     if (wide == r.history.end()) return;
@@ -61,7 +62,7 @@ inline void draw_alone(html_page& page, const search_result& r) {
                        bars);
 }
 
-/// How many layers each option has.
+/// Returns how many layers have each option, as text.
 inline std::string share_text(const search_space& space, const assignment& a) {
     std::string s;
     for (std::size_t o = 0; o < space.options.size(); ++o) {

@@ -9,7 +9,8 @@
 namespace qk::graph {
 namespace detail {
 
-/// The seed says nothing of rounding that draws no numbers, and the values of rounded weights are known: it is free to tell them apart.
+/// Marks in the seed of a quantizer's semantics. These bits are free: rounding that draws no random numbers ignores the seed, and the
+/// values of rounded weights are known.
 inline constexpr std::uint64_t compensated_mark = std::uint64_t{1} << 62, learned_mark = std::uint64_t{1} << 61,
                                any_mark = compensated_mark | learned_mark;
 

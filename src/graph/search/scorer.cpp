@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From outputs to scores: terms for each (candidate, sample), summed in sample order.
+// Computes scores from outputs: terms for each (candidate, sample), summed in sample order.
 #include <unistd.h>
 
 #include <array>
@@ -17,7 +17,7 @@
 namespace qk::graph {
 namespace detail {
 
-/// Outputs that calibration gave are those of a model that does not mix samples.
+/// If calibration returned outputs, the model does not mix samples.
 inline session_options with_known_samples(const score_options& o) {
     session_options session = o.session;
     session.one_by_one = session.one_by_one || !o.float_outputs.empty();
@@ -122,7 +122,7 @@ std::pair<metric_terms, double> scorer::terms_of(std::size_t sample, std::span<c
     const tensor& own = outputs[static_cast<std::size_t>(options_.output_index)];
     const std::vector<float> y = sample_of(own);
     const std::vector<float>& r = reference_[sample];
-    if (y.size() != r.size()) {  // outputs whose number depends on values, as of NonMaxSuppression
+    if (y.size() != r.size()) {  // the number of outputs may depend on values, as with NonMaxSuppression
         throw error("output '" + output_name_ + "' of sample " + std::to_string(sample) + " has " + std::to_string(y.size()) +
                     " values, its reference " + std::to_string(r.size()) + "; choose another --output-index or a --metric-command");
     }
@@ -172,7 +172,7 @@ void scorer::share(std::vector<metric_terms>& terms) const {
         std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * terms[i].size()), terms[i].size(), terms[i].begin());
 }
 
-/// A user's own measure sees all samples at once: the first process measures, the others hear of it.
+/// A user's own metric sees all samples at once: the first process measures, the others receive its scores.
 std::vector<score> scorer::score_whole(std::span<const precision_plan> candidates) {
     std::vector<double> values(2 * candidates.size());
     if (options_.session.together.first()) {

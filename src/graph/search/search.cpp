@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sensitivity sweeps and the search itself.
+// Sensitivity sweeps by measuring, and the search itself.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -46,7 +46,7 @@ inline void add_to(content_hash& h, const precision_plan& p) {
     for (const auto& [layer, unit] : p.accumulators) h.add(layer + '\n' + unit);
 }
 
-/// The message, its large initializers one by one: together they may be more than a message can be.
+/// Hashes the model's message, and large initializers one by one: together they may exceed the largest message that protobuf can write.
 inline void add_to(content_hash& h, const model& m) {
     if (bytes_outside(m.graph()) == 0) return h.add(m.proto().SerializeAsString());
     onnx::ModelProto rest = m.proto();
@@ -94,7 +94,7 @@ sensitivity_result measure_sensitivity(const model& m, const named_tensors& inpu
 
 search_result search(const model& m, const named_tensors& inputs, const calibration& seen, const search_options& options) {
     const auto start = std::chrono::steady_clock::now();
-    // Whatever stops a search, the all-wide model is measured to the end.
+    // Nothing stops the measuring of the all-wide model.
     std::atomic<bool> may_stop = false;
     mix_options stoppable = options;
     if (const auto stop = options.scoring.session.stop) stoppable.scoring.session.stop = [&may_stop, stop] { return may_stop && stop(); };
@@ -105,7 +105,7 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     result.cost_unit = problem.cost_unit();
     std::optional<double> budget = options.budget;
     std::string strategy_name = options.strategy;
-    if (options.wide_share) {  // the share itself is the cost: one for each wide layer
+    if (options.wide_share) {  // the cost is the number of wide layers
         if (*options.wide_share < 0 || *options.wide_share > 1) throw error("--wide-share must be between 0 and 1");
         for (auto& row : space.cost) {
             std::fill(row.begin(), row.end(), 0.0);
@@ -136,7 +136,7 @@ search_result search(const model& m, const named_tensors& inputs, const calibrat
     run.budget = budget;
     result.float_metric = problem.score().reference_score().metric;
     run.target = options.target;
-    if (options.target_drop) run.target = result.float_metric - *options.target_drop - 1e-12;  // a drop of just so much is met
+    if (options.target_drop) run.target = result.float_metric - *options.target_drop - 1e-12;  // a drop of exactly that is met
     if (options.on_trial) run.on_trial = [&](const trial&) { options.on_trial(run.history().size(), *run.best()); };
     run.peek = [&problem](const assignment& a) { return problem.score().peek(problem.mix().plan(a)); };
     guide_by_gradients(run, problem, m, inputs, options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of strategies: to add one, write one function of search_run& and name it here.
+// The table of strategies. To add one, write a function of search_run& and name it here.
 #include "qk/graph/search/greedy.hpp"
 #include "qk/graph/search/pareto.hpp"
 #include "qk/graph/search/tuning.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bookkeeping of a search: trials, limits, the best so far, the front.
+// Bookkeeping of a search: trials, limits, the best trial so far, the front.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -43,7 +43,7 @@ bool search_run::meets_target(double value) const {
     return metric_->higher_is_better ? value >= *target : value <= *target;
 }
 
-/// Strict: a replaces b only if it is better, so the first of equals stays and the result does not depend on threads.
+/// Is true when a is strictly better than b. The first of equals therefore stays, and the result does not depend on threads.
 bool search_run::preferred(const trial& a, const trial& b) const {
     const bool a_fits = acceptable(a), b_fits = acceptable(b);
     if (a_fits != b_fits) return a_fits;
@@ -52,7 +52,7 @@ bool search_run::preferred(const trial& a, const trial& b) const {
         if (a.cost != b.cost) return a.cost < b.cost;
         return a_finer;
     }
-    if (!a_fits && budget) {  // over the budget: nearer to it first, unless one of them is within
+    if (!a_fits && budget) {  // a trial within the budget first, else the cheaper one
         const bool a_within = fits_budget(a.cost), b_within = fits_budget(b.cost);
         if (a_within != b_within) return a_within;
         if (!a_within && a.cost != b.cost) return a.cost < b.cost;
@@ -63,7 +63,7 @@ bool search_run::preferred(const trial& a, const trial& b) const {
 
 std::vector<score> search_run::evaluate(std::span<const assignment> candidates) {
     std::vector<assignment> fresh;
-    if (history_.empty()) fresh.push_back(space_.all(0));  // measured first, in one call with what shares most of the network with it
+    if (history_.empty()) fresh.push_back(space_.all(0));  // measured first, together with candidates that share most of the network
     for (const assignment& a : candidates) {
         if (!known_.contains(a) && std::find(fresh.begin(), fresh.end(), a) == fresh.end()) fresh.push_back(a);
     }
@@ -76,7 +76,7 @@ std::vector<score> search_run::evaluate(std::span<const assignment> candidates) 
     };
     for (std::size_t begin = 0; begin < fresh.size();) {
         if (!history_.empty()) stop_if();
-        // Groups keep a limit from being overrun by much, and give candidates that share a prefix of the network to run together.
+        // Groups keep a limit from being overrun by much, and let candidates that share a prefix of the network run together.
         std::size_t count = std::min<std::size_t>(fresh.size() - begin, 64);
         if (history_.empty() && (limits_.seconds > 0 || interrupted())) count = 1;
         if (limits_.trials > 0) count = std::min(count, std::max<std::size_t>(limits_.trials - history_.size(), 1));
@@ -117,7 +117,7 @@ search_outcome run_strategy(const strategy& s, search_run& run) {
     } catch (const search_stopped& stop) {
         stopped = stop.why;
     }
-    if (!run.best()) run.evaluate(run.space().all(0));  // always measured
+    if (!run.best()) run.evaluate(run.space().all(0));  // the wide model is always measured
     search_outcome outcome;
     outcome.best = *run.best();
     outcome.target_met = run.acceptable(outcome.best);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations with attributes, and PRelu. Each formula is written once, for one element and for a vector of float32 alike.
+// Implements activations with attributes, and PRelu. Each formula is written once, for one element and for a vector of float32.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace qk::graph::ops {
 
-// The same spelling for one element and for a vector, so that a formula needs one text.
+// These overloads take one element or a vector, so that a formula is written only once.
 template <class T>
 T any_exp(T x) {
     return std::exp(x);
@@ -32,14 +32,14 @@ T any_sigmoid(T x) {
     return T{1} / (T{1} + std::exp(-x));
 }
 inline vfloat any_sigmoid(vfloat x) { return vsigmoid(x); }
-/// A constant in the formula's type.
+/// Returns a constant in the formula's type.
 template <class V>
 V like(double c) {
     if constexpr (std::is_arithmetic_v<V>) return static_cast<V>(c);
     else return vector_fill(static_cast<float>(c));
 }
 
-/// y = f(x), f a generic lambda over float vectors and double.
+/// Computes y = f(x). f is generic over vfloat and double.
 template <class F>
 tensor& map_activation(op_context& call, F f) {
     const tensor& x = call.input(0);
@@ -94,7 +94,7 @@ struct gelu_by_erf {
 };
 }  // namespace functions
 
-/// Gelu's function on float32.
+/// Returns Gelu's function of the node's `approximate` attribute, on float32 arrays.
 inline auto gelu_of(const node_view& node) -> void (*)(const float* x, float* y, std::size_t n) {
     if (node.get_string("approximate", "none") == "tanh")
         return [](const float* x, float* y, std::size_t n) { map_vectors(x, y, n, functions::gelu_by_tanh{}); };
@@ -125,7 +125,7 @@ inline void swish(op_context& call) {
     map_activation(call, [=]<class V>(V x) -> V { return x * any_sigmoid(x * like<V>(alpha)); });
 }
 
-/// swish(gate) * value
+/// Computes swish(input 0) * input 1.
 inline void swiglu(op_context& call) {
     const double alpha = call.node().get_float("alpha", 1.0f);
     const tensor& value = call.input(1);
@@ -149,7 +149,7 @@ inline void shrink(op_context& call) {
     });
 }
 
-/// PRelu's slope as it broadcasts over x. Before opset 7 one of C elements went with axis 1 of x.
+/// Returns PRelu's slope in a shape that broadcasts to x. Before opset 7 a slope of C elements belonged to axis 1 of x.
 inline tensor aligned_slope(const node_view& node, const tensor& x, const tensor& slope) {
     if (node.version() >= 7 || slope.rank() != 1 || x.rank() <= 1 || slope.size() <= 1) return slope;
     dims shape(x.rank() - 1, 1);

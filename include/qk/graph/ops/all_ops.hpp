@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole table of operators, for tests and pages that go through all of them.
+// Gives access to the whole table of operators, for tests and pages that list all of them.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace qk::graph::ops {
 
-/// Entries by "domain:name", one for each version at which an operator changed.
+/// Returns the entries by "domain:name", one for each version at which an operator changed.
 const std::unordered_map<std::string, op_group>& table();
 
 }  // namespace qk::graph::ops

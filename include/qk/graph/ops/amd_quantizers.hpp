@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD's operators (com.amd.quark, older com.vai.quantize): block formats, and Q/DQ with types that ONNX's lack. docs/reference/numerics.md,
-// section 6.
+// Implements AMD's operators (com.amd.quark, formerly com.vai.quantize): block formats, and Q/DQ with types that ONNX's lack.
+// docs/reference/numerics.md, section 6.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ inline rounding amd_rounding(const op_context& call, std::int64_t mode) {
     }
 }
 
-/// Attribute as an int in [low, high]; an error naming it otherwise.
+/// Returns an attribute that must be an int in [low, high]. Fails with its name otherwise.
 inline int bounded_int(const op_context& call, std::string_view name, std::int64_t otherwise, std::int64_t low, std::int64_t high) {
     const std::int64_t v = call.node().get_int(name, otherwise);
     if (v < low || v > high) {
@@ -34,7 +34,7 @@ inline int bounded_int(const op_context& call, std::string_view name, std::int64
     return static_cast<int>(v);
 }
 
-/// Runs a block format along the node's axis. A vector has one axis only; a single element passes through.
+/// Fake-quantizes input 0 to a block format along the node's axis. A vector uses its only axis; a single element passes unchanged.
 inline void fake_quantize_blocks(op_context& call, const format& f, const semantics& how, bool through_bfloat16) {
     const tensor& given = call.input(0);
     if (given.size() == 1) {
@@ -62,7 +62,7 @@ inline void fake_quantize_blocks(op_context& call, const format& f, const semant
 
 }  // namespace detail
 
-/// bfp_method to_bfp: block float of bit_width - 9 magnitude bits; to_bfp_prime: microexponents.
+/// Reads bfp_method: to_bfp is a block float with bit_width - 9 magnitude bits, to_bfp_prime is a microexponent format.
 inline void run_bfp_quantize_dequantize(op_context& call) {
     const node_view& node = call.node();
     const std::string method = node.get_string("bfp_method", "to_bfp");
@@ -108,10 +108,10 @@ inline void run_mx_quantize_dequantize(op_context& call) {
 
 namespace detail {
 
-/// NaN and both infinities become the lowest code, as a float-to-int conversion on x86 gives it.
+/// Changes the codes of NaN and both infinities to the lowest code, which a float-to-int conversion on x86 returns.
 template <class T>
 void specials_to_lowest(std::span<const float> x, std::int64_t lowest, std::span<T> y) {
-    float mark = 0;  // stays 0 unless something is not finite
+    float mark = 0;  // stays 0 if all values are finite
     for (const float v : x) mark += v * 0.0f;
     if (mark == 0) return;
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -121,7 +121,7 @@ void specials_to_lowest(std::span<const float> x, std::int64_t lowest, std::span
 
 }  // namespace detail
 
-/// QuantizeLinear whose zero point may also be int32, uint32, float16 (clips, no scale) or bfloat16 (overflows to Inf).
+/// Implements a QuantizeLinear whose zero point may also be int32, uint32, float16 (clips, no scale) or bfloat16 (overflows to Inf).
 inline void run_extended_quantize_linear(op_context& call) {
     const tensor& given = call.input(0);
     const data_type type = call.has_input(2) ? call.input(2).type() : data_type::uint8;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ArgMax and ArgMin: the first (or, on request, last) position of the extreme along one axis.
+// Implements ArgMax and ArgMin: the first (or with select_last_index the last) position of the extreme along one axis.
 #pragma once
 
 #include "qk/graph/ops/dispatch.hpp"
@@ -29,7 +29,7 @@ void arg_reduce(op_context& call) {
                 for (std::size_t i = 1; i < s.length; ++i) {
                     const T v = from[i * s.inner + j];
                     const bool better = Largest ? v > value : v < value;
-                    // The first NaN beats everything, as in numpy.
+                    // The first NaN counts as the extreme, as in numpy.
                     if (better || (last && v == value) || (v != v && value == value)) best = i, value = v;
                 }
                 *to++ = static_cast<std::int64_t>(best);

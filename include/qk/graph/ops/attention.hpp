@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention (opset 23 on): grouped heads, masks, causal and sliding windows, internal and external caches, softcap, all four debug outputs.
+// Implements Attention (opset 23 on): grouped heads, masks, causal and sliding windows, internal and external caches, softcap, all four
+// debug outputs.
 #pragma once
 
 #include <cmath>
@@ -13,7 +14,7 @@
 
 namespace qk::graph::ops {
 
-/// x as [batch, heads, sequence, width], in T: rank 3 is [batch, sequence, heads * width].
+/// Returns x as [batch, heads, sequence, width] in T. A tensor of rank 3 is [batch, sequence, heads * width].
 template <class T>
 tensor split_heads(op_context& call, const tensor& given, std::int64_t heads) {
     const tensor x = convert_to<T>(call, given);
@@ -31,7 +32,7 @@ tensor split_heads(op_context& call, const tensor& given, std::int64_t heads) {
     return y;
 }
 
-/// past and now joined along the sequence axis.
+/// Joins `past` and `now` along the sequence axis.
 template <class T>
 tensor join_sequence(op_context& call, const tensor& past, const tensor& now) {
     if (past.empty()) return now;
@@ -48,7 +49,7 @@ tensor join_sequence(op_context& call, const tensor& past, const tensor& now) {
     return y;
 }
 
-/// In place; a row of -inf alone becomes zeros.
+/// Applies softmax in place. A row that is -Inf throughout becomes zeros.
 template <class T>
 void softmax_row(T* x, std::size_t n) {
     T largest = -std::numeric_limits<T>::infinity();
@@ -64,7 +65,7 @@ void softmax_row(T* x, std::size_t n) {
 
 namespace detail {
 
-/// What may be added to the score of query i and key j: attn_mask, the causal frontier, the window and the padding of the cache.
+/// What is added to the score of query i and key j: attn_mask, and -Inf for keys excluded by is_causal, the windows or nonpad_kv_seqlen.
 template <class T>
 class attention_bias {
   public:
@@ -101,7 +102,7 @@ class attention_bias {
             if (v < 0 || v > keys_) call.fail("nonpad_kv_seqlen holds " + std::to_string(v) + " for " + std::to_string(keys_) + " keys");
     }
 
-    /// Fills one row; false if every key is disallowed.
+    /// Writes the bias of all keys for query i. Returns false if every key is excluded.
     bool row(std::int64_t b, std::int64_t h, std::int64_t i, T* out) const {
         constexpr T never = -std::numeric_limits<T>::infinity();
         const std::int64_t valid = valid_.empty() ? keys_ : valid_[static_cast<std::size_t>(b)];
@@ -135,7 +136,7 @@ class attention_bias {
     std::vector<std::int64_t> valid_;
 };
 
-/// Q, K and V are [batch, heads, sequence, width], and fit each other.
+/// Fails unless Q, K and V, [batch, heads, sequence, width] each, fit each other.
 inline void check_attention(const op_context& call, const tensor& q, const tensor& k, const tensor& v) {
     if (k.dim(0) != q.dim(0) || v.dim(0) != q.dim(0) || v.dim(1) != k.dim(1) || v.dim(2) != k.dim(2) || k.dim(3) != q.dim(3) ||
         k.dim(1) == 0 || q.dim(1) % k.dim(1) != 0)
@@ -143,14 +144,14 @@ inline void check_attention(const op_context& call, const tensor& q, const tenso
                   " do not fit (batch, heads, sequence, width)");
 }
 
-/// Queries and keys are both multiplied by it: the root of the scale.
+/// Returns the square root of the scale. Queries and keys are both multiplied by it.
 template <class T>
 T attention_scale(const node_view& node, std::int64_t width) {
     return static_cast<T>(
         std::sqrt(node.has("scale") ? static_cast<double>(node.get_float("scale", 1)) : 1 / std::sqrt(static_cast<double>(width))));
 }
 
-/// Output i as `type`, where somebody wants it.
+/// Sets output i to `value` converted to `type`, if the output is wanted.
 template <class T>
 void give_as(op_context& call, std::size_t i, const tensor& value, data_type type) {
     if (!call.wants(i)) return;
@@ -229,7 +230,7 @@ inline void run_attention(op_context& call) {
     });
 }
 
-/// ai.onnx.preview FlexAttention: rank 4, with subgraphs that change the scores and the probabilities.
+/// Implements ai.onnx.preview's FlexAttention: inputs of rank 4, with subgraphs that change the scores and the probabilities.
 inline void run_flex_attention(op_context& call) {
     const node_view& node = call.node();
     const tensor& given = call.input(0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchNormalization: y = (x - mean) / sqrt(variance + epsilon) * scale + bias, per channel; training_mode takes them from the batch.
+// Implements BatchNormalization: y = (x - mean) / sqrt(variance + epsilon) * scale + bias, per channel. With training_mode mean and
+// variance are those of the batch.
 #pragma once
 
 #include <cmath>
@@ -16,7 +17,7 @@ void batch_normalization_of(op_context& c) {
     if (x.rank() < 1) c.fail("input of shape " + to_string(x.shape()) + " has no channel axis");
     const std::int64_t n = x.dim(0), channels = x.rank() > 1 ? x.dim(1) : 1;
     const std::int64_t plane = n * channels == 0 ? 0 : static_cast<std::int64_t>(x.size()) / (n * channels);
-    // The parameters may have a type of their own since opset 15.
+    // Since opset 15 the parameters may have a type other than x's.
     const auto parameter = [&](std::size_t i) {
         const tensor& t = c.input(i);
         std::vector<double> v(t.size());

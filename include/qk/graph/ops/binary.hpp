@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic of two operands with broadcasting: Add, Sub, Mul, Div, Mod, Pow, shifts and bitwise operators.
+// Implements arithmetic of two operands with broadcasting: Add, Sub, Mul, Div, Mod, Pow, shifts and bitwise operators.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace qk::graph::ops {
 
-/// The second operand as numpy broadcasting wants it. Before opset 7 `broadcast` allowed it and `axis` said where B's shape sits in A's.
+/// Returns the second operand in a shape for numpy broadcasting. Before opset 7 `axis` told which axis of A the first axis of B belongs to.
 inline tensor aligned_operand(const op_context& call, const tensor& a, const tensor& b) {
     if (call.node().version() >= 7 || !call.node().has("axis") || b.rank() >= a.rank()) return b;
     const std::size_t axis = normal_axis(call, call.node().get_int("axis", 0), a.rank());
@@ -21,7 +21,7 @@ inline tensor aligned_operand(const op_context& call, const tensor& a, const ten
     return b.reshaped(shape);
 }
 
-/// Integers of few bits, which models hardly compute with: they pass through int64, where f's result, wrapped, is theirs too.
+/// Integer types with few bits, which models rarely compute with. They are computed in int64: the result, wrapped, is the same.
 inline constexpr type_list<std::int8_t, std::int16_t, std::uint8_t, std::uint16_t, std::uint32_t> short_integers;
 
 template <class T, class... Ts>
@@ -37,14 +37,14 @@ constexpr auto without_short_integers(type_list<Ts...>) {
     return (type_list<>{} + ... + std::conditional_t<is_one_of<Ts>(short_integers), type_list<>, type_list<Ts>>{});
 }
 
-/// A function, and the types between which its rows are converted.
+/// A function f, and the element types of its operands and its result.
 template <class F>
 struct short_integer_function {
     const F& f;
     data_type operands, result;
 };
 
-/// One row of short integers, by pieces that stay in the nearest cache.
+/// Computes one row of short integers, in pieces that stay in the L1 cache.
 template <class F>
 void compute_short_integers(const void* function, const pair_row& row) {
     constexpr std::size_t piece = 512;
@@ -62,7 +62,7 @@ void compute_short_integers(const void* function, const pair_row& row) {
     }
 }
 
-/// y[i] = f(a[i], b[i]) with broadcasting; a and b have one type of the list, y has type `Y` (void: theirs too).
+/// Computes y[i] = f(a[i], b[i]) with broadcasting. a and b have one type of the list; y has type `Y`, or theirs if `Y` is void.
 template <const auto& Types, class Y = void, class F>
 void map_numbers(const op_context& call, std::span<const std::int64_t> shape, const tensor& a, const tensor& b, tensor& y, const F& f) {
     constexpr auto own_loops = without_short_integers(Types);
@@ -74,7 +74,7 @@ void map_numbers(const op_context& call, std::span<const std::int64_t> shape, co
              [&]<class T>(type_tag<T>) { map_broadcast<T, T, std::conditional_t<std::is_void_v<Y>, T, Y>>(shape, a, b, y, f); });
 }
 
-/// y = f(a, b); both operands have one type of the list, `Y` (void: the same type) is the result's.
+/// Computes y = f(a, b). Both operands have one type of the list; the result has type `Y`, or theirs if `Y` is void.
 template <const auto& Types, class Y = void, class F>
 void map_binary(op_context& call, const F& f) {
     const tensor& a = call.input(0);
@@ -87,7 +87,7 @@ void map_binary(op_context& call, const F& f) {
     map_numbers<Types, Y>(call, shape, a, b, call.output(0, result, shape), f);
 }
 
-/// Integers wrap; they are computed unsigned and at least 32 bits wide, where wrapping is defined.
+/// The unsigned type of at least 32 bits in which integers are computed, because there wrapping is defined.
 template <class T>
 using wrapping =
     std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<std::conditional_t<std::is_integral_v<T>, T, int>>>;
@@ -114,7 +114,7 @@ struct multiply {
         else return a * b;
     }
 };
-/// Integers truncate; x / 0 is 0, and the lowest integer over -1 wraps, so that no input traps.
+/// Integer division truncates. x / 0 is 0, and the lowest integer divided by -1 wraps, so that no input traps.
 struct divide {
     template <class T>
     T operator()(T a, T b) const {
@@ -126,7 +126,7 @@ struct divide {
         } else return a / b;
     }
 };
-/// fmod=1: the sign of the dividend (C). fmod=0: the sign of the divisor (Python).
+/// With fmod=1 the result has the sign of the dividend (C), with fmod=0 that of the divisor (Python).
 struct modulo {
     bool c_sign;
     template <class T>
@@ -148,7 +148,7 @@ struct modulo {
 };
 }  // namespace functions
 
-/// A sum of n elements as their mean; n need not fit T, and no integers have the mean 0.
+/// Returns the mean of n elements from their sum. n need not fit T; the mean of no integers is 0.
 template <class T>
 T divide_by_count(T sum, std::size_t n) {
     if constexpr (std::is_floating_point_v<T>) return sum / static_cast<T>(n);
@@ -164,7 +164,7 @@ void arithmetic(op_context& call) {
 
 inline void mod(op_context& call) { map_binary<number_types>(call, functions::modulo{call.node().get_int("fmod", 0) != 0}); }
 
-/// base ^ exponent in the base's type. Integers of integers are exact and wrap; a negative exponent truncates towards zero.
+/// Returns base ^ exponent in the base's type. With two integers the result is exact and wraps; a negative exponent truncates toward zero.
 template <class A, class B>
 A power(A base, B exponent) {
     if constexpr (std::is_integral_v<A> && std::is_integral_v<B>) {
@@ -191,7 +191,8 @@ inline void power_of(op_context& call, const dims& shape, const tensor& a, const
     });
 }
 
-/// Squares, cubes and roots are what models ask for; products and sqrt are as accurate as pow and vectorise. Null: another exponent.
+/// Returns a loop for exponents 1, 2, 3 and 0.5, which models use most: products and sqrt are as accurate as pow and vectorise. Returns
+/// null for other exponents.
 inline auto short_power(double e) -> void (*)(const float* x, float* y, std::size_t n) {
     const auto each = []<class F>(F) -> void (*)(const float*, float*, std::size_t) {
         return [](const float* x, float* y, std::size_t n) {
@@ -215,10 +216,10 @@ inline void pow(op_context& call) {
         if (const auto quick = short_power(scalar_value<double>(call, b)))
             return quick(a.as<float>().data(), y.as<float>().data(), a.size());
     tensor exponents = b;
-    if (b.type() != data_type::float32 && b.type() != data_type::float64)  // integers: one loop for all their widths
+    if (b.type() != data_type::float32 && b.type() != data_type::float64)  // one loop for all integer widths
         exponents = make_tensor<std::int64_t>(b.shape(), int_values(call, b));
     const bool is_short = a.type() != data_type::int64 && a.type() != data_type::uint64 && is_integer_type(a.type());
-    if (is_short) {  // int64 powers, wrapped
+    if (is_short) {  // computed in int64, then wrapped
         tensor base = call.scratch(data_type::int64, a.shape()), wide = call.scratch(data_type::int64, shape);
         read_elements<std::int64_t>(a.type(), a.bytes(), base.as<std::int64_t>());
         power_of(call, shape, base, exponents, wide);
@@ -226,7 +227,7 @@ inline void pow(op_context& call) {
     } else power_of(call, shape, a, exponents, y);
 }
 
-/// A float16 base with an exponent of another type: only the base decides the result's type.
+/// Computes Pow for all types. Only the base decides the result's type: a float16 base may have an exponent of another type.
 inline void pow_any(op_context& call) {
     const tensor inputs[] = {widened(call, call.input(0)), widened(call, call.input(1))};
     tensor outputs[1];
@@ -236,13 +237,13 @@ inline void pow_any(op_context& call) {
     call.set_output(0, is_narrow_float(type) ? narrowed(call, outputs[0], type) : outputs[0]);
 }
 
-/// A signed right shift extends the sign. Negative amounts, or as many bits as the type has, leave only that extension.
+/// A signed right shift extends the sign. By a negative amount, or at least the type's width, only the sign remains (0 if there is none).
 inline void bit_shift(op_context& call) {
     const std::string direction = call.node().get_string("direction", "");
     if (direction != "LEFT" && direction != "RIGHT") call.fail("direction must be LEFT or RIGHT");
     const bool left = direction == "LEFT";
     map_binary<integer_types>(call, [left]<class T>(T a, T b) -> T {
-        const bool outside = static_cast<std::make_unsigned_t<T>>(b) >= sizeof(T) * 8;  // negative amounts too
+        const bool outside = static_cast<std::make_unsigned_t<T>>(b) >= sizeof(T) * 8;  // also true for negative amounts
         if (left) return outside ? T{0} : static_cast<T>(static_cast<wrapping<T>>(a) << b);
         return static_cast<T>(a >> (outside ? sizeof(T) * 8 - 1 : static_cast<std::size_t>(b)) >>
                               (outside && std::is_unsigned_v<T> ? 1 : 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numpy broadcasting: the common shape of some operands, and a walk over it in runs along which each operand either stands still or
+// Numpy broadcasting: computes the common shape of operands, and walks over it in runs along which each operand repeats one element or
 // advances by one.
 #pragma once
 
@@ -13,16 +13,16 @@
 
 namespace qk::graph::ops {
 
-/// The shape that all operands stretch to; fails naming the node when there is none.
+/// Returns the shape that all operands broadcast to. Fails with the node's name when there is none.
 dims broadcast_shape(const op_context& call, std::span<const tensor* const> operands);
 
-/// How N operands move while an output of some shape is written in order.
+/// Describes how N operands advance while an output of a given shape is written in order.
 ///
-/// Axes over which every operand moves alike are merged, so most calls become one run or a few long ones. The innermost axis
-/// is the run: there, step[k] is 0 (operand k repeats one element) or 1 (it is contiguous).
+/// Neighbouring axes along which every operand advances alike are merged, so most calls have one run or a few long ones. The innermost axis
+/// is the run: along it step[k] is 0 (operand k repeats one element) or 1 (operand k is contiguous).
 template <std::size_t N>
 struct broadcast_walk {
-    std::size_t run = 1;                ///< length of the innermost axis
+    std::size_t run = 1;                ///< length of a run
     std::array<std::size_t, N> step{};  ///< 0 or 1
     std::vector<std::size_t> extent;    ///< outer axes, outermost first
     std::vector<std::array<std::size_t, N>> stride;
@@ -39,7 +39,7 @@ struct broadcast_walk {
     void each_run(F&& f) const {
         each_run(0, runs(), f);
     }
-    /// For the runs in [first, last).
+    /// Calls f for the runs in [first, last) only.
     template <class F>
     void each_run(std::size_t first, std::size_t last, F&& f) const {
         std::vector<std::size_t> index;
@@ -56,30 +56,30 @@ struct broadcast_walk {
     }
 
   private:
-    /// The operands' offsets at a run, and its place along the outer axes.
+    /// Returns the operands' offsets at run `one`, and sets `index` to its place along the outer axes.
     std::array<std::size_t, N> place_of(std::size_t one, std::vector<std::size_t>& index) const;
 };
 
-// Compiled once, in src/graph/ops/broadcast.cpp.
+// Instantiated in src/graph/ops/broadcast.cpp.
 extern template struct broadcast_walk<1>;
 extern template struct broadcast_walk<2>;
 extern template struct broadcast_walk<3>;
 
-/// A stretch of a broadcast pair: `count` results of two operands, each of which advances (step 1) or repeats one element (step 0).
+/// One run of two broadcast operands: `count` results; each operand advances (step 1) or repeats one element (step 0).
 struct pair_row {
     const std::byte *a, *b;
     std::byte* y;
     std::size_t count, step_a, step_b;
 };
 
-/// Computes one row; `function` is what map_rows was given.
+/// Computes one row. `function` is the pointer that map_rows received.
 using compute_row = void (*)(const void* function, const pair_row& row);
 
-/// Calls `compute` for the rows of a and b, broadcast to `shape`, the shape of y. The walk knows no element types, so that it is compiled
-/// once for all of them.
+/// Calls `compute` for every row of a and b, broadcast to `shape`, the shape of y. It does not depend on element types, so one instance is
+/// compiled for all of them.
 void map_rows(std::span<const std::int64_t> shape, const tensor& a, const tensor& b, tensor& y, const void* function, compute_row compute);
 
-/// One row of y[i] = f(a[i], b[i]): a loop for each way to move, so that each vectorises.
+/// Computes one row of y[i] = f(a[i], b[i]). Each combination of steps has a loop of its own, so that each vectorises.
 template <class A, class B, class Y, class F>
 void compute_elements(const void* function, const pair_row& row) {
     const F& f = *static_cast<const F*>(function);
@@ -95,13 +95,13 @@ void compute_elements(const void* function, const pair_row& row) {
     else std::fill_n(y, row.count, f(*a, *b));
 }
 
-/// y[i] = f(a[i], b[i]) with broadcasting; `shape` is the broadcast shape of a and b.
+/// Computes y[i] = f(a[i], b[i]) with broadcasting; `shape` is the broadcast shape of a and b.
 template <class A, class B, class Y, class F>
 void map_broadcast(std::span<const std::int64_t> shape, const tensor& a, const tensor& b, tensor& y, const F& f) {
     map_rows(shape, a, b, y, &f, compute_elements<A, B, Y, F>);
 }
 
-/// y[i] = f(a[i], b[i], c[i]) with broadcasting.
+/// Computes y[i] = f(a[i], b[i], c[i]) with broadcasting; `shape` is their broadcast shape.
 template <class A, class B, class C, class Y, class F>
 void map_broadcast(std::span<const std::int64_t> shape, const tensor& a, const tensor& b, const tensor& c, tensor& y, F f) {
     const broadcast_walk<3> walk(shape, {&a.shape(), &b.shape(), &c.shape()});

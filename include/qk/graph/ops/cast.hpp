@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cast, CastLike: any numeric type to any other, exact to the bits of the standard's tables.
+// Implements Cast and CastLike: any numeric type to any other, with the bits that the standard's tables give.
 #pragma once
 
 #include <cstring>
@@ -9,13 +9,13 @@
 
 namespace qk::graph::ops {
 
-/// `from` converted into the elements of `to` (same shape, its own type).
+/// Converts `from` to the type of `to`, which has the same shape.
 inline void cast_elements(const op_context& call, const tensor& from, tensor& to, cast_rules rules = {}) {
     if (from.type() == to.type()) {
         std::memcpy(to.bytes(), from.bytes(), from.size_bytes());
         return;
     }
-    constexpr std::size_t chunk = 512;  // small enough for the first-level cache, in the widest type
+    constexpr std::size_t chunk = 512;  // fits the L1 cache even in the widest type
     const std::size_t in_size = size_of(from.type());
     const std::size_t out_size = size_of(to.type());
     const auto through = [&]<class Wide>(Wide) {
@@ -58,7 +58,7 @@ inline void cast_to(op_context& call, data_type type) {
 }  // namespace detail
 
 inline void run_cast(op_context& call) {
-    if (call.node().version() < 6) {  // `to` was a name
+    if (call.node().version() < 6) {  // `to` was a string
         const std::string to = call.node().get_string("to", "");
         static constexpr std::pair<std::string_view, data_type> names[] = {
             {"FLOAT", data_type::float32}, {"DOUBLE", data_type::float64}, {"FLOAT16", data_type::float16}, {"INT8", data_type::int8},

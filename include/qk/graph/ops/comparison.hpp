@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparisons and logic of two operands, giving bool; and Where.
+// Implements comparisons and logic of two operands, which return bool, and Where.
 #pragma once
 
 #include <functional>

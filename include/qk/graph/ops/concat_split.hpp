@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Concat and Split: both move pieces of `length x inner` elements, one memcpy each.
+// Implements Concat and Split: both move pieces of `length x inner` elements with one memcpy each.
 #pragma once
 
 #include <cstring>
@@ -9,7 +9,7 @@
 
 namespace qk::graph::ops {
 
-/// `count` pieces of `piece` bytes; `from_step` and `to_step` bytes lie between their beginnings.
+/// Copies `count` pieces of `piece` bytes each. Their beginnings are `from_step` and `to_step` bytes apart.
 inline void copy_pieces(const std::byte* from, std::size_t from_step, std::byte* to, std::size_t to_step, std::size_t count,
                         std::size_t piece) {
     for_each_range(count, piece / 4 + 4, [&](std::size_t first, std::size_t last) {
@@ -47,7 +47,7 @@ inline void concat(op_context& call) {
     }
 }
 
-/// Lengths of the parts: attribute `split` (opset 2 to 12), input 1 (opset 1 and 13 on), or equal parts, the last one smaller.
+/// Returns the parts' lengths: attribute `split` (opset 2 to 12), input 1 (opset 1 and 13 on), or equal parts with a smaller last one.
 inline std::vector<std::int64_t> split_lengths(op_context& call, std::int64_t length) {
     if (call.has_input(1)) return int_values(call, call.input(1));
     if (call.node().has("split")) return call.node().get_ints("split");

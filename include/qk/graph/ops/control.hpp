@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// If, Loop and Scan: operators that run a graph attribute.
+// Implements If, Loop and Scan, which run a graph attribute, and the operators of optionals.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -17,7 +17,7 @@ inline void if_else(op_context& call) {
     for (std::size_t i = 0; i < call.output_count(); ++i) call.set_output(i, results[i]);
 }
 
-/// Element `at` of x along an axis, without that axis.
+/// Returns element `at` of x along an axis, without that axis.
 inline tensor take_along(op_context& call, const tensor& x, std::size_t axis, std::size_t at) {
     dims shape = x.shape();
     shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
@@ -29,10 +29,10 @@ inline tensor take_along(op_context& call, const tensor& x, std::size_t axis, st
     return y;
 }
 
-/// Tensors of one shape side by side on a new axis.
+/// Stacks tensors of one shape along a new axis.
 inline tensor stack(op_context& call, const std::vector<tensor>& parts, std::size_t axis) {
     dims shape = parts.at(0).shape();
-    const axis_split s = split_at(shape, axis);  // outer, and what lies within: length x inner
+    const axis_split s = split_at(shape, axis);  // valid if `axis` is an axis of the parts
     const std::size_t outer = product(shape, 0, axis), inner = axis == shape.size() ? 1 : s.length * s.inner;
     shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), static_cast<std::int64_t>(parts.size()));
     tensor y = call.scratch(parts[0].type(), shape);
@@ -45,7 +45,7 @@ inline tensor stack(op_context& call, const std::vector<tensor>& parts, std::siz
     return y;
 }
 
-/// What a scan output is after no iteration: no elements, other dimensions as the body declares them (unknown: 0).
+/// Returns a scan output after no iteration: it has no elements; its other dimensions are those that the body declares (unknown: 0).
 inline tensor nothing_scanned(op_context& call, const onnx::GraphProto& body, std::size_t output) {
     const auto& type = body.output(static_cast<int>(output)).type().tensor_type();
     dims shape{0};
@@ -54,7 +54,7 @@ inline tensor nothing_scanned(op_context& call, const onnx::GraphProto& body, st
     return call.scratch(element == data_type::undefined ? data_type::float32 : element, shape);
 }
 
-/// Body: (iteration, condition, carried...) -> (condition, carried..., scanned...).
+/// The body maps (iteration, condition, carried...) to (condition, carried..., scanned...).
 inline void loop(op_context& call) {
     const onnx::GraphProto& body = call.node().get_graph("body");
     const std::int64_t limit =
@@ -85,7 +85,7 @@ struct scan_axes {
     std::vector<std::int64_t> input, input_reversed, output, output_reversed;
 };
 
-/// One run over a sequence: `states` are replaced by the last ones, scan outputs are returned in the order of iterations.
+/// Runs a scan over one sequence. `states` become the final states; the scan outputs are returned, stacked in the order of iterations.
 inline std::vector<tensor> scan_once(op_context& call, const onnx::GraphProto& body, std::vector<tensor>& states,
                                      const std::vector<tensor>& sequences, const scan_axes& axes, std::int64_t limit) {
     const auto at = [](const std::vector<std::int64_t>& v, std::size_t i) { return i < v.size() ? v[i] : 0; };
@@ -138,7 +138,7 @@ inline void scan(op_context& call) {
     for (std::size_t k = 0; k < stacked.size(); ++k) call.set_output(states + k, stacked[k]);
 }
 
-/// Opset 8: axis 0 of everything is a batch, axis 1 the sequence; sequences may have lengths of their own, and are filled up with zeros.
+/// Implements opset 8: axis 0 of every input is a batch, axis 1 the sequence. Scan outputs of shorter sequences are padded with zeros.
 inline void scan_batched(op_context& call) {
     const onnx::GraphProto& body = call.node().get_graph("body");
     const std::int64_t given = call.node().get_int("num_scan_inputs", 0);
@@ -176,7 +176,7 @@ inline void scan_batched(op_context& call) {
     for (std::size_t k = 0; k < results.size(); ++k) call.set_output(k, stack(call, results[k], 0));
 }
 
-// A tensor stands for an optional that holds it, a missing one for an empty optional.
+// A present tensor is an optional that holds it; a missing tensor is an empty optional.
 inline void optional_has_element(op_context& call) { call.output(0, data_type::boolean, {}).as<bool>()[0] = call.has_input(0); }
 inline void optional_get_element(op_context& call) { call.set_output(0, call.input(0)); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conv, any number of spatial axes: columns gathered per group, then one matrix product; depthwise directly.
+// Implements Conv for any number of spatial axes: im2col for each group, then one matrix product; depthwise without im2col.
 #pragma once
 
 #include "qk/graph/ops/dispatch.hpp"
@@ -8,7 +8,7 @@
 
 namespace qk::graph::ops {
 
-/// columns[c * kernel + k][o] = x[c] at output position o and kernel position k; outside of x: `padding`.
+/// Makes the im2col matrix columns[c * kernel + k][o] = x[c] at output position o and kernel position k, or `padding` outside of x.
 template <class T>
 void gather_columns(const T* x, std::int64_t channels, const window& w, T padding, T* columns) {
     for_each_column_run(w, channels, [&](const column_run& r) {
@@ -21,7 +21,7 @@ void gather_columns(const T* x, std::int64_t channels, const window& w, T paddin
     });
 }
 
-/// One channel against one kernel, added up row by row: y[o] = sum over k of kernel[k] * x. `y` holds the starting value.
+/// Convolves one channel with one kernel, row by row: y[o] += sum over k of kernel[k] * x. `y` holds the starting values.
 template <class T>
 void add_depthwise(const T* x, const T* kernel, const window& w, T* y) {
     const std::int64_t kh = w.kernel[0], kw = w.kernel[1], h = w.input[0], width = w.input[1], ow = w.output[1];
@@ -43,7 +43,7 @@ void add_depthwise(const T* x, const T* kernel, const window& w, T* y) {
         }
 }
 
-/// Shapes that must agree before anything is computed; the window of this call.
+/// Fails unless the shapes of Conv's inputs agree. Returns the window of the call.
 window check_conv(const node_view& node, const dims& x, const dims& weights, const tensor* bias, std::int64_t group);
 
 template <class T>
@@ -61,7 +61,7 @@ void conv_of(op_context& c) {
     const T* wp = weights.as<T>().data();
     T* yp = y.as<T>().data();
     const bool direct = w.rank() == 2 && in == 1;
-    bool pointwise = true;  // the input already is the matrix of columns
+    bool pointwise = true;  // the input already is the im2col matrix
     for (std::size_t i = 0; i < w.rank(); ++i)
         pointwise = pointwise && w.kernel[i] == 1 && w.stride[i] == 1 && w.pad_begin[i] == 0 && w.pad_end[i] == 0;
     tensor columns;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConvInteger, QLinearConv: convolutions of int8/uint8 codes with exact int32 sums, any number of spatial axes.
+// Implements ConvInteger and QLinearConv: convolutions of int8/uint8 codes with exact int32 sums over any number of spatial axes.
 #pragma once
 
 #include "qk/graph/ops/conv.hpp"
@@ -9,7 +9,8 @@
 
 namespace qk::graph::ops {
 
-/// int32 sums [N, M, output...] of a convolution of codes. Padding stands for the zero point of x. Zero points of w: one, or one a channel.
+/// Computes int32 sums [N, M, output...] of a convolution of codes. Padding has the code x_zero. w_zero: none, one value, or one per
+/// channel.
 inline tensor integer_conv(op_context& call, const tensor& x, float x_zero, const tensor& w, const tensor& w_zero) {
     if (x.rank() < 3 || w.rank() != x.rank())
         call.fail("x of shape " + to_string(x.shape()) + " and w of shape " + to_string(w.shape()) + " do not fit");
@@ -52,13 +53,13 @@ inline tensor integer_conv(op_context& call, const tensor& x, float x_zero, cons
 
 inline void run_conv_integer(op_context& call) {
     const tensor &x = call.input(0), &w = call.input(1);
-    static_cast<void>(zero_point_of<float>(call, 2, x.type()));  // its type
+    static_cast<void>(zero_point_of<float>(call, 2, x.type()));  // checks its type
     call.set_output(0, integer_conv(call, x, optional_scalar(call, 2), w, zero_point_of<float>(call, 3, w.type())));
 }
 
-/// y = saturate(round((sum + bias) * (x_scale * w_scale / y_scale)) + y_zero_point).
+/// Computes y = saturate(round((sum + bias) * (x_scale * w_scale / y_scale)) + y_zero_point).
 inline void run_qlinear_conv(op_context& call) {
-    static_cast<void>(zero_point_of<float>(call, 2, call.input(0).type()));  // its type
+    static_cast<void>(zero_point_of<float>(call, 2, call.input(0).type()));  // checks its type
     tensor sums =
         integer_conv(call, call.input(0), optional_scalar(call, 2), call.input(3), zero_point_of<float>(call, 5, call.input(3).type()));
     const float x_scale = optional_scalar(call, 1), y_scale = optional_scalar(call, 6);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConvTranspose: the gradient of Conv, any number of spatial axes. One matrix product per group, then columns are scattered.
+// Implements ConvTranspose, the gradient of Conv, for any number of spatial axes: one matrix product per group, then columns are scattered.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace qk::graph::ops {
 
-/// The window that maps the *output* of ConvTranspose back to its input: `input` is the result's size, `output` is x's.
+/// Returns the window that maps the *output* of ConvTranspose back to its input: `input` is the size of the result, `output` that of x.
 window transposed_window(const node_view& node, const dims& x, std::vector<std::int64_t> kernel);
 
 template <class T>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CumSum and CumProd along one axis, forwards or backwards, with or without the element itself.
+// Implements CumSum and CumProd along one axis, forwards or backwards, including or excluding the element itself.
 #pragma once
 
 #include "qk/graph/ops/binary.hpp"

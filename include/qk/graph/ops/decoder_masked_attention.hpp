@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// com.microsoft's DecoderMaskedMultiHeadAttention: MultiHeadAttention of one query, whose cache may be a buffer that is filled in place.
+// Implements com.microsoft's DecoderMaskedMultiHeadAttention: MultiHeadAttention of one query, whose cache may be filled in place.
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 #pragma once
 
@@ -12,7 +12,7 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// Copies the first `length` rows of every head's [length][h] from one cache [B,N,any,h] to another.
+/// Copies the first `length` rows of every head from one cache [B,N,any,h] to another.
 inline void copy_rows(const tensor& from, tensor& to, std::int64_t length) {
     const std::size_t row = static_cast<std::size_t>(from.dim(3)) * size_of(from.type()), part = static_cast<std::size_t>(length) * row;
     const std::size_t step = static_cast<std::size_t>(from.dim(2)) * row, to_step = static_cast<std::size_t>(to.dim(2)) * row;
@@ -20,7 +20,7 @@ inline void copy_rows(const tensor& from, tensor& to, std::int64_t length) {
         std::copy_n(from.bytes() + i * step, part, to.bytes() + i * to_step);
 }
 
-/// The first `length` positions of a cache [B,N,longest,h]; what is behind them is not filled yet.
+/// Returns the first `length` positions of a cache [B,N,longest,h]. The positions behind them are not filled yet.
 inline tensor filled_part(op_context& call, const tensor& cache, std::int64_t length) {
     if (cache.rank() != 4 || length < 0 || length > cache.dim(2))
         call.fail("past_sequence_length " + std::to_string(length) + " does not fit a cache of shape " + to_string(cache.shape()));
@@ -29,7 +29,7 @@ inline tensor filled_part(op_context& call, const tensor& cache, std::int64_t le
     return y;
 }
 
-/// The cache with `now` [B,N,length,h] in front.
+/// Returns a copy of the cache whose first positions are replaced by `now` [B,N,length,h].
 inline tensor refilled(op_context& call, const tensor& cache, const tensor& now) {
     if (now.dim(2) > cache.dim(2)) call.fail("the cache of shape " + to_string(cache.shape()) + " is full");
     tensor y = call.scratch(cache.type(), cache.shape());

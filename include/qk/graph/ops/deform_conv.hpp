@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeformConv: a convolution whose taps are moved by offsets and weighted by a mask; linear interpolation, zeros outside. Any number of
-// axes.
+// Implements DeformConv for any number of axes: a convolution whose taps are moved by offsets and weighted by a mask, with linear
+// interpolation and zeros outside.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// The value of one plane at a fractional position: corners weighted linearly, zero outside.
+/// Returns the value of one plane at a fractional position: the corners weighted linearly, zero outside.
 template <class T>
 T linear_sample(const T* plane, const std::vector<std::int64_t>& shape, const std::vector<T>& position) {
     T sum = 0;
@@ -26,7 +26,7 @@ T linear_sample(const T* plane, const std::vector<std::int64_t>& shape, const st
             const T low = std::floor(position[a]), fraction = position[a] - low;
             const bool upper = (corner >> a & 1) != 0;
             const T place = low + (upper ? 1 : 0);
-            if (!(place >= 0 && place < static_cast<T>(shape[a]))) {  // NaN, too
+            if (!(place >= 0 && place < static_cast<T>(shape[a]))) {  // also true for NaN
                 weight = 0;
                 break;
             }
@@ -38,13 +38,12 @@ T linear_sample(const T* plane, const std::vector<std::int64_t>& shape, const st
     return sum;
 }
 
-/// Where a tap reads, and the elements of offset and mask that say so. Offsets of the other axes follow at distances of `positions`.
+/// A tap's channel and the indices of its first offset and its mask. Offsets of the other axes follow at distances of `positions`.
 struct deformed_tap {
     std::int64_t channel, first_offset, mask;
 };
 
-/// Calls f(tap, position) for channels [first, last) of sample n, in the order of the matrix of columns: channel, tap of the kernel, place
-/// of the output.
+/// Calls f(tap, position) for channels [first, last) of sample n in the order of the im2col matrix: channel, kernel tap, output position.
 template <class T, class F>
 void each_deformed_tap(const window& w, const T* offset, std::int64_t n, std::int64_t first, std::int64_t last, std::int64_t channels,
                        std::int64_t offset_groups, F&& f) {

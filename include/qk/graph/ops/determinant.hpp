@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Det: Gaussian elimination with row exchanges, in double.
+// Implements Det by Gaussian elimination with row exchanges, in double.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace qk::graph::ops {
 
-/// Determinant of a row-major n x n matrix, which is destroyed.
+/// Returns the determinant of a row-major n x n matrix, which it overwrites.
 inline double determinant(std::vector<double>& m, std::size_t n) {
     double d = 1;
     for (std::size_t k = 0; k < n; ++k) {

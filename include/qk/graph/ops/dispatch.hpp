@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a tensor's run-time type to a C++ type, and the small questions every operator asks of its inputs.
+// Dispatches from a tensor's run-time type to a C++ type, and holds helpers of all operators: axes, strides, scalars, half precision.
 #pragma once
 
 #include <cstdint>
@@ -34,19 +34,19 @@ inline constexpr type_list<std::int32_t, std::int64_t> index_types;
 
 [[noreturn]] void fail_for_type(const op_context& call, data_type type);
 
-/// Calls f(type_tag<T>{}) for the T of the list that `type` names; fails with the node's name when there is none.
+/// Calls f(type_tag<T>{}) for the T of the list that `type` names. Fails with the node's name when there is none.
 template <class... Ts, class F>
 void dispatch(const op_context& call, data_type type, type_list<Ts...>, F&& f) {
     const bool found = ((type == type_of<Ts> && (f(type_tag<Ts>{}), true)) || ...);
     if (!found) fail_for_type(call, type);
 }
 
-/// An element of 16 bytes (complex128) for operators that only move elements.
+/// An element of 16 bytes (complex128), for operators that only move elements.
 struct sixteen_bytes {
     std::uint64_t low, high;
 };
 
-/// Calls f(type_tag<U>{}) with an unsigned type as wide as an element: for operators that only move elements.
+/// Calls f(type_tag<U>{}) with an unsigned type as wide as an element of `type`, for operators that only move elements.
 template <class F>
 void dispatch_width(const op_context& call, data_type type, F&& f) {
     switch (size_of(type)) {
@@ -59,33 +59,33 @@ void dispatch_width(const op_context& call, data_type type, F&& f) {
     }
 }
 
-/// Input i, or an empty tensor.
+/// Returns input i, or an empty tensor if it is absent.
 inline tensor optional_input(const op_context& call, std::size_t i) { return call.has_input(i) ? call.input(i) : tensor{}; }
 
-/// Fails with the node's name before vectors of so many elements take the memory.
+/// Fails where the call's allocator refuses a tensor of this shape, before a std::vector of as many elements takes the memory.
 inline void expect_room(op_context& call, const dims& shape, data_type type = data_type::float64) {
     static_cast<void>(call.scratch(type, shape));
 }
 
 constexpr bool is_narrow_float(data_type t) { return t == data_type::float16 || t == data_type::bfloat16; }
 
-/// A float16 or bfloat16 tensor as float32; others as they are.
+/// Widens a float16 or bfloat16 tensor to float32; returns others as they are.
 tensor widened(op_context& call, const tensor& x);
 
-/// A float32 tensor rounded to float16 or bfloat16.
+/// Rounds a float32 tensor to float16 or bfloat16.
 tensor narrowed(op_context& call, const tensor& x, data_type type);
 
-/// Run, with float16 and bfloat16 computed in float32: those inputs are widened, and float32 outputs narrowed back.
+/// Calls `run` with float16 and bfloat16 inputs widened to float32, and rounds float32 outputs back to the type of the first such input.
 void run_through_float32(op_context& call, void (*run)(op_context&));
 
-/// The same as a table entry: {"", "Exp", 1, through_float32<exp>}.
+/// run_through_float32 as a function of the table: {"", "Exp", 1, through_float32<exp>}.
 template <void (*Run)(op_context&)>
 void through_float32(op_context& call) {
     run_through_float32(call, Run);
 }
 
-/// Calls f(type_tag<T>{}, call) for the T of the list that input 0 has; half precision goes through float32. Another type is an error, its
-/// name between `before` and `after`.
+/// Calls f(type_tag<T>{}, call) for the T of the list that is input 0's type; half precision runs through float32. For another type it
+/// fails, with the type's name between `before` and `after`.
 template <class... Ts, class F>
 void run_by_type(op_context& call, type_list<Ts...>, const char* before, const char* after, F f) {
     const data_type type = call.input(0).type();
@@ -94,10 +94,10 @@ void run_by_type(op_context& call, type_list<Ts...>, const char* before, const c
     if (!found) call.fail(std::string(before) + name_of(type) + after);
 }
 
-/// Elements of an integer tensor (shapes, axes, indices) as int64.
+/// Returns the elements of an integer tensor (shapes, axes, indices) as int64.
 std::vector<std::int64_t> int_values(const op_context& call, const tensor& t);
 
-/// A number as T. A float that T, an integer, does not hold becomes what Cast makes of it (elements.hpp); any bool is "not zero".
+/// Converts a number to T. A float becomes an integer as in Cast (elements.hpp); bool means "not zero".
 template <class T, class U>
 constexpr T number_as(U v) {
     if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> && std::is_floating_point_v<U>)
@@ -105,7 +105,7 @@ constexpr T number_as(U v) {
     else return static_cast<T>(v);
 }
 
-/// The one element of a tensor, as T (double, std::int64_t, bool...).
+/// Returns the one element of a tensor as T (double, std::int64_t, bool...).
 template <class T>
 T scalar_value(op_context& call, const tensor& given) {
     if (given.size() != 1) call.fail("an input that must hold one element has shape " + to_string(given.shape()));
@@ -115,14 +115,14 @@ T scalar_value(op_context& call, const tensor& given) {
     return value;
 }
 
-/// An axis in [-rank, rank) as one in [0, rank).
+/// Maps an axis in [-rank, rank) to [0, rank).
 inline std::size_t normal_axis(const op_context& call, std::int64_t axis, std::size_t rank) {
     const auto r = static_cast<std::int64_t>(rank);
     if (axis < -r || axis >= r) call.fail("axis " + std::to_string(axis) + " is outside a rank of " + std::to_string(rank));
     return static_cast<std::size_t>(axis < 0 ? axis + r : axis);
 }
 
-/// Elements before, along and after an axis: a row-major tensor is outer x length x inner.
+/// The numbers of elements before, along and after an axis: a row-major tensor is outer x length x inner.
 struct axis_split {
     std::size_t outer = 1, length = 1, inner = 1;
 };
@@ -133,14 +133,14 @@ inline axis_split split_at(std::span<const std::int64_t> shape, std::size_t axis
     return s;
 }
 
-/// Product of shape[first, last).
+/// Returns the product of shape[first, last).
 inline std::size_t product(std::span<const std::int64_t> shape, std::size_t first, std::size_t last) {
     std::size_t n = 1;
     for (std::size_t i = first; i < last; ++i) n *= static_cast<std::size_t>(shape[i]);
     return n;
 }
 
-/// Elements between neighbours along each axis of a row-major tensor.
+/// Returns the distance in elements between neighbours along each axis of a row-major tensor.
 inline std::vector<std::size_t> row_major_strides(std::span<const std::int64_t> shape) {
     std::vector<std::size_t> strides(shape.size());
     std::size_t step = 1;

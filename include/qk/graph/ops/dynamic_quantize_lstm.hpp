@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// com.microsoft DynamicQuantizeLSTM, which onnxruntime's quantize_dynamic writes: int8 or uint8 weights; what they are multiplied by
-// becomes uint8 on the way.
+// Implements com.microsoft's DynamicQuantizeLSTM, which onnxruntime's quantize_dynamic writes: weights are int8 or uint8, and their other
+// factors, the input and the state, are quantized to uint8 when it runs.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// W or R of the operator: codes [directions, inputs, 4 * hidden], a scale and zero point for each direction or column.
+/// Input W or R: codes [directions, inputs, 4 * hidden], with one scale and zero point for each direction or each column.
 struct coded_gates {
     const tensor &codes, &scale, &zero;
 
@@ -33,7 +33,7 @@ inline std::vector<float> floats_of(const node_view& node, const tensor& t) {
     return values;
 }
 
-/// The values, [directions, 4 * hidden, inputs].
+/// Returns the dequantized weights as [directions, 4 * hidden, inputs].
 inline tensor dequantized(const node_view& node, const coded_gates& g) {
     if (!g.complete()) node.fail("W, R, their scales and zero points are needed");
     if (g.codes.rank() != 3) node.fail("W and R must have rank 3");
@@ -52,14 +52,14 @@ inline tensor dequantized(const node_view& node, const coded_gates& g) {
     return y;
 }
 
-/// y = what DynamicQuantizeLinear and DequantizeLinear make of x; `codes` is working memory of the same length.
+/// Sets y to what DynamicQuantizeLinear and DequantizeLinear make of x. `codes` is working memory of the same length.
 inline void through_uint8(std::span<const float> x, std::span<std::uint8_t> codes, std::span<float> y) {
     const dynamic_scale s = dynamic_scale_of(x);
     quantize_run(x.data(), x.size(), s.scale, s.zero, 0, 255, codes.data());
     for (std::size_t i = 0; i < x.size(); ++i) y[i] = static_cast<float>(static_cast<int>(codes[i]) - int{s.zero}) * s.scale;
 }
 
-/// Inputs of LSTM, then W_scale, W_zero_point, R_scale, R_zero_point. X is quantized as a whole, the state of a sample at each step.
+/// Inputs: those of LSTM, then W_scale, W_zero_point, R_scale, R_zero_point. X is quantized as a whole, the state of a sample at each step.
 inline void run_dynamic_quantize_lstm_with(op_context& call, const tensor& weights, const tensor& recurrence) {
     const tensor x = input_as<float>(call, 0);
     tensor rounded = call.scratch(data_type::float32, x.shape()), codes = call.scratch(data_type::uint8, x.shape());
@@ -92,7 +92,7 @@ inline void run_dynamic_quantize_lstm(op_context& call) {
                                            detail::dequantized(call.node(), detail::coded_gates::of(in, 2, 10)));
 }
 
-/// Constant weights are dequantized once.
+/// Dequantizes constant weights once for all runs.
 inline std::unique_ptr<prepared_op> prepare_dynamic_quantize_lstm(const prepare_context& context) {
     const auto w = detail::coded_gates::of(context.constants, 1, 8), r = detail::coded_gates::of(context.constants, 2, 10);
     if (!w.complete() || !r.complete()) return nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Einsum: operands are multiplied two at a time, left to right, each pair as a batch of matrix products; labels that nobody needs any more
-// are summed on the way.
+// Implements Einsum: operands are multiplied two at a time, left to right, each pair as a batch of matrix products. A label is summed as
+// soon as neither a later operand nor the output needs it.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 namespace qk::graph::ops {
 
-/// A tensor whose axes have names. Ellipsis axes are '0', '1', ... counted from the right.
+/// A tensor whose axes have names. The axes of an ellipsis are named '0', '1', ... counted from the right.
 struct labelled {
     tensor value;
     std::string labels;
 };
 
-/// Splits "ab...,bc->ac" into terms; "..." becomes digits once the ranks are known.
+/// The terms of an equation such as "ab...,bc->ac". parse_einsum replaces "..." by digits, since it knows the ranks.
 struct einsum_equation {
     std::vector<std::string> inputs;
     std::string output;
@@ -37,7 +37,7 @@ inline einsum_equation parse_einsum(const op_context& call, const std::vector<st
         at = comma == std::string::npos ? comma : comma + 1;
     }
     if (e.inputs.size() != ranks.size()) call.fail("the equation '" + text + "' names " + std::to_string(e.inputs.size()) + " operands");
-    std::size_t ellipsis = 0;  // most axes that any "..." stands for
+    std::size_t ellipsis = 0;  // largest number of axes of any "..."
     const auto digits = [](std::size_t n) {
         std::string s;
         while (n-- > 0) s += static_cast<char>('0' + n);
@@ -55,7 +55,7 @@ inline einsum_equation parse_einsum(const op_context& call, const std::vector<st
         if (dots) ellipsis = std::max(ellipsis, ranks[k] - letters);
         replace(e.inputs[k], ranks[k] - letters);
     }
-    if (arrow == std::string::npos) {  // the letters that stand once, in order, after the ellipsis
+    if (arrow == std::string::npos) {  // the letters that occur once, sorted, after the ellipsis
         std::map<char, int> seen;
         for (const char c : left)
             if (c != ',' && c != '.') ++seen[c];
@@ -77,7 +77,7 @@ inline einsum_equation parse_einsum(const op_context& call, const std::vector<st
     return e;
 }
 
-/// A label that stands twice keeps its diagonal.
+/// Replaces two axes with the same label by their diagonal.
 inline labelled take_diagonals(op_context& call, labelled x) {
     for (std::size_t i = 0; i < x.labels.size(); ++i)
         for (std::size_t j = x.labels.find(x.labels[i], i + 1); j != std::string::npos; j = x.labels.find(x.labels[i], i + 1)) {
@@ -99,7 +99,7 @@ inline labelled take_diagonals(op_context& call, labelled x) {
     return x;
 }
 
-/// x with exactly the labels of `order`, in that order; labels that it lacks get length 1, and those of length 1 that `order` lacks vanish.
+/// Returns x with its axes in `order`. A label that x lacks gets length 1; one that `order` lacks must have length 1 and vanishes.
 inline tensor arranged(op_context& call, const labelled& x, const std::string& order) {
     std::vector<std::size_t> axes;
     dims shape;
@@ -113,7 +113,7 @@ inline tensor arranged(op_context& call, const labelled& x, const std::string& o
     return transposed(call, x.value, axes).reshaped(shape);
 }
 
-/// a * b summed over the labels that are not in `keep`.
+/// Returns a * b summed over the labels that are not in `keep`.
 inline labelled contract(op_context& call, const labelled& a, const labelled& b, const std::string& keep) {
     const auto has = [](const std::string& s, char c) { return s.find(c) != std::string::npos; };
     const auto length = [](const labelled& x, char c) {
@@ -126,7 +126,8 @@ inline labelled contract(op_context& call, const labelled& a, const labelled& b,
         if (la != lb && la != 1 && lb != 1) call.fail(std::string("the label '") + c + "' has two lengths");
         size[c] = la == 1 ? lb : la;
     }
-    // batch: kept and varying in both; rows: kept, varying in a only; columns: in b only; the rest is summed.
+    // batch: kept, in both operands. rows: kept, in a only. columns: kept, in b only. The other labels are summed. A broadcast axis of
+    // length 1 counts as absent.
     std::string batch, rows, columns, both, sum_a, sum_b;
     for (const auto& [c, n] : size) {
         const bool in_a = has(a.labels, c) && (length(a, c) != 1 || n == 1), in_b = has(b.labels, c) && (length(b, c) != 1 || n == 1);
@@ -146,7 +147,7 @@ inline labelled contract(op_context& call, const labelled& a, const labelled& b,
     const std::size_t nb = elements(batch), nr = elements(rows), nc = elements(columns), k = elements(both), ka = elements(sum_a),
                       kb = elements(sum_b);
     dispatch(call, left.type(), number_types, [&]<class T>(type_tag<T>) {
-        // Labels of one operand alone are summed first, then one product per pair of rows.
+        // Labels of only one operand are summed first; then each pair of rows has one dot product.
         const auto summed = [](const T* x, std::size_t n, std::size_t inner, std::vector<T>& out) {
             out.assign(n, T{0});
             for (std::size_t i = 0; i < n; ++i)
@@ -154,7 +155,7 @@ inline labelled contract(op_context& call, const labelled& a, const labelled& b,
         };
         if (ka != 1)
             static_cast<void>(
-                call.scratch(left.type(), {static_cast<std::int64_t>(nb * nr * k)}));  // an error before the vectors take the memory
+                call.scratch(left.type(), {static_cast<std::int64_t>(nb * nr * k)}));  // fails before the vectors take the memory
         if (kb != 1) static_cast<void>(call.scratch(left.type(), {static_cast<std::int64_t>(nb * nc * k)}));
         std::vector<T> sums_a, sums_b;
         const T *pa = left.as<T>().data(), *pb = right.as<T>().data();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of every ONNX type as float, double or 64-bit integers, and back: what Cast, the quantizers and half-precision operators share.
+// Converts elements of every ONNX type to float, double or 64-bit integers and back, for Cast, the quantizers and half-precision operators.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace qk::graph::ops {
 
-/// What happens to values that the target type does not hold. Cast's attributes.
+/// Cast's attributes: what becomes of values that the target type can't represent.
 struct cast_rules {
     bool saturate = true;
     enum class e8m0_rounding : std::uint8_t { up, down, nearest } round_mode = e8m0_rounding::up;
@@ -45,7 +45,7 @@ constexpr bool is_integer_type(data_type t) {
     }
 }
 
-/// Width in bits of a type's codes; booleans count as 8.
+/// Returns the width in bits of a type's codes; booleans count as 8.
 constexpr int bits_of(data_type t) {
     switch (t) {
         case data_type::int2:
@@ -65,13 +65,13 @@ constexpr bool is_signed_integer(data_type t) {
 constexpr std::int64_t lowest_code(data_type t) {
     return is_signed_integer(t) ? std::numeric_limits<std::int64_t>::min() >> (64 - bits_of(t)) : 0;
 }
-/// Highest code of an integer type of at most 32 bits (wider ones: of int64).
+/// Returns the highest code of an integer type; int64's for uint64.
 constexpr std::int64_t highest_code(data_type t) {
     if (bits_of(t) == 64) return std::numeric_limits<std::int64_t>::max();
     return (std::int64_t{1} << (bits_of(t) - int{is_signed_integer(t)})) - 1;
 }
 
-/// qk's format of a floating ONNX type.
+/// Returns qk's format of a floating ONNX type.
 constexpr floating format_of(data_type t) {
     switch (t) {
         case data_type::float16: return fp16;
@@ -88,22 +88,22 @@ constexpr floating format_of(data_type t) {
     }
 }
 
-/// float64 to float32 with the last bit holding "inexact" (round to odd): rounding the result once more, to at most 22 bits, is exact.
+/// Rounds float64 to float32 with a last bit that means "inexact" (round to odd): rounding again to at most 22 bits then equals rounding x.
 float round_to_odd(double x);
 
-/// The number that a code of a format of at most 8 bits means.
+/// Returns the value of a code in a format of at most 8 bits.
 float small_float_value(floating f, std::uint32_t code);
 
-/// The code of a float in a format of at most 8 bits: nearest, ties to even, then saturation or the format's special code.
+/// Returns the code of a float in a format of at most 8 bits: nearest, ties to even; overflow saturates or becomes the special code.
 std::uint8_t small_float_code(floating f, float x, bool saturate);
 
-/// float8e8m0 by Cast's rules; the sign is ignored.
+/// Returns the float8e8m0 code of x by Cast's rules; the sign is ignored.
 std::uint8_t e8m0_code(float x, cast_rules rules);
 
-/// All codes of a small floating type as numbers.
+/// Returns the values of all codes of a small floating type.
 const std::array<float, 256>& small_float_table(data_type t);
 
-/// Sign-extends (or masks) the low bits of a code held in a byte.
+/// Sign-extends the low bits of a code held in a byte, or zero-extends them if `t` is unsigned.
 inline std::int64_t narrow_integer(data_type t, std::int64_t v) {
     const int unused = 64 - bits_of(t);
     if (is_signed_integer(t)) return static_cast<std::int64_t>(static_cast<std::uint64_t>(v) << unused) >> unused;
@@ -112,7 +112,8 @@ inline std::int64_t narrow_integer(data_type t, std::int64_t v) {
 
 namespace detail {
 
-/// float to an integer as C++ does it where that is defined, saturated to int64 elsewhere (NaN: the lowest), then wrapped by the caller.
+/// Truncates toward zero where int64 or uint64 holds the result (the bits of a uint64 are returned), and saturates to int64 elsewhere; NaN
+/// gives the lowest int64. The caller wraps the result to its type.
 constexpr std::int64_t to_int64(double x) {
     if (!(x > -0x1p63)) return std::numeric_limits<std::int64_t>::min();
     if (x >= 0x1p63)
@@ -122,13 +123,13 @@ constexpr std::int64_t to_int64(double x) {
 
 }  // namespace detail
 
-/// Reads to.size() elements of type `t` as numbers. Out is float, double or int64 (uint64 keeps its 64 bits).
-/// Returns false if `t` has no numbers (string, complex).
+/// Reads to.size() elements of type `t` as numbers. Out is float, double or int64 (a uint64 keeps its 64 bits). Returns false if `t` has no
+/// numeric value (string, complex).
 template <class Out>
 bool read_elements(data_type t, const std::byte* from, std::span<Out> to);
 
-/// Writes numbers as elements of type `t`: integers wrap, floats truncate toward zero into integers and round to even into floats.
-/// In is float, double or int64 (with `unsigned_source` its 64 bits are a uint64). Returns false if `t` holds no numbers.
+/// Writes numbers as elements of type `t`. Integers wrap; floats truncate toward zero into integers and round to nearest even into floats.
+/// In is float, double or int64 (with `unsigned_source` its 64 bits are a uint64). Returns false if `t` has no numeric value.
 template <class In>
 bool write_elements(std::span<const In> from, data_type t, std::byte* to, cast_rules rules = {}, bool unsigned_source = false);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// com.microsoft's tables of embeddings: EmbedLayerNormalization, GatherBlockQuantized.
+// Implements com.microsoft's EmbedLayerNormalization and GatherBlockQuantized, which look up rows in tables of embeddings.
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace qk::graph::ops {
 
-/// Words, places and segments added up, then normalized along the last axis. Output 1: how many positions the mask shows.
+/// Adds the embeddings of words, positions and segments, and normalizes along the last axis. Output 1 is the number of unmasked positions.
 inline void run_embed_layer_normalization(op_context& call) {
     const tensor& ids = call.input(0);
     if (ids.rank() != 2) call.fail("input_ids must be [batch, length], not " + to_string(ids.shape()));
@@ -62,7 +62,7 @@ inline void run_embed_layer_normalization(op_context& call) {
     }
 }
 
-/// Rows of a table of codes with a scale for each block along the last axis.
+/// Looks up rows in a table of codes with one scale for each block along the last axis.
 inline void run_gather_block_quantized(op_context& call) {
     const node_view& node = call.node();
     const tensor& data = call.input(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// com.microsoft's fused float operators, as onnxruntime's optimizer writes them: FusedConv, FusedGemm, FusedMatMul and the Gelu family.
+// Implements com.microsoft's fused float operators, which onnxruntime's optimizer writes: FusedConv, FusedGemm, FusedMatMul, Gelu variants.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// The activation that a node's attribute names, applied in place. Clip and HardSigmoid take their parameters from the two values.
+/// Applies the activation called `name` in place. Clip, LeakyRelu and HardSigmoid take their parameters from `first` and `second`.
 inline void apply_fused_activation(const op_context& call, const std::string& name, float first, float second, std::span<float> y) {
     using kind = recurrent_activation::kind;
     if (name.empty()) return;
@@ -42,7 +42,7 @@ inline void apply_fused_activation(const op_context& call, const std::string& na
     call.fail("activation '" + name + "' is none of Relu, Tanh, Sigmoid, LeakyRelu, HardSigmoid, Clip");
 }
 
-/// What the standard's operator makes of the first `count` inputs, in float32.
+/// Returns the result of the standard's operator `run` on the first `count` inputs. Fails unless it is float32.
 inline tensor before_activation(op_context& call, std::size_t count, void (*run)(op_context&)) {
     std::vector<tensor> inputs;
     for (std::size_t i = 0; i < count; ++i) inputs.push_back(optional_input(call, i));
@@ -55,7 +55,7 @@ inline tensor before_activation(op_context& call, std::size_t count, void (*run)
 
 }  // namespace detail
 
-/// Conv(X, W, B) + Z, then the activation.
+/// Computes Conv(X, W, B) + Z, then the activation.
 inline void run_fused_conv(op_context& call) {
     tensor y = detail::before_activation(call, 3, conv);
     if (call.has_input(3)) {
@@ -80,7 +80,7 @@ inline void run_fused_gemm(op_context& call) {
 
 namespace detail {
 
-/// The axes in the order of the product: `batch` brings [M, batch..., K] to [batch..., M, K], `swap` turns the matrices. A vector stays.
+/// Returns the order of axes for the product: `batch` turns [M, batch..., K] into [batch..., M, K], `swap` transposes. A vector is kept.
 inline std::vector<std::size_t> fused_order(std::size_t rank, bool swap, bool batch) {
     std::vector<std::size_t> order(rank);
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -117,7 +117,7 @@ inline void run_fused_matmul(op_context& call) {
 
 namespace detail {
 
-/// x + bias over the last axis, then f. The bias is optional.
+/// Computes f(x + bias) with an optional bias over the last axis.
 template <class F>
 void biased_activation(op_context& call, F f) {
     const tensor x = input_as<float>(call, 0), bias = optional_as<float>(call, 1);

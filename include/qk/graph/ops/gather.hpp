@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gather, GatherElements, GatherND and Compress: elements picked by index. Indices may count from the end; others are an error.
+// Implements Gather, GatherElements, GatherND and Compress. Indices may count from the end; those out of range are an error.
 #pragma once
 
 #include <cstring>
@@ -8,7 +8,7 @@
 
 namespace qk::graph::ops {
 
-/// An index in [-n, n) as one in [0, n).
+/// Maps an index in [-n, n) to [0, n).
 inline std::size_t normal_index(const op_context& call, std::int64_t index, std::int64_t n) {
     if (index < -n || index >= n) call.fail("index " + std::to_string(index) + " is outside a length of " + std::to_string(n));
     return static_cast<std::size_t>(index < 0 ? index + n : index);
@@ -40,7 +40,7 @@ inline void gather(op_context& call) {
     }
 }
 
-/// For each element of `indices` where (its position with the axis coordinate replaced by the index) lies in `data`.
+/// Returns, for each element of `indices`, the offset of its position in `data` with the axis coordinate replaced by the index.
 inline std::vector<std::size_t> element_places(const op_context& call, const tensor& data, const tensor& indices) {
     if (indices.rank() != data.rank()) call.fail("data and indices differ in rank");
     const std::size_t axis = normal_axis(call, call.node().get_int("axis", 0), data.rank());
@@ -51,7 +51,7 @@ inline std::vector<std::size_t> element_places(const op_context& call, const ten
     const auto stride = row_major_strides(data.shape());
     std::vector<std::size_t> at(data.rank());
     std::vector<std::size_t> places(values.size());
-    std::size_t offset = 0;  // of the position without its coordinate on the axis
+    std::size_t offset = 0;  // of the position, without its coordinate on the axis
     for (std::size_t i = 0; i < values.size(); ++i) {
         places[i] = offset + normal_index(call, values[i], data.dim(axis)) * stride[axis];
         for (std::size_t a = data.rank(); a-- > 0;) {
@@ -75,7 +75,7 @@ inline void gather_elements(op_context& call) {
     });
 }
 
-/// How index tuples, the last axis of `indices`, name slices of `data`; the first `batch` axes of both go together.
+/// How index tuples (the last axis of `indices`) select slices of `data`. The first `batch` axes of both correspond.
 struct slice_tuples {
     std::size_t count, depth, inner;  ///< tuples, indices in each, elements of a slice
 };
@@ -89,7 +89,7 @@ inline slice_tuples find_slices(const op_context& call, const tensor& data, cons
     return {product(indices.shape(), 0, indices.rank() - 1), depth, product(data.shape(), batch + depth, data.rank())};
 }
 
-/// For each index tuple where the slice that it names begins in `data`; none if slices hold nothing.
+/// Returns where the slice of each index tuple begins in `data`. The result is empty if slices have no elements.
 inline std::vector<std::size_t> slice_places(const op_context& call, const tensor& data, const tensor& indices, std::size_t batch) {
     const auto [tuples, depth, inner] = find_slices(call, data, indices, batch);
     if (inner == 0) return {};
@@ -123,7 +123,7 @@ inline void gather_nd(op_context& call) {
     }
 }
 
-/// The slices where the condition is true; it may be shorter than the axis.
+/// Keeps the slices where the condition is true. The condition may be shorter than the axis.
 inline void compress(op_context& call) {
     tensor x = call.input(0);
     std::int64_t axis = 0;

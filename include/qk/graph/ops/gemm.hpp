@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemm: alpha * A * B + beta * C, A and B possibly transposed, C broadcast to the result.
+// Implements Gemm: alpha * A * B + beta * C, where A and B may be transposed and C is broadcast to the result.
 #pragma once
 
 #include "qk/graph/ops/binary.hpp"

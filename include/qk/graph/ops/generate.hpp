@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors from nothing or nearly: Constant, ConstantOfShape, Range, EyeLike, OneHot, Trilu.
+// Implements operators that make tensors: Constant, ConstantOfShape, Range, EyeLike, OneHot, Trilu.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline tensor constant_value(const node_view& node) {
 
 inline void constant(op_context& call) { call.set_output(0, constant_value(call.node())); }
 
-/// All elements of y become the one at `element`.
+/// Sets all elements of y to the one at `element`.
 inline void fill_with(const op_context& call, tensor& y, const std::byte* element) {
     dispatch_width(call, y.type(), [&]<class T>(type_tag<T>) {
         T value;
@@ -39,7 +39,7 @@ inline void constant_of_shape(op_context& call) {
     fill_with(call, call.output(0, value.type(), int_values(call, call.input(0))), value.bytes());
 }
 
-/// start + i * delta. float16 and bfloat16 are computed in float32.
+/// Computes start + i * delta. float16 and bfloat16 are computed in float32.
 inline void range(op_context& call) {
     const tensor &start = call.input(0), &limit = call.input(1), &delta = call.input(2);
     if (limit.type() != start.type() || delta.type() != start.type()) call.fail("start, limit and delta differ in type");
@@ -48,7 +48,7 @@ inline void range(op_context& call) {
         if (step == T{0}) call.fail("delta is zero");
         double n = 0;
         if constexpr (std::is_integral_v<T>) {
-            if (step > T{0} ? to > from : to < from) {  // the distance may exceed T: unsigned
+            if (step > T{0} ? to > from : to < from) {  // unsigned, because the distance may exceed T
                 const auto distance = step > T{0} ? static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from)
                                                   : static_cast<std::uint64_t>(from) - static_cast<std::uint64_t>(to);
                 const auto size = step > T{0} ? static_cast<std::uint64_t>(step) : std::uint64_t{0} - static_cast<std::uint64_t>(step);
@@ -72,8 +72,8 @@ inline void eye_like(op_context& call) {
     const tensor& x = call.input(0);
     if (x.rank() != 2) call.fail("the input is not a matrix");
     const auto type = static_cast<data_type>(call.node().get_int("dtype", static_cast<std::int64_t>(x.type())));
-    const std::int64_t k = std::clamp(call.node().get_int("k", 0), -x.dim(0), x.dim(1));  // no overflow below
-    // float16 and bfloat16 ones by their codes.
+    const std::int64_t k = std::clamp(call.node().get_int("k", 0), -x.dim(0), x.dim(1));  // so that nothing overflows below
+    // For float16 and bfloat16 the diagonal is set by the code of 1, for other types by value.
     const tensor one = type == data_type::float16    ? make_tensor<half>({}, std::array{to_half(1.0f)})
                        : type == data_type::bfloat16 ? make_tensor<brain>({}, std::array{to_brain(1.0f)})
                                                      : tensor();
@@ -87,7 +87,7 @@ inline void eye_like(op_context& call) {
     else dispatch(call, type, element_types, [&]<class T>(type_tag<T>) { diagonal(y.as<T>().data(), static_cast<T>(1)); });
 }
 
-/// values[1] where the index points, values[0] elsewhere; an index outside [-depth, depth) points nowhere.
+/// Writes values[1] at the index and values[0] elsewhere. An index outside [-depth, depth) sets nothing.
 inline void one_hot(op_context& call) {
     const tensor& values = call.input(2);
     const tensor indices = widened(call, call.input(0));
@@ -113,7 +113,7 @@ inline void one_hot(op_context& call) {
     });
 }
 
-/// The upper (or lower) triangle of each matrix from diagonal k on; zeros elsewhere.
+/// Copies the upper (or lower) triangle of each matrix from diagonal k on, and sets the rest to zero.
 inline void trilu(op_context& call) {
     const tensor& x = call.input(0);
     if (x.rank() < 2) call.fail("the input has no matrix dimensions");
@@ -122,7 +122,7 @@ inline void trilu(op_context& call) {
     const std::int64_t rows = x.dim(x.rank() - 2), columns = x.dim(x.rank() - 1);
     tensor& y = call.output(0, x.type(), x.shape());
     if (x.size() == 0) return;
-    const std::int64_t bounded = std::clamp(k, -rows, columns);  // no overflow below
+    const std::int64_t bounded = std::clamp(k, -rows, columns);  // so that nothing overflows below
     dispatch_width(call, x.type(), [&]<class T>(type_tag<T>) {
         const T* from = x.as<T>().data();
         T* to = y.as<T>().data();

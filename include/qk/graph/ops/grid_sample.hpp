@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GridSample (any number of spatial axes; linear, nearest, cubic) and AffineGrid.
+// Implements GridSample (any number of spatial axes; linear, nearest, cubic) and AffineGrid.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace detail {
 
 enum class grid_padding : std::uint8_t { zeros, border, reflection };
 
-/// x mirrored at low and high until it lies between them.
+/// Mirrors x at low and high until it lies between them.
 inline double reflected(double x, double low, double high) {
     const double range = high - low;
     if (range <= 0) return low;
@@ -24,14 +24,14 @@ inline double reflected(double x, double low, double high) {
     return std::fmod(times, 2.0) == 0 ? low + rest : high - rest;
 }
 
-/// The positions and weights that one coordinate stands for along one axis; position -1 is a zero.
+/// The positions and weights by which one coordinate reads along one axis. A position of -1 reads zero.
 struct grid_taps {
     std::size_t count = 0;
     std::int64_t index[4] = {};
     double weight[4] = {};
 };
 
-/// A pixel coordinate, and how far it moves with the normalized one.
+/// A pixel coordinate, and its derivative with respect to the normalized coordinate.
 struct grid_position {
     double x = 0, slope = 0;
 };
@@ -41,7 +41,7 @@ inline grid_position position_of(double normalized, std::int64_t length, bool al
     const double low = align_corners ? 0 : -0.5, high = align_corners ? d - 1 : d - 0.5;
     double x = align_corners ? (normalized + 1) / 2 * (d - 1) : ((normalized + 1) * d - 1) / 2;
     double slope = (align_corners ? d - 1 : d) / 2;
-    if (!(std::fabs(x) < 1e9)) x = -1e9, slope = 0;  // NaN and absurd coordinates are outside
+    if (!(std::fabs(x) < 1e9)) x = -1e9, slope = 0;  // NaN and absurd coordinates lie outside
     if (mode == "nearest") x = std::nearbyint(x), slope = 0;
     if (x < low || x > high) {
         if (padding == grid_padding::border) {
@@ -90,7 +90,7 @@ inline grid_taps taps_of(double normalized, std::int64_t length, bool align_corn
 
 }  // namespace detail
 
-/// What the attributes of GridSample say.
+/// The attributes of GridSample.
 struct grid_options {
     std::string mode;
     detail::grid_padding padding;
@@ -123,7 +123,7 @@ inline void run_grid_sample(op_context& call) {
     dims shape{given.dim(0), given.dim(1)};
     shape.insert(shape.end(), given_grid.shape().begin() + 1, given_grid.shape().end() - 1);
     const std::size_t positions = product(shape, 2, shape.size());
-    if (spatial > 8) call.fail("more than 8 spatial axes");  // each multiplies the taps
+    if (spatial > 8) call.fail("more than 8 spatial axes");  // each axis multiplies the number of taps
     if (plane == 0 && positions != 0) call.fail("X of shape " + to_string(given.shape()) + " has no pixels");
     const auto run = [&]<class T>(T) {
         const tensor x = input_as<T>(call, 0);

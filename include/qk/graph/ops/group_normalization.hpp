@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// InstanceNormalization, GroupNormalization: statistics of each sample over a channel, or a group of channels.
+// Implements InstanceNormalization and GroupNormalization: each sample has statistics for each channel, or each group of channels.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// y = scale * (x - mean) / sqrt(variance + epsilon) + bias; scale and bias have one value a channel, or one a group.
+/// Computes y = scale * (x - mean) / sqrt(variance + epsilon) + bias. scale and bias have one value for each channel or each group.
 inline void normalize_groups(op_context& call, std::int64_t groups) {
     const tensor& given = call.input(0);
     if (given.rank() < 2) call.fail("input 0 of shape " + to_string(given.shape()) + " has no channels");

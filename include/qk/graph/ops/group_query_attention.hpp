@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// com.microsoft's GroupQueryAttention and RotaryEmbedding: grouped heads over a cache, as decoders are deployed.
-// https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md, and the CPU kernels where that is silent.
+// Implements com.microsoft's GroupQueryAttention and RotaryEmbedding: attention of grouped heads over a cache, as deployed decoders use it.
+// https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md, and its CPU kernels where that page says nothing.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// x [B,N,S,h] rotated in place by the rows of the caches at position(b, s).
+/// Rotates x [B,N,S,h] in place by row position(b, s) of the cosine and sine caches.
 template <class T, class Position>
 void rotate(const op_context& call, tensor& x, const tensor& cosine, const tensor& sine, bool interleaved, const Position& position) {
     const std::int64_t batch = x.dim(0), heads = x.dim(1), length = x.dim(2), width = x.dim(3);
@@ -39,7 +39,7 @@ void rotate(const op_context& call, tensor& x, const tensor& cosine, const tenso
         }
 }
 
-/// A tensor of the call's own that may be written.
+/// Returns a writable copy of x.
 template <class T>
 tensor own_copy(op_context& call, const tensor& x) {
     tensor y = call.scratch(type_of<T>, x.shape());
@@ -58,7 +58,7 @@ inline void run_microsoft_rotary(op_context& call) {
         const tensor cosine = input_as<T>(call, 2), sine = input_as<T>(call, 3);
         std::int64_t heads = node.get_int("num_heads", 0);
         const std::int64_t rotated = node.get_int("rotary_embedding_dim", 0);
-        if (given.rank() == 3 && heads == 0) {  // the caches say how wide a head is
+        if (given.rank() == 3 && heads == 0) {  // the caches tell the width of a head
             if (rotated != 0) call.fail("rotary_embedding_dim needs num_heads");
             heads = cosine.rank() == 2 && cosine.dim(1) > 0 ? given.dim(2) / (2 * cosine.dim(1)) : 0;
         }
@@ -87,7 +87,7 @@ inline void run_microsoft_rotary(op_context& call) {
 
 namespace detail {
 
-/// How long each sample is, and where its new tokens go.
+/// The length of each sample, and the positions of its new tokens.
 struct grouped_lengths {
     std::int64_t batch = 0, queries = 0, buffer = 0, kept = 0;
     bool prompt = false;
@@ -105,7 +105,7 @@ struct grouped_lengths {
                 call.fail("seqlens_k of sample " + std::to_string(b) + " does not fit the cache and the query");
     }
     std::int64_t past_of(std::int64_t b) const { return prompt ? 0 : last[static_cast<std::size_t>(b)] + 1 - queries; }
-    /// Query i sees no later key, nor one before its window (-1: none), in a row of scores.
+    /// Sets the scores of keys that query i must not see to -Inf: later keys, and those before its window (-1: no window).
     template <class T>
     void hide(std::int64_t b, std::int64_t i, std::int64_t window, T* row) const {
         const std::int64_t seen = past_of(b) + i + 1, first = window >= 0 ? std::max<std::int64_t>(0, seen - window) : 0;
@@ -114,7 +114,7 @@ struct grouped_lengths {
     }
 };
 
-/// Query, key and value as [B,heads,S,h], the first two writable; packed ones have the heads of the query, then of the key and the value.
+/// Returns query, key and value as [B,heads,S,h], the first two writable. A packed query holds the heads of query, key and value in turn.
 template <class T>
 std::array<tensor, 3> grouped_heads(op_context& call, const tensor& query, std::int64_t heads, std::int64_t groups) {
     if (call.has_input(1))
@@ -131,7 +131,7 @@ std::array<tensor, 3> grouped_heads(op_context& call, const tensor& query, std::
     return {part(0, heads), part(heads, groups), part(heads + groups, groups)};
 }
 
-/// What was kept and what is new, each sample at its own place; zeros behind.
+/// Returns the cache with the new keys or values appended, for each sample at its own position. Zeros fill the rest.
 template <class T>
 tensor present_cache(op_context& call, const grouped_lengths& at, const tensor& past, const tensor& now) {
     const std::int64_t groups = now.dim(1), width = now.dim(3);
@@ -150,7 +150,7 @@ tensor present_cache(op_context& call, const grouped_lengths& at, const tensor& 
     return y;
 }
 
-/// Rotates query and key by the positions of their tokens, if the node says so.
+/// Rotates query and key by the positions of their tokens if attribute do_rotary is set.
 template <class T>
 void rotate_grouped(op_context& call, const grouped_lengths& at, tensor& q, tensor& k) {
     if (call.node().get_int("do_rotary", 0) == 0) return;
@@ -168,7 +168,7 @@ void rotate_grouped(op_context& call, const grouped_lengths& at, tensor& q, tens
 
 }  // namespace detail
 
-/// Causal attention of grouped heads over a cache, each sample at its own length.
+/// Computes causal attention of grouped heads over a cache in which each sample has its own length.
 template <class T>
 void group_query_attention(op_context& call) {
     const node_view& node = call.node();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GRU (gates in the order z, r, h; the linear map before or after the reset gate) and the simple RNN.
+// Implements GRU (gates in the order z, r, h; the linear map before or after the reset gate) and the simple RNN.
 #pragma once
 
 #include <vector>

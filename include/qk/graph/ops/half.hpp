@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// float16 and bfloat16 storage to float32 and back: exact one way, round to nearest even the other; loops that vectorise.
+// Converts float16 and bfloat16 to float32, which is exact, and back, rounding to nearest even. The loops vectorise.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@ constexpr float to_float(brain x) { return std::bit_cast<float>(static_cast<std:
 constexpr float to_float(half x) {
     const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
     const std::uint32_t magnitude = x.bits & 0x7fffu;
-    // Exponent 5 to 8 bits is a multiplication by 2^(127-15); it turns subnormals into normal numbers on the way.
+    // Going from 5 to 8 exponent bits is a multiplication by 2^(127-15), which also turns subnormals into normal numbers.
     const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
     const std::uint32_t special = magnitude << 13 | 0x7f800000u;  // Inf and NaN keep their payload
     const std::uint32_t bits = magnitude >= 0x7c00u ? special : std::bit_cast<std::uint32_t>(scaled);
@@ -32,9 +32,9 @@ constexpr brain to_brain(float x) {
 constexpr half to_half(float x) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t magnitude = u & 0x7fffffffu;
-    // Normal results: drop 13 bits with ties to even, move the bias. A carry may raise the exponent, to Inf too.
+    // Normal results: drop 13 bits with ties to even and change the bias. A carry may raise the exponent, even to Inf.
     const std::uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
-    // Subnormal results are multiples of 2^-24, the step of floats in [0.5, 1): adding 0.5 rounds to one.
+    // Subnormal results are multiples of 2^-24, which is the ulp of floats in [0.5, 1): adding 0.5 rounds to such a multiple.
     const std::uint32_t subnormal =
         std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude < 0x38800000u ? magnitude : 0u) + 0.5f) - 0x3f000000u;
     std::uint32_t code = magnitude < 0x38800000u ? subnormal : normal;

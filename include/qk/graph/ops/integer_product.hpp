@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exact integer matrix products at the speed of float ones: codes less their zero points as float32, sums cut before they can round.
+// Multiplies integer matrices exactly at the speed of float32: codes minus zero points, with sums split before they could round.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace qk::graph::ops {
 
-/// Integers of at most 16 bits: what an integer product takes.
+/// Fails unless the codes are integers of 8 or 16 bits, which integer products take.
 inline void check_codes(const op_context& call, const tensor& codes) {
     switch (codes.type()) {
         case data_type::int8:
@@ -23,24 +23,24 @@ inline void check_codes(const op_context& call, const tensor& codes) {
     }
 }
 
-/// Codes less a zero point, as floats (at most 16 bits, so exact).
+/// Writes codes minus the zero point as floats. This is exact, because codes have at most 16 bits.
 inline void center(const tensor& codes, std::size_t begin, std::span<float> out, float zero_point) {
     read_elements<float>(codes.type(), codes.bytes() + begin * size_of(codes.type()), out);
     if (zero_point == 0) return;
     for (float& v : out) v -= zero_point;
 }
 
-/// c[m,n] += a[m,k] * b[k,n] for integers held as floats.
+/// Computes c[m,n] += a[m,k] * b[k,n] for integers held as floats. `piece` is working memory for m * n floats.
 ///
-/// Every partial sum over a piece of `k` stays below 2^24 in magnitude, so float32 holds it exactly whatever the order of additions;
-/// the pieces are added as integers, which wrap as the standard's int32 does.
+/// Every partial sum over a piece of `k` is at most 2^24 in magnitude, so float32 holds it exactly in any order of additions. The pieces
+/// are added as integers, which wrap as the standard's int32 does.
 inline void multiply_integers(const float* a, const float* b, std::int32_t* c, std::int64_t m, std::int64_t n, std::int64_t k,
                               float* piece) {
     if (m == 0 || n == 0 || k == 0) return;
     float largest_a = 1, largest_b = 1;
     for (std::int64_t i = 0; i < m * k; ++i) largest_a = std::max(largest_a, std::fabs(a[i]));
     for (std::int64_t i = 0; i < k * n; ++i) largest_b = std::max(largest_b, std::fabs(b[i]));
-    if (static_cast<double>(largest_a) * static_cast<double>(largest_b) > 0x1p24) {  // 16 bits by 16: not one product is exact in float32
+    if (static_cast<double>(largest_a) * static_cast<double>(largest_b) > 0x1p24) {  // 16 by 16 bits: one product can already exceed 2^24
         for (std::int64_t i = 0; i < m; ++i)
             for (std::int64_t l = 0; l < k; ++l) {
                 const auto left = static_cast<std::int64_t>(a[i * k + l]);
@@ -62,7 +62,7 @@ inline void multiply_integers(const float* a, const float* b, std::int32_t* c, s
     }
 }
 
-/// round(sum * multiplier) + zero_point, clamped to the codes of T.
+/// Writes round(sum * multiplier) + zero_point, clamped to the codes of T; ties go to even.
 template <class T>
 void requantize(const std::int32_t* sum, std::size_t n, float multiplier, std::int64_t zero_point, T* y) {
     constexpr auto lowest = static_cast<float>(std::numeric_limits<T>::min());
@@ -76,7 +76,7 @@ void requantize(const std::int32_t* sum, std::size_t n, float multiplier, std::i
     }
 }
 
-/// Calls f with an int8 or a uint8, the type of codes that `t` names.
+/// Calls f with an int8 or a uint8, according to `t`. Fails for other types.
 template <class F>
 void with_byte_type(const op_context& call, data_type t, F&& f) {
     if (t == data_type::int8) f(std::int8_t{});
@@ -84,7 +84,7 @@ void with_byte_type(const op_context& call, data_type t, F&& f) {
     else call.fail(std::string("type ") + name_of(t) + " is not int8 or uint8");
 }
 
-/// A scalar's value from an optional input (0 when absent), or an error if it holds several.
+/// Returns the value of input i, a scalar, or 0 when it is absent. Fails if it holds several values.
 inline float optional_scalar(op_context& call, std::size_t i) {
     if (!call.has_input(i)) return 0;
     const tensor t = input_as<float>(call, i);

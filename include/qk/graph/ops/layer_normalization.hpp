@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerNormalization, RMSNormalization and com.microsoft's SkipLayerNormalization and Simplified variants: statistics over the last axes.
+// Implements LayerNormalization, RMSNormalization and com.microsoft's Simplified and Skip variants: statistics over the last axes.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// `value` stretched to `shape` by numpy's rules; shared when it already has that many elements.
+/// Returns `value` broadcast to `shape`, or `value` itself when it has as many elements.
 template <class T>
 tensor stretched(op_context& call, const tensor& value, const dims& shape) {
     if (value.size() == element_count(shape)) return value;
@@ -29,7 +29,7 @@ tensor stretched(op_context& call, const tensor& value, const dims& shape) {
     return out;
 }
 
-/// Scale or bias of a normalization over shape[axis..]: one value for each element of a row, or (rows) of the whole tensor.
+/// Scale or bias of a normalization over shape[axis..]: one value for each element of a row, or (`whole`) of the tensor.
 template <class T>
 struct row_parameter {
     tensor values;
@@ -54,8 +54,8 @@ struct row_parameter {
 
 }  // namespace detail
 
-/// One row: (x - mean) / sqrt(variance + epsilon) * scale + shift, each of the two null where there is none. With `centered` false the mean
-/// is taken as 0. Returns the mean and the inverse deviation.
+/// Normalizes one row: (x - mean) / sqrt(variance + epsilon) * scale + shift, where scale and shift may be null. With `centered` false the
+/// mean is taken as 0. Returns the mean and the inverse deviation.
 template <class T>
 std::pair<T, T> normalize_row(const T* x, T* y, std::size_t n, T epsilon, bool centered, const T* scale, const T* shift) {
     moments<T> m{0, 0};
@@ -71,8 +71,8 @@ std::pair<T, T> normalize_row(const T* x, T* y, std::size_t n, T epsilon, bool c
     return {mean, inverse};
 }
 
-/// Y = (X - mean) / sqrt(variance + epsilon) * Scale + B over the axes from `axis`; outputs Y, Mean, InvStdDev.
-/// With `centered` false the mean is taken as 0 (RMS).
+/// Computes Y = (X - mean) / sqrt(variance + epsilon) * Scale + B over the axes from `axis` on; the outputs are Y, Mean and InvStdDev. With
+/// `centered` false the mean is taken as 0 (RMS).
 inline void normalize_rows(op_context& call, const tensor& given, std::size_t axis, const tensor& scale, const tensor& bias, float epsilon,
                            bool centered, std::size_t mean_output, std::size_t deviation_output) {
     with_working_type(given.type(), [&]<class T>(T) {
@@ -105,7 +105,7 @@ inline void normalize_rows(op_context& call, const tensor& given, std::size_t ax
 
 namespace detail {
 
-/// The same with the node's axis and epsilon, on inputs X and Scale.
+/// Calls normalize_rows on inputs X and Scale with the node's axis and epsilon.
 inline void normalize_from_axis(op_context& call, const tensor& bias, bool centered, std::size_t mean_output,
                                 std::size_t deviation_output) {
     const tensor& x = call.input(0);
@@ -117,12 +117,12 @@ inline void normalize_from_axis(op_context& call, const tensor& bias, bool cente
 
 inline void run_layer_normalization(op_context& call) { detail::normalize_from_axis(call, optional_input(call, 2), true, 1, 2); }
 inline void run_rms_normalization(op_context& call) { detail::normalize_from_axis(call, {}, false, 99, 99); }
-/// com.microsoft SimplifiedLayerNormalization: RMS, and its second output is the inverse deviation.
+/// Implements com.microsoft's SimplifiedLayerNormalization: RMS, with the inverse deviation as second output.
 inline void run_simplified_layer_normalization(op_context& call) { detail::normalize_from_axis(call, {}, false, 99, 1); }
 
 namespace detail {
 
-/// input + skip (+ bias), normalized over the last axis. Inputs: input, skip, gamma, [beta,] bias. Output 3 is the sum.
+/// Normalizes input + skip (+ bias) over the last axis. Inputs: input, skip, gamma, [beta,] bias. Output 3 is the sum.
 inline void skip_layer_normalization(op_context& call, bool simplified) {
     const tensor& x = call.input(0);
     if (x.rank() == 0) call.fail("the input is a scalar: it has no axis to normalize over");

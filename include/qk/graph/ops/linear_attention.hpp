@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LinearAttention, CausalConvWithState, RotaryEmbedding: what recurrent language models put around attention.
+// Implements LinearAttention, CausalConvWithState and RotaryEmbedding, which recurrent language models combine with attention.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,8 @@
 
 namespace qk::graph::ops {
 
-/// S = decay S + k (x) v' with v' = v, or beta (v - S' k) for the delta rules; o = scale q S. One token after the other.
+/// Computes, token by token, S = decay S + k (x) u and o = scale S^T q, where u = v, or u = beta (v - (decay S)^T k) for the delta rules.
+/// decay is exp(input 4) for the gated rules and 1 for the others.
 inline void run_linear_attention(op_context& call) {
     const node_view& node = call.node();
     const tensor& given = call.input(0);
@@ -81,7 +82,7 @@ inline void run_linear_attention(op_context& call) {
     state.store();
 }
 
-/// Depthwise convolution over past_state followed by the input; the last k - 1 values are the next state.
+/// Computes a depthwise convolution over past_state followed by the input. The last k - 1 values are the next state.
 inline void run_causal_conv_with_state(op_context& call) {
     const tensor& given = call.input(0);
     const std::string activation = call.node().get_string("activation", "none");
@@ -115,7 +116,7 @@ inline void run_causal_conv_with_state(op_context& call) {
     state.store();
 }
 
-/// Pairs of values (halves, or neighbours when interleaved) rotated by the angles of their position.
+/// Rotates pairs of values by the angles of their position. A pair is a value of each half, or two neighbours when interleaved.
 inline void run_rotary_embedding(op_context& call) {
     const node_view& node = call.node();
     const tensor& given = call.input(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss: a class per position, weights per class, one class value ignored.
+// Implements NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss: one class per position, one weight per class, one class value ignored.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace qk::graph::ops {
 
-/// The loss from log probabilities [N, C, ...] and classes [N, ...], as output 0.
+/// Computes the loss from log probabilities [N, C, ...] and classes [N, ...] and writes it to output 0.
 template <class T>
 void negative_log_likelihood(op_context& call, const tensor& log_probability, const tensor& classes, const tensor& weight) {
     const axis_split s = split_at(log_probability.shape(), 1);
@@ -49,7 +49,7 @@ inline void nll_loss(op_context& call) {
              [&]<class T>(type_tag<T>) { negative_log_likelihood<T>(call, x, call.input(1), optional_input(call, 2)); });
 }
 
-/// The same on the logarithm of the softmax along axis 1, which is output 1.
+/// Computes the loss on the logarithm of the softmax along axis 1, which is output 1.
 inline void softmax_cross_entropy_loss(op_context& call) {
     const tensor& x = call.input(0);
     if (x.rank() < 2) call.fail("the scores have no class axis");

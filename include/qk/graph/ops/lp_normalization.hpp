@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LpNormalization, LRN, MeanVarianceNormalization: normalizations without parameters.
+// Implements LpNormalization, LRN and MeanVarianceNormalization, which have no scale and bias.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace qk::graph::ops {
 
-/// x / |x| along an axis, p = 1 or 2; a zero norm gives zeros.
+/// Computes x / |x| along an axis with p = 1 or 2. A zero norm gives zeros.
 inline void run_lp_normalization(op_context& call) {
     const tensor& given = call.input(0);
     const std::int64_t p = call.node().get_int("p", 2);
@@ -39,7 +39,7 @@ inline void run_lp_normalization(op_context& call) {
     });
 }
 
-/// x / (bias + alpha / size * sum of squares over `size` neighbouring channels) ^ beta
+/// Computes x / (bias + alpha / size * sum of squares over `size` neighbouring channels) ^ beta.
 inline void run_lrn(op_context& call) {
     const tensor& given = call.input(0);
     const node_view& node = call.node();
@@ -70,7 +70,7 @@ inline void run_lrn(op_context& call) {
     });
 }
 
-/// The shape of the means that MeanVarianceNormalization subtracts.
+/// Returns the shape of the means that MeanVarianceNormalization subtracts.
 inline dims mean_variance_shape(const op_context& call, const dims& shape) {
     std::vector<std::int64_t> axes = call.node().get_ints("axes", {0, 2, 3});
     if (call.node().has("across_channels") && call.node().get_int("across_channels", 0) != 0) axes = {0, 1, 2, 3};  // before version 9
@@ -79,7 +79,7 @@ inline dims mean_variance_shape(const op_context& call, const dims& shape) {
     return kept;
 }
 
-/// (x - mean) / (sqrt(E[x^2] - mean^2) + 1e-9) over `axes` (default 0, 2, 3).
+/// Computes (x - mean) / (sqrt(E[(x - mean)^2]) + 1e-9) over `axes` (default 0, 2, 3).
 inline void run_mean_variance_normalization(op_context& call) {
     const tensor& given = call.input(0);
     const dims kept = mean_variance_shape(call, given.shape());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LSTM: gates in the order i, o, f, c; peepholes, coupled forget gate.
+// Implements LSTM: gates in the order i, o, f, c; peepholes; coupled forget gate.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace qk::graph::ops {
 
-/// The cells of a call. `read_state` gives what the products see of a state of `hidden` values.
+/// Runs all cells of a call. `read_state` maps a state of `hidden` values to the values that R is multiplied by.
 template <class T, class ReadState>
 void run_lstm_cells(recurrent_call<T>& c, const ReadState& read_state) {
     const auto activations = recurrent_activations(c.call, {"Sigmoid", "Tanh", "Tanh"}, c.directions);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MatMul: numpy's matmul, leading axes broadcast, vectors promoted.
+// Implements MatMul as numpy's matmul: leading axes broadcast, vectors become matrices.
 #pragma once
 
 #include "qk/graph/base/inner_loop.hpp"
@@ -11,15 +11,15 @@ namespace qk::graph::ops {
 /// How two shapes multiply: a batch of [m,k] x [k,n] products.
 struct matmul_plan {
     std::int64_t m = 1, n = 1, k = 1;
-    dims shape;                    ///< of the result
-    dims a_batch, b_batch, batch;  ///< leading axes of the operands, filled up with ones, and of the result
+    dims shape;                    ///< shape of the result
+    dims a_batch, b_batch, batch;  ///< leading axes: of a and b, padded with ones, and of the result
 
     /// Calls f(product, matrix of a, matrix of b) for every product.
     template <class F>
     void each(F&& f) const {
         each(0, static_cast<std::int64_t>(element_count(batch)), f);
     }
-    /// For the products in [first, last).
+    /// Calls f for the products in [first, last) only.
     template <class F>
     void each(std::int64_t first, std::int64_t last, F&& f) const {
         for (std::int64_t i = first; i < last; ++i) {
@@ -45,7 +45,7 @@ void matmul_of(op_context& c) {
     tensor& y = c.output(0, a.type(), p.shape);
     const T *ap = a.as<T>().data(), *bp = b.as<T>().data();
     T* yp = y.as<T>().data();
-    bool one_matrix = b.rank() == 2 && a.rank() >= 2;  // weights: all rows at once
+    bool one_matrix = b.rank() == 2 && a.rank() >= 2;  // b is one matrix (weights): one product for all rows of a
     if (y.size() == 0) return;
     if (one_matrix) return multiply(ap, false, bp, false, yp, static_cast<std::int64_t>(y.size()) / p.n, p.n, p.k);
     const auto work = static_cast<std::size_t>(p.m * p.n) * static_cast<std::size_t>(p.k) / 8;

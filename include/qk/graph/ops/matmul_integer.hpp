@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MatMulInteger, QLinearMatMul: int8/uint8 products with zero points per tensor, row or column; sums are exact.
+// Implements MatMulInteger and QLinearMatMul: int8/uint8 products with zero points per tensor, row or column. The sums are exact.
 #pragma once
 
 #include "qk/graph/ops/broadcast.hpp"
@@ -8,12 +8,12 @@
 
 namespace qk::graph::ops {
 
-/// Shapes of a matrix product with numpy's rules for vectors and stacks of matrices.
+/// The shapes of a matrix product under numpy's rules for vectors and stacks of matrices.
 struct matmul_shapes {
-    dims batch;  ///< broadcast stack
+    dims batch;  ///< broadcast shape of both stacks
     std::int64_t m = 1, n = 1, k = 1;
     dims a_batch, b_batch;
-    dims output;  ///< without the axes that vectors do not have
+    dims output;  ///< without the axes that a vector lacks
 
     matmul_shapes(const op_context& call, const dims& a, const dims& b) {
         if (a.empty() || b.empty()) call.fail("a matrix product needs operands of rank 1 or more");
@@ -37,7 +37,7 @@ struct matmul_shapes {
         if (!b_vector) output.push_back(n);
     }
 
-    /// Calls f(which matrix of a, which of b, which of the output) for the whole stack.
+    /// Calls f(matrix of a, matrix of b, matrix of the output) with the three indices of every product of the stack.
     template <class F>
     void each(F&& f) const {
         const std::size_t all = element_count(batch);
@@ -58,7 +58,8 @@ struct matmul_shapes {
 
 namespace detail {
 
-/// One value, one for each row (or column), or one for each row of each matrix of the stack.
+/// Returns the value for one line (row or column) of one matrix. `values` holds one value, one for each line, or one for each line of each
+/// matrix; if it is empty, the result is 0.
 inline float pick(std::span<const float> values, std::size_t matrix, std::size_t line, std::size_t lines) {
     if (values.empty()) return 0;
     if (values.size() == 1) return values[0];
@@ -73,7 +74,7 @@ inline void check_lines(const op_context& call, const tensor& values, std::int64
 
 }  // namespace detail
 
-/// int32 sums of (a - a_zero) * (b - b_zero). Zero points: one, or one for each row of a and each column of b.
+/// Computes int32 sums of (a - a_zero) * (b - b_zero). A zero point is one value, or one for each row of a and each column of b.
 inline tensor integer_matmul(op_context& call, const tensor& a, const tensor& a_zero, const tensor& b, const tensor& b_zero,
                              const matmul_shapes& s) {
     check_codes(call, a);
@@ -113,7 +114,7 @@ inline void run_matmul_integer(op_context& call) {
     call.set_output(0, integer_matmul(call, a, zero_point_of<float>(call, 2, a.type()), b, zero_point_of<float>(call, 3, b.type()), s));
 }
 
-/// y = saturate(round(sum * (a_scale * b_scale / y_scale)) + y_zero_point); scales per tensor, per row of a, per column of b.
+/// Computes y = saturate(round(sum * (a_scale * b_scale / y_scale)) + y_zero_point). Scales are per tensor, row of a or column of b.
 inline void run_qlinear_matmul(op_context& call) {
     const tensor& a = call.input(0);
     const tensor& b = call.input(3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// com.microsoft's Attention and MultiHeadAttention.
-// https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md, and the CPU kernels where that is silent.
+// Implements com.microsoft's Attention and MultiHeadAttention.
+// https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md, and its CPU kernels where that page says nothing.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace detail {
 template <class T>
 constexpr T never_seen = -std::numeric_limits<T>::infinity();
 
-/// Softmax with one more term in the denominator, exp(extra), which goes to no key.
+/// Applies softmax with one more term in the denominator, exp(extra), which belongs to no key.
 template <class T>
 void softmax_row_beside(T* x, std::size_t n, T extra) {
     T largest = extra;
@@ -27,7 +27,7 @@ void softmax_row_beside(T* x, std::size_t n, T extra) {
     for (std::size_t i = 0; i < n; ++i) x[i] /= sum;
 }
 
-/// q [B,N,S,h], k [B,G,T,h], v [B,G,T,w] to [B,S,N*w]. `add(b, head, query, row)` adds masks and biases to a row of T scores.
+/// Computes y [B,S,N*w] of q [B,N,S,h], k [B,G,T,h], v [B,G,T,w]. `add(b, head, query, row)` adds masks and biases to a row of T scores.
 template <class T, class Add, class Softmax>
 void attend(op_context& call, const tensor& q, const tensor& k, const tensor& v, T scale, T cap, const Add& add, const Softmax& softmax,
             T* y) {
@@ -59,7 +59,7 @@ void attend(op_context& call, const tensor& q, const tensor& k, const tensor& v,
         }
 }
 
-/// attention_bias [B or 1, N or 1, S, T], if there is one.
+/// The optional input attention_bias, [B or 1, N or 1, S, T or more].
 template <class T>
 class score_bias {
   public:
@@ -83,7 +83,7 @@ class score_bias {
     std::int64_t queries_, keys_;
 };
 
-/// The mask of Attention and MultiHeadAttention: lengths, ranges or zeros and ones, as what is added to scores.
+/// The mask of Attention and MultiHeadAttention, which holds lengths, ranges, or zeros and ones. add() adds it to a row of scores.
 template <class T>
 class filter_mask {
   public:
@@ -126,7 +126,7 @@ class filter_mask {
     std::vector<std::int64_t> values_;
 };
 
-/// x [B,S,N*h], plus a bias, as [B,N,S,h].
+/// Returns x [B,S,N*h] plus an optional bias as [B,N,S,h].
 template <class T>
 tensor biased_heads(op_context& call, const tensor& given, std::int64_t heads, const T* bias) {
     if (given.rank() != 3 || heads < 1 || given.dim(2) % heads != 0)
@@ -139,7 +139,7 @@ tensor biased_heads(op_context& call, const tensor& given, std::int64_t heads, c
     return split_heads<T>(call, y, heads);
 }
 
-/// Part `which` of [B,L,N,parts,h] as [B,N,L,h].
+/// Returns part `which` of x [B,L,N,parts,h] as [B,N,L,h].
 template <class T>
 tensor unpacked_part(op_context& call, const tensor& x, std::int64_t parts, std::int64_t which) {
     const std::int64_t batch = x.dim(0), length = x.dim(1), heads = x.dim(2), width = x.dim(4);
@@ -156,11 +156,11 @@ tensor unpacked_part(op_context& call, const tensor& x, std::int64_t parts, std:
 
 namespace detail {
 
-/// What is multiplied: [batch, heads, length, width], caches before the new keys and values.
+/// The operands of attention, each [batch, heads, length, width]. Keys and values begin with those of the cache.
 template <class T>
 struct head_operands {
     tensor q, k, v;
-    std::int64_t value_hidden = 0;  ///< of all heads
+    std::int64_t value_hidden = 0;  ///< width of the values, all heads together
 };
 
 template <class T>
@@ -199,14 +199,14 @@ head_operands<T> multi_head_operands(op_context& call) {
     return o;
 }
 
-/// What scores are multiplied by.
+/// Returns the factor of the scores: attribute scale, or 1 / sqrt(width).
 template <class T>
 T score_scale(const op_context& call, std::int64_t width) {
     const float given = call.node().get_float("scale", 0);
     return given == 0 ? static_cast<T>(1 / std::sqrt(static_cast<double>(width))) : static_cast<T>(given);
 }
 
-/// The first output, with the mask at an input of its own and the bias of scores at input 5.
+/// Computes output 0. The mask is input `mask_input`, the bias of the scores is input 5.
 template <class T>
 void attend_masked(op_context& call, const head_operands<T>& o, std::size_t mask_input) {
     const std::int64_t batch = o.q.dim(0), queries = o.q.dim(2), keys = o.k.dim(2);
@@ -233,14 +233,14 @@ inline void run_multi_head_attention(op_context& call) {
 
 namespace detail {
 
-/// Widths of query, key and value, all heads together.
+/// Returns the widths of query, key and value, each for all heads together.
 inline std::vector<std::int64_t> joined_widths(const op_context& call, std::int64_t columns) {
     std::vector<std::int64_t> sizes = call.node().get_ints("qkv_hidden_sizes");
     if (sizes.empty()) sizes.assign(3, columns / 3);
     return sizes;
 }
 
-/// The product with the joined weights of query, key and value comes first.
+/// Multiplies the input by the joined weights of query, key and value, and splits the product into heads.
 template <class T>
 head_operands<T> attention_operands(op_context& call) {
     const node_view& node = call.node();

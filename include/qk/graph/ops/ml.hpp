@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simple operators of ai.onnx.ml on numbers: Binarizer, LabelEncoder, ArrayFeatureExtractor, Scaler, Normalizer, Imputer,
+// Implements the simple numeric operators of ai.onnx.ml: Binarizer, LabelEncoder, ArrayFeatureExtractor, Scaler, Normalizer, Imputer,
 // LinearRegressor.
 #pragma once
 
@@ -20,7 +20,7 @@ inline void binarizer(op_context& call) {
     });
 }
 
-/// Keys or values of a LabelEncoder, whichever attribute holds them.
+/// Returns the keys or values of a LabelEncoder from whichever attribute holds them.
 inline tensor encoder_table(op_context& call, const std::string& what) {
     const node_view& node = call.node();
     if (node.has(what + "_tensor")) return node.get_tensor(what + "_tensor");
@@ -33,7 +33,7 @@ inline tensor encoder_table(op_context& call, const std::string& what) {
     return make_tensor<float>({static_cast<std::int64_t>(v.size())}, v);
 }
 
-/// Linear look-up of each element; NaN finds NaN.
+/// Looks up each element by linear search. NaN finds NaN.
 inline void label_encoder(op_context& call) {
     const tensor& x = call.input(0);
     const tensor keys = encoder_table(call, "keys"), values = encoder_table(call, "values");
@@ -77,7 +77,7 @@ inline void array_feature_extractor(op_context& call) {
             std::memcpy(to, x.bytes() + (r * static_cast<std::size_t>(length) + normal_index(call, c, length)) * width, width), to += width;
 }
 
-/// f(value, feature) over rows of features; the result is float32.
+/// Computes f(value, feature) over rows of features. The result is float32.
 template <class F>
 void each_feature(op_context& call, F f) {
     const tensor& x = call.input(0);
@@ -87,7 +87,7 @@ void each_feature(op_context& call, F f) {
     output_as(call, data_type::float32, x.shape(), v);
 }
 
-/// Entry i of a list that has one element for all, or one for each feature.
+/// Returns entry i of a list that has one element for all features, or one for each feature.
 inline double entry_of(const op_context& call, const std::vector<float>& list, std::size_t i) {
     if (list.size() != 1 && i >= list.size()) call.fail("an attribute has fewer entries than there are features");
     return list[list.size() == 1 ? 0 : i];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// com.microsoft's MoE and QMoE: a router chooses k experts for each token, each a perceptron of two layers (three where it is gated).
-// https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md; routing, activations and codes as its CPU kernels have them
-// (tests/graph/attention_evidence.py compares).
+// Implements com.microsoft's MoE and QMoE: a router chooses k experts for each token; an expert has two layers (three if it is gated).
+// https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md; routing, activations and codes are those of its CPU kernels
+// (tests/graph/attention_evidence.py compares them).
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// One layer of all experts: weights [E, out, in], bias [E, out] or empty.
+/// One layer of all experts: weights are [E, out, in]; bias is [E, out] or empty.
 struct expert_layer {
     tensor weights, bias;
     std::int64_t experts() const { return weights.dim(0); }
@@ -35,7 +35,7 @@ inline void check_layer(const op_context& call, const expert_layer& l, std::int6
                   std::to_string(experts) + " experts that read " + std::to_string(in) + " channels");
 }
 
-/// y [rows, out] of expert e.
+/// Computes y [rows, out] = x [rows, in] * weights^T + bias with the layer of expert e.
 template <class T>
 void apply_layer(const expert_layer& l, std::int64_t e, const T* x, T* y, std::int64_t rows) {
     multiply(x, false, l.weights.as<T>().data() + e * l.out() * l.in(), true, y, rows, l.out(), l.in());
@@ -45,7 +45,7 @@ void apply_layer(const expert_layer& l, std::int64_t e, const T* x, T* y, std::i
         for (std::int64_t i = 0; i < l.out(); ++i) y[r * l.out() + i] += bias[i];
 }
 
-/// What stands between the layers of an expert.
+/// The activation between the layers of an expert.
 template <class T>
 class expert_activation {
   public:
@@ -59,10 +59,10 @@ class expert_activation {
             call.fail("activation_type '" + name_ + "' is none of relu, gelu, silu, swiglu, identity");
         if (fusion_ < 0 || fusion_ > 2) call.fail("swiglu_fusion is 0, 1 or 2");
     }
-    /// Gate and linear part stand in one row.
+    /// Is true when one row holds both the gate and the linear part.
     bool fused() const { return name_ == "swiglu" && fusion_ != 0; }
 
-    /// x [rows, width] to rows of `inner`, in place. `linear`: the third layer's rows, or nullptr.
+    /// Changes x [rows, width] to [rows, inner] in place. `linear` holds the rows of the third layer, or is nullptr.
     void apply(T* x, const T* linear, std::int64_t rows, std::int64_t width, std::int64_t inner) const {
         for (std::int64_t r = 0; r < rows; ++r)
             for (std::int64_t i = 0; i < inner; ++i) {
@@ -72,7 +72,7 @@ class expert_activation {
                 if (fused()) y = gated(row[fusion_ == 1 ? 2 * i : i], row[fusion_ == 1 ? 2 * i + 1 : i + inner]);
                 else if (name_ == "swiglu" && beside != nullptr) y = gated(y, *beside);
                 else y = plain(y) * (beside != nullptr ? *beside : T{1});
-                x[r * inner + i] = y;  // never behind what is still to be read
+                x[r * inner + i] = y;  // no later read needs this element
             }
     }
 
@@ -92,7 +92,7 @@ class expert_activation {
     T alpha_, beta_, limit_;
 };
 
-/// The k experts of a token and their shares: softmax over all experts, or over the k alone.
+/// Chooses the k experts of a token and their shares: a softmax over all experts, or over the k alone if `normalized`.
 template <class T>
 void choose_experts(const T* logits, std::int64_t experts, std::int64_t k, bool normalized, std::vector<std::int64_t>& chosen,
                     std::vector<T>& share) {
@@ -106,7 +106,7 @@ void choose_experts(const T* logits, std::int64_t experts, std::int64_t k, bool 
     for (std::int64_t i = 0; i < k; ++i) share.push_back(std::exp(logits[chosen[static_cast<std::size_t>(i)]] - logits[chosen[0]]) / sum);
 }
 
-/// The node's output; the layers' values stand ready.
+/// Computes the node's output. The weights of the layers are values, not codes.
 template <class T>
 void run_experts(op_context& call, const expert_layer& first, const expert_layer& second, const expert_layer& third,
                  std::size_t share_input) {
@@ -171,7 +171,7 @@ void run_experts(op_context& call, const expert_layer& first, const expert_layer
     y.store();
 }
 
-/// Codes [E, out, in / (8 / bits)], the low bits first, as values: (code - zero point) * scale, scales [E, out] or [E, out, blocks].
+/// Decodes codes [E, out, in / (8 / bits)], lowest bits first, as (code - zero point) * scale. Scales are [E, out] or [E, out, blocks].
 template <class T>
 tensor decoded_experts(op_context& call, std::size_t codes_at, std::size_t scales_at, std::size_t zeros_at) {
     const tensor& codes = call.input(codes_at);
@@ -185,7 +185,7 @@ tensor decoded_experts(op_context& call, std::size_t codes_at, std::size_t scale
         call.fail("scales of shape " + to_string(scales.shape()) + " do not fit expert weights of shape " + to_string(codes.shape()) +
                   " in blocks of " + std::to_string(block));
     const bool zeros = call.has_input(zeros_at);
-    // Zero points are packed along their last axis: blocks where there are several, else outputs.
+    // Zero points are packed along their last axis, which is blocks if there is a block_size, else outputs.
     const std::int64_t along = size > 0 ? blocks : out, packed = (along + each - 1) / each;
     if (zeros && call.input(zeros_at).size() != static_cast<std::size_t>(experts * (size > 0 ? out : 1) * packed))
         call.fail("zero points of shape " + to_string(call.input(zeros_at).shape()) + " do not fit the scales");

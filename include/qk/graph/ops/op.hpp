@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operator is to the evaluator: an entry of the table, and the view of one node's call that its function gets.
+// Defines what the evaluator knows of an operator: its entry in the table, and the view of one node's call that its function receives.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@ class NodeProto;
 
 namespace qk::graph {
 
-/// A node as operators see it: attributes by name, and the version of its domain that the model imports.
-/// Every getter names the node in its error. Attribute values of a function body are already bound.
+/// A node as operators see it: attributes by name, and the version of its domain that the model imports. Every getter names the node in its
+/// errors. Attributes of a function body that refer to the function's are already replaced by their values.
 class node_view {
   public:
     node_view(const onnx::NodeProto& proto, int version) : proto_(&proto), version_(version) {}
@@ -50,14 +50,14 @@ class node_view {
 
 class op_context;
 
-/// Work done once for a node (weights packed, primitives built) and used in every run. Called from many threads at once: run is const.
+/// Holds work that is done once for a node (weights packed, primitives built) for all runs. Many threads call run at once, so it is const.
 class prepared_op {
   public:
     virtual ~prepared_op() = default;
     virtual void run(op_context& call) const = 0;
 };
 
-/// One call of one node: inputs are read, outputs are made with output().
+/// One call of one node. Inputs are read; outputs are made with output() or set_output().
 class op_context {
   public:
     using subgraph_runner = std::function<std::vector<tensor>(const onnx::GraphProto&, std::span<const tensor>)>;
@@ -71,30 +71,30 @@ class op_context {
 
     std::size_t input_count() const { return inputs_.size(); }
     bool has_input(std::size_t i) const { return i < inputs_.size() && !inputs_[i].empty(); }
-    /// Input i; an error naming the node if the model leaves it out.
+    /// Returns input i. Fails with the node's name if the model leaves it out.
     const tensor& input(std::size_t i) const {
         if (!has_input(i)) fail_without_input(i);
         return inputs_[i];
     }
 
     std::size_t output_count() const { return outputs_.size(); }
-    /// Output i is named by the model and somebody may read it.
+    /// Is true when the model names output i and something may read it.
     bool wants(std::size_t i) const { return i < outputs_.size(); }
-    /// Makes output i with uninitialised elements. Outputs that nobody wants get a scratch tensor all the same.
+    /// Makes output i with uninitialised elements. An output that is not wanted gets a scratch tensor.
     tensor& output(std::size_t i, data_type type, dims shape);
-    /// Makes output i share an existing tensor (Reshape, Identity).
+    /// Makes output i share the memory of an existing tensor (Reshape, Identity).
     tensor& set_output(std::size_t i, tensor value);
-    /// Uninitialised working memory that lives as long as the returned tensor.
+    /// Returns uninitialised working memory that lives as long as the tensor.
     tensor scratch(data_type type, dims shape);
-    /// The same call with other inputs and outputs, for an operator that is computed by way of another.
+    /// Returns this call with other inputs and outputs, for an operator that is computed by another operator's function.
     op_context with(std::span<const tensor> inputs, std::span<tensor> outputs) const {
         return {*node_, inputs, outputs, *memory_, *subgraphs_};
     }
-    /// And read as another operator's node (its attributes under another version).
+    /// Also replaces the node, so that the call reads another operator's attributes or version.
     op_context with(const node_view& node, std::span<const tensor> inputs, std::span<tensor> outputs) const {
         return {node, inputs, outputs, *memory_, *subgraphs_};
     }
-    /// Runs a graph attribute (If, Loop, Scan) with the given inputs; outer values are visible to it by name.
+    /// Runs a graph attribute (If, Loop, Scan) on the given inputs. The graph also sees the values of the outer graphs by name.
     std::vector<tensor> run_subgraph(const onnx::GraphProto& graph, std::span<const tensor> inputs) { return (*subgraphs_)(graph, inputs); }
 
   private:
@@ -108,23 +108,23 @@ class op_context {
     tensor discarded_;
 };
 
-/// What `prepare` sees: the node, and those inputs that are constants of the model (others are empty tensors).
+/// What `prepare` receives: the node, and its inputs that are constants of the model. The other inputs are empty tensors.
 struct prepare_context {
     const node_view& node;
     std::span<const tensor> constants;
 };
 
-/// A line of the table. `since` is the first opset version that this entry serves; the entry with the largest since <= the model's version
-/// wins.
+/// One line of the table. `since` is the first opset version that this entry implements. Of the entries with `since` <= the model's
+/// version, find_op takes the one with the largest.
 struct op_entry {
     std::string_view domain;  ///< "" is ai.onnx
     std::string_view name;
     int since;
     void (*run)(op_context&);
-    std::unique_ptr<prepared_op> (*prepare)(const prepare_context&) = nullptr;  ///< may return nullptr: use run
+    std::unique_ptr<prepared_op> (*prepare)(const prepare_context&) = nullptr;  ///< nullptr, or a result of nullptr: run is used
 };
 
-/// Every operator the evaluator knows (ops/table.hpp); nullptr when the operator or version is unknown.
+/// Finds the entry of an operator in the table (ops/table.hpp). Returns nullptr when the operator or its version is unknown.
 const op_entry* find_op(std::string_view domain, std::string_view name, int version);
 
 }  // namespace qk::graph

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adagrad, Adam and Momentum (ai.onnx.preview.training): one step for any number of parameter tensors.
+// Implements one step of Adagrad, Adam or Momentum (ai.onnx.preview.training) for any number of parameter tensors.
 // Inputs: rate, step count, then all parameters, all gradients, all states; outputs: new parameters, then new states.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace qk::graph::ops {
 
-/// Calls step(parameter, gradient, state...) for every element; `States` tensors accompany each parameter. Elements are computed in double.
+/// Calls step(values) for every element, where values is an array of the parameter, its gradient and its `States` states, in double.
 template <std::size_t States, class F>
 void optimizer_step(op_context& call, F step) {
     constexpr std::size_t each = 2 + States;

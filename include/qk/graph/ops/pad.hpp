@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pad (constant, reflect, edge, wrap; negative amounts cut) and CenterCropPad.
+// Implements Pad (constant, reflect, edge, wrap; negative amounts crop) and CenterCropPad.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace qk::graph::ops {
 
 enum class pad_mode { constant, reflect, edge, wrap };
 
-/// Where element `at` of a padded axis comes from in an axis of n elements; -1: the constant.
+/// Returns which element of an axis of n elements the padded position `at` copies, or -1 for the constant.
 inline std::int64_t padded_source(std::int64_t at, std::int64_t n, pad_mode mode) {
     if (at >= 0 && at < n) return at;
     if (mode == pad_mode::constant || n == 0) return -1;
@@ -21,7 +21,7 @@ inline std::int64_t padded_source(std::int64_t at, std::int64_t n, pad_mode mode
     return phase < n ? phase : period - phase;
 }
 
-/// y = x padded by before[i] and after[i] elements along axis i. `fill` is one element's bytes (constant mode).
+/// Sets output 0 to x padded by before[i] and after[i] elements along axis i. `fill` holds the constant's bytes; null means zero.
 inline void pad_tensor(op_context& call, const tensor& x, const dims& before, const dims& after, pad_mode mode, const std::byte* fill) {
     const std::size_t rank = x.rank();
     dims shape = x.shape();
@@ -32,7 +32,7 @@ inline void pad_tensor(op_context& call, const tensor& x, const dims& before, co
     }
     tensor& y = call.output(0, x.type(), shape);
     if (y.size() == 0) return;
-    // Unpadded axes at the end move as one block of `inner` elements; `last` is the innermost padded axis.
+    // Unpadded axes at the end are copied as one block of `inner` elements; `last` is the innermost padded axis.
     std::size_t last = rank, inner = 1;
     while (last > 0 && before[last - 1] == 0 && after[last - 1] == 0) inner *= static_cast<std::size_t>(shape[--last]);
     if (last == 0) {
@@ -43,7 +43,7 @@ inline void pad_tensor(op_context& call, const tensor& x, const dims& before, co
     std::vector<std::vector<std::int64_t>> source(last + 1);
     for (std::size_t a = 0; a <= last; ++a)
         for (std::int64_t i = 0; i < shape[a]; ++i) {
-            // What wraps is what negative amounts leave.
+            // In wrap mode only what negative amounts leave of the axis is repeated.
             const std::int64_t cut = mode == pad_mode::wrap ? std::max<std::int64_t>(-before[a], 0) : 0,
                                left = x.dim(a) - cut - (mode == pad_mode::wrap ? std::max<std::int64_t>(-after[a], 0) : 0);
             if (left <= 0 && mode == pad_mode::wrap) call.fail("negative amounts leave nothing of axis " + std::to_string(a) + " to wrap");
@@ -54,7 +54,7 @@ inline void pad_tensor(op_context& call, const tensor& x, const dims& before, co
         std::int64_t source;
         std::size_t count;
     };
-    std::vector<run> runs;  // along `last`: neighbours that come from neighbours, or are all constant, move together
+    std::vector<run> runs;  // along `last`: elements that are neighbours in x too, or are all constant
     for (const std::int64_t s : source[last]) {
         if (!runs.empty() && s == (runs.back().source < 0 ? -1 : runs.back().source + static_cast<std::int64_t>(runs.back().count)))
             ++runs.back().count;
@@ -93,7 +93,7 @@ inline void pad_tensor(op_context& call, const tensor& x, const dims& before, co
     });
 }
 
-/// Amounts are attributes before opset 11 (named `paddings` in opset 1), inputs since; `axes` since opset 18.
+/// The amounts are attributes before opset 11 (named `paddings` in opset 1), inputs since then; `axes` exists since opset 18.
 inline void pad(op_context& call) {
     const tensor& x = call.input(0);
     const bool old = call.node().version() < 11;
@@ -142,9 +142,9 @@ inline void center_crop_pad(op_context& call) {
     dims before(x.rank(), 0), after(x.rank(), 0);
     for (std::size_t k = 0; k < axes.size(); ++k) {
         const std::size_t a = normal_axis(call, axes[k], x.rank());
-        element_count(dims{target[k]});  // refuses negative and absurd lengths
+        element_count(dims{target[k]});  // throws for negative and absurd lengths
         const std::int64_t more = target[k] - x.dim(a);
-        before[a] = more / 2;  // towards zero both ways: the odd element is cut or added at the end
+        before[a] = more / 2;  // truncates toward zero, so the odd element is cut or added at the end
         after[a] = more - before[a];
     }
     pad_tensor(call, x, before, after, pad_mode::constant, nullptr);

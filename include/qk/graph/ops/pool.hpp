@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MaxPool, AveragePool, LpPool and their global forms, any number of spatial axes.
+// Implements MaxPool, AveragePool, LpPool and their global forms for any number of spatial axes.
 #pragma once
 
 #include <cmath>
@@ -11,8 +11,8 @@
 
 namespace qk::graph::ops {
 
-/// For each window start(), then visit(offset in the plane) for every tap that falls inside the input, then finish(output position, taps
-/// inside, taps inside of the padded input).
+/// Calls, for each window: start(); then visit(offset in the plane) for every tap inside the input; then finish(output position, taps
+/// inside the input, taps inside the padded input).
 template <class Start, class Visit, class Finish>
 void for_each_window(const window& w, const Start& start, const Visit& visit, const Finish& finish) {
     const std::size_t rank = w.rank();
@@ -54,7 +54,7 @@ void max_pool_of(op_context& c) {
     T* yp = y.as<T>().data();
     if (y.size() == 0) return;
     constexpr T lowest = std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
-    if (!c.wants(1) && w.rank() == 2 && w.kernel[1] <= 2 * w.input[1] + 16) {  // rows at a time; of an absurd kernel most taps are padding
+    if (!c.wants(1) && w.rank() == 2 && w.kernel[1] <= 2 * w.input[1] + 16) {  // row by row, unless a huge kernel has mostly padded taps
         for (std::int64_t p = 0; p < planes; ++p)
             for (std::int64_t i = 0; i < w.output[0]; ++i) {
                 T* out = yp + p * out_size + i * w.output[1];
@@ -71,7 +71,7 @@ void max_pool_of(op_context& c) {
             }
         return;
     }
-    // Indices count through the whole input tensor, row-major, or column-major in each plane with storage_order 1.
+    // Indices count through the whole input tensor in row-major order; with storage_order 1 each plane is column-major.
     const bool column_major = c.node().get_int("storage_order", 0) != 0;
     std::int64_t* indices = c.wants(1) ? c.output(1, data_type::int64, y.shape()).template as<std::int64_t>().data() : nullptr;
     for (std::int64_t p = 0; p < planes; ++p) {
@@ -126,7 +126,7 @@ void average_pool_of(op_context& c) {
     }
 }
 
-/// The p of LpPool and GlobalLpPool.
+/// Returns attribute p of LpPool and GlobalLpPool.
 inline double pool_norm(const node_view& node) {
     return node.version() < 2 ? static_cast<double>(node.get_float("p", 2.0f)) : static_cast<double>(node.get_int("p", 2));
 }
@@ -163,7 +163,7 @@ void global_pool_of(op_context& c) {
     const std::size_t plane = x.size() / y.size();
     for (std::size_t i = 0; i < y.size(); ++i) {
         const auto in = x.as<T>().subspan(i * plane, plane);
-        double sum = 0;  // double: the result does not depend on how many values there are
+        double sum = 0;  // double, so that accuracy does not depend on the number of values
         T best = plane == 0 ? T(0) : in[0];
         for (const T v : in) {
             if constexpr (Kind == global_pool::average) sum += static_cast<double>(v);
@@ -176,7 +176,7 @@ void global_pool_of(op_context& c) {
     }
 }
 
-/// float32, float64, and half storage through float32.
+/// Calls Single for float32, Double for float64; float16 and bfloat16 are computed in float32.
 template <void (*Single)(op_context&), void (*Double)(op_context&)>
 void floating_only(op_context& c) {
     switch (c.input(0).type()) {

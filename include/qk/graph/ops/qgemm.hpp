@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// com.microsoft's integer products with float scales: QGemm, DynamicQuantizeMatMul, MatMulIntegerToFloat; and MatMulNBits.
+// Implements com.microsoft's integer products with float scales: QGemm, DynamicQuantizeMatMul, MatMulIntegerToFloat; and MatMulNBits.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -16,7 +16,7 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// Codes of a matrix, transposed.
+/// Returns the transpose of a matrix of codes.
 inline tensor transposed_codes(op_context& call, const tensor& x) {
     if (x.rank() != 2) call.fail("a matrix was expected, not shape " + to_string(x.shape()));
     tensor y = call.scratch(x.type(), {x.dim(1), x.dim(0)});
@@ -27,7 +27,7 @@ inline tensor transposed_codes(op_context& call, const tensor& x) {
     return y;
 }
 
-/// sums * a_scale * b_scale (one, or one a column) + bias (one a column).
+/// Computes sums * a_scale * b_scale + bias. b_scale is one value or one for each column; the bias is empty or one for each column.
 inline tensor scaled_sums(op_context& call, const tensor& sums, float a_scale, const tensor& b_scale, const tensor& bias) {
     const auto n = sums.rank() == 0 ? 1 : static_cast<std::size_t>(sums.shape().back());
     if (b_scale.size() != 1 && b_scale.size() != n) call.fail("the scale of B must be one value, or one a column");
@@ -43,7 +43,7 @@ inline tensor scaled_sums(op_context& call, const tensor& sums, float a_scale, c
 
 }  // namespace detail
 
-/// A, a_scale, a_zero, B, b_scale, b_zero, C, y_scale, y_zero: float output without y_scale. C is int32 under alpha * a_scale * b_scale.
+/// Inputs: A, a_scale, a_zero, B, b_scale, b_zero, C, y_scale, y_zero. No y_scale: float output. C is int32 with alpha * a_scale * b_scale.
 inline void run_qgemm(op_context& call) {
     const node_view& node = call.node();
     const tensor a = node.get_int("transA", 0) != 0 ? detail::transposed_codes(call, call.input(0)) : call.input(0);
@@ -84,7 +84,7 @@ inline void run_qgemm(op_context& call) {
     });
 }
 
-/// A, B, a_scale, b_scale, a_zero, b_zero, bias.
+/// Inputs: A, B, a_scale, b_scale, a_zero, b_zero, bias.
 inline void run_matmul_integer_to_float(op_context& call) {
     const matmul_shapes s(call, call.input(0).shape(), call.input(1).shape());
     const tensor &a = call.input(0), &b = call.input(1);
@@ -92,7 +92,7 @@ inline void run_matmul_integer_to_float(op_context& call) {
     call.set_output(0, detail::scaled_sums(call, sums, optional_scalar(call, 2), input_as<float>(call, 3), optional_as<float>(call, 6)));
 }
 
-/// A (float, quantized to uint8 here), B, b_scale, b_zero, bias.
+/// Inputs: A (float; it is quantized to uint8 here), B, b_scale, b_zero, bias.
 inline void run_dynamic_quantize_matmul(op_context& call) {
     const tensor a = call.input(0);
     tensor quantized[3];
@@ -106,7 +106,7 @@ inline void run_dynamic_quantize_matmul(op_context& call) {
 
 namespace detail {
 
-/// Accuracy level 4: each block of a row of A as int8 with a scale of its own, max|a| / 127.
+/// Rounds each block of a row of A to int8 under a scale of its own, max|a| / 127, as accuracy level 4 demands. The result is float.
 inline tensor in_bytes(op_context& call, const tensor& a, std::int64_t k, std::int64_t block) {
     tensor y = call.scratch(data_type::float32, a.shape());
     const auto x = a.as<float>();
@@ -126,20 +126,20 @@ inline tensor in_bytes(op_context& call, const tensor& a, std::int64_t k, std::i
 
 namespace detail {
 
-/// What the attributes of MatMulNBits say.
+/// The attributes of MatMulNBits.
 struct nbits_shape {
-    std::int64_t k, n, bits, block, blocks = 0, bytes = 0;  ///< blocks of a row, bytes of a block
+    std::int64_t k, n, bits, block, blocks = 0, bytes = 0;  ///< blocks: per row; bytes: per block
     explicit nbits_shape(const node_view& node)
         : k(node.get_int("K", 0)), n(node.get_int("N", 0)), bits(node.get_int("bits", 4)), block(node.get_int("block_size", 32)) {
         constexpr std::int64_t most = std::int64_t{1} << 32;
         if (k < 1 || n < 1 || block < 1 || (bits != 2 && bits != 4 && bits != 8) || k > most || n > most || block > most)
             node.fail("K, N, block_size must be positive and bits 2, 4 or 8");
         blocks = (k + block - 1) / block, bytes = (block * bits + 7) / 8;
-        static_cast<void>(element_count(dims{n, blocks, bytes}));  // throws: products of them are taken
+        static_cast<void>(element_count(dims{n, blocks, bytes}));  // throws on overflow: products of them are taken
     }
 };
 
-/// B of MatMulNBits as float32 [N, K]. `zeros` and `groups` may be empty tensors.
+/// Decodes B of MatMulNBits to float32 [N, K]. The zero points and groups may be empty tensors.
 inline tensor unpacked_nbits(const node_view& node, const tensor& packed, const tensor& scales, const tensor& zeros_given,
                              const tensor& groups_given) {
     const nbits_shape s(node);
@@ -181,7 +181,7 @@ inline tensor unpacked_nbits(const node_view& node, const tensor& packed, const 
     return weights;
 }
 
-/// A times the transpose of `weights` [N, K].
+/// Multiplies A by the transpose of `weights` [N, K].
 inline void multiply_nbits(op_context& call, const tensor& weights) {
     const nbits_shape s(call.node());
     tensor a = input_as<float>(call, 0);
@@ -205,12 +205,12 @@ class prepared_matmul_nbits : public prepared_op {
     void run(op_context& call) const override { multiply_nbits(call, weights_); }
 
   private:
-    tensor weights_;  ///< [N, K], unpacked once for all runs
+    tensor weights_;  ///< [N, K], decoded once for all runs
 };
 
 }  // namespace detail
 
-/// A times the transpose of B, whose rows of K values are blocks of packed codes with a scale each.
+/// Multiplies A by the transpose of B. The rows of B, K values each, consist of blocks of packed codes with one scale each.
 inline void run_matmul_nbits(op_context& call) {
     detail::multiply_nbits(
         call, detail::unpacked_nbits(call.node(), call.input(1), call.input(2), optional_input(call, 3), optional_input(call, 4)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// com.microsoft's QLinear operators: the standard's float operator between a dequantization and a quantization.
+// Implements com.microsoft's QLinear operators: a float operator of the standard between a dequantization and a quantization.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// Inputs i, i + 1, i + 2 (codes, scale, zero point; per tensor) as floats.
+/// Dequantizes inputs i, i + 1, i + 2: codes, scale and zero point, one each for the tensor.
 inline tensor dequantized_input(op_context& call, std::size_t i) {
     const tensor& codes = call.input(i);
     const tensor scale = input_as<float>(call, i + 1);
@@ -28,7 +28,8 @@ inline tensor dequantized_input(op_context& call, std::size_t i) {
     return y;
 }
 
-/// Output 0 from floats, with the scale of input i and the zero point (and type) of input i + 1, or of `otherwise`.
+/// Quantizes `values` into output 0 with the scale of input i and the zero point of input i + 1. The type is the zero point's, or
+/// `otherwise` if there is none.
 inline void quantized_output(op_context& call, const tensor& values, std::size_t i, data_type otherwise) {
     const tensor scale = input_as<float>(call, i);
     if (scale.size() != 1) call.fail("input " + std::to_string(i) + " must be one value");
@@ -39,14 +40,14 @@ inline void quantized_output(op_context& call, const tensor& values, std::size_t
     quantize_elements(call, values.as<float>(), grid, scale.as<float>(), zero_points(call, i + 1, type), y);
 }
 
-/// The code of a value in steps, zero point included: rounded to even and clamped.
+/// Rounds a value, in units of the scale and with the zero point added, to a code: ties to even, then clamped.
 template <class T>
 T nearest_code(float v) {
     constexpr auto lowest = static_cast<float>(std::numeric_limits<T>::min()), highest = static_cast<float>(std::numeric_limits<T>::max());
     return static_cast<T>(std::min(std::max(lowest, std::nearbyint(v)), highest));  // in this order NaN gives the lowest code
 }
 
-/// The standard's operator `name`, of version `version`, with this node's attributes.
+/// Runs operator `name` of the standard, of version `version`, with this node's attributes.
 inline tensor run_standard(op_context& call, std::string_view name, int version, std::span<const tensor> inputs) {
     const op_entry* entry = find_op("", name, version);
     if (entry == nullptr) call.fail("needs " + std::string(name) + ", which is not in the table");
@@ -57,7 +58,7 @@ inline tensor run_standard(op_context& call, std::string_view name, int version,
     return out;
 }
 
-/// x, x_scale, x_zero_point, y_scale, y_zero_point around one float operator.
+/// Applies one float operator f. Inputs: x, x_scale, x_zero_point, y_scale, y_zero_point.
 template <class F>
 void through_floats(op_context& call, F f) {
     const tensor x = dequantized_input(call, 0);
@@ -69,8 +70,8 @@ inline void no_channels_last(const op_context& call) {
         call.fail("channels_last=1 is not supported: save the model without layout optimisation");
 }
 
-/// Two triples of codes, scale and zero point, then y_scale and y_zero_point: f(a, b) in steps of y, its zero point included, is rounded to
-/// even and clamped. `make` gets both scales and zero points, y's, and returns f.
+/// Computes f(a, b) for inputs of two triples (codes, scale, zero point), then y_scale and y_zero_point. f returns y in units of y_scale
+/// with the zero point added; it is rounded to even and clamped. `make` gets the scale and zero point of a, b and y and returns f.
 template <class Make>
 void qlinear_binary(op_context& call, Make make) {
     const tensor a = input_as<float>(call, 0), b = input_as<float>(call, 3);
@@ -87,7 +88,7 @@ void qlinear_binary(op_context& call, Make make) {
 
 }  // namespace detail
 
-/// Fused multiply-adds in ONNX Runtime's order: where the scales are round numbers sums are ties, and every rounding shows.
+/// Uses fused multiply-adds in ONNX Runtime's order. With round scales many sums are ties, so that every rounding can be seen in the codes.
 inline void run_qlinear_add(op_context& call) {
     detail::qlinear_binary(call, [](float sa, float za, float sb, float zb, float sy, float zy) {
         const float ra = sa / sy, rb = sb / sy;
@@ -100,7 +101,7 @@ inline void run_qlinear_mul(op_context& call) {
     detail::qlinear_binary(call, [](float sa, float za, float sb, float zb, float sy, float zy) {
         const float ratio = sa * sb / sy;
         return [=](float a, float b) {
-            const volatile float product = (a - za) * (b - zb) * ratio;  // two roundings, of which no compiler makes one
+            const volatile float product = (a - za) * (b - zb) * ratio;  // two roundings: the compiler must not fuse them
             return product + zy;
         };
     });
@@ -121,12 +122,12 @@ inline void run_qlinear_average_pool(op_context& call) {
     const float scale = optional_scalar(call, 3), zero = optional_scalar(call, 4);
     const data_type type = call.has_input(4) ? call.input(4).type() : call.input(0).type();
     tensor& y = call.output(0, type, mean.shape());
-    // The zero point before rounding, as ONNX Runtime has it.
+    // The zero point is added before rounding, as in ONNX Runtime.
     with_byte_type(call, type, [&]<class T>(T) {
         for (std::size_t i = 0; i < y.size(); ++i) y.as<T>()[i] = detail::nearest_code<T>(mean.as<float>()[i] / scale + zero);
     });
 }
-/// Sums of codes, and one factor: scale of x over that of y and the number of values.
+/// Sums the codes and multiplies by one factor: x_scale / (y_scale * number of values).
 inline void run_qlinear_global_average_pool(op_context& call) {
     detail::no_channels_last(call);
     const tensor x = input_as<std::int64_t>(call, 0);
@@ -146,13 +147,13 @@ inline void run_qlinear_global_average_pool(op_context& call) {
         }
     });
 }
-/// The attribute `opset` says which Softmax was quantized: before 13 it works on a flattened matrix.
+/// Runs the Softmax of the opset that the attribute `opset` names: before 13 it works on a flattened matrix.
 inline void run_qlinear_softmax(op_context& call) {
     const auto version = static_cast<int>(std::clamp<std::int64_t>(call.node().get_int("opset", 13), 1, 28));
     detail::through_floats(call, [&](const tensor& x) { return detail::run_standard(call, "Softmax", version, std::span(&x, 1)); });
 }
 
-/// y_scale, y_zero_point, then a triple for each tensor.
+/// Inputs: y_scale, y_zero_point, then codes, scale and zero point of each tensor.
 inline void run_qlinear_concat(op_context& call) {
     if (call.input_count() < 5 || (call.input_count() - 2) % 3 != 0)
         call.fail("inputs must be y_scale, y_zero_point, then triples of tensor, scale and zero point");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// QuantizeLinear, DequantizeLinear (per tensor, per axis, blocked; every type) and DynamicQuantizeLinear. docs/reference/numerics.md,
-// section 2.
+// Implements QuantizeLinear and DequantizeLinear (per tensor, per axis, blocked; every type) and DynamicQuantizeLinear.
+// docs/reference/numerics.md, section 2.
 #pragma once
 
 #include <cmath>
@@ -16,8 +16,8 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// round(x / scale) + zero_point, clamped: NaN becomes the lowest code, as ONNX Runtime has it. T holds at most 16 bits, so the bounds
-/// less the zero point are exact floats and the clamp may come before the addition.
+/// Computes round(x / scale) + zero_point, clamped. NaN becomes the lowest code, as in ONNX Runtime. T has at most 16 bits, so the bounds
+/// minus the zero point are exact floats and the clamp may come before the addition.
 template <class T>
 void quantize_run(const float* x, std::size_t n, float scale, std::int64_t zero_point, std::int64_t lowest, std::int64_t highest, T* y) {
     const auto low = static_cast<float>(lowest - zero_point);
@@ -35,16 +35,17 @@ inline float round_to_half(data_type t, float x) { return t == data_type::float1
 
 }  // namespace detail
 
-/// Quantizes float values under a grid into codes of y's type (an integer of at most 32 bits, or a small float, to whose quotients
-/// `float_zero` is added: -0 changes nothing).
+/// Quantizes x under a grid of scales into codes of y's type: an integer of at most 32 bits, or a small float. For a small float
+/// `float_zero` is added to the quotients; -0 changes nothing.
 void quantize_elements(const op_context& call, std::span<const float> x, const scale_grid& grid, std::span<const float> scale,
                        std::span<const std::int64_t> zero_point, tensor& y, bool saturate = true, float float_zero = -0.0f);
 
-/// y = (x - zero_point) * scale as float: the difference is exact, then rounded once, then multiplied.
+/// Computes y = (x - zero_point) * scale as float. The integer difference is exact; it is rounded to float once, then multiplied.
 void dequantize_elements(const op_context& call, const tensor& x, const scale_grid& grid, std::span<const float> scale,
                          std::span<const std::int64_t> zero_point, std::span<float> y);
 
-/// Zero points of codes of type `codes`, one or as many as scales (input 1); small floats only have the zero point 0.
+/// Returns the zero points of codes of type `codes`: one, or as many as there are scales (input 1). Small floats have only the zero point
+/// 0, so the result is empty.
 inline std::vector<std::int64_t> zero_points(op_context& call, std::size_t i, data_type codes) {
     if (!call.has_input(i) || !is_integer_type(codes)) return {};
     const tensor given = zero_point_of<std::int64_t>(call, i, codes);
@@ -54,7 +55,7 @@ inline std::vector<std::int64_t> zero_points(op_context& call, std::size_t i, da
     return {zero.begin(), zero.end()};
 }
 
-/// The zero point that is added before rounding to float4e2m1 and the float6 types: given as 0 it turns -0 into +0. Others have none.
+/// Returns the zero point that is added before rounding to float4e2m1 or float6 types: a given 0 turns -0 into +0. Other types: -0.
 inline float small_float_zero(op_context& call, std::size_t i, data_type type) {
     if (!call.has_input(i) || is_integer_type(type) || call.input(i).size() == 0 || format_of(type).specials != specials::none)
         return -0.0f;
@@ -79,7 +80,7 @@ inline void run_quantize_linear(op_context& call) {
     tensor values = input_as<float>(call, 0);
     tensor scale = input_as<float>(call, 1);
     auto precision = static_cast<data_type>(node.get_int("precision", 0));
-    // Without `precision` the division is made in the type of the scale, which a float32 x widens.
+    // Without `precision` the division is done in the scale's type; a float32 x makes it float32.
     if (precision == data_type::undefined && is_narrow_float(y_scale.type()) && x.type() == y_scale.type()) precision = y_scale.type();
     if (!is_narrow_float(precision)) {
         tensor& y = call.output(0, type, x.shape());
@@ -87,7 +88,7 @@ inline void run_quantize_linear(op_context& call) {
                           node.get_int("saturate", 1) != 0, small_float_zero(call, 2, type));
         return;
     }
-    // A quotient of two numbers of at most 11 bits, rounded to 24 and then to 11, is rounded as if once.
+    // A quotient of two numbers of at most 11 bits, rounded to 24 and then to 11 bits, equals the quotient rounded once.
     tensor quotient = call.scratch(data_type::float32, x.shape());
     const auto to = quotient.as<float>();
     const auto from = values.as<float>();
@@ -121,7 +122,7 @@ struct dynamic_scale {
     float scale;
     std::uint8_t zero;
 };
-/// scale = (max(x, 0) - min(x, 0)) / 255, zero = round(-min / scale)
+/// Computes scale = (max(x, 0) - min(x, 0)) / 255 and zero = round(-min(x, 0) / scale).
 inline dynamic_scale dynamic_scale_of(std::span<const float> x) {
     float low = 0, high = 0;
     for (const float v : x) {
@@ -130,7 +131,7 @@ inline dynamic_scale dynamic_scale_of(std::span<const float> x) {
     }
     const float scale = high == low ? 1.0f : (high - low) / 255.0f;
     const float place = -low / scale;
-    return {scale, static_cast<std::uint8_t>(place > 0 ? std::nearbyint(std::min(place, 255.0f)) : 0.0f)};  // NaN (an infinite range) is 0
+    return {scale, static_cast<std::uint8_t>(place > 0 ? std::nearbyint(std::min(place, 255.0f)) : 0.0f)};  // an infinite range: NaN, 0
 }
 
 inline void run_dynamic_quantize_linear(op_context& call) {

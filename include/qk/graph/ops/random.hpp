@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout, Bernoulli, Multinomial, RandomUniform, RandomNormal. The standard leaves the numbers open; here they are those of a Mersenne
-// twister seeded with the attribute (0 if there is none), drawn anew in every run, so that results repeat.
+// Implements Dropout, Bernoulli, Multinomial, RandomUniform and RandomNormal. The standard does not prescribe the numbers; here a Mersenne
+// twister draws them, seeded in every run with the attribute (0 if there is none), so that results repeat.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace qk::graph::ops {
 
-/// Uniform in [0, 1) with 53 random bits, from two words.
+/// Draws uniform numbers in [0, 1) with 53 random bits from two words.
 class uniform_source {
   public:
     explicit uniform_source(const op_context& call) : words_(static_cast<std::uint32_t>(seed_of(call))) {}
@@ -19,7 +19,7 @@ class uniform_source {
         const auto high = static_cast<double>(words_() >> 5), low = static_cast<double>(words_() >> 6);
         return (high * 0x1p26 + low) * 0x1p-53;
     }
-    /// Box and Muller's pair, one half used.
+    /// Draws a normal number by Box and Muller's method, which makes two; the other is not used.
     double normal() {
         const double radius = std::sqrt(-2 * std::log(1 - (*this)()));
         return radius * std::cos(2 * std::numbers::pi * (*this)());
@@ -35,7 +35,7 @@ class uniform_source {
     std::mt19937 words_;
 };
 
-/// Output 0 of `type` (float16 and bfloat16 too) filled with next().
+/// Fills output 0 of `type` (also float16 and bfloat16) with next().
 template <class F>
 void fill_random(op_context& call, data_type type, const dims& shape, F next) {
     tensor y = call.scratch(is_narrow_float(type) ? data_type::float32 : type, shape);
@@ -45,7 +45,7 @@ void fill_random(op_context& call, data_type type, const dims& shape, F next) {
     call.set_output(0, is_narrow_float(type) ? narrowed(call, y, type) : y);
 }
 
-/// dtype, or the input's type, or float32.
+/// Returns attribute dtype, else the type of input 0, else float32.
 inline data_type random_type(const op_context& call) {
     const data_type otherwise = call.has_input(0) ? call.input(0).type() : data_type::float32;
     return static_cast<data_type>(call.node().get_int("dtype", static_cast<std::int64_t>(otherwise)));
@@ -101,7 +101,7 @@ inline void multinomial(op_context& call) {
     fill_random(call, static_cast<data_type>(call.node().get_int("dtype", 6)), {x.dim(0), samples}, [&] { return *next++; });
 }
 
-/// Inference passes the input through. Training (opset 12 on, by input) drops elements and scales the others.
+/// In inference the input passes unchanged. Training (from opset 12 on, set by an input) drops elements and scales the others.
 inline void dropout(op_context& call) {
     const tensor& x = call.input(0);
     const int version = call.node().version();

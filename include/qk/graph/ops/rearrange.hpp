@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DepthToSpace, SpaceToDepth, ReverseSequence.
+// Implements DepthToSpace, SpaceToDepth and ReverseSequence.
 #pragma once
 
 #include <cstring>
@@ -22,7 +22,7 @@ inline block_mode find_block_mode(const op_context& call) {
     return b;
 }
 
-/// Channels are (block row, block column, depth) in DCR order, (depth, block row, block column) in CRD.
+/// The channels are (block row, block column, depth) in DCR order and (depth, block row, block column) in CRD order.
 inline void depth_to_space(op_context& call) {
     const tensor& x = call.input(0);
     const auto [b, depth_first] = find_block_mode(call);
@@ -40,7 +40,7 @@ inline void space_to_depth(op_context& call) {
     const auto [b, depth_first] = find_block_mode(call);
     const std::int64_t n = x.dim(0), c = x.dim(1), h = x.dim(2), w = x.dim(3);
     if (h % b != 0 || w % b != 0) call.fail("height and width do not divide into blocks");
-    element_count(dims{c, b * b});  // refuses absurd products
+    element_count(dims{c, b * b});  // throws for absurd products
     const std::size_t block_first[] = {0, 3, 5, 1, 2, 4}, depth_lead[] = {0, 1, 3, 5, 2, 4};
     const tensor y = transposed(call, x.reshaped({n, c, h / b, b, w / b, b}), depth_first ? std::span(block_first) : std::span(depth_lead));
     call.set_output(0, y.reshaped({n, c * b * b, h / b, w / b}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What LSTM, GRU and RNN share: activations by name, layouts, directions, sequence lengths, and the products with the weights.
+// Holds what LSTM, GRU and RNN share: activations by name, layouts, directions, sequence lengths, and the products with the weights.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ struct recurrent_activation {
         return x;
     }
 
-    /// x[i] = f(x[i])
+    /// Computes x[i] = f(x[i]).
     template <class T>
     void apply(T* x, std::size_t n) const {
         if constexpr (std::is_same_v<T, float>) {
@@ -61,7 +61,7 @@ struct recurrent_activation {
     }
 };
 
-/// The node's activations: `defaults` for each direction unless it names its own. Parameters go, in order, to those that take them.
+/// Returns the node's activations, or `defaults` for each direction. Parameters go, in order, to the activations that take them.
 inline std::vector<recurrent_activation> recurrent_activations(const op_context& call, std::vector<std::string> defaults,
                                                                std::size_t directions) {
     using kind = recurrent_activation::kind;
@@ -87,7 +87,7 @@ inline std::vector<recurrent_activation> recurrent_activations(const op_context&
     if (names.empty()) names = defaults;
     if (names.size() < each)
         call.fail("the attribute activations names " + std::to_string(names.size()) + " of " + std::to_string(each) + " functions");
-    while (names.size() < each * directions) names.push_back(names[names.size() - each]);  // the same for the second direction
+    while (names.size() < each * directions) names.push_back(names[names.size() - each]);  // repeats them for the second direction
     const auto alphas = call.node().get_floats("activation_alpha"), betas = call.node().get_floats("activation_beta");
     std::size_t next_alpha = 0, next_beta = 0;
     std::vector<recurrent_activation> all;
@@ -105,7 +105,7 @@ inline std::vector<recurrent_activation> recurrent_activations(const op_context&
     return all;
 }
 
-/// Sizes, inputs and states of a call, in T. Inside, everything is [sequence, batch, ...], whatever `layout` says.
+/// Sizes, inputs and states of one call, in T. States and outputs have the shapes below whatever `layout` says; x keeps its layout.
 template <class T>
 struct recurrent_call {
     op_context& call;
@@ -118,7 +118,7 @@ struct recurrent_call {
     float clip;
     tensor hidden_state;  ///< [directions, batch, hidden]
     tensor y;             ///< [length, directions, batch, hidden], zeros after the end of a sequence
-    tensor projected;     ///< [length, batch, gates * hidden] of the direction at work: W x + both biases
+    tensor projected;     ///< [length, batch, gates * hidden]: W x + biases of the current direction
 
     recurrent_call(op_context& c, std::size_t gate_count, std::size_t h_input)
         : recurrent_call(c, gate_count, h_input, input_as<T>(c, 0), input_as<T>(c, 1), input_as<T>(c, 2)) {}
@@ -168,7 +168,7 @@ struct recurrent_call {
         projected = call.scratch(type_of<T>, {static_cast<std::int64_t>(length), static_cast<std::int64_t>(batch), g});
     }
 
-    /// A copy of optional input i as [directions, batch, hidden]; zeros when absent.
+    /// Returns a copy of optional input i as [directions, batch, hidden], or zeros if it is absent.
     tensor initial_state(std::size_t i) {
         tensor state = call.scratch(
             type_of<T>, {static_cast<std::int64_t>(directions), static_cast<std::int64_t>(batch), static_cast<std::int64_t>(hidden)});
@@ -191,12 +191,12 @@ struct recurrent_call {
     T* state(tensor& s, std::size_t d, std::size_t n) const { return s.as<T>().data() + (d * batch + n) * hidden; }
     T* output_at(std::size_t t, std::size_t d, std::size_t n) { return y.as<T>().data() + ((t * directions + d) * batch + n) * hidden; }
     const T* projected_at(std::size_t t, std::size_t n) const { return projected.as<T>().data() + (t * batch + n) * gates * hidden; }
-    /// The time that step s of sample n looks at.
+    /// Returns the time index that step s of sample n processes.
     std::size_t time(std::size_t d, std::size_t n, std::size_t s) const { return reversed[d] ? lengths[n] - 1 - s : s; }
     T bias(std::size_t d, bool recurrent, std::size_t row) const {
         return b.empty() ? T{0} : b.as<T>()[(d * 2 + std::size_t{recurrent}) * gates * hidden + row];
     }
-    /// values[i] = f(values[i], held to the clip)
+    /// Computes values[i] = f(values[i]), where values are first clamped to [-clip, clip] if clip > 0.
     void activate(const recurrent_activation& f, T* values, std::size_t n) const {
         if (clip > 0) {
             const T c = static_cast<T>(clip);
@@ -205,9 +205,9 @@ struct recurrent_call {
         f.apply(values, n);
     }
 
-    // Sample by sample, so that a sample's bits do not depend on its neighbours.
+    // Products are computed sample by sample, so that a sample's bits do not depend on its neighbours.
 
-    /// projected = W x + input bias, and + recurrent bias for gates before `gates_with_recurrent_bias`.
+    /// Computes projected = W x + input bias, plus the recurrent bias for gates before `gates_with_recurrent_bias`.
     void project(std::size_t d, std::size_t gates_with_recurrent_bias) {
         const std::size_t rows = gates * hidden;
         std::vector<T> add(rows);
@@ -224,13 +224,13 @@ struct recurrent_call {
         }
     }
 
-    /// to[i] = R[first + i] . state, for `count` rows of direction d's recurrence.
+    /// Computes to[i] = R[first + i] . state for `count` rows of direction d's R.
     void recur(std::size_t d, std::size_t first, std::size_t count, const T* state, T* to) const {
         multiply(state, false, recurrence(d) + first * hidden, true, to, 1, static_cast<std::int64_t>(count),
                  static_cast<std::int64_t>(hidden));
     }
 
-    /// Outputs Y, Y_h (and `extra`, the cell state, as output 2), in the node's layout and type.
+    /// Writes outputs Y and Y_h, and `extra` (the cell state) as output 2, in the node's layout and type.
     void finish(const tensor* extra = nullptr) {
         const auto l = static_cast<std::int64_t>(length), d = static_cast<std::int64_t>(directions), n = static_cast<std::int64_t>(batch),
                    h = static_cast<std::int64_t>(hidden);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSum, LogSumExp. Axes are an attribute before opset 18 (ReduceSum: 13), an input
-// since. The reduced axes are brought together at the end or left in the middle, so that two loops serve all cases, each in a fixed order.
+// Implements ReduceSum, Mean, Max, Min, Prod, L1, L2, SumSquare, LogSum, LogSumExp. Axes are an attribute before opset 18 (ReduceSum: 13),
+// an input since then. The reduced axes are contiguous or moved to the end, so that two loops suffice, each in a fixed order.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace qk::graph::ops {
 
-// A reduction: start, map of an element, fold of two, finish. map and fold serve vectors of float32 too.
+// A reduction has start, map (of an element), fold (of two values) and finish. map and fold also take vectors of float32.
 namespace reducers {
 struct base {
     template <class T>
@@ -96,7 +96,7 @@ struct min : base {
 };
 }  // namespace reducers
 
-/// Which axes a Reduce node means, and the shape it gives.
+/// The axes that a Reduce node reduces, and the shape of its result.
 struct reduction {
     std::vector<bool> reduced;
     dims shape;
@@ -117,7 +117,7 @@ inline reduction find_reduction(op_context& call, const tensor& x) {
     return r;
 }
 
-/// x with the reduced axes in one piece, as outer x length x inner; transposed to inner = 1 when they lie apart (or `last` asks for it).
+/// x with contiguous reduced axes, as outer x length x inner; transposed so that inner = 1 if they are apart, or if `last` demands it.
 struct reduction_view {
     tensor x;
     axis_split split;
@@ -187,7 +187,7 @@ void reduce(op_context& call) {
     dispatch(call, x.type(), Types, [&]<class T>(type_tag<T>) { reduce_rows<R>(v.x.as<T>().data(), y.as<T>().data(), v.split); });
 }
 
-/// log(sum(e^x)) from the shifted exponentials, so that large elements do not overflow.
+/// Computes log(sum(e^x)) from exponentials shifted by the maximum, so that large elements do not overflow.
 inline void reduce_log_sum_exp(op_context& call) {
     const tensor& x = call.input(0);
     const reduction r = find_reduction(call, x);

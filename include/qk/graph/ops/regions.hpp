@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions and boxes of detectors: RoiAlign, MaxRoiPool, NonMaxSuppression.
+// Implements RoiAlign, MaxRoiPool and NonMaxSuppression, which detectors use.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace qk::graph::ops {
 
 namespace detail {
 
-/// A point of an image: the four pixels around it and their weights, zero outside.
+/// A point of an image as its four surrounding pixels and their weights; all weights are zero outside.
 template <class T>
 struct region_sample {
     std::int64_t at[4];
     T weight[4];
 };
 
-/// The point (u, v) in pixels of an image of width x height.
+/// Returns the sample at point (u, v), in pixels, of an image of width x height.
 template <class T>
 region_sample<T> between_pixels(double u, double v, std::int64_t width, std::int64_t height) {
     if (v < -1 || v > static_cast<double>(height) || u < -1 || u > static_cast<double>(width)) return {};
@@ -37,7 +37,7 @@ region_sample<T> between_pixels(double u, double v, std::int64_t width, std::int
 
 }  // namespace detail
 
-/// f(region, image, place in the result's plane, samples) for every bin of RoiAlign's regions; points in T.
+/// Calls f(region, image, position in the result's plane, samples) for every bin of RoiAlign's regions. The samples' weights are in T.
 template <class T, class F>
 void each_region_bin(op_context& call, F&& f) {
     const node_view& node = call.node();
@@ -124,7 +124,7 @@ inline void run_roi_align(op_context& call) {
     });
 }
 
-/// f(element of the result, plane of X, rows, columns) for every bin of MaxRoiPool's regions; a bin may be empty.
+/// Calls f(element of the result, plane of X, rows, columns) for every bin of MaxRoiPool's regions. A bin may be empty.
 template <class F>
 void each_pooled_bin(op_context& call, F&& f) {
     const tensor& given = call.input(0);
@@ -177,7 +177,7 @@ inline void run_max_roi_pool(op_context& call) {
     });
 }
 
-/// Boxes in the order of their scores; a box falls out when it overlaps a chosen one by more than the threshold.
+/// Visits boxes by descending score, and drops a box that overlaps a chosen one by more than the threshold.
 inline void run_non_max_suppression(op_context& call) {
     const tensor boxes = input_as<float>(call, 0), scores = input_as<float>(call, 1);
     if (boxes.rank() != 3 || boxes.dim(2) != 4 || scores.rank() != 3 || scores.dim(0) != boxes.dim(0) || scores.dim(2) != boxes.dim(1)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that rename or report shapes and touch no element: Reshape, Flatten, Squeeze, Unsqueeze, Identity, Shape, Size, BitCast.
+// Implements operators that only change or report shapes: Reshape, Flatten, Squeeze, Unsqueeze, Identity, Shape, Size; and BitCast.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace qk::graph::ops {
 
 inline void identity(op_context& call) { call.set_output(0, call.input(0)); }
 
-/// 0 copies the input's dimension (unless allowzero), -1 takes what is left. The shape is an attribute before opset 5.
+/// A 0 copies the input's dimension (unless allowzero is set), -1 is inferred from the others. The shape is an attribute before opset 5.
 inline void reshape(op_context& call) {
     const tensor& x = call.input(0);
     dims shape = call.node().version() < 5 ? call.node().get_ints("shape") : int_values(call, call.input(1));
@@ -45,7 +45,7 @@ inline void flatten(op_context& call) {
         0, x.reshaped({static_cast<std::int64_t>(product(x.shape(), 0, at)), static_cast<std::int64_t>(product(x.shape(), at, x.rank()))}));
 }
 
-/// Axes are an attribute before opset 13, an input since. `given` says whether there were any.
+/// Returns the axes: an attribute before opset 13, an input since then. Sets `given` if the node has any.
 inline std::vector<std::int64_t> axes_of(op_context& call, bool& given) {
     given = call.has_input(1) || call.node().has("axes");
     return call.has_input(1) ? int_values(call, call.input(1)) : call.node().get_ints("axes");
@@ -85,7 +85,7 @@ inline void unsqueeze(op_context& call) {
     call.set_output(0, x.reshaped(shape));
 }
 
-/// Dimensions [start, end) since opset 15; both clamp.
+/// Returns the dimensions in [start, end), which exist since opset 15; both are clamped.
 inline void shape_of(op_context& call) {
     const tensor& x = call.input(0);
     const auto rank = static_cast<std::int64_t>(x.rank());
@@ -100,13 +100,14 @@ inline void size_of_tensor(op_context& call) {
     call.output(0, data_type::int64, {}).as<std::int64_t>()[0] = static_cast<std::int64_t>(call.input(0).size());
 }
 
-/// Bits that an element has, where fewer than its storage.
+/// Returns the bits of an element of 4 or 2 bits, which is stored in a byte, else 0.
 constexpr int narrow_bits(data_type t) {
     if (t == data_type::int4 || t == data_type::uint4 || t == data_type::float4e2m1) return 4;
     return t == data_type::int2 || t == data_type::uint2 ? 2 : 0;
 }
 
-/// The same bits under another type of the same width. int4 and int2 are held as int8 values, so their signs are extended or cut.
+/// Reads the same bits as another type of the same width. int4 and int2 are stored as int8 values, so their codes are sign-extended, those
+/// of uint4 and uint2 masked.
 inline void bit_cast(op_context& call) {
     const tensor& x = call.input(0);
     const auto to = static_cast<data_type>(call.node().get_int("to", 0));
@@ -114,7 +115,7 @@ inline void bit_cast(op_context& call) {
         call.fail(std::string("cannot view ") + name_of(x.type()) + " as " + name_of(to));
     tensor& y = call.output(0, to, x.shape());
     if (x.size() != 0) std::memcpy(y.bytes(), x.bytes(), x.size_bytes());
-    if (to == data_type::boolean)  // whose only codes are 0 and 1
+    if (to == data_type::boolean)  // its only codes are 0 and 1
         for (std::uint8_t& v : y.as<std::uint8_t>()) v = v != 0;
     if (const int bits = narrow_bits(to); bits != 0) {
         const bool negative_codes = to == data_type::int4 || to == data_type::int2;

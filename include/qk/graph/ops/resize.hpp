@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resize and Upsample, all versions: every interpolation here is a weighted sum along one axis after the other.
+// Implements all versions of Resize and Upsample. Every interpolation here is a weighted sum along one axis after the other.
 #pragma once
 
 #include <cmath>
@@ -11,13 +11,13 @@
 
 namespace qk::graph::ops {
 
-/// How positions along one axis are made: output i is the sum of weight[i * taps + t] * input[index[i * taps + t]].
+/// How one axis is resized: output i is the sum over t of weight[i * taps + t] * input[index[i * taps + t]].
 struct resize_axis {
     std::int64_t output = 0;
     std::size_t taps = 1;
     std::vector<std::int64_t> index;
     std::vector<double> weight;
-    std::vector<char> outside;  ///< tf_crop_and_resize: the position takes extrapolation_value
+    std::vector<char> outside;  ///< with tf_crop_and_resize: the position gets extrapolation_value
 
     bool identity(std::int64_t input) const {
         if (output != input || taps != 1) return false;
@@ -35,7 +35,7 @@ struct resize_options {
     bool exclude_outside = false, antialias = false;
 };
 
-/// The input coordinate of output position x. docs of Resize, coordinate_transformation_mode.
+/// Returns the input coordinate of output position x. See coordinate_transformation_mode in the documentation of Resize.
 inline double resize_coordinate(const op_context& call, const resize_options& o, double x, double scale, std::int64_t input,
                                 std::int64_t output, double start, double end) {
     const auto length = static_cast<double>(input);
@@ -74,7 +74,7 @@ inline resize_axis plan_resize_axis(op_context& call, const resize_options& o, d
                                     double start, double end) {
     if (input < 1 && output > 0) call.fail("cannot resize an empty axis");
     const bool nearest = o.mode == "nearest", cubic = o.mode == "cubic";
-    // Antialiasing stretches the kernel when the axis shrinks.
+    // Antialiasing widens the kernel when the axis shrinks.
     const double stretch = o.antialias && !nearest ? std::min(scale, 1.0) : 1.0;
     const double reach = (cubic ? 2 : 1) / stretch;
     if (!(reach < 1e6)) call.fail("the scale " + std::to_string(scale) + " is too small to be antialiased");
@@ -93,7 +93,7 @@ inline resize_axis plan_resize_axis(op_context& call, const resize_options& o, d
             continue;
         }
         const auto base =
-            static_cast<std::int64_t>(std::ceil(x)) - 1;  // x - base in (0, 1]: the left neighbour of a whole number comes first
+            static_cast<std::int64_t>(std::ceil(x)) - 1;  // x - base in (0, 1]: for an integer x the left neighbour comes first
         const std::size_t at = plan.weight.size();
         double sum = 0;
         for (std::size_t t = 0; t < plan.taps; ++t) {
@@ -111,7 +111,7 @@ inline resize_axis plan_resize_axis(op_context& call, const resize_options& o, d
     return plan;
 }
 
-/// One axis of x, seen as [outer][length][inner].
+/// Resizes one axis of x, seen as [outer][length][inner].
 template <class T>
 tensor resize_along(op_context& call, const tensor& x, std::size_t axis, const resize_axis& plan, double extrapolation) {
     const axis_split s = split_at(x.shape(), axis);
@@ -140,13 +140,13 @@ tensor resize_along(op_context& call, const tensor& x, std::size_t axis, const r
     return y;
 }
 
-/// A plan for each axis, and what stands outside of the input.
+/// A plan for each axis, and the value of positions outside the input.
 struct resize_plans {
     std::vector<resize_axis> axes;
     double extrapolation = 0;
 };
 
-/// Runs the plans axis by axis and stores the result as X's type; integers are rounded and clamped.
+/// Applies the plans axis by axis and stores the result in X's type. Integers are rounded and clamped.
 inline void resize_axes(op_context& call, const resize_plans& plans) {
     const tensor& given = call.input(0);
     const auto run = [&]<class T>(T) {
@@ -177,7 +177,7 @@ inline std::int64_t scaled_size(const op_context& call, double scale, std::int64
     return static_cast<std::int64_t>(size);
 }
 
-/// Upsample, and Resize of opset 10: a scale for each axis, asymmetric coordinates.
+/// Plans Upsample, and Resize of opset 10: one scale for each axis, asymmetric coordinates.
 inline resize_plans plan_by_scales(op_context& call, const std::vector<double>& scales) {
     const tensor& x = call.input(0);
     resize_options o{.mode = call.node().get_string("mode", "nearest"), .transform = "asymmetric", .nearest = "simple"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which scale belongs to which element: per tensor, per axis or blocked, as QuantizeLinear's documentation defines them.
+// Maps elements to their scales: per tensor, per axis or blocked, as QuantizeLinear's documentation defines them.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace qk::graph::ops {
 
-/// The tensor seen as [outer][length][inner]; the scale of element (o, k, i) is number `index(o, k, i)`.
+/// A tensor seen as [outer][length][inner]. The scale of element (o, k, i) has the index `index(o, k, i)`.
 struct scale_grid {
     std::size_t outer = 1, length = 1, inner = 1;
     std::size_t block = 0;   ///< elements along `length` under one scale; 0: one scale for the whole tensor
@@ -21,7 +21,7 @@ struct scale_grid {
         return blocked ? (o * blocks + k / block) * inner + i : k;
     }
 
-    /// Calls f(begin, count, scale index) for runs of elements that lie side by side and share a scale.
+    /// Calls f(begin, count, scale index) for runs of contiguous elements that share a scale.
     template <class F>
     void for_each_run(F&& f) const {
         if (block == 0) return f(std::size_t{0}, outer * length * inner, std::size_t{0});
@@ -40,7 +40,7 @@ struct scale_grid {
     }
 };
 
-/// The grid that the shapes of x and its scale describe; errors name the node.
+/// Makes the grid that the shapes of x and its scale describe. Errors name the node.
 inline scale_grid make_scale_grid(const op_context& call, const dims& x, const tensor& scale, std::int64_t axis_attribute,
                                   std::int64_t block_size) {
     scale_grid g;
@@ -48,7 +48,7 @@ inline scale_grid make_scale_grid(const op_context& call, const dims& x, const t
         g.inner = product(x, 0, x.size());
         return g;
     }
-    // A vector's scales run along its only axis, whatever the attribute says.
+    // The scales of a vector run along its only axis, whatever the attribute says.
     const std::size_t axis = x.size() == 1 ? 0 : normal_axis(call, axis_attribute, x.size());
     g.outer = product(x, 0, axis);
     g.length = static_cast<std::size_t>(x[axis]);

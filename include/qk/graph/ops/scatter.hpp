@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ScatterElements (and the older Scatter), ScatterND, TensorScatter: a copy of the data with elements replaced or combined, in index order.
+// Implements ScatterElements (and Scatter), ScatterND, TensorScatter: copies whose elements are replaced or combined in index order.
 #pragma once
 
 #include "qk/graph/ops/gather.hpp"
@@ -7,7 +7,7 @@
 
 namespace qk::graph::ops {
 
-/// Combines the updates with stretches of y, `length` elements each from `places` on, in order, as `reduction` says.
+/// Combines the updates, in order, with runs of `length` elements of y that start at `places`, as attribute `reduction` says.
 inline void combine_updates(const op_context& call, const std::vector<std::size_t>& places, std::size_t length, const tensor& updates,
                             tensor& y) {
     const std::string how = call.node().get_string("reduction", "none");
@@ -36,7 +36,7 @@ inline void combine_updates(const op_context& call, const std::vector<std::size_
     });
 }
 
-/// A copy of x as output 0.
+/// Makes output 0 a copy of x.
 inline tensor& copied(op_context& call, const tensor& x) {
     tensor& y = call.output(0, x.type(), x.shape());
     if (x.size() != 0) std::memcpy(y.bytes(), x.bytes(), x.size_bytes());
@@ -60,7 +60,7 @@ inline void scatter_nd(op_context& call) {
     combine_updates(call, slice_places(call, x, indices, 0), slices.inner, updates, y);
 }
 
-/// A cache with `update` written from write_indices[batch] on, along `axis`; in circular mode positions wrap.
+/// Copies a cache and writes `update` into it along `axis`, from write_indices[batch] on. In circular mode positions wrap.
 inline void tensor_scatter(op_context& call) {
     const tensor &x = call.input(0), &update = call.input(1);
     const std::size_t axis = normal_axis(call, call.node().get_int("axis", -2), x.rank());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TopK, Unique, NonZero: results whose order or size depends on the values.
+// Implements TopK, Unique and NonZero, whose order or size depends on the values.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace qk::graph::ops {
 
-/// The k largest (or smallest) along an axis with their indices; equal elements in order of their index, NaN above everything.
+/// Returns the k largest (or smallest) elements along an axis and their indices. Ties are ordered by index; NaN is the largest.
 inline void top_k(op_context& call) {
     const tensor& x = call.input(0);
     const std::size_t axis = normal_axis(call, call.node().get_int("axis", -1), x.rank());
@@ -21,7 +21,7 @@ inline void top_k(op_context& call) {
     shape[axis] = k;
     tensor& values = call.output(0, x.type(), shape);
     tensor& indices = call.output(1, data_type::int64, shape);
-    const tensor values_kept = values, indices_kept = indices;  // unwanted outputs share one place: keep both buffers
+    const tensor values_kept = values, indices_kept = indices;  // unwanted outputs share one tensor: keep both buffers
     if (values_kept.size() == 0) return;
     const auto n = static_cast<std::size_t>(k);
     std::vector<std::size_t> order(s.length);
@@ -48,7 +48,7 @@ inline void top_k(op_context& call) {
     });
 }
 
-/// Distinct elements, or distinct slices along an axis; sorted (lexicographically) or by first occurrence.
+/// Returns the distinct elements, or the distinct slices along an axis, sorted (lexicographically) or by first occurrence.
 inline void unique(op_context& call) {
     tensor x = call.input(0);
     const bool flat = !call.node().has("axis"), sorted = call.node().get_int("sorted", 1) != 0;
@@ -57,7 +57,7 @@ inline void unique(op_context& call) {
     const axis_split s = split_at(x.shape(), axis);
     const std::size_t slice = s.outer * s.inner;
     expect_room(call, {static_cast<std::int64_t>(s.length), 4}, data_type::int64);
-    std::vector<std::size_t> first, group(s.length), count;  // by group: first occurrence and size; group of each slice
+    std::vector<std::size_t> first, group(s.length), count;  // first occurrence and size of each group; group of each slice
     dispatch(call, x.type(), element_types, [&]<class T>(type_tag<T>) {
         const auto from = x.as<T>();
         const auto element = [&](std::size_t at, std::size_t e) { return from[(e / s.inner * s.length + at) * s.inner + e % s.inner]; };
@@ -69,7 +69,7 @@ inline void unique(op_context& call) {
                         if (va == va) return -1;
                         if (vb == vb) return 1;
                         continue;
-                    }  // NaN last, all alike
+                    }  // NaN sorts last; all NaN are equal
                     return va < vb ? -1 : 1;
                 }
             return 0;
@@ -86,7 +86,7 @@ inline void unique(op_context& call) {
             ++count.back();
         }
     });
-    std::vector<std::size_t> rank(first.size()), place(first.size());  // output position -> group, and back
+    std::vector<std::size_t> rank(first.size()), place(first.size());  // group of each output position, and its inverse
     std::iota(rank.begin(), rank.end(), std::size_t{0});
     if (!sorted) std::sort(rank.begin(), rank.end(), [&](std::size_t a, std::size_t b) { return first[a] < first[b]; });
     for (std::size_t i = 0; i < rank.size(); ++i) place[rank[i]] = i;
@@ -108,7 +108,7 @@ inline void unique(op_context& call) {
     report(3, rank.size(), [&](std::size_t i) { return count[rank[i]]; });
 }
 
-/// Coordinates of the non-zero elements in row-major order, one row per axis.
+/// Returns the coordinates of the non-zero elements in row-major order, one row per axis.
 inline void non_zero(op_context& call) {
     const tensor x = widened(call, call.input(0));
     std::vector<std::size_t> found;

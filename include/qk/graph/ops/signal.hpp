@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DFT, STFT, window functions and MelWeightMatrix; all computed in double.
+// Implements DFT, STFT, window functions and MelWeightMatrix, all computed in double.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace qk::graph::ops {
 
-/// Output 0 of `type` (float16 and bfloat16 too) from doubles.
+/// Sets output 0 of `type` (also float16 and bfloat16) from doubles.
 inline void output_as(op_context& call, data_type type, const dims& shape, const std::vector<double>& values) {
     tensor y = call.scratch(is_narrow_float(type) ? data_type::float32 : type, shape);
     dispatch(call, y.type(), number_types, [&]<class T>(type_tag<T>) {
@@ -20,7 +20,7 @@ inline void output_as(op_context& call, data_type type, const dims& shape, const
     call.set_output(0, is_narrow_float(type) ? narrowed(call, y, type) : y);
 }
 
-/// a0 - a1 cos(2 pi n / N) + a2 cos(4 pi n / N), N the size (periodic) or one less.
+/// Computes a0 - a1 cos(2 pi n / N) + a2 cos(4 pi n / N), where N is the size (periodic) or one less.
 inline void cosine_window(op_context& call, double a0, double a1, double a2) {
     const std::int64_t size = scalar_value<std::int64_t>(call, call.input(0));
     const bool periodic = call.node().get_int("periodic", 1) != 0;
@@ -41,7 +41,7 @@ using complex_row = std::vector<std::complex<double>>;
 
 inline complex_row fourier(const complex_row& x, double sign);
 
-/// An odd length as a convolution, whose length is a power of two (Bluestein 1970): j k = (j^2 + k^2 - (k - j)^2) / 2.
+/// Transforms an odd length by a convolution whose length is a power of two (Bluestein 1970): j k = (j^2 + k^2 - (k - j)^2) / 2.
 inline complex_row fourier_odd(const complex_row& x, double sign) {
     const std::size_t n = x.size(), m = std::bit_ceil(2 * n);
     complex_row chirp(n), a(m), b(m);
@@ -58,7 +58,7 @@ inline complex_row fourier_odd(const complex_row& x, double sign) {
     return y;
 }
 
-/// Sum of x[j] e^(sign 2 pi i j k / n): even lengths are halved, short odd ones summed directly.
+/// Returns y[k] = sum over j of x[j] e^(sign 2 pi i j k / n). Even lengths are halved; odd lengths up to 100 are summed directly.
 inline complex_row fourier(const complex_row& x, double sign) {
     const std::size_t n = x.size();
     if (n <= 1) return x;
@@ -94,7 +94,7 @@ inline std::vector<double> as_doubles(op_context& call, const tensor& given) {
     return v;
 }
 
-/// The axis of a DFT is an attribute in opset 17 (default 1), an input since 20 (default -2).
+/// Returns the axis of a DFT: an attribute in opset 17 (default 1), an input since 20 (default -2).
 inline std::size_t dft_axis(op_context& call) {
     const std::int64_t given = call.node().version() < 20 ? call.node().get_int("axis", 1)
                                : call.has_input(2)        ? scalar_value<std::int64_t>(call, call.input(2))
@@ -102,14 +102,14 @@ inline std::size_t dft_axis(op_context& call) {
     return normal_axis(call, given, call.input(0).rank());
 }
 
-/// The length of the transform. Half of a spectrum, `half_given`, stands for nearly twice as many.
+/// Returns the length of the transform: input 1, else the axis' length n, or 2 (n - 1) if only half of a spectrum is given (`half_given`).
 inline std::int64_t dft_length(op_context& call, std::size_t axis, bool half_given) {
     if (call.has_input(1)) return scalar_value<std::int64_t>(call, call.input(1));
     const std::int64_t length = call.input(0).dim(axis);
     return half_given ? 2 * (length - 1) : length;
 }
 
-/// Last axis: 1 (real) or 2 (real, imaginary).
+/// The last axis has length 1 (real) or 2 (real, imaginary).
 inline void dft(op_context& call) {
     const tensor& x = call.input(0);
     if (x.rank() < 2 || x.shape().back() < 1 || x.shape().back() > 2) call.fail("the last axis must be of length 1 or 2");
@@ -136,7 +136,7 @@ inline void dft(op_context& call) {
                 const double* at = &from[((o * s.length + i) * inner + j) * parts];
                 row[i] = {at[0], parts == 2 ? at[1] : 0.0};
             }
-            if (onesided && inverse) {  // the other half is the conjugate of this one
+            if (onesided && inverse) {  // the other half is the conjugate of the given one
                 for (std::size_t i = n / 2 + 1; i < n; ++i) row[i] = std::conj(row[n - i]);
                 row[0].imag(0);
                 if (n % 2 == 0) row[n / 2].imag(0);
@@ -187,7 +187,7 @@ inline void stft(op_context& call) {
     output_as(call, x.type(), {x.dim(0), static_cast<std::int64_t>(frames), static_cast<std::int64_t>(bins), 2}, to);
 }
 
-/// Triangles of height 1 whose corners are spread evenly on the mel scale and fall on spectrogram bins.
+/// Computes triangles of height 1 whose corners are evenly spaced on the mel scale and lie on spectrogram bins.
 inline void mel_weight_matrix(op_context& call) {
     const std::int64_t mel_bins = scalar_value<std::int64_t>(call, call.input(0)), length = scalar_value<std::int64_t>(call, call.input(1));
     const double rate = scalar_value<double>(call, call.input(2)), lower = scalar_value<double>(call, call.input(3)),

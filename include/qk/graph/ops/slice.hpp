@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slice, Expand and Tile: strided views of the input, copied out.
+// Implements Slice, Expand and Tile as copies of strided views of the input.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace qk::graph::ops {
 
-/// Bounds are attributes before opset 10, inputs since; they clamp as Python's slices do, but for a start before the first element, which
-/// is that element also where the step is negative.
+/// The bounds are attributes before opset 10, inputs since then. They clamp as in Python's slices, with one exception: a start before the
+/// first element becomes the first element also if the step is negative.
 inline void slice(op_context& call) {
     const tensor& x = call.input(0);
     std::vector<std::int64_t> starts, ends, axes, steps;
@@ -48,7 +48,7 @@ inline void slice(op_context& call) {
         const std::uint64_t stride_length = step > 0 ? static_cast<std::uint64_t>(step) : -static_cast<std::uint64_t>(step);
         shape[a] = distance <= 0 ? 0 : static_cast<std::int64_t>((static_cast<std::uint64_t>(distance) - 1) / stride_length + 1);
         if (shape[a] > 0) begin += from * input_stride[a];
-        // With one element the step is never taken, and it may be as large as int64.
+        // With one element the step is never taken; it may be as large as int64 allows.
         stride[a] = shape[a] > 1 ? input_stride[a] * step : input_stride[a];
     }
     tensor& y = call.output(0, x.type(), shape);
@@ -58,7 +58,7 @@ inline void slice(op_context& call) {
     if (y.size() != 0) strided_copy(call, x, begin, y, 0, copy);
 }
 
-/// x stretched to `shape` (which it broadcasts to).
+/// Broadcasts x to `shape`, which must fit.
 inline void expand_to(op_context& call, const tensor& x, const dims& shape, tensor& y) {
     const auto from = signed_strides(x.shape()), to = signed_strides(shape);
     const std::size_t skip = shape.size() - x.rank();
@@ -71,7 +71,7 @@ inline void expand_to(op_context& call, const tensor& x, const dims& shape, tens
 inline void expand(op_context& call) {
     const tensor& x = call.input(0);
     const dims wanted = int_values(call, call.input(1));
-    element_count(wanted);  // refuses negative and absurd dimensions
+    element_count(wanted);  // throws for negative and absurd dimensions
     dims shape = wanted;
     if (shape.size() < x.rank()) shape.insert(shape.begin(), x.rank() - shape.size(), 1);
     const std::size_t skip = shape.size() - x.rank();
@@ -87,7 +87,7 @@ inline void expand(op_context& call) {
     expand_to(call, x, shape, call.output(0, x.type(), shape));
 }
 
-/// Every axis becomes two: repeats (standing still in the input), then the axis itself.
+/// Every axis becomes two axes of a copy: the repeats, with stride 0 in the input, then the axis itself.
 inline void tile(op_context& call) {
     const tensor& x = call.input(0);
     std::vector<std::int64_t> repeats = int_values(call, call.input(1));

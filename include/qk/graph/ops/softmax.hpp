@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax, LogSoftmax and Hardmax. Before opset 13 the input is flattened to two dimensions at `axis`; since then one axis is meant.
+// Implements Softmax, LogSoftmax and Hardmax: on one axis, or before opset 13 on the input flattened to two dimensions at `axis`.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace qk::graph::ops {
 
-/// One row in a fixed order of operations: shift by the maximum, exponentials, their sum, then their shares or the logarithm's difference.
+/// Computes one row in a fixed order: shift by the maximum, exponentials, their sum, then the quotients or the difference of logarithms.
 inline void softmax_row(const float* x, float* y, std::size_t n, bool logarithm) {
     const float top = vector_max(x, n);
     map_vectors(x, y, n, [=](vfloat v) { return vexp(v - top); });
@@ -23,7 +23,7 @@ inline void softmax_row(const float* x, float* y, std::size_t n, bool logarithm)
     }
 }
 
-/// Rows that fill less than a vector or two: all exponentials in one sweep instead.
+/// Computes rows shorter than two vectors: the exponentials of all rows are computed in one pass.
 inline void softmax_short_rows(const float* x, float* y, std::size_t rows, std::size_t n) {
     for (std::size_t r = 0; r < rows; ++r) {
         const float* from = x + r * n;
@@ -40,7 +40,7 @@ inline void softmax_short_rows(const float* x, float* y, std::size_t rows, std::
     }
 }
 
-/// Along an axis with `inner` elements between neighbours, one position after the other.
+/// Computes softmax along an axis whose neighbours are `inner` elements apart, one position after the other.
 template <class T>
 void softmax_strided(const T* x, T* y, std::size_t n, std::size_t inner, bool logarithm) {
     for (std::size_t j = 0; j < inner; ++j) {
@@ -53,7 +53,7 @@ void softmax_strided(const T* x, T* y, std::size_t n, std::size_t inner, bool lo
     }
 }
 
-/// The same for float32 with the positions as vector lanes: rows of `inner` elements, `sums` and `tops` of that length.
+/// Does the same as softmax_strided for float32, with positions as vector lanes. `tops` and `sums` have room for `inner` elements.
 inline void softmax_columns(const float* x, float* y, std::size_t n, std::size_t inner, bool logarithm, float* tops, float* sums) {
     std::copy_n(x, inner, tops);
     for (std::size_t i = 1; i < n; ++i)
@@ -74,7 +74,7 @@ inline void softmax_columns(const float* x, float* y, std::size_t n, std::size_t
     }
 }
 
-/// The axis as the node's version means it.
+/// Returns the axis that the node's version means.
 inline axis_split softmax_axis(const op_context& call, const tensor& x) {
     if (x.rank() == 0) return {};
     if (call.node().version() >= 13) return split_at(x.shape(), normal_axis(call, call.node().get_int("axis", -1), x.rank()));
@@ -109,7 +109,7 @@ void softmax(op_context& call) {
     });
 }
 
-/// 1 at the first largest element along the axis, 0 elsewhere.
+/// Writes 1 at the first largest element along the axis, 0 elsewhere.
 inline void hardmax(op_context& call) {
     const tensor& x = call.input(0);
     const axis_split s = softmax_axis(call, x);

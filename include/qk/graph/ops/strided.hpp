@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between two strided views of the same shape: what Slice, Expand, Tile, Pad and their like come down to.
+// Copies between two strided views of the same shape. Slice, Expand, Tile, Pad and related operators are such copies.
 #pragma once
 
 #include <cstring>
@@ -9,13 +9,13 @@
 
 namespace qk::graph::ops {
 
-/// An axis of a copy: its length, and the steps in elements on both sides (negative walks back, zero repeats).
+/// One axis of a copy: its length, and the stride in elements on both sides (negative walks back, zero repeats).
 struct copy_axis {
     std::size_t length;
     std::ptrdiff_t from, to;
 };
 
-/// to[...] = from[...] over all axes, outermost first. Axes that continue one another are merged; the last one is a run.
+/// Copies to[...] = from[...] over all axes, outermost first. Axes that continue one another are merged; the last one is a run.
 template <class T>
 void strided_copy(const T* from, T* to, const std::vector<copy_axis>& given) {
     std::vector<copy_axis> axes;
@@ -51,14 +51,14 @@ void strided_copy(const T* from, T* to, const std::vector<copy_axis>& given) {
     }
 }
 
-/// The same on tensors' buffers, any element type, from element `from_start` to element `to_start` on.
+/// Copies between the buffers of two tensors of any element type, from element `from_start` on to element `to_start` on.
 inline void strided_copy(const op_context& call, const tensor& from, std::ptrdiff_t from_start, tensor& to, std::ptrdiff_t to_start,
                          const std::vector<copy_axis>& axes) {
     dispatch_width(call, from.type(),
                    [&]<class T>(type_tag<T>) { strided_copy(from.as<T>().data() + from_start, to.as<T>().data() + to_start, axes); });
 }
 
-/// Row-major steps of a shape, signed.
+/// Returns the row-major strides of a shape as signed numbers.
 inline std::vector<std::ptrdiff_t> signed_strides(std::span<const std::int64_t> shape) {
     const auto s = row_major_strides(shape);
     return {s.begin(), s.end()};

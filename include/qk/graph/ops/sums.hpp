@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums in 16 lanes: they vectorise, are more accurate than one long chain, and depend on nothing but the number of terms.
+// Sums over parallel lanes: they vectorise, are more accurate than one long chain, and their order depends on the number of terms alone.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace qk::graph::ops {
 
-/// Sum of f(i) for i in [0, n).
+/// Returns the sum of f(i) for i in [0, n), in 16 lanes.
 template <class T, class F>
 T lane_sum(std::size_t n, F&& f) {
     constexpr std::size_t lanes = 16;
@@ -24,14 +24,14 @@ T lane_sum(std::size_t n, F&& f) {
     return sum[0];
 }
 
-/// Sum of map(x[i]); map is generic over T and, of float32, vectors.
+/// Returns the sum of map(x[i]) for i in [0, n). map takes a T; for float it must also take a vfloat.
 template <class T, class Map>
 T row_sum(const T* x, std::size_t n, Map map) {
     if constexpr (std::is_same_v<T, float>) return fold_row(x, n, 0.0f, map, [](auto a, auto b) { return a + b; });
     else return lane_sum<T>(n, [&](std::size_t i) { return map(x[i]); });
 }
 
-/// Mean and population variance, by two passes.
+/// Mean and population variance, computed in two passes.
 template <class T>
 struct moments {
     T mean, variance;
@@ -47,7 +47,7 @@ moments<T> moments_of(const T* x, std::size_t n) {
     return {mean, row_sum(x, n, squared) / count};
 }
 
-/// a . b
+/// Returns the dot product of a and b.
 template <class T>
 T dot(const T* a, const T* b, std::size_t n) {
     return lane_sum<T>(n, [a, b](std::size_t i) { return a[i] * b[i]; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The explicit table of operators, assembled from groups; a group is a source file of its own, so that they compile side by side.
+// Assembles the explicit table of operators from groups. Each group has a source file of its own, so that they compile in parallel.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace qk::graph::ops {
 
 using op_group = std::vector<op_entry>;
 
-/// One group from the tables that its operator headers hold: `return join(relu_ops, clip_ops);`
+/// Makes a group of the tables in its operator headers: `return join(relu_ops, clip_ops);`
 template <class... Tables>
 op_group join(const Tables&... tables) {
     op_group all;
@@ -22,13 +22,13 @@ op_group join(const Tables&... tables) {
     return all;
 }
 
-// Each is defined in src/graph/ops/NAME.cpp. Where two entries serve the same operator and version, the earlier group wins.
+// Each is defined in src/graph/ops/NAME.cpp. Of two entries for the same operator and version, the one of the earlier group is used.
 op_group heavy_group();         // convolution, matrix products, pooling, batch normalization
-op_group math_group();          // element by element
+op_group math_group();          // element by element; also Det, Einsum, losses, signals
 op_group tensor_group();        // shapes, indices, movement of data
 op_group reduce_group();        // sums, extremes, softmax, sorting
-op_group control_group();       // If, Loop, Scan, constants
-op_group quantization_group();  // QuantizeLinear and everything with integers in it; casts
+op_group control_group();       // If, Loop, Scan; random numbers, ai.onnx.ml, optimizers
+op_group quantization_group();  // casts, QuantizeLinear, integer products
 op_group normalization_group();
 op_group attention_group();
 op_group recurrent_group();

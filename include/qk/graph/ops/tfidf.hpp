@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TfIdfVectorizer on integers: how often each n-gram of a pool occurs in a row, its items up to max_skip_count + 1 apart.
+// Implements TfIdfVectorizer on integers: counts each n-gram of a pool in a row; its items may be up to max_skip_count + 1 apart.
 #pragma once
 
 #include <map>
@@ -20,9 +20,9 @@ inline void tfidf_vectorizer(op_context& call) {
     if (mode != "TF" && mode != "IDF" && mode != "TFIDF") call.fail("unknown mode '" + mode + "'");
     if (x.rank() > 2 || shortest < 1 || longest < shortest || skips < 0) call.fail("the input or the gram lengths are out of bounds");
 
-    // Every n-gram of the pool, of all lengths, with the column that it counts in.
+    // Maps every n-gram of the pool, of all lengths, to the column in which it is counted.
     std::map<std::vector<std::int64_t>, std::size_t> columns;
-    std::vector<bool> pooled(starts.size() + 1);  // by length
+    std::vector<bool> pooled(starts.size() + 1);  // by length of the n-gram
     std::size_t gram = 0, width = 0;
     for (std::size_t n = 1; n <= starts.size(); ++n) {
         const std::int64_t from = starts[n - 1], to = n < starts.size() ? starts[n] : static_cast<std::int64_t>(pool.size());
@@ -44,7 +44,7 @@ inline void tfidf_vectorizer(op_context& call) {
     std::fill_n(y.as<float>().data(), y.size(), 0.0f);
     for (std::size_t r = 0; r < rows; ++r) {
         float* count = y.as<float>().data() + r * width;
-        // No gram is longer than the pool's longest, and none reaches beyond the row.
+        // No n-gram is longer than the pool's longest, and none reaches beyond the row.
         for (std::size_t n = static_cast<std::size_t>(shortest); n <= std::min(static_cast<std::size_t>(longest), starts.size()); ++n)
             for (std::size_t step = 1; pooled[n] && step <= (n == 1 ? 1 : static_cast<std::size_t>(skips) + 1) && (n - 1) * step < length;
                  ++step)

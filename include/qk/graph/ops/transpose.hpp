@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transpose: axes that stay together are merged first; then runs are copied whole, or square tiles are turned.
+// Implements Transpose: axes that stay together are merged first; then whole runs are copied, or square tiles transposed.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace qk::graph::ops {
 
-/// A permutation with axes of length 1 dropped and neighbours that stay neighbours merged.
+/// A permutation of axes, in which axes of length 1 are dropped and neighbours that stay neighbours are merged.
 struct merged_permutation {
     std::vector<std::size_t> length;  ///< of each output axis
     std::vector<std::size_t> stride;  ///< in the input, of each output axis
@@ -18,7 +18,7 @@ struct merged_permutation {
     merged_permutation(std::span<const std::int64_t> shape, std::span<const std::size_t> order);
 };
 
-/// y[i * y_pitch + j] = x[j * x_pitch + i] for i < rows, j < columns, by tiles that stay in the first cache.
+/// Transposes y[i * y_pitch + j] = x[j * x_pitch + i] for i < rows, j < columns, in tiles that stay in the L1 cache.
 template <class T>
 void turn(const T* x, std::size_t x_pitch, T* y, std::size_t y_pitch, std::size_t rows, std::size_t columns) {
     constexpr std::size_t tile = 16;
@@ -30,12 +30,12 @@ void turn(const T* x, std::size_t x_pitch, T* y, std::size_t y_pitch, std::size_
         }
 }
 
-/// y = x with its axes in `order`: output axis k is input axis order[k]. y has x.size() elements.
+/// Sets y to x with its axes in `order`: output axis k is input axis order[k]. y has x.size() elements.
 template <class T>
 void transpose_elements(const T* x, std::span<const std::int64_t> shape, std::span<const std::size_t> order, T* y) {
     const merged_permutation p(shape, order);
     const std::size_t axes = p.length.size();
-    // Output axes walked one by one: all but the last, and but the one that is contiguous in the input (turned together with the last).
+    // Loops walk all output axes but the last and the one that is contiguous in the input; that one is transposed together with the last.
     const std::size_t last = axes - 1;
     std::size_t unit = last;
     for (std::size_t a = 0; a < axes; ++a)
@@ -76,7 +76,7 @@ void transpose_elements(const T* x, std::span<const std::int64_t> shape, std::sp
     for_each_range(steps, each * (unit == last ? 1 : 4) + 8, some);
 }
 
-/// A copy of x with its axes in `order`.
+/// Returns x with its axes in `order`. The result shares x's memory if no element moves, else it is a copy.
 tensor transposed(op_context& call, const tensor& x, std::span<const std::size_t> order);
 
 void transpose(op_context& call);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unary maths without attributes. float32 runs by whole vectors where vector_math.hpp has the function, or where the compiler vectorises
-// the formula.
+// Implements unary functions without attributes. float32 runs by whole vectors if vector_math.hpp or the compiler vectorises it.
 #pragma once
 
 #include <cmath>
@@ -12,7 +11,7 @@
 
 namespace qk::graph::ops {
 
-// A function is a struct: `of` for one element of any type it serves, and `vector` if there is a float32 vector form.
+// A function is a struct: `of` computes one element of every type that it supports, `vector` (if there is one) a vector of float32.
 namespace functions {
 struct acos {
     static auto of(auto x) { return std::acos(x); }
@@ -55,7 +54,7 @@ struct floor {
 };
 struct round {
     static auto of(auto x) { return std::nearbyint(x); }
-};  // the default mode: half to even
+};  // default rounding mode: ties to even
 struct sqrt {
     static auto of(auto x) { return std::sqrt(x); }
 };
@@ -128,7 +127,7 @@ struct negate {
     template <class T>
     static T of(T x) {
         if constexpr (std::is_floating_point_v<T>) return -x;
-        else return static_cast<T>(-static_cast<std::make_unsigned_t<T>>(x));  // the lowest integer stays what it is
+        else return static_cast<T>(-static_cast<std::make_unsigned_t<T>>(x));  // the lowest integer stays the same
     }
 };
 struct sign {
@@ -156,7 +155,7 @@ struct logical_not {
 };
 }  // namespace functions
 
-/// y = F(x) on contiguous elements; y may be x.
+/// Computes y = F(x) on contiguous elements; y may be x.
 template <class F, class T>
 void map_unary(const T* x, T* y, std::size_t n) {
     if constexpr (std::is_same_v<T, float> && requires { F::vector(vfloat{}); })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Col2Im and MaxUnpool: scattered sums and maxima put back where they came from.
+// Implements Col2Im and MaxUnpool, which put columns or maxima back to their positions in the image.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace qk::graph::ops {
 
-/// Two pads for each spatial axis, small enough that sums of them do not overflow.
+/// Returns attribute pads: two values for each spatial axis, small enough that their sums do not overflow.
 inline std::vector<std::int64_t> pads_of(const op_context& call, std::size_t rank) {
     auto pads = call.node().get_ints("pads");
     if (pads.empty()) pads.assign(2 * rank, 0);
@@ -20,13 +20,13 @@ inline std::vector<std::int64_t> pads_of(const op_context& call, std::size_t ran
     return pads;
 }
 
-/// Where the columns of Col2Im stand in the image.
+/// Where the columns of Col2Im belong in the image.
 struct column_places {
     std::vector<std::int64_t> image, block, stride, dilation, pads, blocks;
     std::int64_t channels = 0;
-    dims shape;  ///< of the image, with samples and channels
+    dims shape;  ///< shape of the image, with samples and channels
 
-    /// f(element of the columns, element of the image) for every column element that is not padding.
+    /// Calls f(element of the columns, element of the image) for every element of the columns that is not padding.
     template <class F>
     void each(F&& f) const {
         const std::size_t rank = image.size();
@@ -95,7 +95,7 @@ inline void run_col2im(op_context& call) {
     });
 }
 
-/// Values go to their indices in the inferred shape; with output_shape that shape is the leading corner of a larger one.
+/// Writes the values at their indices in the inferred shape. With output_shape that shape is the leading corner of a larger one.
 inline void run_max_unpool(op_context& call) {
     const node_view& node = call.node();
     const tensor& x = call.input(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sum, Mean, Max and Min of any number of operands with broadcasting, folded from the left; and Clip.
+// Implements Sum, Mean, Max and Min of any number of operands with broadcasting, folded from the left, and Clip.
 #pragma once
 
 #include <limits>
@@ -9,7 +9,7 @@
 namespace qk::graph::ops {
 
 namespace functions {
-// NaN wins, as numpy's maximum and minimum have it.
+// NaN wins, as in numpy's maximum and minimum.
 struct larger {
     template <class T>
     T operator()(T a, T b) const {
@@ -24,7 +24,7 @@ struct smaller {
 };
 }  // namespace functions
 
-/// Folds all inputs with f, from the left.
+/// Folds all inputs with f from the left into output 0.
 template <class F>
 tensor& fold_inputs(op_context& call, F f) {
     std::vector<const tensor*> operands;
@@ -37,7 +37,7 @@ tensor& fold_inputs(op_context& call, F f) {
         if (t->type() != y.type()) call.fail("the inputs differ in type");
     if (operands.size() == 1) std::copy_n(operands[0]->bytes(), y.size_bytes(), y.bytes());
     else map_numbers<number_types>(call, shape, *operands[0], *operands[1], y, f);
-    // Element i of y is read before it is written, so y may be an operand of its own.
+    // Element i of y is read before it is written, so y may be an operand too.
     for (std::size_t k = 2; k < operands.size(); ++k) map_numbers<number_types>(call, shape, y, *operands[k], y, f);
     return y;
 }
@@ -53,7 +53,7 @@ inline void mean(op_context& call) {
 inline void max(op_context& call) { fold_inputs(call, functions::larger{}); }
 inline void min(op_context& call) { fold_inputs(call, functions::smaller{}); }
 
-/// min(max(x, low), high): high wins if low > high. Attributes before opset 11, optional inputs since.
+/// Computes min(max(x, low), high); high wins if low > high. The bounds are attributes before opset 11, optional inputs since then.
 inline void clip(op_context& call) {
     const tensor& x = call.input(0);
     tensor& y = call.output(0, x.type(), x.shape());
@@ -68,7 +68,7 @@ inline void clip(op_context& call) {
                 else
                     return v >= static_cast<float>(high) ? high
                            : v > static_cast<float>(low) ? static_cast<T>(v)
-                                                         : low;  // low and high: still T's own
+                                                         : low;  // low and high are still T's own here
             };
             const T least = bound("min", std::is_floating_point_v<T> ? static_cast<T>(std::numeric_limits<float>::lowest()) : low);
             high = bound("max", std::is_floating_point_v<T> ? static_cast<T>(std::numeric_limits<float>::max()) : high);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp, log, tanh, erf and friends for float32, as branch-free vector code: about 1 to 2 units in the last place
-// (tests/graph/vector_math.cpp says how many), and the same bits for an element wherever it stands.
+// Computes exp, log, tanh, erf and related functions of float32 as branch-free vector code, to about 1 to 2 ulp
+// (tests/graph/vector_math.cpp says how many). An element's bits do not depend on its position.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ inline constexpr std::size_t vector_bytes = 32;
 inline constexpr std::size_t vector_bytes = 16;
 #endif
 
-// The compilers' own vectors (g++, clang): arithmetic, comparison and ?: by lane. A scalar operand is repeated.
+// Vector types of g++ and clang: arithmetic, comparison and ?: work by lane. A scalar operand is broadcast.
 using vfloat = float __attribute__((vector_size(vector_bytes)));
 using vint = std::int32_t __attribute__((vector_size(vector_bytes)));
 using vuint = std::uint32_t __attribute__((vector_size(vector_bytes)));
@@ -35,12 +35,12 @@ inline vfloat vector_abs(vfloat x) { return std::bit_cast<vfloat>(std::bit_cast<
 inline vfloat vector_sign_of(vfloat magnitude, vfloat sign) {
     return std::bit_cast<vfloat>((std::bit_cast<vuint>(magnitude) & 0x7fffffffu) | (std::bit_cast<vuint>(sign) & 0x80000000u));
 }
-/// max(x, low) and min(x, high) that keep NaN in x.
+/// Computes max(x, low) and min(x, high), but keeps a NaN of x.
 inline vfloat vector_at_least(vfloat x, vfloat low) { return x < low ? low : x; }
 inline vfloat vector_at_most(vfloat x, vfloat high) { return x > high ? high : x; }
 
-/// y[i] = f(x[i]) by whole vectors. The last, partial one is padded and goes through the same code, so that an element's
-/// result does not depend on where in the buffer it stands. y may be x.
+/// Computes y[i] = f(x[i]) by whole vectors. The last, partial vector is padded and goes through the same code, so that an element's result
+/// does not depend on its position. y may be x.
 template <class F>
 void map_vectors(const float* x, float* y, std::size_t n, F f) {
     std::size_t i = 0;
@@ -53,7 +53,7 @@ void map_vectors(const float* x, float* y, std::size_t n, F f) {
     }
 }
 
-/// e^x = power 2^n: x = n ln2 + r with |r| <= ln2 / 2; power is e^r by a polynomial (error 4e-9).
+/// Splits e^x = power 2^n: x = n ln2 + r with |r| <= ln2 / 2, and power is e^r by a polynomial (error 4e-9).
 struct exponential {
     vfloat power;
     vint n;
@@ -71,7 +71,7 @@ struct exponential {
     }
 };
 
-/// e^x; 2^n in two factors, for subnormal results.
+/// e^x. 2^n is multiplied in as two factors, so that subnormal results come out right.
 inline vfloat vexp(vfloat x) {
     const exponential e(vector_at_most(vector_at_least(x, vector_fill(-104.0f)), vector_fill(89.0f)));
     const vint half = e.n >> 1;
@@ -80,18 +80,18 @@ inline vfloat vexp(vfloat x) {
     return e.power * first * second;
 }
 
-/// The same for x from -80 to 80: n is added to the exponent.
+/// e^x for x in [-80, 80], where n can be added to the exponent.
 inline vfloat vexp_of_moderate(vfloat x) {
     const exponential e(x);
     return std::bit_cast<vfloat>(std::bit_cast<vuint>(e.power) + (std::bit_cast<vuint>(e.n) << 23));
 }
 
-/// ln(x): x = m 2^e with m in [sqrt(1/2), sqrt(2)), a polynomial in m - 1.
+/// ln(x), by x = m 2^e with m in [sqrt(1/2), sqrt(2)) and a polynomial in m - 1.
 inline vfloat vlog(vfloat x) {
     const vfloat tiny = vector_fill(std::numeric_limits<float>::min());
     const auto subnormal = x < tiny;
     const vfloat scaled = subnormal ? x * 0x1p23f : x;
-    const vuint bits = std::bit_cast<vuint>(scaled) - 0x3f3504f3u;  // the bits of sqrt(1/2): the exponent steps there
+    const vuint bits = std::bit_cast<vuint>(scaled) - 0x3f3504f3u;  // the bits of sqrt(1/2), where the exponent e steps
     const vint e = (std::bit_cast<vint>(bits) >> 23);
     const vfloat m = std::bit_cast<vfloat>((bits & 0x007fffffu) + 0x3f3504f3u);
     const vfloat f = m - 1.0f;
@@ -111,23 +111,23 @@ inline vfloat vlog(vfloat x) {
     constexpr float inf = std::numeric_limits<float>::infinity();
     y = x == 0.0f ? vector_fill(-inf) : y;
     y = x < 0.0f ? vector_fill(std::numeric_limits<float>::quiet_NaN()) : y;
-    return x < inf ? y : x + (x < 0.0f ? y : x);  // +Inf and NaN give themselves
+    return x < inf ? y : x + (x < 0.0f ? y : x);  // +Inf and NaN return themselves
 }
 
-/// ln(1 + u) for u >= 0, with the rounding error of 1 + u put right.
+/// ln(1 + u) for u >= 0, corrected by the rounding error of 1 + u.
 inline vfloat vlog1p_positive(vfloat u) {
     const vfloat s = 1.0f + u;
     const vfloat lost = u - (s - 1.0f);
     return s < std::numeric_limits<float>::infinity() ? vlog(s) + lost / s : s;
 }
 
-/// 1 / (1 + e^-x), from e^-|x| so that nothing overflows and small results keep their accuracy.
+/// 1 / (1 + e^-x), computed from e^-|x| so that nothing overflows and small results keep their accuracy.
 inline vfloat vsigmoid(vfloat x) {
     const vfloat e = vexp(-vector_abs(x));
     return (x < 0.0f ? e : vector_fill(1.0f)) / (1.0f + e);
 }
 
-/// Below 0.625 an odd polynomial (error 4e-9), above it 1 - 2 / (e^2x + 1).
+/// tanh(x): an odd polynomial for |x| <= 0.625 (error 4e-9), else 1 - 2 / (e^2|x| + 1) with the sign of x.
 inline vfloat vtanh(vfloat x) {
     const vfloat a = vector_abs(x);
     const vfloat z = x * x;
@@ -140,7 +140,7 @@ inline vfloat vtanh(vfloat x) {
     return a > 0.625f ? large : small;
 }
 
-/// Below 0.95 an odd polynomial, above it 1 - e^-q with q fitted to -ln(erfc).
+/// erf(x): an odd polynomial for |x| <= 0.95, else 1 - e^-q with q fitted to -ln(erfc) and the sign of x.
 inline vfloat verf(vfloat x) {
     const vfloat a = vector_at_most(vector_abs(x), vector_fill(4.0f));
     const vfloat z = x * x;
@@ -149,7 +149,7 @@ inline vfloat verf(vfloat x) {
     p = p * z - 2.685810439e-02f;
     p = p * z + 1.128367260e-01f;
     p = p * z - 3.761263192e-01f;
-    p = p * z + 1.283792257e-01f;  // the rest of 2 / sqrt(pi), so that x itself is added exactly
+    p = p * z + 1.283792257e-01f;  // the rest of 2 / sqrt(pi): x itself is added exactly
     vfloat q = a * 2.149611282e-05f - 4.391063703e-04f;
     q = q * a + 4.193610977e-03f;
     q = q * a - 2.517896704e-02f;
@@ -164,8 +164,8 @@ inline vfloat verf(vfloat x) {
 /// ln(1 + e^x) without overflow.
 inline vfloat vsoftplus(vfloat x) { return vector_at_least(x, vector_fill(0.0f)) + vlog1p_positive(vexp(-vector_abs(x))); }
 
-/// fold(...fold(start, map(x[0]))..., map(x[n-1])) in an order that depends on n alone: lanes first, then across them.
-/// `start` is neutral. map and fold are generic over float and vfloat.
+/// Returns fold(...fold(start, map(x[0]))..., map(x[n-1])) in an order that depends on n alone: within lanes first, then across them.
+/// `start` must be neutral for fold. map and fold must take both float and vfloat.
 template <class Map, class Fold>
 float fold_row(const float* x, std::size_t n, float start, Map map, Fold fold) {
     vfloat part[4];
@@ -187,7 +187,7 @@ inline float vector_sum(const float* x, std::size_t n) {
         x, n, 0.0f, [](auto v) { return v; }, [](auto a, auto b) { return a + b; });
 }
 
-/// The larger or smaller of two, NaN if either is: for one element and for vectors.
+/// Returns the larger or smaller of two values, NaN if either is NaN. Takes floats and vectors.
 struct vector_larger {
     template <class V>
     V operator()(V a, V b) const {
@@ -201,7 +201,7 @@ struct vector_smaller {
     }
 };
 
-/// Largest element of a row (-Inf if it is empty); NaN if there is one.
+/// Returns the largest element of a row: -Inf if it is empty, NaN if one element is NaN.
 inline float vector_max(const float* x, std::size_t n) {
     return fold_row(
         x, n, -std::numeric_limits<float>::infinity(), [](auto v) { return v; }, vector_larger{});

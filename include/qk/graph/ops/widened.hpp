@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of 16-bit floats as float32 and back: quantizers compute in float32 whatever the model's own type is.
+// Widens tensors of 16-bit floats to float32 and rounds them back: quantizers compute in float32 whatever the model's own type is.
 #pragma once
 
 #include "qk/graph/base/tensor.hpp"
@@ -9,7 +9,7 @@ namespace qk::graph::ops {
 
 constexpr bool is_half(data_type t) { return t == data_type::float16 || t == data_type::bfloat16; }
 
-/// float16 and bfloat16 as float32, exactly; every other tensor as it is.
+/// Widens float16 and bfloat16 to float32, exactly; returns every other tensor as it is.
 inline tensor widened(const tensor& t) {
     if (!is_half(t.type())) return t;
     tensor y(data_type::float32, t.shape());
@@ -18,7 +18,7 @@ inline tensor widened(const tensor& t) {
     return y;
 }
 
-/// float32 rounded to nearest even in `type`; as it is where `type` is none of 16 bits.
+/// Rounds float32 to nearest even in `type`. Returns t as it is if `type` is not float16 or bfloat16, or t is not float32.
 inline tensor narrowed(const tensor& t, data_type type) {
     if (!is_half(type) || t.type() != data_type::float32) return t;
     tensor y(type, t.shape());

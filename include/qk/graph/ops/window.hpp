@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Geometry that convolutions and pools share: strides, dilations, pads, auto_pad, output sizes.
+// Computes the geometry that convolutions and pools share: strides, dilations, pads, auto_pad, output sizes.
 #pragma once
 
 #include <algorithm>
@@ -23,14 +23,14 @@ inline std::int64_t product(const std::vector<std::int64_t>& v) {
     return n;
 }
 
-/// Attribute `name` with one positive value for each of `rank` spatial axes; absent: all `otherwise`.
+/// Reads attribute `name`: one positive value for each of `rank` spatial axes, or all `otherwise` if it is absent.
 std::vector<std::int64_t> spatial_attribute(const node_view& node, const char* name, std::size_t rank, std::int64_t otherwise);
 
-/// The window of Conv and of every pool, for an input of the given shape. ceil_mode rounds the number of steps up (pools).
+/// Makes the window of Conv or of a pool for an input of the given shape. ceil_mode rounds the number of steps up (pools).
 window make_window(const node_view& node, const dims& shape, std::vector<std::int64_t> kernel, bool ceil_mode = false);
 
-/// Whether a kernel of one tap walks over padding: what it makes there does not depend on the input, and the rest is that of a window
-/// without.
+/// Is true when a kernel of one tap and stride 1 also visits padding. The outputs there do not depend on the input; the others equal those
+/// of the window without padding.
 inline bool has_frame(const window& w) {
     bool padded = false;
     for (std::size_t i = 0; i < w.rank(); ++i) {
@@ -40,41 +40,41 @@ inline bool has_frame(const window& w) {
     return padded;
 }
 
-/// [samples, channels, spatial...]
+/// Returns [samples, channels, spatial...].
 inline dims image_shape(std::int64_t samples, std::int64_t channels, const std::vector<std::int64_t>& spatial) {
     dims shape{samples, channels};
     shape.insert(shape.end(), spatial.begin(), spatial.end());
     return shape;
 }
 
-/// Of `count` outputs along an axis those [first, second) whose tap, `shift` + output * `step`, falls inside an input of `length`.
+/// Returns the outputs [first, second), of `count` along an axis, whose tap at `shift` + output * `step` lies inside an input of `length`.
 inline std::pair<std::int64_t, std::int64_t> outputs_inside(std::int64_t shift, std::int64_t step, std::int64_t length,
                                                             std::int64_t count) {
     const std::int64_t from = std::clamp<std::int64_t>(shift >= 0 ? 0 : (-shift + step - 1) / step, 0, count);
     return {from, std::clamp<std::int64_t>(length - shift <= 0 ? 0 : (length - shift + step - 1) / step, from, count)};
 }
 
-/// Channels that do not come in `groups` of `per_group`; no product that could overflow.
+/// Is true when `channels` are not `groups` times `per_group`. It divides, because a product could overflow.
 inline bool misfit_groups(std::int64_t channels, std::int64_t per_group, std::int64_t groups) {
     return groups < 1 || groups > std::max<std::int64_t>(channels, 1) || channels % groups != 0 || channels / groups != per_group;
 }
 
-/// Taps of a window along one axis: those inside the input are [begin, end), and `padded` of all are inside the padded input.
+/// Taps of a window along one axis: those in [begin, end) lie inside the input, and `padded` taps lie inside the padded input.
 struct tap_range {
     std::int64_t begin, end, padded;
     std::int64_t size() const { return end - begin; }
 };
-/// For the window at output position `o`. Absurd padding costs nothing: what lies in it is counted, not visited.
+/// Returns the taps of the window at output position `o`. The time does not depend on the padding: padded taps are counted, not visited.
 inline tap_range taps_of(const window& w, std::size_t axis, std::int64_t o) {
     const std::int64_t base = o * w.stride[axis] - w.pad_begin[axis], step = w.dilation[axis];
     const auto below = [&](std::int64_t end) {
         return std::clamp<std::int64_t>(end <= base ? 0 : (end - base + step - 1) / step, 0, w.kernel[axis]);
     };
     const std::int64_t begin = below(0);
-    return {begin, std::max(below(w.input[axis]), begin), below(w.input[axis] + w.pad_end[axis])};  // ceil_mode reaches beyond the padding
+    return {begin, std::max(below(w.input[axis]), begin), below(w.input[axis] + w.pad_end[axis])};  // ceil_mode may reach beyond padding
 }
 
-/// Counts through all indices of `extent`, last axis fastest; false when it has come around.
+/// Advances `index` to the next one below `extent`, last axis fastest. Returns false after the last one, when it is all zeros again.
 inline bool advance(std::vector<std::int64_t>& index, const std::vector<std::int64_t>& extent) {
     for (std::size_t i = index.size(); i-- > 0;) {
         if (++index[i] < extent[i]) return true;
@@ -83,13 +83,13 @@ inline bool advance(std::vector<std::int64_t>& index, const std::vector<std::int
     return false;
 }
 
-/// A row of outputs in the matrix of columns of an input, and where it lies in the input: output i at `first + i * step` for i in
-/// [from, to), the others outside.
+/// A run of the im2col matrix: `length` outputs along the last axis, for one tap. Output i reads the input's element `first + i * step` for
+/// i in [from, to); the other outputs read padding.
 struct column_run {
     std::int64_t length, from, to, first, step;
 };
 
-/// Calls f(run) for the matrix columns[c * kernel + k][o], row of outputs by row, in the order of its elements.
+/// Calls f(run) for every run of the im2col matrix columns[c * kernel + k][o], in the order of its elements.
 template <class F>
 void for_each_column_run(const window& w, std::int64_t channels, F&& f) {
     const std::size_t rank = w.rank();

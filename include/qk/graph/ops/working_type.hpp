@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that compute in float (or double for float64): half precision is widened on the way in and rounded once on the way out.
+// Helpers of operators that compute in float (double for float64): half precision is widened on the way in and rounded once on the way out.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace qk::graph::ops {
 
-/// `value` as a tensor of T (float, double or std::int64_t), shared when it already is one.
+/// Returns `value` as a tensor of T (float, double or std::int64_t). Shares its memory if it already has that type.
 template <class T>
 tensor convert_to(op_context& call, const tensor& value) {
     if (value.type() == type_of<T>) return value;
@@ -22,31 +22,31 @@ tensor convert_to(op_context& call, const tensor& value) {
     return wide;
 }
 
-/// Input i as a tensor of T; an error if it is missing.
+/// Returns input i as a tensor of T. Fails if it is missing.
 template <class T>
 tensor input_as(op_context& call, std::size_t i) {
     return convert_to<T>(call, call.input(i));
 }
 
-/// Input i as a tensor of T, or an empty tensor.
+/// Returns input i as a tensor of T, or an empty tensor if it is absent.
 template <class T>
 tensor optional_as(op_context& call, std::size_t i) {
     return call.has_input(i) ? input_as<T>(call, i) : tensor{};
 }
 
-/// Input i as integers (sizes, axes, indices).
+/// Returns input i as integers (sizes, axes, indices).
 inline std::vector<std::int64_t> integers(op_context& call, std::size_t i) {
     const tensor t = input_as<std::int64_t>(call, i);
     const auto v = t.as<std::int64_t>();
     return {v.begin(), v.end()};
 }
 
-/// Optional input i as integers; none when absent.
+/// Returns input i as integers, or none if it is absent.
 inline std::vector<std::int64_t> optional_integers(op_context& call, std::size_t i) {
     return call.has_input(i) ? integers(call, i) : std::vector<std::int64_t>{};
 }
 
-/// Optional input i, the zero point of codes of type `codes`, as numbers of T. It must have the codes' type.
+/// Returns optional input i, the zero point of codes of type `codes`, as numbers of T. Fails unless it has the codes' type.
 template <class T>
 tensor zero_point_of(op_context& call, std::size_t i, data_type codes) {
     if (call.has_input(i) && call.input(i).type() != codes)
@@ -54,7 +54,7 @@ tensor zero_point_of(op_context& call, std::size_t i, data_type codes) {
     return optional_as<T>(call, i);
 }
 
-/// An output computed in T and stored as `type`: fill values(), then store().
+/// An output that is computed in T and stored as `type`: the caller fills values(), then calls store().
 template <class T>
 class working_output {
   public:
@@ -78,7 +78,7 @@ class working_output {
     tensor values_;
 };
 
-/// Calls f with a float or a double: the type that arithmetic on `t` uses.
+/// Calls f with a double for float64 and with a float for every other `t`: the type in which it is computed.
 template <class F>
 void with_working_type(data_type t, F&& f) {
     if (t == data_type::float64) f(double{});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples as a person names them: files, preprocessing, how many.
+// Samples as a user names them: files, preprocessing, how many.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace qk::graph::pipeline {
 
-/// Each member is an option of the command of the same name.
+/// Each member is the command's option of the same name.
 struct data_settings {
     std::vector<std::string> inputs, calibration;  ///< FILE or INPUT=FILE
     std::string labels, preprocess;
@@ -20,13 +20,13 @@ struct data_settings {
     int threads = 0;               ///< 0: one for each core
     position_options positions{};  ///< --mask, --next-token, --per-position
 
-    /// The data for the model's inputs, preprocessed, cut to `samples`. Throws if there are fewer.
+    /// Returns the data for the model's inputs, preprocessed, cut to `samples`. Throws if there are fewer.
     named_tensors load_inputs(const model& m) const;
-    /// Data to calibrate with, preprocessed: `calibration`, or the inputs. A file of statistics is not data: see has_statistics().
+    /// Returns data to calibrate with, preprocessed: `calibration`, or the inputs. A file of statistics is not data: see has_statistics().
     named_tensors load_calibration(const model& m) const;
-    /// `labels`, as many as `samples` asks for; empty if not given.
+    /// Returns the labels, as many as `samples` says; empty if none are given.
     std::vector<std::int64_t> load_labels() const;
-    /// Whether `calibration` names statistics instead of samples.
+    /// Is true when `calibration` names statistics instead of samples.
     bool has_statistics() const;
 
   private:

@@ -13,15 +13,15 @@
 
 namespace qk::graph::pipeline {
 
-/// Each member is an option of the command of the same name; empty: not given.
+/// Each member is the command's option of the same name; empty: not given.
 struct evaluate_settings {
     std::string model, output_dir, compare;
-    std::vector<std::string> accumulators;  ///< "NAME", "TYPE:NAME", "LAYER:NAME": after those of the requests file
-    std::vector<std::string> metrics;       ///< none: those that the labels suggest
+    std::vector<std::string> accumulators;  ///< "NAME", "TYPE:NAME", "LAYER:NAME"; they override the requests file
+    std::vector<std::string> metrics;       ///< empty: those that the labels suggest
     std::size_t generate = 0;               ///< greedy steps behind each prompt, instead of one run
-    int output_index = 0;                   ///< of the output that is measured
-    int batch = 0;                          ///< 0: chosen here
-    double tolerance = 1e-4;                ///< of a difference, over the largest output
+    int output_index = 0;                   ///< output that is measured
+    int batch = 0;                          ///< 0: chosen automatically
+    double tolerance = 1e-4;                ///< largest difference, relative to the largest output
     bool overwrite = false;
     data_settings data;
     precision_settings precision;
@@ -29,10 +29,10 @@ struct evaluate_settings {
 
 struct evaluate_outcome {
     evaluate_result run;
-    quantize_report report;                                ///< of the plan, if there is one
-    std::vector<std::string> remarks;                      ///< of reading the model
-    std::map<std::string, output_difference> differences;  ///< from what `compare` holds, by output
-    bool agree = true;                                     ///< none of them beyond the tolerance
+    quantize_report report;                                ///< report on the plan, if there is one
+    std::vector<std::string> remarks;                      ///< remarks on reading the model
+    std::map<std::string, output_difference> differences;  ///< by output, from the values in `compare`
+    bool agree = true;                                     ///< no difference exceeds the tolerance
     nlohmann::ordered_json summary;                        ///< what `--json` prints
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run reads, told to its output_set: so that no output takes an input's place, whichever setting names it.
+// Declares to an output_set what a run reads, so that no output replaces an input, whichever setting names it.
 #pragma once
 
 #include <filesystem>
@@ -12,17 +12,17 @@
 
 namespace qk::graph::pipeline {
 
-/// The model and its external data. A remark where names in it have to change to be read.
+/// Declares the model and its external data. Returns a remark where names in the model are not UTF-8.
 std::vector<std::string> declare_model(output_set& files, const std::string& model);
-/// Inputs, calibration, labels.
+/// Declares inputs, calibration and labels.
 void declare(output_set& files, const data_settings& data);
-/// Both, with plan and target. Returns remarks.
+/// Declares the model, the data, the plan and the target. Returns remarks.
 std::vector<std::string> declare_run(output_set& files, const std::string& model, const data_settings& data,
                                      const precision_settings& precision = {});
-/// The page and the JSON beside it.
+/// Declares the HTML report and the JSON beside it.
 void declare_report(output_set& files, const std::string& report);
 
-/// The JSON beside an HTML report; empty without one.
+/// Returns the file of the JSON beside an HTML report; empty without a report.
 std::filesystem::path beside_report(const std::string& report);
 
 }  // namespace qk::graph::pipeline

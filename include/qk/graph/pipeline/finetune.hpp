@@ -11,7 +11,7 @@
 
 namespace qk::graph::pipeline {
 
-/// Each member is an option of the command of the same name; empty: not given.
+/// Each member is the command's option of the same name; empty: not given.
 struct finetune_settings {
     std::string model, output, save_plan;
     int output_index = 0, epochs = 10, batch = 32;
@@ -24,11 +24,11 @@ struct finetune_settings {
 
 struct finetune_outcome {
     finetune_result result;
-    quantize_report report;            ///< of the plan
-    std::vector<std::string> remarks;  ///< of reading the model
+    quantize_report report;            ///< report on the plan
+    std::vector<std::string> remarks;  ///< remarks on reading the model
 };
 
-/// Makes the plan, learns, and writes the float model with what was learned and the plan that fits it. Throws qk::graph::error.
+/// Makes the plan, learns, and writes the float model with the learned values and the plan that fits it. Throws qk::graph::error.
 finetune_outcome finetune(const finetune_settings& settings, const progress_function& progress = {});
 
 }  // namespace qk::graph::pipeline

@@ -10,7 +10,7 @@
 
 namespace qk::graph::pipeline {
 
-/// Each member is an option of the command of the same name; empty: not given.
+/// Each member is the command's option of the same name; empty: not given.
 struct gradient_settings {
     std::string model, output, vector;  ///< `vector` or the data's `labels`, not both
     int output_index = 0;
@@ -20,10 +20,10 @@ struct gradient_settings {
 
 struct gradient_outcome {
     gradient_result result;
-    std::vector<std::string> remarks;  ///< of reading the model
+    std::vector<std::string> remarks;  ///< remarks on reading the model
 };
 
-/// Takes the gradients and writes them as .npz. Throws qk::graph::error.
+/// Computes the gradients and writes them as .npz. Throws qk::graph::error.
 gradient_outcome gradient(const gradient_settings& settings);
 
 }  // namespace qk::graph::pipeline

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metrics of `qk evaluate`, taken while the model runs: a few sums for each sample are held, not its outputs.
+// Computes the metrics of `qk evaluate` while the model runs: it holds a few sums for each sample, not the outputs.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace qk::graph::pipeline {
 
-/// What comes in sample by sample and is asked for again: the first 16 MiB in memory, the rest in a file that has no name.
+/// Keeps one tensor per sample until it is read again: the first 16 MiB in memory, the rest in an unlinked file.
 class kept_samples {
   public:
     kept_samples() = default;
@@ -24,7 +24,7 @@ class kept_samples {
     kept_samples& operator=(const kept_samples&) = delete;
 
     void reset(std::size_t samples) { places_.assign(samples, {}); }
-    /// From several threads at once. Error naming the folder and TMPDIR where the disk takes no more.
+    /// May be called from several threads at once. Throws, naming the folder and TMPDIR, if the disk takes no more.
     void keep(std::size_t sample, const tensor& value);
     tensor take(std::size_t sample) const;
     bool empty() const { return places_.empty(); }
@@ -46,24 +46,25 @@ class kept_samples {
     std::filesystem::path folder_;
 };
 
-/// The metrics of one output: those that are named, else with labels the usual ones.
+/// The metrics of one output: the named ones; if none are named and there are labels, the usual ones.
 class output_measure {
   public:
-    /// Errors of names, of an output that is not there, of a metric without labels or without `compared` (there is a reference).
+    /// Throws for an unknown metric, for an output that the model lacks, and for a metric whose labels are missing, or whose reference is
+    /// (`compared` false).
     output_measure(const model& m, const named_tensors& inputs, std::vector<std::string> names, int output_index,
                    std::vector<std::int64_t> labels, std::string labels_file, position_options options, bool compared);
 
-    /// Something is measured.
+    /// Is true when something is measured.
     bool any() const { return !names_.empty() || !labels_.empty() || options_.next_token; }
-    /// A metric compares with a reference: run it first.
+    /// Is true when a metric compares with a reference; the reference has to run first.
     bool compares() const;
-    /// Takes the outputs that others are compared with.
+    /// Returns a consumer for the outputs that others are compared with.
     output_consumer reference();
-    /// The same from joined outputs; they must outlive the measure.
+    /// Sets joined outputs as the reference; they must outlive the measure.
     void set_reference(const named_tensors& joined) { joined_ = &joined; }
-    /// Takes the outputs that are measured.
+    /// Returns a consumer for the outputs that are measured.
     output_consumer measured();
-    /// The metrics by name, in the order that they were asked for.
+    /// Writes the metrics by name, in the order that they were asked for.
     void write(nlohmann::ordered_json& json) const;
 
   private:
@@ -82,10 +83,10 @@ class output_measure {
     position_options options_;
     std::size_t samples_ = 0;
     positions where_;
-    std::vector<const metric*> metrics_;            ///< of names_, or the usual ones of sequences
+    std::vector<const metric*> metrics_;            ///< the metrics of names_, or the usual ones for sequences
     std::vector<std::vector<metric_terms>> terms_;  ///< by metric and sample
     std::atomic<bool> sequences_ = false;           ///< the output has rank 3
-    std::atomic<std::size_t> values_ = 0;           ///< of the largest sample
+    std::atomic<std::size_t> values_ = 0;           ///< size of the largest sample
     kept_samples kept_;
     const named_tensors* joined_ = nullptr;
 };

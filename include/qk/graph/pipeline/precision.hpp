@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precision as a person asks for it: formats in words, a plan file, how ranges and scales are chosen.
+// Precision as a user asks for it: formats as text, a plan file, how ranges and scales are chosen.
 #pragma once
 
 #include <optional>
@@ -13,46 +13,46 @@
 
 namespace qk::graph::pipeline {
 
-/// Requests of the plan file, then of `activation` and `weight` as the default.
+/// The requests of the plan file, then those of `activation`, `weight`, `bias` and `kv_cache`.
 struct asked_precision {
     std::vector<request> requests;
     quantize_options options;
     std::optional<precision_plan> saved;    ///< the plan itself, when the plan file is one
     std::string file{};                     ///< the plan file's name
-    std::vector<plan_note> notes{};         ///< of a saved plan: names that led elsewhere
-    std::vector<choice_request> choices{};  ///< what a search may choose from; other calls refuse it
-    layer_accumulators accumulators{};      ///< what multiplies the layers that the requests file says it of
-    int iterations = 0;                     ///< of weights that learn their rounding, for each layer; 0: learn_options' own
-    std::uint64_t seed = 0;                 ///< likewise
+    std::vector<plan_note> notes{};         ///< for a saved plan: names that stand for something else now
+    std::vector<choice_request> choices{};  ///< what a search may choose from; an error in other calls
+    layer_accumulators accumulators{};      ///< accumulators of the layers for which the requests file names one
+    int iterations = 0;                     ///< per layer, for weights that learn their rounding; 0: learn_options' own
+    std::uint64_t seed = 0;                 ///< for weights that learn their rounding
 
-    /// Whether a model with the plan has other weights or biases than it had: they are not rounded to nearest, or biases are corrected.
+    /// Is true when the plan changes weights or biases: weights are not rounded to nearest, or biases are corrected.
     bool changes_weights() const;
 };
 
-/// Each member is an option of the command of the same name; empty: not given.
+/// Each member is the command's option of the same name; empty: not given.
 struct precision_settings {
     std::string activation, weight, bias;
     std::string plan;    ///< requests file, saved plan or AIMET encodings
-    std::string target;  ///< profile, or the name of a built-in one
+    std::string target;  ///< profile file, or the name of a built-in profile
     std::string method;  ///< --calibration-method
     std::string placement, approach, semantics, rounding, pow2, weight_rounding, kv_cache;
     std::string smooth_quant, awq;  ///< "search", or alpha from 0 to 1
     std::string rotation;           ///< none or hadamard
     double percentile = 0;
     int weight_block = 0;
-    int iterations = 0;      ///< of adaround and adaquant, for each layer; 0: as many as they take by themselves
+    int iterations = 0;      ///< of adaround and adaquant, per layer; 0: their default
     std::uint64_t seed = 0;  ///< of adaround and adaquant
     bool bias_correction = false;
     bool per_channel = false, symmetric = false, asymmetric_weights = false, reduce_range = false, dual = false, strict = false;
 
-    /// Whether anything asks for a precision at all.
+    /// Is true when anything asks for a precision.
     bool any() const { return !activation.empty() || !weight.empty() || !bias.empty() || !plan.empty() || !kv_cache.empty(); }
 
-    /// Throws for names that mean nothing.
+    /// Reads the texts and the plan file. Throws for unknown names.
     asked_precision read(const model& m) const;
 };
 
-/// The words of `pow2`.
+/// Returns the words that `pow2` may be.
 std::vector<std::string> pow2_rule_names();
 
 }  // namespace qk::graph::pipeline

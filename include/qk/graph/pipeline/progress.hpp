@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What long work says on its way.
+// Reports the progress of long work.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,11 @@
 
 namespace qk::graph::pipeline {
 
-/// Called with what is being done ("calibrating"), how much of it is done, and of how much (0: unknown). From one thread at a time.
+/// Called with what is being done ("calibrating"), how much of it is done, and how much there is (0: unknown). Called from one thread at a
+/// time.
 using progress_function = std::function<void(std::string_view what, std::size_t done, std::size_t all)>;
 
-/// `report` for one piece of work; nothing where there is nobody to tell.
+/// Returns a function that reports one piece of work to `report`, or does nothing if `report` is empty. Refers to `report`.
 inline std::function<void(std::size_t, std::size_t)> progress_of(const progress_function& report, const char* what) {
     return [&report, what](std::size_t done, std::size_t all) {
         if (report) report(what, done, all);

@@ -13,24 +13,24 @@
 
 namespace qk::graph::pipeline {
 
-/// Each member is an option of the command of the same name; empty: not given.
+/// Each member is the command's option of the same name; empty: not given.
 struct search_settings : mix_settings {
     std::string strategy = "greedy", direction = "narrow", ranking = "auto", output, save_plan, cache, style = "portable",
                 weights = "packed";
-    std::map<std::string, double> targets, drops;  ///< --target-METRIC and --target-METRIC-drop, by metric; one of all
+    std::map<std::string, double> targets, drops;  ///< --target-METRIC and --target-METRIC-drop, by metric; at most one target in all
     std::optional<double> target_metric, budget, budget_ratio, wide_share;
     std::size_t max_trials = 0;  ///< 0: no limit
     double time_limit = 0;       ///< seconds; 0: none
     std::uint64_t seed = 0;
-    std::atomic<bool>* interrupted = nullptr;  ///< set: the search ends with the best so far
+    std::atomic<bool>* interrupted = nullptr;  ///< when it becomes true, the search ends with the best so far
 };
 
 struct search_outcome {
     search_result result;
-    std::vector<std::string> export_notes;  ///< of writing the model
+    std::vector<std::string> export_notes;  ///< notes on writing the model
 };
 
-/// Searches, and writes every file that the settings name, or none. The same files as the command's. Throws qk::graph::error.
+/// Searches, and writes every file that the settings name, or none. Writes the same files as the command. Throws qk::graph::error.
 search_outcome search(const search_settings& settings, const progress_function& progress = {});
 
 }  // namespace qk::graph::pipeline

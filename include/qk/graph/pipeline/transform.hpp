@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What changes a model before it is planned: rotation of its streams, then scaling of its channels. Its float outputs stay.
+// Changes a model before it is planned: rotates its residual streams, then scales channels. Its float outputs stay the same.
 #pragma once
 
 #include <vector>
@@ -17,11 +17,11 @@ struct transformation {
     std::vector<scaled_group> scaled;
 };
 
-/// As the options ask. The requests say which layers are narrowed, and to what. Error where samples are needed and there are only
-/// statistics, which are those of the model as it was.
+/// Transforms the model as the options say. The requests say which layers are narrowed, and to what. Throws where samples are needed and
+/// there are only statistics, which are those of the model before its transformation.
 transformation transform(model& m, const data_settings& data, const std::vector<request>& requests, const quantize_options& options);
 
-/// The remarks on it.
+/// Adds the remarks on the transformation.
 void add_to(quantize_report& report, const transformation& done);
 
 }  // namespace qk::graph::pipeline

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choices: how the values of a layer may be stored where a search decides it. A format and, behind each '@', how it is used; alternatives
-// of a requests file as lists. docs/guide/search.md, "Choices".
+// A choice says how the values of a layer may be stored; a search decides among several. Its text is a format and, behind each '@', a word
+// that says how the format is used; a requests file gives alternatives as lists. docs/guide/search.md, "Choices".
 #pragma once
 
 #include <string>
@@ -17,35 +17,36 @@ namespace qk::graph {
 struct side_choice {
     std::string text;
     precision what;
-    weight_rounding rounding = weight_rounding::nearest;  ///< of weights
+    weight_rounding rounding = weight_rounding::nearest;  ///< weights only
 };
 
-/// FORMAT[@WORD...]: of both sides an MX scale rule, sym or asym (or symmetric, asymmetric); of activations a calibration method; of
-/// weights min_max or mse, per_tensor or per_channel, nearest, compensated or adaround. Error with the nearest words.
+/// Parses FORMAT[@WORD...]. Both sides take an MX scale rule and sym or asym (or symmetric, asymmetric); activations take a calibration
+/// method; weights take min_max or mse, per_tensor or per_channel, and nearest, compensated or adaround. Any other word is an error that
+/// lists the words and suggests the nearest.
 side_choice parse_side_choice(std::string_view text, bool weight);
 
-/// The texts that one with alternatives stands for: "int8@min_max|entropy/int8" is "int8@min_max/int8" and "int8@entropy/int8".
+/// Expands the alternatives in a text: "int8@min_max|entropy/int8" becomes "int8@min_max/int8" and "int8@entropy/int8".
 std::vector<std::string> each_choice(const std::string& text);
 
-/// What some layers may choose from, instead of what a search offers to all. A side without alternatives has those that all have.
+/// What some layers may choose from, instead of what a search offers to every layer. An empty side has the choices of every layer.
 struct choice_request {
     qk::graph::scope scope = scope::everything;  ///< everything, op_type, layer or group
     std::string name{};
     std::string origin{};
-    std::vector<std::string> pairs{};  ///< "ACTIVATION/WEIGHT" as a command line says it; then there are no sides
+    std::vector<std::string> pairs{};  ///< "ACTIVATION/WEIGHT" as on a command line; both sides are empty then
     std::vector<side_choice> activation{}, weight{};
-    std::vector<std::string> beside{};  ///< op_type: the list that it stands in
-    bool settled = false;               ///< no alternatives: there are requests that say the same
+    std::vector<std::string> beside{};  ///< op_type: all types of the list that `name` comes from
+    bool settled = false;               ///< no alternatives: the plan file also holds it as requests
 };
 
-/// LAYERS=A/W[,A/W...]: LAYERS is an operator type that a search knows, or a layer's name or pattern.
+/// Parses LAYERS=A/W[,A/W...]. LAYERS is an operator type that a search knows, or a layer's name or pattern.
 choice_request parse_choice_request(const std::string& text, const std::string& origin);
 
-/// Whether an entry of a requests file has lists: what a search may choose from, not what is asked.
+/// Is true when a side of an entry of a requests file has lists or a "weight_rounding": the entry then says what a search may choose from.
 bool has_choices(const json_cursor& entry);
-/// {"op_type" | "layer" | "group": NAMES, "activation": SIDE, "weight": SIDE}; `everything`: the default, which has no names. SIDE is a
-/// FORMAT, or an object with "format" and other keys of a precision, of which "format", "method", "scheme", "granularity" and
-/// "weight_rounding" may be lists.
+/// Reads {"op_type" | "layer" | "group": NAMES, "activation": SIDE, "weight": SIDE}; with `everything` the entry is the default, which has
+/// no names. SIDE is a FORMAT, or an object with "format" and other keys of a precision, of which "format", "method", "scheme",
+/// "granularity" and "weight_rounding" may be lists.
 std::vector<choice_request> read_choices(const json_cursor& entry, bool everything);
 
 }  // namespace qk::graph

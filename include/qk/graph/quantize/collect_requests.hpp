@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// First half of resolve: requests against a model's names become wishes on its places.
+// First half of resolve(): matches requests with a model's names. The result is a wish for each place (an input, weight or bias of a node,
+// a tensor, or an output of the model) that a request asks a precision of.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -20,7 +21,7 @@
 
 namespace qk::graph::detail {
 
-/// What a place was asked to be, and by whom. sequence -1: by the default.
+/// The precision that a place was asked to have, and the request that asked. The sequence is the request's position; -1: the default.
 struct wish {
     const precision* what = nullptr;
     int sequence = -1;
@@ -29,28 +30,28 @@ struct wish {
     bool asked() const { return sequence >= 0; }
 };
 
-/// Everything that was asked, place by place, and what there is to say of it.
+/// All wishes by place, with the notes about them.
 struct wishes {
     const precision* default_input = nullptr;
     const precision* default_weight = nullptr;
     const precision* default_bias = nullptr;
     std::vector<wish> inputs, weights, biases;  ///< by node
     std::map<std::string, wish> tensors;        ///< asked of the tensor itself
-    std::map<std::string, wish> weak;           ///< asked of a layer's activations, for what it makes
-    std::map<int, wish> outputs;                ///< of the model
+    std::map<std::string, wish> weak;           ///< by output of a layer whose activations were asked for (rule 3)
+    std::map<int, wish> outputs;                ///< by number of the model's output
     std::vector<plan_note> notes;
-    std::set<int> settled;                    ///< requests of which a note says what became of them, or that others met for them
-    std::map<int, std::vector<int>> matched;  ///< request to the nodes that it names
+    std::set<int> settled;                    ///< need no further note: one tells what became of them, or a later request won
+    std::map<int, std::vector<int>> matched;  ///< by request: the nodes that it names
 };
 
-/// Where a tensor stands in network order: behind the node that makes it; a constant before its first reader.
+/// Returns the node that stands for a tensor in network order: its producer; the first reader of a constant; -1 for neither.
 inline int place_of(const model& m, const std::string& tensor) {
     if (const int p = m.producer(tensor); p >= 0 || !m.is_constant(tensor)) return p;
     const auto& uses = m.uses(tensor);
     return uses.empty() ? -1 : uses.front().node;
 }
 
-/// Enters requests in their order; later ones win (rule 1).
+/// Turns requests into wishes in their order; later ones win (rule 1).
 class wish_collector {
   public:
     wish_collector(const layer_view& layers, placement where) : layers_(layers), model_(layers.source()), where_(where) {
@@ -67,14 +68,14 @@ class wish_collector {
     using part = layer_view::part;
     const onnx::NodeProto& node(int n) const { return model_.graph().node(n); }
     const layer_view::node_info& info(int n) const { return layers_.nodes()[static_cast<std::size_t>(n)]; }
-    /// A remark about the request that is being entered.
+    /// Adds a note about the request that is being entered.
     void note(kind what, std::string subject, std::string text, const std::string& origin, int place = -1) {
         all_.notes.push_back({what, std::move(subject), std::move(text), origin, place});
         if (what == kind::unmatched || what == kind::unrealised) all_.settled.insert(sequence_);
     }
     int tensor_place(const std::string& tensor) const { return place_of(model_, tensor); }
 
-    /// The wish of the request that is being entered.
+    /// Makes the wish of the request that is being entered.
     wish wish_of(const request& r) const { return {&r.what, sequence_, &r, describe(r)}; }
 
     void enter(const request& r) {
@@ -104,7 +105,8 @@ class wish_collector {
         const std::vector<int> found = matches(r);
         if (found.empty()) return;
         all_.matched[sequence_] = found;
-        // A list of layers means its layers; one name or one type means exactly that.
+        // A request for several layers (a group, a sub-graph, a pattern) means only those nodes of them that are layers, or neighbours with
+        // integer formats; a single name or a type means exactly the nodes that it names.
         const bool loose =
             r.scope == scope::group || r.scope == scope::subgraph || (r.scope == scope::layer && (is_glob(r.name) || found.size() > 1));
         const bool exclusion = is_identity(r.what.format);
@@ -165,13 +167,14 @@ class wish_collector {
         }
     }
 
-    /// Nothing stands between a node and the Relu or Clip behind it, unless quantizers stand everywhere.
+    /// Returns the output of the Relu or Clip that alone reads `tensor`, else `tensor`: no quantizer stands between a node and the Relu or
+    /// Clip behind it, except with placement::every.
     std::string behind_activation(const std::string& tensor) const {
         const int relu = where_ == placement::every || model_.producer(tensor) < 0 ? -1 : layers_.fused_activation(tensor);
         return relu >= 0 && node(relu).output_size() > 0 ? node(relu).output(0) : tensor;
     }
 
-    /// Why a name leads nowhere, with the nearest ones.
+    /// Explains why no tensor has the name, and suggests the nearest names.
     std::string no_tensor(const std::string& name, const std::vector<std::string>& all) const {
         if (model_.history().tensors().contains(name))
             return "the tensor is gone: nothing reads what it was folded into." + did_you_mean(name, all);
@@ -180,7 +183,7 @@ class wish_collector {
         return "no tensor has that name." + did_you_mean(name, all);
     }
 
-    /// One node's share of a layer request; remembers whether anything of it could be asked.
+    /// Enters a layer request for one node. Adds a note when a single named node has none of the values that the request asks for.
     void enter_node(const request& r, int n) {
         const std::size_t at = static_cast<std::size_t>(n);
         const std::string subject = "layer '" + node(n).name() + "'";
@@ -189,7 +192,7 @@ class wish_collector {
         bool realised = false;
         if (has(r.role, role::input) && has_part(part::input)) {
             realised = true;
-            // What a Relu or Clip reads is not a place of its own: the format stands behind it.
+            // The input of a Relu or Clip is not a place of its own: the format stands on its output.
             if (info(n).kind == layer_kind::activation && !is_identity(r.what.format)) {
                 if (node(n).output_size() > 0) want(all_.tensors[node(n).output(0)], w, "tensor '" + node(n).output(0) + "'", n);
                 note(kind::moved, subject, "quantized behind the " + node(n).op_type() + ", which is fused with the node before it",
@@ -221,7 +224,7 @@ class wish_collector {
 
     void want(wish& place, wish w, const std::string& subject, int at) {
         if (place.asked() && place.who != w.who)
-            all_.settled.insert(place.sequence);  // a later request says the same, or the note below speaks
+            all_.settled.insert(place.sequence);  // a later request asks for the same, or the note below tells
         if (place.asked() && place.who != w.who && !(*place.what == *w.what)) {
             const request &a = *place.who, &b = *w.who;
             const bool same = a.scope == b.scope && a.name == b.name && a.end == b.end && a.index == b.index;
@@ -262,7 +265,7 @@ class wish_collector {
         };
         for (int n = 0; n < count && r.scope == scope::layer; ++n)
             if (node(n).name() == r.name || (is_glob(r.name) && glob_match(r.name, node(n).name()))) found.push_back(n);
-        if (found.empty() && !is_glob(r.name))  // "layer1" may be a group without having been called one
+        if (found.empty() && !is_glob(r.name))  // "layer1" may name a group in a request for a layer
             for (int n = 0; n < count; ++n)
                 if (in_group(node(n).name())) found.push_back(n);
         if (found.empty() && !is_glob(r.name))
@@ -271,7 +274,7 @@ class wish_collector {
         return found;
     }
 
-    /// The node of that name, or the one that it was folded into, with a note. -1: neither.
+    /// Returns the node of that name, or the node that it was folded into (with a note), or -1.
     int node_or_successor(const request& r, const std::string& name) {
         if (const int n = model_.node_index(name); n >= 0) return n;
         for (const successor& s : successors_of_node(model_, name)) {
@@ -283,7 +286,7 @@ class wish_collector {
         return -1;
     }
 
-    /// Why a name of a layer leads nowhere, with the nearest ones.
+    /// Explains why no layer has the name, and suggests the nearest names.
     std::string no_layer(const std::string& name, const std::string& sentence) const {
         for (const successor& s : successors_of_node(model_, name))
             if (!s.is_node) return "the layer is the constant '" + s.name + "' now: " + s.why + "; ask for that tensor";
@@ -296,7 +299,8 @@ class wish_collector {
         return sentence + did_you_mean(name, node_names(model_));
     }
 
-    /// A type of a list need not be in the model, if another one of the list is; a word that is no operator is a slip of the pen.
+    /// Notes that the model has no node of a type. The note is harmless (`absent`) when the type is an operator and the model has another
+    /// type of the request's list.
     void note_no_type(const request& r, const std::vector<std::string>& types) {
         const auto here = [&](const std::string& t) { return std::find(types.begin(), types.end(), t) != types.end(); };
         const bool is_operator = find_op("", r.name, std::max(model_.opset(""), 1)) != nullptr;
@@ -315,7 +319,7 @@ class wish_collector {
         note(kind::unmatched, describe(r), "the model has no operator of that type." + did_you_mean(r.name, types), r.origin);
     }
 
-    /// Nodes that depend on `start` and that `end` depends on, both included.
+    /// Returns the nodes that depend on `start` and that `end` depends on, both included.
     std::vector<int> between(int start, int end) const {
         std::set<int> after{start};
         for (int n = start; n < model_.graph().node_size(); ++n)
@@ -337,7 +341,7 @@ class wish_collector {
     const model& model_;
     placement where_;
     wishes all_;
-    int sequence_ = 0;  ///< of the request that is being entered
+    int sequence_ = 0;  ///< position of the request that is being entered
 };
 
 }  // namespace qk::graph::detail

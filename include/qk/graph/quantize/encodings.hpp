@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AIMET's encodings files, version 1.0.0: the scales and offsets of a simulated model, in and out.
+// Reads and writes AIMET's encodings files, version 1.0.0: the scales and offsets of a simulated model.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,14 +10,15 @@
 
 namespace qk::graph {
 
-/// Each encoding becomes a tensor's quantizer. AIMET counts codes from 0 and stores offset = -zero point: symmetric encodings become
-/// signed integers, asymmetric ones unsigned; PER_CHANNEL scales stand on axis 0 until check_encodings has seen the model.
+/// Turns each encoding into a tensor's quantizer. AIMET counts codes from 0 and stores offset = -zero point: symmetric encodings become
+/// signed integers, asymmetric ones unsigned. PER_CHANNEL scales stand on axis 0 until place_encodings() has seen the model.
 precision_plan read_encodings(const json_cursor& c);
 
-/// Channel and block axes of per-channel encodings from the layers that read them.
+/// Sets the channel axis or block axis of every constant with several scales, by the first node that reads it.
 void place_encodings(precision_plan& plan, const model& m);
 
-/// Error naming the tensor for formats that the file form lacks (it has INT of any width and FLOAT of 16 bits).
+/// Writes a plan as encodings. A format that the file form lacks (it has INT of any width and FLOAT of 16 bits), or a tensor with two
+/// formats, is an error that names the tensor.
 nlohmann::ordered_json write_encodings(const precision_plan& plan, const model& m);
 
 }  // namespace qk::graph

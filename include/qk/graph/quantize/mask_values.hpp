@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors that hold a mask: values as low as the type has them, which no scale can hold together with others.
+// Finds tensors that hold a mask: values near the lowest of their type, which no scale can hold together with others.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -23,13 +23,14 @@
 
 namespace qk::graph::detail {
 
-/// Exporters mask with the lowest float32 (-3.4e38) or float16 (-65504), with half of it, or with 1e30 and more.
+/// Is true when a range reaches a mask's values. Exporters mask with the lowest float32 (-3.4e38) or float16 (-65504), with half of it, or
+/// with 1e30 and more.
 inline bool holds_mask(const value_range& r, data_type type) {
     const double largest = std::max(std::fabs(static_cast<double>(r.lo)), std::fabs(static_cast<double>(r.hi)));
     return largest >= (type == data_type::float16 ? 32752.0 : 1e30);
 }
 
-/// Or with infinite values, of an activation beside others.
+/// Is true when an activation holds such values, or Inf or NaN, beside finite ones.
 inline bool holds_mask(const tensor_statistics& s, data_type type) {
     return s.count > s.not_finite && (s.not_finite > 0 || holds_mask(s.range, type));
 }
@@ -37,7 +38,7 @@ inline bool holds_mask(std::span<const float> constant, data_type type) {
     return holds_mask(range_of(constant), type) || std::ranges::any_of(constant, [](float v) { return !std::isfinite(v); });
 }
 
-/// `seen`: null where no sample was.
+/// Says why a tensor that holds a mask is left alone. `seen` is null for a weight, or where calibration saw no sample.
 inline std::string mask_sentence(const tensor_statistics* seen) {
     constexpr const char* why = ", which no scale can hold together with other values: left as it is";
     if (seen == nullptr) return std::string("holds a mask (a constant that is infinite or the lowest of its type goes into it)") + why;
@@ -46,7 +47,7 @@ inline std::string mask_sentence(const tensor_statistics* seen) {
                      static_cast<double>(seen->range.hi), why);
 }
 
-/// Tensors that hold a mask as the graph alone tells: what is made of such a constant until a function takes it in.
+/// Tensors that hold a mask as the graph alone tells: results of a constant mask, as long as operators pass its values on.
 class masks_of_constants {
   public:
     bool contains(const model& m, const std::string& tensor) {
@@ -55,7 +56,8 @@ class masks_of_constants {
     }
 
   private:
-    /// An operator whose result holds what its operands hold; of `Max` and `Min` a constant is a bound, and of `Gather` a table.
+    /// Is true when an operator's result holds the values of this input. A constant is only a bound for `Max` and `Min`, and a table for
+    /// `Gather`.
     static bool passes(std::string_view op, int input, bool constant) {
         if (one_of(op, {"Where", "Add", "Sub", "Mul", "Div", "Concat"})) return true;
         if (one_of(op, {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Split", "Expand", "Tile",
@@ -74,7 +76,7 @@ class masks_of_constants {
     }
     void find(const model& m) {
         found_.emplace();
-        for (const onnx::NodeProto& n : m.graph().node()) {  // sorted
+        for (const onnx::NodeProto& n : m.graph().node()) {  // in network order
             if (!n.domain().empty() && n.domain() != "ai.onnx") continue;
             bool holds = false;
             if (const onnx::AttributeProto* filled = n.op_type() == "ConstantOfShape" ? find_attribute(n, "value") : nullptr;

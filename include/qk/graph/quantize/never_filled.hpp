@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of which calibration saw no value, though it ran the model: caches that were empty, and what nodes make of such alone.
+// Finds tensors of which calibration saw no value although it ran the model: empty caches, and results of nodes that read nothing else.
 #pragma once
 
 #include <onnx/onnx_pb.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long lists of a saved plan (a scale for each block of every weight) lie in PLAN.npz beside it, and the plan refers to them:
-// {"file": "PLAN.npz", "array": "3"}. As text they would be ten times as long.
+// Long lists of a saved plan (a scale for each block of every weight) lie in PLAN.json.npz beside PLAN.json, which refers to them:
+// {"file": "PLAN.json.npz", "array": "3"}. As text they would be ten times as long.
 #pragma once
 
 #include <filesystem>
@@ -17,29 +17,30 @@
 
 namespace qk::graph {
 
-/// Lists of more numbers than this leave the JSON; those with a number for each channel stay there as far as a person would look at them.
+/// Returns the length of the longest list that stays in the JSON. Lists with a number for each channel may be longer than those with one
+/// for each block, since a person may look at them.
 inline std::size_t longest_list(const quantizer& q) { return q.block_size > 0 ? 1024 : 65536; }
 
-/// The plan as JSON text; its long lists are put into `arrays` and referred to as those of `file`.
+/// Returns the plan as JSON text. Puts its long lists into `arrays`; the text refers to them as arrays of `file`.
 std::string plan_text(const precision_plan& plan, const std::string& file, std::vector<named_tensor>& arrays);
-/// PLAN.json and, if there are long lists, PLAN.json.npz, as outputs of `out`, which commits.
+/// Writes PLAN.json and, if there are long lists, PLAN.json.npz as outputs of `out`, whose owner commits them.
 void save_plan(const precision_plan& plan, output_set& out, const std::filesystem::path& file);
 
 namespace detail {
 
-/// Arrays that a document refers to, each file read once.
+/// The arrays that a document refers to. Reads each file once.
 class plan_arrays {
   public:
-    /// Whether `c` is a reference and not the list itself.
+    /// Is true when `c` is a reference and not the list itself.
     static bool refers(const json_cursor& c) { return c.is_object(); }
-    /// The array; errors name the place of the reference. Files lie beside the document: names without folders.
+    /// Returns the array. Errors name the place of the reference. Its file lies beside the document, so its name has no folder.
     const tensor& at(const json_cursor& c);
 
   private:
     std::map<std::filesystem::path, std::map<std::string, tensor>> files_;
 };
 
-/// As read_quantizer, with lists by reference.
+/// Reads a quantizer whose lists may be references.
 quantizer read_quantizer(const json_cursor& c, plan_arrays& arrays);
 
 }  // namespace detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan says of what nobody asked for by name: weights that layers share, and what stayed in float32.
+// Notes of a plan about what no request names: weights that layers share, and what stayed in float32.
 #pragma once
 
 #include <map>
@@ -12,13 +12,13 @@
 
 namespace qk::graph {
 
-/// A remark (kind `tied`) for each weight under `chosen` that came from a constant which others still read, or that others read as floats:
+/// Adds a note (kind `tied`) for each weight in `chosen` that came from a constant which others still read, or that others read as floats:
 /// it is quantized for this use alone.
 void note_tied_weights(const model& m, const std::map<edge, quantizer>& chosen, const std::map<edge, edge_precision>& asked,
                        std::vector<plan_note>& notes);
 
-/// Remarks where a request for everything met nothing: no layer, or only layers in the bodies of If, Loop and Scan, which are left alone;
-/// and of Einsums that multiply by constant weights, which no request for layers means.
+/// Adds notes about what a request for everything did not reach: layers in the bodies of If, Loop and Scan, Einsums that multiply by
+/// constant weights (no request for layers means them), or every layer. Without such a request, notes a plan that changes nothing.
 void note_what_stayed(const model& m, const std::vector<request>& requests, const std::map<edge, quantizer>& chosen,
                       std::vector<plan_note>& notes);
 

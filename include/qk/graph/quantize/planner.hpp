@@ -16,7 +16,7 @@
 
 namespace qk::graph {
 
-/// Formats that a runtime has, for each operator type ("*": those not listed). An empty list allows everything.
+/// The formats that a runtime supports, by operator type ("*": all types that are not listed). An empty list allows everything.
 struct target_profile {
     struct formats {
         std::vector<qk::format> activation, weight;
@@ -24,19 +24,19 @@ struct target_profile {
     };
     std::string name;
     std::map<std::string, formats> operators;
-    bool signed_int8 = false;  ///< "int8_weights": "signed": exports keep int8 weights in int8 (export.hpp, int8_codes)
-    /// Whether a layer of that type may have these; integers compare by width and sign alone.
+    bool signed_int8 = false;  ///< from "int8_weights": "signed"; exports keep int8 weights in int8 (export.hpp, int8_codes)
+    /// Is true when a layer of that type may have these formats (nullptr: float32). Integers compare by width and signedness alone.
     bool allows(const std::string& op_type, const qk::format* activation, const qk::format* weight) const;
 };
 
-/// Scaling of what a layer reads against its weights (scale_channels.hpp); changes the model before anything is planned.
+/// Scaling of a layer's input channels against its weights (scale_channels.hpp). It changes the model before anything is planned.
 struct channel_scaling {
     enum class rule : std::uint8_t { none, smooth_quant, awq } how = rule::none;
     std::optional<double> alpha{};  ///< 0 to 1; unset: searched, for each group of layers that read one tensor
     bool any() const { return how != rule::none; }
 };
 
-/// Rotation of residual streams (rotate.hpp); changes the model before channels are scaled.
+/// Rotation of residual streams (rotate.hpp). It changes the model before channels are scaled.
 enum class stream_rotation : std::uint8_t { none, hadamard };
 
 struct quantize_options {
@@ -44,16 +44,16 @@ struct quantize_options {
     approach how = approach::static_ranges;
     bool dual = false;                            ///< a tensor may have two formats, one for each of its readers
     bool strict = false;                          ///< every violation (resolve.hpp) is an error
-    range_method method = range_method::min_max;  ///< of activations whose request names none
-    bool best_method = false;                     ///< a planner takes `method`; search/choose_method.hpp chooses it by measuring
+    range_method method = range_method::min_max;  ///< for activations whose request names none
+    bool best_method = false;                     ///< search/choose_method.hpp chooses `method` by measuring; a planner ignores this
     double percentile = 99.999;
-    bool per_channel = false;  ///< of weights whose request does not say
+    bool per_channel = false;  ///< for integer weights whose request does not say
     std::optional<target_profile> target{};
-    weight_rounding rounding = weight_rounding::nearest;  ///< does not change the plan: pipeline::make_plan does it to the model
+    weight_rounding rounding = weight_rounding::nearest;  ///< does not change the plan; pipeline::make_plan applies it to the model
     bool correct_bias = false;                            ///< likewise
     channel_scaling scaling{};
     stream_rotation rotation = stream_rotation::none;
-    /// Whether the model changes before it is planned.
+    /// Is true when the model changes before it is planned.
     bool transforms() const { return scaling.any() || rotation != stream_rotation::none; }
 };
 
@@ -86,14 +86,14 @@ struct method_choice {
 
 struct quantize_report {
     std::vector<plan_note> notes;    ///< in network order
-    std::vector<edge_report> edges;  ///< likewise: quantized_edges() of the plan
-    widened_tensors widened;         ///< what the remarks of kind `boundary` say, for a single line
+    std::vector<edge_report> edges;  ///< quantized_edges() of the plan, in the same order
+    widened_tensors widened;         ///< the tensors that notes of kind `boundary` are about, for boundary_line()
     std::optional<method_choice> method{};
-    /// Weights and biases of compute layers, in bits, scales counted with them.
+    /// Bits of the weights and biases among the edges: at 32 bits, and as quantized with their scales. Each edge counts its constant.
     double float_bits = 0, quantized_bits = 0;
     /// Appends an edge and counts its bits.
     void add(edge_report line);
-    /// Text for a log: one line a note, then a table of edges.
+    /// Returns text for a log: a line for each note, the chosen method, then a line for each edge.
     std::string text() const;
 };
 
@@ -103,20 +103,22 @@ struct quantize_result {
     std::map<std::string, weight_rounding> rounding{};  ///< of layers whose request says so; others have the options'
 };
 
-/// Plans for one model: what is the same for every set of requests (the model's layers, quantized constants, chosen ranges) is kept.
-/// Weights are always quantized from the model's own float values. Not for two threads at once.
+/// Makes plans for one model. Keeps what is the same for every set of requests: the model's layers, quantized constants, chosen ranges.
+/// Quantizes weights always from the model's own float values. Two threads must not use one planner at once.
 class planner {
   public:
-    /// Both must outlive the planner. `m` should have its constants folded. Without `seen` only formats that need no ranges,
-    /// dynamic activations and weights can be planned. `reported`: what reports tell of the values, if not `seen`; no plan depends on it.
+    /// The arguments must outlive the planner. `m` should have its constants folded. Without `seen` only formats that need no ranges,
+    /// dynamic activations and weights can be planned. Reports describe the values of `reported`, or of `seen` without it; no plan depends
+    /// on `reported`.
     explicit planner(const model& m, const calibration* seen = nullptr, const calibration* reported = nullptr);
 
-    /// Without `detailed` the report has notes only: for search loops.
+    /// Makes a plan and its report. Without `detailed` the report has notes only, which is enough for search loops.
     quantize_result plan(const std::vector<request>& requests, const quantize_options& options = {}, bool detailed = true);
 
     const layer_view& layers() const { return layers_; }
     const calibration* seen() const { return seen_; }
-    /// The calibrated range that a precision asks for on a tensor. Error if calibration has not seen it.
+    /// Returns the range that a precision asks for on a tensor: the given one, the calibrated one, or that of a constant's values. Throws
+    /// an error if there is none.
     value_range range_for(const std::string& tensor, const precision& what, const quantize_options& options);
 
   private:
@@ -133,47 +135,46 @@ class planner {
     const model* model_;
     const calibration *seen_, *reported_;
     layer_view layers_;
-    std::map<std::string, tensor> values_;    ///< of small constants
-    std::pair<std::string, tensor> largest_;  ///< the large one that was asked for last
+    std::map<std::string, tensor> values_;    ///< small constants as float32
+    std::pair<std::string, tensor> largest_;  ///< the large constant that was used last
     std::map<std::string, std::vector<constant_entry>> constants_;
     std::map<std::string, std::vector<std::pair<range_options, value_range>>> ranges_;
 };
 
-/// One call: requests and calibration to plan and report.
+/// Makes a plan and its report from requests and calibration in one call.
 inline quantize_result quantize(const model& m, const precision_requests& requests, const calibration& seen,
                                 const quantize_options& options = {}) {
     return planner(m, &seen).plan(requests.list(), options);
 }
 
-/// Every reader of a tensor that a plan quantizes, in network order, the model's outputs last: what "quantized edges" counts wherever it is
-/// said.
+/// Returns every edge that a plan quantizes, in network order, the model's outputs last. Every count of "quantized edges" counts these.
 std::vector<edge> quantized_edges(const precision_plan& plan, const model& m);
-/// Mean square of what was seen, from the histogram.
+/// Returns the mean square of the values that calibration saw, from the histogram.
 double mean_square(const tensor_statistics& s);
-/// The report's line of one edge, without why. `constant`: the tensor's value if it is one.
+/// Makes the report's line of one edge, without `why`. `constant` is the value of a constant tensor, else nullptr.
 edge_report describe_edge(const layer_view& layers, const edge& e, layer_view::part part, const quantizer& how, const calibration* seen,
                           const tensor* constant);
-/// The report of a plan that was not made here: a saved one, or encodings. `why` stands at every edge.
+/// Makes the report of a plan that no planner made (a saved plan, or encodings). Every edge gets the same `why`.
 quantize_report describe_plan(const layer_view& layers, const precision_plan& plan, const calibration* seen, const std::string& why);
-/// With `strict`, error for the first remark that is a violation.
+/// With `strict`, throws an error for the first note that is a violation.
 void throw_violations(const quantize_report& report, bool strict);
-/// One sentence for all tensors that took the wider of two formats, with the option that keeps both. Empty without any.
+/// Returns one sentence about all tensors that took the wider of two formats, with the option that keeps both. Empty when there are none.
 std::string boundary_line(const widened_tensors& widened);
 
-/// A plan of single edges: where all readers of a tensor agree, the entry is the tensor's.
+/// Makes a plan of quantizers by edge. Where all readers of a tensor agree, the tensor gets one entry instead.
 precision_plan gather(const std::map<edge, quantizer>& chosen, const model& m);
 
-/// Weights and biases of all layers under a plan, in bits, each constant once: elements and the scales that are stored with them.
+/// What weights, biases and products cost under a plan. Bits of constants count each constant once, with the scales that are stored.
 struct plan_cost {
     double weight_bits = 0;        ///< weights and biases under the plan
-    double float_weight_bits = 0;  ///< the same at 32 bits
+    double float_weight_bits = 0;  ///< the same in the model's own float types
     double bit_operations = 0;  ///< multiply-accumulates of one sample times activation bits times weight bits; needs shapes (calibration)
     double float_bit_operations = 0;
 };
 plan_cost cost_of(const layer_view& layers, const precision_plan& plan, const calibration* seen);
-/// Bits that a quantizer stores for so many elements, scales and zero points included.
+/// Returns the bits that a quantizer stores for so many elements, scales and zero points included.
 double stored_bits(const quantizer& q, std::size_t elements);
-/// Multiply-accumulates of a compute node for one sample; 0 when shapes are not known.
+/// Returns the multiply-accumulates of a compute node for one sample; 0 when shapes are not known.
 double multiply_accumulates(const layer_view& layers, int node, const calibration* seen);
 
 }  // namespace qk::graph

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests against a model: which precision every edge gets, from whom, and what became of each request.
+// Resolves requests against a model: which precision every edge gets, from which request, and what became of each request.
 //
 // Rules, in the order in which they decide:
-//   1. The default (scope::everything) lies under everything else. Among other requests the latest wins, whatever its scope.
-//   2. By default compute layers (Conv, ConvTranspose, Gemm, MatMul) get their inputs and weights quantized. With integer formats so do
-//      Add, AveragePool, GlobalAveragePool and Concat of activations whose result a quantized layer reads, so that integer kernels can
-//      follow one another. Nothing stands between a node and the Relu or Clip behind it. The model's outputs stay float32.
-//   3. A layer's activation format governs what it reads. `output` governs what it makes; `activation` does too where no reader has a
+//   1. Every other request wins over the default (scope::everything). Among other requests the latest wins, whatever its scope.
+//   2. By default the inputs and weights of compute layers (Conv, ConvTranspose, Gemm, MatMul) are quantized. With integer formats so are
+//      the inputs of Add, AveragePool, GlobalAveragePool and Concat of activations whose result a quantized layer reads, so that integer
+//      kernels can follow one another. Nothing is quantized between a node and a Relu or Clip behind it. The model's outputs stay float32.
+//   3. A layer's activation format governs its inputs. `output` governs its outputs; `activation` governs them too where no reader has a
 //      format of its own.
 //   4. Elementwise formats propagate through operators that only move data, which then share one scale.
-//   5. A tensor whose readers ask for different formats gets the widest of them, or each its own with `dual`. A reader in float32
-//      reads the tensor itself.
-//   6. What a Conv of 8-bit integers makes is quantized for all its readers, unless one was asked for something of its own or is the
-//      model's output: integer kernels write integers.
+//   5. A tensor whose readers ask for different formats gets the widest of them; with `dual` each reader gets its own. A reader in float32
+//      reads the tensor unquantized.
+//   6. The output of a Conv of 8-bit integers is quantized for all its readers, because integer kernels write integers. This holds unless a
+//      reader has a request of its own, or the tensor is an output of the model.
 #pragma once
 
 #include <map>
@@ -30,7 +30,7 @@ namespace qk::graph {
 enum class placement : std::uint8_t {
     layers,  ///< rule 2
     all,     ///< every float activation that a node reads, and the model's outputs; none between a node and its Relu or Clip
-    every,   ///< those too
+    every,   ///< as `all`, and between a node and its Relu or Clip too
 };
 
 enum class approach : std::uint8_t {
@@ -57,8 +57,8 @@ struct plan_note {
         unrealised,     ///< could not be done
         adjusted,       ///< a scale was changed (bias overflow, tiny scale)
         left_out,       ///< outside the target profile
-        renamed,        ///< names what folding renamed or removed, and was taken for what that became
-        absent,         ///< an operator type of a list that the model does not have, where it has others of the list
+        renamed,        ///< names something that folding renamed or removed; counts for what that became
+        absent,         ///< the model lacks an operator type of a list, and has another one of that list
         unchanged,      ///< the plan as a whole changes nothing
         tied,           ///< weights that another layer or a table of embeddings reads too
         embedding,      ///< a table of embeddings takes the weights' format in weight_only
@@ -70,12 +70,12 @@ struct plan_note {
     kind what = kind::unmatched;
     std::string subject;   ///< tensor, layer or request
     std::string text;      ///< one sentence
-    std::string origin{};  ///< of the request
-    int place = -1;        ///< the node that it is about, for a log in network order; -1: the model, its inputs, or no place at all
+    std::string origin{};  ///< where the request was made
+    int place = -1;        ///< the node that it is about, for a log in network order; -1: the model, its inputs, or none
     friend bool operator==(const plan_note&, const plan_note&) = default;
 };
 const char* name_of(plan_note::kind k);
-/// Notes that `strict` turns into errors: everything that was asked and did not happen as asked.
+/// Is true for notes that `strict` turns into errors: something that was asked did not happen as asked.
 bool is_violation(const plan_note& n);
 
 /// The precision of one edge and why it has it.
@@ -83,13 +83,13 @@ struct edge_precision {
     const precision* what = nullptr;
     layer_view::part part = layer_view::part::input;
     int node = -1;                ///< the consumer; -1: the model's output
-    int sequence = -1;            ///< of the request; -1: the default
-    bool automatic_bias = false;  ///< a bias that nobody asked for: follows its layer
+    int sequence = -1;            ///< position of the request; -1: the default
+    bool automatic_bias = false;  ///< a bias that no request names; it follows its layer
     std::string why;
     std::string origin;
 };
 
-/// Tensors that took the wider of two formats: {taken, asked} to their names.
+/// Names of the tensors that took the wider of two formats, by {format taken, format asked for}.
 using widened_tensors = std::map<std::pair<std::string, std::string>, std::vector<std::string>>;
 
 struct resolution {
@@ -98,7 +98,7 @@ struct resolution {
     widened_tensors widened;
 };
 
-/// Pure. The precisions point into `requests`.
+/// Resolves requests by the rules above, without side effects. The precisions in the result point into `requests`.
 resolution resolve(const layer_view& layers, const std::vector<request>& requests, const resolve_options& options);
 
 }  // namespace qk::graph

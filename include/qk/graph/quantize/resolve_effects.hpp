@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What resolve() says of requests that end up with no effect. For resolve.cpp alone, whose two halves it uses.
+// Notes about requests that end up without an effect. Only resolve.cpp includes this file, which uses its resolved_edges().
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -27,14 +27,15 @@ inline bool same_formats(const std::map<edge, edge_precision>& a, const std::map
     });
 }
 
-/// An exclusion leaves no edge of its own: it has an effect if the edges differ without it.
+/// Is true when the edges differ without the exclusion `which`; an exclusion leaves no edge of its own that would show its effect.
 inline bool excludes_something(const layer_view& layers, std::vector<request> requests, std::size_t which, const resolve_options& options,
                                const std::map<edge, edge_precision>& with) {
     requests.erase(requests.begin() + static_cast<std::ptrdiff_t>(which));
     return !same_formats(with, resolved_edges(layers, requests, options));
 }
 
-/// Names that a request like `r` could have meant: alike in writing, or else next in the network to what it matched.
+/// Suggests names that a request could have meant: tensors of similar spelling for a tensor, else the layers nearest in the network to the
+/// nodes that it matched, or layers of similar spelling if it matched none.
 inline std::string nearest_of(const layer_view& layers, const request& r, const std::vector<int>& matched) {
     const model& m = layers.source();
     if (r.scope == scope::tensor) {
@@ -74,7 +75,7 @@ inline std::string without_effect(const layer_view& layers, const request& r, co
     return text + "." + nearest_of(layers, r, matched);
 }
 
-/// A note for each request of which no edge came and of which nothing has been said.
+/// Adds a note for each request that no edge comes from and that is not `settled`.
 inline void note_without_effect(const layer_view& layers, const std::vector<request>& requests, const resolve_options& options,
                                 const std::set<int>& settled, const std::map<int, std::vector<int>>& matched, resolution& result) {
     std::set<int> used;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The residual stream of a transformer in another basis: x becomes x Q with Q orthogonal, so that what stood in few channels stands in all
-// of them. Ashkboos et al. 2024 (QuaRot), https://arxiv.org/abs/2404.00456, section 4, stages 1a and 1b.
+// Rotates the residual stream of a transformer into another basis: x becomes x Q with Q orthogonal, so that large values of few channels
+// spread over all of them. Ashkboos et al. 2024 (QuaRot), https://arxiv.org/abs/2404.00456, section 4, stages 1a and 1b.
 //
-// Of a stream x with H channels, Q [H, H]:
+// For a stream x with H channels and Q [H, H]:
 //   (1) what writes it:        x = z W + b         becomes  x Q = z (W Q) + b Q; a table of embeddings E becomes E Q
 //   (2) RMS normalization:     ||x Q|| = ||x||, so it stays; its gain g goes into what reads it
 //   (3) what reads it:         y = (g * x / rms(x)) W  becomes  y = (x Q / rms(x Q)) (Q^T diag(g) W)
 //   (4) Q = D (S (x) C): D signs drawn from a seed, S the Hadamard matrix of 2^k (Sylvester's), C the Hartley matrix of H / 2^k,
 //       c_ij = (cos(2 pi i j / n) + sin(2 pi i j / n)) / sqrt(n), which is 1 where H is a power of two
-// The outputs of the model stay as they are to rounding; the model stays plain ONNX without a node more. A stream stays as it is where one
-// of those who read or write it cannot take Q: a LayerNormalization (it subtracts the mean), a gain that is read by more than products with
-// constants, an input or an output of the model, any other operator.
+// The outputs of the model stay the same up to rounding; the model stays plain ONNX and gains no node. A stream is not rotated if something
+// that reads or writes it cannot take Q: a LayerNormalization (it subtracts the mean), a gain whose result is not read by products with
+// constants alone, an input or an output of the model, or any other operator.
 #pragma once
 
 #include <cstdint>
@@ -23,24 +23,24 @@
 namespace qk::graph {
 
 struct rotated_stream {
-    std::string tensor;                         ///< the input of the normalization that comes first
-    std::size_t channels = 0;                   ///< 0: not known, for it was refused before
+    std::string tensor;                         ///< the input of the stream's first normalization
+    std::size_t channels = 0;                   ///< 0: unknown, for the stream was refused early
     std::vector<std::string> readers, writers;  ///< nodes whose weights changed
     std::string refused;                        ///< why it stays as it is; empty: it was rotated
 };
 
-/// Rotates every stream that a normalization reads and that can be. Needs no samples.
+/// Rotates every stream that a normalization reads and that can be rotated. Needs no samples.
 std::vector<rotated_stream> rotate_streams(model& m, std::uint64_t seed = 0);
 
-/// Remarks: `rotated` for those that were, `unrealised` for those that could not be, and where there is no stream at all.
+/// Adds a note for each stream: `rotated`, or `unrealised` with the reason. A model without any stream gets one `unrealised` note.
 void add_to(quantize_report& report, const std::vector<rotated_stream>& done);
 
-/// Q of equation (4), kept as its factors.
+/// The matrix Q of equation (4), kept as its factors.
 class rotation {
   public:
     explicit rotation(std::size_t channels, std::uint64_t seed = 0);
     std::size_t channels() const { return sign_.size(); }
-    void times(std::span<double> row) const;  ///< row Q, in place
+    void times(std::span<double> row) const;  ///< row becomes row Q
 
   private:
     std::vector<double> sign_;

@@ -14,12 +14,12 @@ namespace qk::graph::detail {
 
 using double_matrix = Eigen::MatrixXd;
 
-/// E H E^T summed over rows: the squared error of outputs.
+/// Returns e h e^T summed over the rows e of E: the squared error of the outputs.
 inline double output_error(const double_matrix& e, const double_matrix& h) { return (e * h).cwiseProduct(e).sum(); }
 
-/// Rounds w [rows, n] under h [n, n] (symmetric). `blocks` are runs of neighbouring columns, by their lengths; round(block, values) rounds
-/// the columns of one, row-major floats, in place. False, w unchanged: h has no inverse, or rounding to nearest is as good. `nearest` and
-/// `compensated` get the errors of both.
+/// Rounds w [rows, n] with compensation for h [n, n] (symmetric). `lengths` cuts the columns into blocks of neighbours; round(block,
+/// values) rounds the columns of one block (row-major floats) in place. Returns false and leaves w unchanged if h has no inverse or
+/// rounding to nearest is as good. `nearest` and `compensated` receive the errors of the two.
 template <class Round>
 bool round_rows(double_matrix& w, const double_matrix& h, const std::vector<std::size_t>& lengths, const Round& round, double& nearest,
                 double& compensated) {
@@ -44,7 +44,7 @@ bool round_rows(double_matrix& w, const double_matrix& h, const std::vector<std:
     const double mean = h.diagonal().mean();
     if (!(mean > 0) || !h.allFinite() || !w.allFinite()) return false;
 
-    // Blocks whose inputs are largest come first: what they leave, the many small ones behind them take up.
+    // Blocks with the largest inputs come first, so that the many smaller ones behind them can take up their errors.
     std::vector<std::size_t> order(lengths.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::vector<double> weight;
@@ -52,7 +52,7 @@ bool round_rows(double_matrix& w, const double_matrix& h, const std::vector<std:
         weight.push_back(h.diagonal().segment(first[b], static_cast<Eigen::Index>(lengths[b])).mean());
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return weight[a] > weight[b]; });
     Eigen::PermutationMatrix<Eigen::Dynamic, Eigen::Dynamic, int> sorted(n);
-    std::vector<Eigen::Index> edge{0};  // where the blocks begin when sorted, and the end
+    std::vector<Eigen::Index> edge{0};  // first columns of the sorted blocks, and the end
     for (const std::size_t b : order) {
         const auto l = static_cast<Eigen::Index>(lengths[b]);
         for (Eigen::Index i = 0; i < l; ++i) sorted.indices()[first[b] + i] = static_cast<int>(edge.back() + i);
@@ -68,7 +68,7 @@ bool round_rows(double_matrix& w, const double_matrix& h, const std::vector<std:
     if (inverse.info() != Eigen::Success) return false;
     const double_matrix u = inverse.matrixU();
 
-    // Columns behind a panel of blocks are updated once for all of it: a matrix product instead of many thin ones.
+    // Columns behind a panel of blocks are updated once for the whole panel: one matrix product instead of many thin ones.
     double_matrix q(rows, n), x(rows, n);
     for (std::size_t k = 0; k < order.size();) {
         const Eigen::Index start = edge[k];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who writes and who reads one residual stream of a model, for rotate.hpp: everything that has to change if its channels change their
-// basis.
+// Finds the nodes that write and read one residual stream of a model, for rotate.hpp: everything that has to change when the stream's
+// channels change their basis.
 #pragma once
 
 #include <deque>
@@ -20,20 +20,20 @@ struct constant_use {
     friend auto operator<=>(const constant_use&, const constant_use&) = default;
 };
 
-/// Followed from one tensor in both directions until every node that touches the stream is known.
+/// A residual stream, followed from one tensor in both directions until every node that touches it is known.
 class stream {
   public:
-    /// `start`: a tensor whose last axis is the channels.
+    /// `start` is a tensor whose last axis holds the channels.
     stream(const model& m, const std::string& start);
 
     std::size_t channels = 0;
     std::set<constant_use> written;                   ///< weights, tables and biases whose output channels take Q
     std::map<constant_use, std::vector<float>> read;  ///< weights whose input channels take Q^T, after the gain (empty: 1)
-    std::set<constant_use> gains;                     ///< of normalizations: they become 1
-    std::set<int> gain_nodes;                         ///< Mul by a gain: they go
-    std::set<std::string> tensors;                    ///< in the basis
-    std::string refused;                              ///< empty: it can be rotated
-    bool per_head = false;                            ///< it is a part of wider rows: nobody's residual stream
+    std::set<constant_use> gains;                     ///< gains of normalizations, which become 1
+    std::set<int> gain_nodes;                         ///< Mul nodes by a gain, which are removed
+    std::set<std::string> tensors;                    ///< tensors that get the new basis
+    std::string refused;                              ///< why it cannot be rotated; empty: it can
+    bool per_head = false;                            ///< its rows are parts (heads) of wider rows, so it is no residual stream
 
   private:
     enum class state { streamed, gained, squared, row };  ///< what a tensor holds: x, g x, x^2, one number for each row
@@ -62,7 +62,7 @@ class stream {
     const model* model_;
     std::map<std::string, state> state_;
     std::map<std::string, std::vector<float>> gain_;
-    std::deque<std::pair<std::string, bool>> open_;  ///< to be followed; true: backwards as well
+    std::deque<std::pair<std::string, bool>> open_;  ///< tensors to follow; true: backwards as well
     std::set<std::pair<int, int>> later_;            ///< readers whose other operand is not known yet
     std::map<std::string, int> rank_;
 };

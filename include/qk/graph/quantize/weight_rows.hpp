@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A constant weight as the rows of a matrix product: one row an output, one column an input, and which columns a quantizer rounds together.
+// Views a constant weight as a matrix with a row for each output and a column for each input, and finds the columns that a quantizer rounds
+// together.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -18,13 +19,14 @@
 
 namespace qk::graph::detail {
 
-/// Where element (row, column) of group g lies in the tensor. A grouped Conv is `groups` products; everything else is one.
+/// The layout of such a matrix: at() says where element (row, column) of group g lies in the tensor. A grouped Conv or ConvTranspose is
+/// `groups` products; everything else is one.
 struct weight_rows {
     std::size_t groups = 1, rows = 0, columns = 0;
-    std::size_t taps = 1;            ///< Conv: columns of one input channel
+    std::size_t taps = 1;            ///< Conv, ConvTranspose: columns of one input channel
     bool columns_outermost = false;  ///< [columns, rows]: MatMul, Gemm without transB
     bool transposed = false;         ///< ConvTranspose: [groups * columns / taps, rows, taps]
-    std::string refusal;             ///< not empty: no such matrix, and why
+    std::string refusal;             ///< why the weight is no such matrix; empty: it is one
 
     std::size_t at(std::size_t g, std::size_t row, std::size_t column) const {
         if (transposed) return ((g * (columns / taps) + column / taps) * rows + row) * taps + column % taps;
@@ -32,7 +34,7 @@ struct weight_rows {
     }
 };
 
-/// Input 1 of a ConvTranspose: what each of its outputs sums up is a product, too.
+/// Returns the layout of the weights (input 1) of a ConvTranspose; each of its outputs is a product with a row, too.
 inline weight_rows transposed_rows_of(const onnx::NodeProto& n, const tensor& w) {
     weight_rows r{.transposed = true, .refusal = {}};
     r.groups = static_cast<std::size_t>(std::max<std::int64_t>(int_attribute(n, "group", 1), 1));
@@ -46,7 +48,7 @@ inline weight_rows transposed_rows_of(const onnx::NodeProto& n, const tensor& w)
     return r;
 }
 
-/// Input 1 of a Conv, Gemm or MatMul.
+/// Returns the layout of the weights (input 1) of a Conv, Gemm or MatMul.
 inline weight_rows rows_of(const onnx::NodeProto& n, const tensor& w) {
     weight_rows r;
     const auto extent = [&](std::size_t i) { return static_cast<std::size_t>(w.dim(i)); };
@@ -67,8 +69,8 @@ inline weight_rows rows_of(const onnx::NodeProto& n, const tensor& w) {
     return r;
 }
 
-/// Columns that one quantizer rounds together, in the order of the weight: single ones, or the blocks of a block format.
-/// Empty: blocks run along another axis.
+/// Returns the groups of columns that a quantizer rounds together, in the order of the weight: single columns, or the blocks of a block
+/// format. Empty when blocks run along another axis than the columns.
 inline std::vector<std::vector<std::size_t>> blocks_of(const weight_rows& r, const onnx::NodeProto& n, const quantizer& q,
                                                        std::size_t rank) {
     std::vector<std::vector<std::size_t>> blocks;
@@ -89,7 +91,7 @@ inline std::vector<std::vector<std::size_t>> blocks_of(const weight_rows& r, con
     return blocks;
 }
 
-/// What a quantizer makes of columns, all rows at once, element by element at the scales of the whole tensor.
+/// Rounds columns as a quantizer rounds the whole tensor: all rows at once, each element at the scale that it has in the tensor.
 class column_rounder {
   public:
     column_rounder(const quantizer& q, const weight_rows& r, const tensor& w) : q_(&q), r_(&r) {
@@ -107,7 +109,7 @@ class column_rounder {
         }
     }
 
-    /// values[row * block.size() + i], in place, of column block[i] of group g.
+    /// Rounds `values` in place: values[row * block.size() + i] belongs to column block[i] of group g.
     void round(std::size_t g, const std::vector<std::size_t>& block, std::span<float> values) const {
         if (std::holds_alternative<nvfloat>(q_->format))
             return kernel_calls::fake_quantize(q_->format, values, values, along_axis{r_->rows, block.size(), 1},

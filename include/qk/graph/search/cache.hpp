@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a search has measured, on disk: a search that was stopped goes on where it was, whatever stopped it.
+// Keeps the measurements of a search on disk, so that a search continues where it stopped, whatever stopped it.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ class content_hash {
     std::uint64_t state_ = 0xcbf29ce484222325u;
 };
 
-/// A file of one JSON object a line: {"key": HASH, "choice": "0120...", "metric": "0x1.8p-3", "error": "0x..."}. Lines of other keys are
-/// other searches and stay. A line is written whole and flushed after its measurement; a torn last line is passed over.
+/// A file with one JSON object per line: {"key": HASH, "choice": "0120...", "metric": "0x1.8p-3", "error": "0x..."}. Lines with other keys
+/// belong to other searches and stay. Each line is written whole and flushed right after its measurement; a torn last line is ignored.
 class search_cache {
   public:
-    /// `file` empty: no cache. Error if it exists and is no cache of ours, or cannot be written. With several processes the first one
-    /// reads and writes, and the others hear of what it read.
+    /// An empty `file` means no cache. Throws if the file exists and is no cache of ours, or cannot be written. Of several processes the
+    /// first reads and writes, and the others receive what it read.
     search_cache(std::filesystem::path file, std::string key, const ranks& together = {});
 
     std::optional<score> find(const assignment& a) const;
     void add(const assignment& a, const score& s);
     std::size_t size() const { return known_.size(); }
 
-    /// `measure`, asked only for what the cache does not have.
+    /// Returns a function that calls `measure` only for assignments that the cache lacks.
     search_run::evaluate_function around(search_run::evaluate_function measure);
 
   private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that runs beside qk and is spoken to in lines.
+// A program that runs beside qk and exchanges lines of text with it.
 #pragma once
 
 #include <sys/types.h>
@@ -10,28 +10,28 @@
 
 namespace qk::graph {
 
-/// Started through the shell, in a process group of its own: Ctrl-C ends qk's search, not the program that it still needs. What the program
-/// says on standard error goes on to qk's own.
+/// Runs the command through the shell, in a process group of its own, so that Ctrl-C ends qk's search and not the program that the search
+/// still needs. What the program writes to standard error is passed on to qk's own.
 class child_process {
   public:
     explicit child_process(const std::string& command);
-    /// Closes its standard input, which asks it to end, and waits two seconds; then it is killed, with all that it started.
+    /// Closes the program's standard input, which asks it to end, waits up to two seconds, and kills what is left of its process group.
     ~child_process();
     child_process(const child_process&) = delete;
     child_process& operator=(const child_process&) = delete;
 
-    /// The line and a line end to its standard input. False if it does not read any more.
+    /// Writes the line and a line end to its standard input. Returns false if the program no longer reads.
     bool send(std::string_view line);
 
     enum class outcome { line, ended, late };
-    /// The next line of its standard output without its end; `seconds` 0: waits as long as it takes.
+    /// Reads the next line of its standard output, without the line end. `seconds` 0 waits without limit.
     outcome read_line(std::string& line, double seconds);
-    /// What it has said on standard output that nobody has read yet, without waiting.
+    /// Returns, without waiting and without consuming it, what it has written to standard output behind the last line read.
     std::string unread();
 
-    /// "ended with status 3", "was killed by signal 9"; "" while it runs.
+    /// Returns "ended with status 3" or "was killed by signal 9"; "" while the program runs.
     std::string ending();
-    /// The last line with anything in it that it said on standard error.
+    /// Returns the last line that is not blank of its standard error.
     std::string last_error() const;
 
   private:

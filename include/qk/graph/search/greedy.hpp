@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// greedy: narrow in ascending order of sensitivity until the target is about to break, skip what breaks it, go on with the rest.
+// The strategy greedy: narrows in ascending order of sensitivity until the target is about to break, skips what breaks it, goes on with the
+// rest.
 #pragma once
 
 #include <cmath>
@@ -8,7 +9,7 @@
 
 namespace qk::graph::detail {
 
-/// Index of the cheapest option of a layer; of equally cheap ones the last named.
+/// Returns the cheapest option of a layer; of equally cheap ones the last.
 inline std::uint8_t cheapest(const search_space& space, std::size_t layer) {
     std::size_t best = 0;
     for (std::size_t o = 1; o < space.options.size(); ++o) {
@@ -23,7 +24,8 @@ inline assignment all_cheapest(const search_space& space) {
     return a;
 }
 
-/// The same, but where options of a layer cost alike, as one format under several calibration methods does, the one that harms least alone.
+/// Returns all_cheapest(), but where several options of a layer cost the same (one format under several calibration methods), takes the one
+/// whose output error is least when that layer alone is narrow.
 inline assignment all_narrowest(search_run& run) {
     const search_space& space = run.space();
     const assignment wide = space.all(0), last = all_cheapest(space);
@@ -55,8 +57,8 @@ inline bool all_ok(search_run& run, const assignment& a) {
     return run.meets_target(run.evaluate(a).metric) && run.fits_budget(run.space().cost_of(a));
 }
 
-/// The output error at which the metric reaches the target, read off what was measured: over a network the logarithms of the two (of
-/// decibels, the value itself) lie near a line. Nothing for accuracies, which do not move with small errors. Only a guess.
+/// Guesses the output error at which the metric reaches the target, from the trials so far: the logarithms of the two (for decibels, the
+/// metric itself) lie near a line. Returns nullopt for accuracies, which small errors do not move, and where no line can be fitted.
 inline std::optional<double> error_at_target(const search_run& run) {
     const metric& m = run.measure();
     const auto position = [&](double value) { return m.higher_is_better ? value : std::log(value); };
@@ -73,7 +75,7 @@ inline std::optional<double> error_at_target(const search_run& run) {
     return std::isfinite(guess) ? std::optional(guess) : std::nullopt;
 }
 
-/// How many leading moves probably keep the target, if the errors that they cause alone add up.
+/// Guesses how many leading moves keep the target, assuming that the errors which they cause alone add up.
 inline std::optional<std::size_t> guess_prefix(const search_run& run, const assignment& base, const std::vector<move>& moves) {
     const std::optional<double> limit = error_at_target(run);
     if (!limit) return std::nullopt;
@@ -88,8 +90,8 @@ inline std::optional<std::size_t> guess_prefix(const search_run& run, const assi
     return 1;
 }
 
-/// The longest run of leading moves that keeps the target: from a guess outwards in growing steps, then by halves, and measured at its
-/// end. The metric need not be monotone, so what this passes over is tried again one by one by the caller.
+/// Returns the length of the longest run of leading moves that keeps the target: searches from a guess outwards in growing steps, then by
+/// bisection; the run it returns was measured. The metric need not be monotone, so the caller tries the remaining moves again one by one.
 inline std::size_t longest_prefix(search_run& run, const assignment& base, const std::vector<move>& moves) {
     const std::size_t all = moves.size();
     const std::optional<std::size_t> guess = guess_prefix(run, base, moves);
@@ -104,9 +106,9 @@ inline std::size_t longest_prefix(search_run& run, const assignment& base, const
     return good;
 }
 
-/// The moves from `first` on, one after the other, each kept if the target holds with it. What breaks the target alone, on top of `base`,
-/// is passed over. The next ones are measured together, more of them the longer none was kept: they share most of the network. Behind the
-/// longest run of leading moves seldom any is kept (in two of 22 searches), so that many of them are measured at once to begin with.
+/// Tries the moves from `first` on and keeps each with which the target still holds. A move that alone, on top of `base`, breaks the target
+/// is skipped. The next moves are measured together, since they share most of the network, and more of them the longer none was kept.
+/// Behind the longest run of leading moves hardly any is kept (in two of 22 searches), so the first batch is large.
 inline assignment add_one_by_one(search_run& run, const assignment& base, assignment now, const std::vector<move>& moves,
                                  std::size_t first) {
     const search_space& space = run.space();
@@ -118,7 +120,7 @@ inline assignment add_one_by_one(search_run& run, const assignment& base, assign
             assignment alone = base, a = now;
             alone[moves[i].layer] = a[moves[i].layer] = moves[i].option;
             if (a == now || space.cost_of(a) > space.cost_of(now)) continue;
-            const bool to_measure = !run.estimate_moves || run.knows(alone);  // moves that were estimated are not measured for this
+            const bool to_measure = !run.estimate_moves || run.knows(alone);  // estimated moves are not measured just for this check
             if (to_measure && !run.meets_target(run.evaluate(alone).metric)) continue;
             next.push_back(std::move(a));
             index.push_back(i);
@@ -135,7 +137,7 @@ inline assignment add_one_by_one(search_run& run, const assignment& base, assign
     return now;
 }
 
-/// Whether every layer has one option that is cheaper than its others.
+/// Is true when every layer has one option that is cheaper than all its others.
 inline bool has_one_cheapest(const search_space& space) {
     const assignment last = all_cheapest(space);
     for (std::size_t l = 0; l < space.size(); ++l)
@@ -144,7 +146,7 @@ inline bool has_one_cheapest(const search_space& space) {
     return true;
 }
 
-/// Whether it is worth measuring everything at its cheapest before anything else: beside estimates always, else where a peek says so.
+/// Is true when it is worth measuring everything at its cheapest first: always if moves are estimated, else if a peek says so.
 inline bool may_be_cheapest(const search_run& run) {
     if (run.estimate_moves) return true;
     const std::optional<double> about = run.peek ? run.peek(all_cheapest(run.space())) : std::nullopt;
@@ -153,7 +155,7 @@ inline bool may_be_cheapest(const search_run& run) {
 
 inline void greedy_narrow(search_run& run) {
     const assignment wide = run.space().all(0);
-    // Where everything may be as cheap as it gets, there is no order to measure or to estimate.
+    // If the cheapest assignment meets the target, no moves need to be measured or estimated.
     if (run.target && has_one_cheapest(run.space()) && may_be_cheapest(run) && all_ok(run, all_cheapest(run.space()))) return;
     std::vector<move> moves = measure_moves(run, wide);
     order_by_harm(moves);
@@ -162,7 +164,8 @@ inline void greedy_narrow(search_run& run) {
     add_one_by_one(run, wide, with_moves(run.space(), wide, moves, prefix), moves, prefix);
 }
 
-/// From everything narrow: widen the layers that hurt most, as few as the target allows, then narrow again what proves needless.
+/// Starts from everything narrow, widens the layers that hurt most, as few as the target allows, then narrows again those that need not be
+/// wide.
 inline void greedy_widen(search_run& run) {
     const search_space& space = run.space();
     const assignment narrow = all_narrowest(run);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's own table of what a layer costs at each choice of formats.
+// A user's table of the cost of a layer under each option.
 #pragma once
 
 #include <filesystem>
@@ -14,11 +14,11 @@ namespace qk::graph {
 /// layers: the cost itself; op_types: the cost of a million multiply-accumulates, for layers that no name matches.
 class latency_table {
   public:
-    /// Error with the place in the file for anything else.
+    /// Reads a table. Throws, with the place in the file, for anything that is not of this form.
     static latency_table load(const std::filesystem::path& file);
-    /// Error naming the layer and the option if the table has no entry for it.
+    /// Returns the cost of a layer. Throws, naming the layer and the option, if the table has no entry for it.
     double cost(const std::string& layer, const std::string& op_type, double macs, const std::string& option) const;
-    /// A sentence for each name under "layers" that is none of these, nor matches one.
+    /// Returns a sentence for each name or glob under "layers" that matches none of `layers`.
     std::vector<std::string> without_layer(const std::vector<std::string>& layers) const;
     const std::string& unit() const { return unit_; }
 

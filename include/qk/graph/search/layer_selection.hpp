@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --op-types, --layers and --exclude against a model: which layers are searched, in graph order.
+// Applies --op-types, --layers and --exclude to a model: which layers are searched, in graph order.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -25,7 +25,7 @@ class layer_selection {
         }
     }
 
-    /// Error for a name that means nothing, with the nearest names, and where nothing is left.
+    /// Returns the searched layers. Throws for a name that matches nothing, with the nearest names, and where no layer is left.
     std::vector<std::string> choose(std::vector<std::string>& remarks) const {
         for (const std::string& t : options_.op_types) check_type(t, remarks);
         const std::vector<std::string> wanted = current(options_.layers, "--layers", remarks),
@@ -47,7 +47,7 @@ class layer_selection {
         return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return glob_match(p, name); });
     }
 
-    /// A type that the model lacks is no mistake; a word that is no operator is.
+    /// Throws for a word that is no operator. A type that the model merely lacks only gives a remark.
     void check_type(const std::string& type, std::vector<std::string>& remarks) const {
         if (std::any_of(types_.begin(), types_.end(), [&](const std::string& t) { return glob_match(type, t); })) return;
         const std::vector<std::string> searched{"Conv", "ConvTranspose", "Gemm", "MatMul"};
@@ -59,7 +59,7 @@ class layer_selection {
                                  : ": such layers have no formats to search; Conv, ConvTranspose, Gemm and MatMul have"));
     }
 
-    /// The names with those that folding took away replaced by what they became.
+    /// Returns the names, with layers that folding removed replaced by the layers that they became part of.
     std::vector<std::string> current(const std::vector<std::string>& names, const char* option, std::vector<std::string>& remarks) const {
         std::vector<std::string> now;
         for (const std::string& name : names) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a quantized model's outputs are from the float model's: one number over all samples, from a few sums for each sample.
+// Metrics say how far a quantized model's outputs are from the float model's: one number over all samples, from a few sums for each sample.
 #pragma once
 
 #include <array>
@@ -12,9 +12,10 @@
 
 namespace qk::graph {
 
-/// What one sample contributes; the meaning is the metric's own. Sums over samples run in sample order, so they do not depend on threads.
+/// Terms that one sample contributes; each metric gives them its own meaning. Sums over samples run in sample order, so they do not depend
+/// on threads.
 using metric_terms = std::array<double, 5>;
-/// The last term: how many samples, or positions, have come together.
+/// Index of the last term, which counts the samples or positions that were added up.
 inline constexpr std::size_t counted = 4;
 
 /// A measure over the samples of one model output.
@@ -23,25 +24,25 @@ struct metric {
     bool higher_is_better;
     bool needs_labels;
     bool is_accuracy;  ///< its target is a drop from the baseline, as a fraction
-    bool by_position;  ///< a choice among classes: of an output [N, S, C] one at each position (positions.hpp)
-    /// y and reference: the sample's output, flattened, as float32; label: -1 if there is none.
+    bool by_position;  ///< measures a choice among classes; in an output [N, S, C] one at each position (positions.hpp)
+    /// Returns the terms of one sample. y and reference are its outputs, flattened, as float32; label is -1 if there is none.
     metric_terms (*sample)(std::span<const float> y, std::span<const float> reference, std::int64_t label);
-    /// From the sums of all samples' (or positions') terms and their number to the metric.
+    /// Returns the metric from the summed terms of all samples (or positions) and their number.
     double (*finish)(const metric_terms& sums, std::size_t samples);
-    std::string_view what;  ///< its definition for --help and pages; y: the sample's output, r: its reference
+    std::string_view what;  ///< definition for --help and pages; y: the sample's output, r: its reference
 };
 
-/// l2 mse sqnr psnr cosine kl loss perplexity top1 top5 agreement
+/// Returns l2 mse sqnr psnr cosine kl loss perplexity top1 top5 agreement.
 std::span<const metric> all_metrics();
 
-/// By name; error with the nearest names.
+/// Finds a metric by name. Throws with the known and the nearest names.
 const metric& find_metric(std::string_view name);
 
-/// One value is better than another under the metric; NaN is worse than everything.
+/// Is true when a is better than b under the metric; NaN is worse than everything.
 bool better(const metric& m, double a, double b);
 
 namespace detail {
-/// The entry of that name in a table of such a kind; error with the nearest names.
+/// Returns the entry of that name. Throws, with the nearest names, for an unknown name; the error calls the entries `kind`.
 template <class Table>
 const auto& named_entry(const Table& table, const std::string& kind, std::string_view name) {
     std::vector<std::string> known;

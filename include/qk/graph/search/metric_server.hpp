@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's evaluation function as a program that is started once and answers a line for each trial (docs/guide/search.md, "A measure of
-// your own").
+// Measures with a user's program that is started once and answers with one line for each trial (docs/guide/search.md, "A measure of your
+// own").
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,23 @@ namespace qk::graph {
 struct metric_server_options {
     std::string command;
     double timeout = 600;  ///< seconds for each answer, the first one included; 0: as long as it takes
-    /// Writes the model under a plan: for a program that asks for it. Unset: asking is an error.
+    /// Writes the model under a plan, for a program that wants models. Unset: such a program is an error.
     std::function<void(const precision_plan& plan, const std::filesystem::path& file)> write_model;
 };
 
-/// The program speaks first: "ready", or "ready model" if it wants each trial's model as a file. For each trial it reads a line of JSON,
-///   {"trial": 1, "output": FILE.npy, "reference": FILE.npy, "labels": FILE.npy or null, "model": FILE.onnx}    ("model" if it asked)
-/// and answers with a number, or with "error" and a sentence. The files lie in shared memory where there is some. It ends when its standard
-/// input does.
+/// The program speaks first: it prints "ready", or "ready model" if it wants each trial's model as a file. For each trial it reads a line
+/// of JSON,
+///   {"trial": 1, "output": FILE.npy, "reference": FILE.npy, "labels": FILE.npy or null, "model": FILE.onnx}    ("model" if it wants one)
+/// and answers with a number, or with "error" and a sentence. The files lie in shared memory where the system has it. The program should
+/// end when its standard input ends.
 class metric_server {
   public:
-    /// Nothing is started before the first measure(): of several processes only one measures.
+    /// Starts nothing. The first measure() starts the program: of several processes only one measures.
     explicit metric_server(metric_server_options options);
     ~metric_server();
 
-    /// Error naming the command and what it said if it cannot be run, ends, is late, reports an error, or says anything but a number. After
-    /// an error the next call starts it anew.
+    /// Returns the program's number. Throws an error with the command and what it said if it cannot be run, ends, is late, reports an
+    /// error, or answers with anything but a number. After an error the next call starts it anew.
     double measure(const tensor& outputs, const tensor& reference, std::span<const std::int64_t> labels, const precision_plan& plan);
 
     const std::string& command() const { return options_.command; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single steps of a search and their order: one layer to one option, by how much it hurts and how much it saves.
+// Moves of a search and their order. A move sets one layer to one option; it is ranked by how much it hurts and how much it saves.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@ namespace qk::graph::detail {
 struct move {
     std::size_t layer;
     std::uint8_t option;
-    double harm;    ///< how much worse the metric gets; negative: better
-    double error;   ///< what it adds to the output's mean squared error
-    double saving;  ///< cost that it takes off
+    double harm;    ///< how much worse the metric gets; negative: it gets better
+    double error;   ///< added to the output's mean squared error
+    double saving;  ///< cost saved
 };
 
 inline double harm_of(const metric& m, double base, double value) {
@@ -26,13 +26,14 @@ inline double harm_of(const metric& m, double base, double value) {
     return m.higher_is_better ? base - value : value - base;
 }
 
-/// The moves from the wide model as they are estimated.
+/// Returns the moves from the wide model with estimated harm and error; empty, and estimation is off from then on, if there are no
+/// estimates.
 inline std::vector<move> estimated_moves(search_run& run) {
     const search_space& space = run.space();
     run.evaluate(space.all(0));
     const auto estimates = run.estimate_moves();
     std::vector<move> moves;
-    if (estimates.empty()) run.estimate_moves = nullptr;  // there are none: all is measured
+    if (estimates.empty()) run.estimate_moves = nullptr;  // from now on moves are measured
     if (estimates.empty()) return moves;
     for (std::size_t l = 0; l < space.size(); ++l)
         for (std::size_t o = 1; o < space.options.size(); ++o)
@@ -42,7 +43,7 @@ inline std::vector<move> estimated_moves(search_run& run) {
     return moves;
 }
 
-/// Measures every layer at every other option, alone, on top of `base`; from the wide model estimates take their place if there are some.
+/// Measures every layer at every other option, alone, on top of `base`. From the wide model it returns estimates instead, if there are any.
 inline std::vector<move> measure_moves(search_run& run, const assignment& base) {
     const search_space& space = run.space();
     if (run.estimate_moves && base == space.all(0))
@@ -66,7 +67,7 @@ inline std::vector<move> measure_moves(search_run& run, const assignment& base) 
     return moves;
 }
 
-/// Ascending harm, then ascending error: accuracies tie often, errors hardly ever.
+/// Orders by ascending harm, then ascending error: accuracies often tie, errors hardly ever do.
 template <class Row>
 void order_by_harm(std::vector<Row>& rows) {
     std::stable_sort(rows.begin(), rows.end(),
@@ -76,7 +77,7 @@ void order_by_harm(std::vector<Row>& rows) {
 inline void order_by_error(std::vector<move>& moves) { std::ranges::stable_sort(moves, {}, &move::error); }
 inline void order_by_saving(std::vector<move>& moves) { std::ranges::stable_sort(moves, std::greater(), &move::saving); }
 
-/// Ascending error for each unit of cost saved; what saves nothing comes last.
+/// Orders by ascending error per unit of cost saved; moves that save nothing come last.
 inline void order_by_exchange(std::vector<move>& moves) {
     const auto rate = [](const move& m) {
         return m.saving > 0 ? std::max(m.error, 0.0) / m.saving : std::numeric_limits<double>::infinity();
@@ -85,7 +86,7 @@ inline void order_by_exchange(std::vector<move>& moves) {
                      [&](const move& a, const move& b) { return rate(a) != rate(b) ? rate(a) < rate(b) : a.error < b.error; });
 }
 
-/// error[layer][option], what each move adds alone on top of the base, but never less than `least`.
+/// Returns error[layer][option], which each move adds alone on top of the base, clamped to at least `least`.
 inline std::vector<std::vector<double>> error_table(const search_space& space, const std::vector<move>& moves,
                                                     double least = -std::numeric_limits<double>::infinity()) {
     std::vector<std::vector<double>> error(space.size(), std::vector<double>(space.options.size(), 0.0));
@@ -93,8 +94,8 @@ inline std::vector<std::vector<double>> error_table(const search_space& space, c
     return error;
 }
 
-/// Ordered moves whose estimates decide, those around `place`, are measured and ordered again. False if all of them had been measured, or
-/// if moves are not estimated.
+/// Measures the estimated moves around `place` of the ordered list, where the order decides, and orders the list again. Returns false if
+/// all of them had been measured, if moves are not estimated, or if estimates only rank.
 inline bool measure_around(search_run& run, const assignment& base, std::vector<move>& moves, std::size_t place) {
     if (!run.estimate_moves || run.estimates_only_rank) return false;
     const std::size_t reach = std::max<std::size_t>(moves.size() / 10, 4);
@@ -118,7 +119,7 @@ inline bool measure_around(search_run& run, const assignment& base, std::vector<
     return true;
 }
 
-/// The base with the first `count` moves made; of several moves of one layer the one that saves most holds.
+/// Returns the base with the first `count` moves applied; of several moves of one layer the one that saves most holds.
 inline assignment with_moves(const search_space& space, const assignment& base, const std::vector<move>& moves, std::size_t count) {
     assignment a = base;
     for (std::size_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each searched layer may get: --wide, --narrow with its alternatives, and choices that are for some layers alone.
+// Lists the options that each searched layer may get: --wide, --narrow with its alternatives, and choices that are for some layers alone.
 #pragma once
 
 #include <string>
@@ -15,15 +15,16 @@ namespace qk::graph {
 struct option_list {
     std::vector<std::string> texts;
     std::vector<format_pair> pairs;
-    std::vector<std::size_t> general;                  ///< the narrow ones of layers that no request speaks of
-    std::vector<std::vector<std::size_t>> by_request;  ///< those of each of mix_options::choices
+    std::vector<std::size_t> general;                  ///< narrow options of layers that no choice request names
+    std::vector<std::vector<std::size_t>> by_request;  ///< narrow options of each of mix_options::choices
 };
 
-/// Error for what means nothing, for none, and for more than a search can number.
+/// Lists the options of a search. Throws for a text that cannot be parsed, when there is no narrow option, and for more options than a
+/// search can number.
 option_list list_options(const mix_options& options);
 
-/// offered[layer][option] for these layers: the latest request that names a layer decides. Error for a layer that the model lacks, with the
-/// nearest names; what else there is to say goes to `remarks`.
+/// Returns offered[layer][option] for the layers in `searched`: the latest request that names a layer decides. Throws, with the nearest
+/// names, for a layer that the model lacks; renamed layers and requests without a searched layer go to `remarks`.
 std::vector<std::vector<bool>> offered_options(const option_list& all, const layer_view& layers, const std::vector<std::string>& searched,
                                                const std::vector<choice_request>& choices, std::vector<std::string>& remarks);
 

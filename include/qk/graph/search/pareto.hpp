@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pareto: the front of accuracy against cost. budget: the best metric under a cost, as a knapsack over measured sensitivities.
+// The strategies pareto, which finds the front of accuracy against cost, and budget, which finds the best metric under a cost as a knapsack
+// over measured sensitivities.
 #pragma once
 
 #include <cmath>
@@ -8,9 +9,9 @@
 
 namespace qk::graph::detail {
 
-/// Chooses one option a layer with the least sum of errors whose cost stays within `budget` (multiple-choice knapsack). Layer by layer it
-/// keeps the partial choices that no other beats in both cost and error, which is exact; above `most_states` of them only the most
-/// accurate of each step of cost stays, which bounds time and memory. Returns nothing if no choice fits.
+/// Chooses one option per layer with the least sum of errors whose cost stays within `budget` (multiple-choice knapsack). Layer by layer it
+/// keeps the partial choices that no other beats in both cost and error, which is exact; above `most_states` of them it keeps only the most
+/// accurate in each step of cost, which bounds time and memory. Returns nullopt if no choice fits.
 inline std::optional<assignment> knapsack(const search_space& space, const std::vector<std::vector<double>>& error, double budget,
                                           std::size_t most_states = 8192) {
     struct state {
@@ -18,7 +19,7 @@ inline std::optional<assignment> knapsack(const search_space& space, const std::
         std::uint32_t before;  // index into the states of the layer before
         std::uint8_t option;
     };
-    // What the layers still to come cost at least: a state that leaves too little room is dropped at once.
+    // rest[l] is the least cost of layer l and all behind it. A state that leaves less room than that is dropped at once.
     std::vector<double> rest(space.size() + 1, 0.0);
     for (std::size_t l = space.size(); l-- > 0;) rest[l] = rest[l + 1] + space.cost[l][cheapest(space, l)];
     const double room = budget - space.fixed_cost + 1e-9 * std::abs(budget);
@@ -59,8 +60,8 @@ inline std::optional<assignment> knapsack(const search_space& space, const std::
     return a;
 }
 
-/// One pass of single steps from an acceptable assignment, each kept if the result is better and still acceptable: without a budget a
-/// layer is narrowed where the target has room, with a budget widened where the budget has room.
+/// Tries each move once, from an acceptable assignment, and keeps those whose result is better and still acceptable: without a budget it
+/// narrows layers while the target has room, with a budget it widens them while the budget has room. Returns the last assignment kept.
 inline assignment polish(search_run& run, assignment now, const std::vector<move>& moves) {
     const search_space& space = run.space();
     double metric_now = run.evaluate(now).metric;
@@ -78,7 +79,7 @@ inline assignment polish(search_run& run, assignment now, const std::vector<move
     return now;
 }
 
-/// The point of the front farthest from the line between its ends, both axes scaled to 1.
+/// Returns the point of the front farthest above the line between its ends, both axes scaled to 1.
 inline const trial& knee(const std::vector<trial>& front) {
     const trial &a = front.front(), &b = front.back();
     const double cost_span = std::max(b.cost - a.cost, 1e-300), metric_span = b.result.metric - a.result.metric;
@@ -95,7 +96,7 @@ inline const trial& knee(const std::vector<trial>& front) {
     return *best;
 }
 
-/// Budgets at which a front is asked for between two costs.
+/// Appends to `to` the knapsack solutions for budgets evenly spaced between `least` and `most`.
 inline void add_knapsacks(const search_space& space, const std::vector<std::vector<double>>& error, double least, double most,
                           std::vector<assignment>& to) {
     constexpr int steps = 16;
@@ -104,8 +105,8 @@ inline void add_knapsacks(const search_space& space, const std::vector<std::vect
     }
 }
 
-/// From the narrow end, where errors do not add up as they do above: prefixes of the widenings in the order of error taken away for cost,
-/// and knapsacks over what each layer's narrowness adds there.
+/// Appends candidates from the narrow end, where errors do not add up as they do at the wide end: prefixes of the widenings, ordered by
+/// error removed per cost, and knapsack solutions over the error that each layer's narrowness adds there.
 inline void from_narrow(search_run& run, const assignment& narrow, std::vector<assignment>& candidates) {
     const search_space& space = run.space();
     std::vector<move> moves = measure_moves(run, narrow);
@@ -115,7 +116,7 @@ inline void from_narrow(search_run& run, const assignment& narrow, std::vector<a
         for (double& e : row) e -= lowest;
     }
     add_knapsacks(space, error, space.cost_of(narrow), space.cost_of(space.all(0)), candidates);
-    const auto gain = [](const move& m) { return m.error / std::max(-m.saving, 1e-300); };  // the more negative, the more is gained
+    const auto gain = [](const move& m) { return m.error / std::max(-m.saving, 1e-300); };  // the most negative gains most
     std::stable_sort(moves.begin(), moves.end(), [&](const move& a, const move& b) { return gain(a) < gain(b); });
     assignment a = narrow;
     for (const move& m : moves) {
@@ -124,8 +125,8 @@ inline void from_narrow(search_run& run, const assignment& narrow, std::vector<a
     }
 }
 
-/// What errors that add up do not foresee: for a few rounds, mixtures of two neighbours on the front, half of them with two layers'
-/// options exchanged, most of them where the front has its widest gaps.
+/// Finds mixes that the assumption of additive errors misses: for a few rounds it measures mixtures of two neighbours on the front, half of
+/// them with the options of two layers exchanged, most of them where the front has its widest gaps.
 inline void refine(search_run& run) {
     const search_space& space = run.space();
     const auto below = [&](std::size_t n) { return static_cast<std::size_t>(run.random()() % n); };
@@ -153,8 +154,9 @@ inline void refine(search_run& run) {
     }
 }
 
-/// The front of what was measured. From the wide end: prefixes of the narrowings in the order of error for cost saved, of error alone and
-/// of cost saved alone, and knapsacks; then from the narrow end; then around the front that this gave.
+/// pareto: measures candidates for the front. From the wide end come prefixes of the narrowings (ordered by error per cost saved, by error
+/// alone and by cost saved alone) and knapsack solutions; then candidates from the narrow end; then mixtures around the front so far.
+/// Without target and budget the result is the knee.
 inline void pareto(search_run& run) {
     const search_space& space = run.space();
     const assignment wide = space.all(0);
@@ -162,7 +164,7 @@ inline void pareto(search_run& run) {
     const assignment narrow = all_narrowest(run);
     const double least = space.cost_of(narrow), most = space.cost_of(wide);
     std::vector<assignment> candidates;
-    add_knapsacks(space, error_table(space, moves, 0), least, most, candidates);  // no negative ones: noise is no gain
+    add_knapsacks(space, error_table(space, moves, 0), least, most, candidates);  // errors below 0 count as 0: they are noise
     for (const auto order : {order_by_error, order_by_exchange, order_by_saving}) {
         order(moves);
         for (std::size_t k = 1; k <= moves.size(); ++k) candidates.push_back(with_moves(space, wide, moves, k));
@@ -174,13 +176,14 @@ inline void pareto(search_run& run) {
     refine(run);
     if (run.target || run.budget) {
         const trial best = *run.best();
-        if (run.acceptable(best)) polish(run, best.choice, moves);  // what saves most first
+        if (run.acceptable(best)) polish(run, best.choice, moves);  // ordered by saving here, largest first
     } else {
         run.settle_on(knee(run.front()));
     }
 }
 
-/// With a budget: its knapsack, measured and polished. With a target alone: the smallest budget whose knapsack meets it, by bisection.
+/// budget: with a budget, measures and polishes its knapsack solution. With a target alone, bisects for the smallest budget whose knapsack
+/// solution meets the target.
 inline void budget(search_run& run) {
     const search_space& space = run.space();
     std::vector<move> moves = measure_moves(run, space.all(0));
@@ -190,7 +193,7 @@ inline void budget(search_run& run) {
         if (const auto a = knapsack(space, error, *run.budget)) {
             run.evaluate(*a);
             polish(run, *a, moves);
-        } else {  // nothing fits: measure the cheapest, so that the nearest to the budget is known
+        } else {  // nothing fits: measure the cheapest, which comes nearest to the budget
             run.evaluate(all_cheapest(space));
         }
         return;

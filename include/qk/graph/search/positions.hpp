@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows of an output a metric counts: in outputs of rank 3 one for each position of a sequence, padding left out.
+// Which rows of an output a metric counts: in outputs of rank 3 one row for each position of a sequence, without padding.
 // docs/guide/search.md.
 #pragma once
 
@@ -17,28 +17,29 @@ namespace qk::graph {
 struct position_options {
     std::string mask;           ///< the model's input that is 0 where a position is padding; empty: every position counts
     bool next_token = false;    ///< position t is measured against the label of position t + 1
-    bool per_position = false;  ///< cosine and l2 of each position, not of the sequence
+    bool per_position = false;  ///< cosine and l2 per position, not per sequence
     friend bool operator==(const position_options&, const position_options&) = default;
 };
 
-/// Labels and padding of all samples, and what becomes of a metric where an output is [N, S, C].
+/// Labels and padding of all samples, and how a metric is computed where an output is [N, S, C].
 class positions {
   public:
     positions() = default;
-    /// `labels`: one for each sample, or one for each of its positions; negative ones are ignored. Empty with `next_token`: the ids that
-    /// the model reads. Error naming --mask, --labels or --next-token: no such input, or sizes that do not fit.
+    /// `labels` has one entry for each sample, or one for each of its positions; negative ones are ignored. If it is empty with
+    /// `next_token`, the labels are the ids that the model reads. Throws, naming --mask, --labels or --next-token, if an input is missing
+    /// or sizes do not fit.
     positions(const model& m, const named_tensors& inputs, std::size_t samples, std::vector<std::int64_t> labels, position_options options);
 
     bool has_labels() const { return !labels_.empty(); }
     const std::vector<std::int64_t>& labels() const { return labels_; }
 
-    /// The terms of one sample. `shape`: of its output. Of rank 3 a metric of choices (metric::by_position) takes each position for itself,
-    /// others all that count together.
+    /// Returns the terms of one sample; `shape` is that of its output. With rank 3 a metric of choices (metric::by_position) takes each
+    /// position by itself, other metrics take all positions that count together.
     metric_terms terms(const metric& m, const dims& shape, std::span<const float> y, std::span<const float> reference,
                        std::size_t sample) const;
-    /// From the sums of all samples' terms to the metric.
+    /// Returns the metric from the summed terms of all samples.
     double finish(const metric& m, const metric_terms& sums, std::size_t samples) const;
-    /// What identifies a measurement, besides the labels.
+    /// Returns the options as text: with the labels they identify a measurement.
     std::string description() const;
 
   private:
@@ -52,13 +53,14 @@ class positions {
     std::vector<char> mask_;
 };
 
-/// Token ids, or a mask of any type.
+/// Returns token ids, or a mask of any type, as integers.
 std::vector<std::int64_t> as_integers(const tensor& t);
 
-/// The model's input of token ids: called so, or else the first of integers [N, S] that is no mask, type or position. Empty: none.
+/// Returns the model's input of token ids: the one whose name ends with "input_ids", or else the first integer input [N, S] that is no
+/// mask, type or position. Empty if there is none.
 std::string token_input(const model& m, const std::string& mask);
 
-/// Labels as a tensor for a user's own measure: [N], or [N,S] where there are several for each of the output's samples.
+/// Returns labels as a tensor for a user's own metric: [N], or [N,S] where there are several for each sample of the output.
 tensor labels_by_sample(std::span<const std::int64_t> labels, const tensor& output);
 
 }  // namespace qk::graph

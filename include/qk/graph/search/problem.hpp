@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From options to a problem: which layers are searched, the plan of each option, what each choice costs.
+// Makes a problem from options: which layers are searched, the plan of each option, the cost of each choice.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -19,7 +19,7 @@
 namespace qk::graph {
 namespace detail {
 
-/// Every searched layer at `at`, the others at `wide`, fixed requests over all.
+/// Requests every searched layer at `at` and the others at `wide`; the fixed requests override both.
 inline std::vector<request> uniform_requests(const layer_view& layers, const std::vector<std::string>& searched, const format_pair& at,
                                              const format_pair& wide, const mix_options& options) {
     precision_requests requests;
@@ -53,7 +53,7 @@ inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, con
 
     quantize_options how = options.quantize;
     how.per_channel = options.per_channel;
-    how.dual = true;  // each layer reads its own format
+    how.dual = true;  // each layer may read a tensor in its own format
     if (how.best_method && !seen.empty()) settle_method(all, options, how);
     std::vector<precision_plan> uniform;
     for (const format_pair& pair : all.pairs) {
@@ -72,7 +72,7 @@ inline mix_problem::mix_problem(const model& m, const named_tensors& inputs, con
     if (options.baseline_wide) scorer_->set_reference(mix_->plan(space_.all(0)));
 }
 
-/// The plan with every searched layer at one option, what is fixed included.
+/// Makes the plan with every searched layer at one option; fixed quantizers and accumulators replace its own.
 inline quantize_result mix_problem::plan_for(const format_pair& pair, const option_list& all, const mix_options& options,
                                              const quantize_options& how) {
     quantize_result made = plans_.plan(detail::uniform_requests(plans_.layers(), searched_, pair, all.pairs.front(), options), how, false);
@@ -82,7 +82,7 @@ inline quantize_result mix_problem::plan_for(const format_pair& pair, const opti
     return made;
 }
 
-/// --calibration-method best: the method under which the model, narrow everywhere, does best by the search's own measure.
+/// Settles --calibration-method best: takes the method under which the model, narrow everywhere, scores best by the search's metric.
 inline void mix_problem::settle_method(const option_list& all, const mix_options& options, quantize_options& how) {
     how.best_method = false;
     const std::size_t narrow = all.general.empty() ? 1 : all.general.front();
@@ -103,13 +103,13 @@ inline void mix_problem::settle_method(const option_list& all, const mix_options
                        all.texts[narrow] + " everywhere: " + tried);
 }
 
-/// Compensated or learned rounding of what a plan gives to the searched layers.
+/// Rounds the weights of the searched layers with compensation or by learning, as `how` says.
 inline void mix_problem::round_weights(precision_plan& plan, weight_rounding how, const named_tensors& inputs, const mix_options& options) {
     const named_tensors& samples = options.rounding_samples.empty() ? inputs : options.rounding_samples;
     rounded_->round(*model_, plan, searched_, how, samples, {.threads = options.scoring.session.threads});
 }
 
-/// What became of the user's own requests, which are the same under every option.
+/// Adds remarks on the user's own requests that were not met or whose names changed; these are the same under every option.
 inline void mix_problem::remember_fixed(const std::vector<request>& fixed, const quantize_report& report) {
     for (const plan_note& n : report.notes) {
         const bool theirs =
@@ -119,7 +119,7 @@ inline void mix_problem::remember_fixed(const std::vector<request>& fixed, const
     }
 }
 
-/// Whether any option stores weights in other formats than wide does; scales and zero points alone do not count.
+/// Is true when an option stores weights in other widths than wide does; scales and zero points alone do not count.
 inline bool mix_problem::weights_differ() const {
     for (const std::string& layer : space_.layers) {
         const onnx::NodeProto& node = model_->graph().node(model_->node_index(layer));
@@ -181,7 +181,7 @@ inline void mix_problem::measure_costs(const layer_view& layers, const calibrati
         for (const auto& init : m.graph().initializer()) {
             if (!in_searched.contains(init.name())) space_.fixed_cost += bytes_of(init.name());
         }
-        // Of what is not searched, planned weights count as planned.
+        // Layers that are not searched: their planned weights cost what the plan stores.
         for (const int n : layers.compute_layers()) {
             const onnx::NodeProto& node = m.graph().node(n);
             for (int i = 0; i < node.input_size(); ++i) {
@@ -214,8 +214,8 @@ inline void mix_problem::measure_costs(const layer_view& layers, const calibrati
 
 namespace detail {
 
-/// The order in which candidates hold the fewest values for one another: those that part from the rest at an early layer first, so that
-/// what the rest have in common is computed when they come, and goes as they part. `layer`: all agree on those before.
+/// Orders candidates so that few values must be held for later ones: groups that branch off at an early layer come first, small groups
+/// before large, so values that the rest share are computed when needed and freed when they branch. All agree on the layers before `layer`.
 inline void order_by_branches(std::span<const assignment> candidates, std::span<std::size_t> which, std::size_t layer) {
     if (which.size() < 3) return;
     for (; layer < candidates[which[0]].size(); ++layer) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sensitivity and search found, as JSON and as one self-contained page.
+// Reports of sensitivity and search, as JSON and as one self-contained page.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,14 +10,14 @@
 
 namespace qk::graph {
 
-/// Where a page comes from.
+/// What a page is about.
 struct search_subject {
     std::string model, command;
-    const calibration* seen = nullptr;  ///< tensors' histograms are drawn from it; may be null
+    const calibration* seen = nullptr;  ///< source of the tensors' histograms; may be null
 };
 
 nlohmann::ordered_json to_json(const sensitivity_result& r);
-/// status, metric, baseline_metric, seconds, evaluations, layer_evaluations, plan, and what explains them.
+/// Has the keys status, metric, baseline_metric, seconds, evaluations, layer_evaluations, plan, and what explains them.
 nlohmann::ordered_json to_json(const search_result& r);
 
 std::string sensitivity_html(const search_subject& subject, const sensitivity_result& r);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights rounded otherwise than to nearest as one of a search's choices: with compensation, or by AdaRound, the other searched layers
-// having the same choice while it learns. Each is made once, and what it is worth in a mix is measured there.
+// Weights that an option rounds other than to nearest: with compensation, or by AdaRound, which learns with the other searched layers at
+// the same option. Each weight is rounded once per option; how good it is in a mix is measured in that mix.
 #pragma once
 
 #include <map>
@@ -14,25 +14,25 @@ namespace qk::graph {
 
 class rounded_weights {
   public:
-    /// Rounds the weights of these layers under `plan`, and marks their quantizers in it: for the evaluator a marked one is another one
-    /// than the same without. Layers that rounding leaves alone keep their quantizers.
+    /// Rounds the weights of these layers under `plan`, and marks their quantizers in it, so that the evaluator tells a marked quantizer
+    /// from the same one without a mark. Layers that rounding leaves alone keep their quantizers.
     void round(const model& m, precision_plan& plan, const std::vector<std::string>& layers, weight_rounding how,
                const named_tensors& samples, const compensate_options& options);
 
-    /// Has `measure` take these values where a plan has the marked quantizers.
+    /// Makes `measure` use the rounded values where a plan has the marked quantizers.
     void hand_to(scorer& measure) const;
 
-    /// Takes the marks out of a plan, and gives the values of the weights that had one, by name.
+    /// Removes the marks from a plan and returns the values of the weights that had one, by name.
     std::map<std::string, tensor> take(precision_plan& plan) const;
 
-    /// By weight: each marked quantizer, and the values before quantization.
+    /// Returns, by weight, each marked quantizer and the values before quantization.
     const std::map<std::string, std::vector<std::pair<quantizer, tensor>>>& all() const { return values_; }
 
   private:
     std::map<std::string, std::vector<std::pair<quantizer, tensor>>> values_;
 };
 
-/// The model with these initializers instead of its own.
+/// Returns the model with its initializers of these names replaced by `values`.
 model with_weights(model m, const std::map<std::string, tensor>& values);
 
 }  // namespace qk::graph

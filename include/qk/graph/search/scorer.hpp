@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures plans: one model output against its reference, over the samples of a session.
+// Scores plans: compares one model output with its reference, over the samples of a session.
 #pragma once
 
 #include <functional>
@@ -17,48 +17,49 @@
 
 namespace qk::graph {
 
-/// A user's own measure of one model output over all samples: outputs and reference joined on axis 0, labels empty if there are none.
+/// A user's own metric of one model output over all samples: outputs and reference are joined on axis 0; labels are empty if there are
+/// none.
 using user_metric = std::function<double(const tensor& outputs, const tensor& reference, std::span<const std::int64_t> labels)>;
 
-/// Runs `command OUTPUT.npy REFERENCE.npy [LABELS.npy]` through the shell; the first number it prints on standard output is the metric.
-/// Error naming the command if it fails or prints no number.
+/// Returns a metric that runs `command OUTPUT.npy REFERENCE.npy [LABELS.npy]` through the shell and reads the number that its standard
+/// output begins with. It throws an error with the command if that fails or prints no number.
 user_metric metric_from_command(const std::string& command);
 
 struct score_options {
     std::string metric = "l2";
-    user_metric user{};                               ///< instead of `metric`
-    std::shared_ptr<metric_server> server = nullptr;  ///< likewise, a program of the user's own
+    user_metric user{};                               ///< a user's function, instead of `metric`
+    std::shared_ptr<metric_server> server = nullptr;  ///< a user's program, instead of `metric`
     bool user_higher_is_better = false;
     std::string user_name{};  ///< the command, or whatever identifies it in a cache
     bool has_user() const { return user || server; }
-    int output_index = 0;              ///< which model output; out of range is an error
+    int output_index = 0;              ///< model output that is measured; out of range is an error
     std::vector<std::int64_t> labels;  ///< one for each sample, or one for each of its positions
     position_options positions{};
-    named_tensors float_outputs{};  ///< of the same inputs, if calibrate() gave them: saves a run
+    named_tensors float_outputs{};  ///< float outputs of the same inputs, if calibrate() returned them: saves a run
     session_options session;
 };
 
 /// Holds the samples, the labels and the reference outputs.
 class scorer {
   public:
-    /// The reference is the model's own float output until set_reference() says otherwise. Labels: positions.hpp.
+    /// The reference is the model's own float output until set_reference() changes it. Labels: see positions.hpp.
     scorer(const model& m, named_tensors inputs, score_options options);
 
-    /// Scores count from the outputs under `plan` from now on.
+    /// Makes the outputs under `plan` the reference from now on.
     void set_reference(const precision_plan& plan);
 
-    void rest() { session_.rest(); }  ///< session::rest
-    /// session::hold.
+    void rest() { session_.rest(); }  ///< frees packed weights (session::rest)
+    /// Sets the value that a constant has under a quantizer (session::hold).
     void hold(const std::string& name, const quantizer& how, const tensor& value) { session_.hold(name, how, value); }
 
     std::vector<score> operator()(std::span<const precision_plan> candidates);
-    /// About what a candidate's metric will be: that of a sixteenth of the samples. Nothing where that says little, or a user measures.
+    /// Estimates a candidate's metric from a sixteenth of the samples. Returns nullopt where these are too few or a user's metric measures.
     std::optional<double> peek(const precision_plan& candidate);
-    /// What the reference itself scores: 0 errors, and the accuracy that drops are counted from.
+    /// Returns the score of the reference itself: its error is 0, and its accuracy is the one that drops are counted from.
     score reference_score();
 
     const qk::graph::metric& measure() const { return metric_; }
-    /// Metric, output and labels as text: part of what identifies a measurement.
+    /// Returns metric, output and labels as text: part of what identifies a measurement.
     std::string description() const;
     std::size_t samples() const { return session_.samples(); }
     const session_statistics& statistics() const { return session_.statistics(); }
@@ -66,13 +67,13 @@ class scorer {
   private:
     void take_reference(const tensor& all);
     std::vector<float> sample_of(const tensor& output) const;
-    /// The terms of a sample, and its mean squared error.
+    /// Returns the terms of a sample and its mean squared error.
     std::pair<metric_terms, double> terms_of(std::size_t sample, std::span<const tensor> outputs) const;
     score finish(std::span<const metric_terms> terms, std::span<const double> errors) const;
     std::vector<score> score_whole(std::span<const precision_plan> candidates);
     std::vector<score> measure_whole(std::span<const precision_plan> candidates);
     double measure_user(const tensor& outputs, const precision_plan& plan) const;
-    void share(std::vector<double>& values) const;  ///< added up over processes
+    void share(std::vector<double>& values) const;  ///< sums values over processes
     void share(std::vector<metric_terms>& terms) const;
 
     score_options options_;
@@ -80,10 +81,10 @@ class scorer {
     qk::graph::positions positions_;
     session session_;
     std::string output_name_;
-    std::vector<std::vector<float>> reference_;  ///< of each sample that this process evaluates
+    std::vector<std::vector<float>> reference_;  ///< output of each sample that this process evaluates
     std::vector<dims> reference_shapes_;
     tensor reference_tensor_;        ///< for a user's metric
-    precision_plan reference_plan_;  ///< that the reference was computed under
+    precision_plan reference_plan_;  ///< plan that the reference was computed under
 };
 
 }  // namespace qk::graph

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which layer can bear which format: sensitivities, and the search for a mix. One call does calibration, search and final check.
+// Finds which layer can bear which format: sensitivities, and the search for a mix. Calibration is the caller's.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,17 @@
 
 namespace qk::graph {
 
-/// What a cost counts.
+/// What the cost of a mix counts.
 enum class cost_kind : std::uint8_t {
     automatic,       ///< size where the options' weights differ in bits, else bit operations
     size,            ///< stored bytes of the model's weights
     bit_operations,  ///< multiply-accumulates * bits * bits, for one sample
-    latency,         ///< a user's table
+    latency,         ///< costs from a user's table
 };
 const char* name_of(cost_kind k);
 
-/// "ACTIVATION/WEIGHT"; either side a format and, behind each '@', how it is used (quantize/choices.hpp). Error naming what is wrong.
+/// A parsed "ACTIVATION/WEIGHT". Each side is a format and, behind each '@', how it is used (quantize/choices.hpp). Parsing throws an error
+/// that says what is wrong.
 struct format_pair {
     precision activation, weight;
     weight_rounding rounding = weight_rounding::nearest;
@@ -39,45 +40,44 @@ struct format_pair {
 };
 format_pair parse_format_pair(const std::string& text);
 
-/// What sensitivity and search have in common: which layers, which formats, measured how.
+/// Options that sensitivity and search share: which layers, which formats, and how they are measured.
 struct mix_options {
     std::string wide = "int16/int8";                  ///< ACTIVATION/WEIGHT
-    std::vector<std::string> narrow = {"int8/int8"};  ///< likewise, with alternatives: "int8@min_max|entropy/int8" are two
-    std::vector<choice_request> choices;              ///< narrow ones that some layers have instead
+    std::vector<std::string> narrow = {"int8/int8"};  ///< each ACTIVATION/WEIGHT with alternatives: "int8@min_max|entropy/int8" are two
+    std::vector<choice_request> choices;              ///< narrow options that some layers get instead
     bool per_channel = false;
-    std::vector<std::string> op_types;  ///< only layers of these types; empty: all compute layers
-    std::vector<std::string> layers;    ///< only these names or globs; empty: all
-    std::vector<std::string> exclude;   ///< these stay wide
-    std::vector<request> fixed;         ///< hold whatever the mix (a --plan of requests)
-    precision_plan fixed_plan;          ///< likewise (a saved plan)
-    std::vector<std::string> remarks;   ///< what there is to say of these; results open with it
-    quantize_options quantize;          ///< calibration method (best: chosen by measuring), target profile, ...
-    named_tensors rounding_samples;     ///< that rounding of weights looks at; empty: the inputs
-    std::shared_ptr<rounded_weights>
-        rounded;  ///< gets weights that were rounded otherwise than to nearest, for whoever writes the model of a trial
+    std::vector<std::string> op_types;         ///< only layers of these types; empty: all layers
+    std::vector<std::string> layers;           ///< only these names or globs; empty: all
+    std::vector<std::string> exclude;          ///< layers that stay wide
+    std::vector<request> fixed;                ///< requests that hold in every mix (a --plan of requests)
+    precision_plan fixed_plan;                 ///< quantizers that hold in every mix (a saved plan)
+    std::vector<std::string> remarks;          ///< remarks about these options; results begin with them
+    quantize_options quantize;                 ///< calibration method (best: chosen by measuring), target profile, ...
+    named_tensors rounding_samples;            ///< samples for learned or compensated rounding; empty: the inputs
+    std::shared_ptr<rounded_weights> rounded;  ///< gets the weights not rounded to nearest, for writing a trial's model
     score_options scoring;
-    bool baseline_wide = false;  ///< scores count from the wide model's outputs instead of float's
+    bool baseline_wide = false;  ///< the reference is the wide model's outputs instead of float's
     cost_kind cost = cost_kind::automatic;
     std::filesystem::path latency_table;
 };
 
-/// One layer at one option, alone.
+/// Sensitivity of one layer at one option, all others at the base.
 struct sensitivity_row {
     std::string layer, op_type, option;
     mixture::part part = mixture::part::both;
-    double metric = 0;          ///< of the model with this change alone
-    double harm = 0;            ///< how much worse than the base
+    double metric = 0;          ///< metric of the model with this change alone
+    double harm = 0;            ///< how much worse the metric is than the base's
     double error = 0;           ///< mean squared error of the output
-    double added = 0;           ///< what this change alone adds to that error: `error` less the base's. Below 0 where errors cancel
-    double saving = 0;          ///< of cost
-    std::size_t position = 0;   ///< of the layer, among those searched, in network order
-    double standard_error = 0;  ///< of an estimated `error`; 0 where it was measured
+    double added = 0;           ///< `error` less the base's; below 0 where errors cancel
+    double saving = 0;          ///< cost saved
+    std::size_t position = 0;   ///< place of the layer among those searched, in network order
+    double standard_error = 0;  ///< standard error of an estimated `error`; 0 where measured
     bool measured = true;       ///< false: estimated from gradients (estimated.hpp)
 };
 struct sensitivity_result {
     std::string metric_name, cost_unit;
-    double base_metric = 0;  ///< all wide (narrowing) or all at the first narrow option (widening)
-    double base_error = 0;   ///< mean squared error of the output, likewise
+    double base_metric = 0;  ///< metric of the base: all wide, or all at the first narrow option (widening)
+    double base_error = 0;   ///< mean squared error of the base's output
     bool widened = false;
     std::vector<sensitivity_row> rows;  ///< least harm first
     double seconds = 0;
@@ -88,9 +88,9 @@ struct sensitivity_result {
 struct search_options : mix_options {
     std::string strategy = "greedy";
     std::string direction = "narrow";    ///< greedy: narrow or widen
-    std::string ranking = "auto";        ///< of single moves from the wide model: measured, gradient, or auto: the cheaper of the two
-    std::optional<double> target;        ///< of the metric
-    std::optional<double> target_drop;   ///< of an accuracy: the largest drop from the baseline's, as a fraction
+    std::string ranking = "auto";        ///< how moves from the wide model are ranked: measured, gradient, or auto: the cheaper of the two
+    std::optional<double> target;        ///< value that the metric must reach
+    std::optional<double> target_drop;   ///< largest drop of an accuracy from the baseline's, as a fraction
     std::optional<double> budget;        ///< largest cost, in the cost's unit
     std::optional<double> budget_ratio;  ///< largest cost, as a share of the wide model's
     std::optional<double> wide_share;    ///< share of searched layers that stay wide, exactly (rounded)
@@ -104,9 +104,9 @@ struct search_result {
     std::string status;
     bool target_met = false;
     std::string strategy, metric_name, cost_unit;
-    double metric = 0;             ///< of the chosen mix
-    double baseline_metric = 0;    ///< of the model with every searched layer wide
-    double float_metric = 0;       ///< of the reference outputs themselves
+    double metric = 0;             ///< metric of the chosen mix
+    double baseline_metric = 0;    ///< metric with every searched layer wide
+    double float_metric = 0;       ///< metric of the reference outputs themselves
     std::optional<double> target;  ///< as a value of the metric
     double cost = 0, wide_cost = 0, float_cost = 0;
     double seconds = 0;
@@ -114,19 +114,18 @@ struct search_result {
     search_space space;
     assignment choice;
     precision_plan plan;
-    std::map<std::string, tensor>
-        weights;  ///< that go with the plan, by name: those of layers whose choice is a rounding other than to nearest
+    std::map<std::string, tensor> weights;  ///< by name: weights of the plan that are not rounded to nearest
     std::vector<trial> history, front;
     std::vector<std::string> remarks;
-    double sampling_error = 0;  ///< one standard error of an accuracy over this many samples; 0 for other metrics
+    double sampling_error = 0;  ///< standard error of an accuracy over this many samples; 0 for other metrics
 };
 
 struct option_list;  // options.hpp
 
-/// Everything that both need, prepared: plans for each option, a scorer, costs.
+/// Everything that sensitivity and search need: a plan for each option, a scorer, costs.
 class mix_problem {
   public:
-    /// Compensated rounding needs samples: `inputs`, or options.rounding_samples.
+    /// Compensated or learned rounding takes its samples from options.rounding_samples, or from `inputs` if that is empty.
     mix_problem(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options);
 
     const search_space& space() const { return space_; }
@@ -138,7 +137,7 @@ class mix_problem {
     const std::vector<std::string>& remarks() const { return remarks_; }
     const rounded_weights& rounded() const { return *rounded_; }
     std::vector<qk::graph::score> evaluate(std::span<const assignment> candidates);
-    /// Identifies model, data, formats, scales and metric: what a cache is keyed with.
+    /// Returns the key of a cache: identifies model, data, formats, scales and metric.
     std::string key(const named_tensors& inputs) const;
 
   private:
@@ -161,12 +160,12 @@ class mix_problem {
     double float_cost_ = 0;
 };
 
-/// Each layer (and its weights alone, its activations alone) narrowed alone from the wide model; with `widen` each widened alone from the
-/// model that is narrow everywhere.
+/// Measures each layer (and its weights alone, its activations alone) narrowed alone from the wide model; with `widen` each widened alone
+/// from the model that is narrow everywhere.
 sensitivity_result measure_sensitivity(const model& m, const named_tensors& inputs, const calibration& seen, const mix_options& options,
                                        bool widen = false);
 
-/// The whole search. Never returns less than the wide model; status says how it ended.
+/// Runs the whole search. The wide model is always measured, so there is always a result; `status` says how the search ended.
 search_result search(const model& m, const named_tensors& inputs, const calibration& seen, const search_options& options);
 
 }  // namespace qk::graph

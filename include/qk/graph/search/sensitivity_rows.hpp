@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of a sensitivity sweep: each layer at each other option alone, its weights alone, its activations alone, with their plans.
+// Makes the rows of a sensitivity sweep, with their plans: each layer at each other option alone, its weights alone, its activations alone.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace qk::graph::detail {
 
-/// The rows without results, and what says which plan each has.
+/// Rows that have no results yet, and the move that gives each its plan.
 struct planned_rows {
     struct move {
         std::size_t layer;
@@ -26,7 +26,7 @@ struct planned_rows {
 
     precision_plan base_plan() const { return problem->mix().plan(base); }
     precision_plan plan(std::size_t row) const { return problem->mix().plan(base, moves[row].layer, moves[row].option, moves[row].part); }
-    /// The base's first, then one for each row.
+    /// Returns the plan of the base, then one for each row.
     std::vector<precision_plan> plans() const {
         std::vector<precision_plan> all{base_plan()};
         for (std::size_t i = 0; i < rows.size(); ++i) all.push_back(plan(i));
@@ -44,8 +44,8 @@ inline planned_rows sensitivity_rows(const mix_problem& problem, const assignmen
             precision_plan both;
             for (const auto part : {mixture::part::both, mixture::part::weights, mixture::part::activations}) {
                 precision_plan plan = problem.mix().plan(base, l, static_cast<std::uint8_t>(o), part);
-                if (plan == of_base) continue;                              // this part is the same in both
-                if (part != mixture::part::both && plan == both) continue;  // it is the whole layer
+                if (plan == of_base) continue;                              // the option does not change this part
+                if (part != mixture::part::both && plan == both) continue;  // this part is all that changes in the layer
                 if (part == mixture::part::both) both = std::move(plan);
                 made.moves.push_back({l, static_cast<std::uint8_t>(o), part});
                 made.rows.push_back({.layer = space.layers[l],
@@ -73,7 +73,7 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Least harm first.
+/// Assembles the result; orders rows by harm, least first.
 inline sensitivity_result result_of(mix_problem& problem, std::vector<sensitivity_row> rows, const score& base, bool widen,
                                     std::chrono::steady_clock::time_point start) {
     order_by_harm(rows);

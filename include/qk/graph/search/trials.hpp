@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A search as its strategies see it: layers with a choice of formats each, a way to measure an assignment, a target, limits.
+// A search as its strategies see it: layers with several options each, a way to measure an assignment, a target, limits.
 // The run keeps every trial and the best so far, so a strategy that is stopped at any point leaves a result.
 #pragma once
 
@@ -22,20 +22,20 @@ namespace qk::graph {
 /// The option of every layer; 0 is wide.
 using assignment = std::vector<std::uint8_t>;
 
-/// What may be chosen: options[0] is wide, the others are narrower; cost[layer][option] adds up to the cost of an assignment. Not every
-/// layer need be offered every option.
+/// What may be chosen: options[0] is wide, the others are narrow; cost[layer][option] adds up to the cost of an assignment. A layer need
+/// not be offered every option.
 struct search_space {
     std::vector<std::string> layers;
     std::vector<std::string> options;
     std::vector<std::vector<double>> cost;
-    double fixed_cost = 0;                        ///< of what is not searched
-    std::vector<std::vector<bool>> offered = {};  ///< [layer][option]; empty: everything. Wide always is
+    double fixed_cost = 0;                        ///< cost of everything that is not searched
+    std::vector<std::vector<bool>> offered = {};  ///< [layer][option]; empty: everything. Wide is always offered
 
     std::size_t size() const { return layers.size(); }
     bool offers(std::size_t layer, std::size_t option) const { return offered.empty() || offered[layer][option]; }
-    /// Every layer at that option; wide, where a layer is not offered it.
+    /// Returns every layer at that option, or wide where a layer is not offered it.
     assignment all(std::uint8_t option) const;
-    /// Every layer at the first narrow option that it is offered.
+    /// Returns every layer at the first narrow option that it is offered.
     assignment all_narrow() const;
     double cost_of(const assignment& a) const;
 };
@@ -55,7 +55,7 @@ struct search_limits {
     std::size_t trials = 0;  ///< 0: no limit
     double seconds = 0;      ///< 0: no limit
     const std::atomic<bool>* interrupted = nullptr;
-    ranks together{};  ///< a limit that one process has reached stops all
+    ranks together{};  ///< processes of this search; a limit that one of them reaches stops all
 };
 
 /// Thrown by evaluate() when a limit is reached; run_strategy catches it, strategies let it pass.
@@ -73,41 +73,42 @@ class search_run {
     const metric& measure() const { return *metric_; }
     std::mt19937_64& random() { return random_; }
 
-    /// The metric must reach this; unset: no target, every assignment will do.
+    /// Value that the metric must reach; unset: no target, every assignment will do.
     std::optional<double> target;
-    /// The cost must not exceed this; unset: no budget.
+    /// Cost that must not be exceeded; unset: no budget.
     std::optional<double> budget;
     std::string strategy_option;  ///< greedy: "narrow" or "widen"
 
-    /// What setting one layer to one option, on top of the wide model, is estimated to do: by layer, then option. Empty: moves are
-    /// measured.
+    /// The estimated effect of setting one layer to one option on top of the wide model, by layer, then option. An empty function or
+    /// result: moves are measured.
     struct estimated_move {
         double harm = 0, error = 0;
     };
     std::function<std::vector<std::vector<estimated_move>>()> estimate_moves;
-    bool estimates_only_rank = false;  ///< estimated harm is in no unit that measured harm could be compared with
-    /// hawq_v2: by layer, the average trace of the Hessian times the squared error of the weights at the option. Empty: it cannot be had.
+    bool estimates_only_rank = false;  ///< estimated harm has no unit that allows a comparison with measured harm
+    /// For hawq_v2. Returns by layer the average trace of the Hessian times the squared error of the weights at the option. Empty: not
+    /// available.
     std::function<std::vector<double>(const assignment&)> weigh_by_hessian;
-    /// About what the metric of an assignment will be, for a small part of what measuring takes; nothing: there is no telling. May be
+    /// Estimates the metric of an assignment for a small part of the time that measuring takes; returns nullopt where it cannot. May be
     /// empty.
     std::function<std::optional<double>(const assignment&)> peek;
-    /// Measured already.
+    /// Is true when the assignment was measured already.
     bool knows(const assignment& a) const { return known_.contains(a); }
 
     bool meets_target(double value) const;
     bool fits_budget(double cost) const { return !budget || cost <= *budget * (1 + 1e-12); }
     bool acceptable(const trial& t) const { return meets_target(t.result.metric) && fits_budget(t.cost); }
 
-    /// Measures assignments; those measured before cost nothing. Throws search_stopped at a limit, after the last whole evaluation.
+    /// Measures assignments; those measured before cost nothing. Throws search_stopped at a limit, after the group that was being measured.
     std::vector<score> evaluate(std::span<const assignment> candidates);
     score evaluate(const assignment& candidate) { return evaluate(std::span(&candidate, 1))[0]; }
 
-    /// The best so far: acceptable ones before others; of acceptable ones the cheapest (with a budget and no target: the most accurate);
-    /// of others the one nearest to being acceptable. Empty before the first evaluation.
+    /// Returns the best trial so far: acceptable ones come before others; of acceptable ones the cheapest (with a budget and no target: the
+    /// most accurate); of others the one nearest to being acceptable. Empty before the first evaluation.
     std::optional<trial> best() const;
-    void settle_on(const trial& t) { best_ = t; }                   ///< a strategy's own choice, where neither target nor budget makes one
-    const std::vector<trial>& history() const { return history_; }  ///< in the order measured
-    /// Trials that no other beats in both cost and metric, cheapest first.
+    void settle_on(const trial& t) { best_ = t; }                   ///< a strategy's own choice, where there is no target or budget
+    const std::vector<trial>& history() const { return history_; }  ///< in the order of measuring
+    /// Returns the trials that no other beats in both cost and metric, cheapest first.
     std::vector<trial> front() const;
 
     /// Called after every new trial (progress bars, caches).
@@ -135,11 +136,11 @@ struct search_outcome {
     bool target_met = false;
 };
 
-/// A strategy narrows or widens through run.evaluate(); what it leaves in run.best() is the result.
+/// A strategy narrows or widens through run.evaluate(); run.best() is its result.
 struct strategy {
     std::string_view name;
     void (*search)(search_run&);
-    std::string_view what;  ///< a line for --help
+    std::string_view what;  ///< text for --help
 };
 std::span<const strategy> all_strategies();
 const strategy& find_strategy(std::string_view name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accuracy-aware strategies of Intel Neural Compressor: basic, mse, bayesian, random, exhaustive.
+// The accuracy-aware strategies of Intel Neural Compressor: basic, mse, hawq_v2, bayesian, random, exhaustive.
 #pragma once
 
 #include <Eigen/Cholesky>
@@ -11,7 +11,7 @@
 
 namespace qk::graph::detail {
 
-/// Falls back to wide one layer after the other, in the given order, until the target is met.
+/// Widens one layer after the other, in the given order, until the target is met.
 inline void fall_back(search_run& run, const assignment& narrow, const std::vector<std::size_t>& order) {
     assignment now = narrow;
     for (const std::size_t l : order) {
@@ -20,7 +20,7 @@ inline void fall_back(search_run& run, const assignment& narrow, const std::vect
     }
 }
 
-/// basic: everything narrow; then single layers back to wide, and the best of these added up until the target is met.
+/// basic: tries everything narrow, then each single layer wide, then widens the best of these together until the target is met.
 inline void basic(search_run& run) {
     const assignment narrow = all_narrowest(run);
     if (all_ok(run, narrow)) return;
@@ -33,7 +33,7 @@ inline void basic(search_run& run) {
     fall_back(run, narrow, order);
 }
 
-/// mse: falls back in the order of the output error that each layer causes when it alone is narrow.
+/// mse: widens layers in the order of the output error that each causes when it alone is narrow, largest first.
 inline void mse(search_run& run) {
     const assignment narrow = all_narrowest(run);
     if (all_ok(run, narrow)) return;
@@ -45,7 +45,7 @@ inline void mse(search_run& run) {
     fall_back(run, narrow, order);
 }
 
-/// hawq_v2: falls back in the order of the average Hessian trace times the squared error of the weights.
+/// hawq_v2: widens layers in the order of the average Hessian trace times the squared error of the weights, largest first.
 inline void hawq_v2(search_run& run) {
     if (!run.weigh_by_hessian) throw error("strategy hawq_v2 needs a model that gradients flow through");
     const assignment narrow = all_cheapest(run.space());
@@ -65,7 +65,7 @@ inline assignment random_assignment(search_run& run) {
     return a;
 }
 
-/// How many assignments there are, up to `limit`.
+/// Returns the number of assignments, or `limit` if there are more.
 inline std::size_t count_assignments(const search_space& space, std::size_t limit) {
     std::size_t n = 1;
     for (std::size_t l = 0; l < space.size() && n < limit; ++l) {
@@ -76,9 +76,9 @@ inline std::size_t count_assignments(const search_space& space, std::size_t limi
     return std::min(n, limit);
 }
 
-inline constexpr std::size_t default_trials = 100;  ///< of the strategies that have no end of their own
+inline constexpr std::size_t default_trials = 100;  ///< of strategies that would not end by themselves
 
-/// random: uniformly drawn assignments; ends after 100 trials where no limit is given.
+/// random: draws assignments uniformly; ends after 100 of them.
 inline void random(search_run& run) {
     const std::size_t all = count_assignments(run.space(), std::size_t{1} << 40);
     std::set<assignment> seen{run.space().all(0)};
@@ -90,8 +90,8 @@ inline void random(search_run& run) {
         draw(random_assignment(run));
 }
 
-/// exhaustive: every assignment, fewest wide layers first, until one meets the target (no later one of equal rank is missed: the whole rank
-/// is measured).
+/// exhaustive: measures every assignment, cheapest first, until one meets the target. Assignments of equal cost are all measured, so the
+/// best of them is found.
 inline void exhaustive(search_run& run) {
     const search_space& space = run.space();
     constexpr std::size_t most = std::size_t{1} << 20;
@@ -157,7 +157,7 @@ inline void bayesian(search_run& run) {
         const double lowest = (y.minCoeff() - mean) / spread;
         assignment chosen;
         double most = -1;
-        for (int c = 0; c < 200; ++c) {  // half of the candidates near the best, half anywhere
+        for (int c = 0; c < 200; ++c) {  // every other candidate lies near the best one, the rest anywhere
             assignment a = random_assignment(run);
             if (c % 2 == 0) {
                 const assignment near = run.best()->choice;
