@@ -7,7 +7,7 @@
 //
 //   y = (q - z) s    dy/ds = round(x / s) - x / s  inside, q_limit - z  outside        dy/dz = 0  inside, -s  outside
 //
-// Contract: spans of equal length, grad_in may be grad_out; nothing is allocated or thrown. Sums are taken in double, in order.
+// Contract: spans of equal length, grad_in may be grad_out or x; nothing is allocated or thrown. Sums are taken in double, in order.
 // Preconditions as in fake_quantize.hpp, asserted likewise; no_format lets no gradient through.
 #pragma once
 
@@ -20,19 +20,19 @@
 
 namespace qk {
 
-/// Gradients of the loss by what is learned, summed over the span.
+/// Gradients of the loss with respect to scale and zero point, summed over the span.
 struct scale_gradient {
     double scale = 0;
     double zero_point = 0;
 };
 
-/// Gradients stop at the largest value itself, though half a step beyond it still rounds to it. Block formats follow their data, so nothing
-/// is clipped but Inf and NaN.
+/// Writes grad_out where x is within the range of the format, else 0. The range ends at the largest value itself, though half a step beyond
+/// it still rounds to it. Block formats follow their data, so only Inf and NaN are clipped.
 template <auto Format, class Arch = native>
 void fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in) noexcept;
 
-/// With a scale (integer, floating): the mask, and the gradients by scale and zero point. LSQ multiplies them by its own
-/// 1 / sqrt(n * qmax), which is left to the caller.
+/// Does that under a scale (integer, floating), and returns the gradients by scale and zero point. LSQ multiplies these by a factor of its
+/// own, 1 / sqrt(n * qmax), which is left to the caller.
 template <auto Format, class Arch = native>
 scale_gradient fake_quantize_backward(std::span<const float> x, std::span<const float> grad_out, std::span<float> grad_in, affine scale,
                                       const semantics& how = semantics::ocp) noexcept;

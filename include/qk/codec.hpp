@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// encode and decode: tensors at their true width. What lies where is layout version 1, docs/reference/layouts.md.
+// encode and decode: tensors at their true width. Layout version 1 says what lies where: docs/reference/layouts.md.
 //
 // The law: for every format and input, decode(encode(x)) == fake_quantize(x), bit for bit (NaN equals NaN).
 //
 // Contract, for every overload:
 //   - `packed` has at least packed_bytes(format, shape) bytes, or the planes have what layout_of says; every bit of them is written,
-//     unused ones as 0. x and y are float, float16 or bfloat16, of any length and alignment; what does not overlap `packed`.
+//     unused ones as 0. x and y are float, float16 or bfloat16, of any length and alignment, and do not overlap `packed`.
 //   - Parameters: along_axis (where blocks run), affine (one scale; NVFP4's tensor scale), per_channel, per_block: codec_parameters.
 //   - Nothing is allocated or thrown; one thread; re-entrant. Preconditions as in fake_quantize.hpp, asserted likewise, the lengths of
-//     `packed` among them (the run-time encode answers encode_status::too_small instead). Of no_format: no_code, and NaN.
+//     `packed` among them (the run-time encode answers encode_status::too_small instead). no_format encodes to no_code and decodes to NaN.
 //   - A semantics that gives results without a code (NaN or Inf passed through, -0 in an integer, an MX scale beyond E8M0) cannot
 //     be encoded: it does not compile, or at run time gives encode_status::no_code, and nothing is written.
 #pragma once
@@ -36,14 +36,14 @@ template <class Arch = kernels::native>
 template <class Arch = kernels::native>
 void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p = {}) noexcept;
 
-/// Each plane where the caller wants it. The spans are as long as layout_of says.
+/// The same with each plane where the caller wants it. The spans are as long as layout_of says.
 template <class Arch = kernels::native>
 [[nodiscard]] encode_status encode(const format& f, values_in x, planes packed, const codec_parameters& p = {},
                                    const semantics& how = semantics::ocp) noexcept;
 template <class Arch = kernels::native>
 void decode(const format& f, const_planes packed, values_out y, const codec_parameters& p = {}) noexcept;
 
-/// Every other call does not compile, and says why (wrong_use.hpp; values_in and values_out answer for the numbers).
+/// Every other call does not compile, and says why (wrong_use.hpp; values_in and values_out do so for the numbers).
 template <auto Format, semantics How = semantics::ocp, class Arch = kernels::native, class X, class B, class... P>
 requires(!detail::writable_bytes<B>) void encode(X&&, B&&, P&&...) { detail::refuse_packed<B>(); }
 template <auto Format, class Arch = kernels::native, class B, class Y, class... P>
@@ -66,7 +66,7 @@ requires(!detail::format_value<F> || !(detail::readable_bytes<B> || std::is_conv
 
 namespace detail {
 
-/// The largest finite magnitude.
+/// Returns the largest finite magnitude.
 template <class Arch>
 float largest_finite(values_in x) noexcept {
     if (x.floats() != nullptr) return kernels::largest_finite<Arch>(x.floats(), x.size());
@@ -80,7 +80,7 @@ float largest_finite(values_in x) noexcept {
     return most;
 }
 
-/// The bits behind the last code.
+/// Clears the last byte of each plane, whose bits behind the last code stay 0.
 template <class Arch>
 void clear_ends(planes out) noexcept {
     for (const std::span<std::byte> plane : {out.elements, out.scales, out.shifts, out.tensor}) {
@@ -123,7 +123,7 @@ void decode_family(const Format& f, const_planes packed, values_out y, const cod
     }
 }
 
-/// Has every result of this format and semantics a code? If not, this says so.
+/// Is true when every result of this format and semantics has a code; else a static_assert says that some have none.
 template <auto Format, semantics How>
 constexpr bool has_codes() {
     if constexpr (is_valid<Format>()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // qk::dispatch: the run-time forms of the kernels, compiled once for each instruction set and chosen by the processor (or by QK_ARCH).
 //
-// Link qk::dispatch. The contract of every function is that of its namesake in qk; the results are the same bits. The choice is
-// made on first use: the best of sse2, avx2 (with FMA and F16C), avx512 (F, CD, BW, DQ, VL) or neon that the processor has, unless the
-// environment variable QK_ARCH names one of them.
+// Link qk::dispatch. The contract of every function is that of its namesake in qk; the results are the same bits. The choice is made on
+// first use: the best of sse2, avx2 (with FMA, F16C and BMI2), avx512 (F, CD, BW, DQ, VL and BMI2) or neon that the processor has, unless
+// the environment variable QK_ARCH names one of them.
 #pragma once
 
 #include <span>
@@ -16,10 +16,10 @@
 
 namespace qk::dispatch {
 
-/// The instruction set in use, by its name above.
+/// Returns the instruction set in use, by its name above.
 const char* architecture() noexcept;
 
-/// A sentence if QK_ARCH names something that this build or this processor lacks (the best one is used then), else null.
+/// Returns a sentence if QK_ARCH names something that this build or this processor lacks (the best one is used then), else null.
 const char* problem() noexcept;
 
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how = semantics::ocp) noexcept;
@@ -34,7 +34,7 @@ void fake_quantize(const format& f, std::span<const float> x, std::span<float> y
 void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const per_block& scales,
                    const semantics& how = semantics::ocp) noexcept;
 
-/// The bytes of qk/codec.hpp.
+/// The packed bytes are those of qk/codec.hpp.
 [[nodiscard]] encode_status encode(const format& f, values_in x, std::span<std::byte> packed, const codec_parameters& p = {},
                                    const semantics& how = semantics::ocp) noexcept;
 void decode(const format& f, std::span<const std::byte> packed, values_out y, const codec_parameters& p = {}) noexcept;

@@ -83,7 +83,8 @@ requires(!detail::format_value<F> || !detail::readable_floats<X> || !detail::wri
 
 namespace detail {
 
-/// Is the template argument a format that can exist? If not, this says so, and the caller leaves the rest of its body out.
+/// Is true when the template argument is a format that can exist. Else a static_assert says so, and the caller leaves the rest of its body
+/// out.
 template <auto Format>
 constexpr bool is_valid() {
     constexpr bool is_format = std::is_constructible_v<format, decltype(Format)> && std::is_class_v<std::remove_const_t<decltype(Format)>>;
@@ -95,7 +96,7 @@ constexpr bool is_valid() {
     return false;
 }
 
-/// no_format has no number: every value is NaN.
+/// Returns whether f is no_format, which has no number; fills y with NaN if it is.
 template <class Format>
 QK_INLINE bool is_answered_by_nan(const Format& f, std::span<float> y) {
     if constexpr (std::is_same_v<Format, floating>) {
@@ -107,7 +108,8 @@ QK_INLINE bool is_answered_by_nan(const Format& f, std::span<float> y) {
     return false;
 }
 
-/// Elementwise with one scale, or blocks along an axis under the scale of the tensor. `OneRow`: the axis is that of the whole span.
+/// Runs an elementwise format with one scale, or blocks along an axis under the scale of the tensor. `OneRow`: the axis is that of the
+/// whole span.
 template <auto Format, class Arch, bool OneRow>
 void run(std::span<const float> x, std::span<float> y, along_axis axis, affine a, const semantics& how) noexcept {
     expect_arrays(x, y);
@@ -141,10 +143,10 @@ void run(const Format& f, std::span<const float> x, std::span<float> y, const pe
                                      how);
 }
 
-/// A tensor scale that is not given: 1, which for NVFP4 stands as 0, "from the data".
+/// Returns the scale of a call that gives none: 1, or for NVFP4 0, which means "from the data".
 constexpr affine no_scale(const format& f) { return {.scale = std::holds_alternative<nvfloat>(f) ? 0.0f : 1.0f}; }
 
-/// Scales by channel or block, which block formats do not take.
+/// Runs a format with scales by channel or block, which block formats do not take.
 template <class Arch, auto Format, class Scales>
 void run_scales(std::span<const float> x, std::span<float> y, const Scales& scales, const semantics& how) noexcept {
     constexpr bool has_blocks = kernels::is_block_family<std::remove_const_t<decltype(Format)>>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// QK_INLINE: no symbol of its own, so that files compiled for different instruction sets may be linked together
+// A QK_INLINE function has no symbol of its own, so that files compiled for different instruction sets may be linked together
 // (tests/core/dispatch_symbols.cmake).
 #pragma once
 
@@ -9,7 +9,7 @@
 #if defined(__clang__)
 #define QK_APART __attribute__((noinline))
 #else
-#define QK_APART __attribute__((noinline, noclone))  // what is seldom called, or called from several places: one copy of it
+#define QK_APART __attribute__((noinline, noclone))  // one copy of what is seldom called, or called from several places
 #endif
 #else
 #define QK_INLINE inline

@@ -25,7 +25,7 @@ struct observed_range {
 
     void observe(std::span<const float> x) noexcept {
         assert((x.data() != nullptr || x.empty()) && "qk: x is a null pointer");
-        // As integers whose order is that of the floats, so that the loop vectorises and NaN has a place.
+        // Compares integers whose order is that of the floats, so that the loop vectorises and NaN has a place.
         std::int32_t low = INT32_MAX, high = INT32_MIN;
         std::size_t finite = 0;
         for (const float v : x) {

@@ -37,7 +37,8 @@ inline constexpr named_option<semantics> semantics_names[] = {
     {"torch", semantics::torch},     {"onnx", semantics::onnx},
 };
 
-/// The value of that name; the error names the option (`what`, for instance "rounding"), the words there are, and the nearest of them.
+/// Returns the value of that name; the error names the option (`what`, for instance "rounding"), the words there are, and the nearest of
+/// them.
 template <class T, std::size_t N>
 constexpr parsed<T> parse_option(std::string_view what, std::string_view word, const named_option<T> (&names)[N]) {
     for (const auto& entry : names) {
@@ -56,7 +57,7 @@ constexpr parsed<overflow_rule> parse_overflow(std::string_view word) { return p
 constexpr parsed<integer_mode> parse_integer_mode(std::string_view word) { return parse_option("integer mode", word, integer_mode_names); }
 constexpr parsed<semantics> parse_semantics(std::string_view word) { return parse_option("semantics", word, semantics_names); }
 
-/// The word for a value; empty when it has none.
+/// Returns the word for a value; empty when it has none.
 template <class T, std::size_t N>
 constexpr std::string_view option_name(const T& value, const named_option<T> (&names)[N]) {
     for (const auto& entry : names) {

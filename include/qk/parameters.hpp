@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel is told beside the format: where blocks run, and the scales that the caller supplies.
+// What a kernel is given besides the format: where blocks run, and the scales that the caller supplies.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a caller promises, asserted: debug builds stop with a sentence where a release build would read or write astray.
+// Asserts what a caller promises: debug builds stop with a sentence where a release build would read or write astray.
 //
-// Every public call of the core begins with one of these. With NDEBUG each is empty, so that a release build pays nothing. Inlined always:
-// a function of its own could be linked from a file that is compiled for another instruction set.
+// Every public call of the core begins with one of these. With NDEBUG each is empty, so that a release build pays nothing. They are always
+// inlined: a function of its own could be linked from a file that is compiled for another instruction set.
 #pragma once
 
 #include <cassert>
@@ -19,16 +19,16 @@
 
 namespace qk::detail {
 
-/// A null pointer stands for an empty array alone.
+/// Is false for a null pointer unless the array is empty.
 QK_INLINE bool is_there(const void* data, std::size_t size) { return data != nullptr || size == 0; }
 
-/// Do two pieces of memory share no byte?
+/// Is true when two pieces of memory share no byte.
 QK_INLINE bool are_apart(const void* a, std::size_t bytes_of_a, const void* b, std::size_t bytes_of_b) {
     const auto from = reinterpret_cast<std::uintptr_t>(a), to = reinterpret_cast<std::uintptr_t>(b);
     return bytes_of_a == 0 || bytes_of_b == 0 || from + bytes_of_a <= to || to + bytes_of_b <= from;
 }
 
-/// The source and the destination of an elementwise call.
+/// Checks the source and the destination of an elementwise call.
 QK_INLINE void expect_arrays([[maybe_unused]] std::span<const float> x, [[maybe_unused]] std::span<float> y) {
     assert(y.size() == x.size() && "qk: y must have as many values as x");
     assert(is_there(x.data(), x.size()) && "qk: x is a null pointer");
@@ -37,7 +37,7 @@ QK_INLINE void expect_arrays([[maybe_unused]] std::span<const float> x, [[maybe_
            "qk: y must be x itself or not overlap it");
 }
 
-/// `inner` == 0 stands for one row of everything.
+/// Checks an axis; `inner` == 0 stands for one row of everything.
 QK_INLINE void expect_axis([[maybe_unused]] along_axis a, [[maybe_unused]] std::size_t n) {
     assert((a.inner == 0 || a.outer * a.length * a.inner == n) && "qk: the axis must cover the array: outer * length * inner values");
 }
@@ -54,14 +54,14 @@ QK_INLINE bool is_zero_point(const format& f, std::int64_t z) {
     return of == nullptr || (z >= qmin(*of) && z <= qmax(*of));
 }
 
-/// One scale for the tensor. Block formats but NVFP4 look at none.
+/// Checks one scale for the tensor. Block formats other than NVFP4 do not look at it.
 QK_INLINE void expect_scale([[maybe_unused]] const format& f, [[maybe_unused]] affine a) {
     assert(((is_block_format(f) && !std::holds_alternative<nvfloat>(f)) || is_scale(f, a.scale)) &&
            "qk: a scale must be finite and above 0 (NVFP4: 0 computes it)");
     assert(is_zero_point(f, a.zero_point) && "qk: a zero point must be a code of the format");
 }
 
-/// A scale for each of `entries` channels or blocks.
+/// Checks a scale, and a zero point if there are any, for each of `entries` channels or blocks.
 QK_INLINE void expect_scales([[maybe_unused]] const format& f, [[maybe_unused]] std::span<const float> scale,
                              [[maybe_unused]] std::span<const std::int64_t> zero, [[maybe_unused]] std::size_t entries) {
     assert(!is_block_format(f) &&
@@ -96,7 +96,7 @@ QK_INLINE void expect_planes([[maybe_unused]] const packed_layout& l, [[maybe_un
            p.tensor.size() >= l.tensor.bytes() && "qk: a plane is too short; layout_of(format, shape) says how long each must be");
 }
 
-/// The numbers of encode or decode (values_in, values_out), and what they are told beside the format.
+/// Checks the numbers of encode or decode (values_in, values_out) and their parameters.
 template <class Values, class Byte, class Parameters>
 QK_INLINE void expect_numbers(const format& f, const Values& v, [[maybe_unused]] std::span<Byte> packed, const Parameters& p) {
     [[maybe_unused]] const std::size_t n = v.size();

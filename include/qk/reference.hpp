@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle: fake_quantize as docs/reference/numerics.md writes it, one element after the other, with integers and doubles. Slow, and
-// meant to be read. Kernels are tested against it and it is tested against outside evidence; neither includes the other.
+// The oracle: fake_quantize as docs/reference/numerics.md writes it, one element after the other, with integers and doubles. It is slow,
+// and meant to be read. Kernels are tested against it and it is tested against outside evidence; neither includes the other.
 //
-// The same contract as fake_quantize.hpp, in namespace qk::reference, with the format as a run-time value. A result that is NaN
-// is a quiet NaN; its sign and payload mean nothing. The floating-point environment is the default one.
+// It has the contract of fake_quantize.hpp, in namespace qk::reference, with the format as a run-time value. A result that is NaN is a
+// quiet NaN; its sign and payload mean nothing. The floating-point environment is the default one.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@
 
 namespace qk::reference {
 
-/// `inner` == 0 stands for "the whole span is one row".
+/// Returns the axis; `inner` == 0 stands for "the whole span is one row" and becomes that row.
 inline along_axis resolve(along_axis axis, std::size_t size) { return axis.inner == 0 ? along_axis{1, size, 1} : axis; }
 
 /// Calls visit(block, index of the block in an array [outer][ceil(length / block_size)][inner]) for every block.
@@ -36,7 +36,7 @@ void for_each_block(std::span<const float> x, std::span<float> y, along_axis axi
     }
 }
 
-/// Elementwise families: `scale` and `zero_point` for one value.
+/// Rounds one value of an elementwise family under its own scale and zero point.
 inline float quantize_one(const format& f, float x, float scale, std::int64_t zero_point, bool one_scale, const semantics& how,
                           std::uint32_t random) {
     if (const floating* g = std::get_if<floating>(&f)) return quantize(*g, x, scale, how, random);
@@ -65,7 +65,7 @@ inline void fake_quantize(const format& f, std::span<const float> x, std::span<f
     }
 }
 
-/// Without a scale: 1 for elementwise formats, NVFP4's is computed.
+/// Returns the scale of a call that gives none: 1, or for NVFP4 0, so that it is computed.
 inline affine no_scale(const format& f) { return std::holds_alternative<nvfloat>(f) ? affine{.scale = 0} : affine{}; }
 
 inline void fake_quantize(const format& f, std::span<const float> x, std::span<float> y, const semantics& how = semantics::ocp) {

@@ -10,7 +10,7 @@
 
 namespace qk {
 
-/// Finite values beyond the largest code.
+/// What finite values beyond the largest code become.
 enum class overflow_rule : std::uint8_t {
     by_width,      ///< 8 bits or fewer saturate, Inf too; fp16 and bf16 overflow to Inf (OCP)
     saturate,      ///< to the largest finite value, Inf too
@@ -30,7 +30,7 @@ enum class block_specials : std::uint8_t {
     nan_only,      ///< a NaN makes the block NaN; an Inf is kept and the rest of its block becomes 0
 };
 
-/// Sign of a result that is zero.
+/// The sign of a result that is zero.
 enum class zero_sign : std::uint8_t {
     kept,                    ///< the input's, where the format has -0
     positive,                ///< always +0
@@ -56,7 +56,7 @@ struct semantics {
     qk::scale_rule scale_rule = qk::scale_rule::floor;
     qk::block_specials mx_specials = qk::block_specials::block_nan;   ///< microscaling and NVFP4
     qk::block_specials bfp_specials = qk::block_specials::block_nan;  ///< block float; microexponents are always block_nan
-    bool clamp_mx_scale = true;                                       ///< hold the exponent of an MX scale in [-127, 127]
+    bool clamp_mx_scale = true;                                       ///< clamp the exponent of an MX scale to [-127, 127]
     bool mxint_uses_lowest = false;                                   ///< MXINT8 code -128 may be used
     zero_sign mx_zero = zero_sign::kept;                              ///< microscaling with floating elements
     zero_sign bfp_zero = zero_sign::kept;                             ///< block float
@@ -106,7 +106,7 @@ inline constexpr semantics semantics::torch{.overflow = overflow_rule::fn_satura
                                             .integer_mode = qk::integer_mode::reciprocal};
 inline constexpr semantics semantics::onnx{.integer_nan = integer_special::lowest};
 
-/// What a cut of a span rounds by, so that it has the bits of the whole: its elements from `first` on.
+/// Returns the semantics for the elements of a span from `first` on, under which they round to the same bits as in the whole span.
 QK_INLINE semantics from_element(semantics s, std::size_t first) {
     s.first_index += first;
     if (s.random_words != nullptr) s.random_words += first;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sixteen-bit floats as memory: tensors may lie as float, float16 or bfloat16; arithmetic is always float32.
+// Sixteen-bit floats as storage: tensors may be stored as float, float16 or bfloat16; arithmetic is always float32.
 #pragma once
 
 #include "qk/inline.hpp"
@@ -22,7 +22,7 @@ struct bfloat16 {
 template <class T>
 concept storage = std::same_as<T, float> || std::same_as<T, float16> || std::same_as<T, bfloat16>;
 
-/// Exact, NaN stays NaN.
+/// Converts to float32, exactly; NaN stays NaN.
 constexpr float widen(float v) { return v; }
 constexpr float widen(bfloat16 v) { return std::bit_cast<float>(std::uint32_t{v.bits} << 16); }
 constexpr float widen(float16 v) {
@@ -36,7 +36,7 @@ constexpr float widen(float16 v) {
 
 namespace detail {
 
-/// |x| as bits, its lowest `drop` bits rounded off: to nearest, ties to even.
+/// Returns |x| (as bits) with its lowest `drop` bits rounded off: to nearest, ties to even.
 constexpr std::uint32_t round_off(std::uint32_t a, int drop) {
     const std::uint32_t odd = a >> drop & 1u;
     return (a + ((1u << (drop - 1)) - 1) + odd) >> drop;
@@ -44,7 +44,7 @@ constexpr std::uint32_t round_off(std::uint32_t a, int drop) {
 
 }  // namespace detail
 
-/// To nearest, ties to even; overflow to Inf; NaN stays NaN.
+/// Rounds to nearest, ties to even; overflow gives Inf; NaN stays NaN.
 template <storage T>
 constexpr T narrow(float v);
 template <>

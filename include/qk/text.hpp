@@ -52,8 +52,8 @@ class fixed_text {
 /// An error in one sentence; empty when there is none.
 using message = fixed_text<383>;
 
-/// A value, or the sentence that says why there is none. Look at `error` (or at the bool) first: `*p` of a failure is asserted against, and
-/// where assertions are off it is a value that says nothing (of parse_format: no_format, which gives NaN everywhere).
+/// A value, or the sentence that says why there is none. Look at `error` (or at the bool) first: an assertion refuses `*p` of a failure,
+/// and where assertions are off it is a value without meaning (for parse_format: no_format, which gives NaN everywhere).
 template <class T>
 struct parsed {
     T value{};
@@ -66,8 +66,8 @@ struct parsed {
     constexpr const T* operator->() const { return &**this; }
 };
 
-/// Insertions, deletions, replacements and swaps of two neighbours that turn one word into the other, so that "mxpf4" is 1 from "mxfp4".
-/// Words beyond 63 characters count as unlike.
+/// Returns how many insertions, deletions, replacements and swaps of two neighbours turn one word into the other, so that "mxpf4" is 1 from
+/// "mxfp4". Words beyond 63 characters count as unlike.
 constexpr std::size_t edit_distance(std::string_view a, std::string_view b) {
     constexpr std::size_t longest = 63;
     if (a.size() > longest || b.size() > longest) return a.size() + b.size();
@@ -88,7 +88,7 @@ constexpr std::size_t edit_distance(std::string_view a, std::string_view b) {
     return row[b.size()];
 }
 
-/// The entry of `table` (elements with a member `name`) whose name is nearest to `word`, or null when none is near.
+/// Returns the entry of `table` (elements with a member `name`) whose name is nearest to `word`, or null when none is near.
 template <class Table>
 constexpr auto nearest_name(const Table& table, std::string_view word) -> decltype(&*std::begin(table)) {
     decltype(&*std::begin(table)) best = nullptr;

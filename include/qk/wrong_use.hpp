@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that cannot be meant, answered by one sentence of the compiler: an overload that takes what no other overload takes, and refuses
-// it. tests/core/must_not_compile holds each sentence.
+// Refuses calls that cannot be meant with one sentence of the compiler: an overload takes what no other overload takes, and fails a
+// static_assert. tests/core/must_not_compile holds each sentence.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace qk::detail {
 
-// Values rather than concepts: of a concept that fails the compiler tells each part.
+// Values rather than concepts: when a concept fails the compiler lists each of its parts.
 template <class X>
 inline constexpr bool readable_floats = std::is_convertible_v<X, std::span<const float>>;
 template <class Y>
@@ -24,7 +24,7 @@ template <class B>
 inline constexpr bool writable_bytes = std::is_convertible_v<B, std::span<std::byte>>;
 template <class F>
 inline constexpr bool format_value = std::is_convertible_v<F, const format&>;
-/// What may follow the arrays.
+/// Is true for what may follow the arrays in a call.
 template <class P>
 inline constexpr bool kernel_parameter =
     std::is_convertible_v<P, const semantics&> || std::is_convertible_v<P, affine> || std::is_convertible_v<P, along_axis> ||
@@ -63,7 +63,7 @@ constexpr bool refuse_packed() {
     return false;
 }
 
-/// The first of the arguments that is wrong, and only that, is named.
+/// Names the first of the arguments that is wrong, and only that.
 template <class X, class Y, class... P>
 constexpr void refuse_call() {
     if constexpr (!readable_floats<X>) refuse_input<X>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// decode as one instruction set has it (see fake_quantize.hpp about names).
+// decode compiled for one instruction set (fake_quantize.hpp says what symbols it may have).
 #pragma once
 
 #include "qk/codec.hpp"

@@ -18,7 +18,7 @@ struct candidate {
     bool (*runs)() noexcept;
 };
 
-// Best first, those that this build has. (g++ and clang check the operating system's support for wide registers too.)
+// The instruction sets of this build, best first. (g++ and clang check the operating system's support for wide registers too.)
 constexpr candidate candidates[] = {
 #ifdef QK_DISPATCH_AVX512
     {"avx512", table_of<isa::avx512>,
@@ -29,7 +29,7 @@ constexpr candidate candidates[] = {
      }},
 #endif
 #ifdef QK_DISPATCH_AVX2
-    // Every processor with AVX2 and FMA has F16C, which older compilers cannot ask for.
+    // Every processor with AVX2 and FMA has F16C, which older compilers cannot test for.
     {"avx2", table_of<isa::avx2>,
      []() noexcept {
          return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("bmi2") != 0;
@@ -81,7 +81,8 @@ const kernel_table& kernels() noexcept {
     return table;
 }
 
-/// The kernels behind the table assert nothing: their files are compiled for one instruction set each. So it is done here.
+/// Asserts the preconditions of a call, since the kernels behind the table assert nothing: their files are compiled for one instruction set
+/// each.
 template <class Parameters>
 void expect_call(const format& f, std::span<const float> x, std::span<float> y, const Parameters& p) noexcept {
     detail::expect_arrays(x, y);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fake_quantize as one instruction set has it. Every name that comes out of a file that is compiled for one must carry the instruction
-// set (a template on Arch) or be inlined: a function shared by two of them could be linked from the wrong one.
+// fake_quantize compiled for one instruction set. Every symbol of a file that is compiled for one must carry the instruction set in its
+// name (a template on Arch) or be inlined: a function shared by two such files could be linked from the wrong one.
 #pragma once
 
 #include "qk/fake_quantize.hpp"
@@ -13,7 +13,8 @@ struct fake_quantizers_on {
     static std::span<const float> from(arrays a) noexcept { return {a.x, a.size}; }
     static std::span<float> to(arrays a) noexcept { return {a.y, a.size}; }
 
-    /// Of the sizes that formats have, blocks in a row by kernels that know the size: of four vectors a block, a third faster.
+    /// Runs blocks in a row by kernels that know their size when compiling, if it is the usual one of the family, and returns whether it
+    /// did. With four vectors a block these kernels are a third faster.
     template <class Format>
     static bool usual_blocks([[maybe_unused]] const Format& f, [[maybe_unused]] arrays a, [[maybe_unused]] along_axis axis,
                              [[maybe_unused]] float scale, [[maybe_unused]] const semantics& how) noexcept {

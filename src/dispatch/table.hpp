@@ -9,7 +9,7 @@
 
 namespace qk::dispatch {
 
-/// The instruction sets that are compiled, as names.
+/// Tags of the instruction sets that are compiled.
 namespace isa {
 struct sse2;
 struct avx2;
@@ -33,7 +33,7 @@ struct fake_quantizers {
     void (*by_block)(const format&, arrays, const per_block&, const semantics&) noexcept;
 };
 using encoder = void (*)(const format&, values_in, planes, const codec_parameters&,
-                         const semantics&) noexcept;  ///< of what is checked already
+                         const semantics&) noexcept;  ///< arguments are checked already
 using decoder = void (*)(const format&, const_planes, values_out, const codec_parameters&) noexcept;
 
 struct kernel_table {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The widths of codes and sizes of blocks that formats have: kernels that know them when compiling are up to a fifth faster than those for
-// any.
+// The usual widths of codes and sizes of blocks: kernels that know them when compiling are up to a fifth faster than those for any.
 #pragma once
 
 #include "qk/codec.hpp"
@@ -9,7 +8,7 @@ namespace qk::dispatch {
 
 constexpr detail::known_codes known(int width, kernels::block_shape blocks = {}) { return {width, blocks, kernels::floating_kind::any}; }
 
-/// Calls call.operator()<known_codes>() with what is known of the format if it is a usual one, else with nothing.
+/// Calls call.operator()<known_codes>() with what is known of the format if it is a usual one, else with an empty known_codes.
 template <class Format, class Call>
 QK_INLINE void with_usual_codes(const Format& f, const Call& call) {
     using kernels::element_step;

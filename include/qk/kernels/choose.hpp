@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a format and its parameters to a step and a driver: one function a family, the same for formats known early or late.
+// Chooses the step and the driver for a format and its parameters: one function a family, the same whether the format is known when
+// compiling or when running.
 #pragma once
 
 #include <cstring>
@@ -12,12 +13,12 @@
 
 namespace qk::kernels {
 
-/// `inner` == 0 stands for one row of everything.
+/// Returns the axis; `inner` == 0 stands for one row of everything and becomes that row.
 constexpr along_axis resolve(along_axis a, std::size_t size) { return a.inner == 0 ? along_axis{1, size, 1} : a; }
 
 // ---- elementwise formats: one scale for a row, or one for each element of it
 
-/// Rows of one array; `stream_rows`: their results go past the caches.
+/// Returns what the rows of one array have in common; `stream_rows`: their results are stored past the caches.
 template <class Arch, floating_kind Known = floating_kind::any>
 floating_rows<Arch, Known> rows_of(floating f, const semantics& how, bool one_scale, bool stream_rows) noexcept {
     return {f, how, one_scale, stream_rows};
@@ -27,12 +28,12 @@ integer_rows<Arch> rows_of(integer f, const semantics& how, bool one_scale, bool
     return {f, how, one_scale, stream_rows};
 }
 
-/// Fewer elements than this are divided: the reciprocals would take longer.
+/// Fewer elements than this are divided by their scale: the reciprocals would take longer.
 inline constexpr std::size_t product_from = 512;
-/// Rows under one scale that are shorter than this are taken as columns.
+/// Rows under one scale that are shorter than this are run as columns.
 inline constexpr std::size_t short_row = 32;
 
-/// fp32 without a flush.
+/// Is true for fp32 without a flush, which leaves every value as it is.
 constexpr bool is_identity(floating f, const semantics& how) { return f == fp32 && !how.flush_inputs && !how.flush_outputs; }
 constexpr bool is_identity(integer, const semantics&) { return false; }
 
@@ -50,7 +51,7 @@ void run_uniform(Format f, const float* x, float* y, std::size_t n, std::size_t 
     if (rows.streaming) end_streaming<Arch>();
 }
 
-/// A short run without a scale: what encode rounds by itself. The least instruction sets have the general form alone for it.
+/// Rounds a short run without a scale, for encode. The baseline instruction sets have only the general form here.
 template <class Arch, floating_kind Known = floating_kind::any>
 void run_tile(floating f, const float* x, float* y, std::size_t n, const semantics& how) noexcept {
     if constexpr (is_baseline<Arch>) {
@@ -66,7 +67,8 @@ void run_tile(integer f, const float* x, float* y, std::size_t n, const semantic
     else run_uniform<Arch>(f, x, y, n, 0, 1.0f, 0, how, true);
 }
 
-/// A scale for each run of `block` elements along the axis (1: per channel), of each slice or of all.
+/// Runs an elementwise format with a scale for each run of `block` elements along the axis (1: per channel). `per_outer`: each outer slice
+/// has scales of its own, else all share them.
 template <class Arch, floating_kind Known = floating_kind::any, class Format>
 void run_scaled(const Format& f, const float* x, float* y, along_axis axis, std::size_t block, std::span<const float> scale,
                 std::span<const std::int64_t> zero, bool per_outer, const semantics& how) noexcept {
@@ -149,7 +151,7 @@ void run_block_format(const microscaling& f, const float* x, float* y, along_axi
     run_blocks<Arch, Known>(x, y, axis, step_of<Arch>(f, how, 0));
 }
 
-/// The largest finite magnitude of an array.
+/// Returns the largest finite magnitude of an array.
 template <class Arch>
 float largest_finite(const float* x, std::size_t n) noexcept {
     constexpr std::size_t w = lanes<Arch>;
@@ -161,7 +163,7 @@ float largest_finite(const float* x, std::size_t n) noexcept {
     }
     const vi<Arch> all = max(max(most[0], most[1]), max(most[2], most[3]));
     seen<Arch> s;
-    if (any(all >= vi<Arch>(infinity_bits))) i = 0;  // again, element by element
+    if (any(all >= vi<Arch>(infinity_bits))) i = 0;  // there are special values: again, without them
     else s.finite = all;
     for (; i < n; i += w) s.add(load_first<Arch>(x + i, std::min(w, n - i)));
     alignas(64) std::int32_t lane[w];
@@ -169,7 +171,7 @@ float largest_finite(const float* x, std::size_t n) noexcept {
     return std::bit_cast<float>(*std::max_element(lane, lane + w));
 }
 
-/// The tensor scale that lets an array of this largest finite magnitude use all of the format.
+/// Returns the tensor scale that lets an array with this largest finite magnitude use all of the format.
 inline float tensor_scale_of(const nvfloat& f, float amax, const semantics& how) noexcept {
     return how.flush_inputs && amax < 0x1p-126f ? 0.0f : amax / static_cast<float>(max_value(f.scale) * max_value(f.element));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast form of blocks that lie in a row: tiles of as many blocks as a vector has lanes.
+// Runs the fast form over blocks that lie in a row, in tiles of as many blocks as a vector has lanes.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace qk::kernels {
 
-/// The general form of any step, as one type: what the fast form declines, odd block sizes and ragged ends.
+/// The general form of any step, behind one type. It runs the blocks that the fast form does not cover, odd block sizes and ragged ends.
 template <class Arch>
 struct complete_form {
     const void* step;
@@ -23,21 +23,21 @@ struct complete_form {
     explicit complete_form(const Step& s) noexcept
         : step(&s), groups([](const void* p, const block_group& all) noexcept { run_groups<Arch>(all, *static_cast<const Step*>(p)); }) {}
 
-    /// `count` blocks of `size` in a row from x, which stands at `position` of the caller's span.
+    /// Runs `count` blocks of `size` elements that lie in a row; x[0] stands at `position` of the caller's span.
     void row(const float* x, float* y, std::size_t size, std::size_t count, std::size_t position) const noexcept {
         groups(step, {x, y, size, 1, count, size, position});
     }
 };
 
-/// Of vectors that follow one another: is number k the first in a line of the cache, or more? The lines are asked for once.
+/// Is true for one in each 64 bytes of consecutive vectors (number k), so that each cache line is prefetched once.
 template <class Arch>
 constexpr bool starts_line(std::size_t k) noexcept {
     constexpr std::size_t in_line = lanes<Arch> < 16 ? 16 / lanes<Arch> : 1;
     return k % in_line == 0;
 }
 
-/// The largest magnitude in each lane of `vectors` vectors (a power of two; one, if `MayBeOne`), of which the first is number `first`; the
-/// floats `ahead` of them are asked for.
+/// Returns, lane by lane, the largest magnitude of `vectors` vectors of p (a power of two; one only if `MayBeOne`), of which the first is
+/// number `first`. Prefetches what lies `ahead` floats further on.
 template <class Arch, bool MayBeOne>
 QK_INLINE vi<Arch> magnitude_across(const float* p, std::size_t first, std::size_t vectors, std::size_t ahead) noexcept {
     constexpr std::size_t w = lanes<Arch>;
@@ -52,7 +52,8 @@ QK_INLINE vi<Arch> magnitude_across(const float* p, std::size_t first, std::size
     return m;
 }
 
-/// Of blocks of `each` vectors: is there one, of those whose largest exponent field is 0, that is not all zeros?
+/// Is true when a block of the tile at x has subnormals but no normal values. Lane b of `exponents` is the largest exponent field of block
+/// b; a block has `each` vectors.
 template <class Arch>
 bool holds_subnormal_block(const float* x, std::size_t each, vi<Arch> exponents) noexcept {
     constexpr std::size_t w = lanes<Arch>;
@@ -64,27 +65,29 @@ bool holds_subnormal_block(const float* x, std::size_t each, vi<Arch> exponents)
     return false;
 }
 
-/// What becomes of the elements of a tile, or of columns: fake-quantized values. (codec/encode/fast_blocks.hpp has the other one: codes.)
+/// The output `Out` of the drivers that stores elements of a tile, or of columns, as fake-quantized values. (codec/encode/fast_blocks.hpp
+/// has the one that stores codes.)
 template <class Arch>
 struct values_of_blocks {
     static constexpr bool flat = !is_baseline<Arch>;  ///< unrolls a tile: pays only for cheap steps
     static constexpr bool compact = false;            ///< unrolls nothing
-    static constexpr bool any_rounding = false;       ///< half-even alone
+    static constexpr bool any_rounding = false;       ///< may round otherwise than half-even
     static constexpr bool in_fours = false;           ///< takes four vectors at a time
-    static constexpr bool may_stream = true;          ///< has put<Grid, true>, which goes past the caches
-    static constexpr bool looks_ahead = true;         ///< of columns, the maxima of the next ones are taken while these are rounded
+    static constexpr bool may_stream = true;          ///< has put<Grid, true>, which stores past the caches
+    static constexpr bool looks_ahead = true;         ///< columns: takes the maxima of the next ones while it rounds these
     float* y;
     bool streaming = false;
 
-    /// The same for values from `to` on; random bits, if there are any, go by a position, or are `words`.
+    /// Returns the output for values from `to` on. Random bits, where they are used, go by the second parameter, the position of `to` in
+    /// the caller's span, or are `words`.
     values_of_blocks at(float* to, std::size_t, bool streams, const std::uint32_t* = nullptr) const noexcept { return {to, streams}; }
     static const random_source* random() noexcept { return nullptr; }
-    /// What becomes of element x at position i, with what its block shares.
+    /// Rounds the vector x at position i by what its block shares.
     template <bool Grid, class Form>
     static QK_INLINE vf<Arch> value(std::size_t, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) noexcept {
         return form.template apply<Grid>(x, b);
     }
-    /// `ahead`: the line is asked for that vectors a little further will be stored in.
+    /// Rounds the vector x and stores it at position i. `ahead`: also prefetches, for writing, the line that a later vector goes to.
     template <bool Grid, bool Streams, class Form>
     QK_INLINE void put(std::size_t i, bool ahead, vf<Arch> x, const fast_shared<Arch>& b, const Form& form) const noexcept {
         const vf<Arch> r = value<Grid>(i, x, b, form);
@@ -92,50 +95,51 @@ struct values_of_blocks {
         if (ahead) own_ahead<Arch, 1>(y + i);
         store<Arch>(y + i, r);
     }
-    /// The sub-blocks of x, whose largest exponents stand in `exponents`, within a block of exponent `block` and less.
+    /// Takes, for the vector at position i, the largest exponent of each pair (sub-block) and the least exponent that its block allows.
     void pairs(std::size_t, vi<Arch>, vi<Arch>) const noexcept {}
-    /// The tile that starts at block `first` is done; amax of its blocks, and the form's ratio of it.
+    /// Is called when the tile that starts at block `first` is rounded, with amax of its blocks and the form's ratio() of that.
     template <class Form>
     void finish(std::size_t, vi<Arch>, vf<Arch>, const Form&) const noexcept {}
 };
 
-/// How blocks lie in vectors: two of 8 in one of 16, one in one, or one in several (2, 4 or 8).
+/// How blocks lie in vectors: two blocks of 8 in a vector of 16 lanes, one block in one vector, or one block in 2, 4 or 8 vectors.
 enum class block_fit : std::uint8_t { half, one, many };
 
-/// A tile: as many blocks of `size` as there are lanes (of halves: 8 vectors of two). `Each` is the number of vectors of a block; 0: known
-/// when running.
+/// A tile: as many blocks as a vector has lanes (of halves: 8 vectors of two blocks). `Each` is the number of vectors of a block, 0 if
+/// known only when running.
 template <class Arch, block_fit Fit, std::size_t Each, bool Pairs>
 struct tile_shape {
     static constexpr std::size_t w = lanes<Arch>;
-    /// With a vector or two a block, the exponents of its pairs are found once, for its maximum and for its elements.
+    /// The exponents of pairs in blocks of one or two vectors are found once, for the maximum of the block and for its elements.
     static constexpr bool stores_pairs = Pairs && w > 4 && (Fit == block_fit::one || (Fit == block_fit::many && Each == 2));
     static constexpr bool half = Fit == block_fit::half, pairs = Pairs;
     static constexpr std::size_t known_each = Each;
     static constexpr std::size_t count = half ? w / 2 : w;
 
     std::size_t given;                  ///< vectors of a block, where that is not known when compiling
-    vi<Arch> halves[half ? count : 1];  ///< spread_halves' lanes for each vector, kept in registers
+    vi<Arch> halves[half ? count : 1];  ///< the lanes that spread_halves() takes for each vector, kept in registers
 
     explicit tile_shape(std::size_t size) noexcept : given(size / w) {
         if constexpr (half) unrolled<count>([&](auto i) QK_INLINE_CALL { halves[i] = opaque<Arch>(lanes_of_halves<Arch>(i)); });
     }
     QK_INLINE std::size_t each() const noexcept { return Each != 0 ? Each : given; }
     QK_INLINE std::size_t floats() const noexcept { return count * each() * w; }
-    /// What a survey asks for: the tile behind it, and no multiple of it.
+    /// How many floats ahead a survey prefetches: past its own tile, and (for tiles of 128 floats or more) no multiple of a tile.
     QK_INLINE std::size_t ahead() const noexcept { return std::max<std::size_t>(floats() + 128, 448); }
 };
 
-/// What the blocks of two tiles share, a lane each in memory: each is written while the other is read.
+/// What the blocks of two tiles share, in memory, a lane a block: the values of one tile are written while those of the other are read.
 template <class Arch, class Shape, class Form>
 struct tile_memory {
     static constexpr std::size_t w = lanes<Arch>;
     alignas(64) std::int32_t of_pairs[Shape::stores_pairs ? 4 : 1][Shape::stores_pairs ? Shape::known_each * w * w : 1];
     alignas(64) float base[2][w], limit[2][w], low[2][Form::has_low ? w : 1];
 
-    tile_memory() noexcept {}  // which leaves it as it is
+    tile_memory() noexcept {}  // leaves the arrays uninitialised
 };
 
-/// The largest magnitudes of the blocks of a tile at p, a lane each; the exponents of its pairs, where they are stored.
+/// Returns the largest magnitude of each block of the tile at p, a lane each (of halves in the order of maxima_of_halves). Where `Shape`
+/// stores pairs, stores their exponents and returns exponent fields only.
 template <class Arch, class Shape>
 QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unused]] std::int32_t* exponents) noexcept {
     constexpr std::size_t w = lanes<Arch>;
@@ -157,7 +161,7 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
     };
     if constexpr (Shape::known_each != 0) {
         unrolled<Shape::count>([&](auto b) QK_INLINE_CALL { of_block(b); });
-    } else {  // by way of memory: a loop within a loop, unrolled, would be long
+    } else {  // by way of memory: two nested loops, unrolled, would be much code
         alignas(64) std::int32_t across[Shape::count * w];
 #pragma GCC unroll 1
         for (std::size_t b = 0; b < Shape::count; ++b)
@@ -168,7 +172,8 @@ QK_INLINE vi<Arch> survey_tile(const Shape& shape, const float* p, [[maybe_unuse
     else return maxima<Arch, Shape::stores_pairs>(m);
 }
 
-/// What blocks of these maxima share, in registers and in memory. False: some block is not served.
+/// Computes what blocks of these maxima share, in registers (`here`) and in memory. Returns false if the fast form does not cover one of
+/// them.
 template <class Arch, class Shape, class Memory, class Form>
 QK_INLINE bool share_tile(const Shape&, Memory& memory, std::size_t at, const Form& q, vi<Arch> amax, vf<Arch> ratio,
                           fast_shared<Arch>& here) noexcept {
@@ -181,7 +186,7 @@ QK_INLINE bool share_tile(const Shape&, Memory& memory, std::size_t at, const Fo
     return served;
 }
 
-/// Block b of tile t at x becomes what `to` makes of it.
+/// Hands block b (of halves: vector b) of tile t, which starts at x, to `to`, which rounds and stores it.
 template <class Arch, bool Grid, bool Streams, class Shape, class Memory, class Form, class Out>
 QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t t, std::size_t b, const float* x,
                            const fast_shared<Arch>& mine, const Form& q, const Out& to) noexcept {
@@ -192,7 +197,7 @@ QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t
         shared = {spread_halves<Arch>(mine.base, shape.halves[b]), spread_halves<Arch>(mine.limit, shape.halves[b]),
                   Form::has_low ? spread_halves<Arch>(mine.low, shape.halves[b]) : mine.low};
     else shared = {vf<Arch>(memory.base[at][b]), vf<Arch>(memory.limit[at][b]), vf<Arch>(memory.low[at][Form::has_low ? b : 0])};
-    // Of one broadcast number g++ makes two, one of them negated to clamp by, which takes a shuffle more.
+    // Otherwise g++ broadcasts the limit twice, once negated for the clamp, which takes a shuffle more.
     if constexpr (w == 8 && !Shape::pairs) shared.limit = opaque<Arch>(shared.limit);
     const auto vector = [&](std::size_t k) QK_INLINE_CALL {
         const std::size_t i = (b * each + k) * w;
@@ -221,16 +226,16 @@ QK_INLINE void round_block(const Shape& shape, const Memory& memory, std::size_t
     }
 }
 
-/// Do results go past the caches?
+/// Is true when results are stored past the caches.
 template <class Out>
 QK_INLINE bool streams_tiles(const Out& to) noexcept {
     if constexpr (Out::may_stream) return to.streaming;
     else return false;
 }
 
-/// Blocks of `size` in a row from x on, in tiles. What blocks share is computed once for a tile, and two tiles before it is rounded, so
-/// that nothing waits for the chain of loads, shuffles and maxima. complete(first, count) does the blocks of a tile that the fast form
-/// declines. Returns how many blocks were done.
+/// Runs the whole tiles of blocks of `size` that lie in a row from x on, and returns how many blocks these hold. A tile is surveyed two
+/// steps, and what its blocks share is computed one step, before it is rounded, so that nothing waits for the chain of loads, shuffles and
+/// maxima. complete(first, count) runs the blocks of a tile that the fast form does not cover.
 template <class Arch, block_fit Fit, std::size_t Each, bool Pairs, bool Grid, class Form, class Out>
 std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
                             const range_call& complete) noexcept {
@@ -239,17 +244,16 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
     using shape_type = tile_shape<Arch, Fit, Each, Pairs>;
     const std::size_t tiles = blocks / w;
     if (tiles == 0) return 0;
-    const Form q = form;  // its constants in registers
+    const Form q = form;  // a copy, whose constants stay in registers
     std::conditional_t<Out::any_rounding, Out, const Out> to = out;
-    [[maybe_unused]] alignas(64) std::uint32_t words[Out::any_rounding ? 8 * w * w : 1];  // of the largest tile
+    [[maybe_unused]] alignas(64) std::uint32_t words[Out::any_rounding ? 8 * w * w : 1];  // room for the largest tile
     const shape_type shape(size);
     tile_memory<Arch, shape_type, Form> memory;
-    fast_shared<Arch> here{};  // as in memory, in registers
-    V amax(0), next_amax(0);   // of the tile that is rounded next, and the one behind it
+    fast_shared<Arch> here{};  // what `memory` holds, in registers
+    V amax(0), next_amax(0);   // of the tile that is rounded next, and of the one behind it
     vf<Arch> ratio(0.0f), next_ratio(0.0f);
     bool served = true;
-    for (std::size_t step = 0; step < tiles + 2;
-         ++step) {  // which surveys its tile, shares in the one before, and rounds the one before that
+    for (std::size_t step = 0; step < tiles + 2; ++step) {  // surveys tile `step`, shares in the one before, rounds the one before that
         const std::size_t t = step - 2;
         const float* p = x + t * shape.floats();
         const fast_shared<Arch> mine = here;
@@ -273,7 +277,7 @@ std::size_t run_block_tiles(const float* x, std::size_t blocks, std::size_t size
         }
         if constexpr (Out::any_rounding) to.make_words(words, t * shape.floats(), shape.floats());
 #if defined(__GNUC__)
-        // Broadcast from memory, which costs a load; out of a register it would be two shuffles.
+        // Makes the compiler broadcast from memory, which costs a load; out of a register it would take two shuffles.
         asm volatile("" : : "r"(&memory) : "memory");
 #endif
         const auto one_by_one = [&](auto streams) QK_INLINE_CALL {

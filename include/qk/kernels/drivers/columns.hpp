@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise formats with a scale for each column: channels last, or blocks along an axis that is not the last.
+// Runs elementwise formats with a scale for each column: channels last, or blocks along an axis that is not the last.
 #pragma once
 
 #include "qk/kernels/drivers/rows.hpp"
 
 namespace qk::kernels {
 
-/// Columns whose scales are prepared together, for all rows.
+/// How many columns get their scales prepared at a time, for all rows.
 inline constexpr std::size_t columns_together = 512;
 
-/// The columns of a panel, for each row that stands `stride` after the one before. The table's limits and products hold for whole tiles.
+/// Runs the columns of a panel: each row lies `stride` elements after the one before. Within a tile the table has one limit and one
+/// product.
 template <class Arch, class Rows>
 void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const scale_table<Arch, columns_together>& scales,
                const std::int64_t* zero) noexcept {
@@ -35,7 +36,7 @@ void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const s
     for (std::size_t first = 0; first < r.n;) {
         const std::size_t n = scales.alike(first, r.n, tile);
         rows.with_form(std::true_type(), scales.product[first] != 0, [&](const auto& form, auto choice) {
-            // Of integers apart from the half-even form, which the others crowd.
+            // Integers: not inlined, since the forms of other roundings would crowd out the half-even one.
             if constexpr (requires { form.rounds; } && std::same_as<Rows, integer_rows<Arch>>)
                 [&]() QK_APART { run_segment(first, n, form, choice); }();
             else run_segment(first, n, form, choice);
@@ -44,14 +45,15 @@ void run_panel(const Rows& rows, const row_group& r, std::size_t stride, const s
     }
 }
 
-/// What n columns of a row have from column `begin` on, entry c / repeat for column c, and again for each of the rows that follow it.
+/// Writes the entries of n columns of a row from column `begin` on, entry c / repeat for column c, and repeats them until `rows` rows have
+/// them.
 template <class Arch, class T>
 void repeat_entries(const T* entry, std::size_t begin, std::size_t n, std::size_t repeat, std::size_t rows, T* to) noexcept {
     if (repeat == 1) {
         std::copy_n(entry + begin, n, to);
     } else {
         entry += begin / repeat;
-        std::size_t seen = begin % repeat;  // of the columns with that entry, those that were before
+        std::size_t seen = begin % repeat;  // how many columns of that entry lie before
         for (std::size_t c = 0; c < n; ++c) {
             to[c] = *entry;
             if (++seen == repeat) seen = 0, ++entry;
@@ -60,7 +62,7 @@ void repeat_entries(const T* entry, std::size_t begin, std::size_t n, std::size_
     for (std::size_t k = 1; k < rows; ++k) std::copy_n(to, n, to + k * n);
 }
 
-/// `count` rows of n columns, one after the other; column c has entry c / repeat of scale and zero (which may be null).
+/// Runs all.count rows of all.n columns, one after the other; column c has entry c / repeat of scale and zero (which may be null).
 template <class Arch, class Rows>
 void run_columns(const Rows& rows, const row_group& all, std::size_t repeat, const float* scale, const std::int64_t* zero) noexcept {
     constexpr std::size_t most = columns_together, tile = 4 * lanes<Arch>;
@@ -77,7 +79,8 @@ void run_columns(const Rows& rows, const row_group& all, std::size_t repeat, con
         rows.fill(scales, s, zeros, n, all.count >= 4 * together);
         for (std::size_t t = 0; t < n; t += tile) {
             const std::size_t end = std::min(t + tile, n);
-            // Whole vectors: behind the last entry stand copies of it. The least entry is the one that lacks most to -1.
+            // Works on whole vectors, since copies of the last entry stand behind it. The least entry is the one whose -1 - entry is
+            // largest.
             const auto hold_to_least = [&](std::int32_t* of) {
                 vi<Arch> lack(INT32_MIN);
                 for (std::size_t c = t; c < end; c += lanes<Arch>) lack = max(lack, vi<Arch>(-1) - load<Arch>(of + c));

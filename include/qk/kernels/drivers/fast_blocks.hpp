@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs block formats by their fast form: tiles of a row, or vectors across a strided axis. What the fast form declines, odd
-// block sizes and ragged ends go to the general form.
+// Runs block formats by their fast form: tiles of a row, or vectors across a strided axis. Blocks that it does not cover, odd block sizes
+// and ragged ends go to the general form.
 #pragma once
 
 #include <cstring>
@@ -22,7 +22,7 @@ template <class Arch, std::size_t Width>
 struct column_maxima {
     vi<Arch> of[Width];
 
-    /// A vector of a row, of which a panel's last one may have fewer columns.
+    /// Loads a vector of a row. With Width == 1 the last one of a panel may have fewer columns; its other lanes are 0.
     QK_INLINE static vf<Arch> values(const float* x, std::size_t count) noexcept {
         return Width == 1 && count < lanes<Arch> ? load_first<Arch>(x, count) : load<Arch>(x);
     }
@@ -37,9 +37,9 @@ struct column_maxima {
 };
 
 /// Runs `Width` vectors of columns at a time from column `from` on, a block in each lane. Returns the first unprocessed column: Width > 1
-/// leaves a remainder; Width == 1 masks it. `form` shares. `given` is told what is shared, column by column (scales, shifts), and then
-/// every row of a block (row), whose random words are made for several rows together; complete(first, n) does the columns that the form
-/// declines. `Pairs`: there may be sub-blocks.
+/// leaves a remainder; Width == 1 masks it. `form` computes what a block shares. `given` receives that, column by column (scales, shifts),
+/// and then every row of a block (row); random words are made for several rows at a time. complete(first, n) runs the columns that the form
+/// does not cover. `Pairs`: blocks may have sub-blocks.
 template <class Arch, std::size_t Width, bool Grid, bool Pairs, class Form, class Out>
 std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& form, const Out& given,
                                   const range_call& complete) noexcept {
@@ -51,7 +51,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
     constexpr std::size_t together = 8;  // rows
     [[maybe_unused]] alignas(64) std::uint32_t words[Out::any_rounding ? together * Width * w : 1];
     const std::size_t sub = q.sub_block_size > 0 ? static_cast<std::size_t>(q.sub_block_size) : p.rows;
-    // Of one vector the last may have fewer columns.
+    // With Width == 1 the last vector may have fewer columns.
     const auto columns = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? std::min(w, p.columns - i) : Width * w; };
     const auto are_there = [&](std::size_t i) QK_INLINE_CALL { return Width == 1 ? i < p.columns : i + Width * w <= p.columns; };
     const auto survey = [&](const float* x, std::size_t rows, std::size_t count) QK_INLINE_CALL {
@@ -60,7 +60,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
         for (std::size_t j = 0; j < rows; ++j, x += p.stride) m.add(x, count);
         return m;
     };
-    // What is asked for ahead of its use, from memory: the same columns of the next blocks, if these are not far away.
+    // How far ahead rows are prefetched from memory: to the same columns of the next blocks if these are near, else two groups on.
     const std::size_t beyond = p.stride * p.rows <= 16384 ? p.stride * p.rows : 2 * Width * w;
     std::size_t i = from;
     vectors most;
@@ -83,7 +83,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
         const vectors amax = most;
         for (std::size_t k = 0; k < Width; ++k) out.scales(i + k * w, std::min(w, count), amax.of[k], q);
         most.clear();
-        const float* ahead = more ? x + Width * w : x;  // the last columns look at themselves, to no use
+        const float* ahead = more ? x + Width * w : x;  // the last columns survey themselves, to no use
         for (std::size_t begin = 0, number = 0; begin < p.rows; begin += sub, ++number) {
             const std::size_t end = std::min(begin + sub, p.rows);
             unrolled<Width>([&](auto k) QK_INLINE_CALL { mine[k] = shared[k]; });
@@ -122,7 +122,7 @@ std::size_t run_columns_of_blocks(column_panel p, std::size_t from, const Form& 
     return i;
 }
 
-/// All columns of a panel: several vectors side by side first, as many as there are registers for.
+/// Runs all columns of a panel: four vectors side by side, for which there are registers, then single ones (baseline: the general form).
 template <class Arch, element_step Known, class Form, class Out>
 void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out, const range_call& complete) noexcept {
     const auto run = [&]<bool Grid>() {
@@ -137,7 +137,7 @@ void run_panel_of_blocks(const column_panel& p, const Form& form, const Out& out
     else form.grid ? run.template operator()<true>() : run.template operator()<false>();
 }
 
-/// Values as what becomes of columns: `values` rounds, and knows where they are stored.
+/// The output of run_columns_of_blocks that stores values: `values` rounds them and knows where they are stored.
 template <class Arch, class Values>
 struct values_of_columns {
     static constexpr bool looks_ahead = true, any_rounding = Values::any_rounding;
@@ -160,7 +160,7 @@ struct values_of_columns {
         unrolled<Width>([&](auto k) QK_INLINE_CALL { Streaming ? stream<Arch>(y + k * w, value(k)) : store<Arch>(y + k * w, value(k)); });
     }
 };
-/// Blocks along a strided axis: `form` shares, `out` rounds.
+/// Runs the blocks along a strided axis: `form` computes what they share, `out` rounds.
 template <class Arch, block_shape Known, class Form, class Out>
 void run_strided(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out,
                  const complete_form<Arch>& complete) noexcept {
@@ -180,7 +180,7 @@ void run_strided(const float* x, float* y, along_axis axis, std::size_t size, co
     if (streaming) end_streaming<Arch>();
 }
 
-/// Blocks in rows that do not fill tiles, side by side in a buffer: they are taken from several rows, and a short one is filled up with
+/// A buffer for blocks of rows that do not fill tiles: they are taken from several rows and lie side by side; a short one is padded with
 /// zeros.
 template <class Arch>
 struct gathered_blocks {
@@ -192,9 +192,9 @@ struct gathered_blocks {
     } places[floats / 8];
     std::size_t count = 0;
 
-    gathered_blocks() noexcept {}  // which leaves the values as they are
+    gathered_blocks() noexcept {}  // leaves the arrays uninitialised
 
-    /// How many blocks of `size` are gathered before they are run: whole tiles.
+    /// How many blocks of `size` are gathered before they are run: as many as fill whole tiles.
     static constexpr std::size_t room(std::size_t size) { return floats / size / lanes<Arch> * lanes<Arch>; }
     void add(const float* x, std::size_t at, std::size_t length, std::size_t size, const random_source* random) noexcept {
         constexpr std::size_t w = lanes<Arch>;
@@ -209,7 +209,7 @@ struct gathered_blocks {
         }
         places[count++] = {at, length};
     }
-    /// The k-th block, of which only what there is.
+    /// Copies the k-th block, without padding, to its place in y.
     void put_back(float* y, std::size_t k, std::size_t size) const noexcept {
         constexpr std::size_t w = lanes<Arch>;
         for (std::size_t i = 0; i < places[k].length; i += w) {
@@ -219,7 +219,7 @@ struct gathered_blocks {
     }
 };
 
-/// Blocks of `size` in a row or gathered from rows, as far as they fill tiles: `form` shares, `out` rounds.
+/// Runs blocks of `size` in tiles, from a row or gathered from several: `form` computes what they share, `out` rounds.
 template <class Arch, block_shape Known, class Form, class Out>
 struct rows_of_blocks {
     const float* x;
@@ -233,7 +233,7 @@ struct rows_of_blocks {
     rows_of_blocks(const float* from, float* to, std::size_t block_size, const Form& f, const Out& o, const complete_form<Arch>& c) noexcept
         : x(from), y(to), size(block_size), form(f), out(o), complete(c) {}
 
-    /// What the fast form declines of the row at `at`, or of what is gathered.
+    /// Runs the general form on blocks that the fast form does not cover, in the row at `at` or among the gathered ones.
     struct declined {
         rows_of_blocks* all;
         std::size_t at;
@@ -246,12 +246,12 @@ struct rows_of_blocks {
             for (std::size_t k = first; k < std::min(first + count, all->gathered.count); ++k) {
                 auto& p = all->gathered.places[k];
                 all->complete.row(all->x + p.at, all->y + p.at, p.length, 1, p.at);
-                p.length = 0;  // done
+                p.length = 0;  // done: put_back() has nothing to copy
             }
         }
     };
 
-    /// `blocks` whole blocks from `at` on; how many were done.
+    /// Runs the whole tiles among `blocks` blocks from `at` on and returns how many blocks these hold.
     std::size_t run(std::size_t at, std::size_t blocks, bool streaming) noexcept {
         return run_row_of_blocks<Arch, Known>(x + at, blocks, size, form, out.at(y + at, at, streaming),
                                               range_call(declined{this, at, false}));
@@ -271,12 +271,12 @@ struct rows_of_blocks {
     }
 };
 
-/// Rows of blocks.
+/// Runs the blocks along the last axis (inner == 1).
 template <class Arch, block_shape Known, class Form, class Out>
 void run_rows_of_blocks(const float* x, float* y, along_axis axis, std::size_t size, const Form& form, const Out& out,
                         const complete_form<Arch>& complete) noexcept {
     const std::size_t whole = axis.length / size, rest = axis.length % size;
-    // Without a ragged last block the rows are one.
+    // Without a ragged last block all rows are one row.
     const std::size_t rows = rest == 0 ? 1 : axis.outer, blocks = rest == 0 ? axis.outer * whole : whole;
     const bool aligned = reinterpret_cast<std::uintptr_t>(y) % sizeof(vf<Arch>) == 0 && (rows == 1 || axis.length % lanes<Arch> == 0);
     const bool streaming = aligned && streams<Arch>(x, y, axis.outer * axis.length);
@@ -291,7 +291,7 @@ void run_rows_of_blocks(const float* x, float* y, along_axis axis, std::size_t s
     if (streaming) end_streaming<Arch>();
 }
 
-/// Blocks along `axis` of the whole array.
+/// Runs the blocks along `axis` of the whole array, by a fast form where one is usable.
 template <class Arch, block_shape Known, class Step>
 void run_blocks(const float* x, float* y, along_axis axis, const Step& step) noexcept {
     const auto size = static_cast<std::size_t>(step.block_size);

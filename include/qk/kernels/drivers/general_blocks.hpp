@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the step of a block format along any axis.
+// Runs the step of a block format along any axis, in the general form.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace qk::kernels {
 
-/// As many blocks as there are lanes, side by side: lane l, element j is x[l * lane_stride + j * element_stride].
+/// Blocks side by side: element j of block l is x[l * lane_stride + j * element_stride].
 struct block_group {
     const float* x;
     float* y;
     std::size_t lane_stride, element_stride;
-    std::size_t blocks;    ///< at most a vector of them
+    std::size_t blocks;    ///< run_group: at most as many as there are lanes
     std::size_t length;    ///< of each block
     std::size_t position;  ///< of x[0] in the caller's span
 };
@@ -31,7 +31,7 @@ void store_across(const block_group& g, std::size_t j, vf<Arch> v) noexcept {
     else store_some<Arch>(p, g.lane_stride, g.blocks, v);
 }
 
-/// A group in every case. x is read again after what is shared is known; y may be x.
+/// Runs the blocks of a group, a lane each, in the general form. x is read again after what is shared is known; y may be x.
 template <class Arch, class Step>
 void run_group(const block_group& g, const Step& step) noexcept {
     const auto bits = [&](std::size_t j) {
@@ -62,8 +62,8 @@ void run_group(const block_group& g, const Step& step) noexcept {
     }
 }
 
-/// As run_group, for blocks that fill vectors, or halves of 16 lanes, and lie in a row: a lane is an element, and what its block shares is
-/// in every lane of the block, so nothing is gathered.
+/// Does what run_group does for blocks that lie in a row and fill vectors, or halves of 16 lanes. A lane is an element, and what its block
+/// shares is in every lane of the block, so nothing is gathered.
 template <class Arch, std::size_t Group, class Step>
 void run_vectors_of_blocks(const block_group& all, const Step& step) noexcept {
     constexpr std::size_t w = lanes<Arch>;
@@ -98,7 +98,7 @@ void run_vectors_of_blocks(const block_group& all, const Step& step) noexcept {
     }
 }
 
-/// `blocks` blocks of `length` elements at the given strides.
+/// Runs any number of blocks at the given strides.
 template <class Arch, class Step>
 void run_groups(block_group all, const Step& step) noexcept {
     constexpr std::size_t w = lanes<Arch>;
@@ -130,7 +130,7 @@ void run_groups(block_group all, const Step& step) noexcept {
     }
 }
 
-/// Blocks along `axis` of the whole array, in the general form.
+/// Runs the blocks along `axis` of the whole array in the general form.
 template <class Arch, class Step>
 void run_blocks_completely(const float* x, float* y, along_axis axis, const Step& step) noexcept {
     const std::size_t size = static_cast<std::size_t>(step.block_size);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of any type, as one type, so that what takes them is compiled once. They live no longer than what they are made of.
+// References to callables of any type, as one type, so that a function that takes one is compiled once. The callable must outlive the
+// reference.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that lie in a row, in tiles: which loop they go through, by what is known of the format.
+// Chooses the tile loop (block_tiles.hpp, tile_stretches.hpp) for blocks that lie in a row, by what is known of the format when compiling.
 #pragma once
 
 #include "qk/kernels/drivers/block_tiles.hpp"
@@ -7,14 +7,14 @@
 
 namespace qk::kernels {
 
-/// What an element's step depends on.
+/// What the step of the grid at an element depends on: its block, the element itself, or the pair that is its sub-block.
 enum class element_step : std::uint8_t { unknown, block, element, pair };
 
-/// What is known of a block format when compiling; only what it needs is compiled then.
+/// What is known of a block format when compiling. Only the loops that the format needs are compiled then.
 struct block_shape {
-    int size = 0;  ///< 0: any
+    int size = 0;  ///< 0: known when running
     element_step step = element_step::unknown;
-    bool one_row = false;  ///< the array is one
+    bool one_row = false;  ///< the whole array is one row
 };
 constexpr block_shape shape_of(const block_float& f) { return {f.block_size, element_step::block}; }
 constexpr block_shape shape_of(const microexponent& f) { return {f.block_size, element_step::pair}; }
@@ -23,13 +23,13 @@ constexpr block_shape shape_of(const microscaling& f) {
 }
 constexpr block_shape shape_of(const nvfloat& f) { return {f.block_size, element_step::element}; }
 
-/// May there be sub-blocks, by what is known of the step and by the form?
+/// Is true unless the known step or the form rules out sub-blocks.
 template <class Arch, class Form>
 constexpr bool may_pair(element_step known) noexcept {
     return (known == element_step::unknown || known == element_step::pair) && may_have_sub_blocks<Form, Arch>;
 }
 
-/// Are there tiles of blocks of this size (and of sub-blocks of that one)?
+/// Is true when there are tiles of blocks of this size and with these sub-blocks (0: none).
 template <class Arch>
 constexpr bool has_tiles(std::size_t size, int sub_block_size) noexcept {
     constexpr std::size_t w = lanes<Arch>;
@@ -37,7 +37,7 @@ constexpr bool has_tiles(std::size_t size, int sub_block_size) noexcept {
     return (sub_block_size == 0 || sub_block_size == 2) && (small || size == 2 * w || size == 4 * w || size == 8 * w);
 }
 
-/// Whole blocks of a row; returns how many were done: whole tiles of them, or none where the sizes do not suit.
+/// Runs the whole tiles among `blocks` blocks in a row at x and returns how many blocks these hold: 0 where has_tiles() is false.
 template <class Arch, block_shape Known, class Form, class Out>
 std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
                               const range_call& complete) noexcept {
@@ -48,7 +48,7 @@ std::size_t run_row_of_blocks(const float* x, std::size_t blocks, std::size_t si
             if constexpr (Out::in_fours) return run_tile_stretches<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, complete);
             else return run_block_tiles<Arch, Fit, Each, Pairs, Grid>(x, blocks, size, form, out, complete);
         };
-        // The other roundings find the step of an element in the same way, wherever it comes from.
+        // Roundings other than half-even find the step at an element in one way, whatever it depends on: Grid is false.
         if constexpr (Out::any_rounding) {
             if constexpr (may_pair<Arch, Form>(Known.step)) {
                 if (form.sub_block_size != 0) return run.template operator()<true, false>();

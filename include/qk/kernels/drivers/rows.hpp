@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the step of an elementwise format over rows: tiles by the fast form where it serves them, all else by the general one.
+// Runs the step of an elementwise format over rows: the fast form on the tiles that it covers, the general form on the rest.
 #pragma once
 
 #include "qk/kernels/drivers/scale_table.hpp"
@@ -9,7 +9,7 @@
 
 namespace qk::kernels {
 
-/// y[i] = step(x[i]); `position` is that of x[0] in the caller's span (stochastic rounding).
+/// Runs the general form: y[i] = step(x[i]). `position` is that of x[0] in the caller's span (stochastic rounding).
 template <class Arch, class Step>
 #if defined(__GNUC__)
 __attribute__((noinline))
@@ -22,9 +22,10 @@ void run_row_completely(const float* x, float* y, std::size_t n, std::size_t pos
     if (i < n) store_some<Arch>(y + i, 1, n - i, step.complete(load_some<Arch>(x + i, 1, n - i), bits(i, n - i)));
 }
 
-/// Tiles of four vectors, tested with one compare, and what is left a vector at a time. `Choice` is what the fast form is compiled for
-/// (scaled, multiplied); scale_at(i) is what element i is scaled by, where a tile has one limit; complete(begin, count) does what the form
-/// declines. `streaming` (a bool, or one that is known when compiling): to whole vectors, past the caches.
+/// Runs the fast form on tiles of four vectors, tested with one compare, and on what is left a vector at a time. `Choice` is what the form
+/// is compiled for (scaled, multiplied); scale_at(i) is the fast_scale of the vector at i, with one limit for a tile; complete(begin,
+/// count) runs the elements that the form does not cover. `streaming` (a bool, or a type that holds one): stores whole vectors past the
+/// caches.
 template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
 QK_INLINE void run_some_tiles(const float* x, float* y, std::size_t n, Streaming streaming, const Form& form, const ScaleAt& scale_at,
                               const Complete& complete) noexcept {
@@ -63,7 +64,7 @@ QK_INLINE void run_some_tiles(const float* x, float* y, std::size_t n, Streaming
         const auto& p = scale_at(i);
         // Loads and stores of some lanes are slow on many processors.
         vf<Arch> v = count == w ? load<Arch>(x + i) : load_first<Arch>(x + i, count);
-        if constexpr (requires { Form::declines_zero; }) {  // which stands in the lanes that are not there
+        if constexpr (requires { Form::declines_zero; }) {  // and the lanes behind the end hold zeros: they get x[i]
             const V lane = select(iota<Arch>() < V(static_cast<std::int32_t>(count)), as_int<Arch>(v), as_int<Arch>(vf<Arch>(x[i])));
             v = as_float<Arch>(lane);
         }
@@ -77,10 +78,11 @@ QK_INLINE void run_some_tiles(const float* x, float* y, std::size_t n, Streaming
     }
 }
 
-/// Elements whose random words are made together.
+/// How many elements get their random words at a time.
 inline constexpr std::size_t words_together = 512;
 
-/// The same for any n. `position` is that of x[0] in the caller's span. The form keeps the random words that were made last.
+/// Does run_some_tiles for any form: random words, if the form rounds by them, are made for words_together elements at a time, and the form
+/// keeps those that were made last. `position` is that of x[0] in the caller's span.
 template <class Arch, bool Choice, class Streaming, class Form, class ScaleAt, class Complete>
 QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t position, Streaming streaming, Form& form,
                          const ScaleAt& scale_at, const Complete& complete) noexcept {
@@ -100,19 +102,20 @@ QK_INLINE void run_tiles(const float* x, float* y, std::size_t n, std::size_t po
     }
 }
 
-/// Rows of n elements, one after the other, the first at x, which stands at `position` of the caller's span.
+/// `count` rows of n elements, one after the other, from x to y; x[0] stands at `position` of the caller's span.
 struct row_group {
     const float* x;
     float* y;
     std::size_t n, count, position;
 };
 
-/// The row-th scale on is theirs; complete(k, begin, some) does what of row k the fast form declines. The caller ends the streaming.
+/// Runs rows that have a scale each, from entry `row` of the table on. complete(k, begin, some) runs the elements of row k that the fast
+/// form does not cover. The caller ends the streaming.
 template <class Arch, bool Choice, class Streaming, class Form, std::size_t Size, class Complete>
 void run_each_row(const row_group& rows, Streaming streaming, const Form& given, const scale_table<Arch, Size>& scales, std::size_t row,
                   const Complete& complete) noexcept {
     constexpr std::size_t alignment = sizeof(vf<Arch>);
-    Form form = given;  // its constants in registers
+    Form form = given;  // a copy, whose constants stay in registers
     for (std::size_t k = 0; k < rows.count; ++k) {
         const std::size_t at = k * rows.n;
         const fast_scale<Arch> by = scales.one(row + k);
@@ -133,7 +136,7 @@ void run_each_row(const row_group& rows, Streaming streaming, const Form& given,
     }
 }
 
-/// What is known of a floating format when compiling; only the fast forms that it may need are compiled then.
+/// What is known of a floating format when compiling. Only the fast forms that the format may need are compiled then.
 enum class floating_kind : std::uint8_t { any, power_of_two, float32_exponents, other };
 constexpr floating_kind kind_of(floating f) {
     if (f.specials == specials::e8m0) return floating_kind::power_of_two;
@@ -142,8 +145,8 @@ constexpr floating_kind kind_of(floating f) {
 constexpr floating_kind kind_of(integer) { return floating_kind::any; }
 constexpr bool may_be(floating_kind known, floating_kind what) { return known == floating_kind::any || known == what; }
 
-/// The rules of the half-even forms: what is flushed, or a zero point that is added before, concerns those of other roundings alone, if
-/// scales are not very small.
+/// Returns the rules of the half-even forms, without flushes and without a zero point that is added before rounding: only the forms of
+/// other roundings need these, unless scales are very small.
 template <class Rules>
 QK_INLINE Rules without_flush(Rules r) noexcept {
     r.flush_below = r.least_input = 0;
@@ -151,8 +154,8 @@ QK_INLINE Rules without_flush(Rules r) noexcept {
     return r;
 }
 
-/// What the rows (or columns) of an array share, of which each has a scale and a zero point of its own: the rules of a family, its short
-/// forms, and which of them serves.
+/// What the rows (or columns) of an array have in common while each has a scale and a zero point of its own: the rules of the family, its
+/// fast forms, and which of them applies.
 template <class Arch, floating_kind Known>
 struct floating_rows {
     floating_rules rules;
@@ -165,12 +168,13 @@ struct floating_rows {
           quick(without_flush(rules)),
           power(rules),
           flushes(kernels::flushes(rules)),
-          // Subnormal inputs are nothing to what rounds to nearest, and of results the other forms flush.
+          // Rounding to nearest makes subnormal inputs zero anyway, except in formats with float32's exponents; results are flushed by the
+          // forms of the other roundings.
           other_rounding(!power.usable() && (rules.how != rounding::half_even || rules.random.used || rules.flush_below != 0 ||
                                              (quick.shift != 0 && flushes))),
           scales_apply(f != fp32),
           streaming(stream_rows) {
-        // Steps and what counts them are to be normal numbers.
+        // A step of the grid, and the factor that counts in steps, must be normal numbers.
         const bool countable = rules.powers_of_two || quick.shift != 0 || !any(quick.least <= vi<Arch>((rules.mantissa_bits + 1) << 23));
         usable = default_environment<Arch>() && (power.usable() || ((quick.limit != no_value || rules.powers_of_two) &&
                                                                     (!other_rounding || (countable && !is_baseline<Arch>))));
@@ -182,7 +186,7 @@ struct floating_rows {
         return flushes && !flush_is_served ? no_value : quick.limit;
     }
 
-    /// Scales of `t` from the caller's; `worth`: products, where they serve.
+    /// Fills `t` from the caller's scales. `worth`: it pays to make quotients products where these are exact.
     template <std::size_t Size>
     void fill(scale_table<Arch, Size>& t, const float* scale, const std::int64_t*, std::size_t count, bool worth) const noexcept {
         for (std::size_t k = 0; k < count; ++k) {
@@ -201,7 +205,7 @@ struct floating_rows {
         return {rules, load<Arch>(t.scale + i), scales_apply};
     }
 
-    /// call(form, is it scaled) with the fast form that serves.
+    /// Calls call(form, is it scaled) with the fast form that applies.
     template <class Scaled, class Call>
     void with_form(Scaled scaled, bool product, const Call& call) const noexcept {
         const auto either = [&](const auto& form) {
@@ -239,7 +243,7 @@ struct integer_rows {
     fast_integer<Arch> quick;
     bool wide;  ///< more codes than quick's sums hold
     bool flushes, other_rounding, usable, streaming;
-    int tie_bits;  ///< of an odd number of halves between two codes less a zero point
+    int tie_bits;  ///< significant bits of a tie between two codes less the zero point; 0: divide
 
     integer_rows(integer f, const semantics& how, bool one_scale, bool stream_rows) noexcept
         : rules(rules_of(f, how, one_scale)),
@@ -288,7 +292,7 @@ struct integer_rows {
         return {rules, load<Arch>(t.scale + i), zero == nullptr ? nullptr : zero + i, count};
     }
 
-    /// call(form, does it multiply by the reciprocal) with the fast form that serves.
+    /// Calls call(form, does it multiply by the reciprocal) with the fast form that applies.
     template <class Scaled, class Call>
     void with_form(Scaled, bool product, const Call& call) const noexcept {
         if constexpr (!is_baseline<Arch>) {
@@ -302,7 +306,7 @@ struct integer_rows {
     }
 };
 
-/// Rows of which each has a scale: that of row k is entry first + k of the table, and its zero point that of `zero`, if there are any.
+/// Runs rows that have a scale each: row k has entry first + k of the table, and the same entry of `zero` unless that is null.
 template <class Arch, class Rows, std::size_t Size>
 void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size>& scales, std::size_t first,
               const std::int64_t* zero) noexcept {
@@ -318,8 +322,8 @@ void run_rows(const Rows& rows, const row_group& r, const scale_table<Arch, Size
     rows.with_form(scaled, scales.product[first] != 0, [&](const auto& form, auto choice) {
         if constexpr (is_baseline<Arch>) {
             run_each_row<Arch, choice.value>(r, rows.streaming, form, scales, first, complete);
-        } else {                                                    // short rows feel every instruction
-            constexpr bool half_even = !requires { form.rounds; };  // others have so much to do that streaming is not worth its code
+        } else {                                                    // a constant: short rows feel every instruction
+            constexpr bool half_even = !requires { form.rounds; };  // other roundings do so much that streaming is not worth its code
             if constexpr (half_even) {
                 if (rows.streaming) return run_each_row<Arch, choice.value>(r, std::true_type(), form, scales, first, complete);
             }

@@ -13,11 +13,12 @@ template <class Arch, std::size_t Size>
 struct scale_table {
     alignas(64) float scale[Size];
     alignas(64) std::int32_t lowest[Size], highest[Size];  ///< as in fast_scale
-    alignas(64) std::int32_t limit[Size];                  ///< as in fast_scale; no_value: the fast form serves nothing
+    alignas(64) std::int32_t limit[Size];                  ///< as in fast_scale; no_value: the fast form covers nothing
     alignas(64) float high[Size], low[Size];
     alignas(64) std::int32_t product[Size];  ///< 1: the quotient is a product
 
-    /// Of the first `count`. `tie_bits` are those of has_fast_quotient, 0: divide; `multiply`: by the rounded reciprocal.
+    /// Derives the rest for the first `count` entries, whose last one is copied until vectors are whole. `tie_bits` are those of
+    /// has_fast_quotient (0: divide); `multiply`: by the rounded reciprocal.
     void finish(std::size_t count, int tie_bits, bool multiply) noexcept {
         using V = vi<Arch>;
         for (std::size_t k = count; k % lanes<Arch> != 0; ++k) {
@@ -43,7 +44,7 @@ struct scale_table {
         }
     }
 
-    /// Entry k in every lane; entries from i on, a lane each.
+    /// one() returns entry k in every lane, across() the entries from i on, a lane each.
     QK_INLINE fast_scale<Arch> one(std::size_t k) const noexcept {
         return {vf<Arch>(scale[k]), vf<Arch>(high[k]), vf<Arch>(low[k]), vi<Arch>(lowest[k]), vi<Arch>(highest[k]), limit[k]};
     }
@@ -52,7 +53,7 @@ struct scale_table {
                 load<Arch>(lowest + i), load<Arch>(highest + i), limit[i]};
     }
 
-    /// How many entries from `first` on are like it in being products, before `end`, by steps of `step`.
+    /// Returns how many entries from `first` on, before `end`, have the same `product` as that one, in steps of `step`.
     std::size_t alike(std::size_t first, std::size_t end, std::size_t step = 1) const noexcept {
         std::size_t next = first + step;
         while (next < end && product[next] == product[first]) next += step;

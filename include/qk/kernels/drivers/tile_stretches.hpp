@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiles of block_tiles.hpp in stretches, for what takes four vectors at a time: the maxima of all tiles of a stretch, what their blocks
-// share, and then their elements. Each is a short loop with its constants in registers, and where one tile waits for a division the next
-// ones go on.
+// Runs the tiles of block_tiles.hpp in stretches, for outputs that take four vectors at a time. Three short loops, each with its constants
+// in registers, go over a stretch: the maxima of all its tiles, what their blocks share, and their elements. While one tile waits for a
+// division the next ones go on.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +12,22 @@
 
 namespace qk::kernels {
 
-/// What the blocks of a stretch share, one after the other, the exponents of their pairs, and room for what becomes of elements.
+/// What the blocks of a stretch share, one block after the other, the exponents of their pairs, and room for the codes of their elements.
 template <class Arch, class Shape, class Form>
 struct stretch_memory {
-    static constexpr std::size_t floats = 2048, blocks = floats / lanes<Arch>;  ///< the largest tile is not longer; blocks are not shorter
+    static constexpr std::size_t floats = 2048, blocks = floats / lanes<Arch>;  ///< holds the largest tile; blocks have a vector or more
     alignas(64) std::int32_t of_pairs[Shape::stores_pairs ? floats : 1];
     alignas(64) std::int32_t amax[blocks];
     alignas(64) float ratio[Form::has_ratio ? blocks : 1];
     alignas(64) float base[blocks], limit[blocks], low[Form::has_low ? blocks : 1];
     alignas(64) std::uint8_t codes[floats];
 
-    stretch_memory() noexcept {}  // which leaves it as it is
+    stretch_memory() noexcept {}  // leaves the arrays uninitialised
     std::int32_t* exponents(std::size_t at) noexcept { return Shape::stores_pairs ? of_pairs + at : of_pairs; }
 };
 
-/// What the blocks of n tiles at p share, of which the first is block `first`; a bit for each tile that is not served.
+/// Computes what the blocks of n tiles at p share, of which the first is block `first`. Returns a bit for each tile, set if the fast form
+/// does not cover it.
 template <class Arch, class Shape, class Memory, class Form, class Out>
 QK_INLINE std::uint32_t share_stretch(const Shape& shape, Memory& memory, const float* p, std::size_t n, std::size_t first, const Form& q,
                                       const Out& to) noexcept {
@@ -57,8 +58,8 @@ QK_INLINE std::uint32_t share_stretch(const Shape& shape, Memory& memory, const 
     return declined;
 }
 
-/// Vectors n to n + 3 of a stretch at x become what `to` makes of them together, from position i on; n is a multiple of 4. A block has
-/// 2^each of them.
+/// Hands vectors n to n + 3 of the stretch at x to `to`, which rounds and stores them from position i on. n is a multiple of 4; a block has
+/// 2^each vectors.
 template <class Arch, bool Grid, class Shape, class Memory, class Form, class Out>
 QK_INLINE void round_four(Memory& memory, std::size_t i, std::size_t n, int each, const float* x, const Form& q, const Out& to) noexcept {
     constexpr std::size_t w = lanes<Arch>;
@@ -80,7 +81,7 @@ QK_INLINE void round_four(Memory& memory, std::size_t i, std::size_t n, int each
     to.template put_four<Grid>(i, v, own, q, memory.codes + n * w);
 }
 
-/// As run_block_tiles.
+/// Has the contract of run_block_tiles.
 template <class Arch, block_fit Fit, std::size_t Each, bool Pairs, bool Grid, class Form, class Out>
 std::size_t run_tile_stretches(const float* x, std::size_t blocks, std::size_t size, const Form& form, const Out& out,
                                const range_call& complete) noexcept {
@@ -91,7 +92,7 @@ std::size_t run_tile_stretches(const float* x, std::size_t blocks, std::size_t s
     const shape_type shape(size);
     const std::size_t tiles = blocks / w, floats = shape.floats(), together = memory.floats / floats;
     const int each = std::countr_zero(shape.each());
-    const Form q = form;  // its constants in registers
+    const Form q = form;  // a copy, whose constants stay in registers
     std::conditional_t<Out::any_rounding, Out, const Out> to = out;
     for (std::size_t first = 0; first < tiles; first += together) {
         const std::size_t n = std::min(together, tiles - first), at = first * floats;

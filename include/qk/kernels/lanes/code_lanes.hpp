@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of 8 and 16 bits between memory and lanes, and values looked up by codes.
+// Moves codes of 8 and 16 bits between memory and lanes, and looks up values by codes.
 #pragma once
 
 #include <cstring>
@@ -9,7 +9,8 @@
 
 namespace qk::kernels {
 
-/// As many bytes (or 16-bit words) as there are lanes, each in a lane; and the lowest bytes (words) of the lanes.
+/// load_codes() loads as many bytes (or 16-bit words) as there are lanes, one into each; store_codes() stores the lowest byte (word) of
+/// each lane.
 template <class Arch, class Code>
 vi<Arch> load_codes(const Code* p) noexcept {
     static_assert(sizeof(Code) <= 2);
@@ -40,7 +41,7 @@ vi<Arch> load_codes(const Code* p) noexcept {
     for (std::size_t i = 0; i < lanes<Arch>; ++i) lane[i] = p[i];
     return load<Arch>(lane);
 }
-/// Lanes can be looked up by this many bits; 0: they cannot.
+/// Returns how many bits of a lane can index a lookup_table; 0: there is no lookup.
 template <class Arch>
 constexpr int lookup_bits() noexcept {
 #if defined(__AVX512F__)
@@ -51,7 +52,7 @@ constexpr int lookup_bits() noexcept {
 #endif
     return 0;
 }
-/// A table of 2^lookup_bits() values, in one vector or two, and the value at the lowest lookup_bits() bits of each lane.
+/// A table of 2^lookup_bits() values in one vector or two. at() looks up the lowest lookup_bits() bits of each lane.
 template <class Arch>
 struct lookup_table {
     vf<Arch> first = vf<Arch>(0.0f), second = vf<Arch>(0.0f);
@@ -68,7 +69,7 @@ struct lookup_table {
 };
 
 #if defined(__AVX2__)
-/// Of eight lanes, in the lower half.
+/// Returns the lowest bytes of eight lanes, in the lower half.
 QK_INLINE __m128i lowest_bytes(__m256i v) noexcept {
     constexpr char none = -128;
     const __m256i bytes = _mm256_setr_epi8(0, 4, 8, 12, none, none, none, none, none, none, none, none, none, none, none, none, 0, 4, 8, 12,
@@ -78,12 +79,13 @@ QK_INLINE __m128i lowest_bytes(__m256i v) noexcept {
 }
 #endif
 #if defined(__AVX2__)
-/// Four vectors of eight lanes in bytes, each held to -128 .. 127. Four lanes of each vector stand together, in the order of in_order().
+/// Packs four vectors of eight lanes into bytes, each clamped to -128 .. 127. Runs of four lanes of a vector stay together; in_order()
+/// sorts the runs.
 template <class Arch>
 QK_INLINE __m256i packed_bytes(const vi<Arch>* v) noexcept {
     return _mm256_packs_epi16(_mm256_packs_epi32(v[0].data, v[1].data), _mm256_packs_epi32(v[2].data, v[3].data));
 }
-/// The same of lanes that are 0 .. 255.
+/// packed_bytes() for lanes from 0 to 255.
 template <class Arch>
 QK_INLINE __m256i packed_codes(const vi<Arch>* v) noexcept {
     return _mm256_packus_epi16(_mm256_packs_epi32(v[0].data, v[1].data), _mm256_packs_epi32(v[2].data, v[3].data));
@@ -91,18 +93,19 @@ QK_INLINE __m256i packed_codes(const vi<Arch>* v) noexcept {
 QK_INLINE __m256i in_order(__m256i packed) noexcept {
     return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
-/// A bit for each pair of lanes of four vectors, the first one's lowest: where `a` is not above `b`. Both lanes of a pair are alike.
+/// Returns a bit for each pair of lanes of four vectors, the first one's lowest: set where `a` is not above `b`. Both lanes of a pair must
+/// be alike.
 template <class Arch>
 QK_INLINE std::uint16_t bits_of_pairs_of_four(const vi<Arch>* a, const vi<Arch>* b) noexcept {
     const auto above = [&](std::size_t k) QK_INLINE_CALL { return _mm256_cmpgt_epi32(a[k].data, b[k].data); };
-    // A lane of each vector, turn by turn, for a pair; then 16 bits each and 8.
+    // For each pair one lane, of two vectors in turn; then packed to 16 bits and to 8.
     const __m256i first = _mm256_blend_epi32(above(0), above(1), 0xaa), second = _mm256_blend_epi32(above(2), above(3), 0xaa);
     const __m256i words = _mm256_packs_epi32(first, second);
     const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     const __m128i order = _mm_setr_epi8(0, 2, 8, 10, 1, 3, 9, 11, 4, 6, 12, 14, 5, 7, 13, 15);
     return static_cast<std::uint16_t>(~_mm_movemask_epi8(_mm_shuffle_epi8(bytes, order)));
 }
-/// Two vectors of sixteen bits a lane.
+/// Stores two vectors of sixteen bits a lane.
 template <class Arch>
 QK_INLINE void store_two(std::uint16_t* to, const vi<Arch>* v) noexcept {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(_mm256_packus_epi32(v[0].data, v[1].data), 0xd8));
@@ -135,7 +138,7 @@ void store_codes(Code* p, vi<Arch> v) noexcept {
             const std::int32_t four = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
             std::memcpy(p, &four, 4);
         } else {
-            const __m128i low = _mm_srai_epi32(_mm_slli_epi32(v.data, 16), 16);  // as signed words, which are packed as they are
+            const __m128i low = _mm_srai_epi32(_mm_slli_epi32(v.data, 16), 16);  // as signed words, which packing does not clamp
             _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi32(low, low));
         }
         return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The maxima of as many blocks as there are lanes, by a transpose that halves its rows at every step: about half the work of reducing
-// each block for itself, and what follows from a maximum is then computed once for all of them.
+// Computes the maxima of as many blocks as there are lanes, by a transpose that halves its rows at every step. That is about half the work
+// of reducing each block by itself, and what follows from a maximum is then computed once for all of them.
 #pragma once
 
 #include <utility>
@@ -17,7 +17,7 @@ struct native_ints {
     typedef Int type __attribute__((vector_size(sizeof(vi<Arch>))));
 };
 
-/// Lanes of u (0 to their number - 1) and v (from there on), as Pick says for each place.
+/// Returns the lanes that Pick names for each place: those of u count from 0, those of v follow them.
 template <class Arch, class Pick, std::size_t... I>
 QK_INLINE vi<Arch> pick(vi<Arch> u, vi<Arch> v, std::index_sequence<I...>) noexcept {
     using N = typename native_ints<Arch, typename Pick::lane>::type;
@@ -31,7 +31,7 @@ QK_INLINE vi<Arch> pick(vi<Arch> u, vi<Arch> v) noexcept {
     return pick<Arch, Pick>(u, v, std::make_index_sequence<sizeof(vi<Arch>) / sizeof(typename Pick::lane)>());
 }
 
-/// Inside each 128 bits: alternating lanes of u and v, from the first or second half of the 128 bits.
+/// Picks, inside each 128 bits, alternating lanes of u and v from the first or second half of the 128 bits.
 template <class Arch, int Half>
 struct interleave {
     using lane = std::int32_t;
@@ -40,19 +40,20 @@ struct interleave {
         return quarter + place / 2 + 2 * Half + (place % 2) * static_cast<int>(lanes<Arch>);
     }
 };
-/// Even lanes of u, odd lanes of v.
+/// Picks the even lanes of u and the odd lanes of v.
 template <class Arch>
 struct alternate {
     using lane = std::int32_t;
     constexpr int operator()(int i) const { return i + (i % 2) * static_cast<int>(lanes<Arch>); }
 };
-/// Inside each 128 bits: a half of u, then the same half of v. (In lanes of 64 bits, or g++ takes a shuffle across all of the vector.)
+/// Picks, inside each 128 bits, a half of u, then the same half of v. (In lanes of 64 bits, or g++ takes a shuffle across all of the
+/// vector.)
 template <class Arch, int Half>
 struct halves {
     using lane = std::int64_t;
     constexpr int operator()(int i) const { return i / 2 * 2 + Half + (i % 2) * static_cast<int>(lanes<Arch> / 2); }
 };
-/// Every second 128 bits of u, then of v.
+/// Picks every second 128 bits of u, then of v.
 template <class Arch, int Odd>
 struct quarters {
     using lane = std::int32_t;
@@ -88,7 +89,8 @@ template <class Arch, bool Pairs = false>
     return m[0];
 }
 
-/// For 8 vectors of 16 lanes with a block in each half: half h of vector i stands at lane i / 4 * 8 + h * 4 + i % 4.
+/// Returns the maxima of 8 vectors of 16 lanes with a block in each half. That of half h of vector i stands at lane
+/// i / 4 * 8 + h * 4 + i % 4.
 template <class Arch>
 [[gnu::always_inline]] inline vi<Arch> maxima_of_halves(vi<Arch>* m) noexcept {
     unrolled<4>([&](auto i) QK_INLINE_CALL { m[i] = detail::fold<Arch, detail::interleave>(m[2 * i], m[2 * i + 1]); });

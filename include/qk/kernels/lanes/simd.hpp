@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels do with vectors beyond their operators (vectors.hpp): memory, past the caches or in part; lanes moved about; masks as
-// bits.
+// What the kernels do with vectors beyond their operators (vectors.hpp): loads and stores of some lanes, stores past the caches, moves
+// between lanes, masks as bits.
 #pragma once
 
 #include "qk/inline.hpp"
@@ -37,7 +37,7 @@ template <class Arch>
 void store(float* p, vf<Arch> v) noexcept {
     v.store_unaligned(p);
 }
-/// A store that goes past the caches, to an address aligned to the vector.
+/// Stores v past the caches, to an address aligned to the vector.
 template <class Arch>
 void stream(float* p, vf<Arch> v) noexcept {
 #if defined(__AVX512F__)
@@ -51,7 +51,7 @@ void stream(float* p, vf<Arch> v) noexcept {
 #endif
     v.store_unaligned(p);
 }
-/// Makes streamed data visible in the order of other stores.
+/// Makes streamed data visible before the stores that follow.
 template <class Arch>
 void end_streaming() noexcept {
 #if defined(__SSE2__)
@@ -64,12 +64,12 @@ void store(std::int32_t* p, vi<Arch> v) noexcept {
 }
 
 #if defined(__AVX2__)
-/// All ones in the first `count` of eight lanes.
+/// Returns all ones in the first `count` of eight lanes.
 QK_INLINE __m256i first_lanes(std::size_t count) noexcept {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 #endif
-/// The first `count` lanes, of neighbours in memory: nothing else is touched. The other lanes are 0.
+/// Loads `count` neighbouring floats into the first lanes and touches no other memory. The other lanes are 0.
 template <class Arch>
 QK_INLINE vf<Arch> load_first(const float* p, std::size_t count) noexcept {
 #if defined(__AVX512F__)
@@ -95,7 +95,7 @@ QK_INLINE void store_first(float* p, std::size_t count, vf<Arch> v) noexcept {
     for (std::size_t i = 0; i < count; ++i) p[i] = lane[i];
 }
 
-/// A vector of `count` floats that lie `stride` apart; the other lanes are 0.
+/// Loads `count` floats that lie `stride` apart; the other lanes are 0.
 template <class Arch>
 vf<Arch> load_some(const float* p, std::size_t stride, std::size_t count) noexcept {
     if (stride == 1) return load_first<Arch>(p, count);
@@ -119,13 +119,14 @@ vi<Arch> iota() noexcept {
     return load<Arch>(lane);
 }
 
-/// For vectors of 16 lanes: i / 4 * 8 + i % 4 in the lower half, four more in the upper one (maxima_of_halves).
+/// Returns the lanes at which maxima_of_halves has the two blocks of vector i of 16 lanes: i / 4 * 8 + i % 4 in the lower half, four more
+/// in the upper one.
 template <class Arch>
 QK_INLINE vi<Arch> lanes_of_halves(std::size_t i) noexcept {
     const auto at = static_cast<std::int32_t>(i / 4 * 8 + i % 4);
     return vi<Arch>(at) + select(iota<Arch>() < vi<Arch>(static_cast<std::int32_t>(lanes<Arch> / 2)), vi<Arch>(0), vi<Arch>(4));
 }
-/// The lanes of v that `from` names.
+/// Returns in each lane the lane of v that `from` names.
 template <class Arch>
 QK_INLINE vf<Arch> spread_halves(vf<Arch> v, vi<Arch> from) noexcept {
 #if defined(__AVX512F__)
@@ -139,7 +140,7 @@ QK_INLINE vf<Arch> spread_halves(vf<Arch> v, vi<Arch> from) noexcept {
     return load<Arch>(picked);
 }
 
-/// The lanes of maxima_of_halves in the order of the blocks: block k stands at lane k / 8 * 8 + k % 2 * 4 + k / 2 % 4.
+/// Puts the lanes of maxima_of_halves in the order of the blocks. (In v block k stands at lane k / 8 * 8 + k % 2 * 4 + k / 2 % 4.)
 template <class Arch>
 vi<Arch> in_block_order(vi<Arch> v) noexcept {
 #if defined(__AVX512F__)
@@ -152,7 +153,7 @@ vi<Arch> in_block_order(vi<Arch> v) noexcept {
     return load<Arch>(lane);
 }
 
-/// One bit for each lane, the first lane's lowest.
+/// Returns one bit for each lane, the first lane's lowest.
 template <class Arch>
 QK_INLINE std::uint32_t bits_of(mask<Arch> m) noexcept {
 #if defined(__AVX512F__)
@@ -168,7 +169,7 @@ QK_INLINE std::uint32_t bits_of(mask<Arch> m) noexcept {
     return bits;
 }
 
-/// The reverse.
+/// Returns the mask for which bits_of() gives `bits`.
 template <class Arch>
 QK_INLINE mask<Arch> lanes_set(std::uint32_t bits) noexcept {
 #if defined(__AVX512F__)
@@ -177,7 +178,7 @@ QK_INLINE mask<Arch> lanes_set(std::uint32_t bits) noexcept {
     return (vi<Arch>(static_cast<std::int32_t>(bits)) & (vi<Arch>(1) << iota<Arch>())) != vi<Arch>(0);
 }
 
-/// One bit for each pair of lanes, the first pair's lowest, of a mask that is the same in both lanes of a pair.
+/// Returns one bit for each pair of lanes, the first pair's lowest, of a mask that is the same in both lanes of a pair.
 template <class Arch>
 std::uint32_t bits_of_pairs(mask<Arch> m) noexcept {
     const std::uint32_t lane = bits_of<Arch>(m);
@@ -242,7 +243,8 @@ QK_INLINE vf<Arch> quotient(vf<Arch> a, vf<Arch> b) noexcept {
     return a / b;
 }
 
-/// Where floor(f * 2^32) + words, of 32 bits without a sign, passes 2^32; f is the fraction of v, which is at least 0 and less than 2^31.
+/// Is set where floor(f * 2^32) + word, both without a sign, is at least 2^32; f is the fraction of v, which is at least 0 and less than
+/// 2^31.
 template <class Arch>
 QK_INLINE mask<Arch> carries(vf<Arch> v, vi<Arch> words) noexcept {
 #if defined(__AVX512F__)
@@ -256,14 +258,14 @@ QK_INLINE mask<Arch> carries(vf<Arch> v, vi<Arch> words) noexcept {
     const uint32x4_t scaled = vcvtq_u32_f32(((v - trunc<Arch>(v)) * vf<Arch>(0x1p32f)).data);
     return vreinterpretq_s32_u32(vcgtq_u32(scaled, vmvnq_u32(vreinterpretq_u32_s32(words.data))));
 #else
-    // The distance from the nearest whole number lies between -2^31 and 2^31 (where the conversion gives -2^31, too) of 2^-32, and differs
-    // from the fraction by 2^32 of them or nothing: their lowest 32 bits are the same. What is finer than 2^-32 is there below 2^-8 alone,
-    // where the distance is the fraction.
+    // In units of 2^-32 the distance from the nearest whole number lies between -2^31 and 2^31 (which the conversion makes -2^31), and it
+    // is the fraction or 2^32 less: their lowest 32 bits are the same. Bits finer than 2^-32 exist only below 2^-8, where the distance is
+    // the fraction.
     const vi<Arch> scaled = to_int<Arch>((v - nearest(v)) * vf<Arch>(0x1p32f)), sign(INT32_MIN);
     return (scaled ^ sign) > (words ^ vi<Arch>(INT32_MAX));
 #endif
 }
-/// v where `sign` is not negative, else -v; v is 0 where `sign` is.
+/// Returns v where `sign` is not negative, else -v. v must be 0 where `sign` is 0.
 template <class Arch>
 QK_INLINE vi<Arch> signed_as(vi<Arch> v, vi<Arch> sign) noexcept {
 #if defined(__AVX512F__)
@@ -275,7 +277,7 @@ QK_INLINE vi<Arch> signed_as(vi<Arch> v, vi<Arch> sign) noexcept {
     const vi<Arch> negative = sign >> 31;
     return (v ^ negative) - negative;
 }
-/// v + 1 where `where`, else v.
+/// Returns v + 1 where `where`, else v.
 template <class Arch>
 QK_INLINE vi<Arch> one_more(vi<Arch> v, mask<Arch> where) noexcept {
 #if defined(__AVX512F__)
@@ -283,7 +285,7 @@ QK_INLINE vi<Arch> one_more(vi<Arch> v, mask<Arch> where) noexcept {
 #endif
     return v - all_bits<Arch>(where);
 }
-/// The same of floats: v + 1 where `where`, else v.
+/// Returns v + 1 where `where`, else v, of floats.
 template <class Arch>
 QK_INLINE vf<Arch> one_more(vf<Arch> v, mask<Arch> where) noexcept {
 #if defined(__AVX512F__)
@@ -292,7 +294,7 @@ QK_INLINE vf<Arch> one_more(vf<Arch> v, mask<Arch> where) noexcept {
     return v + as_float<Arch>(all_bits<Arch>(where) & as_int<Arch>(vf<Arch>(1.0f)));
 }
 
-/// v with its magnitude held to at most that of `limit`, which is positive. Neither is NaN.
+/// Returns v with its magnitude clamped to `limit`, which is positive. Neither is NaN.
 template <class Arch>
 QK_INLINE vf<Arch> clamp_magnitude(vf<Arch> v, vf<Arch> limit) noexcept {
 #if defined(__AVX512DQ__)
@@ -301,7 +303,7 @@ QK_INLINE vf<Arch> clamp_magnitude(vf<Arch> v, vf<Arch> limit) noexcept {
     return min(max(v, -limit), limit);
 }
 
-/// v, of which the compiler knows nothing from here on: a constant is kept in a register and not made anew, and a product is rounded before
+/// Returns v and hides from the compiler what it is: a constant stays in a register and is not made anew, and a product is rounded before
 /// it meets a sum, not contracted with it into an fma.
 template <class Arch, class T>
 batch<T, Arch> opaque(batch<T, Arch> v) noexcept {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// widen and narrow of storage.hpp, a vector at a time: the same bits, and like them in integers, whatever the floating-point environment.
+// widen() and narrow() of storage.hpp, a vector at a time. They give the same bits, whatever the floating-point environment, since integer
+// or exact operations do it all.
 #pragma once
 
 #include "qk/inline.hpp"
@@ -8,7 +9,7 @@
 
 namespace qk::kernels {
 
-/// Sixteen bits in each lane to float32, and back.
+/// widened() makes float32 of the sixteen bits in each lane, narrowed() the reverse.
 template <class Arch>
 QK_INLINE vf<Arch> widened(vi<Arch> code, bfloat16) noexcept {
     return as_float<Arch>(code << 16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How results are stored: a plain store first reads the line that it overwrites. In the caches that line is asked for ahead; above
-// the last level results go past the caches.
+// How results are stored. A plain store first reads the line that it overwrites. While data fit the caches, kernels prefetch that line;
+// above the size of the last level they store past the caches.
 #pragma once
 
 #include <cstddef>
@@ -34,20 +34,21 @@ inline shared_size streaming_bytes{std::size_t{32} << 20};
 
 namespace kernels {
 
-/// y overwrites what was just read when it is x: nothing to gain then. Vectors are streamed to aligned addresses only.
+/// Is true when n results are to be stored past the caches. If y is x nothing is gained: y overwrites what was just read. Vectors are
+/// streamed to aligned addresses only.
 template <class Arch>
 bool streams(const float* x, const float* y, std::size_t n) noexcept {
     return x != y && 2 * n * sizeof(float) >= streaming_bytes.load();
 }
 
-/// The lines are asked for, to be written, that stores to `Vectors` vectors from y on will need when they get this far.
+/// Prefetches, for writing, the lines that stores will need `distance` floats after the `Vectors` vectors at y.
 template <class Arch, std::size_t Vectors>
 QK_INLINE void own_ahead(const float* y) noexcept {
     constexpr std::size_t distance = 128, line = 16, floats = Vectors * lanes<Arch>;
     for (std::size_t i = 0; i < floats; i += line) __builtin_prefetch(y + distance + i, 1);
 }
 
-/// Lines that are read are asked for, too, by loops that do so much between two loads that the processor looks ahead less by itself.
+/// Prefetches lines for reading, in loops that do so much between two loads that the processor itself looks less far ahead.
 template <class Arch, std::size_t Vectors>
 QK_INLINE void read_ahead(const float* x) noexcept {
     constexpr std::size_t distance = 320, line = 16, floats = Vectors * lanes<Arch>;

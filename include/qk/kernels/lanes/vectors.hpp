@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors of floats, integers and masks of one instruction set, and what is done with them lane by lane.
 //
-// Everything here and above is a template on the architecture, so that one program may link the kernels compiled for several.
-// Values are compared as integers: of two finite floats' magnitudes, the larger one has the larger bits, NaN is above Inf, and nothing
-// depends on the order of NaN in min and max or on flush-to-zero modes. Integers wrap around. The operators are single expressions over
-// the compiler's own vectors: a compiler spends its time on calls that it has to inline, and a kernel has thousands of operators.
+// Everything here and in what builds on it is a template on the architecture, so that one program may link the kernels compiled for
+// several. Values are compared as integers: of two finite floats' magnitudes, the larger one has the larger bits, NaN is above Inf, and
+// nothing depends on the order of NaN in min and max or on flush-to-zero modes. Integers wrap around. The operators are single expressions
+// over the compiler's own vectors: a compiler spends its time on calls that it has to inline, and a kernel has thousands of operators.
 #pragma once
 
 #if defined(__FAST_MATH__)
@@ -35,14 +35,14 @@
 
 #include "qk/inline.hpp"
 
-// The compiler's own vectors are taken as vectors of other lanes: no named cast is as short, or compiles as fast.
+// C-style casts turn the compiler's own vectors into vectors of other lanes: no named cast is as short, or compiles as fast.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wold-style-cast"
 
 namespace qk::kernels {
 
-/// What a file is compiled for, as far as the kernels tell instruction sets apart: a type each, so that it is part of every name. `ints`
-/// and `floats` are the vectors that intrinsics take.
+/// The instruction set that a file is compiled for, as far as the kernels tell these apart: a type each, so that it is part of every
+/// symbol's name. `ints` and `floats` are the vectors that intrinsics take.
 #if defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define QK_MASK_REGISTERS 1
 struct avx512 {
@@ -90,7 +90,7 @@ struct neon {
 using native = neon;
 #endif
 
-/// The vector of an instruction set whose lanes are of type T. Arithmetic of integers is done without a sign: it wraps around.
+/// The vectors of an instruction set with lanes of type T. Integer arithmetic is done in `wrapping`, without a sign, so it wraps around.
 template <class T, class Arch>
 struct vector_types;
 template <class Arch>
@@ -112,7 +112,7 @@ struct vector_types<std::uint32_t, Arch> {
     typedef std::uint32_t wrapping __attribute__((vector_size(Arch::bytes)));
 };
 
-/// Where something holds, a lane each.
+/// One truth value for each lane.
 template <class Arch>
 struct mask {
 #if defined(QK_MASK_REGISTERS)
@@ -193,8 +193,8 @@ using vu = batch<std::uint32_t, Arch>;
 template <class Arch>
 inline constexpr std::size_t lanes = vf<Arch>::size;
 
-/// The least that a processor has: x86 without AVX2. It gets the fast forms in half-even alone, and what else differs only in speed is left
-/// out, too: nobody measures there, and everybody who includes qk without naming an instruction set compiles it.
+/// Is true for the least that a processor has: x86 without AVX2. It gets the fast forms for half-even only, and other code that differs
+/// only in speed is left out, too: nobody measures there, and everybody who includes qk without naming an instruction set compiles it.
 template <class Arch>
 inline constexpr bool is_baseline = lanes<Arch> == 4
 #if defined(__aarch64__)
@@ -202,14 +202,14 @@ inline constexpr bool is_baseline = lanes<Arch> == 4
 #endif
     ;
 
-/// call(k) for k = 0 .. N - 1, each a constant: what an array of vectors is indexed with if it is to stay in registers.
+/// Calls call(k) for k = 0 .. N - 1, each a constant: an array of vectors that is indexed by constants stays in registers.
 template <std::size_t N, class Call>
 QK_INLINE void unrolled(const Call& call) noexcept {
     [&]<std::size_t... K>(std::index_sequence<K...>) QK_INLINE_CALL { (call(std::integral_constant<std::size_t, K>()), ...); }
     (std::make_index_sequence<N>());
 }
 
-// Of 16 lanes, 8 lanes, 4 lanes; QK_LANES picks the function of that many.
+// QK_LANES picks its argument for vectors of 16 lanes, of 8 lanes or of 4 lanes.
 #if defined(QK_MASK_REGISTERS)
 #define QK_LANES(wide, middle, narrow) wide
 #elif defined(__AVX2__)
@@ -218,7 +218,7 @@ QK_INLINE void unrolled(const Call& call) noexcept {
 #define QK_LANES(wide, middle, narrow) narrow
 #endif
 
-/// a where m, else b.
+/// Returns a where m, else b.
 template <class T, class Arch>
 QK_INLINE batch<T, Arch> select(mask<Arch> m, batch<T, Arch> a, batch<T, Arch> b) noexcept {
 #if defined(QK_MASK_REGISTERS)
@@ -232,7 +232,7 @@ QK_INLINE batch<T, Arch> select(mask<Arch> m, batch<T, Arch> a, batch<T, Arch> b
 #endif
 }
 
-/// All bits of a lane where m, else none.
+/// Returns all bits of a lane where m, else none.
 template <class Arch>
 QK_INLINE vi<Arch> all_bits(mask<Arch> m) noexcept {
 #if defined(QK_MASK_REGISTERS)
@@ -307,7 +307,7 @@ QK_INLINE vi<Arch> max(vi<Arch> a, vi<Arch> b) noexcept {
 }
 #endif
 
-/// Does it hold in some lane, in each?
+/// any() is true when m holds in some lane, all() when it holds in each.
 template <class Arch>
 QK_INLINE bool any(mask<Arch> m) noexcept {
 #if defined(QK_MASK_REGISTERS)
@@ -332,7 +332,7 @@ QK_INLINE vf<Arch> whole(vf<Arch> v) noexcept {
 }
 #endif
 
-/// Toward zero, of what lies between -2^31 and 2^31.
+/// Rounds toward zero what lies between -2^31 and 2^31.
 template <class Arch>
 QK_INLINE vf<Arch> trunc(vf<Arch> v) noexcept {
 #if defined(__SSE4_1__)
@@ -344,7 +344,7 @@ QK_INLINE vf<Arch> trunc(vf<Arch> v) noexcept {
 #endif
 }
 
-/// To the nearest whole number, of at least 0 and less than 2^31.
+/// Rounds what is at least 0 and less than 2^31 to the nearest whole number.
 template <class Arch>
 QK_INLINE vf<Arch> nearest(vf<Arch> v) noexcept {
 #if defined(__SSE4_1__)
@@ -356,7 +356,7 @@ QK_INLINE vf<Arch> nearest(vf<Arch> v) noexcept {
 #endif
 }
 
-/// Does the processor multiply and add in one instruction, with one rounding?
+/// Is true when the processor multiplies and adds in one instruction, with one rounding.
 template <class Arch>
 constexpr bool has_fused() noexcept {
 #if defined(__FMA__) || defined(__AVX512F__) || defined(__aarch64__)
@@ -365,7 +365,7 @@ constexpr bool has_fused() noexcept {
     return false;
 #endif
 }
-/// a * b + c, rounded once where has_fused(), else twice.
+/// Returns a * b + c, rounded once where has_fused(), else twice.
 template <class Arch>
 QK_INLINE vf<Arch> fma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
 #if defined(QK_MASK_REGISTERS)
@@ -379,7 +379,7 @@ QK_INLINE vf<Arch> fma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
 #endif
 }
 
-/// c - a * b, likewise. (Of fma(a, -b, c) a compiler keeps -b in a register of its own.)
+/// Returns c - a * b, rounded likewise. (For fma(a, -b, c) a compiler keeps -b in a register of its own.)
 template <class Arch>
 QK_INLINE vf<Arch> fnma(vf<Arch> a, vf<Arch> b, vf<Arch> c) noexcept {
 #if defined(QK_MASK_REGISTERS)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An element counted in steps of its grid, rounded to a whole number of them: by the fraction of the count, or by random words that are
-// made for many elements at a time.
+// Rounds the count of an element, in steps of its grid, to a whole number: by the fraction of the count, or by random words that are made
+// for many elements at a time.
 #pragma once
 
 #include "qk/inline.hpp"
@@ -8,12 +8,12 @@
 
 namespace qk::kernels {
 
-/// What makes a magnitude go up to the next step, of positive elements and of negative ones: the least fraction that does, in some unit.
+/// The least fraction of a step, in some unit, at which a magnitude goes up to the next step, for positive and for negative elements.
 template <class Unit>
 struct upward {
     Unit above, below;
 
-    /// From a half, from the next fraction after it, or from any; `never`: no fraction does.
+    /// Returns the fractions for a rounding: a half, the next fraction past it, any above 0, or `never`, which no fraction reaches.
     static constexpr upward of(rounding r, Unit half, Unit past_half, Unit any, Unit never) {
         switch (r) {
             case rounding::half_away: return {half, half};
@@ -30,8 +30,8 @@ template <class Arch>
 struct fast_rounding {
     rounding how;
     random_source random;
-    vf<Arch> above, below;                ///< a fraction from here on goes up: of positive elements, of negative ones
-    std::uint32_t key;                    ///< of the indices that share the upper half of first_index
+    vf<Arch> above, below;                ///< fractions from here on go up: of positive elements, of negative ones
+    std::uint32_t key;                    ///< random_key() of indices with the upper half of first_index
     const std::uint32_t* made = nullptr;  ///< random words of the elements from `first` on
     std::size_t first = 0;
 
@@ -43,10 +43,11 @@ struct fast_rounding {
         below = vf<Arch>(from.below);
     }
 
-    /// Makes the words of n elements from `position` on, if elements are rounded by them, in `to`, which has room for whole vectors. Many
-    /// at a time: a loop that only hashes keeps its constants in registers, and so does the one that rounds.
+    /// Makes the random words of n elements from `position` on, in `to`, which has room for whole vectors; does nothing if elements are not
+    /// rounded by words. Many are made at a time: a loop that only hashes keeps its constants in registers, and so does the one that
+    /// rounds.
     QK_INLINE void make_words(std::uint32_t* to, std::size_t position, std::size_t n) noexcept { make_words(to, position, {1, n, 0}); }
-    /// The same of rows, in whole vectors each; use_words() tells of the row whose elements follow.
+    /// Makes the words of several rows, in whole vectors each; use_words() then selects the row whose elements follow.
     QK_INLINE void make_words(std::uint32_t* to, std::size_t position, element_rows of) noexcept {
         if (!random.used) return;
         const std::uint64_t index = random.first_index + position;
@@ -63,19 +64,19 @@ struct fast_rounding {
         made = words;
         first = position;
     }
-    /// Of the elements from position i on, a lane each; they were made.
+    /// Returns the words of the elements from position i on, a lane each, which must be made already; 0 if no words are used.
     QK_INLINE vi<Arch> words(std::size_t i) const noexcept { return random.used ? made_words(i) : vi<Arch>(0); }
-    /// The same where random.used.
+    /// words() where random.used is known.
     QK_INLINE vi<Arch> made_words(std::size_t i) const noexcept {
         return load<Arch>(reinterpret_cast<const std::int32_t*>(made) + (i - first));
     }
 
-    /// t, of a magnitude below 2^31, by random words.
+    /// Rounds t, of a magnitude below 2^31, to an integer by random words.
     static QK_INLINE vi<Arch> by_words(vf<Arch> t, vi<Arch> words) noexcept {
         const vf<Arch> v = as_float<Arch>(as_int<Arch>(t) & vi<Arch>(magnitude_bits));
         return signed_as<Arch>(one_more<Arch>(to_int(v), carries<Arch>(v, words)), as_int<Arch>(t));
     }
-    /// a * per_step, a magnitude of the element whose bits are u, to a whole number: a float, or one of the `Integers`.
+    /// Rounds a * per_step, a magnitude of the element whose bits are u, to a whole number: a float or, if `Integers`, an integer.
     template <bool Integers = false>
     QK_INLINE auto count(vf<Arch> a, vf<Arch> per_step, vi<Arch> u, vi<Arch> words) const noexcept {
         const vf<Arch> v = a * per_step;
@@ -91,7 +92,7 @@ struct fast_rounding {
   private:
     QK_INLINE vf<Arch> directed(vf<Arch> v, vf<Arch> a, vi<Arch> u) const noexcept {
         if (how == rounding::half_even) return nearest(v);
-        // A product that underflows is not zero to the roundings that look at every fraction.
+        // A product that underflows must not be zero for the roundings that look at every fraction.
         v = max(v, min(a, vf<Arch>(0x1p-64f)));
         const vf<Arch> whole = trunc(v), fraction = v - whole;
         return one_more<Arch>(whole, as_int<Arch>(fraction) >= select(u < vi<Arch>(0), as_int<Arch>(below), as_int<Arch>(above)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast forms in the roundings other than half-even, and with the signs of zero that only named systems have: an element is counted
-// in steps of its grid, which is exact, and the fraction of the count decides.
+// The fast forms for roundings other than half-even, and for the signs of zero that only named systems have. An element is counted in steps
+// of its grid, which is exact, and the fraction of the count decides which way it goes.
 #pragma once
 
 #include "qk/kernels/rounding/counting.hpp"
@@ -8,7 +8,7 @@
 
 namespace qk::kernels {
 
-/// Subnormals flushed, in front of a form's rounding and behind it; nothing where the semantics keeps them.
+/// Flushes subnormals in front of a form's rounding and behind it; does nothing where the semantics keeps them.
 struct fast_flush {
     std::int32_t least_input, least_result;
 
@@ -21,21 +21,22 @@ struct fast_flush {
     QK_INLINE vi<Arch> magnitude(vi<Arch> a) const noexcept {
         return least_result != 0 ? select(a < vi<Arch>(least_result), vi<Arch>(0), a) : a;
     }
-    /// Of a product by the scale.
+    /// Flushes a product by the scale.
     template <class Arch>
     QK_INLINE vf<Arch> product(vf<Arch> y) const noexcept {
         return least_result != 0 ? flushed<Arch>(y, min_normal_bits) : y;
     }
 };
 
-/// Floating formats. Results above 2^-60, as those that are not flushed are, times a scale above 2^-60 are normal numbers.
+/// The form of floating formats. Products need no flush: results above 2^-60, as those that are not flushed are, times a scale above 2^-60
+/// are normal numbers.
 template <class Arch>
 struct rounded_floating {
     fast_floating<Arch> quick;
     fast_rounding<Arch> rounds;
     fast_flush flush;
     int mantissa_bits;
-    bool lone_zero;  ///< no -0
+    bool lone_zero;  ///< the format has no -0
 
     rounded_floating(const fast_floating<Arch>& q, const floating_rules& r) noexcept
         : quick(q),
@@ -60,7 +61,7 @@ struct rounded_floating {
     }
 };
 
-/// Formats with the exponents of float32: what goes up is carried by the bits, into the exponent and to Inf.
+/// The form of formats with float32's exponents: rounding up carries through the bits, into the exponent and to Inf.
 template <class Arch>
 struct rounded_truncation {
     fast_truncation<Arch> quick;
@@ -70,7 +71,7 @@ struct rounded_truncation {
 
     rounded_truncation(const fast_floating<Arch>& q, const floating_rules& r) noexcept
         : quick(q), rounds(r.how, r.random), flush(r.least_input, r.flush_below) {
-        // Added to the bits, this carries from that fraction on.
+        // all - from, added to the bits, carries where the fraction is at least `from`.
         const std::int32_t all = 1 << q.shift, half = all / 2;
         const auto from = upward<std::int32_t>::of(r.how, half, half + 1, 1, all);
         above = vi<Arch>(all - from.above);
@@ -84,12 +85,12 @@ struct rounded_truncation {
     template <bool Scaled>
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
-        if (rounds.how == rounding::half_even) {  // subnormals are flushed
+        if (rounds.how == rounding::half_even) {  // comes here only where subnormals are flushed
             const vf<Arch> y = flush.product<Arch>(quick.template finish<false>(x, i, by));
             return Scaled ? flush.product<Arch>(y * by.scale) : y;
         }
         const V u = as_int<Arch>(x);
-        // fraction + word >= 2^32 is fraction + (the word's upper bits) >= one step: the fraction has no more bits than that.
+        // fraction + word >= 2^32 means fraction + (the word's upper bits) >= one step: the fraction has no more bits than that.
         const V more =
             rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> (32 - quick.shift)) : select(u < V(0), below, above);
         const vf<Arch> y = flush.product<Arch>(as_float<Arch>((u + more) & quick.kept));
@@ -97,7 +98,7 @@ struct rounded_truncation {
     }
 };
 
-/// e8m0: powers of two of what is normal, where the next one is in the format whichever way it goes.
+/// The form of e8m0 for normal numbers up to 2^127: the power of two above is in the format as well as the one below.
 template <class Arch>
 struct rounded_power {
     static constexpr bool declines_zero = true;
@@ -125,20 +126,20 @@ struct rounded_power {
     QK_INLINE vf<Arch> finish(vf<Arch> x, std::size_t i, const fast_scale<Arch>& by) const noexcept {
         using V = vi<Arch>;
         const V u = as_int<Arch>(x);
-        // The fraction has 23 bits, and those of a word that are above them carry.
+        // The fraction has 23 bits; the upper 23 bits of a word, added to it, carry.
         const V add = rounds.random.used ? as_int<Arch>(as_unsigned<Arch>(rounds.words(i)) >> 9) : more;
         const vf<Arch> y = as_float<Arch>(select(u < V(0), nan, (u + add) & V(exponent_mask)));
         return flush.product<Arch>(multiplied<Scaled>(y, by));
     }
 };
 
-/// What an integer is rounded from: multiplied by the reciprocal where a system does so, which is seldom.
+/// Returns what is rounded to an integer: the quotient or, where the semantics says so (seldom), the product by the reciprocal.
 template <class Arch>
 QK_INLINE vf<Arch> ratio(const fast_integer<Arch>& q, vf<Arch> x, const fast_scale<Arch>& by) noexcept {
     return __builtin_expect(q.multiply, 0) ? opaque<Arch>(x * by.high) : quotient<Arch>(x, by.scale);
 }
 
-/// Integers. Results times a scale above 2^-60 are normal numbers.
+/// The form of integers. Products need no flush: results times a scale above 2^-60 are normal numbers.
 template <class Arch>
 struct rounded_integer {
     fast_integer<Arch> quick;
@@ -146,7 +147,7 @@ struct rounded_integer {
     fast_flush flush;
     bool zero_before;  ///< the zero point is added before rounding
     bool wide;         ///< the limits are floats, and not the bits of quick's sums
-    vi<Arch> lowest;   ///< as fast_scale's, of the zero point 0
+    vi<Arch> lowest;   ///< fast_scale's `lowest` for the zero point 0
 
     rounded_integer(const fast_integer<Arch>& q, const integer_rules& r, bool has_wide_limits) noexcept
         : quick(q),
@@ -178,7 +179,7 @@ struct rounded_integer {
     }
 };
 
-/// The same by random words, of limits that are not wide and zero points that are added afterwards: in integers.
+/// The form of integers for random words, in integer arithmetic: limits are not wide, and zero points are added after rounding.
 template <class Arch>
 struct integer_by_words {
     fast_integer<Arch> quick;
@@ -200,7 +201,7 @@ struct integer_by_words {
     }
 };
 
-/// The sign of a result whose magnitude is zero; `lost`: where the float32 quotient by the scale is.
+/// Returns the sign of a result whose magnitude is zero. lost() tells where the float32 quotient by the scale is zero.
 template <class Arch, class Lost>
 QK_INLINE vi<Arch> sign_of_zero(zero_sign rule, vi<Arch> sign, const Lost& lost) noexcept {
     using V = vi<Arch>;
@@ -212,40 +213,41 @@ QK_INLINE vi<Arch> sign_of_zero(zero_sign rule, vi<Arch> sign, const Lost& lost)
     }
 }
 
-/// An element counted in steps, rounded but not held to the range; `binade` is the one whose step it has, `sign` those of the result's
-/// sign.
+/// An element as a rounded number of steps, not yet clamped to the range. `binade` is the one whose step it has, `sign` the result's sign
+/// bit.
 template <class Arch, bool Integers = false>
 struct counted {
     std::conditional_t<Integers, vi<Arch>, vf<Arch>> steps;
     vi<Arch> binade, sign;
 };
 
-/// Block formats but nvfloat. `quick` shares.
+/// The form of block formats other than nvfloat. `quick` computes what blocks share.
 template <class Arch>
 struct rounded_block {
     fast_block<Arch> quick;
     fast_rounding<Arch> rounds;
     block_rules rules;
     bool uses_lowest = false;  ///< two's complement: negative elements go one step further
-    vi<Arch> further;          ///< from the limit of positive elements to theirs
+    vi<Arch> further;          ///< from the limit of positive elements to that of negative ones
     vi<Arch> step_below;       ///< from the exponent of a binade to that of its step
-    vi<Arch> per_step_over;    ///< what the exponent of a binade is taken from for that of one over its step
-    vi<Arch> per_scale_over;   ///< and the base of a block for that of one over its scale
+    vi<Arch> per_step_over;    ///< less the exponent of a binade: that of one over its step
+    vi<Arch> per_scale_over;   ///< less the base of a block: the exponent of one over its scale
 
     template <class Step>
     explicit rounded_block(const Step& s) noexcept : quick(s, true), rounds(s.rules.how, s.rules.random), rules(s.rules) {
         if constexpr (requires { s.largest_negative; }) uses_lowest = s.largest_negative != s.largest;
         if (quick.usable()) quick.raise_lowest();
         using V = vi<Arch>;
-        quick.to_base = quick.to_base & V(~half_bit);  // nothing is added to the base here: it is the binade of elements with one step
+        quick.to_base = quick.to_base & V(~half_bit);  // the base is not added here: it is the binade of elements with one step
         step_below = V((quick.grid ? quick.mantissa_bits : 23) << 23);
         further = V(1 << 23) - (quick.to_limit & V(0x7fffff));
         per_step_over = V(254 << 23) + step_below;
         per_scale_over = V(254 << 23) - quick.scale_from_base;
     }
 
-    /// Where a block has one step, its base lies above every element, and is the binade of them all.
-    /// `OneStep`: it is known that blocks have one; `Signless`: nothing depends on the sign of a zero; `Integers`: steps are such.
+    /// Counts an element in steps and rounds the count. Where a block has one step, its base lies above every element, and is the binade of
+    /// them all. `OneStep`: blocks are known to have one step; `Signless`: nothing depends on the sign of a zero; `Integers`: the count is
+    /// an integer.
     template <bool OneStep = false, bool Signless = false, bool Integers = false>
     QK_INLINE counted<Arch, Integers> count(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
@@ -254,7 +256,7 @@ struct rounded_block {
         if (rules.least_input != 0) a = select(a < V(rules.least_input), V(0), a);
         const auto k = rounds.template count<Integers>(as_float<Arch>(a), as_float<Arch>(per_step_over - binade), u, rounds.words(i));
         if (!Signless && rules.zero != zero_sign::kept) {
-            const V zero = sign_of_zero<Arch>(rules.zero, sign, [&] {  // of block float the scale is the step
+            const V zero = sign_of_zero<Arch>(rules.zero, sign, [&] {  // for block float the scale is the step
                 return as_int<Arch>(as_float<Arch>(a) * as_float<Arch>(per_scale_over - base)) == V(0);
             });
             sign = select(V(__builtin_bit_cast(typename V::register_type, k.data)) == V(0), zero, sign);
@@ -271,7 +273,7 @@ struct rounded_block {
     }
 };
 
-/// Nvfloat.
+/// The form of nvfloat.
 template <class Arch>
 struct rounded_nvfloat {
     static constexpr bool uses_lowest = false;
@@ -310,7 +312,7 @@ struct rounded_nvfloat {
     }
 };
 
-/// The form of a step that has every rounding and sign of zero.
+/// Returns the form of a step that covers every rounding and sign of zero.
 template <class Arch>
 rounded_nvfloat<Arch> rounded_of(const nvfloat_step<Arch>& step) noexcept {
     return rounded_nvfloat<Arch>(step);
@@ -320,7 +322,8 @@ rounded_block<Arch> rounded_of(const Step& step) noexcept {
     return rounded_block<Arch>(step);
 }
 
-/// What becomes of the elements of run_block_tiles' tiles, or of columns, whose form is `rounded.quick`. `OneStep`: blocks have one each.
+/// values_of_blocks (kernels/drivers/block_tiles.hpp) for any rounding; the drivers get the form `rounded.quick`. `OneStep`: each block has
+/// one step.
 template <class Arch, class Rounded, bool OneStep = false>
 struct rounded_values_of_blocks {
     static constexpr bool flat = false, any_rounding = true, in_fours = false, may_stream = false, looks_ahead = true, compact = false;
@@ -334,9 +337,9 @@ struct rounded_values_of_blocks {
         if (words != nullptr && random() != nullptr) there.rounded.rounds.random.words = words;
         return there;
     }
-    /// The words of values from number i on, in `to` (fast_rounding).
+    /// Makes the random words of n values from number i on, in `to` (fast_rounding).
     QK_INLINE void make_words(std::uint32_t* to, std::size_t i, std::size_t n) noexcept { rounded.rounds.make_words(to, position + i, n); }
-    /// The bits that elements are rounded by, if they are.
+    /// Returns the source of the random bits that elements are rounded by, or null if they are not.
     const random_source* random() const noexcept { return rounded.rounds.random.used ? &rounded.rounds.random : nullptr; }
     template <bool, class Form>
     QK_INLINE vf<Arch> value(std::size_t i, vf<Arch> x, const fast_shared<Arch>& b, const Form&) const noexcept {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rounding to a multiple of a power of two, in every mode, by integer arithmetic on the bits of a float.
 //
-// This is the general form, which the slow paths use: it holds for every float32, for every step from 2^-149 up (and leaves values
-// alone when the step is finer), and reads neither the rounding mode nor the flush modes of the processor.
+// This is the general form, for slow paths: it holds for every float32, for every step from 2^-149 up (and leaves values alone when the
+// step is finer), and reads neither the rounding mode nor the flush modes of the processor.
 #pragma once
 
 #include <algorithm>
@@ -21,10 +21,10 @@ inline constexpr std::int32_t infinity_bits = 0x7f800000;
 inline constexpr std::int32_t nan_bits = 0x7fc00000;
 inline constexpr std::int32_t min_normal_bits = 0x00800000;
 
-/// A step 2^k is handed around as k + step_bias. A float with exponent field e (1 for subnormals) is an integer times 2^(e - step_bias).
+/// A step 2^k is passed as k + step_bias. A float with exponent field e (1 for subnormals) is an integer times 2^(e - step_bias).
 inline constexpr std::int32_t step_bias = 150;
 
-/// Where stochastic rounding takes the bits of the element at a position of the span.
+/// Where stochastic rounding gets the random bits of the element at a position of the span.
 struct random_source {
     bool used = false;
     std::uint64_t seed = 0;
@@ -41,7 +41,7 @@ template <class Arch>
 struct mixing_factors {
     vu<Arch> first = vu<Arch>(0x7feb352du), second = vu<Arch>(0x846ca68bu);
 };
-/// mix_bits, a lane each. Loops over many vectors keep the factors: made anew for each they cost as much as the rest.
+/// Returns mix_bits of each lane. Loops over many vectors keep the factors: to make them anew for each costs as much as the rest.
 template <class Arch>
 QK_INLINE vi<Arch> mixed(vu<Arch> v, const mixing_factors<Arch>& by = {}) noexcept {
     v = (v ^ (v >> 16)) * by.first;
@@ -49,7 +49,7 @@ QK_INLINE vi<Arch> mixed(vu<Arch> v, const mixing_factors<Arch>& by = {}) noexce
     return as_int<Arch>(v ^ (v >> 16));
 }
 
-/// The random bits of the elements at position, position + stride, ... (qk::random_bits, a lane each).
+/// Returns the random bits (qk::random_bits) of the elements at position, position + stride, ..., a lane each.
 template <class Arch>
 vi<Arch> random_lanes(const random_source& source, std::size_t position, std::size_t stride, std::size_t count) noexcept {
     if (!source.used) return vi<Arch>(0);
@@ -68,13 +68,13 @@ vi<Arch> random_lanes(const random_source& source, std::size_t position, std::si
     return mixed<Arch>(v ^ vu<Arch>(random_key(source.seed, index)));
 }
 
-/// Rows of neighbouring elements: how many of how many, and how far one lies behind the other.
+/// `rows` rows of n neighbouring elements; each row begins `stride` elements behind the one before.
 struct element_rows {
     std::size_t rows, n, stride;
     std::size_t span() const noexcept { return (rows - 1) * stride + n; }  ///< from the first element to the last
 };
-/// The random bits of elements whose indices share their upper half: that of the first one is `index`, and `key` is random_key. Those of a
-/// row lie in whole vectors in `out`.
+/// Stores the random bits of elements whose indices share their upper half. `index` is the lower half of the first index, `key` the
+/// random_key() of them all. Each row fills whole vectors of `out`.
 template <class Arch>
 QK_APART void store_hashes(std::uint32_t index, std::uint32_t key, element_rows of, std::uint32_t* out) noexcept {
     const mixing_factors<Arch> by{opaque<Arch>(mixing_factors<Arch>().first), opaque<Arch>(mixing_factors<Arch>().second)};
@@ -86,7 +86,7 @@ QK_APART void store_hashes(std::uint32_t index, std::uint32_t key, element_rows 
         }
     }
 }
-/// The random bits of n neighbouring elements from `position` on; the rest of the last vector is left as it is.
+/// Stores the random bits of n neighbouring elements from `position` on; leaves the rest of the last vector as it is.
 template <class Arch>
 void store_random(const random_source& source, std::size_t position, std::size_t n, std::uint32_t* out) noexcept {
     constexpr std::size_t w = lanes<Arch>;
@@ -98,8 +98,8 @@ void store_random(const random_source& source, std::size_t position, std::size_t
     }
 }
 
-/// |x| (as bits, finite) rounded to a multiple of the step. `negative` is the sign of x, for the roundings that look at it.
-/// A result beyond the largest float is the bits of Inf.
+/// Returns |x| (as bits, finite) rounded to a multiple of the step. `negative` is the sign of x, for the roundings that look at it. A
+/// result beyond the largest float is the bits of Inf.
 template <class Arch>
 vi<Arch> round_magnitude(vi<Arch> a, vi<Arch> step, mask<Arch> negative, rounding how, vi<Arch> random) noexcept {
     using V = vi<Arch>;
@@ -137,15 +137,15 @@ vi<Arch> round_magnitude(vi<Arch> a, vi<Arch> step, mask<Arch> negative, roundin
     return select(whole, a, rounded_up);
 }
 
-/// The bits of |x| as if its exponent had no lower end: (exponent + 127) << 23 | fraction, where the first may be negative.
-/// 0 has a very small exponent.
+/// Returns the bits of |x| as if exponents had no lower end: (exponent + 127) << 23 | fraction, where exponent + 127 may be negative. 0 has
+/// a very small exponent.
 template <class Arch>
 vi<Arch> normalised(vi<Arch> a) noexcept {
     const vi<Arch> small = as_int<Arch>(to_float(a & vi<Arch>(0x7fffff))) - vi<Arch>(149 << 23);
     return select(a > vi<Arch>(0x7fffff), a, small);
 }
 
-/// Largest bits b with value(b) <= value(constant) * 2^exponent, for a normal constant; Inf beyond the largest float.
+/// Returns the largest bits b with value(b) <= value(constant) * 2^exponent, for a normal constant; Inf beyond the largest float.
 template <class Arch>
 vi<Arch> scaled_constant(std::int32_t constant, vi<Arch> exponent) noexcept {
     using V = vi<Arch>;
@@ -155,7 +155,7 @@ vi<Arch> scaled_constant(std::int32_t constant, vi<Arch> exponent) noexcept {
     return select(field > V(0), normal, subnormal);
 }
 
-/// Where the float32 quotient |x| / 2^k is zero: |x| <= 2^(k - 150), the tie going to the even 0.
+/// Is set where the float32 quotient |x| / 2^k is zero: |x| <= 2^(k - 150), since the tie goes to the even 0.
 template <class Arch>
 mask<Arch> quotient_is_zero(vi<Arch> a, vi<Arch> step) noexcept {
     using V = vi<Arch>;

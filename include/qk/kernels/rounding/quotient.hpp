@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// x / d rounded to a coarse grid without a division: by 1 / d held in two floats, for divisors of which that is proved to be exact.
+// Computes x / d, which is rounded to a coarse grid next, without a division: by 1 / d held in two floats, for divisors for which that is
+// proved to be exact.
 //
 // high is 1 / d rounded down, low nearly all that is missing: with e = 1 - d * high, which is exact and less than 2^-23, it is e * high,
-// rounded. So the fused x * high + (x * low), before it is rounded once, is x / d but for 2^-45 of it (2^-46 for e * e, 2^-47 each for
-// the two products): 2^-21 of its ulp. The result is the float32 quotient unless a middle M between two floats lies that close to x / d,
-// and it only matters where one of the two floats is a tie T of the grid that the quotient is rounded to next. Let T have at most p
-// significant bits, and d = D * 2^a, x = X * 2^b with D and X integers of 24 bits. Then M = N * 2^i with N = +1 or -1 modulo 2^(25 - p),
-// and what was said amounts to |X * 2^c - N * D| <= 16, where c is at least 24 for the sizes to fit. So, modulo 2^(25 - p), D is within
-// 16 of zero. If D is a multiple of 2^(25 - p), which is at least 32, the difference is one too, so it is zero; but then 2^24 divides N
-// * D, and it does not. There remain the divisors with D within 16 of such a multiple, and not on it: those are divided by.
+// rounded. So the fused x * high + (x * low), before it is rounded once, is x / d but for 2^-45 of it (2^-46 for e * e, 2^-47 each for the
+// two products): 2^-21 of its ulp. The result is the float32 quotient unless a middle M between two floats lies that close to x / d, and it
+// only matters where one of the two floats is a tie T of the grid that the quotient is rounded to next. Let T have at most p significant
+// bits, and d = D * 2^a, x = X * 2^b with D and X integers of 24 bits. Then M = N * 2^i with N = +1 or -1 modulo 2^(25 - p), and what was
+// said amounts to |X * 2^c - N * D| <= 16, where c is at least 24 for the sizes to fit. So, modulo 2^(25 - p), D is within 16 of zero. If D
+// is a multiple of 2^(25 - p), which is at least 32, the difference is one too, so it is zero; but then 2^24 divides N * D, and it does
+// not. There remain the divisors with D within 16 of such a multiple, and not on it: by those the kernels divide.
 #pragma once
 
 #include <bit>
@@ -21,7 +22,7 @@ namespace qk::kernels {
 inline constexpr std::int32_t least_fast_divisor = (127 - 64) << 23, largest_fast_divisor = (127 + 64)
                                                                                             << 23;  ///< the sums stay normal numbers
 
-/// Is the quotient by d, of which every tie has at most `tie_bits` (up to 20) significant bits, for the product? A lane each.
+/// Is set where the product may replace the quotient by d: every tie of the next grid has at most `tie_bits` (up to 20) significant bits.
 template <class Arch>
 QK_INLINE mask<Arch> has_fast_quotient(vi<Arch> d, int tie_bits) noexcept {
     using V = vi<Arch>;
@@ -44,23 +45,23 @@ QK_INLINE two_part_reciprocal<Arch> reciprocal_of(vf<Arch> d) noexcept {
     return {high, fma<Arch>(-high, d, one) * high};  // not negative, so that zeros keep their sign
 }
 
-/// Where has_fast_quotient(); the sign is that of x, of zeros too.
+/// Returns x / d where has_fast_quotient() holds. The sign is that of x, for zeros too.
 template <class Arch>
 QK_INLINE vf<Arch> fast_quotient(vf<Arch> x, const two_part_reciprocal<Arch>& r) noexcept {
     return fma<Arch>(x, r.high, x * r.low);
 }
 
-/// What the elements of a vector are scaled by: a lane each, which may all be the same.
+/// What scales the elements of a vector, a lane each; all lanes may be the same.
 template <class Arch>
 struct fast_scale {
     vf<Arch> scale;
     vf<Arch> high,
-        low;  ///< two_part_reciprocal where the quotient is a product; `high` alone, rounded, where integers are multiplied by it
+        low;  ///< two_part_reciprocal where the quotient is a product; `high` alone is the rounded reciprocal that multiplies integers
     vi<Arch> lowest, highest;  ///< of integers: the limits of the rounded quotient, as bits of fast_integer's sums
-    std::int32_t limit;        ///< the largest that a tile's test finds among elements that the fast form serves
+    std::int32_t limit;        ///< the largest result of a tile's test that the fast form covers
 };
 
-/// Quotients by one divisor whose next step is a grid with ties of `tie_bits` significant bits; 0: whatever the next step is.
+/// Divides by one divisor. The quotient is rounded next to a grid whose ties have `tie_bits` significant bits; 0: it may be used otherwise.
 template <class Arch>
 struct fast_divisor {
     vf<Arch> divisor;

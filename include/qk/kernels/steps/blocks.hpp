@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps of the block formats, in their general form. A lane is an element, and carries what its block shares.
 //
-// Each step answers three questions: what a block needs to know of its elements (`seen`), what it shares (`plan`), and what
-// becomes of an element (`apply`). The driver asks them along any axis.
+// Each step answers three questions: what must be known of the elements of a block (`seen`), what it shares (`plan`), and what becomes of
+// an element (`apply`). The driver asks them along any axis.
 #pragma once
 
 #include "qk/formats/format.hpp"
@@ -10,7 +10,7 @@
 
 namespace qk::kernels {
 
-/// What has been seen of a block: the largest finite magnitude, and the largest of all (Inf and NaN are above the finite ones).
+/// The largest finite magnitude seen in a block, and the largest of all (Inf and NaN are above the finite ones).
 template <class Arch>
 struct seen {
     vi<Arch> finite = vi<Arch>(0);
@@ -34,7 +34,7 @@ struct block_rules {
 };
 
 constexpr block_rules rules_of(const semantics& how, block_specials special, zero_sign zero) {
-    // Quark keeps the sign in its other roundings.
+    // Quark keeps the sign of zero in roundings other than half-even.
     const bool as_kept = zero == zero_sign::underflow_positive && how.rounding != rounding::half_even;
     return {.specials = special,
             .zero = as_kept ? zero_sign::kept : zero,
@@ -44,7 +44,8 @@ constexpr block_rules rules_of(const semantics& how, block_specials special, zer
             .random = random_source(how)};
 }
 
-/// The bits of y from the rounded magnitude, the element and the block. `lost` is where the float32 quotient x / scale is zero.
+/// Returns the result for a rounded magnitude y, the element's bits and `worst`, the largest magnitude of its block. `lost` is where the
+/// float32 quotient x / scale is zero.
 template <class Arch>
 vf<Arch> finish(vi<Arch> y, vi<Arch> bits, mask<Arch> lost, vi<Arch> worst, const block_rules& r) noexcept {
     using V = vi<Arch>;
@@ -70,14 +71,15 @@ vf<Arch> finish(vi<Arch> y, vi<Arch> bits, mask<Arch> lost, vi<Arch> worst, cons
     return as_float<Arch>(y);
 }
 
-/// Magnitude of a finite element, 0 for the others and for what the semantics flushes.
+/// Returns the magnitude of a finite element, and 0 for special values and for what the semantics flushes.
 template <class Arch>
 vi<Arch> ordinary_magnitude(vi<Arch> bits, std::int32_t least_input) noexcept {
     const vi<Arch> a = bits & vi<Arch>(magnitude_bits);
     return select((a >= vi<Arch>(infinity_bits)) | (a < vi<Arch>(least_input)), vi<Arch>(0), a);
 }
 
-/// Block float, and with sub-blocks the microexponents: the step of a block whose exponent field is E is 2^(E - 127 - (m - 1)).
+/// The step of block float and, with sub-blocks, of the microexponents. With E the exponent field of a block, its elements are multiples of
+/// 2^(E - 127 - (m - 1)).
 template <class Arch>
 struct block_float_step {
     int block_size, sub_block_size, mantissa_bits, least_exponent, largest_exponent, largest_shift;
@@ -116,7 +118,7 @@ struct block_float_step {
         return {min(max(amax >> 23, V(least_exponent)), V(largest_exponent)), s.all};
     }
 
-    /// The exponent of a sub-block, at most `largest_shift` below that of its block.
+    /// Returns the exponent of a sub-block, which is at most `largest_shift` below that of its block.
     shared narrow(const shared& block, const seen<Arch>& s) const noexcept {
         using V = vi<Arch>;
         const V amax = select(s.finite < V(rules.least_input), V(0), s.finite);
@@ -130,7 +132,7 @@ struct block_float_step {
         return round_magnitude<Arch>(ordinary_magnitude<Arch>(bits, rules.least_input), step(b), bits < vi<Arch>(0), rules.how, random);
     }
 
-    /// (2^m - 1) steps, or in two's complement, for a negative element, 2^m (unless that is 2^128).
+    /// Returns the largest magnitude: 2^m - 1 steps, or 2^m for a negative element in two's complement (unless that is 2^128).
     vi<Arch> limit(const shared& b, mask<Arch> negative) const noexcept {
         using V = vi<Arch>;
         const V highest = limit(b);
@@ -143,7 +145,7 @@ struct block_float_step {
         return select(b.exponent > V(0), normal, V(((1 << mantissa_bits) - 1) << (23 - mantissa_bits)));
     }
 
-    /// 1 where an element rounds past the range of its block, and the exponent can be raised.
+    /// Returns 1 where an element rounds past the range of its block and the exponent can be raised, else 0.
     vi<Arch> exceeds(vf<Arch> x, const shared& b, vi<Arch> random) const noexcept {
         using V = vi<Arch>;
         const V bits = as_int<Arch>(x);
@@ -159,7 +161,7 @@ struct block_float_step {
     }
 };
 
-/// Microscaling: elements under a power of two.
+/// The step of microscaling formats: a power of two scales the elements of a block.
 template <class Arch>
 struct microscaling_step {
     static constexpr int sub_block_size = 0;
@@ -222,7 +224,7 @@ struct microscaling_step {
     }
 };
 
-/// NVFP4 and its like: elements under a floating scale under the scale of the tensor.
+/// The step of NVFP4 and its like: each block has a floating scale, and the tensor a scale above these.
 template <class Arch>
 struct nvfloat_step {
     static constexpr int sub_block_size = 0;
@@ -250,7 +252,7 @@ struct nvfloat_step {
 
     shared plan(const seen<Arch>& s) const noexcept {
         using V = vi<Arch>;
-        const bool none = tensor_scale == 0;  // of a tensor so small that its scale is 0 everything is
+        const bool none = tensor_scale == 0;  // in a tensor so small that its scale is 0, everything becomes 0
         const V amax = select(s.finite < V(none ? infinity_bits : rules.least_input), V(0), s.finite);
         const vf<Arch> ratio = quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), vf<Arch>(element_max)), vf<Arch>(tensor_scale));
         const V block = select(amax == V(0), V(0), as_int<Arch>(cast_completely<Arch>(ratio, scale, V(0))));
@@ -270,7 +272,7 @@ struct nvfloat_step {
     }
 
   private:
-    /// Inf and NaN, and +0 for the rest.
+    /// Keeps special values and returns +0 for the rest.
     static vi<Arch> special_only(vi<Arch> bits) noexcept {
         using V = vi<Arch>;
         return select((bits & V(magnitude_bits)) >= V(infinity_bits), bits, V(0));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast forms of the steps: half-even by float addition, for the values and semantics that allow it. The drivers test a tile
-// with one compare and hand everything else to the general form.
+// The fast forms of the steps: half-even by float addition, for the values and semantics that allow it. The drivers test a tile with one
+// compare and leave everything else to the general form.
 //
-// Why they are exact. Let c be the power of two of |x| (or of the smallest normal number, if that is larger) and K = 1.5 * 2^(23 - m)
-// with m <= 20. c * K has an ulp of c * 2^-m, the step of the grid at x, and so has the sum c * K + x, which lies within 2c of it: the
-// sum is x rounded half-even to that step, and the difference is exact, +0 if it is zero. c * K itself is exact, so it does not matter
-// whether a compiler makes one fma of product and sum. Where a block has one step, the sum is with M = 1.5 * 2^23 steps. Both hold while
-// the sums are finite, and in the default floating-point environment, which the drivers ask for.
+// Why they are exact. Let c be the largest power of two up to |x|, but at least the smallest normal number of the format, and
+// K = 1.5 * 2^(23 - m) with m <= 20. c * K has an ulp of c * 2^-m, the step of the grid at x, and so has the sum c * K + x, which lies
+// within 2c of it: the sum is x rounded half-even to that step, and the difference is exact, +0 if it is zero. c * K itself is exact, so it
+// does not matter whether a compiler makes one fma of product and sum. Where a block has one step, the sum is with M = 1.5 * 2^23 steps.
+// Both hold while the sums are finite, and in the default floating-point environment, which the drivers check.
 #pragma once
 
 #if defined(__SSE2__)
@@ -20,7 +20,7 @@
 
 namespace qk::kernels {
 
-/// Round to nearest even, nothing flushed: what the fast forms rely on.
+/// Is true when the processor rounds to nearest even and flushes nothing, as the fast forms require.
 template <class Arch>
 bool default_environment() noexcept {
 #if defined(__SSE2__)
@@ -36,23 +36,23 @@ bool default_environment() noexcept {
 
 inline constexpr std::int32_t exponent_mask = 0x7f800000;
 inline constexpr std::int32_t half_bit = 0x00400000;  ///< with an exponent field: 1.5 times that power of two
-inline constexpr std::int32_t no_value = -1;          ///< a limit that no magnitude keeps: the fast form does not apply
+inline constexpr std::int32_t no_value = -1;          ///< sentinel: every tile test fails, so the general form runs
 
-/// x rounded to m mantissa bits, no finer than the step at `least`; `magic` is K. A zero is +0.
+/// Returns x rounded half-even to m mantissa bits, no finer than the step at `least`; `magic` is K. A zero is +0.
 template <class Arch>
 QK_INLINE vf<Arch> to_grid(vf<Arch> x, vi<Arch> least, vf<Arch> magic) noexcept {
     const vf<Arch> c = as_float<Arch>(max(as_int<Arch>(x) & vi<Arch>(exponent_mask), least));
     return fnma(c, magic, fma(c, magic, x));
 }
 
-/// What a tile's test compares with the form's limit: the magnitude, unless the form knows better.
+/// Returns what a tile's test compares with the form's limit: the magnitude, unless the form has a tested() of its own.
 template <class Arch, class Form>
 QK_INLINE vi<Arch> tested(const Form& form, vf<Arch> x) noexcept {
     if constexpr (requires { form.tested(x); }) return form.tested(x);
     return as_int<Arch>(x) & vi<Arch>(magnitude_bits);
 }
 
-/// What a scale other than one does to an element in front of its rounding, and to the result.
+/// A scale other than one divides an element before it is rounded, and multiplies the result.
 template <bool Scaled, class Arch>
 QK_INLINE vf<Arch> divided(vf<Arch> x, const fast_scale<Arch>& by) noexcept {
     if constexpr (Scaled) return quotient<Arch>(x, by.scale);
@@ -64,19 +64,19 @@ QK_INLINE vf<Arch> multiplied(vf<Arch> y, const fast_scale<Arch>& by) noexcept {
     return y;
 }
 
-/// Floating formats. prepare(x, by) is what is rounded under a scale, limit the largest magnitude of it that the fast form serves;
-/// finish(x, i, by) of the element at position i rounds half-even (the other roundings: kernels/rounding/fast.hpp).
+/// The half-even form of floating formats (kernels/rounding/fast.hpp has the other roundings). prepare(x, by) divides by the scale, limit
+/// is the largest quotient that the form covers, and finish(x, i, by) rounds the quotient and multiplies. The vector stands at position i.
 template <class Arch>
 struct fast_floating {
     std::int32_t limit = no_value;
-    bool saturates = false;  ///< beyond the largest value it is that one; the limit is the last of a binade
-    int tie_bits = 0;        ///< of halves between neighbours on the grid, for has_fast_quotient(); 0: quotients are divided
-    int shift = 0;           ///< of formats with float32's exponents: bits that go; 0: round by addition
+    bool saturates = false;  ///< values beyond the largest become the largest; the limit is the last value of a binade
+    int tie_bits = 0;        ///< significant bits of a tie of the grid, for has_fast_quotient(); 0: divide
+    int shift = 0;           ///< formats with float32's exponents: mantissa bits that are cut off; 0: round by float addition
     vi<Arch> least, kept_sign;
     vf<Arch> magic, largest;
 
     explicit fast_floating(const floating_rules& r) noexcept : kept_sign(r.zero_signs & sign_bit) {
-        const int field = r.least_step + r.mantissa_bits - step_bias + 127;  // of the smallest normal number
+        const int field = r.least_step + r.mantissa_bits - step_bias + 127;  // exponent field of the smallest normal number
         if (r.flush_below != 0 || r.least_input != 0 || r.powers_of_two) return;
         if (field < 1 || r.mantissa_bits > 20) return;
         saturates = r.infinity == r.largest && r.beyond[0] == r.largest && r.beyond[1] == r.largest;
@@ -90,7 +90,7 @@ struct fast_floating {
         least = vi<Arch>(field << 23);
         magic = as_float<Arch>(vi<Arch>(((150 - r.mantissa_bits) << 23) | half_bit));
         largest = as_float<Arch>(vi<Arch>(r.largest));
-        // Quotients so small that the product of two floats underflows are to be far below the first half.
+        // Quotients so small that the product of two floats underflows must lie far below half of the least step.
         if (shift == 0 && r.mantissa_bits <= 18 && r.least_step > step_bias - 90) tie_bits = r.mantissa_bits + 2;
     }
 
@@ -106,7 +106,7 @@ struct fast_floating {
     }
 };
 
-/// Formats with the exponents of float32: bf16 and its like. Half-even by integer addition; overflow becomes Inf by itself.
+/// The half-even form of formats with float32's exponents, such as bf16, by integer addition; overflow becomes Inf by itself.
 template <class Arch>
 struct fast_truncation {
     std::int32_t limit;
@@ -128,7 +128,7 @@ struct fast_truncation {
     }
 };
 
-/// e8m0: the nearest power of two of what is normal; what is negative becomes NaN.
+/// The fast form of e8m0: a normal number becomes the nearest power of two, a negative one NaN.
 template <class Arch>
 struct fast_power_of_two {
     static constexpr bool declines_zero = true;
@@ -142,7 +142,7 @@ struct fast_power_of_two {
     }
     bool usable() const noexcept { return limit != no_value; }
 
-    /// The distance from the smallest normal number, ordered as if it had no sign: what is below it is beyond every limit.
+    /// Returns the distance from the smallest normal number, in unsigned order: what lies below that number is beyond every limit.
     QK_INLINE vi<Arch> tested(vf<Arch> x) const noexcept {
         return ((as_int<Arch>(x) & vi<Arch>(magnitude_bits)) - vi<Arch>(min_normal_bits)) ^ vi<Arch>(sign_bit);
     }
@@ -159,37 +159,37 @@ struct fast_power_of_two {
     }
 };
 
-/// Integers of at most 16 bits or so: the quotient, which the tile test bounds, rounds by adding 1.5 * 2^23. The sum's bits are its
-/// integer and a constant, so they are clamped as integers, of which a processor does more at a time than of floats.
+/// The half-even form of integers of up to 20 bits: adding 1.5 * 2^23 rounds the quotient, which the tile test bounds. The bits of the sum
+/// are its integer plus a constant, so the sum is clamped as an integer: a processor does more of that at a time than of floats.
 template <class Arch>
 struct fast_integer {
     static constexpr float middle = 0x1.8p23f;
 
     bool multiply;
-    std::int32_t least_scale;  ///< as bits; one condition on scales, and no other, for loops that compilers vectorise
+    std::int32_t least_scale;  ///< least scale covered, as bits: loops over scales have this one condition, so compilers vectorise them
 
     explicit fast_integer(const integer_rules& r) noexcept
         : multiply(r.multiply), least_scale(r.flush_below == 0 && r.least_input == 0 && !r.zero_before ? min_normal_bits : INT32_MAX) {}
 
-    /// The largest magnitude that the form serves under a scale and these limits of the rounded quotient; no_value if it serves none.
+    /// Returns the largest magnitude that the form covers under a scale and these limits of the rounded quotient; no_value if none.
     QK_INLINE std::int32_t limit_of(float s, float lowest, float highest) const noexcept {
-        // 0 times an infinite reciprocal would be NaN; a subnormal scale makes one. 2^21 scales are to be finite.
+        // A subnormal scale has an infinite reciprocal, and 0 times that would be NaN. 2^21 times the scale must be finite.
         const auto bits = std::bit_cast<std::int32_t>(s);
         if (lowest < -0x1p21f || highest > 0x1p21f || bits < least_scale || bits >= infinity_bits - (22 << 23)) return no_value;
         return bits + (21 << 23);  // larger elements are far beyond the codes
     }
-    /// The same of rounded_integer's wide limits, which no quotient of this magnitude keeps.
+    /// Returns the same for rounded_integer's wide limits, which a quotient of this magnitude (2^40) always exceeds.
     QK_INLINE std::int32_t wide_limit_of(float s) const noexcept {
         const auto bits = std::bit_cast<std::int32_t>(s);
         return bits < least_scale || bits >= infinity_bits - (41 << 23) ? no_value : bits + (40 << 23);
     }
-    /// A limit of the rounded quotient as fast_scale has it.
+    /// Returns a limit of the rounded quotient as the bits that fast_scale holds.
     static QK_INLINE std::int32_t sum_of(float bound) noexcept { return std::bit_cast<std::int32_t>(bound + middle); }
     template <bool>
     QK_INLINE vf<Arch> prepare(vf<Arch> x, const fast_scale<Arch>&) const noexcept {
         return x;
     }
-    /// The bits of `middle` plus the clamped integer.
+    /// Returns the bits of `middle` plus the clamped integer.
     template <bool Multiply>
     QK_INLINE vi<Arch> sum(vf<Arch> x, const fast_scale<Arch>& by) const noexcept {
         return clamped(Multiply ? opaque<Arch>(x * by.high) : quotient<Arch>(x, by.scale), by);
@@ -206,7 +206,7 @@ struct fast_integer {
     }
 };
 
-/// Without a division: of scales of which has_fast_quotient().
+/// fast_integer without a division, for scales with has_fast_quotient().
 template <class Arch>
 struct integer_by_product {
     fast_integer<Arch> quick;
@@ -221,8 +221,9 @@ struct integer_by_product {
     }
 };
 
-/// The same of a floating format, an operation shorter: where values saturate, a tile is tested by the exponents that are at hand; where
-/// they do not, there is nothing to hold, since what is not beyond the largest value does not round to more.
+/// fast_floating without a division, for scales with has_fast_quotient(), and an operation shorter. Where values saturate, the tile test
+/// takes the exponents that are at hand; where they do not, nothing is clamped, since what is not beyond the largest value does not round
+/// to more.
 template <class Arch, bool Saturates>
 struct floating_by_product {
     fast_floating<Arch> quick;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fast forms of the block steps: half-even by float addition, for blocks whose shared scale follows from amax alone. The sums of
-// kernels/steps/fast.hpp are made of signed values: they are as exact, and x - x gives the +0 of a result without -0.
+// kernels/steps/fast.hpp take signed values here: they are as exact, and x - x = +0 is the zero of formats without -0.
 #pragma once
 
 #include "qk/kernels/steps/blocks.hpp"
@@ -8,18 +8,18 @@
 
 namespace qk::kernels {
 
-/// What a block of elements shares in the fast form.
+/// What the elements of a block share in the fast form.
 template <class Arch>
 struct fast_shared {
-    vf<Arch> base{};   ///< M, or the least c; of nvfloat the scale
-    vf<Arch> limit{};  ///< largest magnitude; of nvfloat the larger part of 1 / scale, or the bits of the sign that elements keep
-    vf<Arch> low{};    ///< of nvfloat the smaller part of 1 / scale
+    vf<Arch> base{};   ///< M, or the least c (kernels/steps/fast.hpp); nvfloat: the scale
+    vf<Arch> limit{};  ///< largest magnitude; nvfloat: the larger part of 1 / scale, or (without Product) the sign bit if elements keep it
+    vf<Arch> low{};    ///< nvfloat: the smaller part of 1 / scale
 };
 
-// Where subnormals are flushed, blocks are served whose least step is so large that there are no subnormal results, and subnormal elements
-// are below half of it. (Of nvfloat: under scales from 2^-100 on subnormal elements are below half of a step of 2^-20.)
+// Where the semantics flushes subnormals, only blocks are covered whose least step is so large that no result is subnormal and that
+// subnormal elements lie below half of it. (nvfloat: under scales from 2^-100 on, subnormal elements lie below half of a step of 2^-20.)
 
-/// Formats whose blocks are described by amax alone. lowest and highest bound the amax that the fast form serves (0 is served too).
+/// The fast form of formats whose blocks share what follows from amax alone. It covers amax from `lowest` to `highest`, and 0.
 template <class Arch>
 struct fast_block {
     static constexpr bool has_low = false, has_ratio = false;
@@ -29,16 +29,16 @@ struct fast_block {
     int mantissa_bits = 0;
     vi<Arch> add, to_base, to_limit, kept_sign;
     vi<Arch> largest_shift = vi<Arch>(0);
-    vi<Arch> lowest_held = vi<Arch>(0);  ///< exponents of blocks with sub-blocks are not below
+    vi<Arch> lowest_held = vi<Arch>(0);  ///< lower bound for exponents of blocks with sub-blocks
     vi<Arch> scale_from_base;            ///< exponent field of the scale less that of the base
     vf<Arch> magic;
 
-    /// `any_rounding`: for rounded_values_of_blocks, which has every rounding and sign of zero.
+    /// `any_rounding`: for rounded_block, which covers every rounding and sign of zero.
     explicit fast_block(const block_float_step<Arch>& s, bool any_rounding = false) noexcept : mantissa_bits(s.mantissa_bits) {
         const int m = s.mantissa_bits;
         const bool micro = s.sub_block_size > 0;
         if (!ordinary(s.rules, any_rounding) || s.bump || m > 21) return;
-        // Elements that are flushed, as the microexponents do, are below half a step when the block's exponent is at least this.
+        // From this exponent of a block on, elements that are flushed (the microexponents always do that) lie below half a step.
         lowest = std::max(micro || flushes(s.rules) ? m + s.largest_shift + 3 : 1, s.least_exponent) << 23;
         highest = (std::min(s.largest_exponent, 229 + m) << 23) | 0x7fffff;
         sub_block_size = s.sub_block_size;
@@ -68,17 +68,18 @@ struct fast_block {
     }
 
     bool usable() const noexcept { return highest != no_value; }
-    /// Leaves out the blocks whose steps, or what they are counted by, are not normal numbers. Formats of few exponents may have no others.
+    /// Excludes blocks whose steps, or the factors that count in them, are not normal numbers. A format with few exponents may have no
+    /// others.
     void raise_lowest() noexcept {
         lowest += (28 + mantissa_bits) << 23;
         lowest_held = vi<Arch>(lowest);
         if (lowest > highest) highest = no_value;
     }
 
-    /// What takes long of share(), to be begun early: nothing.
+    /// The latency-bound part of share(), started one tile earlier. Unused here.
     QK_INLINE vf<Arch> ratio(vi<Arch>) const noexcept { return vf<Arch>(0.0f); }
-    /// From the largest magnitude of each block. With sub-blocks `base` holds the exponent that those are held to. False: the
-    /// general form is wanted, because some block lies outside what this one serves.
+    /// Computes what blocks share from the largest magnitude of each. With sub-blocks `base` holds the least exponent that those may have.
+    /// Returns false if some block is not covered and needs the general form.
     template <std::size_t Sub>
     QK_INLINE bool share(vi<Arch> amax, vf<Arch>, fast_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
@@ -89,12 +90,12 @@ struct fast_block {
         if constexpr (Sub != 0) {
             b.base = as_float<Arch>(max(amax & V(exponent_mask), lowest_held) - largest_shift);
         } else {
-            const V exponent = max(amax + add, V(lowest)) & V(exponent_mask);  // a block of zeros has any scale that is served
+            const V exponent = max(amax + add, V(lowest)) & V(exponent_mask);  // a block of zeros may have any scale
             b = {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
         }
         return true;
     }
-    /// What sub-blocks share, from what the block holds them to and their largest magnitude.
+    /// Returns what sub-blocks share, from what share() found for their block and from their largest magnitude.
     QK_INLINE fast_shared<Arch> held(const fast_shared<Arch>& block, vi<Arch> largest) const noexcept {
         const vi<Arch> exponent = max(largest & vi<Arch>(exponent_mask), as_int<Arch>(block.base));
         return {as_float<Arch>(exponent + to_base), as_float<Arch>(exponent + to_limit)};
@@ -114,8 +115,8 @@ struct fast_block {
     }
 };
 
-/// NVFP4 and its like: the quotient by the block's scale, then the grid of the element. `Product`: the quotient is one
-/// (kernels/rounding/quotient.hpp), which serves half-even alone.
+/// The fast form of NVFP4 and its like: divides by the scale of the block, then rounds to the grid of the element. `Product`: the quotient
+/// is computed as a product (kernels/rounding/quotient.hpp), which is exact enough for half-even alone.
 template <class Arch, bool Product = has_fused<Arch>()>
 struct fast_nvfloat {
     static constexpr bool grid = true;
@@ -126,7 +127,7 @@ struct fast_nvfloat {
     vi<Arch> least, scale_least;
     vf<Arch> magic, largest, scale_magic, scale_largest, element_max, tensor_scale;
 
-    /// `any_rounding`: for rounded_values_of_nvfloat, which has every rounding and sign of zero.
+    /// `any_rounding`: for rounded_nvfloat, which covers every rounding and sign of zero.
     explicit fast_nvfloat(const nvfloat_step<Arch>& s, bool any_rounding = false) noexcept
         : tie_bits(s.element.mantissa_bits + 2), element_max(s.element_max), tensor_scale(s.tensor_scale) {
         plain = (any_rounding || s.rules.how == rounding::half_even) &&
@@ -136,13 +137,13 @@ struct fast_nvfloat {
     }
     bool usable() const noexcept { return plain; }
 
-    /// What rounds to the scale of the block.
+    /// Returns what share() rounds to the scale of the block.
     QK_INLINE vf<Arch> ratio(vi<Arch> amax) const noexcept {
         return min(quotient<Arch>(quotient<Arch>(as_float<Arch>(amax), element_max), tensor_scale), scale_largest);
     }
 
-    /// Scales from 2^-100 to 2^100 make every quotient and product that matters a normal number (has_fast_quotient() asks for more). A
-    /// block of zeros is fine, and +0.
+    /// Scales from 2^-100 to 2^100 keep every quotient and product that matters a normal number (has_fast_quotient() is stricter). A block
+    /// of zeros is covered, and becomes +0.
     template <std::size_t>
     QK_INLINE bool share(vi<Arch> amax, vf<Arch> ratio_of_amax, fast_shared<Arch>& b) const noexcept {
         using V = vi<Arch>;
@@ -163,7 +164,7 @@ struct fast_nvfloat {
         }
         return true;
     }
-    /// x over its block's scale; +0 in a block of zeros. Of a product the ties are right, not every bit.
+    /// Returns x over its block's scale; +0 in a block of zeros. With `Product` the last bit may be wrong, but not at a tie of the grid.
     QK_INLINE vf<Arch> ratio_of(vf<Arch> x, const fast_shared<Arch>& b) const noexcept {
         if constexpr (Product) return fast_quotient<Arch>(x, {b.limit, b.low});
         return as_float<Arch>((as_int<Arch>(quotient<Arch>(x, b.base)) & vi<Arch>(magnitude_bits)) |
@@ -177,7 +178,7 @@ struct fast_nvfloat {
     }
 
   private:
-    /// The constants of a cast, if the fast form serves it.
+    /// Sets the constants of a cast; returns whether the fast form covers it.
     static bool of(const floating_rules& r, vi<Arch>& least_normal, vf<Arch>& k, vf<Arch>& most) noexcept {
         const int m = r.mantissa_bits, field = r.least_step + m - step_bias + 127;
         least_normal = vi<Arch>(field << 23);
@@ -187,13 +188,13 @@ struct fast_nvfloat {
     }
 };
 
-/// Is it a form of blocks that may have sub-blocks?
+/// Is true for forms of blocks that may have sub-blocks.
 template <class Form, class Arch>
 concept may_have_sub_blocks = requires(const Form& form, const fast_shared<Arch>& b) {
     form.held(b, vi<Arch>(0));
 };
 
-/// Form::share of blocks that lie in a lane each, with or without sub-blocks.
+/// Calls Form::share for blocks that lie in a lane each, with or without sub-blocks.
 template <class Arch, class Form>
 QK_INLINE bool share_in_lanes(const Form& form, vi<Arch> amax, fast_shared<Arch>& b) noexcept {
     if constexpr (may_have_sub_blocks<Form, Arch>) {
@@ -202,7 +203,7 @@ QK_INLINE bool share_in_lanes(const Form& form, vi<Arch> amax, fast_shared<Arch>
     return form.template share<0>(amax, form.ratio(amax), b);
 }
 
-/// The fast form of a step: of nvfloat its own, else fast_block.
+/// Returns the fast form of a step: fast_nvfloat for nvfloat, else fast_block.
 template <class Arch>
 fast_nvfloat<Arch> fast_of(const nvfloat_step<Arch>& step) noexcept {
     return fast_nvfloat<Arch>(step);

@@ -11,12 +11,12 @@
 
 namespace qk::kernels {
 
-/// What a floating format under a semantics does, as the bits of float32 magnitudes.
+/// What a floating format does under a semantics, as bits of float32 magnitudes.
 struct floating_rules {
     int mantissa_bits = 23;
     std::int32_t least_step = 0;   ///< k + step_bias of the step 2^k of the subnormals
     std::int32_t largest = 0;      ///< largest finite magnitude
-    std::int32_t beyond[2] = {};   ///< what a finite magnitude above becomes: positive, negative
+    std::int32_t beyond[2] = {};   ///< what a finite magnitude above `largest` becomes: positive, negative
     std::int32_t infinity = 0;     ///< what Inf becomes
     std::int32_t nan = 0;          ///< what NaN becomes, with its sign
     std::int32_t flush_below = 0;  ///< results below this magnitude become zero (0: none)
@@ -61,20 +61,20 @@ QK_INLINE constexpr floating_rules rules_of(floating f, const semantics& how) {
     return r;
 }
 
-/// rules_of as a function of its own: where rules of several formats are made, it is compiled once.
+/// rules_of, not inlined: where rules of several formats are made, it is compiled once.
 template <class Arch>
 QK_APART floating_rules rules_apart(floating f, const semantics& how) noexcept {
     return rules_of(f, how);
 }
 
-/// Magnitude rounded to the grid that `mantissa_bits` and `least_step` describe (least_step a lane each).
+/// Returns the magnitude a rounded to the grid that `mantissa_bits` and `least_step` describe (least_step a lane each).
 template <class Arch>
 vi<Arch> round_to_grid(vi<Arch> a, int mantissa_bits, vi<Arch> least_step, mask<Arch> negative, rounding how, vi<Arch> random) noexcept {
     const vi<Arch> step = (normalised<Arch>(a) >> 23) + vi<Arch>(23 - mantissa_bits);
     return round_magnitude<Arch>(a, max(step, least_step), negative, how, random);
 }
 
-/// e8m0, of a magnitude that is finite and not zero: the nearest power of two from 2^-127 on.
+/// Rounds a magnitude that is finite and not zero to a power of two from 2^-127 on (e8m0).
 template <class Arch>
 vi<Arch> round_to_power_of_two(vi<Arch> a, rounding how, vi<Arch> random) noexcept {
     using V = vi<Arch>;
@@ -83,12 +83,12 @@ vi<Arch> round_to_power_of_two(vi<Arch> a, rounding how, vi<Arch> random) noexce
     return max(round_magnitude<Arch>(a, step, a < V(0), how, random), least);
 }
 
-/// Do the rules of a family flush subnormals, before or after?
+/// Is true when the rules of a family flush subnormal inputs or results.
 template <class Rules>
 QK_INLINE constexpr bool flushes(const Rules& r) noexcept {
     return r.least_input != 0 || r.flush_below != 0;
 }
-/// Magnitudes below `least` as zero of their sign.
+/// Returns x with magnitudes below `least` replaced by zero of their sign.
 template <class Arch>
 vf<Arch> flushed(vf<Arch> x, std::int32_t least) noexcept {
     using V = vi<Arch>;
@@ -96,7 +96,7 @@ vf<Arch> flushed(vf<Arch> x, std::int32_t least) noexcept {
     return as_float<Arch>(select((bits & V(magnitude_bits)) < V(least), bits & V(sign_bit), bits));
 }
 
-/// One vector, in every case.
+/// Rounds one vector in the general form.
 template <class Arch>
 vf<Arch> cast_completely(vf<Arch> x, const floating_rules& r, vi<Arch> random) noexcept {
     using V = vi<Arch>;
@@ -136,7 +136,7 @@ struct floating_step {
         const vf<Arch> y = cast_completely<Arch>(quotient<Arch>(flushed<Arch>(x, rules.least_input), scale), rules, random) * scale;
         const vf<Arch> out = flushed<Arch>(y, std::min(rules.flush_below, min_normal_bits));
         if (!rules.powers_of_two) return out;
-        // e8m0 has no zero: its 2^-127 is flushed as a product only.
+        // e8m0 has no zero: its 2^-127 is flushed only where a scale has multiplied it.
         return as_float<Arch>(select(as_int<Arch>(scale) == as_int<Arch>(vf<Arch>(1.0f)), as_int<Arch>(y), as_int<Arch>(out)));
     }
 };

@@ -13,7 +13,7 @@
 
 namespace qk::kernels {
 
-/// The part that is the same for every scale.
+/// The part of a step that is the same for every scale.
 struct integer_rules {
     std::int64_t lowest = 0;
     std::int64_t highest = 0;
@@ -40,7 +40,7 @@ constexpr integer_rules rules_of(integer f, const semantics& how, bool one_scale
             .random = random_source(how)};
 }
 
-/// round(t) as a float, with the sign of t; any t but NaN.
+/// Returns round(t) as a float with the sign of t, which is not NaN.
 template <class Arch>
 vf<Arch> round_to_integer(vf<Arch> t, rounding how, vi<Arch> random) noexcept {
     using V = vi<Arch>;
@@ -49,13 +49,13 @@ vf<Arch> round_to_integer(vf<Arch> t, rounding how, vi<Arch> random) noexcept {
     return as_float<Arch>(r | (bits & V(sign_bit)));
 }
 
-/// min(max(v, low), high) for finite bounds and v not NaN.
+/// Returns min(max(v, low), high) for finite bounds and v not NaN.
 template <class Arch>
 vf<Arch> clamp(vf<Arch> v, vf<Arch> low, vf<Arch> high) noexcept {
     return min(max(v, low), high);
 }
 
-/// Scale and zero point, one for the tensor or a lane each.
+/// The step of the integer formats. Scale and zero point are one for the tensor or a lane each.
 template <class Arch>
 struct integer_step {
     integer_rules rules;
@@ -93,7 +93,7 @@ struct integer_step {
     }
 
   private:
-    /// `what` where `where`, for the positive ones; the negative ones become the lowest code.
+    /// Returns n with `what` in its place where `where`, for positive elements; negative ones become the lowest code.
     vf<Arch> special(vf<Arch> n, mask<Arch> where, mask<Arch> positive, integer_special what) const noexcept {
         using V = vi<Arch>;
         const vf<Arch> up = what == integer_special::highest ? high : what == integer_special::lowest ? low : vf<Arch>(0.0f);
@@ -101,7 +101,7 @@ struct integer_step {
         return as_float<Arch>(select(where, v, as_int<Arch>(n)));
     }
 
-    /// clamp(round(t + zero_point)) - zero_point. The last difference is rounded once, which wide integers need doubles for.
+    /// Returns clamp(round(t + zero_point)) - zero_point. The difference is rounded once, for which wide integers need doubles.
     vf<Arch> zero_point_first(vf<Arch> t, vi<Arch> random) const noexcept {
         alignas(64) float zero[lanes<Arch>], n[lanes<Arch>];
         for (std::size_t i = 0; i < lanes<Arch>; ++i) zero[i] = static_cast<float>(zero_point[i]);
