@@ -9,7 +9,7 @@
 
 namespace qk {
 
-// Floating formats of registers that are no storage formats of the catalogue.
+// Floating formats of registers that are not storage formats of the catalogue.
 inline constexpr floating fp64{11, 52, 1023, specials::ieee};
 inline constexpr floating tf32{8, 10, 127, specials::ieee};
 inline constexpr floating e8m13{8, 13, 127, specials::ieee};  ///< float32 cut to 13 fraction bits: fp8 on Ada Lovelace and Hopper
@@ -29,7 +29,7 @@ enum class place : std::uint8_t {
     after,   ///< the group is summed by itself and then added
 };
 
-/// Results of 2^(largest exponent + 1) and more.
+/// What results of 2^(largest exponent + 1) and more become.
 enum class too_large : std::uint8_t {
     ieee,      ///< Inf, or the largest finite number where the rounding points away from Inf (IEEE 754-2019, 7.4)
     infinity,  ///< Inf, also where the rounding truncates
@@ -44,9 +44,9 @@ enum class zero_rule : std::uint8_t {
     positive,           ///< every zero is +0
 };
 
-/// Subnormal operands, C included.
+/// How subnormal operands are read, C included.
 enum class input_flush : std::uint8_t {
-    none,       ///< they count
+    none,       ///< as they are
     positive,   ///< they become +0
     kept_sign,  ///< they become zero of their sign (x86's DAZ)
 };
@@ -56,7 +56,7 @@ enum class nan_answer : std::uint8_t {
     all_ones,  ///< sign 0, exponent and mantissa all ones (NVIDIA)
 };
 
-/// What turns a sum of integers into a code.
+/// How a sum of integers becomes a code.
 enum class requantize_by : std::uint8_t {
     nothing,
     scale,       ///< round(float(sum) * scale), half to even: ONNX Runtime
@@ -75,29 +75,29 @@ struct requantization {
     friend constexpr bool operator==(const requantization&, const requantization&) = default;
 };
 
-/// A unit that multiplies and adds. Terms are products of two operands' elements; what carries the sum on is "the accumulator", C at first.
+/// A unit that multiplies and adds. Terms are products of two operands' elements; "the accumulator" is the register of the sum, C at first.
 struct accumulator {
     summation sum = summation::exact;
     int groups = 0;  ///< terms added at once; 0: all
-    int lanes = 1;   ///< a group's terms l, l + lanes, ... are summed apart, the lanes' sums then as the terms are
-    int bundle = 1;  ///< so many neighbouring products are first added exactly: they are one term
+    int lanes = 1;   ///< a group's terms l, l + lanes, ... are summed apart, and then the lanes' sums in the same way
+    int bundle = 1;  ///< this many neighbouring products are first added exactly: they are one term
     qk::place place = place::inside;
     // aligned
-    int align = 0;                         ///< fraction bits that a term keeps, of the largest exponent
-    rounding cut = rounding::toward_zero;  ///< of terms: toward_zero or down
+    int align = 0;                         ///< fraction bits that a term keeps, relative to the largest exponent
+    rounding cut = rounding::toward_zero;  ///< how terms are cut: toward_zero or down
     int join = 0;  ///< place::after: fraction bits that the group's sum keeps when it meets the accumulator; 0: rounded to `partial`
     int join_addend = 24;                ///< likewise: those that the accumulator keeps
     int join_drop = 0;                   ///< likewise: the accumulator is dropped where its exponent is more than this below; 0: never
-    rounding join_cut = rounding::down;  ///< of sums that meet sums: toward_zero or down
+    rounding join_cut = rounding::down;  ///< how sums are cut that are added to sums: toward_zero or down
     // sequential, pairwise
     bool fused = true;  ///< a product is not rounded before it is added
     // formats
     floating addend = fp32;   ///< of C
-    floating partial = fp32;  ///< of what is carried from group to group, and of every sum where sums are rounded
+    floating partial = fp32;  ///< of the sum carried from group to group, and of every sum where sums are rounded
     floating result = fp32;
     rounding partial_round = rounding::half_even;
     rounding round = rounding::half_even;  ///< of the result
-    int operand_bits = 0;                  ///< operands are truncated to so many fraction bits (tf32: 10); 0: as they are
+    int operand_bits = 0;                  ///< operands are truncated to this many fraction bits (tf32: 10); 0: as they are
     bool reverse = false;                  ///< sequential: a group's last term comes first
     input_flush flush_inputs = input_flush::none;
     bool flush_partials = false;    ///< subnormal results of any step become zero of their sign
@@ -114,7 +114,7 @@ struct accumulator {
 
 namespace accumulators {
 
-/// Every product and the sum exactly; rounded once.
+/// Products and the sum are exact; the result is rounded once.
 inline constexpr accumulator exact{};
 /// `for (i) sum = fma(a[i], b[i], sum)` in float32.
 inline constexpr accumulator sequential_fp32{.sum = summation::sequential};
@@ -185,7 +185,7 @@ constexpr message check_integer(const accumulator& a) {
 
 }  // namespace detail
 
-/// A sentence, empty where the accumulator can be computed.
+/// Returns a sentence that says why the accumulator cannot be computed, empty if it can.
 constexpr message check(const accumulator& a) {
     const message common = detail::first_of({detail::in_range("groups", a.groups, 0, detail::largest_block),
                                              detail::in_range("lanes", a.lanes, 1, 64), detail::in_range("bundle", a.bundle, 1, 64),

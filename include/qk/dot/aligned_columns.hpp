@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row times many columns under an accumulator that aligns: operands taken apart once, lanes over columns. The bits of
-// matrix_multiply_add for what serves_aligned_columns accepts; equations (D1) to (D4) of docs/reference/numerics.md.
+// Multiplies a row by many columns under an accumulator that aligns. Operands are taken apart once; lanes run over columns. Gives the bits
+// of matrix_multiply_add where a serves_... function below accepts the accumulator; equations (D1) to (D4) of docs/reference/numerics.md.
 #pragma once
 
 #include <algorithm>
@@ -12,34 +12,35 @@
 
 namespace qk::detail {
 
-/// Elements of an operand, apart: value i is n[i] * 2^(exponent[i] - fraction), none of them infinite or NaN.
+/// Elements of an operand in two arrays: value i is n[i] * 2^(exponent[i] - fraction), none of them infinite or NaN.
 struct apart {
     const std::int16_t* n = nullptr;
     const std::int16_t* exponent = nullptr;
 };
 
-/// Bits that a product has once it stands left of all its fraction bits; sums of 2^(31 - bits) of them fit 32.
+/// Returns the bits of a product that has `align` fraction bits; sums of 2^(31 - bits) such products fit 32 bits.
 constexpr int aligned_bits(const accumulator& a, const element_kind& x, const element_kind& y) {
     return x.width + y.width + a.align - x.fraction - y.fraction;
 }
-/// C is zero at the start; no lanes, flushes, nor results that depend on the sign of a zero.
+/// Is true when the accumulator aligns without lanes, flushes or results that depend on the sign of a zero. C is zero at the start.
 constexpr bool aligns_plainly(const accumulator& a) {
     return a.sum == summation::aligned && a.place == place::inside && a.lanes == 1 && a.flush_inputs == input_flush::none &&
            !a.flush_partials && !a.product_overflow && a.round != rounding::down && a.partial_round != rounding::down;
 }
-/// Products one by one.
+/// Is true when aligned_columns computes these sums: each product is a term.
 constexpr bool serves_aligned_columns(const accumulator& a, const element_kind& x, const element_kind& y) {
     return aligns_plainly(a) && a.bundle == 1 && x.width <= 15 && y.width <= 15 && a.align >= x.fraction + y.fraction && a.align <= 30 &&
            aligned_bits(a, x, y) <= 30;
 }
 
-/// Bits of an element as a whole number of the lowest steps of its block.
+/// Returns the bits of an element that is counted in the lowest steps of its block.
 constexpr int bits_in_block(const element_kind& k) { return k.width + k.highest - k.lowest; }
-/// Places that a bundle's sum moves to the left to stand in steps of the alignment below its own exponent.
+/// Returns by how many bits a bundle's sum is shifted left to have `align` fraction bits below its own exponent.
 constexpr int bundle_raise(const accumulator& a, const element_kind& x, const element_kind& y) {
     return a.align + x.lowest + y.lowest - x.fraction - y.fraction;
 }
-/// Bundles of products whose blocks have one scale each: their sums are whole numbers, and their exponent is that of the scales.
+/// Is true when bundled_columns computes these sums: the products of a bundle share their blocks' scales, so its sum is a whole number, and
+/// its exponent is that of the scales.
 constexpr bool serves_bundled_columns(const accumulator& a, const element_kind& x, std::int64_t x_block, const element_kind& y,
                                       std::int64_t y_block) {
     if (!aligns_plainly(a) || a.bundle < 2 || a.groups < a.bundle || a.groups / a.bundle > 64 || x_block < 1 || y_block < 1 ||
@@ -49,8 +50,8 @@ constexpr bool serves_bundled_columns(const accumulator& a, const element_kind& 
     return bits_in_block(x) <= 15 && bits_in_block(y) <= 15 && bits <= 31 && raise >= 0 && bits + raise <= 54;
 }
 
-/// Sums that are exact until the result, and fit 62 bits in units of the smallest product: exact ones of narrow formats, and integer
-/// registers that wrap. One group: nothing is rounded or cut in between. C is zero at the start.
+/// Is true when exact_columns computes these sums: they are exact until the result and fit 62 bits in units of the smallest product. These
+/// are integer registers that wrap, and exact sums of narrow formats in one group: nothing is rounded in between. C is zero at the start.
 constexpr bool serves_exact_columns(const accumulator& a, const element_kind& x, const element_kind& y, std::size_t k) {
     const bool one_group = a.groups == 0 || static_cast<std::size_t>(a.groups) >= k;
     const bool exact = a.sum == summation::exact && one_group && a.place == place::inside && a.bundle == 1 &&
@@ -61,14 +62,14 @@ constexpr bool serves_exact_columns(const accumulator& a, const element_kind& x,
     return (exact || wrapping) && x.width <= widest && y.width <= widest && range + width_of(std::uint64_t{k}) < 62;
 }
 
-/// What a register holds between groups: significand * 2^(exponent - mantissa bits).
+/// What registers hold between groups: significand * 2^(exponent - mantissa bits).
 template <int Lanes>
 struct held_registers {
     std::int32_t significand[Lanes];
     std::int32_t exponent[Lanes];
 };
 
-/// v * 2^lsb in a register of format f; false where it does not hold it and the general form has to say what becomes of it.
+/// Rounds v * 2^lsb to a register of format f. Returns false where it overflows: the general form then decides the result.
 QK_INLINE bool round_whole(floating f, rounding r, std::int64_t v, int lsb, std::uint32_t& code) {
     const bool negative = v < 0;
     const auto magnitude = static_cast<std::uint64_t>(negative ? -v : v);
@@ -92,7 +93,7 @@ QK_INLINE bool round_whole(floating f, rounding r, std::int64_t v, int lsb, std:
     return whole < infinity_of(f);
 }
 
-/// v / 2^right, cut: down, or toward zero.
+/// Returns v / 2^right, cut down or toward zero.
 template <bool Down, class Whole>
 QK_INLINE Whole cut_right(Whole v, int right) {
     if constexpr (Down) return v >> right;
@@ -100,14 +101,14 @@ QK_INLINE Whole cut_right(Whole v, int right) {
     return v < 0 ? -magnitude : magnitude;
 }
 
-/// What a group leaves in the registers: its sums in units of 2^(top - align), and what they held. False: one overflowed, or the sign of
-/// its zero depends on all terms.
+/// Adds a group's sums, in units of 2^(top - align), to what the registers held. Returns false if one overflowed, or if the sign of its
+/// zero depends on all terms.
 template <int Lanes, bool Down>
 QK_INLINE bool close_group(const accumulator& how, bool final, floating& held, const std::int32_t* top, const std::int64_t* sum,
                            held_registers<Lanes>& c, std::uint32_t* codes) {
     const floating to = final ? how.result : how.partial;
     for (int j = 0; j < Lanes; ++j) {
-        const int right = top[j] - c.exponent[j] + held.mantissa_bits - how.align;  // of the register's significand
+        const int right = top[j] - c.exponent[j] + held.mantissa_bits - how.align;  // right shift of the register's significand
         const std::int64_t own = c.significand[j];
         const std::int64_t aligned = right <= 0 ? own << -right : cut_right<Down>(own, std::min(right, 63));
         if (!round_whole(to, final ? how.round : how.partial_round, sum[j] + aligned, top[j] - how.align, codes[j])) return false;
@@ -123,8 +124,8 @@ QK_INLINE bool close_group(const accumulator& how, bool final, floating& held, c
     return true;
 }
 
-/// The codes of `Lanes` sums, group by group of `step` elements. An exponent stands at every `each`-th element of the row and of the
-/// columns; add(first, last, top, sum) gives the sums of a group in units of 2^(top - align). False: as close_group says.
+/// Computes the codes of `Lanes` sums, in groups of `step` elements. Every `each`-th element of the row and of the columns has an exponent;
+/// add(first, last, top, sum) computes the sums of a group in units of 2^(top - align). Returns false where close_group does.
 template <int Lanes, bool Down, class Add>
 QK_INLINE bool add_groups(const accumulator& how, std::size_t k, std::size_t step, std::size_t each, const std::int32_t* row_exponent,
                           apart b, std::size_t stride, std::uint32_t* codes, const Add& add) {
@@ -150,8 +151,8 @@ QK_INLINE bool add_groups(const accumulator& how, std::size_t k, std::size_t ste
     return true;
 }
 
-/// A row of k elements times columns that stand beside each other, `stride` elements from row to row of B. `row` holds
-/// n * 2^(align - fraction) of A. False: a register overflowed somewhere, and the general form must compute them.
+/// Multiplies a row of k elements by neighbouring columns; rows of B are `stride` elements apart. `row` holds n * 2^(align - fraction) of
+/// A. Returns false where close_group does; the general form must then compute the sums.
 template <int Lanes, bool Down>
 bool aligned_columns(const accumulator& how, std::size_t k, const std::int32_t* row, const std::int32_t* row_exponent, apart b,
                      std::size_t stride, std::size_t chunk, std::uint32_t* codes) noexcept {
@@ -171,7 +172,7 @@ bool aligned_columns(const accumulator& how, std::size_t k, const std::int32_t* 
                                    });
 }
 
-/// The same for bundles: `row` and B's n are whole numbers of the lowest steps of their blocks, the exponents those of the blocks' scales.
+/// Computes aligned_columns for bundles: `row` and B's n are whole numbers of their blocks' lowest steps, exponents those of the scales.
 template <int Lanes, bool Down>
 bool bundled_columns(const accumulator& how, int raise, std::size_t k, const std::int32_t* row, const std::int32_t* row_exponent, apart b,
                      std::size_t stride, std::uint32_t* codes) noexcept {
@@ -192,8 +193,8 @@ bool bundled_columns(const accumulator& how, int raise, std::size_t k, const std
                                    });
 }
 
-/// The sums themselves, in units of 2^(the lowest exponents - the fractions). `row_exponent` and those of B are counted from the lowest
-/// ones; of zeros they are 0.
+/// Computes the exact sums, in units of 2^(lowest exponents - fractions). `row_exponent` and B's exponents are counted from the lowest
+/// ones; those of zeros are 0.
 template <int Lanes>
 void exact_columns(std::size_t k, const std::int32_t* row, const std::int32_t* row_exponent, apart b, std::size_t stride,
                    std::int64_t* sums) noexcept {
@@ -205,7 +206,7 @@ void exact_columns(std::size_t k, const std::int32_t* row, const std::int32_t* r
     std::copy_n(sum, Lanes, sums);
 }
 
-/// An exact sum as what the accumulator stores. Zero is +0; false where the result overflows.
+/// Turns an exact sum into what the accumulator stores. Zero becomes +0. Returns false where the result overflows.
 QK_INLINE bool store_exact(const accumulator& how, std::int64_t sum, int lsb, std::uint64_t& stored) {
     if (how.sum == summation::integer) {
         events ignored;

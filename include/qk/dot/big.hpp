@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole number wide enough for every sum of products: what "exact" adds into where exponents lie far apart.
+// A whole number wide enough for every sum of products. Exact sums use it where exponents lie far apart.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class big_sum {
 
     constexpr bool negative() const { return limb_[limbs - 1] >> 63 != 0; }
 
-    /// Magnitude as its upper 128 bits times 2^lsb; `more` tells of bits below.
+    /// The magnitude's upper 128 bits times 2^lsb; `more` is true if bits below those are set.
     struct leading {
         uint128 magnitude = 0;
         int lsb = 0;

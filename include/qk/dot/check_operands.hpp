@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which operands an accumulator takes, as a sentence: empty for yes.
+// Says which operands an accumulator takes.
 #pragma once
 
 #include "qk/dot/elements.hpp"
 
 namespace qk {
 
-/// Can products of a and b be summed by `acc`? The formats and the accumulator have passed their own checks.
+/// Returns a sentence that says why `acc` cannot sum products of a and b, empty if it can. Checks the accumulator, too; the formats have
+/// passed their own checks.
 constexpr message check_operands(const format& a, const format& b, const accumulator& acc);
 
 namespace detail {

@@ -22,13 +22,13 @@ namespace qk {
 
 using device_name = fixed_text<127>;
 
-/// The name without its shape: without ".m16n8k16", or AMD's "16x16x4_4b_".
+/// Returns the name without its shape: without ".m16n8k16", or AMD's "16x16x4_4b_".
 constexpr device_name without_shape(std::string_view name);
 
-/// The device of that name, or of that name without a shape (then the one with the largest k), or null.
+/// Returns the device of that name, or of that name without a shape (then the one with the largest k), or null.
 constexpr const device* find_device(std::string_view name);
 
-/// "unknown device 'x'; did you mean y, z or ...?"
+/// Returns "unknown device 'x'; did you mean y, z or ...?"
 constexpr message unknown_device(std::string_view name);
 
 namespace devices {
@@ -39,7 +39,7 @@ inline constexpr std::span<const device* const> families[] = {
     nvidia_rtx_blackwell, amd_cdna1,     amd_cdna2,     amd_cdna3,           generic,
 };
 
-/// Calls visit(device) for each.
+/// Calls visit(device) for each device.
 template <class Visit>
 constexpr void each(Visit visit) {
     for (const auto& family : families) {
@@ -52,7 +52,7 @@ constexpr void each(Visit visit) {
 namespace detail {
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
-/// Where the letters of "m#n#k#" or "#x#x#" stand with digits between: the end of such a shape that starts at `at`, or `at`.
+/// Returns the end of a shape like "m#n#k#" or "#x#x#" (# for digits) that starts at `at`, or `at` if there is none.
 constexpr std::size_t end_of_shape(std::string_view s, std::size_t at, std::string_view before, std::string_view between) {
     std::size_t i = at;
     for (std::size_t part = 0; part < 3; ++part) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of any format, taken apart: each element a whole number times a power of two, its block's scale included.
+// Takes operands of any format apart: each element is a whole number times a power of two, its block's scale included.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 
 namespace qk::detail {
 
-/// Elements that are taken apart together: what a dot product holds on the stack.
+/// How many elements are taken apart together; a dot product holds them on the stack.
 inline constexpr std::size_t dot_tile = 256;
 
-// Exponents beyond every finite one, so that the largest exponent tells of them.
+// Exponents beyond every finite one, so that the largest exponent of many terms tells whether special values are among them.
 inline constexpr int infinite_exponent = 1 << 16, nan_exponent = 1 << 20, first_special = 1 << 15, first_nan = 1 << 19;
 
 /// Value i is n[i] * 2^(exponent[i] - fraction). `base` is the exponent of the block's scale alone. An infinite value is +-1 with
@@ -30,7 +30,7 @@ struct element_tile {
 
 /// What is the same for all elements of an operand.
 struct element_kind {
-    int fraction = 0;  ///< of n, scale included
+    int fraction = 0;  ///< fraction bits of n, scale included
     int lowest = 0;    ///< least exponent of a nonzero element, without its scale
     int highest = 0;   ///< largest one
     int width = 0;     ///< bits of |n|
@@ -58,8 +58,8 @@ constexpr element_kind kind_of(const nvfloat& f) {
     return k;
 }
 
-/// One floating code: significand, exponent (a zero's is -126), sign. `cut` > 0 keeps so many fraction bits; `flush` makes subnormals
-/// zeros.
+/// One floating code taken apart: significand, exponent (-126 for zero), sign. take_apart keeps `cut` fraction bits if `cut` > 0, and turns
+/// subnormals into zeros as `flush` says.
 struct element {
     std::int32_t n = 0, exponent = 0;
     bool negative = false;
@@ -70,7 +70,7 @@ QK_INLINE constexpr element take_apart(floating f, std::uint32_t code, int cut, 
     const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
     const std::uint32_t dropped = cut > 0 && cut < m ? (std::uint32_t{1} << (m - cut)) - 1 : 0, hidden = std::uint32_t{1} << m;
     const std::uint32_t magnitude =
-        code & ((std::uint32_t{1} << magnitude_bits) - 1) & ~dropped;  // a NaN of dropped bits alone becomes Inf
+        code & ((std::uint32_t{1} << magnitude_bits) - 1) & ~dropped;  // a NaN becomes Inf if all its mantissa bits are dropped
     const std::uint32_t field = magnitude >> m, all = (std::uint32_t{1} << magnitude_bits) - 1;
     bool negative = (code >> magnitude_bits & 1u) != 0;
     const bool infinite = f.specials == specials::ieee && magnitude == (all ^ (hidden - 1));
@@ -95,7 +95,7 @@ struct reading {
     std::int64_t zero_point = 0;
 };
 
-// Elements of a family, codes to tile, scales left out.
+// Take the codes of a family's elements apart into a tile, without scales.
 QK_INLINE void take_codes(floating f, const std::uint32_t* code, std::size_t n, const reading& how, element_tile& t) {
     for (std::size_t i = 0; i < n; ++i) {
         const element e = take_apart(f, code[i], how.cut, how.flush);
@@ -138,7 +138,7 @@ QK_INLINE void take_codes(const nvfloat& f, const std::uint32_t* code, std::size
     take_codes(f.element, code, n, how, t);
 }
 
-// A block's scale: n * 2^(exponent - mantissa bits). NVFP4's has no sign (ue4m3).
+// Return a block's scale as n * 2^(exponent - mantissa bits). NVFP4's has no sign (ue4m3).
 QK_INLINE constexpr element scale_code_of(const block_float& f, std::uint32_t code) {
     return code == low_bits(f.exponent_bits) ? element{0, nan_exponent}
                                              : element{1, static_cast<int>(code) - ((1 << (f.exponent_bits - 1)) - 1)};
@@ -157,7 +157,7 @@ concept has_blocks = requires(const Format& f) {
     f.block_size;
 };
 
-/// The planes of a packed tensor, and which row of it the operand is: the values at (outer, 0..length, across).
+/// A row of a packed tensor, as an operand: the values at (outer, 0..length, across).
 template <class Format>
 struct packed_row {
     Format format;
@@ -211,7 +211,7 @@ struct packed_row {
     }
 };
 
-/// Any row: what a sum asks of its operands. Refers to the row that it was made of.
+/// A row of any format, as a sum reads it. Refers to the row that it was made of.
 struct row_source {
     const void* row = nullptr;
     const element_tile& (*loader)(const void*, std::size_t, std::size_t, element_tile&) = nullptr;
@@ -227,7 +227,7 @@ row_source source_of(const packed_row<Format>& r) noexcept {
     };
     return {&r, load, r.kind(), has_blocks<Format>};
 }
-/// Elements that stand taken apart already; they fit a tile.
+/// Returns a source of elements that are taken apart already; they fit a tile.
 inline row_source held_source(const element_tile& held, const row_source& of) noexcept {
     return {&held,
             [](const void* row, std::size_t, std::size_t, element_tile&) -> const element_tile& {

@@ -10,13 +10,13 @@
 
 namespace qk::detail {
 
-/// What is carried from group to group: a register's code in its format.
+/// The sum that is carried from group to group: a register's code in its format.
 struct carried {
     std::uint64_t code = 0;
     floating format = fp32;
 };
 
-/// v * 2^from in units of 2^to, cut.
+/// Returns v * 2^from in units of 2^to, cut as `cut` says.
 template <class Whole>
 QK_INLINE constexpr Whole shift_and_cut(Whole v, int from, int to, rounding cut, events& seen) {
     constexpr int most = static_cast<int>(sizeof(Whole)) * 8 - 1;
@@ -40,7 +40,7 @@ class fused_group {
         if (first_group) c_ = unpack(c.format, flushed(a, c.format, c.code));
     }
 
-    /// The code of the sum in `f`.
+    /// Returns the code of the group's sum in format `f`.
     std::uint64_t sum_to(floating f, rounding r) noexcept {
         const auto lanes = static_cast<std::size_t>(a_.lanes);
         term_survey all;
@@ -97,7 +97,7 @@ class fused_group {
         return signs;
     }
 
-    /// A sum that is zero: its sign is the terms' where they agree (IEEE 754-2019, 6.3).
+    /// Returns the code of a sum that is zero: its sign is that of the terms where they agree (IEEE 754-2019, 6.3).
     std::uint64_t zero(floating f, rounding r) noexcept {
         if (a_.zero != zero_rule::ieee) return 0;
         const bool inside = a_.place == place::inside;
@@ -142,7 +142,7 @@ class fused_group {
         else seen_.inexact |= c_.significand != 0;
         return rounded(f, r, total, unit);
     }
-    /// The group's rounded sum and the accumulator.
+    /// Adds the group's rounded sum and the accumulator.
     std::uint64_t add_rounded(floating f, rounding r, std::uint64_t group) const noexcept {
         const double x = value_of_register(a_.partial, group),
                      y = static_cast<double>(c_.significand) * power_of_two(c_.exponent - fraction_);
@@ -192,7 +192,7 @@ class fused_group {
     term_survey lane_[64];
 };
 
-/// Group after group; the code of the result in a.result.
+/// Adds group after group. Returns the code of the result, in format a.result.
 template <class Window>
 std::uint64_t fused_sum(const accumulator& a, Window& w, std::uint64_t c, events& seen) noexcept {
     const std::size_t count = w.terms(), wanted = a.groups == 0 ? count : static_cast<std::size_t>(a.groups / a.bundle),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row times many columns under an accumulator whose aligned groups meet C afterwards (CDNA3), and under integer registers that saturate:
-// lanes over columns, as in aligned_columns.hpp. Equations (D4) to (D6) and (D11) of docs/reference/numerics.md.
+// Multiplies a row by many columns under an accumulator whose aligned groups are added to C afterwards (CDNA3), and under integer registers
+// that saturate. Lanes run over columns, as in aligned_columns.hpp. Equations (D4) to (D6) and (D11) of docs/reference/numerics.md.
 #pragma once
 
 #include "qk/dot/aligned_columns.hpp"
 
 namespace qk::detail {
 
-/// Groups that are aligned by themselves, in one or two lanes, and then joined with the register. C is zero at the start.
+/// Is true when joined_columns computes these sums: groups are aligned by themselves, in one or two lanes, and then joined with the
+/// register. C is zero at the start.
 constexpr bool serves_joined_columns(const accumulator& a, const element_kind& x, const element_kind& y) {
     return a.sum == summation::aligned && a.place == place::after && a.join > 0 && a.join <= 40 && a.join_addend <= 40 && a.lanes <= 2 &&
            a.bundle == 1 && a.flush_inputs == input_flush::none && !a.flush_partials && a.round != rounding::down &&
@@ -15,7 +16,7 @@ constexpr bool serves_joined_columns(const accumulator& a, const element_kind& x
            a.align >= x.fraction + y.fraction && a.align <= 30 && aligned_bits(a, x, y) <= 30;
 }
 
-/// v / 2^right, cut; to the left where `right` is below 0.
+/// Returns v / 2^right, cut as `cut` says; shifts to the left where `right` is below 0.
 QK_INLINE std::int64_t moved(std::int64_t v, int right, rounding cut) {
     if (right <= 0) return v * (std::int64_t{1} << -right);
     return cut == rounding::down ? cut_right<true>(v, std::min(right, 63)) : cut_right<false>(v, std::min(right, 63));
@@ -24,12 +25,12 @@ QK_INLINE std::int64_t moved(std::int64_t v, int right, rounding cut) {
 template <int Lanes, bool Down>
 class joined_columns {
   public:
-    /// `row` holds n * 2^(align - fraction) of A; columns stand beside each other, `stride` elements from row to row of B.
+    /// `row` holds n * 2^(align - fraction) of A. The columns are neighbours; rows of B are `stride` elements apart.
     joined_columns(const accumulator& how, std::size_t k, const std::int32_t* row, const std::int32_t* row_exponent, apart b,
                    std::size_t stride, std::size_t chunk) noexcept
         : how_(how), k_(k), row_(row), row_exponent_(row_exponent), b_(b), stride_(stride), chunk_(chunk) {}
 
-    /// False: a register or a product overflowed somewhere, and the general form must compute them.
+    /// Returns false if a register or a product overflowed; the general form must then compute the sums.
     bool sums(std::uint32_t* codes) noexcept {
         const std::size_t step = how_.groups == 0 ? std::max<std::size_t>(k_, 1) : static_cast<std::size_t>(how_.groups);
         std::fill_n(c_.significand, Lanes, 0);
@@ -53,7 +54,7 @@ class joined_columns {
         bool exist = false;
     };
 
-    /// Terms first, first + lanes, ... below last, in units of 2^(top - align).
+    /// Sums terms first, first + lanes, ... below last, in units of 2^(top - align).
     void lane(std::size_t first, std::size_t last, aligned_lane& l) noexcept {
         const auto step = static_cast<std::size_t>(how_.lanes);
         std::fill_n(l.top, Lanes, -(1 << 14));
@@ -104,7 +105,8 @@ class joined_columns {
     aligned_lane lane_[2];
 };
 
-/// Products of whole numbers below 2^16 in a register that saturates after every group. C is zero at the start.
+/// Is true when stopping_columns computes these sums: products of whole numbers below 2^16, in a register that saturates after every group.
+/// C is zero at the start.
 constexpr bool serves_stopping_columns(const accumulator& a, const element_kind& x, const element_kind& y) {
     return a.sum == summation::integer && a.saturate && a.width <= 48 && x.whole && y.whole && x.width <= 16 && y.width <= 16;
 }

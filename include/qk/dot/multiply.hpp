@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dot.hpp's functions: operands are brought to their sums.
+// Implements the functions of dot.hpp: reads rows and columns of the operands and sums their products.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace qk::detail {
 
-/// Codes of registers as they are stored, and as they are computed with.
+/// Turns a stored code into the register's own code: the inverse of stored_code.
 QK_INLINE constexpr std::uint64_t own_code(floating f, std::uint64_t stored) {
     if (f == fp64 || bits(f) <= 16 || f == fp32) return stored;
     events ignored;
@@ -25,7 +25,7 @@ QK_INLINE void count(const events& seen, bool nan, dot_counts* counts) {
     counts->nan += nan;
 }
 
-/// Products of doubles: fma after fma.
+/// Sums products of doubles, fma after fma.
 inline std::uint64_t double_sum(const packed_row<floating>& a, const packed_row<floating>& b, std::size_t k, std::uint64_t c,
                                 nan_answer nan) noexcept {
     const auto element = [](const packed_row<floating>& r, std::size_t i) {
@@ -46,7 +46,7 @@ std::uint64_t floating_sum(const accumulator& how, const row_source& a, const ro
     return rounded_sum(how, w, c, counted, seen);
 }
 
-/// A sum's code as it is stored, times `scale`, which the result is rounded again for.
+/// Returns the code of the sum times `scale`, plus C (`start`), rounded again; the sum's own code where scale is 1.
 inline std::uint64_t scaled_code(const accumulator& how, std::uint64_t code, float scale, std::uint64_t start, events& seen) noexcept {
     if (scale != 1) {
         const double product = value_of_register(how.result, code) * static_cast<double>(scale);
@@ -55,7 +55,7 @@ inline std::uint64_t scaled_code(const accumulator& how, std::uint64_t code, flo
     return code;
 }
 
-/// The stored code of one element of D; `scale` multiplies the sum of the products (1: C is a term like the others).
+/// Returns the stored code of one element of D; `scale` multiplies the sum of the products (1: C is a term like the others).
 inline std::uint64_t one_sum(const accumulator& how, const row_source& a, const row_source& b, std::size_t k, std::uint64_t c, float scale,
                              dot_counts* counts) noexcept {
     events seen;
@@ -68,7 +68,7 @@ inline std::uint64_t one_sum(const accumulator& how, const row_source& a, const 
     return stored_code(how.result, code);
 }
 
-/// An operand: its rows are what a device reads.
+/// An operand, whose rows are read as a device reads them.
 struct operand {
     const format& form;
     const packed_matrix& packed;
@@ -85,7 +85,7 @@ struct operand {
             call(r);
         });
     }
-    /// NVFP4's scale of the tensor, 1 elsewhere.
+    /// Returns NVFP4's tensor scale, 1 for other formats.
     float tensor_scale() const noexcept {
         float scale = 1;
         if (std::holds_alternative<nvfloat>(form) && !packed.planes.tensor.empty())
@@ -94,7 +94,7 @@ struct operand {
     }
 };
 
-/// Rows that fit a tile are taken apart once for several columns.
+/// Computes D where rows fit a tile: each is taken apart once for several columns.
 template <class GetC, class PutD>
 void multiply_held(const operand& a, const operand& b, product_shape s, float scale, const GetC& get_c, const PutD& put_d,
                    dot_counts* counts) noexcept {
@@ -124,7 +124,7 @@ void multiply_held(const operand& a, const operand& b, product_shape s, float sc
     }
 }
 
-/// get_c(position) gives stored codes, put_d(position, code) takes them.
+/// Computes D. get_c(position) returns the stored codes of C, put_d(position, code) takes those of D.
 template <class GetC, class PutD>
 void multiply(const accumulator& how, const format& fa, const format& fb, product_shape s, const packed_matrix& a, const packed_matrix& b,
               const GetC& get_c, const PutD& put_d, dot_counts* counts) noexcept {
@@ -150,7 +150,7 @@ void multiply(const accumulator& how, const format& fa, const format& fb, produc
     }
 }
 
-/// Values as stored codes and back.
+/// Turn values into stored codes and back.
 template <accumulator Acc>
 constexpr std::uint64_t stored_of(sum_type<Acc> v) {
     events ignored;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers inside a unit: whole numbers of 128 bits times powers of two, rounded into registers, and registers read back.
+// The arithmetic of devices: whole numbers of 128 bits times powers of two are rounded into registers, and registers are read back.
 #pragma once
 
 #include <bit>
@@ -12,13 +12,13 @@
 
 namespace qk {
 
-/// What happened while a sum was formed, counted on request.
+/// What happened while sums were formed; counted on request.
 struct dot_counts {
     std::uint64_t overflow = 0;    ///< results beyond the largest finite number, from finite terms
     std::uint64_t underflow = 0;   ///< inexact results below the smallest normal number, or flushed ones
     std::uint64_t inexact = 0;     ///< dot products in which any bit was lost
     std::uint64_t nan = 0;         ///< results that are NaN
-    std::uint64_t saturation = 0;  ///< integer registers and codes that met their limit, or wrapped
+    std::uint64_t saturation = 0;  ///< dot products in which an integer register or code saturated, or wrapped
     friend constexpr bool operator==(const dot_counts&, const dot_counts&) = default;
 };
 
@@ -27,7 +27,7 @@ namespace detail {
 __extension__ typedef __int128 int128;
 __extension__ typedef unsigned __int128 uint128;
 
-/// What happened in one dot product: bits that are set once however often.
+/// What happened in one dot product: each is counted once, however often it happens.
 struct events {
     bool overflow = false, underflow = false, inexact = false, saturation = false;
 };
@@ -44,7 +44,7 @@ QK_INLINE constexpr std::uint64_t nan_of(floating f, nan_answer how) {
     return how == nan_answer::all_ones ? sign_of(f) - 1 : infinity_of(f) | std::uint64_t{1} << (f.mantissa_bits - 1);
 }
 
-/// Does a magnitude between `kept` and kept + 1 go up? `rest` against a half: below, equal, above (-1, 0, 1).
+/// Is true when a magnitude between `kept` and kept + 1 goes up. `rest` compares it with a half: below, equal, above (-1, 0, 1).
 QK_INLINE constexpr bool goes_up(rounding r, bool negative, bool odd, int rest) {
     switch (r) {
         case rounding::half_even: return rest > 0 || (rest == 0 && odd);
@@ -60,7 +60,7 @@ QK_INLINE constexpr bool overflows_to_infinity(too_large rule, rounding r, bool 
     return !(r == rounding::toward_zero || (r == rounding::up && negative) || (r == rounding::down && !negative));
 }
 
-/// The code of magnitude * 2^lsb, rounded. `more`: the number is a little larger than that (less than one unit of 2^lsb).
+/// Returns the code of magnitude * 2^lsb, rounded. `more`: the number is a little larger than that (less than one unit of 2^lsb).
 QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumulator& a, bool negative, uint128 magnitude, int lsb,
                                            bool more, events& seen) {
     const std::uint64_t sign = negative ? sign_of(f) : 0;
@@ -126,13 +126,13 @@ QK_INLINE constexpr bool is_subnormal(floating f, std::uint64_t code) {
     return magnitude != 0 && magnitude >> f.mantissa_bits == 0;
 }
 
-/// C as a device reads it.
+/// Returns C as a device reads it.
 QK_INLINE constexpr std::uint64_t flushed(const accumulator& a, floating f, std::uint64_t code) {
     if (a.flush_inputs == input_flush::none || !is_subnormal(f, code)) return code;
     return a.flush_inputs == input_flush::kept_sign ? code & sign_of(f) : 0;
 }
 
-/// The value of a register's code, exact.
+/// Returns the exact value of a register's code.
 QK_INLINE constexpr double value_of_register(floating f, std::uint64_t code) {
     if (f == fp64) return std::bit_cast<double>(code);
     const unpacked u = unpack(f, code);
@@ -143,7 +143,7 @@ QK_INLINE constexpr double value_of_register(floating f, std::uint64_t code) {
     return u.negative ? -magnitude : magnitude;
 }
 
-/// A double that a rounding to odd made: enough to round again to 24 bits or fewer in any way.
+/// Rounds a double that a rounding to odd made: it has enough bits to be rounded again to 24 bits or fewer in any way.
 QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumulator& a, double v, events& seen) {
     const auto bits = std::bit_cast<std::uint64_t>(v);
     const bool negative = bits >> 63 != 0;
@@ -157,7 +157,7 @@ QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumul
                     false, seen);
 }
 
-/// x + y rounded to odd: where bits are lost the last one is 1. What it is rounded to afterwards is as if it were rounded once.
+/// Returns x + y rounded to odd: where bits are lost the last one is 1. Rounding it again gives the same as rounding the exact sum once.
 QK_INLINE double add_to_odd(double x, double y) {
     const double s = x + y;
     const double part = s - x;
@@ -168,7 +168,8 @@ QK_INLINE double add_to_odd(double x, double y) {
     return std::bit_cast<double>(bits);
 }
 
-/// Codes as they are stored: of formats up to 16 bits their own, of registers of 17 to 32 bits the float32 that has their value.
+/// Returns a code as it is stored: formats of up to 16 bits, fp32 and fp64 keep their code; other registers of 17 to 32 bits become the
+/// float32 that has their value.
 QK_INLINE constexpr std::uint64_t stored_code(floating f, std::uint64_t code) {
     if (f == fp64 || bits(f) <= 16 || f == fp32) return code;
     if (f.exponent_bits == 8) return code << (23 - f.mantissa_bits);

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two operands' elements multiplied, a window of them at a time: the terms of a dot product, exact.
+// Multiplies the elements of two operands, a window of them at a time: the exact terms of a dot product.
 #pragma once
 
 #include "qk/dot/elements.hpp"
 
 namespace qk::detail {
 
-/// Terms [first, first + count): term i is n[i] * 2^lsb[i], and its exponent (that of its leading bit before anything is normalised)
-/// exponent[i]. Whole is int64 for products, int128 for bundles of them.
+/// Terms [first, first + count): term i is n[i] * 2^lsb[i], and exponent[i] is its exponent, that of its leading bit before anything is
+/// normalized. Whole is int64 for products, int128 for bundles of them.
 template <class Whole>
 struct term_tile {
     Whole n[dot_tile];
     std::int32_t lsb[dot_tile];
     std::int32_t exponent[dot_tile];
-    std::uint8_t negative[dot_tile];  ///< of the product; matters for zeros
+    std::uint8_t negative[dot_tile];  ///< sign of the product; matters for zeros
 };
 
-/// What a device has to know of terms before it adds them.
+/// What a device has to know about terms before it adds them.
 struct term_survey {
-    int exponent = -(1 << 14);  ///< largest; first_special and more: a special value is among them
+    int exponent = -(1 << 14);  ///< largest; first_special or more: a special value is among them
     int low = 1 << 14;          ///< smallest lsb of a term other than 0
     int high = -(1 << 14);      ///< largest one
 };
@@ -38,7 +38,7 @@ class term_window {
 
     std::size_t terms() const noexcept { return (elements_ + bundle_ - 1) / bundle_; }
 
-    /// Makes term `first` and as many as there are in the window; returns how many are, at most `wanted`. They stand from offset() on.
+    /// Loads term `first` and those after it into the window. Returns how many of them are there, at most `wanted`; they start at offset().
     std::size_t reach(std::size_t first, std::size_t wanted) noexcept {
         if (first < first_ || first + wanted > first_ + count_) {
             if (first < first_ || first >= first_ + count_ || wanted <= dot_tile / bundle_) fill(first);
@@ -48,7 +48,7 @@ class term_window {
     }
     std::size_t offset() const noexcept { return offset_; }
     const term_tile<Whole>& tile() const noexcept { return terms_; }
-    /// Bits that the magnitude of a product may have.
+    /// Returns how many bits the magnitude of a product may have.
     int product_bits() const noexcept { return a_.kind.width + b_.kind.width; }
 
   private:
@@ -104,7 +104,7 @@ class term_window {
     element_tile x_, y_;
 };
 
-/// Terms l, l + lanes, ... of [first, last).
+/// Surveys terms lane, lane + lanes, ... of [first, last).
 template <class Window>
 term_survey survey_terms(Window& w, std::size_t first, std::size_t last, std::size_t lane, std::size_t lanes) noexcept {
     term_survey s;

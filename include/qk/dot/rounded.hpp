@@ -11,7 +11,7 @@ namespace qk::detail {
 /// Terms as doubles: exact, since a product has at most 53 bits here (check_operands) and exponents far inside a double's.
 struct term_doubles {
     double value[dot_tile];
-    bool floats = false;  ///< each is a float32, too
+    bool floats = false;  ///< every value is a float32, too
 };
 template <class Window>
 void to_doubles(const Window& w, std::size_t n, term_doubles& d) noexcept {
@@ -36,7 +36,7 @@ void to_doubles(const Window& w, std::size_t n, term_doubles& d) noexcept {
     }
 }
 
-/// One rounding adder. Simple: float32, half to even, with IEEE 754's answers, nothing counted.
+/// Adds as a device does and rounds. `Simple`: float32, half to even, with IEEE 754's results; nothing is counted.
 template <bool Simple>
 struct rounding_adder {
     const accumulator& a;
@@ -63,7 +63,7 @@ struct rounding_adder {
     }
 };
 
-/// Sums in pairs as they come: `stack` holds sums of 2^level terms. What is left over at the end is added from the last on.
+/// Adds terms in pairs as they come: `sum` holds sums of 2^level terms. finish() adds those that are left, from the last one on.
 struct pair_stack {
     double sum[40] = {0};
     int level[40];
@@ -141,7 +141,7 @@ class rounded_groups {
         return in_pairs ? pairs.finish(adder_) : sum;
     }
 
-    /// sum + terms j, j + lanes, ..., one after the other.
+    /// Returns sum + terms j, j + lanes, ..., added one after the other.
     double chain(double sum, std::size_t j, std::size_t n, std::size_t lanes) noexcept {
         if constexpr (Simple) {
             const double plus = a_.zero == zero_rule::positive_products ? 0.0 : -0.0;
@@ -161,7 +161,7 @@ class rounded_groups {
     term_doubles terms_;
 };
 
-/// The code of the result in a.result.
+/// Returns the code of the result, in format a.result.
 template <class Window>
 std::uint64_t rounded_sum(const accumulator& a, Window& w, std::uint64_t c, bool counted, events& seen) noexcept {
     c = flushed(a, a.addend, c);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row times many columns under an accumulator that rounds every sum to float32: the loops of rounded.hpp in lanes over columns. Elements
-// are float32 themselves, so that float32's own product, sum and fma round as the accumulator does; equations (D8) to (D10).
+// Multiplies a row by many columns under an accumulator that rounds every sum to float32: the loops of rounded.hpp, with lanes over
+// columns. Elements are float32 themselves, so float32's own product, sum and fma round as the accumulator does; equations (D8) to (D10).
 #pragma once
 
 #include <algorithm>
@@ -11,34 +11,34 @@
 
 namespace qk::detail {
 
-/// Every value is a float32.
+/// Is true when every value of the format is a float32.
 constexpr bool holds_float32s(const format& f) {
     if (const auto* g = std::get_if<floating>(&f)) return g->exponent_bits <= 8 && g->mantissa_bits <= 23;
     const auto* g = std::get_if<integer>(&f);
     return g != nullptr && g->bits <= 23;  // 24 with a zero point
 }
-/// float32 half to even with IEEE 754's answers in every step, and C zero at the start.
+/// Is true when rounded_columns computes these sums: every step is float32, half to even, with IEEE 754's results. C is zero at the start.
 constexpr bool serves_rounded_columns(const accumulator& a, const format& x, const format& y) {
     return (a.sum == summation::sequential || a.sum == summation::pairwise) && a.bundle == 1 && a.partial == fp32 &&
            a.partial_round == rounding::half_even && a.overflow == too_large::ieee &&
            (a.zero == zero_rule::ieee || a.zero == zero_rule::positive_products) && holds_float32s(x) && holds_float32s(y);
 }
 
-/// The steps of a device in each lane.
+/// Does the steps of a device in each lane.
 template <int Lanes, bool Flush, bool Positive>
 struct float_lanes {
     alignas(64) float v[Lanes];
 
     static QK_INLINE float kept(float x) { return Flush && std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
-    /// x b[j], rounded; by fma, since a product and a sum may be contracted to one. `Positive`: a product that is zero is +0, one that
-    /// underflows keeps its sign.
+    /// Sets v to x b[j], rounded; by fma, since a compiler may contract a product and a sum to one. `Positive`: a product that is zero is
+    /// +0, one that underflows keeps its sign.
     QK_INLINE void multiply(float x, const float* b) {
         for (int j = 0; j < Lanes; ++j) v[j] = kept(std::fma(x, b[j], Positive ? 0.0f : -0.0f));
     }
     QK_INLINE void add(const float_lanes& other) {
         for (int j = 0; j < Lanes; ++j) v[j] = kept(v[j] + other.v[j]);
     }
-    /// v + x b[j], rounded once.
+    /// Adds x b[j] to v, rounded once.
     QK_INLINE void add_product(float x, const float* b) {
         for (int j = 0; j < Lanes; ++j) v[j] = kept(std::fma(x, b[j], Positive ? v[j] + 0.0f : v[j]));  // no -0 beside a product of +0
     }
@@ -48,11 +48,11 @@ template <int Lanes, bool Flush, bool Positive>
 class rounded_columns {
   public:
     using lanes = float_lanes<Lanes, Flush, Positive>;
-    /// Columns stand beside each other, `stride` elements from row to row of B.
+    /// The columns are neighbours; rows of B are `stride` elements apart.
     rounded_columns(const accumulator& a, const float* row, const float* b, std::size_t stride) noexcept
         : a_(a), row_(row), b_(b), stride_(stride) {}
 
-    /// Sums of k terms.
+    /// Computes the sums of k terms.
     void sums(std::size_t k, float* to) noexcept {
         lanes c{};
         const std::size_t step = a_.groups == 0 ? std::max<std::size_t>(k, 1) : static_cast<std::size_t>(a_.groups);
@@ -61,7 +61,7 @@ class rounded_columns {
     }
 
   private:
-    /// Sums of 2^level neighbours that wait for theirs.
+    /// Sums of 2^level neighbouring terms, each waiting for the neighbouring sum of its level.
     struct pairs {
         lanes sum[40];
         int level[40];
@@ -103,7 +103,7 @@ class rounded_columns {
         c.add(sum);
     }
 
-    /// Terms first, first + step, ... below last, after `c` where there is one.
+    /// Sums terms first, first + step, ... below last, after `c` unless that is null.
     void lane(std::size_t first, std::size_t last, std::size_t step, const lanes* c, lanes& to) noexcept {
         if (a_.sum == summation::pairwise) {
             pairs p;
@@ -140,7 +140,7 @@ class rounded_columns {
     std::size_t stride_;
 };
 
-/// The sums of a row times `Lanes` columns as codes of the result.
+/// Computes the sums of a row times `Lanes` columns, as codes of the result.
 template <int Lanes>
 void rounded_row(const accumulator& how, std::size_t k, const float* row, const float* b, std::size_t stride,
                  std::uint64_t* codes) noexcept {

@@ -8,7 +8,7 @@
 //   zero=ieee|positive-products|exact-positive|positive   nan=quiet|all-ones
 //   width=N   saturate   requantize=scale|gemmlowp|multiplier   scale=S   multiplier=N   shift=N   zero-point=N   output=INTEGER
 //
-// REGISTER: fp32, tf32, fp16, bf16, e8m13, fp64, or eXmY. What is not said has accumulator's default, but `partial` that of result,
+// REGISTER: fp32, tf32, fp16, bf16, e8m13, fp64, or eXmY. A key that is left out has accumulator's default, but `partial` that of result,
 // `partial-round` that of round, and `c` is fp64 where the result is. "groups=16,align=25,round=toward-zero" is a device of Hopper's kind.
 // parse_accumulator(to_text(a)) == a for every accumulator that passes check(a). A device's name stands for its accumulator.
 #pragma once
@@ -23,7 +23,7 @@ namespace qk {
 
 using accumulator_text = fixed_text<383>;
 
-/// Allocates and throws nothing; what it returns has passed check().
+/// Allocates and throws nothing. An accumulator that it returns without an error has passed check().
 parsed<accumulator> parse_accumulator(std::string_view text);
 accumulator_text to_text(const accumulator& a);
 
@@ -75,7 +75,7 @@ inline parsed<floating> parse_register(std::string_view key, std::string_view wo
                 .append("; say fp32, tf32, fp16, bf16, e8m13, fp64 or eXmY, for instance e6m9")};
 }
 
-/// One key: what reads its value and what prints it; an empty text where the value is the default's.
+/// One key: a function that reads its value, and one that prints it (an empty text where the value is the default).
 struct accumulator_key {
     std::string_view name;
     message (*read)(accumulator&, std::string_view name, std::string_view value);

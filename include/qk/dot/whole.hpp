@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Integer registers: products of whole numbers in two's complement of any width, and what makes codes of them. Equations (D11) to (D14).
+// Integer registers: sums of products in two's complement of any width, and how they become codes. Equations (D11) to (D14).
 #pragma once
 
 #include "qk/dot/elements.hpp"
 
 namespace qk {
 
-/// round(sum * factor) + zero point as a code of r.output: see requantization. `saturated`: the limit was met.
+/// Returns round(sum * factor) + zero point as a code of r.output: see requantization. Sets `saturated` if the limit was met.
 constexpr std::int64_t requantize(std::int64_t sum, const requantization& r, bool* saturated = nullptr) noexcept;
 
 namespace detail {
 
-/// v as a register of `width` bits keeps it.
+/// Returns v as a register of `width` bits keeps it: saturated or wrapped.
 QK_INLINE constexpr std::int64_t keep(int128 v, int width, bool saturate, events& seen) {
     const int128 highest = (int128{1} << (width - 1)) - 1, lowest = -highest - 1;
     if (v >= lowest && v <= highest) return static_cast<std::int64_t>(v);
@@ -41,12 +41,12 @@ constexpr std::int32_t clamp_to_32(std::int64_t v, bool& saturated) {
     saturated = saturated || v < low || v > high;
     return static_cast<std::int32_t>(std::clamp(v, low, high));
 }
-/// v * 2^n; n up to 30.
+/// Returns v * 2^n, saturated; n is at most 30.
 constexpr std::int32_t shift_left(std::int32_t v, int n, bool& saturated) {
     return clamp_to_32(static_cast<std::int64_t>(v) * (std::int64_t{1} << n), saturated);
 }
 
-/// A finite float, half to even, far numbers at the ends of 64 bits.
+/// Rounds a finite float half to even; magnitudes above 2^62 become 2^62.
 constexpr std::int64_t to_whole(float v) {
     if (!(v < 0x1p62f)) return std::int64_t{1} << 62;
     if (!(v > -0x1p62f)) return -(std::int64_t{1} << 62);
@@ -82,14 +82,14 @@ constexpr std::int64_t requantize(std::int64_t sum, const requantization& r, boo
 
 namespace detail {
 
-/// Whole numbers of one operand, the zero point taken off.
+/// Loads whole numbers of one operand, less the zero point.
 inline void load_whole(const packed_row<integer>& row, std::size_t first, std::size_t n, std::int64_t* out) noexcept {
     const std::size_t start = (row.outer * row.axis.length + first) * row.axis.inner + row.across;
     for (std::size_t i = 0; i < n; ++i)
         out[i] = value_of(row.format, get_code(row.packed.elements, start + i * row.axis.inner, row.format.bits)) - row.how.zero_point;
 }
 
-/// Sum in the register, requantized where asked for.
+/// Returns the sum in the register, requantized if the accumulator says so.
 inline std::int64_t whole_sum(const accumulator& a, const packed_row<integer>& x, const packed_row<integer>& y, std::size_t count,
                               std::int64_t c, events& seen) noexcept {
     const std::size_t step = a.groups == 0 ? (count == 0 ? 1 : count) : static_cast<std::size_t>(a.groups);

@@ -53,7 +53,7 @@ inline constexpr named_format catalogue[] = {
     {"nvfp4", nvfp4, "NVIDIA Blackwell: block 16, scale fp8_e4m3fn, one float32 for the tensor"},
 };
 
-/// The catalogue's entry of that name, or null.
+/// Returns the catalogue's entry of that name, or null.
 constexpr const named_format* find_format(std::string_view name) {
     for (const named_format& entry : catalogue) {
         if (entry.name == name) return &entry;
@@ -61,7 +61,7 @@ constexpr const named_format* find_format(std::string_view name) {
     return nullptr;
 }
 
-/// The catalogue's entry with exactly that value, or null.
+/// Returns the catalogue's entry with exactly that value, or null.
 constexpr const named_format* find_format(const format& f) {
     return detail::with_family(f, [](const auto& g) -> const named_format* {
         for (const named_format& entry : catalogue) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is a value that came from outside a format (and a scale a scale)? The answer is a sentence, empty for yes.
+// Checks formats, scales and zero points that came from outside. A check returns a sentence that says what is wrong, empty if nothing is.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace qk {
 
 namespace detail {
 
-/// "NAME is N; it must be LOWEST to HIGHEST", or nothing.
+/// Returns "NAME is N; it must be LOWEST to HIGHEST", or nothing.
 constexpr message in_range(std::string_view name, std::int64_t n, std::int64_t lowest, std::int64_t highest) {
     message m;
     if (n < lowest || n > highest)
@@ -29,7 +29,7 @@ inline constexpr int largest_block = 1 << 20;
 
 }  // namespace detail
 
-/// 2 to 16 bits, every code exact in float32, and at least one finite number above 0. fp32 itself is fine.
+/// A floating format has 2 to 16 bits, every code is exact in float32, and at least one finite number is above 0. fp32 itself passes.
 constexpr message check(floating f) {
     if (f == fp32) return {};
     if (f == no_format) return "this is no format: parse_format failed, and its error says why";
@@ -77,7 +77,7 @@ constexpr message check(const microexponent& f) {
 }
 
 namespace detail {
-/// Elements of block formats: 8 bits or fewer, so that element times scale is exact wherever float32 can hold it.
+/// Elements of block formats have 8 bits or fewer, so that element times scale is exact wherever float32 can hold it.
 constexpr message check_element(floating f, std::string_view what) {
     if (f == fp32 || f.specials == specials::e8m0)
         return message(what).append(" must be a signed float of 2 to 8 bits, for instance fp6_e3m2");
@@ -104,7 +104,7 @@ constexpr message check(const format& f) {
     return detail::with_family(f, [](const auto& g) { return check(g); });
 }
 
-/// A scale: finite and above 0.
+/// A scale must be finite and above 0.
 constexpr message check_scale(float scale) {
     if (scale != scale) return "the scale is NaN; it must be a finite number above 0";
     if (!detail::is_finite(scale)) return "the scale is infinite; it must be a finite number above 0";
@@ -114,7 +114,7 @@ constexpr message check_scale(float scale) {
     return {};
 }
 
-/// A zero point: a code of the format.
+/// A zero point must be a code of the format.
 constexpr message check_zero_point(integer f, std::int64_t zero_point) {
     return detail::in_range("the zero point", zero_point, qmin(f), qmax(f));
 }

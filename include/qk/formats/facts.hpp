@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a table of formats says about each: largest and smallest numbers, special values. Derived, never listed.
+// What a table of formats says about each: largest and smallest numbers, special values. All of it is derived from the format.
 #pragma once
 
 #include "qk/formats/format.hpp"
 
 namespace qk {
 
-/// As real numbers, scales at their extremes. Integers: in units of the scale. NVFP4: in units of the tensor scale.
+/// The numbers of a format, with scales at their extremes. Integers: in units of the scale. NVFP4: in units of the tensor scale.
 struct format_facts {
     double largest = 0;          ///< finite
     double lowest = 0;           ///< most negative finite
-    double smallest = 0;         ///< above 0: a subnormal where there are any
+    double smallest = 0;         ///< smallest above 0: a subnormal where there are any
     double smallest_normal = 0;  ///< full precision from here up; equals `smallest` where there are no subnormals
     bool infinity = false;
     bool nan = false;  ///< block formats: as the code of a whole block
@@ -62,7 +62,7 @@ constexpr format_facts facts(const format& f) {
     return detail::with_family(f, [](const auto& g) { return facts(g); });
 }
 
-/// "floating", "integer", "block float", "microexponent", "microscaling"
+/// Returns "floating", "integer", "block float", "microexponent" or "microscaling".
 constexpr const char* family_name(const format& f) {
     constexpr const char* names[] = {"floating", "integer", "block float", "microexponent", "microscaling", "microscaling"};
     return names[f.index()];

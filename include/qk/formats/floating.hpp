@@ -40,12 +40,12 @@ inline constexpr floating fp6_e2m3{2, 3, 1, specials::none};
 inline constexpr floating fp4_e2m1{2, 1, 1, specials::none};
 inline constexpr floating e8m0{8, 0, 127, specials::e8m0};
 
-/// No format: what a parse_format that failed leaves in place of one. `check` refuses it; fake_quantize and decode give NaN everywhere,
-/// encode gives encode_status::no_code, and a tensor of it packs into no byte.
+/// No format: the value of a parse_format that failed. `check` rejects it; fake_quantize and decode give NaN everywhere, encode gives
+/// encode_status::no_code, and a tensor of it packs into no byte.
 inline constexpr floating no_format{.exponent_bits = 0, .mantissa_bits = 0, .bias = 0, .specials = specials::e8m0};
 
 namespace detail {
-/// Neither Inf nor NaN. (The standard's own come with a header that costs whoever includes it more than the rest of this folder.)
+/// Is true for neither Inf nor NaN. (std::isfinite comes with a header that takes longer to compile than the rest of this folder.)
 constexpr bool is_finite(float v) noexcept { return (std::bit_cast<std::uint32_t>(v) & 0x7fffffffu) < 0x7f800000u; }
 }  // namespace detail
 

@@ -24,7 +24,7 @@ inline constexpr microscaling mxint8{.element = {}, .integer_bits = 8};
 constexpr bool has_integer_elements(microscaling f) { return f.integer_bits > 0; }
 constexpr int element_bits(microscaling f) { return has_integer_elements(f) ? f.integer_bits : bits(f.element); }
 constexpr double bits_per_value(microscaling f) { return element_bits(f) + 8.0 / f.block_size; }
-/// Exponent of the largest element: what the `floor` rule takes off the exponent of amax.
+/// Exponent of the largest element, which the `floor` rule subtracts from the exponent of amax.
 constexpr int element_max_exponent(microscaling f) { return has_integer_elements(f) ? 0 : max_exponent(f.element); }
 
 /// NVFP4: small floats under a floating block scale, and one float32 scale for the tensor.

@@ -11,8 +11,8 @@
 //   nvfp:block=N[,element=F][,scale=F]
 //
 // parse_format never throws or allocates: `if (auto f = parse_format(text)) use(*f); else show(f.error.view());`.
-// A format that it returns has passed `check`; `*f` of a failure is asserted against in debug builds, and no_format where assertions are
-// off. to_text gives the catalogue's name, or the form above with no default spelled out; parse_format(to_text(f)) == f for every valid f.
+// A format that it returns has passed `check`; `*f` of a failure is an assertion in debug builds, and no_format where assertions are off.
+// to_text gives the catalogue's name, or the form above with no default spelled out; parse_format(to_text(f)) == f for every valid f.
 #pragma once
 
 #include <initializer_list>
@@ -64,7 +64,7 @@ struct key {
     bool seen = false;
 };
 
-/// Reads "a=1,b,c=x" into `keys`; the sentence says which key is wrong and which there are.
+/// Reads "a=1,b,c=x" into `keys`. Returns a sentence that says which key is wrong and which there are, empty if all went well.
 inline message parse_keys(std::string_view family, std::string_view rest, std::span<key> keys) {
     while (!rest.empty()) {
         const std::string_view whole = rest;
@@ -114,7 +114,7 @@ inline message missing(std::string_view family, std::string_view name) {
     return message(family).append(" needs ").append(name).append("=N");
 }
 
-/// Bias that the usual formats of that shape have.
+/// Returns the bias that the usual formats of that shape have.
 constexpr int default_bias(int exponent_bits, specials s) {
     const int middle = exponent_bits >= 1 && exponent_bits <= 16 ? 1 << (exponent_bits - 1) : 0;
     return s == specials::fnuz ? middle : middle - 1;
@@ -232,7 +232,7 @@ inline message unknown_format(std::string_view name) {
     return m.append(near != nullptr ? " " : "; ").append("`qk formats` lists the names");
 }
 
-// to_text, by family: the form that parse_format reads, without what is default.
+// to_text by family: the form that parse_format reads, without default values.
 
 inline void append_modifiers(format_text& t, integer f, char separator) {
     const struct {

@@ -45,7 +45,7 @@ inline block_facts survey(const block& b) {
     return facts;
 }
 
-/// Is the whole block NaN?
+/// Is true when the whole block is NaN.
 inline bool block_is_nan(const block_facts& facts, block_specials rule) {
     return (facts.has_nan && rule != block_specials::pass_through) || (facts.has_infinity && rule == block_specials::block_nan);
 }
@@ -54,7 +54,7 @@ inline void fill_nan(const block& b) {
     for (std::size_t i = 0; i < b.count; ++i) b.out(i, quiet_nan);
 }
 
-/// The zero that x became. `quotient` is x over the block's scale or step.
+/// Returns the zero that x becomes. `quotient` is x over the block's scale or step.
 inline float zero_of(float x, double quotient, zero_sign rule, rounding how) {
     const bool lost = static_cast<float>(quotient) == 0;  // zero or underflowed as a float32
     switch (rule) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block through block float (BFP) and through shared microexponents (MX9/6/4). docs/reference/numerics.md, equations (7) to (12).
+// Quantizes a block to block float (BFP) and to shared microexponents (MX9/6/4). docs/reference/numerics.md, equations (7) to (12).
 #pragma once
 
 #include <cmath>
@@ -13,10 +13,10 @@ namespace qk::reference {
 constexpr int exponent_bias(const block_float& f) { return (1 << (f.exponent_bits - 1)) - 1; }
 constexpr int largest_exponent_code(const block_float& f) { return (1 << f.exponent_bits) - 2; }
 
-/// Exponent of the step of a block whose exponent code is `code`.
+/// Returns the exponent of the step of a block whose exponent code is `code`.
 constexpr int step_exponent(const block_float& f, int code) { return code - exponent_bias(f) - (f.mantissa_bits - 1); }
 
-/// Lowest and highest magnitude with sign; two's complement where the format may bump.
+/// Return the lowest and highest element, in steps; two's complement where the format may bump.
 constexpr double lowest_element(const block_float& f, int code) {
     const double magnitudes = power_of_two(f.mantissa_bits);
     const bool representable = code - exponent_bias(f) + 1 <= 127;  // -2^128 is not a float32
@@ -24,7 +24,8 @@ constexpr double lowest_element(const block_float& f, int code) {
 }
 constexpr double highest_element(const block_float& f) { return power_of_two(f.mantissa_bits) - 1; }
 
-/// The block's exponent code: the largest exponent, clamped to the codes there are, and raised where the format bumps.
+/// Returns the block's exponent code: the largest exponent, clamped to the codes there are, and raised by one where the format bumps and an
+/// element rounds past the range.
 inline int exponent_code(const block_float& f, const block& b) {
     int field = 0;
     for (std::size_t i = 0; i < b.count; ++i) {
@@ -42,7 +43,7 @@ inline int exponent_code(const block_float& f, const block& b) {
     return code;
 }
 
-/// The element (in steps) of a finite x.
+/// Returns the element (in steps) of a finite x.
 inline double element_of(const block_float& f, int code, float x, rounding how, std::uint32_t random) {
     const double element = round_whole(x / power_of_two(step_exponent(f, code)), how, random);
     return std::clamp(element, lowest_element(f, code), highest_element(f));
@@ -69,7 +70,7 @@ inline void quantize(const block_float& f, const block& b) {
     }
 }
 
-/// The shift of a sub-block: how far its largest exponent field lies below the block's, as far as the bits go.
+/// Returns the shift of a sub-block: how far its largest exponent field lies below the block's, as far as the bits go.
 inline int shift_of(const microexponent& f, const block& pair, int block_field) {
     int field = 0;
     for (std::size_t i = 0; i < pair.count; ++i) field = std::max(field, exponent_field(pair.in(i)));
@@ -78,7 +79,7 @@ inline int shift_of(const microexponent& f, const block& pair, int block_field) 
 
 constexpr int step_exponent(const microexponent& f, int block_field, int shift) { return block_field - 127 - shift + 1 - f.mantissa_bits; }
 
-/// The magnitude (in steps, with sign) of x; subnormals are zero, and what rounds to 2^m stays at 2^m - 1.
+/// Returns the element of x in steps, with sign. Subnormals are zero, and what rounds to 2^m stays at 2^m - 1.
 inline double element_of(const microexponent& f, int block_field, int shift, float x, rounding how, std::uint32_t random) {
     if (exponent_field(x) == 0) return 0;
     const double largest = power_of_two(f.mantissa_bits) - 1;

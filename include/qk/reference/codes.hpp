@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle's encode and decode: one code for each element, and the codes that blocks share, each in a word of its own. How bits
-// are packed is the codec's affair; what they mean is said here. docs/reference/numerics.md, "Codes".
+// The oracle's encode and decode: one code for each element, and the codes that blocks share, each in a word of its own. The codec decides
+// how bits are packed; this file says what they mean. docs/reference/numerics.md, "Codes".
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ constexpr std::uint32_t nan_code(floating f) {
     return 0;
 }
 
-/// The code of a value that f has.
+/// Returns the code of a value that f represents.
 inline std::uint32_t code_of(floating f, float y) {
     if (f == fp32) return std::bit_cast<std::uint32_t>(y);
     if (std::isnan(y)) return reference::nan_code(f);
@@ -71,7 +71,7 @@ inline double from_sign_magnitude(std::uint32_t code, int magnitude_bits) {
     return code >> magnitude_bits ? -magnitude : magnitude;
 }
 
-/// Where codes go: an element's at its position, a block's at the block's index, the shifts of a block's sub-blocks side by side.
+/// Where codes are: an element's at its position, a block's at the block's index, the shifts of a block's sub-blocks side by side.
 struct coded {
     std::span<std::uint32_t> elements;
     std::span<std::uint32_t> blocks;
@@ -180,8 +180,8 @@ inline void decode(const nvfloat& f, const block& b, std::size_t k, float tensor
     for (std::size_t i = 0; i < b.count; ++i) b.out(i, multiply(reference::value_of(f.element, in.elements[b.position(i)]), d));
 }
 
-/// Elementwise formats: one scale and zero point. Block formats: blocks along the axis; NVFP4's tensor scale is scale.scale, above 0 or
-/// what tensor_scale gives.
+/// Encodes x. Elementwise formats have one scale and zero point; block formats have blocks along the axis. NVFP4's tensor scale is
+/// scale.scale, which is above 0 or what tensor_scale returns.
 inline void encode(const format& f, std::span<const float> x, const coded& out, along_axis axis, affine scale,
                    const semantics& how = semantics::ocp) {
     std::visit(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of dot products: every field of qk::accumulator, in whole numbers of 128 bits and more, sharing no line with qk/dot/.
-// docs/reference/numerics.md, (D1) to (D14).
+// The oracle of dot products: it does what every field of qk::accumulator says, in whole numbers of 128 bits and more, and shares no line
+// with the kernels in qk/dot/. docs/reference/numerics.md, (D1) to (D14).
 #pragma once
 
 #include <algorithm>
@@ -22,12 +22,12 @@ struct dot_row {
     std::int64_t zero_point = 0;
 };
 
-/// A number of the oracle: finite, infinite or none.
+/// A number of the oracle: finite, infinite or NaN.
 struct dot_number {
     real x{};
     bool infinite = false, nan = false;
-    int exponent = -126;     ///< of the leading bit in its format, subnormals the smallest one, zeros -126
-    int scale_exponent = 0;  ///< the part of it that the block's scale is
+    int exponent = -126;     ///< of the leading bit in its format; subnormals have the smallest one, zeros -126
+    int scale_exponent = 0;  ///< the part of `exponent` that comes from the block's scale
 };
 
 class dot_oracle {
@@ -38,11 +38,11 @@ class dot_oracle {
         based_ = is_block_format(a) || is_block_format(b) || wholes;
     }
 
-    /// The numbers of a row of A, of a column of B: each is taken apart once, however many sums it is part of.
+    /// Return the numbers of a row of A and of a column of B: each is taken apart once, however many sums it is part of.
     std::vector<number> row_of_a(const dot_row& r) const { return numbers(a_, r); }
     std::vector<number> column_of_b(const dot_row& r) const { return numbers(b_, r); }
 
-    /// The code of the result in how.result, as value (NaN in its canonical form); C as a value of how.addend.
+    /// Returns the result as a value of how.result (NaN in its canonical form). `c` is a value of how.addend.
     double sum(std::span<const number> a, std::span<const number> b, double c) {
         products(a, b);
         const std::span<const number> terms = terms_;
@@ -125,7 +125,7 @@ class dot_oracle {
         const int e = nan ? 0 : s == 0 ? -126 : std::max(std::ilogb(s), min_exponent(f.scale));
         return scaled(element(f.element, r.elements[i]), nan, nan ? 1 : s / power_of_two(e) * t, e, false);
     }
-    /// n times significand times 2^e; `minus_zero`: n is the -0 that `whole` has no double for.
+    /// Returns n times significand times 2^e. With `minus_zero` a zero n becomes -0.
     static number scaled(number n, bool nan, double significand, int e, bool minus_zero) {
         if (minus_zero && n.x.zero()) n.x.negative = true;
         n.nan = n.nan || nan;
@@ -167,7 +167,7 @@ class dot_oracle {
             s.exponent = based_ ? base : largest;
         }
     }
-    /// p = a * b, written where it stays.
+    /// Computes p = a * b in place.
     static void product(const number& a, const number& b, number& p) {
         p.exponent = a.exponent + b.exponent;
         p.scale_exponent = a.scale_exponent + b.scale_exponent;
@@ -189,7 +189,7 @@ class dot_oracle {
     }
     static real cut(const real& x, int e, rounding r) { return r == rounding::down ? x.floored(e) : x.truncated(e); }
 
-    /// Rounded into a register; how_ says what overflow, underflow and zero are.
+    /// Returns n rounded into a register; how_ says what overflow, underflow and zero become.
     number rounded(const number& n, floating f, rounding r) const {
         if (n.nan || n.infinite) return n;
         number y;
@@ -239,7 +239,7 @@ class dot_oracle {
             positive = positive && t.x.zero() && !t.x.negative;
         }
     };
-    /// `acc` is null where it is no term of the sum.
+    /// Rounds the sum s of `terms`, and gives a zero its sign. `acc` is null where it is not a term of the sum.
     number finish(std::span<const number> terms, const number* acc, const number& s, floating f, rounding r) const {
         if (!s.x.zero()) return rounded(s, f, r);
         signs all;
@@ -269,7 +269,7 @@ class dot_oracle {
         sum.x = sum.x + cut(acc.x, unit, how_.cut);
         return finish(terms, joined, sum, f, r);
     }
-    /// What infinities and NaN alone make of a sum, zero where there are none.
+    /// Returns the sum of infinities and NaN alone, zero where there are none. Products that overflow count as infinite if how_ says so.
     number specials(std::span<const number> terms, const number& acc) const {
         number sum = whole(0, 0);
         const auto take = [&](const number& t) {
@@ -309,7 +309,7 @@ class dot_oracle {
             sum.x = sum.x + cut(acc.x, both - how_.join_addend, how_.join_cut);
         return finish(terms, nullptr, sum, f, r);
     }
-    /// Two registers' sum, rounded.
+    /// Returns the sum of two registers, rounded.
     number added(const number& a, const number& b, floating f, rounding r) const {
         number s = plus(a, b);
         if (s.nan || s.infinite || !s.x.zero()) return rounded(s, f, r);
@@ -325,7 +325,7 @@ class dot_oracle {
             p.x.negative = false;
         return how_.fused ? p : rounded(p, how_.partial, how_.partial_round);
     }
-    /// Neighbours first; what has no neighbour waits for the next round.
+    /// Adds neighbours, then neighbours of those sums; what has no neighbour waits for the next round.
     number in_pairs(std::vector<number>& v) const {
         while (v.size() > 1) {
             const std::size_t pairs = v.size() / 2;
@@ -364,7 +364,7 @@ class dot_oracle {
     std::vector<number> terms_, lane_, sums_;
 };
 
-/// D = a[0] b[0] + ... + c for floating sums, as a double (exact: registers have at most 53 bits).
+/// Returns D = a[0] b[0] + ... + c for floating sums, as a double (exact: registers have at most 53 bits).
 inline double dot(const format& fa, const format& fb, const accumulator& how, const dot_row& a, const dot_row& b, double c) {
     dot_oracle oracle(fa, fb, how);
     return oracle.sum(oracle.row_of_a(a), oracle.column_of_b(b), c);

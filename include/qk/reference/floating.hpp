@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value through a floating format. docs/reference/numerics.md, equations (2) to (4).
+// Quantizes one value to a floating format. docs/reference/numerics.md, equations (2) to (4).
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace qk::reference {
 
-/// Does a value beyond the largest saturate, under this rule, in this format?
+/// Is true when a value beyond the largest saturates, under this rule, in this format.
 constexpr bool saturates(floating f, overflow_rule rule) {
     switch (rule) {
         case overflow_rule::saturate: return true;
@@ -20,7 +20,8 @@ constexpr bool saturates(floating f, overflow_rule rule) {
     return true;
 }
 
-/// Powers of two: a finite positive value goes to one of its two neighbours (ties up) and stops at 2^-127 and 2^127; the rest is NaN.
+/// Rounds to a power of two: a finite positive value goes to one of its two neighbours (ties up) and stops at 2^-127 and 2^127; the rest is
+/// NaN. Under overflow_rule::ieee what rounds past 2^127 is NaN, too, except in roundings toward zero and down.
 inline float to_power_of_two(float x, const semantics& how, std::uint32_t random) {
     if (!(x > 0) || std::isinf(x)) return quiet_nan;
     const int e = exponent_of(x);
@@ -33,7 +34,7 @@ inline float to_power_of_two(float x, const semantics& how, std::uint32_t random
     return static_cast<float>(y > 0x1p127 ? 0x1p127 : y < 0x1p-127 ? 0x1p-127 : y);
 }
 
-/// What becomes of a value that is too large after rounding, or infinite.
+/// Returns what a value becomes that is too large after rounding, or infinite.
 inline float overflow(floating f, double x, const semantics& how) {
     const auto largest = static_cast<float>(max_value(f));
     const bool toward_zero = !std::isinf(x) && (how.rounding == rounding::toward_zero || (how.rounding == rounding::up && x < 0) ||
@@ -43,7 +44,7 @@ inline float overflow(floating f, double x, const semantics& how) {
     return has_infinity(f) ? sign * std::numeric_limits<float>::infinity() : quiet_nan;
 }
 
-/// x on the grid of f: step 2^(max(floor(log2 |x|), min_exponent) - mantissa_bits), then the range.
+/// Rounds x to the grid of f, whose step is 2^(max(floor(log2 |x|), min_exponent) - mantissa_bits), then to the range.
 inline float to_grid(floating f, double x, const semantics& how, std::uint32_t random) {
     if (std::isnan(x)) {
         if (has_nan(f) || how.nan_without_code == nan_rule::nan) return quiet_nan;
@@ -60,7 +61,7 @@ inline float to_grid(floating f, double x, const semantics& how, std::uint32_t r
     return has_negative_zero(f) && std::signbit(x) ? -0.0f : 0.0f;
 }
 
-/// fake_quantize of one value without a scale.
+/// Returns fake_quantize of one value without a scale.
 inline float quantize(floating f, float x, const semantics& how, std::uint32_t random) {
     x = flush_input(x, how);
     if (f == fp32) return flush_output(x, 0x1p-126, how);
@@ -70,7 +71,7 @@ inline float quantize(floating f, float x, const semantics& how, std::uint32_t r
     return y == 0 && !has_negative_zero(f) ? 0.0f : y;
 }
 
-/// y = scale * cast(x / scale); fp32 stays the identity.
+/// Returns y = scale * cast(x / scale); fp32 stays the identity.
 inline float quantize(floating f, float x, float scale, const semantics& how, std::uint32_t random) {
     if (f == fp32 || scale == 1) return quantize(f, x, how, random);
     return flush_output(multiply(quantize(f, divide(flush_input(x, how), scale), how, random), scale), 0x1p-126, how);

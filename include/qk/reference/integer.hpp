@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value through an affine integer. docs/reference/numerics.md, equations (5) and (6).
+// Quantizes one value to an affine integer. docs/reference/numerics.md, equations (5) and (6).
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ inline std::int64_t special_code(integer f, integer_special rule, std::int64_t z
     return rule == integer_special::zero_point ? zero_point : rule == integer_special::lowest ? qmin(f) : qmax(f);
 }
 
-/// The code of x. `one_scale`: one scale for the tensor (as opposed to one per channel or block), for what +Inf becomes.
+/// Returns the code of x. `one_scale` says that the tensor has one scale (not one per channel or block), which decides what +Inf becomes.
 inline std::int64_t code_of(integer f, float x, float scale, std::int64_t zero_point, bool one_scale, const semantics& how,
                             std::uint32_t random) {
     x = flush_input(x, how);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block through OCP Microscaling and through NVFP4. docs/reference/numerics.md, equations (13) to (20).
+// Quantizes a block to OCP Microscaling and to NVFP4. docs/reference/numerics.md, equations (13) to (20).
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr int element_mantissa_bits(const microscaling& f) {
     return has_integer_elements(f) ? f.integer_bits - 2 : f.element.mantissa_bits;
 }
 
-/// The exponent S of the block's scale, before and after the clamp. amax 0 gives the smallest scale.
+/// Returns the exponent S of the block's scale, clamped if the semantics says so. amax 0 gives the smallest scale.
 inline int scale_exponent(const microscaling& f, float amax, const semantics& how) {
     if (amax == 0) return -127;
     const int e = exponent_of(amax);
@@ -41,14 +41,14 @@ inline int scale_exponent(const microscaling& f, float amax, const semantics& ho
     return how.clamp_mx_scale ? std::clamp(s, -127, 127) : s;
 }
 
-/// Elements always saturate.
+/// Returns the semantics of elements, which always saturate.
 inline semantics element_semantics(const semantics& how) {
     semantics e = how;
     e.overflow = overflow_rule::saturate;
     return e;
 }
 
-/// The element of a finite x / X.
+/// Returns the element of a finite quotient x / X, where X is the block's scale.
 inline double element_of(const microscaling& f, double quotient, const semantics& how, std::uint32_t random) {
     if (!has_integer_elements(f)) return to_grid(f.element, quotient, element_semantics(how), random);
     const double one = power_of_two(f.integer_bits - 2);
@@ -80,13 +80,13 @@ inline void quantize(const microscaling& f, const block& b) {
     }
 }
 
-/// NVFP4's tensor scale, when the caller gives none: amax / (largest element * largest scale), over the finite values.
+/// Returns NVFP4's tensor scale for callers who give none: amax / (largest element * largest scale), over the finite values.
 inline float tensor_scale(const nvfloat& f, std::span<const float> x, const semantics& how) {
     const block all{x.data(), nullptr, 0, 1, x.size(), &how};
     return divide(survey(all).amax, static_cast<float>(max_value(f.element) * max_value(f.scale)));
 }
 
-/// The block's scale as a number of the scale format.
+/// Returns the block's scale as a number of the scale format.
 inline float block_scale(const nvfloat& f, float amax, float tensor) {
     if (tensor == 0) return 0;
     semantics nearest;

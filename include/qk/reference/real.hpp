@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real numbers as whole numbers times powers of two: what the oracle of dot products adds, cuts and rounds.
+// Real numbers as whole numbers times powers of two: the oracle of dot products adds, cuts and rounds them.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct real {
     int low = 0;
     bool negative = false;
 
-    /// A finite double, exactly.
+    /// Returns a finite double, exactly.
     static real of(double v) {
         if (v == 0) return {0, 0, std::signbit(v)};
         int e = 0;
@@ -34,7 +34,7 @@ struct real {
     static real power(int e) { return {1, e, false}; }
 
     bool zero() const { return digits == 0; }
-    /// floor(log2 |x|) of a number other than 0.
+    /// Returns floor(log2 |x|) of a number other than 0.
     int exponent() const { return low + width_of(digits) - 1; }
     real minus() const { return {digits, low, !negative}; }
 
@@ -65,12 +65,12 @@ struct real {
     }
     friend real operator*(const real& a, const real& b) { return {a.digits * b.digits, a.low + b.low, a.negative != b.negative}; }
 
-    /// Bits below 2^e dropped: toward zero.
+    /// Drops bits below 2^e: rounds toward zero.
     real truncated(int e) const {
         if (e <= low) return *this;
         return {e - low < 128 ? digits >> (e - low) : 0, e, negative};
     }
-    /// The largest multiple of 2^e that is not above.
+    /// Returns the largest multiple of 2^e that is not above this number.
     real floored(int e) const {
         real t = truncated(e);
         const bool exact = e <= low || (e - low < 128 ? t.digits << (e - low) : 0) == digits;
@@ -87,7 +87,7 @@ struct real {
     }
 };
 
-/// A sum without any error, of numbers between 2^-704 and 2^700: those above zero and those below it, each one long whole number.
+/// A sum without any error, of numbers between 2^-704 and 2^700. Those above and those below zero each make one long whole number.
 class long_sum {
   public:
     void add(const real& x) {
@@ -103,7 +103,7 @@ class long_sum {
             digit[i] = static_cast<std::uint64_t>(carry);
         }
     }
-    /// The sum, to odd; a zero is +0.
+    /// Returns the sum, rounded to odd; a zero is +0.
     real total() const {
         std::size_t top = long_digits;
         while (top > 0 && above_[top - 1] == below_[top - 1]) --top;

@@ -15,7 +15,7 @@
 
 namespace qk::reference {
 
-/// `v` rounded to a whole number. Exact for every double: v - floor(v) is representable. docs/reference/numerics.md, equation (1).
+/// Returns `v` rounded to a whole number. Exact for every double: v - floor(v) is representable. docs/reference/numerics.md, equation (1).
 inline double round_whole(double v, rounding how, std::uint32_t random) {
     const double below = std::floor(v);
     const double rest = v - below;
@@ -39,28 +39,28 @@ inline double round_whole(double v, rounding how, std::uint32_t random) {
     return v;
 }
 
-/// The random bits of the element at position `i` of the span.
+/// Returns the random bits of the element at position `i` of the span.
 inline std::uint32_t random_word(const semantics& how, std::size_t i) {
     if (how.rounding != rounding::stochastic) return 0;
     return how.random_words != nullptr ? how.random_words[i] : random_bits(how.seed, how.first_index + i);
 }
 
-/// floor(log2 |v|) for finite v != 0, from the bits: no logarithm is exact enough next to a power of two.
+/// Returns floor(log2 |v|) for finite v != 0, from the bits: no logarithm is exact enough next to a power of two.
 inline int exponent_of(double v) { return static_cast<int>((std::bit_cast<std::uint64_t>(v) >> 52) & 0x7ff) - 1023; }
 
-/// The biased exponent field of a float32; 0 for zero and subnormals.
+/// Returns the biased exponent field of a float32; 0 for zero and subnormals.
 inline int exponent_field(float x) { return static_cast<int>((std::bit_cast<std::uint32_t>(x) >> 23) & 0xff); }
 
-/// The float32 quotient and product, rounded once. The detour through double is exact or innocuous (53 >= 2 * 24 + 2 bits), and
-/// the conversion keeps a compiler from fusing the product with a later sum.
+/// Return the float32 quotient and product, rounded once. The detour through double is exact or innocuous (53 >= 2 * 24 + 2 bits), and the
+/// conversion keeps a compiler from fusing the product with a later sum.
 inline float divide(float a, float b) { return static_cast<float>(static_cast<double>(a) / static_cast<double>(b)); }
 inline float multiply(float a, float b) { return static_cast<float>(static_cast<double>(a) * static_cast<double>(b)); }
 
-/// Subnormal inputs, if they are flushed.
+/// Flushes a subnormal input to zero of its sign, if the semantics says so.
 inline float flush_input(float x, const semantics& how) {
     return how.flush_inputs && std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
 }
-/// Results below `smallest`, if they are flushed. Also for results that are zero, which keep their sign.
+/// Flushes results below `smallest`, if the semantics says so. Also used for results that are zero, which keep their sign.
 inline float flush_output(float y, double smallest, const semantics& how) {
     return how.flush_outputs && std::fabs(y) < smallest ? std::copysign(0.0f, y) : y;
 }

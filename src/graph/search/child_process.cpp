@@ -46,6 +46,11 @@ struct plumbing {
 
 }  // namespace
 
+std::string detail::ending_of(int wait_status) {
+    if (WIFSIGNALED(wait_status)) return "was killed by signal " + std::to_string(WTERMSIG(wait_status));
+    return "ended with status " + std::to_string(WEXITSTATUS(wait_status));
+}
+
 child_process::child_process(const std::string& command) {
     plumbing pipes;
     if (!pipes.open()) throw error("cannot run '" + command + "': " + std::strerror(errno));
@@ -158,8 +163,7 @@ void child_process::reap(bool wait) {
 std::string child_process::ending() {
     reap(false);
     if (!status_) return "";
-    if (WIFSIGNALED(*status_)) return "was killed by signal " + std::to_string(WTERMSIG(*status_));
-    return "ended with status " + std::to_string(WEXITSTATUS(*status_));
+    return detail::ending_of(*status_);
 }
 
 std::string child_process::last_error() const {

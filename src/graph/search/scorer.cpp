@@ -12,6 +12,7 @@
 #include "qk/graph/files/npy.hpp"
 #include "qk/graph/files/temporary_folder.hpp"
 #include "qk/graph/ops/elements.hpp"
+#include "qk/graph/search/child_process.hpp"
 #include "qk/graph/search/scorer.hpp"
 
 namespace qk::graph {
@@ -44,7 +45,7 @@ user_metric metric_from_command(const std::string& command) {
         std::array<char, 256> part{};
         while (std::fgets(part.data(), part.size(), pipe)) text += part.data();
         const int status = ::pclose(pipe);
-        if (status != 0) throw error("--metric-command '" + command + "' ended with status " + std::to_string(status >> 8));
+        if (status != 0) throw error("--metric-command '" + command + "' " + detail::ending_of(status));
         char* end = nullptr;
         const double value = std::strtod(text.c_str(), &end);
         if (end == text.c_str()) throw error("--metric-command '" + command + "' printed no number first, but: " + text.substr(0, 80));
@@ -206,6 +207,7 @@ double scorer::measure_user(const tensor& outputs, const precision_plan& plan) c
 std::string scorer::description() const {
     std::string text = std::string(metric_.name) + " of " + output_name_ + " " + options_.user_name + positions_.description();
     for (const std::int64_t label : options_.labels) text += " " + std::to_string(label);
+    if (!reference_plan_.tensors.empty() || !reference_plan_.edges.empty()) text += " against a plan";
     return text;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `decode` of block formats: walks the planes in the tensor's order, tile by tile, whatever the axis. What a family does differently
-// stands behind block_decoder.
+// `decode` of block formats: walks the planes in the tensor's order, tile by tile, for any axis. block_decoder hides how families differ.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +15,11 @@
 
 namespace qk::detail {
 
-/// Rows of n values that share a factor each, column by column: (number of the first code, y, rows, from row to row, n, factors).
+/// Decodes rows of n values; column k has factor[k] in every row. Takes (number of the first code, y, rows, row stride, n, factors).
 using rows_call = kernels::call_with<std::size_t, float*, std::size_t, std::size_t, std::size_t, const float*>;
 using rows_walk = kernels::call_with<const rows_call&>;
 
-/// What the fast form is asked for: `blocks` whole blocks in a row to y, or, where `columns` is given, to call it with what decodes rows of
-/// values that share their factors.
+/// A task for the fast form: decode `blocks` whole blocks in a row to y or, where `columns` is given, call it with a rows_call.
 struct quick_rows {
     float* y;
     std::size_t blocks;
@@ -29,7 +27,7 @@ struct quick_rows {
     const rows_walk* columns = nullptr;
 };
 
-/// A block format as `decode` sees it: what walks tensors and tiles calls this and is compiled once for all families.
+/// A block format as `decode` sees it. The code that walks tensors and tiles calls this interface, so it is compiled once for all families.
 template <class Arch>
 class block_decoder {
   public:
@@ -40,12 +38,12 @@ class block_decoder {
     block_decoder(const block_decoder&) = delete;
     block_decoder& operator=(const block_decoder&) = delete;
 
-    /// What codes stand for before they are multiplied.
+    /// Computes the values of n codes before they are multiplied by their factors.
     virtual void elements(const std::uint32_t* code, float* value, std::size_t n) const noexcept = 0;
-    /// What n values are multiplied by that lie across the axis from position (o, along, across) on.
+    /// Computes the factors of n values that lie across the axis, from position (o, along, across) on.
     virtual void factors(const_planes, along_axis, std::size_t o, std::size_t along, std::size_t across, std::size_t n,
                          float* factor) const noexcept = 0;
-    /// By the fast form. Returns how many values of the row were done, or whether `columns` was called: 0 where there is none.
+    /// Runs the fast form. Returns how many values of the row were done, or 1 if `columns` was called; 0 where there is no fast form.
     virtual std::size_t quickly(const_planes, const quick_rows&) const noexcept = 0;
 
   protected:
@@ -84,15 +82,15 @@ class decoder_of final : public block_decoder<Arch> {
     const Format format_;
 };
 
-/// How many values from l on, in a row of `length`, are multiplied by the same.
+/// Returns how many values from l on, in a row of `length`, have the same factor.
 constexpr std::size_t sharing(const packing& p, std::size_t l, std::size_t length) {
     const auto block = static_cast<std::size_t>(p.block_size);
     const std::size_t in_block = l % block, share = p.shift_bits != 0 ? static_cast<std::size_t>(p.sub_block_size) : block;
     return std::min({length - l, block - in_block, share - in_block % share});
 }
 
-/// The factor of every value of a piece; along the axis a run of values that share one is filled at once. across(l, i, n, factor) has those
-/// of values that lie across it.
+/// Computes the factor of every value of a piece. across(l, i, n, factor) computes those of n values that lie across the axis; along the
+/// axis it is called once for each run of values that share a factor.
 template <class Across>
 QK_INLINE void factors_of(const packing& p, along_axis a, std::size_t l, std::size_t i, std::size_t n, float* factor,
                           const Across& across) {
@@ -106,7 +104,7 @@ QK_INLINE void factors_of(const packing& p, along_axis a, std::size_t l, std::si
     }
 }
 
-/// Along a strided axis: rows that share their factors, a piece of them at a time. False: the fast form does not serve the format.
+/// Decodes along a strided axis: rows that share their factors, a piece of them at a time. Returns false where there is no fast form.
 template <class Arch>
 bool decode_columns(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
     const auto walk = [&](const rows_call& decode) {
@@ -136,11 +134,11 @@ bool decode_columns(const block_decoder<Arch>& decoder, const_planes p, values_o
 template <class Arch>
 void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept;
 
-/// Rows whose last block is short, gathered.
+/// Decodes rows whose last block is short, as gathered_rows.
 template <class Arch>
 QK_APART void decode_gathered(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
     gathered_rows<Arch> g(decoder.packed);
-    std::memset(g.bytes, 0, sizeof g.bytes);  // what fills blocks up has codes, too
+    std::memset(g.bytes, 0, sizeof g.bytes);  // the codes that fill up short blocks
     if (!p.tensor.empty()) std::memcpy(g.staged.tensor.data(), p.tensor.data(), sizeof(float));
     g.each(a, [&] {
         g.each_code(p, [](std::span<const std::byte> from, std::size_t bit, std::span<std::byte> to, std::size_t to_bit, std::size_t bits) {
@@ -153,12 +151,12 @@ QK_APART void decode_gathered(const block_decoder<Arch>& decoder, const_planes p
     });
 }
 
-/// Along any axis.
+/// Decodes blocks along any axis.
 template <class Arch>
 void decode_blocks(const block_decoder<Arch>& decoder, const_planes p, values_out y, along_axis a) noexcept {
     const packing& packed = decoder.packed;
     const auto block = static_cast<std::size_t>(packed.block_size);
-    if (a.inner == 1 && a.length % block == 0) a = {1, a.outer * a.length, 1};  // no ragged block: the rows are one
+    if (a.inner == 1 && a.length % block == 0) a = {1, a.outer * a.length, 1};  // no short block: all rows are one
     const auto decode_tile = [&](std::size_t o, std::size_t l, std::size_t i, std::size_t first, std::size_t n) QK_APART {
         alignas(64) std::uint32_t code[tile];
         alignas(64) float value[tile], factor[tile];

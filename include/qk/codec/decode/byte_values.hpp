@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of 8, 6 and 4 bits of floating formats turned into values 32 at a time, where bytes can be shuffled and vectors have 8 lanes. Such
-// values have at most 3 bits of mantissa, so the two upper bytes of a float32 hold them. Both are looked up by the halves of a code:
-//
-//   code = s hhh llll;  a magnitude hhh llll is normal as (magnitude << (7 - m)) + rebias: a sum of one table by hhh and one by llll,
+// Turns codes of 8, 6 and 4 bits of floating formats into values, 32 at a time, where bytes can be shuffled and vectors have 8 lanes. Such
+// values have at most 3 mantissa bits, so the two upper bytes of a float32 hold them. Tables indexed by a code's halves give both bytes:
 //   (1) upper byte = A[s hhh] + B_upper[llll],  lower byte = B_lower[llll]                 hhh > 0
 //   (2) upper byte = A[s 000] + S_upper[llll],  lower byte = S_lower[llll]                 hhh = 0, where the subnormal ones are
 //
-// A code of 4 bits is one table's index; one of 6 bits, s h llll, is the index of two, of which h chooses. tests/core: every code, in every
-// place of a vector.
+// A 4-bit code is the index into one table; a 6-bit code, s h llll, is the index into two, between which h chooses. tests/core checks every
+// code in every place of a vector.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +16,7 @@
 
 namespace qk::detail {
 
-/// Does byte_values serve this architecture?
+/// Is true when this architecture has byte_values.
 template <class Arch>
 constexpr bool has_byte_values() noexcept {
 #if defined(__AVX2__)
@@ -27,8 +25,8 @@ constexpr bool has_byte_values() noexcept {
     return false;
 }
 
-/// Is it for this format? Subnormal magnitudes have hhh = 0, and the lower byte of (1) does not depend on hhh. The lower byte of Inf and
-/// NaN is right as it comes out of (1) where the bias is odd and a NaN has a bit of mantissa.
+/// Is true when byte_values supports the format. Subnormal magnitudes have hhh = 0, and the lower byte of (1) does not depend on hhh. (1)
+/// gives the right lower byte for Inf and NaN where the bias is odd and a NaN has a mantissa bit.
 constexpr bool in_bytes(floating f) noexcept {
     const int width = bits(f);
     if (f.specials == specials::e8m0 || min_exponent(f) - f.mantissa_bits < -126) return false;
@@ -45,7 +43,7 @@ class byte_values {
   public:
     static constexpr std::size_t count = 32;  ///< codes at a time
 
-    /// `values(code)` gives the float32 of a vector of codes.
+    /// Fills the tables. `values(code)` returns the float32 values of a vector of codes.
     template <class Values>
     QK_INLINE void fill(floating f, const Values& values) noexcept {
         using V = kernels::vi<Arch>;
@@ -61,7 +59,7 @@ class byte_values {
         const int m = f.mantissa_bits, rebias = (127 - f.bias) << 7;
         const V odd(rebias & 0x80), b0 = (low << (7 - m)) + odd, b1 = (high << (7 - m)) + odd;
         upper_of_low = bytes_at(b0 >> 8, b1 >> 8), lower_of_low = bytes_at(b0, b1);
-        // What is above `special` is Inf or NaN: its exponent is all ones.
+        // Magnitudes above `special` are Inf or NaN: the exponent is all ones.
         const V rest(rebias >> 8), a0 = (low << (11 - m) >> 8) + rest;
         const V none = select(low == V(0), V(0), a0);
         of_high = bytes_at(none, none | V(0x80));
@@ -71,10 +69,10 @@ class byte_values {
         lone_nan = f.specials == specials::fnuz;
     }
 
-    /// 32 codes at `in`, of which nothing behind is read: put(k, eight values) for k = 0, 8, 16, 24.
+    /// Decodes the 32 codes at `in` and calls put(k, eight values) for k = 0, 8, 16, 24. Reads nothing behind the codes.
     template <int Width, bool LoneNan, class Put>
     QK_INLINE void each(const std::byte* in, const Put& put) const {
-        // Neighbours stay neighbours when bytes are interleaved within both halves of a register, and interleaved again.
+        // In this order, neighbours stay neighbours when bytes are interleaved twice within both halves of a register.
         const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7), nibble = _mm256_set1_epi8(15);
         __m256i upper, lower;
         if constexpr (Width == 4) {
@@ -113,7 +111,7 @@ class byte_values {
         put(24, as_floats(_mm256_unpackhi_epi16(zero, second)));
     }
 
-    /// Width 8, 6 or 4, known when compiling or not: call(each_32) with a function of (in, put).
+    /// Calls call(each_32), where each_32 is the each(in, put) for width 8, 6 or 4.
     template <class Call>
     QK_INLINE void with_kind(int width, const Call& call) const {
         if (width == 4) call([this](const std::byte* in, const auto& put) QK_INLINE_CALL { this->template each<4, false>(in, put); });
@@ -124,10 +122,10 @@ class byte_values {
 
   private:
     static QK_INLINE kernels::vf<Arch> as_floats(__m256i v) noexcept { return kernels::vf<Arch>(_mm256_castsi256_ps(v)); }
-    /// 32 codes of 6 bits at `in`, a byte each: four of them lie in three bytes.
+    /// Returns the 32 codes of 6 bits at `in`, a byte each: three bytes hold four of them.
     static QK_INLINE __m256i codes_of_six(const std::byte* in) noexcept {
         const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in)),
-                      second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 8));  // of 24 bytes
+                      second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 8));  // 24 bytes in all
         const __m256i three_of_four = _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1, 4, 5, 6, -1, 7, 8, 9, -1, 10,
                                                        11, 12, -1, 13, 14, 15, -1);
         const __m256i v = _mm256_shuffle_epi8(_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1), three_of_four);
@@ -136,7 +134,7 @@ class byte_values {
         return _mm256_or_si256(_mm256_or_si256(code(v, 0), code(_mm256_slli_epi32(v, 2), 1)),
                                _mm256_or_si256(code(_mm256_slli_epi32(v, 4), 2), code(_mm256_slli_epi32(v, 6), 3)));
     }
-    /// The lowest bytes of sixteen lanes, in both halves of a register.
+    /// Returns the lowest bytes of sixteen lanes, in both halves of a register.
     static QK_INLINE __m256i bytes_at(kernels::vi<Arch> a, kernels::vi<Arch> b) noexcept {
         return _mm256_broadcastsi128_si256(_mm_unpacklo_epi64(kernels::lowest_bytes(a.data), kernels::lowest_bytes(b.data)));
     }

@@ -13,7 +13,7 @@
 
 namespace qk::detail {
 
-/// A run under one scale, by the fast form; how many values were done.
+/// Decodes a run with one scale by the fast form. Returns how many values were done.
 template <class Arch, int Width, class Format>
 std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, float scale,
                            std::int64_t zero, bool streaming) noexcept {
@@ -28,12 +28,12 @@ std::size_t decode_quickly(const Format& f, std::span<const std::byte> plane, st
     }
 }
 
-/// decode_quickly of some width: what stands around it is compiled once for all widths.
+/// A decode_quickly of any width: the code around it is compiled once for all widths.
 template <class Format>
 using fast_decoder = std::size_t (*)(const Format&, std::span<const std::byte>, std::size_t, float*, std::size_t, float, std::int64_t,
                                      bool) noexcept;
 
-/// y = element * scale for floats, (q - zero_point) * scale for integers.
+/// Computes y = element * scale for floats, (q - zero_point) * scale for integers.
 template <class Arch, class Format>
 void decode_elements(const Format& f, const_planes planes, values_out y, const codec_parameters& p,
                      fast_decoder<Format> decode_quickly) noexcept {
@@ -76,7 +76,7 @@ void decode_elements(const Format& f, const_planes planes, values_out y, const c
         s.multiply(value, n);
         y.template copy<Arch>(value, first, n);
     };
-    if (p.one_scale()) {  // floats in one piece
+    if (p.one_scale()) {  // float memory is one piece
         alignas(64) float value[widened];
         const std::size_t piece = y.floats() != nullptr ? y.size() : widened;
         for (std::size_t k = 0; k < y.size(); k += piece) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast form of `decode` for blocks that lie in a row: the factors of as many blocks as there are lanes are made at once, and
-// every vector of elements takes its own from memory.
+// The fast form of `decode` for blocks that lie in a row. It computes the factors of as many blocks as there are lanes at once, and every
+// vector of elements loads its own from memory.
 #pragma once
 
 #include "qk/codec/decode/fast_values.hpp"
@@ -17,7 +17,7 @@ sign_magnitude_values<Arch> element_values(const microexponent& f) noexcept {
     return sign_magnitude_values<Arch>(f.mantissa_bits);
 }
 
-/// 2^(field - 127) for fields of -22 to 254; a subnormal is a power of two as well.
+/// Returns 2^(field - 127) for fields from -22 to 254. Fields below 1 give subnormals.
 template <class Arch>
 kernels::vf<Arch> power_of_field(kernels::vi<Arch> field) noexcept {
     using V = kernels::vi<Arch>;
@@ -26,15 +26,14 @@ kernels::vf<Arch> power_of_field(kernels::vi<Arch> field) noexcept {
     return kernels::as_float<Arch>(select(field > V(0), field << 23, subnormal));
 }
 
-/// A block whose shared exponent has all of its eight bits set is NaN.
+/// Returns `factor`, or NaN where all eight bits of a block's shared exponent are set.
 template <class Arch>
 QK_INLINE kernels::vf<Arch> or_nan(kernels::vf<Arch> factor, kernels::vi<Arch> code) noexcept {
     using V = kernels::vi<Arch>;
     return kernels::as_float<Arch>(select(code == V(255), V(kernels::nan_bits), kernels::as_int<Arch>(factor)));
 }
 
-/// What the elements of blocks are multiplied by, made of the codes of their scales: NaN for NaN blocks. Of microexponents factor[1] is
-/// for the pairs whose shift is 1.
+/// Computes the factors of blocks from the codes of their scales; NaN for NaN blocks. Microexponents: factor[1] is for pairs with shift 1.
 template <class Arch, class Format>
 struct block_factors;
 template <class Arch>
@@ -72,7 +71,7 @@ struct block_factors<Arch, nvfloat> {
     QK_INLINE void make(kernels::vi<Arch> code, kernels::vf<Arch>* factor) const noexcept { factor[0] = scale(code) * tensor; }
 };
 
-/// Which lanes of a vector have the bit of their pair set: from the plane of one-bit shifts.
+/// Returns the lanes of a vector whose pair has its bit set in the plane of one-bit shifts.
 template <class Arch>
 QK_INLINE kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::size_t vector) noexcept {
     using V = kernels::vi<Arch>;
@@ -82,7 +81,7 @@ QK_INLINE kernels::mask<Arch> pairs_set(std::span<const std::byte> shifts, std::
     return (V(bits) & own) != V(0);
 }
 
-/// The same with codes that byte_values serves, 32 at a time: `groups` groups of as many blocks as there are lanes.
+/// decode_row_of_blocks for codes that byte_values supports, 32 at a time: decodes `groups` groups of as many blocks as there are lanes.
 template <class Arch, int Size, class Format>
 void decode_groups_in_bytes(const Format& f, const floating_values<Arch>& values, const_planes p, float* y, std::size_t groups,
                             float tensor, bool streaming) noexcept {
@@ -113,8 +112,8 @@ void decode_groups_in_bytes(const Format& f, const floating_values<Arch>& values
     if (streaming) kernels::end_streaming<Arch>();
 }
 
-/// `blocks` blocks of `Size` (0: any) in a row from the start of the planes on. Returns how many values were done: whole groups of as many
-/// blocks as there are lanes, or none where the format is not for the fast form.
+/// Decodes `blocks` blocks of `Size` values (0: any size) in a row, from the start of the planes on. Returns how many values were done:
+/// those of whole groups of as many blocks as there are lanes, or 0 where the fast form does not support the format.
 template <class Arch, int Known, int Size, class Format, class Values>
 std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_planes p, float* y, std::size_t blocks, float tensor,
                                  bool streaming) noexcept {
@@ -128,7 +127,7 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
         if (f.sub_block_size != 2 || f.shift_bits != 1 || w < 4) return 0;
     }
     const Values values = given;
-    const int per_block = halves ? 0 : std::countr_zero(size / w);  // vectors, as a power of two
+    const int per_block = halves ? 0 : std::countr_zero(size / w);  // log2 of the vectors in a block
     const code_reader<Arch, Known> codes{width, p.elements.data() + p.elements.size()};
     const std::byte* in = p.elements.data();
     const std::size_t groups = blocks / w;
@@ -176,7 +175,7 @@ std::size_t decode_row_of_blocks(const Format& f, const Values& given, const_pla
     return groups * w * size;
 }
 
-/// call(values): with the values of the elements' codes. 0 where the fast form does not serve the format.
+/// Returns call(values), where values(code) turns a vector of element codes into values, or 0 where the format has no fast form.
 template <class Arch, known_codes Known, class Format, class Call>
 std::size_t with_element_values(const Format& f, const Call& call) {
     if (scale_width(f) != 8 || !decodes_quickly<Arch>(element_width(f))) return 0;
@@ -200,7 +199,8 @@ std::size_t with_element_values(const Format& f, const Call& call) {
     }
 }
 
-/// The factors of n values that lie across the axis, from number `scale` of the scales and number `shift` of the shifts on.
+/// Computes the factors of n values that lie across the axis. Their codes are number `scale` of the scales and number `shift` of the
+/// shifts, and those after them.
 template <class Arch, class Format>
 void factors_across(const Format& f, const_planes p, std::size_t scale, std::size_t shift, std::size_t n, float tensor,
                     float* factor) noexcept {

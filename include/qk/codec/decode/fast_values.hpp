@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of up to 16 bits turned into values a vector at a time: the fast form of `decode`. Every code is served; only the ends of a
-// plane, and codes that do not start at a whole byte, are left to the tiles of decode.hpp.
+// Turns codes of at most 8 bits, or of 16, into values a vector at a time: the fast form of `decode`. It handles every code. Only the ends
+// of a plane, and codes that do not start at a whole byte, are left to the tiles of elements.hpp and blocks.hpp.
 #pragma once
 
 #include "qk/codec/decode/byte_values.hpp"
@@ -13,18 +13,18 @@
 
 namespace qk::detail {
 
-/// Elements of floating formats, as in to_floats.
+/// Turns codes of floating formats into values, as to_floats does.
 template <class Arch>
 struct floating_values {
     floating format;
     bool usable, power_of_two, plain_shift, small, has_sign, has_special, lone_nan;
     int shift, up;
     kernels::vi<Arch> magnitude, first_normal, rebias, special, special_bits, nan_code;
-    /// Kept in registers, where compilers would make them anew for each vector.
+    /// Kept in registers: compilers would make them anew for each vector.
     kernels::vi<Arch> sign = kernels::opaque<Arch>(kernels::vi<Arch>(kernels::sign_bit)),
                       nan = kernels::opaque<Arch>(kernels::vi<Arch>(kernels::nan_bits));
     kernels::vf<Arch> step;
-    kernels::lookup_table<Arch> table;  ///< of the magnitudes, if small
+    kernels::lookup_table<Arch> table;  ///< value of each magnitude, if small
 
     QK_INLINE explicit floating_values(floating f) noexcept
         : format(f),
@@ -41,14 +41,14 @@ struct floating_values {
         magnitude = kernels::vi<Arch>(static_cast<std::int32_t>(low_bits(magnitude_width)));
         first_normal = kernels::vi<Arch>(1 << m);
         rebias = kernels::vi<Arch>((127 - f.bias) * (1 << 23));
-        // From here on a magnitude is Inf or NaN.
+        // The least magnitude that is Inf or NaN.
         special = kernels::vi<Arch>(f.specials == specials::ieee ? static_cast<std::int32_t>(low_bits(f.exponent_bits)) << m
                                                                  : static_cast<std::int32_t>(low_bits(magnitude_width)));
         special_bits = kernels::vi<Arch>(f.specials == specials::fn ? kernels::nan_bits : kernels::infinity_bits);
         nan_code = kernels::vi<Arch>(1 << magnitude_width);
         step = kernels::vf<Arch>(usable && !plain_shift && !power_of_two ? exact_power(min_exponent(f) - m) : 1.0f);
         if (small) {
-            // The same value whatever the bits above the magnitude.
+            // An entry does not depend on the bits above the magnitude, so codes with a sign can be the index.
             const kernels::vi<Arch> index = kernels::iota<Arch>(),
                                     next = index + kernels::vi<Arch>(static_cast<std::int32_t>(kernels::lanes<Arch>));
             table = {kernels::as_float<Arch>(of_magnitude(index & magnitude)), kernels::as_float<Arch>(of_magnitude(next & magnitude))};
@@ -65,7 +65,7 @@ struct floating_values {
         if (lone_nan) y = select(code == nan_code, nan, y);
         return kernels::as_float<Arch>(y);
     }
-    /// Of `N` vectors, for which every question is asked once.
+    /// Computes the values of `N` vectors and branches on the format only once for all of them.
     template <std::size_t N>
     QK_INLINE void each(const kernels::vi<Arch>* code, kernels::vf<Arch>* to) const noexcept {
         using V = kernels::vi<Arch>;
@@ -105,7 +105,7 @@ struct floating_values {
     }
 };
 
-/// Integers less their zero point.
+/// Turns codes of integers into values less their zero point.
 template <class Arch>
 struct integer_values {
     int up;
@@ -119,7 +119,7 @@ struct integer_values {
     }
 };
 
-/// Elements of block float and of microexponents: sign and magnitude.
+/// Turns elements of block float and microexponents (sign and magnitude) into values.
 template <class Arch>
 struct sign_magnitude_values {
     kernels::vi<Arch> magnitude;
@@ -133,7 +133,7 @@ struct sign_magnitude_values {
     }
 };
 
-/// Two's complement times a unit: MXINT8 and its like.
+/// Turns two's complement into values times a unit: MXINT8 and similar formats.
 template <class Arch>
 struct twos_complement_values {
     int up;
@@ -143,7 +143,7 @@ struct twos_complement_values {
     QK_INLINE kernels::vf<Arch> operator()(kernels::vi<Arch> code) const noexcept { return to_float((code << up) >> up) * unit; }
 };
 
-/// Eight bytes, a code each, for any width below 8, as many times as make up `n` codes.
+/// Unpacks `n` codes (rounded up to a multiple of 8) of any width below 8, a byte each.
 template <class Arch>
 QK_APART void part_any(int width, const std::byte* in, const std::byte* end, std::size_t n, std::uint8_t* codes) noexcept {
     with_width<any_width>(width, [&](auto each) {
@@ -154,7 +154,7 @@ QK_APART void part_any(int width, const std::byte* in, const std::byte* end, std
     });
 }
 
-/// What vectors of codes are read with. `Known` is their width, or any_width.
+/// Reads vectors of codes. `Known` is their width, or any_width.
 template <class Arch, int Known>
 struct code_reader {
     static constexpr bool in_registers = has_narrow_codes<Arch>() && may_be_narrow(Known);
@@ -167,7 +167,7 @@ struct code_reader {
     QK_INLINE int width() const noexcept { return Known > 0 ? Known : given; }
     QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
 
-    /// `Count` codes (a multiple of 8 and of the lanes) from byte `in` on, a lane each.
+    /// Reads `Count` codes (a multiple of 8 and of the lanes) from byte `in` on, a lane each.
     template <std::size_t Count>
     QK_INLINE void read(const std::byte* in, kernels::vi<Arch>* code) const {
         constexpr std::size_t w = kernels::lanes<Arch>, vectors = Count / w;
@@ -185,7 +185,7 @@ struct code_reader {
             kernels::unrolled<vectors>([&](auto k) QK_INLINE_CALL { code[k] = kernels::load_codes<Arch>(apart + k * w); });
         }
     }
-    /// The same: put(k, codes from number k on) for each vector.
+    /// Reads `Count` codes likewise and calls put(k, codes from number k on) for each vector.
     template <std::size_t Count, class Put>
     QK_INLINE void each_vector(const std::byte* in, const Put& put) const {
         constexpr std::size_t w = kernels::lanes<Arch>;
@@ -195,14 +195,14 @@ struct code_reader {
     }
 };
 
-/// Does the fast form take codes of this width, where they start at whole bytes?
+/// Is true when the fast form handles codes of this width that start at whole bytes, in the current floating-point environment.
 template <class Arch>
 bool decodes_quickly(int width) noexcept {
     return (width <= 8 || width == 16) && kernels::default_environment<Arch>();
 }
 
-/// Values of codes that byte_values serves, 32 at a time as long as there are so many: put(i, k, values) for the values from i + k on.
-/// Returns how many were done; none where the format or the architecture is not for it.
+/// Decodes codes that byte_values supports, 32 at a time while so many are left, and calls put(i, k, values) for the values from i + k on.
+/// Returns how many were done: 0 where byte_values does not support the format or the architecture.
 template <class Arch, class Values, class Put>
 QK_INLINE std::size_t each_in_bytes([[maybe_unused]] const Values& values, [[maybe_unused]] const std::byte* in,
                                     [[maybe_unused]] std::size_t n, [[maybe_unused]] const Put& put) {
@@ -221,14 +221,14 @@ QK_INLINE std::size_t each_in_bytes([[maybe_unused]] const Values& values, [[may
     return i;
 }
 
-/// The values of `N` vectors of codes: of those together that ask many questions, where registers are many.
+/// Computes the values of `N` vectors of codes: of floating formats, which branch often, for all N together where registers are many.
 template <std::size_t N, class Arch, class Values>
 QK_INLINE void values_of(const Values& values, const kernels::vi<Arch>* code, kernels::vf<Arch>* to) noexcept {
     if constexpr (kernels::lanes<Arch> == 16 && std::same_as<Values, floating_values<Arch>>) values.template each<N>(code, to);
     else kernels::unrolled<N>([&](auto k) QK_INLINE_CALL { to[k] = values(code[k]); });
 }
 
-/// n values from `first` on, y = scale * values(code); returns how many were done.
+/// Decodes n values from number `first` on: y = scale * values(code). Returns how many were done.
 template <class Arch, int Known, class Values>
 std::size_t decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width,
                        float scale, bool streaming) noexcept {
@@ -252,7 +252,7 @@ std::size_t decode_row(const Values& given, std::span<const std::byte> plane, st
     return i;
 }
 
-/// n values from `first` on, which need not be at a whole byte, each times a factor of its own: y = factor * values(code).
+/// Decodes n values from number `first` on, which need not be at a whole byte. Each has a factor of its own: y = factor * values(code).
 template <class Arch, int Known, class Values>
 void decode_row(const Values& given, std::span<const std::byte> plane, std::size_t first, float* y, std::size_t n, int width,
                 const float* factor) noexcept {

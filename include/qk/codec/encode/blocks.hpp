@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `encode` of block formats: a tile of whole blocks goes through the kernel of fake_quantize; the shared codes follow from the block's
-// largest magnitude, the elements from y over their step. What a family does differently stands behind block_coder.
+// `encode` of block formats: the kernel of fake_quantize rounds a tile of whole blocks; the shared codes follow from a block's largest
+// magnitude, the elements from y divided by their step. block_coder hides the differences between families.
 #pragma once
 
 #include "qk/codec/encode/elements.hpp"
@@ -8,11 +8,11 @@
 
 namespace qk::detail {
 
-/// The shared code of a block and the exponent of its step, after the fact: y is known.
+/// Returns the shared code of a block and the exponent of its step, after rounding: y is known.
 QK_INLINE shared_code share(const block_float& f, survey s, const float* y, std::size_t n, std::size_t stride, const semantics& how) {
     if (is_nan_block(s, how.bfp_specials)) return {low_bits(f.exponent_bits), 0};
     shared_code c = exponent_code(f, s.finite);
-    if (f.bump) {  // raised when an element came to lie beyond the range: 2^m steps, or below -2^m
+    if (f.bump) {  // the exponent was raised if an element rounded to 2^m steps or more, or below -2^m
         const double beyond = power_of_two(c.exponent + f.mantissa_bits);
         bool raised = false;
         for (std::size_t k = 0; k < n; ++k) raised |= y[k * stride] >= beyond || y[k * stride] < -beyond;
@@ -31,7 +31,7 @@ QK_INLINE shared_code share(const microscaling& f, survey s, const float*, std::
     return c;
 }
 
-/// Half-even, saturating, in place. There is room for whole vectors.
+/// Rounds in place: half-even, saturating. `y` has room for whole vectors.
 template <class Arch>
 QK_APART void round_float(floating f, float* y, std::size_t n) noexcept {
     const kernels::floating_rules rules = kernels::rules_apart<Arch>(f, semantics{.overflow = overflow_rule::saturate});
@@ -39,7 +39,7 @@ QK_APART void round_float(floating f, float* y, std::size_t n) noexcept {
         kernels::store<Arch>(y + k, kernels::cast_completely<Arch>(kernels::load<Arch>(y + k), rules, kernels::vi<Arch>(0)));
 }
 
-/// NVFP4: the code of the block's scale; its value times the tensor scale is what elements are divided by.
+/// Returns the code of an NVFP4 block's scale. Elements are divided by the value of that code times the tensor scale.
 template <class Arch>
 std::uint32_t nvfloat_scale(const nvfloat& f, survey s, float tensor, const semantics& how) noexcept {
     if (is_nan_block(s, how.mx_specials)) return nan_code(f.scale);
@@ -55,7 +55,7 @@ struct block_tile {
     alignas(64) std::uint32_t code[tile];
 };
 
-/// Codes of the elements of a finished tile. NaN blocks (scale code NaN) get elements of code 0.
+/// Computes the element codes of a rounded tile. NaN blocks (scale code NaN) get elements of code 0.
 template <class Arch, class Format>
 void element_codes(const Format& f, block_tile& t, std::size_t n) noexcept {
     if constexpr (std::same_as<Format, nvfloat>) {  // first: d of each element
@@ -67,8 +67,8 @@ void element_codes(const Format& f, block_tile& t, std::size_t n) noexcept {
     }
 }
 
-/// Shared codes of one block of a tile into the planes, and what its elements are divided by into the tile.
-/// `at` positions: block number `block` of the plane of scales, sub-block numbers from `sub` on, `across` apart.
+/// Writes the shared codes of one block of a tile into the planes, and the inverse of its elements' steps (NVFP4: their divisor) into the
+/// tile. The block has number `block` in the plane of scales; its sub-blocks have numbers from `sub` on, `across` apart, in that of shifts.
 template <class Arch, class Format>
 void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t count, std::size_t stride, planes out, std::size_t block,
                  std::size_t sub, std::size_t across, float tensor, const semantics& how) noexcept {
@@ -118,8 +118,8 @@ void share_block(const Format& f, block_tile& t, std::size_t start, std::size_t 
 
 using columns_call = kernels::call_with<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;  ///< (o, l, rows, i, n)
 
-/// What the fast form is asked for: `blocks` blocks in a row, or, where `columns` is given, all blocks along `axis`. What it declines
-/// `row` does, or `columns`.
+/// A task for the fast form: encode `blocks` blocks in a row or, where `columns` is given, all blocks along `axis`. The blocks that it
+/// cannot encode go to `row` or `columns`.
 struct quick_walk {
     std::size_t blocks;
     const kernels::range_call* row;
@@ -127,7 +127,7 @@ struct quick_walk {
     const columns_call* columns = nullptr;
 };
 
-/// A block format as `encode` sees it: what walks tensors and tiles calls this and is compiled once for all families.
+/// A block format as `encode` sees it. The code that walks tensors and tiles calls this interface, so it is compiled once for all families.
 template <class Arch>
 class block_coder {
   public:
@@ -138,22 +138,22 @@ class block_coder {
     block_coder(const block_coder&) = delete;
     block_coder& operator=(const block_coder&) = delete;
 
-    /// fake_quantize of whole blocks.
+    /// Rounds whole blocks as fake_quantize does.
     virtual void round(const semantics& how, const float* x, float* y, along_axis a) const noexcept = 0;
-    /// share_block and element_codes.
+    /// Call share_block and element_codes.
     virtual void share(block_tile& t, std::size_t start, std::size_t count, std::size_t stride, planes out, std::size_t block,
                        std::size_t sub, std::size_t across, const semantics& how) const noexcept = 0;
     virtual void elements(block_tile& t, std::size_t n) const noexcept = 0;
-    /// A block that no tile holds: the one of position (o, l, i).
+    /// Encodes the block at position (o, l, i), which is longer than a tile.
     virtual void long_block(values_in, planes, along_axis, std::size_t, std::size_t, std::size_t, const semantics&) const noexcept {}
-    /// By the fast form; returns how many blocks were done of a row, or whether the columns were: 0 where there is none.
+    /// Runs the fast form. Returns how many blocks of a row were done or, with `columns`, 1; 0 where there is no fast form.
     virtual std::size_t quickly(const semantics&, values_in, planes, const quick_walk&) const noexcept { return 0; }
 
   protected:
     ~block_coder() = default;
 };
 
-/// What the general form needs of a family.
+/// Implements for a family what the general form needs.
 template <class Arch, class Format>
 class family_coder : public block_coder<Arch> {
   public:
@@ -176,11 +176,11 @@ class family_coder : public block_coder<Arch> {
 template <class Arch>
 void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept;
 
-/// Rows whose last block is short, gathered.
+/// Encodes rows whose last block is short, as gathered_rows.
 template <class Arch>
 QK_APART void encode_gathered(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
     gathered_rows<Arch> g(coder.packed);
-    std::uint32_t words[widened] = {};  // random bits go by the position in the array
+    std::uint32_t words[widened] = {};  // random bits depend on the position in the array
     semantics inside = how;
     if (how.rounding == rounding::stochastic) inside.random_words = words;
     g.each(a, [&] {
@@ -197,7 +197,7 @@ QK_APART void encode_gathered(const block_coder<Arch>& coder, values_in x, plane
     });
 }
 
-/// Blocks that fit a tile.
+/// Encodes blocks that fit a tile.
 template <class Arch>
 void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
     const packing& packed = coder.packed;
@@ -208,7 +208,7 @@ void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, alon
         coder.share(t, start, count, stride, out, scale_index(packed, a, o, l, i), shift_index(packed, a, o, l, i), a.inner, how);
     };
     if (a.inner == 1) {
-        if (a.length % block == 0) a = {1, a.outer * a.length, 1};  // no ragged block: the rows are one
+        if (a.length % block == 0) a = {1, a.outer * a.length, 1};  // no short block: all rows are one
         const auto encode_tile = [&](std::size_t o, std::size_t l, std::size_t, std::size_t first, std::size_t n) QK_APART {
             x.template copy<Arch>(first, n, t.x);
             if (how.flush_inputs) flush(t.x, n);
@@ -234,7 +234,7 @@ void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, alon
         const std::size_t done = coder.quickly(how, x, out, {a.length / block, &declined});
         return complete(done, divide_up(a.length, packed.block_size) - done);
     }
-    // Strided: a panel of as many neighbouring blocks as fit, a block in each column.
+    // Strided axis: a panel has as many neighbouring blocks as fit, a block in each column.
     const std::size_t columns = std::min(a.inner, tile / std::min(block, a.length == 0 ? 1 : a.length));
     std::uint32_t words[tile];
     semantics inside = how;
@@ -262,7 +262,7 @@ void encode_blocks(const block_coder<Arch>& coder, values_in x, planes out, alon
     }
 }
 
-/// Blocks of any size.
+/// Encodes blocks of any size.
 template <class Arch>
 void encode_tensor(const block_coder<Arch>& coder, values_in x, planes out, along_axis a, const semantics& how) noexcept {
     const auto block = static_cast<std::size_t>(coder.packed.block_size);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of at most 8 bits made 32 at a time, where vectors have 8 lanes and bytes can be packed: what is the same for all elements of a
-// block is done to 16 of them in words, or to 32 in bytes, and not to 8 in lanes. The lanes do what needs a float's bits alone.
-//
+// Makes codes of at most 8 bits, 32 at a time, where vectors have 8 lanes and bytes can be packed. Only work that needs a float's bits is
+// done in lanes, on 8 elements; work that is the same for all elements of a block is done on 16 of them in words, or on 32 in bytes.
 //   four vectors of sums  ->  two of words, held to 16 bits  ->  one of bytes, held to 8, in the order of kernels::packed_bytes
 //
-// tests/core/encode_codes_test.cpp: every family, width and place in a vector against the codes of fake-quantized values.
+// tests/core/encode_codes_test.cpp compares every family, width and place in a vector with the codes of fake-quantized values.
 #pragma once
 
 #include "qk/codec/layout/code.hpp"
@@ -13,7 +12,7 @@
 
 namespace qk::detail {
 
-/// Are codes of at most 8 bits made so on this architecture?
+/// Is true when codes of at most 8 bits are made this way on this architecture.
 template <class Arch>
 constexpr bool has_byte_codes() noexcept {
 #if defined(__AVX2__)
@@ -31,7 +30,7 @@ class integer_bytes;
 
 #if defined(__AVX2__)
 
-/// Ones in the bytes of what is negative among the elements of four vectors, none of them NaN.
+/// Returns a byte for each element of four vectors, all ones where the element is negative. No element is NaN.
 template <class Arch>
 QK_INLINE __m256i negative_bytes(const kernels::vf<Arch>* x) noexcept {
     const kernels::vi<Arch> u[4] = {kernels::as_int<Arch>(x[0]), kernels::as_int<Arch>(x[1]), kernels::as_int<Arch>(x[2]),
@@ -39,15 +38,15 @@ QK_INLINE __m256i negative_bytes(const kernels::vf<Arch>* x) noexcept {
     return _mm256_cmpgt_epi8(_mm256_setzero_si256(), kernels::packed_bytes<Arch>(u));
 }
 
-/// Small floats. With t = |x| + c * K of kernels/steps/fast.hpp, the upper word of its bits has c's exponent field from bit 7 on and the
-/// lower one the count of steps, so upper + count * 2^(7 - m), one `vpmaddwd`, is the code times 2^(7 - m), plus what is the same for all
-/// elements with that lowest binade. Here K is so many steps less that the count makes up for it: magic_of(). It is an even number of them,
-/// so ties go where they went; without mantissa bits it would be odd, and such formats are not served.
+/// Makes codes of small floats. In the bits of t = |x| + c * K (kernels/steps/fast.hpp) the upper word has c's exponent field from bit 7
+/// on, and the lower word has the count of steps. So upper + count * 2^(7 - m), one `vpmaddwd`, is the code times 2^(7 - m), plus a
+/// constant for all elements with the same lowest binade. magic_of() makes K smaller by as many steps as cancel that constant. Their number
+/// is even, so ties go where they went; without mantissa bits it would be odd, and such formats are not supported.
 template <class Arch>
 class grid_bytes {
   public:
     QK_INLINE explicit grid_bytes(floating f) noexcept : usable(f.mantissa_bits != 0) {
-        const int m = std::min(f.mantissa_bits, 6);  // of formats of more than 8 bits nothing is asked
+        const int m = std::min(f.mantissa_bits, 6);  // not used for formats of more than 8 bits
         weights = _mm256_set1_epi32(1 << 16 | 1 << (7 - m));
         down = _mm256_set1_epi16(static_cast<short>(1 << (9 + m)));
         highest = _mm256_set1_epi8(static_cast<char>(code_of(f, static_cast<float>(max_value(f)))));
@@ -58,12 +57,12 @@ class grid_bytes {
     }
     QK_INLINE bool serves() const noexcept { return usable; }
 
-    /// K of elements whose lowest binade is that of `least`. The steps that it lacks are taken from bit 16, so the upper word is c's alone.
+    /// Returns K for elements whose lowest binade is that of `least`. Missing steps are borrowed from bit 16: the upper word is c's alone.
     QK_INLINE kernels::vf<Arch> magic_of(kernels::vi<Arch> least) const noexcept {
         return kernels::as_float<Arch>(kernels::vi<Arch>(most) - (least >> shift));
     }
 
-    /// The codes of four vectors, of which least(k) and magic(k) are those of vector k.
+    /// Returns the codes of four vectors; least(k) and magic(k) return the lowest binade and the K of vector k.
     template <class Least, class Magic>
     QK_INLINE __m256i operator()(const kernels::vf<Arch>* x, const Least& least, const Magic& magic) const noexcept {
         using V = kernels::vi<Arch>;
@@ -90,7 +89,7 @@ class grid_bytes {
     bool lone_zero, usable;
 };
 
-/// Counts of the steps of a block, which sums hold with their sign: sign and magnitude, or two's complement.
+/// Makes codes of elements that have the step of their block: sign and magnitude, or two's complement. Sums hold the signed count of steps.
 template <class Arch>
 class step_bytes {
   public:
@@ -102,7 +101,7 @@ class step_bytes {
         mask = _mm256_set1_epi8(static_cast<char>((2 << (width - 1)) - 1));
     }
 
-    /// base(k) is that of vector k.
+    /// Returns the codes of four vectors; base(k) returns the base of vector k.
     template <class Base>
     QK_INLINE __m256i operator()(const kernels::vf<Arch>* x, const Base& base) const noexcept {
         kernels::vi<Arch> steps[4];
@@ -118,7 +117,7 @@ class step_bytes {
     bool complement;
 };
 
-/// Integers under one scale and zero point.
+/// Makes codes of integers with one scale and zero point.
 template <class Arch>
 class integer_bytes {
   public:
@@ -130,10 +129,10 @@ class integer_bytes {
         highest = byte(qmax(f));
         mask = byte((std::int64_t{2} << (std::min(f.bits, 8) - 1)) - 1);
     }
-    /// A quotient held to 16 bits is as far beyond the codes as it was, whatever the zero point.
+    /// Is true when a quotient that saturates at 16 bits stays beyond the codes after the zero point is added.
     QK_INLINE bool serves() const noexcept { return usable; }
 
-    /// From the sums of quotients and fast_integer's `middle`.
+    /// Returns the codes of four vectors of sums, quotient plus fast_integer's `middle`.
     QK_INLINE __m256i operator()(const kernels::vi<Arch>* sums) const noexcept {
         __m256i word[2];
         const kernels::vi<Arch> middle(std::bit_cast<std::int32_t>(kernels::fast_integer<Arch>::middle));
@@ -151,7 +150,7 @@ class integer_bytes {
 
 #endif
 
-/// One of the above, or nothing where there is none.
+/// Replaces the classes above where has_byte_codes() is false.
 struct no_bytes {
     template <class... Any>
     explicit constexpr no_bytes(const Any&...) noexcept {}

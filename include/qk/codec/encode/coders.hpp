@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block format's coder with its fast forms: the one place where `encode` takes what is known of a format when compiling.
+// A block format's coder with its fast forms: the one place where `encode` uses what is known of a format when compiling.
 #pragma once
 
 #include "qk/codec/encode/fast_columns.hpp"

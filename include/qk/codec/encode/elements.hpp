@@ -22,7 +22,7 @@ QK_INLINE void flush(float* x, std::size_t n) {
     }
 }
 
-/// n values from `first` on, flushed if they are to be: where they lie, or in `room`.
+/// Returns n values from number `first` on, flushed if `flush_inputs` says so: where they lie, or copied to `room`.
 template <class Arch>
 const float* inputs_of(values_in x, std::size_t first, std::size_t n, bool flush_inputs, float* room) {
     if (x.floats() != nullptr && !flush_inputs) return x.floats() + first;
@@ -31,7 +31,7 @@ const float* inputs_of(values_in x, std::size_t first, std::size_t n, bool flush
     return room;
 }
 
-/// x / scale, or x times its reciprocal, in float32. A finite x stays finite: a quotient beyond float32 is clamped, not special.
+/// Computes x / scale, or x times its reciprocal, in float32. With `keep_finite` a quotient of a finite x beyond float32 is clamped.
 template <class Arch>
 QK_APART void divide(const float* x, float* y, const scale_tile<Arch>& s, std::size_t n, bool reciprocal, bool keep_finite) {
     using V = kernels::vi<Arch>;
@@ -45,13 +45,13 @@ QK_APART void divide(const float* x, float* y, const scale_tile<Arch>& s, std::s
     });
 }
 
-/// (values, number of the first, n, their scale, their zero point, what does the rest): false where nothing was done.
+/// Takes (values, number of the first, n, scale, zero point, call for values that it cannot encode). Returns false if nothing was done.
 using quick_call = kernels::call_of<bool, const float*, std::size_t, std::size_t, float, std::int64_t, const kernels::range_call&>;
 using tile_call = kernels::call_with<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t>;  ///< (o, l, i, first, n)
 
-/// Runs under one scale go to quick(x, first, n, scale, zero, complete) where it serves them; the rest, and what it hands to
-/// complete(begin, count), to tile(o, l, i, first, n). Of values under scales of their own it is the quotients that go to `quick`, and of
-/// short planes too, if `by_quotients` (values that are divided and no more).
+/// Encodes runs with one scale by quick(x, first, n, scale, zero, complete). Runs for which that returns false, values that it passes to
+/// complete(begin, count) and values with scales of their own go to tile_of(o, l, i, first, n). With `by_quotients` (values are divided by
+/// their scale and nothing else) short planes are divided first, and `quick` gets the quotients.
 template <class Arch>
 void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width, bool by_quotients, const quick_call& quick,
                  const tile_call& tile_of) noexcept {
@@ -93,7 +93,7 @@ void encode_runs(along_axis a, values_in x, const codec_parameters& p, int width
     for (std::size_t k = 0; k < x.size(); k += widened) run(0, k, 0, k, std::min(widened, x.size() - k));
 }
 
-/// Do subnormal elements become the same codes whether they are flushed or not? All of them are nearer to zero than to the least step.
+/// Is true when subnormal elements get the same codes whether they are flushed or not: all are nearer to zero than to the least step.
 QK_INLINE bool flushing_is_idle(floating f, rounding how, float scale) {
     if (how == rounding::up || how == rounding::down) return false;
     return f.specials != specials::e8m0 && scale > 0x1p-60f && min_exponent(f) - f.mantissa_bits > -60;
@@ -102,7 +102,7 @@ QK_INLINE bool flushing_is_idle(rounding how, float scale) {  // of integers
     return scale > 0x1p-60f && how != rounding::up && how != rounding::down;
 }
 
-/// Codes of n values under one scale by the coder that serves the format; false: none does.
+/// Encodes n values with one scale by the coder for the format. Returns false where there is none.
 template <class Arch, int Width>
 QK_APART bool encode_floats(floating f, semantics how, float scale, const float* v, std::size_t first, std::size_t n,
                             std::span<std::byte> plane, const kernels::range_call& complete) noexcept {
@@ -117,8 +117,8 @@ QK_APART bool encode_floats(floating f, semantics how, float scale, const float*
     return encode_quickly<Arch, Width>(floating_coder<Arch>(f, how, quick, scale), v, first, n, plane, bits(f), complete);
 }
 
-/// Values under one scale, a tile at a time: what round(values, rounded, position, n) makes of them goes to encode(rounded, first, n,
-/// complete), what it declines to complete. False: the environment is none for it.
+/// Encodes values with one scale, a tile at a time: round(values, rounded, position, n), then encode(rounded, first, n, complete). Values
+/// that either cannot handle go to `complete`. Returns false for the baseline, or if the floating-point environment is not the default one.
 template <class Arch, class Round, class Encode>
 QK_INLINE bool encode_rounded(const float* v, std::size_t first, std::size_t n, const kernels::range_call& complete, const Round& round,
                               const Encode& encode) noexcept {
@@ -136,7 +136,7 @@ QK_INLINE bool encode_rounded(const float* v, std::size_t first, std::size_t n, 
     return false;
 }
 
-/// encode_floats and encode_quickly of some width: what stands around them is compiled once for all widths.
+/// encode_floats and encode_quickly of any width: the code around them is compiled once for all widths.
 using floats_encoder = bool (*)(floating, semantics, float, const float*, std::size_t, std::size_t, std::span<std::byte>,
                                 const kernels::range_call&) noexcept;
 template <class Arch>
@@ -181,7 +181,7 @@ void encode_elements(floating f, values_in x, planes out, const codec_parameters
                 to_codes<Arch>(f, value + begin + from, code, some);
                 put_codes<Arch>(out.elements, first + begin + from, some, element_width(f), code);
             };
-            // What is rounded already does not change by rounding to nearest.
+            // Values that are rounded already do not change by rounding to nearest.
             if (f == bf16 ||
                 !encode_floats(f, semantics{}, 1.0f, value + begin, first + begin, count, out.elements, kernels::range_call(one_by_one)))
                 one_by_one(0, count);
@@ -197,12 +197,12 @@ QK_INLINE bool all_finite(const float* v, std::size_t n) {
     return worst < 0x7f800000u;
 }
 
-/// A rounded quotient: from 2^23 on it is whole, from 2^40 on beyond every code.
+/// Returns a rounded quotient. From 2^23 on the quotient is whole itself; from 2^40 on, beyond every code, it is clamped.
 QK_INLINE float rounded_number(float quotient, float rounded) {
     return quotient < 8388608.0f && quotient > -8388608.0f ? rounded : std::min(std::max(quotient, -0x1p40f), 0x1p40f);
 }
 
-/// The whole numbers that finite quotients are rounded to, held to 2^21; false: not in this rounding. Both arrays have room for whole
+/// Rounds finite quotients, clamped to +-2^21, to whole numbers. Returns false for stochastic rounding. Both arrays have room for whole
 /// vectors.
 template <class Arch>
 QK_APART bool round_numbers(rounding how, const float* x, float* y, std::size_t n) {
@@ -215,7 +215,7 @@ QK_APART bool round_numbers(rounding how, const float* x, float* y, std::size_t 
     return true;
 }
 
-/// Codes of finite quotients, of which `rounded` are the nearest numbers below 2^23: in doubles, whose lowest bits hold them.
+/// Computes codes of finite quotients; `rounded` has the rounded ones, used below 2^23. Sums are doubles, whose lowest bits hold the codes.
 template <class Arch>
 QK_APART void to_codes(integer f, const float* quotient, const float* rounded, std::int64_t zero, std::uint32_t* code, std::size_t n) {
     const auto lowest = static_cast<double>(qmin(f)), highest = static_cast<double>(qmax(f)), less = static_cast<double>(zero);
@@ -227,8 +227,8 @@ QK_APART void to_codes(integer f, const float* quotient, const float* rounded, s
     }
 }
 
-/// Rounds through a kernel for signed integers of scale 1, which every quotient that has a fraction, or is a code, fits; specials, zero
-/// point and clamp are applied to exact integers (2^31 is no float32).
+/// Rounds by a kernel for signed integers of scale 1, whose range holds every quotient that has a fraction or is a code. Special values,
+/// zero point and clamp are applied to exact integers (2^31 - 1 is not a float32).
 template <class Arch>
 void encode_elements(integer f, values_in x, planes out, const codec_parameters& p, const semantics& how,
                      integers_encoder<Arch> encode_quickly) noexcept {
@@ -291,7 +291,7 @@ void encode_elements(integer f, values_in x, planes out, const codec_parameters&
             };
             if ((!how.zero_point_before && !s.one_zero(n)) || !finite) return one_by_one(0, count);
             const std::int64_t zero = how.zero_point_before ? 0 : s.zero_of(0);
-            // What is whole already does not change by rounding to nearest.
+            // Whole numbers do not change by rounding to nearest.
             if (f.bits <= 16 && encode_quickly(integer_coder<Arch>(f, semantics{}, true, 1.0f, zero), whole_part + begin, first + begin,
                                                count, out.elements, f.bits, kernels::range_call(one_by_one)))
                 return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What encode answers, and which semantics it serves.
+// The status that encode returns, and which semantics it supports.
 #pragma once
 
 #include "qk/formats/format.hpp"
@@ -13,7 +13,7 @@ enum class encode_status : std::uint8_t {
     too_small,  ///< `packed` has too few bytes
 };
 
-/// Does every result of fake_quantize under this semantics have a code?
+/// Is true when every result of fake_quantize under this semantics has a code.
 constexpr bool encodable(floating f, const semantics& how) {
     return f != no_format && (has_nan(f) || how.nan_without_code != nan_rule::nan);
 }

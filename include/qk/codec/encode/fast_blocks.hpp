@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast form of `encode` for blocks that lie in a row: the tiles of kernels/drivers/row_tiles.hpp with codes instead of values as what
-// becomes of an element. The code is the count of steps that the sum of the fast form holds.
+// The fast form of `encode` for blocks that lie in a row: uses the tiles of kernels/drivers/row_tiles.hpp, but stores codes instead of
+// values. The code is the count of steps that the sum of the fast form holds.
 #pragma once
 
 #include "qk/codec/encode/fast_codes.hpp"
@@ -11,9 +11,9 @@
 
 namespace qk::detail {
 
-// What makes the code of an element x at position i of the array, with what its block shares: code<Grid>(i, x, shared, form).
+// The classes below make codes: code<Grid>(i, x, shared, form) is that of element x at position i of the array; `shared` is its block's.
 
-/// Half-even, of an element that has the step of its block: sign and magnitude, or two's complement.
+/// Rounds half-even elements that have the step of their block, to sign and magnitude or two's complement.
 template <class Arch>
 struct step_codes {
     int width;
@@ -39,14 +39,14 @@ struct step_codes {
         return with_sign<Arch>(min(steps, most), u, width);
     }
     static constexpr bool serves() noexcept { return true; }
-    /// Of four vectors, each with what its block shares; the width is at most 8.
+    /// Returns the codes of four vectors; own[k] is what the block of vector k shares. The width is at most 8.
     template <class Form>
     QK_INLINE auto bytes(const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own, const Form&) const noexcept {
         return packed(x, [&](auto k) QK_INLINE_CALL { return own[k].base; });
     }
 };
 
-/// Half-even, of small floats.
+/// Rounds half-even to small floats.
 template <class Arch>
 struct element_codes_of {
     grid_codes<Arch> grid;
@@ -67,7 +67,7 @@ struct element_codes_of {
     }
     template <class Form>
     QK_INLINE auto bytes(const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own, const Form& form) const noexcept {
-        if constexpr (requires { form.ratio_of(x[0], own[0]); }) {  // what is beyond the largest, Inf too, has a code beyond the highest
+        if constexpr (requires { form.ratio_of(x[0], own[0]); }) {  // magnitudes beyond the largest, Inf too, have codes beyond the highest
             kernels::vf<Arch> q[4];
             kernels::unrolled<4>([&](auto k) QK_INLINE_CALL { q[k] = form.ratio_of(x[k], own[k]); });
             const kernels::vf<Arch> magic = packed.magic_of(form.least);
@@ -81,8 +81,7 @@ struct element_codes_of {
     }
 };
 
-/// The form of blocks of small floats whose codes are made in bytes: in place of the largest magnitude, which codes do not need, it
-/// shares grid_bytes' K.
+/// The fast form of blocks of small floats whose codes are made in bytes. It shares grid_bytes' K instead of the largest magnitude.
 template <class Arch>
 struct coded_block : kernels::fast_block<Arch> {
     bytes_if_any<Arch, grid_bytes> packed;
@@ -96,7 +95,8 @@ struct coded_block : kernels::fast_block<Arch> {
     }
 };
 
-/// In any rounding, with any sign of zero: the count of steps, plus 2^m for each binade above the lowest. `OneStep`: blocks have one each.
+/// Rounds in any mode, with any sign of zero. A code is the count of steps, plus 2^m for each binade above the lowest. With `OneStep`, all
+/// elements of a block have the same step.
 template <class Arch, class Rounded, bool OneStep>
 struct rounded_codes {
     Rounded rounded;
@@ -106,7 +106,7 @@ struct rounded_codes {
     kernels::vi<Arch> most{largest};
 
     QK_INLINE void make_words(std::uint32_t* to, std::size_t i, std::size_t n) noexcept { rounded.rounds.make_words(to, i, n); }
-    /// A code without its sign, held to nothing.
+    /// Returns a code without its sign, not clamped.
     template <class Form>
     QK_INLINE kernels::vi<Arch> magnitude(const kernels::counted<Arch, true>& c, const kernels::fast_shared<Arch>& b,
                                           const Form& form) const noexcept {
@@ -120,13 +120,13 @@ struct rounded_codes {
                                      const Form& form) const noexcept {
         using V = kernels::vi<Arch>;
         const kernels::counted<Arch, true> c = rounded.template count<OneStep, false, true>(i, x, b);
-        const V code = magnitude(c, b, form), negative = c.sign >> 31;  // all bits
+        const V code = magnitude(c, b, form), negative = c.sign >> 31;  // all ones where negative
         if (!complement) return with_sign<Arch>(min(code, most), c.sign, width);
         const V held = min(code, rounded.uses_lowest ? most - negative : most);
         return ((held ^ negative) - negative) & V(static_cast<std::int32_t>(low_bits(width)));
     }
 #if defined(__AVX2__)
-    /// Of four vectors, the first at position i; the width is at most 8.
+    /// Returns the codes of four vectors, the first at position i. The width is at most 8.
     template <class Form>
     QK_INLINE __m256i bytes(std::size_t i, const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own,
                             const Form& form) const noexcept {
@@ -152,7 +152,7 @@ struct rounded_codes {
 #endif
 };
 
-/// Codes of shared exponents, from the largest magnitude of a block: its exponent plus an offset, held to a range.
+/// Makes codes of shared exponents from the largest magnitude of a block: its exponent plus an offset, clamped to a range.
 template <class Arch>
 struct exponent_codes {
     kernels::vi<Arch> add, offset, top;
@@ -172,7 +172,7 @@ struct exponent_codes {
         return code(amax, form);
     }
 };
-/// Codes of NVFP4's scales.
+/// Makes codes of NVFP4's scales.
 template <class Arch>
 struct float_codes {
     grid_codes<Arch> scales;
@@ -199,7 +199,7 @@ constexpr int shift_width(const Format& f) {
     else return 0;
 }
 
-/// Where the codes of blocks go; `Elements` makes those of the elements, `Scales` those of what blocks share.
+/// Writes the codes of blocks. `Elements` makes the codes of elements, `Scales` those of scales and shared exponents.
 template <class Arch, int Known, class Elements, class Scales>
 struct codes_of_blocks {
     static constexpr bool flat = false, any_rounding = requires(const Elements&e) { e.rounded; }
@@ -208,7 +208,7 @@ struct codes_of_blocks {
     Elements elements;
     Scales scales;
     planes out;
-    std::uint8_t* waiting;  ///< codes of a tile on their way into a plane that is narrower than they are
+    std::uint8_t* waiting;  ///< codes of a tile, a byte each, before they are packed into a plane
     code_writer<Arch, Known> writer;
     std::size_t block_size;
     int shift_bits;  ///< 0: no sub-blocks
@@ -222,10 +222,10 @@ struct codes_of_blocks {
         if (writer.waits()) kernels::store_codes<Arch>(waiting + (i & (tile_values() - 1)), code);
         else writer.template put<1>(out.elements.data() + writer.bytes(i), &code);
     }
-    /// The random words of n values from number i on, in `to` (kernels::fast_rounding).
+    /// Stores the random words of n values from number i on in `to` (kernels::fast_rounding).
     QK_INLINE void make_words(std::uint32_t* to, std::size_t i, std::size_t n) noexcept { elements.make_words(to, i, n); }
-    /// Four vectors, from position i on. Codes that are joined are left in `apart` for put_joined: behind so much else, what joins them
-    /// would take up the processor's queues while it waits.
+    /// Writes four vectors, from position i on. Codes narrower than a byte are left in `apart` for put_joined: the instructions that join
+    /// them would wait for all the work before them and fill the processor's queues meanwhile.
     template <bool Grid, class Form>
     QK_INLINE void put_four(std::size_t i, const kernels::vf<Arch>* x, const kernels::fast_shared<Arch>* own, const Form& form,
                             [[maybe_unused]] std::uint8_t* apart) const noexcept {
@@ -245,14 +245,14 @@ struct codes_of_blocks {
             [&](auto k) QK_INLINE_CALL { code[k] = elements.template code<Grid>(i + k * kernels::lanes<Arch>, x[k], own[k], form); });
         writer.template put<4>(to, code);
     }
-    /// What put_four left: n codes from position i on.
+    /// Writes the n codes that put_four left, from position i on.
     QK_INLINE void put_joined(std::size_t i, [[maybe_unused]] const std::uint8_t* apart, std::size_t n) const noexcept {
         if constexpr (has_byte_codes<Arch>() && may_be_narrow(Known)) {
             if (writer.width() < 8) writer.put_joined(out.elements.data() + writer.bytes(i), apart, n);
         }
     }
 #if defined(__AVX2__)
-    /// Of four vectors.
+    /// Writes the shifts of four vectors.
     QK_INLINE void pairs(std::size_t i, const kernels::vi<Arch>* exponents, const kernels::vi<Arch>* least) const noexcept {
         const std::uint16_t bits = kernels::bits_of_pairs_of_four<Arch>(exponents, least);
         std::memcpy(out.shifts.data() + i / 16, &bits, 2);
@@ -267,7 +267,7 @@ struct codes_of_blocks {
         if constexpr (bits_each == 8) *p = static_cast<std::uint8_t>(bits);
         else *p = static_cast<std::uint8_t>((at % 8 == 0 ? 0u : *p) | bits << at % 8);
     }
-    /// What the blocks of the tile that starts at block `first` share.
+    /// Writes what the blocks of a tile share; the tile starts at block `first`.
     template <class Form>
     QK_INLINE void put_shared(std::size_t first, kernels::vi<Arch> amax, kernels::vf<Arch> ratio, const Form& form) const noexcept {
         kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(out.scales.data()) + first, scales.code(amax, ratio, form));
@@ -279,7 +279,7 @@ struct codes_of_blocks {
         if (writer.waits()) writer.put_waiting(out.elements.data() + writer.bytes(first * block_size), waiting, tile_values());
     }
 
-    /// A block of zeros has no shifts; pairs() may have set them where exponents are held to a lowest one.
+    /// Clears the shifts of blocks of zeros: pairs() may have set them where exponents are clamped to a lowest one.
     void clear_shifts_of_zeros(std::size_t first, kernels::vi<Arch> amax) const noexcept {
         const std::uint32_t zeros = kernels::bits_of<Arch>(amax == kernels::vi<Arch>(0));
         if (__builtin_expect(zeros == 0, 1)) return;
@@ -294,16 +294,16 @@ struct codes_of_blocks {
 
 inline constexpr std::size_t largest_tile = 16 * 8 * 16;  ///< values: 16 blocks of 8 vectors of 16
 
-/// What the code of these elements is compiled for. Other roundings of elements with steps of their own are rare and slower: once for all
-/// widths.
+/// Returns what is known of a format when the code for these elements is compiled. Roundings other than half-even of elements with steps of
+/// their own are rare and slower, so they are compiled once for all widths.
 template <class Elements, kernels::element_step OfElement>
 constexpr known_codes known_to(known_codes known) {
     constexpr bool any_rounding = requires(const Elements& e) { e.rounded; };
     return any_rounding && OfElement != kernels::element_step::block ? known_codes{any_width, known.blocks} : known;
 }
 
-/// Calls call.template operator()<element_step>(form, codes_of_blocks) with the fast form that serves, half-even's or that of every
-/// rounding; 0 where none does.
+/// Calls call.template operator()<element_step>(form, codes_of_blocks) with the fast form that applies, for half-even or for every
+/// rounding. Returns 0 where none applies.
 template <class Arch, known_codes Known, class Format, class Step, class Call>
 std::size_t with_block_codes(const Format& f, const Step& step, planes out, std::uint8_t* waiting, const Call& call) noexcept {
     using kernels::element_step;
@@ -316,7 +316,7 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
                       elements, scales(f, form), out, waiting, {width}, static_cast<std::size_t>(f.block_size), shift_width(f)});
     };
     const auto half_even = kernels::fast_of<Arch>(step);
-    /// `half_even_codes` are those of half-even; `most` is the code of the largest magnitude.
+    /// `half_even_codes` makes the codes for half-even; `most` is the code of the largest magnitude.
     const auto either = [&]<element_step OfElement>(const auto& form, const auto& half_even_codes, bool complement,
                                                     [[maybe_unused]] std::uint32_t most) -> std::size_t {
         if (form.usable() && half_even_codes.serves() && (complement || step.rules.zero == zero_sign::kept))
@@ -353,7 +353,8 @@ std::size_t with_block_codes(const Format& f, const Step& step, planes out, std:
     }
 }
 
-/// `blocks` blocks in a row, which begin the planes; complete(first, count) does the blocks that are declined. Returns how many were done.
+/// Encodes `blocks` blocks in a row, from the start of the planes on. Blocks that the fast form cannot encode go to complete(first, count).
+/// Returns how many were done.
 template <class Arch, known_codes Known, kernels::element_step OfElement, class Form, class Codes>
 std::size_t encode_row_of_blocks(const Form& form, const Codes& codes, const float* x, std::size_t blocks,
                                  const kernels::range_call& complete) noexcept {

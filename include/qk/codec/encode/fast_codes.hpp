@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes straight from the sums of the fast forms (kernels/steps/fast.hpp): of the elementwise formats, a vector at a time.
+// Takes codes of elementwise formats straight from the sums of the fast forms (kernels/steps/fast.hpp), a vector at a time.
 //
-// A sum's bits are those of c * K plus the rounded element counted in steps of its binade, so the code of a float is that count, plus
-// 2^m for each binade above the lowest: the mantissa's carry into the exponent comes by itself. What the fast forms decline goes
-// through encode_elements' tiles.
+// A sum's bits are those of c * K plus the rounded element counted in steps of its binade. So the code of a float is that count, plus 2^m
+// for each binade above the lowest; the mantissa carries into the exponent by itself. encode_elements' tiles do what the fast forms cannot.
 #pragma once
 
 #include "qk/codec/encode/byte_codes.hpp"
@@ -17,19 +16,19 @@
 
 namespace qk::detail {
 
-/// Signs where the code has them: bit width - 1.
+/// Puts the signs of `bits` where the code has them: at bit width - 1.
 template <class Arch>
 QK_INLINE kernels::vi<Arch> with_sign(kernels::vi<Arch> code, kernels::vi<Arch> bits, int width) noexcept {
     using V = kernels::vi<Arch>;
     return code | (kernels::as_int<Arch>(kernels::as_unsigned<Arch>(bits) >> (32 - width)) & V(1 << (width - 1)));
 }
 
-/// Codes of small floats from the signless sum: t = |x| + c * K.
+/// Makes codes of small floats from the sum of magnitudes, t = |x| + c * K.
 template <class Arch>
 struct grid_codes {
     int shift, width;
     kernels::vi<Arch> offset, highest;
-    bool lone_zero;  ///< no -0
+    bool lone_zero;  ///< the format has no -0
 
     explicit grid_codes(floating f) noexcept
         : shift(23 - f.mantissa_bits),
@@ -38,7 +37,7 @@ struct grid_codes {
           highest(static_cast<std::int32_t>(code_of(f, static_cast<float>(max_value(f))))),
           lone_zero(!has_negative_zero(f)) {}
 
-    /// `least` is the c of the lowest binade.
+    /// Returns the codes of x. `least` is the c of the lowest binade.
     QK_INLINE kernels::vi<Arch> operator()(kernels::vf<Arch> x, kernels::vi<Arch> least, kernels::vf<Arch> magic) const noexcept {
         using V = kernels::vi<Arch>;
         const V u = kernels::as_int<Arch>(x);
@@ -46,7 +45,7 @@ struct grid_codes {
         if (lone_zero) return select(code > V(0), with_sign<Arch>(code, u, width), code);
         return with_sign<Arch>(code, u, width);
     }
-    /// Of a >= 0.
+    /// Returns the codes of a >= 0.
     QK_INLINE kernels::vi<Arch> of_magnitude(kernels::vf<Arch> a, kernels::vi<Arch> least, kernels::vf<Arch> magic) const noexcept {
         using V = kernels::vi<Arch>;
         const V c = max(kernels::as_int<Arch>(a) & V(kernels::exponent_mask), least);
@@ -55,7 +54,7 @@ struct grid_codes {
     }
 };
 
-/// Elementwise coders: prepare() is what the tile test looks at, code() what is stored.
+/// Elementwise coders: the tile test looks at the result of prepare(), and the result of code() is stored.
 template <class Arch>
 struct floating_coder {
     kernels::fast_floating<Arch> quick;
@@ -72,7 +71,7 @@ struct floating_coder {
     std::int32_t limit() const noexcept { return quick.limit; }
     QK_INLINE kernels::vf<Arch> prepare(kernels::vf<Arch> x) const noexcept { return scaled ? over_scale(x) : x; }
     QK_INLINE kernels::vi<Arch> code(kernels::vf<Arch> x) const noexcept { return grid(x, quick.least, quick.magic); }
-    /// Of four vectors, if the width is at most 8.
+    /// Returns the codes of four vectors, if the width is at most 8.
     QK_INLINE auto bytes(const kernels::vf<Arch>* x) const noexcept requires(has_byte_codes<Arch>()) {
         const kernels::vf<Arch> magic = packed.magic_of(quick.least);
         return packed(
@@ -81,7 +80,7 @@ struct floating_coder {
     QK_INLINE bool serves_bytes() const noexcept requires(has_byte_codes<Arch>()) { return grid.width <= 8 && packed.serves(); }
 };
 
-/// Formats with the exponents of float32.
+/// The coder of formats with the exponents of float32.
 template <class Arch>
 struct truncated_coder {
     kernels::fast_truncation<Arch> quick;
@@ -98,7 +97,7 @@ struct truncated_coder {
     }
 };
 
-/// e8m0: the exponent field of the nearest power of two.
+/// The coder of e8m0: a code is the exponent field of the nearest power of two.
 template <class Arch>
 struct power_coder {
     kernels::fast_power_of_two<Arch> quick;
@@ -160,17 +159,17 @@ struct integer_coder {
     QK_INLINE bool serves_bytes() const noexcept requires(has_byte_codes<Arch>()) { return packed.serves(); }
 };
 
-/// `n` codes (a multiple of 8), a byte each, at a whole byte of a plane, for any width below 8.
+/// Packs `n` codes (a multiple of 8) of any width below 8, given a byte each, from a whole byte of a plane on.
 template <class Arch>
 QK_APART void join_any(int width, const std::uint8_t* codes, std::size_t n, std::byte* to) noexcept {
     with_width<any_width>(width, [&](auto each) { join_codes<decltype(each)::value>(codes, n, to); });
 }
 
-/// What vectors of codes are written with. `Known` is their width, or any_width.
+/// Writes vectors of codes. `Known` is their width, or any_width.
 template <class Arch, int Known>
 struct code_writer {
     static constexpr bool in_registers = has_narrow_codes<Arch>() && may_be_narrow(Known);
-    /// Narrow codes wait for their neighbours where a vector of them need not end at a whole byte.
+    /// Narrow codes wait until more of them are packed together, where a vector of them need not end at a whole byte.
     static constexpr bool may_wait = may_be_narrow(Known) && !has_narrow_codes<Arch>();
 
     int given;
@@ -181,14 +180,14 @@ struct code_writer {
     QK_INLINE std::size_t bytes(std::size_t codes) const noexcept { return codes * static_cast<std::size_t>(width()) / 8; }
 
 #if defined(__AVX2__)
-    /// Four vectors of codes of at most 8 bits, as kernels::packed_bytes leaves them.
+    /// Writes four vectors of codes of at most 8 bits, in the order of kernels::packed_bytes.
     QK_INLINE void put_packed(std::byte* to, __m256i codes) const noexcept {
         if constexpr (may_be_wide(Known, 8)) {
             if (width() == 8) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), kernels::in_order(codes));
         }
         if constexpr (in_registers) narrow.template store_packed<Known>(to, codes, given);
     }
-    /// The same, a byte each; and n codes of such bytes, a multiple of 32, joined.
+    /// put_apart stores such codes a byte each; put_joined packs n of those (a multiple of 32) into the plane.
     QK_INLINE void put_apart(std::uint8_t* apart, __m256i codes) const noexcept {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(apart), codes);
     }
@@ -197,7 +196,7 @@ struct code_writer {
         for (std::size_t k = 0; k < n; k += 32) put_packed(to + bytes(k), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(apart + k)));
     }
 #endif
-    /// Vectors of codes from a whole byte on, unless it waits().
+    /// Writes vectors of codes from a whole byte on. Not called where codes wait (waits()).
     template <std::size_t Vectors>
     QK_INLINE void put(std::byte* to, const kernels::vi<Arch>* code) const noexcept {
         constexpr std::size_t w = kernels::lanes<Arch>;
@@ -225,15 +224,15 @@ struct code_writer {
         if constexpr (in_registers)
             kernels::unrolled<Vectors>([&](auto k) QK_INLINE_CALL { narrow.template store<Known>(to + bytes(k * w), code[k], given); });
     }
-    /// `n` of them that waited, a byte each.
+    /// Packs `n` codes that waited, a byte each.
     QK_INLINE void put_waiting(std::byte* to, const std::uint8_t* codes, std::size_t n) const noexcept {
         if constexpr (may_wait && Known != any_width) join_codes<Known>(codes, n, to);
         else if constexpr (may_wait) join_any<Arch>(given, codes, n, to);
     }
 };
 
-/// n values at a whole byte of the plane, four vectors at least; the last four overlap those before, if they are to, and must begin at a
-/// whole byte, too. complete(begin, count) does what the coder declines.
+/// Encodes n values from a whole byte of the plane on, four vectors at least. The last four vectors may overlap those before, and must
+/// begin at a whole byte, too. Vectors that the coder cannot encode go to complete(begin, count).
 template <class Arch, int Known, class Coder>
 QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std::byte* out, int width,
                           const kernels::range_call& complete) noexcept {
@@ -276,10 +275,10 @@ QK_INLINE void encode_row(const Coder& given, const float* x, std::size_t n, std
     }
 }
 
-/// encode_row of some coder: (x, n, out, complete).
+/// encode_row with a coder: takes (x, n, out, complete).
 using row_encoder = kernels::call_with<const float*, std::size_t, std::byte*, const kernels::range_call&>;
 
-/// n values from any bit of the plane on, and any number of them: their codes are made at whole bytes beside it.
+/// Encodes any number n of values from any bit of the plane on: makes their codes in a buffer beside it and copies the bits.
 template <class Arch>
 void encode_beside(const row_encoder& encode, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
                    const kernels::range_call& complete) noexcept {
@@ -305,7 +304,7 @@ void encode_beside(const row_encoder& encode, const float* x, std::size_t first,
     }
 }
 
-/// Whether the coder served a run that starts at value `first` of the plane.
+/// Encodes a run that starts at value `first` of the plane. Returns false where the coder cannot.
 template <class Arch, int Known, class Coder>
 bool encode_quickly(const Coder& coder, const float* x, std::size_t first, std::size_t n, std::span<std::byte> plane, int width,
                     const kernels::range_call& complete) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast form of `encode` for blocks along an axis that is not the last: vectors of neighbouring columns, each lane with a block of its
-// own. Codes of a row lie side by side in the plane, as the values do, so nothing is transposed.
+// The fast form of `encode` for blocks along an axis that is not the last. A vector holds neighbouring columns, so each lane has a block of
+// its own. Codes of a row lie side by side in the plane, as the values do, so nothing is transposed.
 #pragma once
 
 #include "qk/codec/encode/blocks.hpp"
@@ -11,14 +11,14 @@
 
 namespace qk::detail {
 
-/// The first n lanes, as codes from number `first` on.
+/// Writes the first n lanes as codes from number `first` on.
 template <class Arch>
 QK_INLINE void put_lanes(std::span<std::byte> plane, std::size_t first, std::size_t n, int width, kernels::vi<Arch> code) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>;
     if (width == 8 && n == w) return kernels::store_codes<Arch>(reinterpret_cast<std::uint8_t*>(plane.data()) + first, code);
     if (width == 1) {
         const std::uint32_t bits = kernels::bits_of<Arch>(code != kernels::vi<Arch>(0));
-        if (w % 8 == 0 && n == w && first % 8 == 0) {  // a read so soon behind a write that it overlaps would wait for it
+        if (w % 8 == 0 && n == w && first % 8 == 0) {  // put_bits would read what was just written, and wait for it
             std::memcpy(plane.data() + first / 8, &bits, w / 8);
             return;
         }
@@ -29,8 +29,8 @@ QK_INLINE void put_lanes(std::span<std::byte> plane, std::size_t first, std::siz
     put_codes<Arch>(plane, first, n, width, reinterpret_cast<const std::uint32_t*>(lane));
 }
 
-/// Codes as what becomes of columns (kernels/drivers/fast_blocks.hpp). The code of row j of column k is number element + j * stride + k of
-/// the plane; the numbers of the first scale and shift are for column 0, and those of its next shift `stride` further.
+/// Stores the codes of columns (kernels/drivers/fast_blocks.hpp). The code of row j, column k is number element + j * stride + k of the
+/// plane. `scale` and `shift` are the numbers of column 0's scale and first shift; its next shift is `stride` further.
 template <class Arch, class Codes>
 struct codes_of_columns {
     static constexpr bool looks_ahead = false, any_rounding = Codes::any_rounding;
@@ -59,7 +59,7 @@ struct codes_of_columns {
         if (!kernels::is_baseline<Arch> && !codes.writer.waits()) {
             const std::size_t bit = at * static_cast<std::size_t>(width);
             const bool fits = bit % 8 == 0 && (Width != 1 || n == w);
-            alignas(64) std::byte beside[2 * Width * w];  // from where codes are copied that neither begin nor end at a whole byte
+            alignas(64) std::byte beside[2 * Width * w];  // buffer for codes that do not begin or end at a whole byte
             codes.writer.template put<Width>(fits ? codes.out.elements.data() + bit / 8 : beside, code);
             if (!fits) copy_bits<Arch>(codes.out.elements, bit, beside, 0, n * static_cast<std::size_t>(width));
             return;
@@ -70,14 +70,15 @@ struct codes_of_columns {
     }
 };
 
-/// Neighbouring columns of blocks: (their values, number of the first element, scale and shift, what does columns that are declined).
+/// Encodes neighbouring columns: takes (values, numbers of the first element, scale and shift, call for columns that it cannot encode).
 using panel_call = kernels::call_with<const kernels::column_panel&, std::size_t, std::size_t, std::size_t, const kernels::range_call&>;
 
-/// Blocks of at most a tile along a strided axis, in panels; complete(o, l, rows, i, n) does n columns that are declined.
+/// Calls encode for panels of blocks of at most a tile along a strided axis; columns that it cannot encode go to complete(o, l, rows, i,
+/// n).
 template <class Arch>
 void each_panel(const packing& packed, values_in x, along_axis a, const columns_call& complete, const panel_call& encode) noexcept {
     const auto block = static_cast<std::size_t>(packed.block_size);
-    alignas(64) float staged[widened];  // of 16-bit memory
+    alignas(64) float staged[widened];  // values of 16-bit memory
     for (std::size_t o = 0; o < a.outer; ++o) {
         for (std::size_t l = 0; l < a.length; l += block) {
             const std::size_t rows = std::min(block, a.length - l), first = (o * a.length + l) * a.inner;
@@ -99,7 +100,7 @@ void each_panel(const packing& packed, values_in x, along_axis a, const columns_
     }
 }
 
-/// All blocks along a strided axis: `form` shares, `codes` makes the codes; complete does the columns that are declined.
+/// Encodes all blocks along a strided axis: `form` computes what they share, `codes` makes the codes, `complete` does the other columns.
 template <class Arch, known_codes Known, kernels::element_step OfElement, class Form, class Codes>
 void encode_columns(const packing& packed, const Form& form, const Codes& codes, values_in x, along_axis a,
                     const columns_call& complete) noexcept {

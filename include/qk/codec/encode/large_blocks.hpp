@@ -15,7 +15,7 @@ struct long_block {
 
 inline constexpr std::size_t sentinels = 2;  ///< in front of a piece: the largest finite magnitude, and the worst special value (or 0)
 
-/// Values [from, from + n) behind the sentinels, and their random bits.
+/// Loads values [from, from + n) and their random bits; `out` and `words` begin behind the sentinels.
 template <class Arch>
 void load_piece(values_in x, const long_block& b, std::size_t from, std::size_t n, const semantics& how, float* out,
                 std::uint32_t* words) noexcept {
@@ -39,8 +39,8 @@ survey survey_values(values_in x, const long_block& b, std::size_t from, std::si
     return s;
 }
 
-/// Runs a block (or of microexponents a sub-block with its own `part`) piece by piece and stores its elements. A piece is as long as a
-/// tile: of microexponents its first half holds the block's largest, as a sub-block of its own, and the sub-block follows.
+/// Encodes the elements of a block (of microexponents: of a sub-block, whose own survey is `part`) piece by piece. A piece is as long as a
+/// tile. With microexponents its first half holds the block's largest magnitude, as a sub-block of its own, and the sub-block follows.
 template <class Arch>
 void encode_pieces(const block_coder<Arch>& coder, values_in x, planes out, const long_block& b, std::size_t from, std::size_t count,
                    survey block, survey part, inverse step, bool is_nan, const semantics& how) noexcept {
@@ -55,7 +55,7 @@ void encode_pieces(const block_coder<Arch>& coder, values_in x, planes out, cons
         for (std::size_t j = 0; j < front; ++j) t.x[j] = as_float(block.finite);
         if (with_parts) t.x[front - 1] = as_float(part.finite);
         else t.x[1] = block.all >= 0x7f800000u ? as_float(block.all) : 0.0f;
-        // The front rounds up wherever a rounding may: a raised exponent is then raised in every piece.
+        // The front rounds up wherever a rounding may, so an exponent that is raised is raised in every piece.
         for (std::size_t j = 0; j < front; ++j) words[j] = 0xffffffffu;
         load_piece<Arch>(x, b, from + k, n, how, t.x + front, words + front);
         coder.round(inside, t.x, t.y, along_axis{1, front + n, 1});
@@ -67,7 +67,7 @@ void encode_pieces(const block_coder<Arch>& coder, values_in x, planes out, cons
     }
 }
 
-/// Does any value of a bumping block round past its range? Then the block's largest becomes one that surely does.
+/// Is true when any value of a block with `bump` rounds past its range. The block's largest magnitude then becomes one that surely does.
 template <class Arch>
 bool raises(const block_float& f, const block_coder<Arch>& coder, values_in x, const long_block& b, survey s,
             const semantics& how) noexcept {
@@ -78,7 +78,7 @@ bool raises(const block_float& f, const block_coder<Arch>& coder, values_in x, c
     if (how.rounding == rounding::stochastic) inside.random_words = words;
     for (std::size_t k = 0; k < b.count; k += tile - 1) {
         const std::size_t n = std::min(tile - 1, b.count - k);
-        in[0] = -as_float(s.finite & 0xff800000u);  // the exponent, and never past the range itself
+        in[0] = -as_float(s.finite & 0xff800000u);  // has the block's exponent and never rounds past the range
         load_piece<Arch>(x, b, k, n, how, in + 1, words + 1);
         coder.round(inside, in, y, along_axis{1, n + 1, 1});
         for (std::size_t j = 1; j <= n; ++j) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values on the grid of a format in units of its scale, in roundings other than half-even, with zero points added before them or subnormals
-// flushed: what encode makes codes of by its half-even coders, which leave such values as they are.
+// Rounds values to the grid of a format, in units of its scale: in roundings other than half-even, with zero points added before, or with
+// subnormals flushed. encode turns the results into codes by its half-even coders, which do not change them.
 #pragma once
 
 #include <concepts>
@@ -11,11 +11,11 @@
 
 namespace qk::detail {
 
-/// Whole numbers: the nearest, and where the distance from it says so, the next one on that side.
+/// Rounds to whole numbers: to the nearest or, where the distance from it passes a threshold, to the next one on that side.
 template <class Arch>
 struct number_rounding {
     kernels::vi<Arch> up_above, up_below, down_above,
-        down_below;  ///< bits that the distance has to pass, of numbers from 0 on and of others
+        down_below;  ///< thresholds, as bits of the distance, for positive (above) and negative (below) numbers
 
     explicit number_rounding(rounding how) noexcept {
         constexpr std::int32_t never = INT32_MAX, half = 0x3effffff, any = 0;
@@ -32,7 +32,7 @@ struct number_rounding {
             default: set(never, never, never, never); break;
         }
     }
-    /// Of at most 2^22.
+    /// Requires |q| of at most 2^22.
     QK_INLINE kernels::vf<Arch> operator()(kernels::vf<Arch> q) const noexcept {
         using V = kernels::vi<Arch>;
         const kernels::vf<Arch> middle(kernels::fast_integer<Arch>::middle), sum = q + middle;
@@ -44,8 +44,8 @@ struct number_rounding {
     }
 };
 
-/// y = round(x) of at most a tile, a whole vector at a time; false, and nothing of use in y: a magnitude is beyond `limit`. Both have room
-/// for whole vectors in y alone.
+/// Computes y = round(x) for at most a tile, a whole vector at a time. Returns false, with useless y, if a magnitude is beyond `limit`.
+/// Only y needs room for whole vectors.
 template <class Arch, class Round>
 QK_INLINE bool round_each(const float* x, float* y, std::size_t n, std::int32_t limit, const Round& round) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>;
@@ -60,8 +60,9 @@ QK_INLINE bool round_each(const float* x, float* y, std::size_t n, std::int32_t 
     return !any(most > V(limit));
 }
 
-/// The numbers that n values under one scale are rounded to, the zero point among them if it is added before: held to nothing, of `Wide`
-/// formats up to 2^40, else to 2^21. `position` is that of x[0] in the caller's span.
+/// Rounds n values, divided by one scale, to whole numbers without clamping them; adds the zero point before if the rules say so. Results
+/// reach 2^40 with `Wide`, else 2^21; returns false where a value, the scale or the zero point is too large or too small for that.
+/// `position` is that of x[0] in the caller's span.
 template <class Arch, bool Wide = false>
 QK_APART bool round_numbers(const kernels::integer_rules& r, const float* x, float* y, std::size_t n, std::size_t position, float scale,
                             std::int64_t zero) noexcept {
@@ -69,7 +70,7 @@ QK_APART bool round_numbers(const kernels::integer_rules& r, const float* x, flo
     constexpr std::int64_t far = Wide ? std::int64_t{1} << 32 : 1 << 20;
     constexpr std::int32_t most = Wide ? 40 : 20;
     const auto bits = std::bit_cast<std::int32_t>(scale);
-    // That many scales are to be finite, and no quotient subnormal that is not far below a half.
+    // The scale times the largest quotient must be finite, and a subnormal quotient must be far below a half.
     if (!(scale > (kernels::flushes(r) ? 0x1p-60f : 0x1p-126f)) || bits >= kernels::infinity_bits - ((most + 2) << 23) || zero <= -far ||
         zero >= far)
         return false;
@@ -108,7 +109,7 @@ QK_APART bool round_numbers(const kernels::integer_rules& r, const float* x, flo
     });
 }
 
-/// The values of a floating format, over the scale, that n values are rounded to.
+/// Rounds n values, divided by the scale, to values of a floating format. Returns false where the fast forms cannot.
 template <class Arch>
 QK_APART bool round_quotients(const kernels::floating_rules& r, const float* x, float* y, std::size_t n, std::size_t position,
                               float scale) noexcept {
@@ -122,7 +123,7 @@ QK_APART bool round_quotients(const kernels::floating_rules& r, const float* x, 
             const kernels::vf<Arch> q = form.template prepare<true>(v, by);
             kernels::vf<Arch> value = form.template finish<false>(q, position + i, by);
             if constexpr (std::same_as<std::remove_cvref_t<decltype(form)>, kernels::rounded_power<Arch>>) {
-                // The coder knows what is negative to be NaN, and not NaN itself.
+                // The coder treats negative values as NaN, but does not recognize NaN itself.
                 value = kernels::as_float<Arch>(
                     select(kernels::as_int<Arch>(q) < V(0), kernels::as_int<Arch>(q), kernels::as_int<Arch>(value)));
             }

@@ -33,7 +33,7 @@ QK_INLINE constexpr shared_code exponent_code(const block_float& f, std::uint32_
 }
 QK_INLINE constexpr int step_exponent(const microexponent& f, int field, int shift) { return field - 127 - shift + 1 - f.mantissa_bits; }
 
-/// The exponent of the scale, by the rule; amax as bits of a finite float32.
+/// Returns the code and exponent of the scale by the rule. amax is the bits of a finite float32.
 QK_INLINE constexpr shared_code scale_code(const microscaling& f, std::uint32_t amax, scale_rule rule) {
     if (amax == 0) return {0, -127};
     // Exponent and fraction; a subnormal is made normal by an exact product.

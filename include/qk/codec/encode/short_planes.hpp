@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planes that have a scale each and few values: a coder for each would take longer than its codes. They are divided by their scales side by
-// side, and the quotients are encoded as one row.
+// Encodes tensors in which every position along `length` has a scale, and its plane of `inner` values is short. To set up a coder for each
+// plane would take longer than its codes, so planes are divided by their scales side by side, and the quotients are encoded as one row.
 #pragma once
 
 #include <algorithm>
@@ -13,18 +13,18 @@
 
 namespace qk::detail {
 
-/// Are planes of that many values short? Those that begin inside of bytes are written beside the plane, which takes longer.
+/// Is true when planes of that many values are short. Those that begin inside a byte are encoded in a buffer first, which takes longer.
 QK_INLINE constexpr bool is_short_plane(std::size_t values, int width) {
     return values < (values * static_cast<std::size_t>(width) % 8 == 0 ? 128 : 512);
 }
 
-/// A position of [outer][length][inner], in order.
+/// Walks the positions of [outer][length][inner] in order.
 struct plane_walk {
     std::size_t length, inner, o, l, i;
 
     QK_INLINE plane_walk(along_axis a, std::size_t position) noexcept
         : length(a.length), inner(a.inner), o(position / (a.length * a.inner)), l(position / a.inner % a.length), i(position % a.inner) {}
-    /// Of what is left of the plane, at most `most`.
+    /// Returns how many values are left of the plane, at most `most`.
     QK_INLINE std::size_t left(std::size_t most) const noexcept { return std::min(inner - i, most); }
     QK_INLINE void skip(std::size_t n) noexcept {
         i += n;
@@ -34,7 +34,7 @@ struct plane_walk {
     }
 };
 
-/// The quotients of n values from `position` on, a scale for each position along `length`. `y` has room for a vector more.
+/// Divides n values from `position` on by a scale for each position along `length`. `y` has room for a vector more.
 template <class Arch>
 QK_APART void divide_planes(const float* x, float* y, std::size_t position, std::size_t n, along_axis a, const float* scale) noexcept {
     constexpr std::size_t w = kernels::lanes<Arch>;
@@ -42,7 +42,7 @@ QK_APART void divide_planes(const float* x, float* y, std::size_t position, std:
     for (std::size_t k = 0; k < n;) {
         const std::size_t some = at.left(n - k), end = k + some;
         const kernels::vf<Arch> s(scale[at.l]);
-        for (; k < end; k += w) {  // what is done too much is done again with the next scale
+        for (; k < end; k += w) {  // lanes beyond `end` are overwritten with the next scale's
             const kernels::vf<Arch> v = k + w <= n ? kernels::load<Arch>(x + k) : kernels::load_first<Arch>(x + k, n - k);
             kernels::store<Arch>(y + k, kernels::quotient<Arch>(v, s));
         }
@@ -51,8 +51,8 @@ QK_APART void divide_planes(const float* x, float* y, std::size_t position, std:
     }
 }
 
-/// Arrays of short planes: a tile of quotients at a time goes to quick(quotients, first, n, complete); what that declines goes to
-/// tile_of(o, l, i, first, n) in pieces of a plane.
+/// Encodes an array of short planes: a tile of quotients at a time goes to quick(quotients, first, n, complete). Values that it cannot
+/// encode go to tile_of(o, l, i, first, n) in pieces of a plane.
 template <class Arch, class Quick, class Tile>
 QK_INLINE void encode_short_planes(along_axis a, const float* x, const float* scale, const Quick& quick, const Tile& tile_of) {
     alignas(64) float quotients[tile + 16];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of integers of more than 16 bits, a tile at a time: their limits are no float32, so rounded quotients become codes in doubles.
+// Encodes integers of more than 16 bits, a tile at a time, in int32 or double: above 24 bits their limits are not float32 values.
 #pragma once
 
 #include <bit>
@@ -10,8 +10,8 @@
 
 namespace qk::detail {
 
-/// Codes of whole numbers: the zero point is added, and the sum held to the range. Both are exact in doubles, whose lowest bits then hold
-/// it, and in 32 bits where those have room.
+/// Computes codes of whole numbers: adds the zero point and clamps the sum to the range. Both are exact in int32 where the sum fits, else
+/// in doubles, whose lowest bits then hold the code.
 template <class Arch>
 QK_APART void wide_codes(integer f, const float* number, std::int64_t zero, std::uint32_t* code, std::size_t n) noexcept {
     using V = kernels::vi<Arch>;
@@ -20,7 +20,7 @@ QK_APART void wide_codes(integer f, const float* number, std::int64_t zero, std:
     if (f.bits <= 28 && zero > -most && zero < most) {
         const V lowest(static_cast<std::int32_t>(qmin(f))), highest(static_cast<std::int32_t>(qmax(f))),
             more(static_cast<std::int32_t>(zero)), kept(static_cast<std::int32_t>(mask));
-        const kernels::vf<Arch> far(0x1p30f);  // what is beyond it is beyond the codes
+        const kernels::vf<Arch> far(0x1p30f);  // numbers beyond it are beyond the codes
         for (std::size_t k = 0; k < n; k += kernels::lanes<Arch>) {
             const V q = to_int(kernels::clamp_magnitude<Arch>(kernels::load<Arch>(number + k), far)) + more;
             kernels::store<Arch>(reinterpret_cast<std::int32_t*>(code + k), min(max(q, lowest), highest) & kept);
@@ -34,7 +34,8 @@ QK_APART void wide_codes(integer f, const float* number, std::int64_t zero, std:
     }
 }
 
-/// Values under one scale, the first at `first` of the plane; what is not served goes to complete(begin, count). False: nothing is.
+/// Encodes values with one scale, the first at number `first` of the plane. Tiles that it cannot encode go to complete(begin, count).
+/// Returns false where it can encode none.
 template <class Arch>
 QK_APART bool encode_wide(integer f, const kernels::integer_rules& rules, const float* x, std::size_t first, std::size_t n, float scale,
                           std::int64_t zero, std::span<std::byte> plane, const kernels::range_call& complete) noexcept {

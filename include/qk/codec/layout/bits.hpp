@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of 1 to 32 bits in and out of a plane (layout.hpp): one rule for every width, with straight loops for the widths that matter.
+// Reads and writes codes of 1 to 32 bits in a plane (layout.hpp). One rule covers every width; common widths have loops of their own.
 #pragma once
 
 #include "qk/inline.hpp"
@@ -18,17 +18,17 @@ static_assert(std::endian::native == std::endian::little, "planes are little end
 
 QK_INLINE constexpr std::uint32_t low_bits(int n) { return n >= 32 ? 0xffffffffu : (std::uint32_t{1} << n) - 1; }
 
-/// Up to 32 bits from any bit on.
+/// Returns `count` bits (at most 32) of a plane, from bit number `bit` on.
 QK_INLINE std::uint32_t get_bits(std::span<const std::byte> plane, std::size_t bit, int count) {
     const std::size_t byte = bit / 8;
     std::uint64_t window = 0;
-    if (const std::size_t left = plane.size() - byte; left >= 8)  // of a size that the compiler knows
+    if (const std::size_t left = plane.size() - byte; left >= 8)  // constant size: one load
         std::memcpy(&window, plane.data() + byte, 8);
     else std::memcpy(&window, plane.data() + byte, left);
     return static_cast<std::uint32_t>(window >> (bit % 8)) & low_bits(count);
 }
 
-/// One code, any width: the ends that the straight loops leave.
+/// Returns code number i of a plane, for any width.
 QK_INLINE std::uint32_t get_code(std::span<const std::byte> plane, std::size_t i, int width) {
     if (width == 8) return std::to_integer<std::uint32_t>(plane[i]);
     return get_bits(plane, i * static_cast<std::size_t>(width), width);
@@ -47,16 +47,16 @@ QK_INLINE void put_bits(std::span<std::byte> plane, std::size_t bit, int count, 
     left >= 8 ? replace(8) : replace(left);
 }
 
-/// Writes one code.
+/// Writes code number i of a plane.
 QK_INLINE void put_code(std::span<std::byte> plane, std::size_t i, int width, std::uint32_t code) {
     if (width == 8) plane[i] = static_cast<std::byte>(code);
     else put_bits(plane, i * static_cast<std::size_t>(width), width, code);
 }
 
-/// Codes that fill whole bytes together: 2 of 4 bits, 4 of 6 bits. Every width has a group of at most 8.
+/// Returns how many consecutive codes fill whole bytes together: 2 of 4 bits, 4 of 6 bits, never more than 8.
 QK_INLINE constexpr std::size_t codes_per_group(int width) { return width % 8 == 0 ? 1 : width % 4 == 0 ? 2 : width % 2 == 0 ? 4 : 8; }
 
-/// Codes [first, first + n) of a plane.
+/// Reads codes [first, first + n) of a plane.
 template <class Arch = void>
 QK_APART void get_codes(std::span<const std::byte> plane, std::size_t first, std::size_t n, int width, std::uint32_t* out) {
     const std::size_t group = codes_per_group(width);
@@ -103,7 +103,7 @@ QK_APART void get_codes(std::span<const std::byte> plane, std::size_t first, std
     for (i += whole * group; i < n; ++i) out[i] = get_code(plane, first + i, width);
 }
 
-/// The reverse: writes codes [first, first + n) and no bit of their neighbours.
+/// Writes codes [first, first + n) of a plane and changes no other bit.
 template <class Arch = void>
 QK_APART void put_codes(std::span<std::byte> plane, std::size_t first, std::size_t n, int width, const std::uint32_t* in) {
     const std::size_t group = codes_per_group(width);
@@ -116,7 +116,7 @@ QK_APART void put_codes(std::span<std::byte> plane, std::size_t first, std::size
         case 32: std::memcpy(p, c, 4 * whole); break;
         case 24: {
             std::size_t g = 0;
-            for (; g + 3 < whole; g += 2) {  // two at a time; what is stored too much is that of the next ones
+            for (; g + 3 < whole; g += 2) {  // two codes in a store of 8 bytes; the next ones overwrite its last two bytes
                 const std::uint64_t two = c[g] | std::uint64_t{c[g + 1]} << 24;
                 std::memcpy(p + 3 * g, &two, 8);
             }
@@ -149,7 +149,7 @@ QK_APART void put_codes(std::span<std::byte> plane, std::size_t first, std::size
             break;
         default:
             if (width < 8) {
-                for (std::size_t g = 0; g < whole; ++g) {  // eight codes, or four of two bits more
+                for (std::size_t g = 0; g < whole; ++g) {  // widths 1, 3, 5 and 7: eight codes
                     std::uint64_t bytes = 0;
                     for (std::size_t k = 0; k < group; ++k)
                         bytes |= std::uint64_t{c[group * g + k]} << (k * static_cast<std::size_t>(width));
@@ -163,7 +163,7 @@ QK_APART void put_codes(std::span<std::byte> plane, std::size_t first, std::size
     for (i += whole * group; i < n; ++i) put_code(plane, first + i, width, in[i]);
 }
 
-/// Bits from one plane into another, whose other bits stay.
+/// Copies bits from one plane into another, whose other bits stay unchanged.
 template <class Arch = void>
 QK_APART void copy_bits(std::span<std::byte> to, std::size_t to_bit, std::span<const std::byte> from, std::size_t from_bit,
                         std::size_t count) {
@@ -180,9 +180,9 @@ QK_APART void copy_bits(std::span<std::byte> to, std::size_t to_bit, std::span<c
     }
 }
 
-// ---- eight codes of fewer than 8 bits at a time, a byte each in a word of 64 bits: for architectures without narrow_codes
+// ---- For architectures without narrow_codes: eight codes of fewer than 8 bits at a time, each in a byte of a 64-bit word
 
-/// Fields of `Bits` bits, one in each `Slot` bits, joined in pairs; and parted again.
+/// join_pairs moves neighbouring fields of `Bits` bits, each at the bottom of `Slot` bits, together; part_pairs moves them apart again.
 template <int Bits, int Slot>
 QK_INLINE std::uint64_t join_pairs(std::uint64_t v) {
     constexpr std::uint64_t field = (std::uint64_t{1} << Bits) - 1, first = Slot == 8    ? 0x0001000100010001u * field
@@ -198,18 +198,18 @@ QK_INLINE std::uint64_t part_pairs(std::uint64_t v) {
     return (v & first) | (v & first << Bits) << (Slot - Bits);
 }
 
-/// The lowest `Width` bits of each byte, one after the other. Neighbours are joined three times over.
+/// Returns the lowest `Width` bits of each byte without gaps, by joining neighbours three times.
 template <int Width>
 QK_INLINE std::uint64_t join_eight(std::uint64_t bytes) {
     return join_pairs<4 * Width, 32>(join_pairs<2 * Width, 16>(join_pairs<Width, 8>(bytes)));
 }
-/// The reverse; the bits from 8 * Width on do not matter.
+/// Puts eight codes without gaps into a byte each: the inverse of join_eight. Bits from 8 * Width on are ignored.
 template <int Width>
 QK_INLINE std::uint64_t part_eight(std::uint64_t bits) {
     return part_pairs<Width, 8>(part_pairs<2 * Width, 16>(part_pairs<4 * Width, 32>(bits)));
 }
 
-/// `n` codes (a multiple of 8), a byte each, at a whole byte of a plane. Writes exactly n * Width / 8 bytes.
+/// Packs `n` codes (a multiple of 8), given a byte each, into the plane from byte `out` on. Writes exactly n * Width / 8 bytes.
 template <int Width>
 QK_INLINE void join_codes(const std::uint8_t* codes, std::size_t n, std::byte* out) {
     for (std::size_t i = 0; i < n; i += 8, out += Width) {
@@ -219,8 +219,7 @@ QK_INLINE void join_codes(const std::uint8_t* codes, std::size_t n, std::byte* o
         std::memcpy(out, &eight, Width);
     }
 }
-/// The reverse, of eight codes at `in`; nothing is read from `end` on. (Parts of a word would be slow to load: they are for the last
-/// bytes.)
+/// Returns the eight codes at `in`, a byte each. Reads nothing from `end` on; only the last bytes are loaded as part of a word (slow).
 template <int Width>
 QK_INLINE std::uint64_t eight_codes(const std::byte* in, const std::byte* end) {
     std::uint64_t eight = 0;
@@ -229,7 +228,7 @@ QK_INLINE std::uint64_t eight_codes(const std::byte* in, const std::byte* end) {
     return part_eight<Width>(eight);
 }
 
-/// Calls call(std::integral_constant<int, width>) for a width of 1 to 7 bits: `Known` if that is one, else the given one.
+/// Calls call(std::integral_constant<int, width>) for a width of 1 to 7 bits: `Known` if it is such a width, else the given one.
 template <int Known, class Call>
 QK_INLINE void with_width(int width, const Call& call) {
     if constexpr (Known >= 1 && Known <= 7) return call(std::integral_constant<int, Known>());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One code and its value, both ways, for the elements of every family. Exact: no rounding happens here.
+// Converts one code to its value and back, for the elements of every family. Exact: no rounding happens here.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace qk {
 
-/// Value of a code of a floating format. The lowest bits(f) bits of `code` are looked at.
+/// Returns the value of a code of a floating format. Only the lowest bits(f) bits of `code` count.
 ///
 ///     sign | exponent field | mantissa        (e8m0: the field alone)
 constexpr float value_of(floating f, std::uint32_t code) {
@@ -43,7 +43,7 @@ constexpr float value_of(floating f, std::uint32_t code) {
     return static_cast<float>(negative ? -value : value);
 }
 
-/// The code of NaN, where there is one (has_nan): the quiet one, of either sign where the format has two.
+/// Returns the code of the quiet NaN, of either sign where the format has two. The format must have NaN (has_nan).
 constexpr std::uint32_t nan_code(floating f, bool negative = false) {
     if (f == fp32) return negative ? 0xffc00000u : 0x7fc00000u;
     const std::uint32_t sign = 1u << (f.exponent_bits + f.mantissa_bits);
@@ -55,7 +55,7 @@ constexpr std::uint32_t nan_code(floating f, bool negative = false) {
     }
 }
 
-/// Code of a value that the format holds (what fake_quantize returns without a scale). Of any other value: nothing useful.
+/// Returns the code of a value that the format represents (as fake_quantize returns without a scale); useless for any other value.
 QK_INLINE constexpr std::uint32_t code_of(floating f, float value) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
     if (f == fp32) return u;

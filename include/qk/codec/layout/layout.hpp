@@ -14,9 +14,9 @@ namespace qk {
 /// Written into files beside packed bytes; changes when any bit of any plane moves.
 inline constexpr int layout_version = 1;
 
-/// `count` codes of `bits` each, without gaps: code i is the bits [i * bits, (i + 1) * bits) of the plane, and bit 0 is the lowest bit
-/// of the first byte. So 4-bit codes stand two to a byte, the first in the low nibble; four 6-bit codes in three bytes; 16-bit codes
-/// little endian: for the types that ONNX has, TensorProto.raw_data. Unused bits of the last byte are 0.
+/// Holds `count` codes of `bits` bits each without gaps: code i is the bits [i * bits, (i + 1) * bits) of the plane, and bit 0 is the
+/// lowest bit of the first byte. So a byte holds two 4-bit codes, the first in the low nibble; three bytes hold four 6-bit codes; 16-bit
+/// codes are little endian. For the types that ONNX has, the bytes are those of TensorProto.raw_data. Unused bits of the last byte are 0.
 struct plane {
     std::size_t offset = 0;  ///< of the first byte in a buffer that holds all planes
     std::size_t count = 0;
@@ -24,8 +24,8 @@ struct plane {
     constexpr std::size_t bytes() const { return (count * static_cast<std::size_t>(bits) + 7) / 8; }
 };
 
-/// The planes of one tensor in their order. Codes of a plane stand in the tensor's own order; scales and shifts in that of
-/// [outer][blocks][inner], as ONNX's blocked QuantizeLinear has it.
+/// The planes of one tensor in the order of a buffer. Elements are in the tensor's own order; scales and shifts are in the order
+/// [outer][blocks][inner], as in ONNX's blocked QuantizeLinear.
 struct packed_layout {
     plane elements;  ///< a code for each value
     plane scales;    ///< block formats: a shared exponent or scale for each block
@@ -34,18 +34,18 @@ struct packed_layout {
     constexpr std::size_t bytes() const { return tensor.offset + tensor.bytes(); }
 };
 
-/// {1, n, 1} for the default axis (the whole span is one row), else the axis itself.
+/// Returns {1, n, 1} for the default axis (the whole span is one row), else the axis itself.
 constexpr along_axis resolved(along_axis a, std::size_t n) { return a.inner == 0 ? along_axis{1, n, 1} : a; }
 
 namespace detail {
 
 constexpr std::size_t divide_up(std::size_t n, int d) { return (n + static_cast<std::size_t>(d) - 1) / static_cast<std::size_t>(d); }
 
-/// What the planes of a format hold, in numbers alone: whatever only walks planes takes this and is compiled once for all formats.
+/// The widths and block sizes of a format's planes. Code that only walks planes takes this, so it is compiled once for all formats.
 struct packing {
     int element_width = 0;                   ///< bits of a value's code
-    int block_size = 0, scale_width = 0;     ///< of block formats: values, and bits of what they share
-    int sub_block_size = 0, shift_bits = 0;  ///< of microexponents
+    int block_size = 0, scale_width = 0;     ///< block formats: values of a block, bits of its shared code
+    int sub_block_size = 0, shift_bits = 0;  ///< microexponents: values of a sub-block, bits of its shift
     bool has_tensor_scale = false;           ///< NVFP4
 };
 constexpr packing packing_of(floating f) { return {.element_width = bits(f)}; }
@@ -69,14 +69,14 @@ constexpr int scale_width(const Format& f) {
     return packing_of(f).scale_width;
 }
 
-/// Sub-blocks begin anew with every block; a row of `length` values has this many (none without microexponents).
+/// Returns the number of sub-blocks in a row of `length` values (0 without microexponents). Every block begins a new sub-block.
 constexpr std::size_t sub_blocks_of(const packing& p, std::size_t length) {
     if (p.shift_bits == 0) return 0;
     const auto block = static_cast<std::size_t>(p.block_size);
     return length / block * divide_up(block, p.sub_block_size) + divide_up(length % block, p.sub_block_size);
 }
 
-/// Where the shared codes of the value at (outer, along, across) stand: in the plane of scales, and in that of shifts.
+/// Return the number of the code that the value at (outer, along, across) shares: in the plane of scales, and in that of shifts.
 constexpr std::size_t scale_index(const packing& p, along_axis a, std::size_t outer, std::size_t along, std::size_t across) {
     return (outer * divide_up(a.length, p.block_size) + along / static_cast<std::size_t>(p.block_size)) * a.inner + across;
 }
@@ -85,7 +85,7 @@ constexpr std::size_t shift_index(const packing& p, along_axis a, std::size_t ou
     return (outer * sub_blocks_of(p, a.length) + sub_blocks_of(p, along + 1) - 1) * a.inner + across;
 }
 
-/// The planes of a tensor of outer * length * inner values, one after the other, each from a whole byte on.
+/// Returns the planes of a tensor of outer * length * inner values, one after the other; each begins at a whole byte.
 constexpr packed_layout layout_of(const packing& p, along_axis a) {
     packed_layout l;
     l.elements = {0, a.outer * a.length * a.inner, p.element_width};
@@ -100,13 +100,13 @@ constexpr packed_layout layout_of(const packing& p, along_axis a) {
 
 }  // namespace detail
 
-/// The planes of a tensor of outer * length * inner values: of a format (qk::format or a family's struct) along an axis.
+/// Returns the planes of a tensor of outer * length * inner values in a format (qk::format or a family's struct) with blocks along an axis.
 template <class Format>
 constexpr packed_layout layout_of(const Format& f, along_axis a) {
     return detail::layout_of(detail::packing_of(f), a);
 }
 
-/// Bytes of a packed tensor: the size of the buffer that `encode` fills.
+/// Returns the bytes of a packed tensor: the size of the buffer that `encode` fills.
 template <auto Format>
 constexpr std::size_t packed_bytes(std::size_t n) {
     return layout_of(Format, along_axis{1, n, 1}).bytes();
@@ -125,7 +125,7 @@ struct basic_planes {
 using planes = basic_planes<std::byte>;
 using const_planes = basic_planes<const std::byte>;
 
-/// One buffer cut into its planes.
+/// Cuts one buffer into its planes.
 template <class Byte>
 constexpr basic_planes<Byte> planes_of(const packed_layout& l, std::span<Byte> buffer) {
     const auto cut = [&](const plane& p) { return buffer.subspan(p.offset, p.bytes()); };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of 1 to 7 bits, a lane each, in and out of a plane without leaving the vector registers: where bytes can be shuffled.
+// Reads and writes codes of 1 to 7 bits, a lane each, without leaving the vector registers, on architectures that can shuffle bytes.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace qk::detail {
 
-/// Does narrow_codes serve this architecture? (Else: join_codes and eight_codes of bits.hpp, by words of 64 bits.)
+/// Is true when this architecture has narrow_reader and narrow_writer. Others use join_codes and eight_codes of bits.hpp, on 64-bit words.
 template <class Arch>
 constexpr bool has_narrow_codes() noexcept {
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
@@ -29,14 +29,14 @@ template <class Arch>
 class narrow_reader;
 template <class Arch>
 class narrow_writer;
-/// In their place where codes are not narrow, or not served.
+/// Replaces narrow_reader and narrow_writer where codes are not narrow or the architecture lacks them.
 struct nothing {
     explicit constexpr nothing(int, int = 0) noexcept {}
 };
 
 #if defined(__AVX2__)
 
-/// Reads codes of `width` bits, of which a vector fills whole bytes; the first starts at bit `from` of one.
+/// Reads codes of `width` bits, a vector of which fills whole bytes. The first code starts at bit `from` of its byte.
 template <class Arch>
 class narrow_reader {
   public:
@@ -48,12 +48,12 @@ class narrow_reader {
         low = V(static_cast<std::int32_t>(low_bits(width)));
     }
 
-    /// The codes at `in`, one in each lane. Nothing is read from `end` on.
+    /// Returns the codes at `in`, one in each lane. Reads nothing from `end` on.
     QK_INLINE kernels::vi<Arch> load(const std::byte* in, const std::byte* end) const noexcept {
         using V = kernels::vi<Arch>;
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
         if constexpr (kernels::lanes<Arch> == 16) {
-            // What lies behind the codes is not looked at; a load under a mask would be as right, but memory is not fetched ahead of it.
+            // Bytes behind the codes are loaded but not used. A masked load would be as correct, but memory is not prefetched for it.
             const __m128i plane = end - in >= 16 ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(in))
                                                  : _mm_maskz_loadu_epi8(static_cast<__mmask16>(low_bits(static_cast<int>(end - in))), in);
             return V(_mm512_srlv_epi32(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(plane), window.data), within.data)) & low;
@@ -73,11 +73,11 @@ class narrow_reader {
     kernels::vi<Arch> window, within, low;
 };
 
-/// Writes them.
+/// Writes codes of 1 to 7 bits from the lanes of vectors.
 template <class Arch>
 class narrow_writer {
   public:
-    /// Of a width above 7 there is nothing to write.
+    /// A width above 7 is accepted where the writer is not used.
     QK_INLINE explicit narrow_writer(int given) noexcept {
         const int width = std::min(given, 7);
         second = _mm_set1_epi16(static_cast<short>(1 << (width + 8) | 1));
@@ -89,10 +89,10 @@ class narrow_writer {
         kept = _mm_load_si128(reinterpret_cast<const __m128i*>(from));
     }
 
-    /// The lowest bits of each lane, which holds no others, from `to` on. `Known` is their width, if it is known.
+    /// Writes the codes of all lanes from `to` on; a lane has no bits above its code. `Known` is the width if known when compiling, else 0.
     template <int Known>
     QK_INLINE void store(std::byte* to, kernels::vi<Arch> code, int given) const noexcept {
-        // Neighbours are joined up to three times over: a product moves one code of a pair above the other, and the sum joins them.
+        // Neighbours are joined up to three times: a multiplication moves one code of a pair above the other, and the sum joins them.
         __m128i joined = _mm_madd_epi16(_mm_maddubs_epi16(second, lowest_bytes(code)), third);
         if ((Known != 0 ? Known : given) % 2 != 0) {
             const __m128i upper = _mm_and_si128(joined, _mm_set1_epi64x(static_cast<long long>(0xffffffff00000000u)));
@@ -101,7 +101,7 @@ class narrow_writer {
         put<Known, kernels::lanes<Arch>>(to, _mm_shuffle_epi8(joined, kept), given);
     }
 
-    /// 32 codes, a byte each, as kernels::packed_bytes leaves them.
+    /// Writes 32 codes, a byte each, in the order of kernels::packed_bytes.
     template <int Known>
     QK_INLINE void store_packed(std::byte* to, __m256i codes, int given) const noexcept {
         const auto halves = [](__m256i v, const auto& use)
@@ -126,7 +126,7 @@ class narrow_writer {
     }
 
   private:
-    /// `Codes` joined codes.
+    /// Writes `Codes` joined codes.
     template <int Known, std::size_t Codes>
     static QK_INLINE void put(std::byte* to, __m128i joined, int given) noexcept {
         const auto first = static_cast<std::uint64_t>(_mm_cvtsi128_si64(joined)),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of a format turned into codes: the loops of `encode`. The values are on the grid already; nothing rounds here.
+// Turns values of a format into codes: the loops of `encode`. The values are on the format's grid already; nothing rounds here.
 #pragma once
 
 #include "qk/codec/layout/unpack.hpp"
 
 namespace qk::detail {
 
-/// code_of, for many.
+/// Computes code_of for n values.
 template <class Arch>
 QK_APART void to_codes(floating f, const float* y, std::uint32_t* code, std::size_t n) {
     const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
@@ -26,7 +26,7 @@ QK_APART void to_codes(floating f, const float* y, std::uint32_t* code, std::siz
         for (std::size_t i = 0; i < n; ++i) {
             const std::uint32_t u = as_bits(y[i]), a = u & 0x7fffffffu;
             const std::uint32_t normal = (a >> (23 - m)) - rebias;
-            // Below the least normal; clamped so that the conversion of the other lanes is defined.
+            // Magnitudes below the least normal; 0 for the other lanes, so that their conversion is defined.
             const std::uint32_t low = a < least_normal ? a : 0;
             const auto subnormal = static_cast<std::uint32_t>(static_cast<std::int32_t>(as_float(low) * per_step));
             std::uint32_t c = a < least_normal ? subnormal : normal;
@@ -37,7 +37,7 @@ QK_APART void to_codes(floating f, const float* y, std::uint32_t* code, std::siz
     }
 }
 
-/// |y| * 2^-exponent as a whole number. The power is handed over in two factors: alone it can lie beyond float32.
+/// Holds 2^-exponent as a product of two factors, because the power alone can lie beyond float32. y times both is the element.
 struct inverse {
     float first = 1, second = 1;
 };
@@ -63,7 +63,7 @@ QK_APART void to_twos_complement_codes(int width, const float* y, const float* f
     for (std::size_t i = 0; i < n; ++i) code[i] = whole(y[i] * first[i] * second[i]) & mask;
 }
 
-/// Elements of a block format from y and, for each, the inverse of its step (MX: of its scale).
+/// Computes element codes of a block format from y and, for each value, first * second: the inverse of its step (MX: of its scale).
 template <class Arch>
 void codes_of(const block_float& f, const float* y, const float* first, const float* second, std::uint32_t* code, std::size_t n) {
     if (f.bump) return to_twos_complement_codes<Arch>(1 + f.mantissa_bits, y, first, second, code, n);

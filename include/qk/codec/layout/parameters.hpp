@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What encode and decode are told beside the format, and the memory that they read and write: float, float16 or bfloat16.
+// The parameters of encode and decode beside the format, and the memory that they read and write: float, float16 or bfloat16.
 #pragma once
 
 #include <concepts>
@@ -13,13 +13,13 @@
 
 namespace qk {
 
-/// Where blocks run, or which scales the caller supplies; made from any of the structs of parameters.hpp.
-/// Packed bytes do not hold the scales that a caller supplies (integers, scaled floats): decode is given them again.
+/// Holds the axis of blocks, or the scales that the caller supplies; converts from any of the structs of parameters.hpp. Packed bytes do
+/// not hold the scales that a caller supplies (integers, scaled floats): pass them to decode again.
 struct codec_parameters {
-    along_axis axis;  ///< blocks, or what `scale` runs along
+    along_axis axis;  ///< of the blocks, or of the entries of `scale`
     affine one;       ///< scale of the tensor; NVFP4: 0 computes it
     bool has_one = false;
-    std::span<const float> scale;  ///< empty: `one`
+    std::span<const float> scale;  ///< empty: use `one`
     std::span<const std::int64_t> zero_point;
     std::size_t group = 0;  ///< values along the axis that share an entry of `scale`; 0: per channel
 
@@ -31,7 +31,7 @@ struct codec_parameters {
     constexpr codec_parameters(const per_block& p) : axis(p.axis), scale(p.scale), zero_point(p.zero_point), group(p.block_size) {}
 
     constexpr bool one_scale() const { return scale.empty(); }
-    /// The entry of `scale` for the value at (o, l, i); `resolved` axis.
+    /// Returns the entry of `scale` for the value at (o, l, i). `a` is the resolved() axis.
     constexpr std::size_t index(along_axis a, std::size_t o, std::size_t l, std::size_t i) const {
         return group == 0 ? l : (o * ((a.length + group - 1) / group) + l / group) * a.inner + i;
     }
@@ -70,12 +70,12 @@ class values_in {
         if (floats_.data() != nullptr) return floats_.data();
         return halves_.data() != nullptr ? static_cast<const void*>(halves_.data()) : brains_.data();
     }
-    /// Null unless the memory is of float.
+    /// Returns null unless the memory holds float.
     constexpr const float* floats() const { return floats_.data(); }
     constexpr float operator[](std::size_t i) const {
         return floats_.data() != nullptr ? floats_[i] : halves_.data() != nullptr ? widen(halves_[i]) : widen(brains_[i]);
     }
-    /// `n` values from `first`, as floats.
+    /// Copies `n` values from number `first` on to `out`, as floats.
     template <class Arch>
     QK_APART void copy(std::size_t first, std::size_t n, float* out) const {
         if (floats_.data() != nullptr) {
@@ -94,7 +94,7 @@ class values_in {
     std::size_t size_ = 0;
 };
 
-/// Numbers to write: to nearest, ties to even, where the memory is narrower than float.
+/// Numbers to write. Rounds to nearest, ties to even, where the memory is narrower than float.
 class values_out {
   public:
     template <detail::span_of<float> R>

@@ -10,8 +10,8 @@
 
 namespace qk::detail {
 
-/// Pieces of the array that fit a tile: visit(o, l, i, first, n), where `first` is the position in the array. inner == 1: a piece lies
-/// along `length` and starts at a multiple of `align`; else it lies along `inner`, at one position of `length`.
+/// Calls visit(o, l, i, first, n) for pieces of at most a tile; `first` is the position of the n values in the array. With inner == 1 a
+/// piece lies along `length` and starts at a multiple of `align`; otherwise it lies along `inner`, at one position of `length`.
 template <class Visit>
 QK_INLINE void for_each_run(along_axis a, std::size_t align, Visit visit) {
     if (a.inner == 1) {
@@ -28,11 +28,11 @@ QK_INLINE void for_each_run(along_axis a, std::size_t align, Visit visit) {
     }
 }
 
-/// Values of 16 bits that pass through floats together.
+/// Number of 16-bit values that are converted to or from float together.
 inline constexpr std::size_t widened = 4 * tile;
-inline constexpr std::size_t widened_block = widened / 16;  ///< the largest block of which 16 and more do
+inline constexpr std::size_t widened_block = widened / 16;  ///< the largest block of which at least 16 fit
 
-/// Pieces of a row of blocks that begin at whole bytes of every plane: visit(first, n, its planes).
+/// Calls visit(first, n, planes of the piece) for pieces of a row of blocks; each piece begins at whole bytes of every plane.
 template <class Byte, class Visit>
 void for_each_widened(const packing& packed, basic_planes<Byte> p, std::size_t length, const Visit& visit) {
     const auto block = static_cast<std::size_t>(packed.block_size);
@@ -47,16 +47,16 @@ void for_each_widened(const packing& packed, basic_planes<Byte> p, std::size_t l
     }
 }
 
-/// Rows whose last block is short, as whole blocks side by side: their values, filled up with zeros, and their codes.
+/// Holds rows whose last block is short as whole blocks side by side: their values, filled up with zeros, and their codes.
 template <class Arch>
 struct gathered_rows {
     alignas(64) float values[widened];
     alignas(64) std::byte bytes[8 * widened];
     struct piece {
-        std::size_t at, count, block;  ///< values of one row, in the array; where they start among the gathered blocks
+        std::size_t at, count, block;  ///< values of one row: position in the array, number, first gathered block
     } pieces[widened / 2];
-    std::size_t number = 0, blocks = 0;            ///< of pieces, and of the blocks that they fill
-    std::size_t first_block = 0, first_shift = 0;  ///< numbers of the first ones in the planes
+    std::size_t number = 0, blocks = 0;            ///< pieces, and blocks that they fill
+    std::size_t first_block = 0, first_shift = 0;  ///< of the gathered ones, in the planes
     const packing packed;
     const planes staged;
 
@@ -67,7 +67,7 @@ struct gathered_rows {
     std::size_t length() const noexcept { return blocks * size(); }
     std::size_t room() const noexcept { return widened / size() / 16 * 16; }
 
-    /// Gathers all rows of the array, as many as there is room for at a time: run() does each lot, in order.
+    /// Gathers all rows of the array, as many at a time as there is room for, and calls run() for each lot, in order.
     template <class Run>
     void each(along_axis a, const Run& run) noexcept {
         const auto finish = [&]() QK_APART {
@@ -86,7 +86,7 @@ struct gathered_rows {
         }
         if (number != 0) finish();
     }
-    /// Codes between the planes of the array and the staged ones: copy(plane, bit, staged plane, its bit, bits).
+    /// Calls copy(plane, bit, staged plane, bit in it, number of bits) for all codes that the array's planes and the staged ones exchange.
     template <class Byte, class Copy>
     void each_code(basic_planes<Byte> array, const Copy& copy) const noexcept {
         const auto width = static_cast<std::size_t>(packed.element_width), scale = static_cast<std::size_t>(packed.scale_width);

@@ -13,19 +13,19 @@
 
 namespace qk::detail {
 
-/// Scale and zero point of every value of a piece; one of each when `single`. It refers to the parameters that it was filled from.
+/// Holds the scale and zero point of every value of a piece, or one of each when `single`. Points into the parameters given to fill().
 template <class Arch>
 class scale_tile {
   public:
-    const float* scale = nullptr;        ///< of each value, or of all
+    const float* scale = nullptr;        ///< one for each value, or one for all
     const std::int64_t* zero = nullptr;  ///< likewise; null: 0
     bool single = true;
 
-    scale_tile() noexcept {}  // which leaves its arrays as they are
+    scale_tile() noexcept {}  // leaves the arrays uninitialized
     scale_tile(const scale_tile&) = delete;
     scale_tile& operator=(const scale_tile&) = delete;
 
-    /// Of n values at (o, l, i) and on: along `length` where inner is 1, else along `inner`.
+    /// Takes the scales of n values from (o, l, i) on, along `length` where inner is 1, else along `inner`.
     QK_APART void fill(const codec_parameters& p, along_axis a, std::size_t o, std::size_t l, std::size_t i, std::size_t n) {
         if (p.one_scale()) {
             scale = &p.one.scale;
@@ -48,7 +48,7 @@ class scale_tile {
         if (zero != nullptr) zero = own_zero_;
     }
     std::int64_t zero_of(std::size_t k) const { return zero == nullptr ? 0 : zero[single ? 0 : k]; }
-    /// Have all n values the same zero point?
+    /// Is true when all n values have the same zero point.
     QK_APART bool one_zero(std::size_t n) const {
         return single || zero == nullptr || std::all_of(zero, zero + n, [&](std::int64_t z) { return z == zero[0]; });
     }
@@ -74,7 +74,7 @@ class scale_tile {
     alignas(64) std::int64_t own_zero_[tile];
 };
 
-/// How an elementwise tensor is walked: along its scales, or as one row.
+/// Returns how an elementwise tensor is walked: along its scales, or as one row if it has one scale.
 QK_INLINE along_axis walk_of(const codec_parameters& p, std::size_t n) { return p.one_scale() ? along_axis{1, n, 1} : resolved(p.axis, n); }
 
 }  // namespace qk::detail

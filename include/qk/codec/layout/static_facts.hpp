@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What encode and decode know of a format when compiling: what it rules out is not compiled.
+// What encode and decode know of a format when compiling. Code for cases that this rules out is not compiled.
 #pragma once
 
 #include "qk/codec/layout/layout.hpp"
@@ -7,9 +7,9 @@
 
 namespace qk::detail {
 
-inline constexpr int any_width = 0;  ///< known when running only
+inline constexpr int any_width = 0;  ///< known only at run time
 
-/// Of format `f`: the default knows nothing.
+/// Facts about a format; the default knows nothing.
 struct known_codes {
     int width = any_width;        ///< bits of an element's code
     kernels::block_shape blocks;  ///< of block formats
@@ -21,7 +21,7 @@ constexpr known_codes known_of(const Format& f) {
     else return {element_width(f), {}, kernels::kind_of(f)};
 }
 
-/// May a code have this width, as far as is known? (0 to 7 bits: narrow.)
+/// Are true unless what is known rules out a code of this width, or a narrow code (at most 7 bits).
 constexpr bool may_be_wide(int known, int width) { return known == any_width || known == width; }
 constexpr bool may_be_narrow(int known) { return known == any_width || known < 8; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of codes turned into numbers: the loops of `decode`. Straight integer loops over small arrays, so that they vectorise.
+// Turns runs of codes into values: the loops of `decode`. They are plain loops over small arrays, so that compilers vectorize them.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace qk::detail {
 
-/// Values per pass: what is in flight stays in the first-level cache, on the stack.
+/// Values per pass: the buffers are on the stack and stay in the first-level cache.
 inline constexpr std::size_t tile = 512;
 
 QK_INLINE constexpr float as_float(std::uint32_t u) { return std::bit_cast<float>(u); }
 QK_INLINE constexpr std::uint32_t as_bits(float v) { return std::bit_cast<std::uint32_t>(v); }
 
-/// 2^e for -149 <= e <= 127, from integers (no flush mode of the processor can change it).
+/// Returns 2^e for -149 <= e <= 127, made from integers, so that no flush mode of the processor changes it.
 QK_INLINE constexpr float exact_power(int e) { return as_float(e >= -126 ? static_cast<std::uint32_t>(e + 127) << 23 : 1u << (e + 149)); }
 
-/// Elements of floating formats. Every finite value is exact: value_of, for many.
+/// Computes value_of for n codes of a floating format. Every finite value is exact.
 template <class Arch>
 QK_APART void to_floats(floating f, const std::uint32_t* code, float* out, std::size_t n) {
     const int m = f.mantissa_bits, magnitude_bits = f.exponent_bits + m;
@@ -37,7 +37,7 @@ QK_APART void to_floats(floating f, const std::uint32_t* code, float* out, std::
         const std::uint32_t magnitude_mask = low_bits(magnitude_bits), first_normal = 1u << m;
         const std::uint32_t rebias = static_cast<std::uint32_t>(127 - f.bias) << 23;
         const float step = exact_power(min_exponent(f) - m);
-        // From here on a magnitude is Inf or NaN (fn: NaN); 1 beyond all codes where there is none.
+        // The least magnitude that is Inf or NaN (fn: NaN); beyond all codes where the format has neither.
         const std::uint32_t special = f.specials == specials::ieee ? low_bits(f.exponent_bits) << m
                                       : f.specials == specials::fn ? magnitude_mask
                                                                    : magnitude_mask + 1;
@@ -47,7 +47,7 @@ QK_APART void to_floats(floating f, const std::uint32_t* code, float* out, std::
             const std::uint32_t magnitude = code[i] & magnitude_mask;
             const std::uint32_t sign = (code[i] >> magnitude_bits & 1u) << 31;
             const std::uint32_t normal = (magnitude << (23 - m)) + rebias;
-            // Masks instead of choices: a choice lets the compiler move the conversion into a branch, and then the loop stays scalar.
+            // Masks instead of conditional expressions, whose conversion the compiler would move into a branch: the loop would stay scalar.
             const std::uint32_t low = magnitude & (0u - std::uint32_t{magnitude < first_normal});
             const std::uint32_t subnormal = as_bits(static_cast<float>(static_cast<std::int32_t>(low)) * step);
             const std::uint32_t large =
@@ -58,7 +58,7 @@ QK_APART void to_floats(floating f, const std::uint32_t* code, float* out, std::
     }
 }
 
-/// Sign and magnitude: block float and microexponents. -0 has a code.
+/// Decodes sign and magnitude (block float and microexponents). -0 has a code.
 template <class Arch>
 QK_APART void to_sign_magnitude(int mantissa_bits, const std::uint32_t* code, float* out, std::size_t n) {
     const std::uint32_t magnitude_mask = low_bits(mantissa_bits);
@@ -68,7 +68,7 @@ QK_APART void to_sign_magnitude(int mantissa_bits, const std::uint32_t* code, fl
     }
 }
 
-/// Two's complement of up to 24 bits, times a power of two.
+/// Decodes two's complement of up to 24 bits and multiplies by a power of two.
 template <class Arch>
 QK_APART void to_twos_complement(int width, float unit, const std::uint32_t* code, float* out, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) {
@@ -99,20 +99,20 @@ void elements_of(const nvfloat& f, const std::uint32_t* code, float* out, std::s
     to_floats<Arch>(f.element, code, out, n);
 }
 
-/// What the elements of a block are multiplied by. NaN for the code of a NaN block; powers of two are exact.
+/// Returns the factor of a block's elements: a power of two, which is exact, or NaN for the code of a NaN block.
 QK_INLINE constexpr float scale_of(const block_float& f, std::uint32_t code) {
     const int bias = (1 << (f.exponent_bits - 1)) - 1;
     if (code == low_bits(f.exponent_bits)) return std::numeric_limits<float>::quiet_NaN();
     return exact_power(static_cast<int>(code) - bias - (f.mantissa_bits - 1));
 }
 QK_INLINE constexpr float scale_of(const microscaling&, std::uint32_t code) { return value_of(e8m0, code); }
-/// The sub-block's step: 2^(E - 127 - D + 1 - m); E = 0 holds zeros only.
+/// Returns the sub-block's step, 2^(E - 127 - D + 1 - m). A block with E = 0 holds zeros only.
 QK_INLINE constexpr float scale_of(const microexponent& f, std::uint32_t code, std::uint32_t shift) {
     if (code == low_bits(f.exponent_bits)) return std::numeric_limits<float>::quiet_NaN();
     const int e = static_cast<int>(code) - 127 - static_cast<int>(shift) + 1 - f.mantissa_bits;
     return exact_power(e < -149 ? -149 : e);
 }
-/// NVFP4's d = float32(block scale * tensor scale).
+/// Returns NVFP4's d = float32(block scale * tensor scale).
 QK_INLINE constexpr float scale_of(const nvfloat& f, std::uint32_t code, float tensor) { return value_of(f.scale, code) * tensor; }
 
 }  // namespace qk::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD CDNA1 (MI100): an instruction a line.
+// AMD CDNA1 (MI100): one instruction per line.
 #pragma once
 
 #include "qk/dot/devices/device.hpp"
@@ -17,7 +17,7 @@ inline constexpr device amd_cdna1_mfma_f32_4x4x1f32{"amd.cdna1.mfma.f32_4x4x1f32
 inline constexpr device amd_cdna1_mfma_f32_4x4x2bf16{"amd.cdna1.mfma.f32_4x4x2bf16", bf16, bf16, matrix_core(2, false), 4, 4, 2, mma_sim};
 inline constexpr device amd_cdna1_mfma_f32_4x4x4f16{"amd.cdna1.mfma.f32_4x4x4f16", fp16, fp16, matrix_core(4, false), 4, 4, 4, mma_sim};
 
-// Without its shape a name means the largest k.
+// A name without its shape means the largest k.
 inline constexpr const device& amd_cdna1_mfma_f32_f16 = amd_cdna1_mfma_f32_16x16x16f16;
 inline constexpr const device& amd_cdna1_mfma_f32_f32 = amd_cdna1_mfma_f32_16x16x4f32;
 inline constexpr const device& amd_cdna1_mfma_f32_bf16 = amd_cdna1_mfma_f32_16x16x8bf16;

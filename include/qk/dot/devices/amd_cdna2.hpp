@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD CDNA2 (MI200): an instruction a line.
+// AMD CDNA2 (MI200): one instruction per line.
 #pragma once
 
 #include "qk/dot/devices/device.hpp"
@@ -22,7 +22,7 @@ inline constexpr device amd_cdna2_mfma_f32_4x4x4f16{"amd.cdna2.mfma.f32_4x4x4f16
 inline constexpr device amd_cdna2_mfma_f64_16x16x4f64{"amd.cdna2.mfma.f64_16x16x4f64", fp64, fp64, accumulators::fma_fp64, 16, 16, 4, mma_sim};
 inline constexpr device amd_cdna2_mfma_f64_4x4x4f64{"amd.cdna2.mfma.f64_4x4x4f64", fp64, fp64, accumulators::fma_fp64, 4, 4, 4, mma_sim};
 
-// Without its shape a name means the largest k.
+// A name without its shape means the largest k.
 inline constexpr const device& amd_cdna2_mfma_f32_bf16_1k = amd_cdna2_mfma_f32_16x16x16bf16_1k;
 inline constexpr const device& amd_cdna2_mfma_f32_f16 = amd_cdna2_mfma_f32_16x16x16f16;
 inline constexpr const device& amd_cdna2_mfma_f32_f32 = amd_cdna2_mfma_f32_16x16x4f32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD CDNA3 (MI300): an instruction a line.
+// AMD CDNA3 (MI300): one instruction per line.
 #pragma once
 
 #include "qk/dot/devices/device.hpp"
@@ -24,7 +24,7 @@ inline constexpr device amd_cdna3_mfma_f32_4x4x4_16b_f16{"amd.cdna3.mfma.f32_4x4
 inline constexpr device amd_cdna3_mfma_f64_16x16x4_f64{"amd.cdna3.mfma.f64_16x16x4_f64", fp64, fp64, accumulators::fma_fp64, 16, 16, 4, mma_sim};
 inline constexpr device amd_cdna3_mfma_f64_4x4x4_4b_f64{"amd.cdna3.mfma.f64_4x4x4_4b_f64", fp64, fp64, accumulators::fma_fp64, 4, 4, 4, mma_sim};
 
-// Without its shape a name means the largest k.
+// A name without its shape means the largest k.
 inline constexpr const device& amd_cdna3_mfma_f32_bf16 = amd_cdna3_mfma_f32_16x16x16_bf16;
 inline constexpr const device& amd_cdna3_mfma_f32_f16 = amd_cdna3_mfma_f32_16x16x16_f16;
 inline constexpr const device& amd_cdna3_mfma_f32_f32 = amd_cdna3_mfma_f32_16x16x4_f32;

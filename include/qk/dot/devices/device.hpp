@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device of the catalogue is, and the few algorithms that the catalogue's lines name. docs/reference/numerics.md, "Devices".
+// Defines a device of the catalogue, and the few algorithms that the catalogue's lines name. docs/reference/numerics.md, "Devices".
 #pragma once
 
 #include <string_view>
@@ -24,7 +24,7 @@ inline constexpr std::string_view intel_sdm = "Intel SDM volume 2; this operatio
 inline constexpr std::string_view intel_amx = "Intel SDM volume 2, AMX";
 inline constexpr std::string_view tpu = "Jouppi et al., arXiv 1704.04760, and Norrie et al., IEEE Micro 41(2), 2021";
 
-/// NVIDIA: products and C aligned and truncated, the sum truncated to `d` (fp16: rounded).
+/// NVIDIA: products and C are aligned and truncated, the sum is truncated to `d` (fp16: rounded).
 constexpr accumulator tensor_core(int align, int groups, floating d, floating c, int operand_bits = 0, int bundle = 1) {
     const rounding r = d == fp16 ? rounding::half_even : rounding::toward_zero;
     return {.sum = summation::aligned,
@@ -41,7 +41,7 @@ constexpr accumulator tensor_core(int align, int groups, floating d, floating c,
             .zero = zero_rule::positive,
             .nan = nan_answer::all_ones};
 }
-/// CDNA1 and CDNA2 (flushes): products and sums of a group in pairs, each rounded to float32.
+/// CDNA1 and CDNA2 (flushes): products and sums of a group are added in pairs, each rounded to float32.
 constexpr accumulator matrix_core(int groups, bool flush) {
     return {.sum = summation::pairwise,
             .groups = groups,
@@ -51,7 +51,7 @@ constexpr accumulator matrix_core(int groups, bool flush) {
             .flush_partials = flush,
             .zero = zero_rule::positive_products};
 }
-/// CDNA3: a group aligned and truncated, then it and C aligned and rounded down, then float32. fp8: even and odd terms apart.
+/// CDNA3: a group is aligned and truncated, then it and C are aligned and rounded down, then to float32. fp8: even and odd terms apart.
 constexpr accumulator matrix_core_3(int groups, int operand_bits = 0) {
     return {.sum = summation::aligned,
             .groups = groups,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// x86's dot product instructions and systolic arrays: an instruction a line.
+// x86's dot product instructions and systolic arrays: one instruction per line.
 #pragma once
 
 #include "qk/dot/devices/device.hpp"
 
 namespace qk::devices {
 
-/// AVX512_BF16: pairs of products, the odd one first, each an fma without subnormals.
+/// AVX512_BF16 adds products in pairs, the odd one first, each by an fma without subnormals.
 inline constexpr accumulator pairs_of_bf16{
     .sum = summation::sequential, .groups = 2, .reverse = true, .flush_inputs = input_flush::kept_sign, .flush_partials = true};
-/// AMX bf16: even and odd products apart, the two chains added, then C.
+/// AMX bf16 adds even and odd products apart, then the two chains, then C.
 inline constexpr accumulator tiles_of_bf16{.sum = summation::sequential,
                                            .groups = 32,
                                            .lanes = 2,
@@ -20,7 +20,7 @@ inline constexpr accumulator tiles_of_bf16{.sum = summation::sequential,
 constexpr accumulator whole_numbers(int groups, bool saturate = false) {
     return {.sum = summation::integer, .groups = groups, .saturate = saturate};
 }
-/// Weights stay, partial sums move through a column: one product after the other, exact, each sum rounded without subnormals.
+/// Weights stay, partial sums move through a column: exact products are added one after the other, each sum rounded without subnormals.
 inline constexpr accumulator column_of_fp32{.sum = summation::sequential, .flush_inputs = input_flush::kept_sign, .flush_partials = true};
 
 // clang-format off

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA Ada Lovelace (L40, RTX 40): an instruction a line.
+// NVIDIA Ada Lovelace (L40, RTX 40): one instruction per line.
 #pragma once
 
 #include "qk/dot/devices/device.hpp"
@@ -33,7 +33,7 @@ inline constexpr device nvidia_ada_lovelace_mma_m16n8k8_f32_f16_f16_f32{"nvidia.
 inline constexpr device nvidia_ada_lovelace_mma_m16n8k8_f32_tf32_tf32_f32{"nvidia.ada_lovelace.mma.m16n8k8.f32.tf32.tf32.f32", fp32, fp32, tensor_core(24, 4, fp32, fp32, 10), 16, 8, 8, mma_sim};
 inline constexpr device nvidia_ada_lovelace_mma_m8n8k4_f64_f64_f64_f64{"nvidia.ada_lovelace.mma.m8n8k4.f64.f64.f64.f64", fp64, fp64, accumulators::fma_fp64, 8, 8, 4, mma_sim};
 
-// Without its shape a name means the largest k.
+// A name without its shape means the largest k.
 inline constexpr const device& nvidia_ada_lovelace_mma_f16_e4m3_e4m3_f16 = nvidia_ada_lovelace_mma_m16n8k32_f16_e4m3_e4m3_f16;
 inline constexpr const device& nvidia_ada_lovelace_mma_f16_e4m3_e5m2_f16 = nvidia_ada_lovelace_mma_m16n8k32_f16_e4m3_e5m2_f16;
 inline constexpr const device& nvidia_ada_lovelace_mma_f16_e5m2_e4m3_f16 = nvidia_ada_lovelace_mma_m16n8k32_f16_e5m2_e4m3_f16;

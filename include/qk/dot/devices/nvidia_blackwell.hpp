@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA Blackwell (B200): an instruction a line.
+// NVIDIA Blackwell (B200): one instruction per line.
 #pragma once
 
 #include "qk/dot/devices/device.hpp"
@@ -29,7 +29,7 @@ inline constexpr device nvidia_blackwell_tcgen05mma_block_scale_m128n8k64_block1
 inline constexpr device nvidia_blackwell_tcgen05mma_block_scale_m128n8k64_block16_f32_e2m1_e2m1_ue8m0{"nvidia.blackwell.tcgen05mma_block_scale.m128n8k64.block16.f32.e2m1.e2m1.ue8m0", microscaling{.block_size = 16, .element = fp4_e2m1}, microscaling{.block_size = 16, .element = fp4_e2m1}, tensor_core(35, 64, fp32, fp32, 0, 16), 128, 8, 64, mma_sim};
 inline constexpr device nvidia_blackwell_tcgen05mma_block_scale_m128n8k64_block32_f32_e2m1_e2m1_ue8m0{"nvidia.blackwell.tcgen05mma_block_scale.m128n8k64.block32.f32.e2m1.e2m1.ue8m0", microscaling{.block_size = 32, .element = fp4_e2m1}, microscaling{.block_size = 32, .element = fp4_e2m1}, tensor_core(35, 64, fp32, fp32, 0, 16), 128, 8, 64, mma_sim};
 
-// Without its shape a name means the largest k.
+// A name without its shape means the largest k.
 inline constexpr const device& nvidia_blackwell_mma_f16_f16_f16_f16 = nvidia_blackwell_mma_m16n8k16_f16_f16_f16_f16;
 inline constexpr const device& nvidia_blackwell_mma_f32_bf16_bf16_f32 = nvidia_blackwell_mma_m16n8k16_f32_bf16_bf16_f32;
 inline constexpr const device& nvidia_blackwell_mma_f32_f16_f16_f32 = nvidia_blackwell_mma_m16n8k16_f32_f16_f16_f32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA Hopper (H100): an instruction a line.
+// NVIDIA Hopper (H100): one instruction per line.
 #pragma once
 
 #include "qk/dot/devices/device.hpp"
@@ -27,7 +27,7 @@ inline constexpr device nvidia_hopper_wgmma_m64n8k32_f32_e4m3_e4m3{"nvidia.hoppe
 inline constexpr device nvidia_hopper_wgmma_m64n8k32_f32_e5m2_e4m3{"nvidia.hopper.wgmma.m64n8k32.f32.e5m2.e4m3", fp8_e5m2, fp8_e4m3fn, tensor_core(13, 32, e8m13, fp32), 64, 8, 32, mma_sim};
 inline constexpr device nvidia_hopper_wgmma_m64n8k8_f32_tf32_tf32{"nvidia.hopper.wgmma.m64n8k8.f32.tf32.tf32", fp32, fp32, tensor_core(25, 8, fp32, fp32, 10), 64, 8, 8, mma_sim};
 
-// Without its shape a name means the largest k.
+// A name without its shape means the largest k.
 inline constexpr const device& nvidia_hopper_mma_f16_f16_f16_f16 = nvidia_hopper_mma_m16n8k16_f16_f16_f16_f16;
 inline constexpr const device& nvidia_hopper_mma_f32_bf16_bf16_f32 = nvidia_hopper_mma_m16n8k16_f32_bf16_bf16_f32;
 inline constexpr const device& nvidia_hopper_mma_f32_f16_f16_f32 = nvidia_hopper_mma_m16n8k16_f32_f16_f16_f32;

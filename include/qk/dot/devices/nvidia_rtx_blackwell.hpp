@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA RTX Blackwell (RTX 50): an instruction a line.
+// NVIDIA RTX Blackwell (RTX 50): one instruction per line.
 #pragma once
 
 #include "qk/dot/devices/device.hpp"
@@ -41,7 +41,7 @@ inline constexpr device nvidia_rtx_blackwell_mma_block_scale_m16n8k64_block16_f3
 inline constexpr device nvidia_rtx_blackwell_mma_block_scale_m16n8k64_block32_f32_e2m1_e2m1_f32_ue4m3{"nvidia.rtx_blackwell.mma_block_scale.m16n8k64.block32.f32.e2m1.e2m1.f32.ue4m3", nvfloat{.block_size = 32}, nvfloat{.block_size = 32}, tensor_core(35, 64, fp32, fp32, 0, 16), 16, 8, 64, mma_sim};
 inline constexpr device nvidia_rtx_blackwell_mma_block_scale_m16n8k64_block32_f32_e2m1_e2m1_f32_ue8m0{"nvidia.rtx_blackwell.mma_block_scale.m16n8k64.block32.f32.e2m1.e2m1.f32.ue8m0", microscaling{.block_size = 32, .element = fp4_e2m1}, microscaling{.block_size = 32, .element = fp4_e2m1}, tensor_core(35, 64, fp32, fp32, 0, 16), 16, 8, 64, mma_sim};
 
-// Without its shape a name means the largest k.
+// A name without its shape means the largest k.
 inline constexpr const device& nvidia_rtx_blackwell_mma_f16_e4m3_e4m3_f16 = nvidia_rtx_blackwell_mma_m16n8k32_f16_e4m3_e4m3_f16;
 inline constexpr const device& nvidia_rtx_blackwell_mma_f16_e4m3_e5m2_f16 = nvidia_rtx_blackwell_mma_m16n8k32_f16_e4m3_e5m2_f16;
 inline constexpr const device& nvidia_rtx_blackwell_mma_f16_e5m2_e4m3_f16 = nvidia_rtx_blackwell_mma_m16n8k32_f16_e5m2_e4m3_f16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA Turing (T4, RTX 20): an instruction a line.
+// NVIDIA Turing (T4, RTX 20): one instruction per line.
 #pragma once
 
 #include "qk/dot/devices/device.hpp"
@@ -13,7 +13,7 @@ inline constexpr device nvidia_turing_mma_m8n8k4_f16_f16_f16_f16{"nvidia.turing.
 inline constexpr device nvidia_turing_mma_m8n8k4_f32_f16_f16_f16{"nvidia.turing.mma.m8n8k4.f32.f16.f16.f16", fp16, fp16, tensor_core(24, 4, fp32, fp16), 8, 8, 4, mma_sim};
 inline constexpr device nvidia_turing_mma_m8n8k4_f32_f16_f16_f32{"nvidia.turing.mma.m8n8k4.f32.f16.f16.f32", fp16, fp16, tensor_core(24, 4, fp32, fp32), 8, 8, 4, mma_sim};
 
-// Without its shape a name means the largest k.
+// A name without its shape means the largest k.
 inline constexpr const device& nvidia_turing_mma_f16_f16_f16_f16 = nvidia_turing_mma_m16n8k8_f16_f16_f16_f16;
 inline constexpr const device& nvidia_turing_mma_f32_f16_f16_f32 = nvidia_turing_mma_m16n8k8_f32_f16_f16_f32;
 inline constexpr const device& nvidia_turing_mma_f32_f16_f16_f16 = nvidia_turing_mma_m8n8k4_f32_f16_f16_f16;

@@ -10,6 +10,11 @@
 
 namespace qk::graph {
 
+namespace detail {
+/// Returns "ended with status N" or "was killed by signal N" for what waitpid() or pclose() gave.
+std::string ending_of(int wait_status);
+}  // namespace detail
+
 /// Runs the command through the shell, in a process group of its own, so that Ctrl-C ends qk's search and not the program that the search
 /// still needs. What the program writes to standard error is passed on to qk's own.
 class child_process {
