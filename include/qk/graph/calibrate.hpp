@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of activations: one streaming pass over data, and the scales that follow.
+// Ranges of activations from one streaming pass over data, and the scales that follow from them.
 #pragma once
 
 #include "qk/graph/calibrate/calibrate.hpp"

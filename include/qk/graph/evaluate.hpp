@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running a model, in float32 or under a precision plan.
+// Runs a model, in float32 or under a precision plan.
 #pragma once
 
 #include "qk/graph/evaluate/accuracy.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model and a plan become a model that other runtimes run.
+// Writes a model under a plan as a model that other runtimes run.
 #pragma once
 
 #include "qk/graph/export/drop_activations.hpp"

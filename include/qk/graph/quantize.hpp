@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests and ranges become a plan; weights that are rounded so that a layer's output stays; plan files and encodings.
+// Turns requests and ranges into a plan; rounds weights so that a layer's output stays; reads and writes plan files and encodings.
 #pragma once
 
-#include <nlohmann/json.hpp>  // of what to_json gives
+#include <nlohmann/json.hpp>  // for what to_json returns
 
 #include "qk/graph/quantize/compensate.hpp"
 #include "qk/graph/quantize/encodings.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// HTML pages and JSON of what was done.
+// HTML pages and JSON about what was done.
 #pragma once
 
-#include <nlohmann/json.hpp>  // of what to_json gives
+#include <nlohmann/json.hpp>  // for what to_json returns
 
 #include "qk/graph/report/html.hpp"
 #include "qk/graph/report/report.hpp"

@@ -2,7 +2,7 @@
 // Sensitivity and the search for a mix of formats.
 #pragma once
 
-#include <nlohmann/json.hpp>  // of what to_json gives
+#include <nlohmann/json.hpp>  // for what to_json returns
 
 #include "qk/graph/search/choose_method.hpp"
 #include "qk/graph/search/report.hpp"

@@ -16,7 +16,7 @@ void for_each_part(std::size_t n, body_of<std::size_t> body) {
         for (std::size_t i = 0; i < n; ++i) body(i);
         return;
     }
-    const parts_side_by_side none(nullptr);  // parts of parts: one after the other
+    const parts_side_by_side none(nullptr);  // the parts of a part run one after the other
     (*runner)(n, body);
 }
 

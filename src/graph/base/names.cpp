@@ -10,11 +10,11 @@
 namespace qk::graph {
 namespace {
 
-/// Insertions, deletions, replacements and swaps of neighbours, without regard to case; names may be of any length.
+/// Counts insertions, deletions, replacements and swaps of neighbours, without regard to case; names may be of any length.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
     std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1),
-        row(b.size() + 1);  // of a's prefixes of i - 2, i - 1 and i characters
+        row(b.size() + 1);  // distances of a's prefixes of i - 2, i - 1 and i characters
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
         before.swap(above);
@@ -35,7 +35,7 @@ bool is_glob(std::string_view text) { return text.find_first_of("*?[") != std::s
 
 bool glob_match(std::string_view pattern, std::string_view text) {
     std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
-    // One [set] at pattern[p]: its end and whether c is in it. An unclosed bracket stands for itself.
+    // Finds the end of the [set] at pattern[at] and returns whether c is in it. An unclosed bracket stands for itself.
     const auto in_set = [&](std::size_t at, char c, std::size_t& end) {
         end = pattern.find(']', at + 2);
         if (end == std::string_view::npos) return false;
@@ -104,7 +104,7 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 }
 
 std::string listed(const std::vector<std::string>& names, std::size_t most) {
-    const std::size_t shown = names.size() <= most + 1 ? names.size() : most;  // "and 1 more" takes the room of the name
+    const std::size_t shown = names.size() <= most + 1 ? names.size() : most;  // "and 1 more" would take the room of the name
     std::string text;
     for (std::size_t i = 0; i < shown; ++i)
         text += (i == 0 ? "'" : shown == names.size() && i + 1 == shown ? " and '" : ", '") + names[i] + "'";

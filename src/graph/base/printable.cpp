@@ -13,7 +13,7 @@ std::string escaped(char32_t c) {
     return formatted(c < 0x80 ? "\\x%02x" : "\\u%04x", static_cast<unsigned>(c));
 }
 
-/// Every code point that `escapes` picks and every byte that is not UTF-8, as text.
+/// Returns the text with every code point that `escapes` picks, and every byte that is not UTF-8, spelled out.
 template <class Escapes>
 std::string replaced(std::string_view text, const Escapes& escapes) {
     std::string out;

@@ -23,11 +23,11 @@ struct seen_by_thread {
 
 struct finite_range {
     value_range range;
-    std::size_t count = 0;  ///< of finite values
+    std::size_t count = 0;  ///< number of finite values
 };
 
-/// Of the finite values; -0 counts as 0. Compared as integers in the order of the floats and without branches, so that compilers make
-/// vector instructions of it: a minimum of floats would have to heed NaN.
+/// Returns the range of the finite values; -0 counts as 0. Compares them as integers in the order of the floats and without branches, so
+/// that compilers vectorize it: a minimum of floats would have to heed NaN.
 inline finite_range range_of_finite(std::span<const float> x) {
     constexpr std::int32_t infinity = 0x7f800000;
     std::int32_t lo = infinity, hi = -infinity;
@@ -50,7 +50,7 @@ inline finite_range range_of_finite(std::span<const float> x) {
     return {count > 0 ? value_range{value(lo), value(hi)} : value_range{}, count};
 }
 
-/// The range holds `more`, too, whose values are not counted yet.
+/// Widens the range by `more`, whose values are not counted yet.
 inline void widen(tensor_statistics& s, value_range more) {
     const bool first = s.count == s.not_finite;
     s.range = first ? more : value_range{std::min(s.range.lo, more.lo), std::max(s.range.hi, more.hi)};
@@ -58,7 +58,7 @@ inline void widen(tensor_statistics& s, value_range more) {
 
 inline void observe(tensor_statistics& s, const tensor& value, bool histogram) {
     const std::span<const float> x = value.as<float>();
-    if (s.count == 0 || value.shape() < s.shape) s.shape = value.shape();  // one shape whatever the order
+    if (s.count == 0 || value.shape() < s.shape) s.shape = value.shape();  // keeps one shape whatever the order
     const finite_range seen = range_of_finite(x);
     if (seen.count > 0) widen(s, seen.range);
     s.count += x.size();
@@ -105,7 +105,7 @@ calibration calibrate(const model& m, const named_tensors& inputs, const calibra
         detail::observe(own.tensors[name], value, options.histograms);
         if (options.moving_average) own.samples[name][sample] = range_of(value.as<float>());
     };
-    // One sample a run: shapes and moving averages then mean the same for every model and thread count.
+    // Each run has one sample: shapes and moving averages then mean the same for every model and thread count.
     const evaluator run(
         m, {.threads = options.threads, .batch = 1, .keep_outputs = outputs != nullptr, .any_order = true, .limits = options.limits});
     calibration result;
@@ -115,7 +115,7 @@ calibration calibrate(const model& m, const named_tensors& inputs, const calibra
 
     std::map<std::string, std::map<std::size_t, value_range>> samples;
     for (const auto& [id, own] : threads) {
-        while (!own->tensors.empty()) {  // moved where it is the first, and freed at once: histograms are large
+        while (!own->tensors.empty()) {  // the first one is moved, and freed at once: histograms are large
             auto one = own->tensors.extract(own->tensors.begin());
             const auto [at, is_new] = result.tensors.try_emplace(one.key(), std::move(one.mapped()));
             if (!is_new) detail::merge(at->second, one.mapped());

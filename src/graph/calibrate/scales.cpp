@@ -13,14 +13,14 @@ namespace qk::graph {
 namespace detail {
 inline double absmax(value_range r) { return std::max(std::fabs(static_cast<double>(r.lo)), std::fabs(static_cast<double>(r.hi))); }
 
-/// Smallest k with 2^k >= s, for s > 0.
+/// Returns the smallest k with 2^k >= s, for s > 0.
 inline int ceil_exponent(double s) {
     int e = 0;
     const double mantissa = std::frexp(s, &e);  // s = mantissa * 2^e, mantissa in [0.5, 1)
     return mantissa == 0.5 ? e - 1 : e;
 }
 
-/// The pair for a scale that is already chosen: rules (3) and (4).
+/// Returns the pair for a scale that is already chosen: rules (3) and (4).
 inline scale_pair finish_scale(integer f, value_range r, bool symmetric, double scale) {
     const std::int64_t middle = f.is_signed ? 0 : std::int64_t{1} << (used_bits(f) - 1);
     const auto rounded = static_cast<float>(scale);
@@ -32,7 +32,7 @@ inline scale_pair finish_scale(integer f, value_range r, bool symmetric, double 
     return {rounded, static_cast<std::int64_t>(held)};
 }
 
-/// Rules (2) and (3) before any power of two.
+/// Computes the scale by rules (2) and (3), before any power of two.
 inline double raw_scale(integer f, value_range r, bool symmetric) {
     if (symmetric) {
         if (f.is_signed) return absmax(r) / static_cast<double>(std::max<std::int64_t>(qmax(f), 1));
@@ -67,10 +67,10 @@ void for_each_group(const tensor& value, bool per_channel, std::size_t block, al
             }
 }
 
-/// The scale and zero point of a quantizer that has no more than one.
+/// Returns the scale and zero point of a quantizer that has no more than one.
 inline affine only_scale(const quantizer& q) { return {q.scale.empty() ? 1.0f : q.scale[0], q.zero_point.empty() ? 0 : q.zero_point[0]}; }
 
-/// Least squared error among ranges shrunk by 1 %, 2 %, ... 80 %, the whole range first.
+/// Returns the scale of least squared error among the whole range and ranges shrunk by 1 %, 2 %, ... 80 %; the whole range wins ties.
 inline scale_pair best_shrunk(integer f, value_range r, bool symmetric, pow2_rule rule, std::span<const float> values) {
     scale_pair best = scale_of(f, r, symmetric, rule);
     double least = squared_error(f, best, values);
@@ -159,7 +159,7 @@ quantizer weight_quantizer(const tensor& value, const precision& what, const ope
             q.scale = {scale_of(*nv, range_of(value.as<float>()))};
         return q;
     }
-    // Runs of a grouped Conv's filter follow the flattened filter as blocks do; other scales have an axis.
+    // The runs of a grouped Conv's filter lie along the flattened filter, as blocks do; other scales have an axis.
     q.flatten = axes.flatten && block > 0;
     q.block_size = block;
     q.axis = positive(block > 0 && !q.flatten ? axes.block : axes.channel);

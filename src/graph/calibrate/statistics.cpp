@@ -84,7 +84,7 @@ magnitude_histogram magnitude_histogram::restore(int exponent, std::vector<std::
 
 namespace detail {
 
-/// Magnitude below which `share` (0 to 1) of the counts lie: the upper edge of that bin.
+/// Returns the magnitude below which `share` (0 to 1) of the counts lie: the upper edge of that bin.
 inline double quantile(const std::vector<std::uint64_t>& counts, double width, double share) {
     std::uint64_t all = 0, seen = 0;
     for (const std::uint64_t c : counts) all += c;
@@ -102,7 +102,7 @@ inline std::vector<std::uint64_t> magnitudes(const magnitude_histogram& h) {
     return both;
 }
 
-/// A threshold on magnitudes as a range inside what was seen.
+/// Returns a threshold on magnitudes as a range inside what was seen.
 inline value_range within(value_range seen, double lo, double hi) {
     return {std::max(seen.lo, static_cast<float>(lo)), std::min(seen.hi, static_cast<float>(hi))};
 }
@@ -130,8 +130,8 @@ inline value_range percentile_range(const tensor_statistics& s, double percentil
     return within(s.range, end(h.negative(), h.positive(), -1), end(h.positive(), h.negative(), 1));
 }
 
-/// The magnitude that loses least information: Kullback-Leibler divergence between the clipped histogram and its image on
-/// `levels` levels (Migacz, "8-bit inference with TensorRT", GTC 2017). Bin 0 is left out: zero is always exact.
+/// Returns the magnitude that loses least information: Kullback-Leibler divergence between the clipped histogram and its image on `levels`
+/// levels (Migacz, "8-bit inference with TensorRT", GTC 2017). Bin 0 is left out: zero is always exact.
 inline double entropy_threshold(const std::vector<std::uint64_t>& counts, double width, std::size_t levels) {
     std::size_t used = counts.size();
     while (used > 0 && counts[used - 1] == 0) --used;
@@ -171,7 +171,7 @@ inline double range_error(integer f, value_range r, bool symmetric, const histog
     return squared_error(f, scale_of(f, r, symmetric), points.values, points.weights);
 }
 
-/// Both ends shrunk together, then each alone.
+/// Shrinks both ends together, then each alone, and returns the range of least error.
 inline value_range mse_range(const tensor_statistics& s, integer f, bool symmetric) {
     const histogram_points points = points_of(s);
     value_range best = s.range;
@@ -225,7 +225,7 @@ value_range choose_range(const tensor_statistics& seen, const range_options& o, 
     if (!(o.percentile > 0 && o.percentile <= 100))
         throw error("percentile " + std::to_string(o.percentile) + " is not above 0 and at most 100");
     if (o.method == range_method::percentile) return detail::percentile_range(seen, o.percentile, o.symmetric);
-    // What follows compares errors, which a scale makes; a format without a scale, or one with more steps than bins, keeps the whole range.
+    // The methods below compare errors, which a scale makes; a format with no scale, or with more steps than bins, keeps the whole range.
     const integer* whole = std::get_if<integer>(&o.format);
     if (whole == nullptr || used_bits(*whole) > 10) return seen.range;
     switch (o.method) {

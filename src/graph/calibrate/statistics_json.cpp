@@ -12,7 +12,7 @@
 namespace qk::graph {
 
 namespace detail {
-/// Counts without the zeros at their end.
+/// Returns the counts without the zeros at their end.
 inline nlohmann::ordered_json trimmed(const std::vector<std::uint64_t>& counts) {
     const auto last = std::find_if(counts.rbegin(), counts.rend(), [](std::uint64_t n) { return n != 0; });
     return std::vector<std::uint64_t>(counts.begin(), last.base());

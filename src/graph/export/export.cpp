@@ -71,7 +71,7 @@ class exporter {
         return {tensor, u.node < 0 ? "" : source_.graph().node(u.node).name(), u.input};
     }
 
-    /// Every entry of the plan means something in this model.
+    /// Throws error where an entry of the plan means nothing in this model.
     void check_plan() const {
         for (const auto& [name, how] : plan_.tensors)
             if (source_.uses(name).empty())
@@ -85,7 +85,7 @@ class exporter {
         }
     }
 
-    /// Graph inputs that only name initializers (IR version 3 and before) keep runtimes from folding and fusing.
+    /// Drops graph inputs that only name initializers (IR version 3 and before): they keep runtimes from folding and fusing.
     void drop_initializer_inputs() {
         auto& inputs = *g_.graph().mutable_input();
         int dropped = 0;
@@ -95,7 +95,7 @@ class exporter {
             result_.notes.push_back(std::to_string(dropped) + " graph inputs that only named initializers are no inputs any more");
     }
 
-    /// In the model's order: inputs, initializers, results of nodes.
+    /// Returns the tensors in the model's order: inputs, initializers, results of nodes.
     std::vector<std::string> tensors() const {
         std::vector<std::string> all;
         const auto add = [&](const std::string& name) {
@@ -161,7 +161,7 @@ class exporter {
 
     bool is_portable() const { return options_.style == export_style::portable || options_.style == export_style::nbits; }
 
-    /// Style nbits: the reader of these weights is rewritten as a whole, or a note says why it is not.
+    /// For style nbits, rewrites the reader of these weights as a whole, or adds a note that says why it does not.
     bool becomes_nbits(const std::string& name, const quantizer& q, const tensor& value, data_type own, use u) {
         std::string why;
         if (u.node < 0) return false;
@@ -191,7 +191,7 @@ class exporter {
                                          "everywhere"));
     }
 
-    /// A DequantizeLinear that the model itself has feeds a layer whose weights the plan changes.
+    /// Adds a guard where a DequantizeLinear of the model itself feeds a layer whose weights the plan changes.
     void guard_own_pairs() {
         for (int i = 0; i < source_.graph().node_size(); ++i) {
             const onnx::NodeProto& n = source_.graph().node(i);
@@ -218,7 +218,7 @@ class exporter {
         nodes.Swap(&first);
     }
 
-    /// A graph output keeps its name: the float tensor that had it gets another.
+    /// Lets a graph output keep its name: the float tensor that had it gets another.
     void replace_output(const std::string& name, const std::string& result, bool constant) {
         if (constant || source_.producer(name) < 0) {
             result_.notes.push_back("output '" + name + "' is an input or initializer of the model: left in float32");
@@ -270,7 +270,7 @@ class exporter {
     known_shapes shapes_;
     std::unique_ptr<quantizer_writer> writer_;
     std::optional<fusing_rules> fusing_;
-    std::size_t int8_weights_ = 0;  ///< of layers, whose products may saturate
+    std::size_t int8_weights_ = 0;  ///< weights of layers whose products may saturate
 };
 
 }  // namespace detail

@@ -17,23 +17,24 @@ namespace {
 
 bool turned(const onnx::NodeProto& n) { return n.op_type() == "Gemm" && int_attribute(n, "transB", 0) != 0; }
 
-/// The axis that blocks run along in such a node: the inputs of a product, the values of a row.
+/// Returns the axis that blocks run along in such a node: the inputs of a product, the values of a row.
 int block_axis(const onnx::NodeProto& n) { return n.op_type() == "Gather" || turned(n) ? 1 : 0; }
 
-/// The block size of the node: the plan's, a power of two that divides it, or 32 where scales do not differ along the axis. 0: none.
+/// Returns the block size of the node: a power of two of at most 256 that divides the plan's, or 32 where scales do not differ along the
+/// axis; 0 if there is none.
 std::int64_t size_of_blocks(const quantizer& q) {
     if (q.block_size == 0) return 32;
     const std::int64_t power = q.block_size & -q.block_size;
     return power >= 16 ? std::min<std::int64_t>(power, 256) : 0;
 }
 
-/// Inputs codes, scales and, where one is not the middle, zero points.
+/// The names of the inputs: codes, scales and, where a zero point is not the middle, zero points.
 struct nbits_constants {
     std::string codes, scales, zeros;
     std::int64_t rows = 0, length = 0, block = 0;
 };
 
-/// Codes of a matrix that lie one after the other from the lowest bit on, every row in whole bytes.
+/// Packs codes of a matrix one after the other from the lowest bit on, with every row in whole bytes.
 class packed_codes {
   public:
     packed_codes(std::int64_t rows, std::int64_t each, int bits)
@@ -54,8 +55,8 @@ class packed_codes {
     tensor bytes_;
 };
 
-/// The rows are outputs of a product, or those of a table. Blocks of some rows at a time, so that a matrix that is read column by column
-/// is read, and its codes are written, a few pages at a time; nothing but the codes is held.
+/// Writes the constants. The rows are outputs of a product, or those of a table. Works on blocks of some rows at a time, so that a matrix
+/// that is read column by column is read, and its codes are written, a few pages at a time; only the codes are held in memory.
 nbits_constants hold(graph_writer& g, const std::string& name, const onnx::NodeProto& n, const quantizer& q, const tensor& value,
                      bool table) {
     const integer f = std::get<integer>(q.format);
@@ -87,7 +88,7 @@ nbits_constants hold(graph_writer& g, const std::string& name, const onnx::NodeP
             for (std::int64_t k = begin; k < end; ++k)
                 for (std::int64_t row = first; row < last; ++row) {
                     const scale_place& s = own[static_cast<std::size_t>(row - first)];
-                    if (k >= c.length) {  // padding means zero
+                    if (k >= c.length) {  // padding gets the code of zero
                         codes.put(row, k, s.zero_point + shift);
                         continue;
                     }

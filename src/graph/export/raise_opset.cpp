@@ -52,7 +52,7 @@ class opset_raiser {
         while (n.input_size() <= index) n.add_input();
         n.set_input(index, name);
     }
-    /// Attribute `name`, if there is one, becomes input `index`: the constant value_of(attribute).
+    /// Turns attribute `name`, if there is one, into input `index`: the constant value_of(attribute).
     template <class Value>
     void to_input(onnx::NodeProto& n, const std::string& name, int index, const Value& value_of) {
         const auto* a = find_attribute(n, name);
@@ -183,7 +183,7 @@ class opset_raiser {
         }
     }
 
-    /// Before 13 the tensor was seen as a matrix [before axis, from axis on] and the rows were normalised.
+    /// Before 13 these operators took the tensor as a matrix [before axis, from axis on] and normalised its rows.
     void softmax_to_13(onnx::NodeProto& n) {
         const auto* a = find_attribute(n, "axis");
         const std::int64_t axis = a ? a->i() : 1;

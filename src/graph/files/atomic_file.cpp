@@ -24,10 +24,10 @@ namespace fs = std::filesystem;
 
 fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
 
-/// What the names of all temporary files of `place` begin with. Long names are cut: a name has at most 255 bytes.
+/// Returns what the names of all temporary files of `place` begin with. Long names are cut: a name has at most 255 bytes.
 std::string prefix_of(const fs::path& place) { return "." + place.filename().string().substr(0, 180) + ".qk-"; }
 
-/// Writes all of it. The error's number, or 0.
+/// Writes all of `content`. Returns the error's number, or 0.
 int write_all(int file, std::string_view content) {
     while (!content.empty()) {
         const ::ssize_t n = ::write(file, content.data(), std::min(content.size(), std::size_t{1} << 30));
@@ -38,7 +38,7 @@ int write_all(int file, std::string_view content) {
     return 0;
 }
 
-/// Files with the names of temporary files of `place` that no living process has locked.
+/// Removes files that have names of temporary files of `place` and that no living process has locked.
 void remove_leftovers(const fs::path& folder, const fs::path& place) {
     const std::string prefix = prefix_of(place), suffix = ".part";
     std::error_code failed;
@@ -54,7 +54,7 @@ void remove_leftovers(const fs::path& folder, const fs::path& place) {
     }
 }
 
-/// A new, locked file; errno if there can be none.
+/// Returns a new, locked file, or -1 with errno.
 int open_locked(const fs::path& temporary) {
     for (int attempt = 0; attempt < 100; ++attempt) {
         const int file = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -67,7 +67,7 @@ int open_locked(const fs::path& temporary) {
     return -1;
 }
 
-/// Exchanges two files in one step, so that the way back exists at every moment. False where the system cannot.
+/// Exchanges two files in one step, so that the way back exists at every moment. Returns false where the system cannot.
 bool exchange([[maybe_unused]] const fs::path& a, [[maybe_unused]] const fs::path& b) {
 #ifdef RENAME_EXCHANGE
     return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
@@ -76,7 +76,7 @@ bool exchange([[maybe_unused]] const fs::path& a, [[maybe_unused]] const fs::pat
 #endif
 }
 
-/// The number N of /proc/self/fd/N and /dev/fd/N; -1 for other names.
+/// Returns the number N of /proc/self/fd/N and /dev/fd/N; -1 for other names.
 int open_file_number(const fs::path& place) {
     const std::string text = place.filename().string(), folder = place.parent_path().string();
     if (folder != "/dev/fd" && folder != "/proc/self/fd") return -1;
@@ -131,7 +131,7 @@ pending_file::pending_file(pending_file&& other) noexcept
 
 pending_file::~pending_file() {
     std::error_code ignored;
-    if (!temporary_.empty()) fs::remove(temporary_, ignored);  // after an exchange: what the target was before
+    if (!temporary_.empty()) fs::remove(temporary_, ignored);  // after an exchange this is what the target was before
     if (file_ >= 0) ::close(file_);
 }
 
@@ -163,7 +163,7 @@ void pending_file::pour() {
         at += n;
     }
     if (::close(out) != 0 && problem == 0) problem = errno;
-    state_ = state::replaced;  // a part of it may have gone out
+    state_ = state::replaced;  // a part of the content may have been written
     if (problem != 0) fail(problem);
 }
 
@@ -173,7 +173,7 @@ void pending_file::put() {
     struct ::stat before {};
     const bool there = ::lstat(place_.c_str(), &before) == 0;
     if (there && S_ISREG(before.st_mode) && ::fchmod(file_, before.st_mode & 0777u) != 0)
-        failed.clear();  // its permissions are kept where they can be
+        failed.clear();  // permissions are kept where they can be
     if (there && !fs::is_directory(place_, failed) && exchange(temporary_, place_)) {
         state_ = state::exchanged;
         return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of images.hpp. libpng and libjpeg report errors by a jump that passes no destructor: what has one is made before setjmp.
+// Definitions of images.hpp. libpng and libjpeg report errors by a jump that runs no destructor: objects with one are made before setjmp.
 #include "qk/graph/files/images.hpp"
 
 #include <algorithm>
@@ -32,14 +32,14 @@ std::string ending(const fs::path& file) {
     return s;
 }
 
-/// Rows of `channels` bytes a pixel.
+/// A decoded image: rows of `channels` bytes a pixel.
 struct picture {
     std::size_t height = 0, width = 0, channels = 0;
     std::vector<std::uint8_t> pixels;
     std::vector<std::uint8_t*> rows;
-    std::string problem;  ///< what the library said
+    std::string problem;  ///< what the library reported
 
-    /// False with a problem if that is too large.
+    /// Returns false with a problem if the image is too large or empty.
     bool allocate(std::size_t h, std::size_t w, std::size_t c) {
         height = h, width = w, channels = c;
         if (w == 0 || h == 0) return problem = "it has no pixels", false;
@@ -109,7 +109,7 @@ void jpeg_failed(j_common_ptr jpeg) {
     jpeg->err->format_message(jpeg, errors->what);
     longjmp(errors->back, 1);
 }
-/// A warning is damage that libjpeg would fill with grey.
+/// Treats a warning as an error: libjpeg would fill the damage with grey.
 void jpeg_warned(j_common_ptr jpeg, int level) {
     if (level < 0) jpeg_failed(jpeg);
 }
@@ -175,7 +175,7 @@ picture as_rgb(picture grey) {
     return p;
 }
 
-/// For each new place along one axis: the first old place that it covers, and the weight of each from there on.
+/// For a new place along one axis: the first old place that it covers, and the weight of each old place from there on.
 struct mean_of {
     std::size_t first = 0;
     std::vector<double> weights;

@@ -43,14 +43,14 @@ struct counting_iterator {
     friend bool operator==(const counting_iterator& a, const counting_iterator& b) { return a.at == b.at; }
 };
 
-/// "a/b~c" inside a JSON pointer (RFC 6901).
+/// Escapes a key for a JSON pointer (RFC 6901): "/" and "~".
 inline std::string escape_pointer(std::string_view key) {
     std::string out;
     for (const char c : key) c == '~' ? out += "~0" : c == '/' ? out += "~1" : out += c;
     return out;
 }
 
-/// Builds the values and notes the line of each.
+/// Builds the values and records the line of each.
 class line_parser {
   public:
     using json = nlohmann::json;
@@ -217,7 +217,7 @@ double json_cursor::number() const {
     return v;
 }
 
-/// What read() gives of each element of an array, or of the one value that is none.
+/// Returns what read() returns for each element of an array, or for the one value that is no array.
 template <class Read>
 static auto one_or_more(const json_cursor& c, const Read& read) {
     if (!c.is_array()) return std::vector{read(c)};

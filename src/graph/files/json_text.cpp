@@ -11,7 +11,7 @@
 namespace qk::graph {
 namespace {
 
-/// Control characters above U+007E, which JSON lets stand, as \u escapes (RFC 8259, section 7). They can only stand inside strings.
+/// Escapes control characters above U+007E, which JSON allows unescaped, as \u (RFC 8259, section 7). They can only occur inside strings.
 std::string without_controls(std::string json_text) {
     std::string_view json = json_text;
     if (std::ranges::none_of(json, [](char c) { return static_cast<unsigned char>(c) >= 0x7f; })) return json_text;

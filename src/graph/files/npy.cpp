@@ -103,7 +103,7 @@ class npy_header_parser {
             const auto [end, status] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), d);
             if (status != std::errc()) fail("the shape in the header is not a tuple of integers");
             at_ = static_cast<std::size_t>(end - text_.data());
-            accept('L');  // Python 2 wrote long integers so
+            accept('L');  // Python 2 wrote long integers with an L
             shape.push_back(d);
             if (shape.size() > 64) fail("more than 64 dimensions");
             if (!accept(',') && peek() != ')') fail("malformed header");
@@ -116,7 +116,7 @@ class npy_header_parser {
     const std::string* label_;
 };
 
-/// Column-major `in` to row-major `out`: walks the output in order, carrying the input's offset.
+/// Copies column-major `in` to row-major `out`: walks the output in order, carrying the input's offset.
 inline void transpose_fortran(const std::byte* in, std::byte* out, const dims& shape, std::size_t item, std::size_t count) {
     std::vector<std::size_t> stride(shape.size()), index(shape.size(), 0);
     std::size_t step = 1;
@@ -137,7 +137,7 @@ inline void swap_bytes(std::byte* data, std::size_t size, std::size_t width) {
     for (std::size_t i = 0; i + width <= size; i += width) std::reverse(data + i, data + i + width);
 }
 
-/// The value of a code of a floating format of up to 8 bits, by its definition.
+/// Returns the value of a code of a floating format of up to 8 bits, by its definition.
 inline float value_of_code(unsigned code, floating f) {
     if (f.specials == specials::e8m0)
         return code == 0xff ? std::nanf("") : static_cast<float>(std::ldexp(1.0, static_cast<int>(code) - 127));
@@ -151,7 +151,7 @@ inline float value_of_code(unsigned code, floating f) {
     return static_cast<float>(negative ? -v : v);
 }
 
-/// The same values in a type that NumPy has.
+/// Returns the same values in a type that NumPy has.
 inline tensor as_numpy_type(const tensor& t) {
     const auto floats = [&](const auto& value_at) {
         tensor r(data_type::float32, t.shape());

@@ -18,14 +18,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The first folder upwards that exists.
+/// Returns the first folder upwards that exists.
 fs::path existing_above(fs::path folder) {
     std::error_code failed;
     for (folder = fs::absolute(folder, failed); !fs::exists(folder, failed) && folder.has_relative_path();) folder = folder.parent_path();
     return folder;
 }
 
-/// What a folder of data is read for.
+/// Is true for the files that are read from a folder of data.
 bool is_data(const fs::path& file) {
     constexpr std::array<std::string_view, 6> kinds{".npy", ".npz", ".pb", ".png", ".jpg", ".jpeg"};
     std::string kind = file.extension().string();
@@ -36,7 +36,7 @@ bool is_data(const fs::path& file) {
 }  // namespace
 
 output_set::~output_set() {
-    pending_.clear();  // removes the temporary files first: the folders are empty then
+    pending_.clear();  // removes the temporary files first, so that the folders are empty
     std::error_code ignored;
     for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) fs::remove(*folder, ignored);  // only if it is empty
 }
@@ -103,7 +103,7 @@ output_set& output_set::input(const std::string& what, const fs::path& file) {
 output_set& output_set::output(const std::string& what, const fs::path& file) {
     if (file.empty()) return *this;
     declare(identify(what, file));
-    if (writes_ && !is_new_folder(file.parent_path())) pending_file probe(file);  // throws where it cannot be
+    if (writes_ && !is_new_folder(file.parent_path())) pending_file probe(file);  // throws where the file cannot be written
     return *this;
 }
 

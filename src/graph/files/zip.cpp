@@ -11,7 +11,7 @@
 namespace qk::graph {
 namespace detail {
 
-/// Little-endian fields of an archive, every read checked.
+/// Reads little-endian fields of an archive; every read is checked.
 class zip_cursor {
   public:
     zip_cursor(std::string_view bytes, std::uint64_t at, const std::string& label) : bytes_(bytes), at_(at), label_(&label) {}
@@ -46,7 +46,7 @@ inline std::uint32_t crc_of(std::string_view s) {
     return static_cast<std::uint32_t>(crc);
 }
 
-/// Raw deflate data of known size.
+/// Inflates raw deflate data of known size.
 inline std::string inflate(std::string_view in, std::uint64_t size, const std::string& where) {
     if (size / 1032 > in.size() + 64) throw error(where + ": claims to be larger than deflate can make it");
     std::string out(size, '\0');
@@ -134,7 +134,7 @@ std::vector<zip_entry> unzip(std::string_view archive, const std::string& label)
         const std::uint64_t skip_name = header.number(2), skip_extra = header.number(2);
         header.take(skip_name + skip_extra);
         const std::string_view data = header.take(packed);
-        // Overlapping entries may not multiply a small file into a large one.
+        // Overlapping entries must not multiply a small file into a large one.
         total += size;
         if (total / 1032 > archive.size() + 64) throw error(where + ": the archive claims to be larger than deflate can make it");
         if (method == 0 && packed != size) throw error(where + ": sizes differ");

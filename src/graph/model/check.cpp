@@ -19,7 +19,7 @@ inline constexpr int overload_field_of_node = 8, overload_field_of_function = 13
 
 inline std::string quoted_node(const onnx::NodeProto& n) { return "node '" + n.name() + "' (" + n.op_type() + ")"; }
 
-/// Length-delimited unknown fields with this number.
+/// Returns the length-delimited unknown fields with this number.
 inline std::vector<std::string> unknown_strings(const google::protobuf::Message& m, int field) {
     std::vector<std::string> found;
     const google::protobuf::UnknownFieldSet& all = m.GetReflection()->GetUnknownFields(m);
@@ -52,14 +52,15 @@ std::vector<onnx::AttributeProto> defaults(const Function& f) {
     }
 }
 
-/// Names visible at a place: its own and those around it.
+/// The names visible at a place: its own and those around it.
 struct name_scope {
     std::unordered_set<std::string_view> names;
     const name_scope* outside = nullptr;
     bool has(std::string_view name) const { return names.count(name) > 0 || (outside != nullptr && outside->has(name)); }
 };
 
-/// Arguments that an operator cannot do without, of those that planning, export and fusion read by position; 1 for every other.
+/// Returns how many inputs a node must have: those that planning, export and fusion read by position. Other standard operators need 1,
+/// except some that need none, as operators of other domains do.
 inline int least_inputs(const onnx::NodeProto& n) {
     const std::string& op = n.op_type();
     if (op.ends_with("QuantizeLinear") && op != "DynamicQuantizeLinear") return 2;  // of any domain
@@ -79,7 +80,7 @@ inline void check_arguments(const onnx::NodeProto& n) {
                     " are needed");
 }
 
-/// Kahn's algorithm; of the nodes that are ready, the one that stood first goes first, so that a sorted graph stays as it is.
+/// Sorts by Kahn's algorithm; of the nodes that are ready, the one that stood first goes first, so that a sorted graph stays as it is.
 template <class Nodes>
 void sort_nodes(Nodes& nodes, const name_scope& before) {
     const int count = nodes.size();
@@ -122,7 +123,7 @@ void sort_nodes(Nodes& nodes, const name_scope& before) {
             if (--waiting[static_cast<std::size_t>(r)] == 0) ready.push(r);
     }
     if (static_cast<int>(order.size()) < count) {
-        // Whoever still waits has a source that waits: going back long enough ends on a cycle.
+        // A node that still waits has a source that waits: going back long enough ends on a cycle.
         const auto waits = [&](int i) { return waiting[static_cast<std::size_t>(i)] > 0; };
         int at = 0;
         while (!waits(at)) ++at;
@@ -139,7 +140,7 @@ void sort_nodes(Nodes& nodes, const name_scope& before) {
     nodes.Swap(&sorted);
 }
 
-/// Unique, non-empty names for the nodes of a graph and its subgraphs; of several with one name the first keeps it.
+/// Gives unique, non-empty names to the nodes of a graph and its subgraphs; of several with one name the first keeps it.
 class node_namer {
   public:
     explicit node_namer(onnx::GraphProto& g) {
@@ -192,7 +193,7 @@ inline void check_graph(onnx::GraphProto& g, const name_scope* outside) {
     for (const auto& t : g.sparse_initializer()) add(t.values().name());
     sort_nodes(*g.mutable_node(), scope);
     for (auto& n : *g.mutable_node()) {
-        // What the node itself makes is not visible inside it; a cycle through a subgraph was found above.
+        // A node's outputs may enter the scope before its subgraphs are checked: a subgraph that reads them was found above, as a cycle.
         scope.names.insert(n.output().begin(), n.output().end());
         for_each_subgraph(n, [&](onnx::GraphProto& inner) { check_graph(inner, &scope); });
     }
@@ -200,7 +201,7 @@ inline void check_graph(onnx::GraphProto& g, const name_scope* outside) {
         if (!scope.has(o.name())) throw error("graph output '" + o.name() + "' is made by no node and is no graph input or initializer");
 }
 
-/// Size of a function with all that it calls; functions that call themselves, too deep or too often are refused.
+/// Computes the size of a function with all that it calls; throws error for functions that call themselves, too deep or too often.
 class function_sizes {
   public:
     explicit function_sizes(const onnx::ModelProto& m) {

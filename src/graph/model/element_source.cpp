@@ -12,7 +12,7 @@
 namespace qk::graph {
 namespace {
 
-/// Names that messages of this process use. Two random numbers: a file cannot know them.
+/// Returns what names in messages of this process begin with: two random numbers, which a file cannot know.
 const std::string& prefix() {
     static const std::string text = [] {
         std::random_device random;

@@ -15,11 +15,11 @@ namespace qk::graph::detail {
 
 namespace {
 
-/// Symbols of lengths lie below whatever number a shape or an index may hold; `anything` stands for a number that is not known at all.
+/// Symbols of lengths lie below any number that a shape or an index may hold; `anything` stands for a number that is not known at all.
 constexpr std::int64_t anything = -(std::int64_t{1} << 40);
 bool is_symbol(std::int64_t v) { return v <= anything; }
 
-/// Lists of operators are words between spaces.
+/// These lists of operators are words between spaces.
 constexpr std::string_view keeps_shape =
     " Abs BatchNormalization BiasGelu Cast Celu Clip CumSum DequantizeLinear Dropout Elu Erf Exp FastGelu Gelu GroupNormalization "
     "HardSigmoid HardSwish Identity InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax Mish Neg Not QuantizeLinear "
@@ -73,7 +73,7 @@ class shape_rules {
         const dims* found = all_.find(name);
         return found ? list(*found) : std::nullopt;
     }
-    /// A tensor of integers, of rank 0 or 1: its elements.
+    /// Returns the elements of an integer tensor of rank 0 or 1.
     list values_of(int input) const {
         if (input >= n_.input_size() || n_.input(input).empty()) return std::nullopt;
         const std::string& name = n_.input(input);
@@ -89,7 +89,7 @@ class shape_rules {
             if (v == anything) v = symbol();
         return values;
     }
-    /// Axes by attribute, or by input as later opsets have them.
+    /// Returns axes from the attribute, or from the input that later opsets have instead.
     list axes(int input) const {
         if (const auto* a = find_attribute(n_, "axes")) return dims(a->ints().begin(), a->ints().end());
         return values_of(input);
@@ -104,7 +104,7 @@ class shape_rules {
         if (a < 0) a += static_cast<std::int64_t>(rank);
         return a >= 0 && a < static_cast<std::int64_t>(rank) ? std::optional(static_cast<std::size_t>(a)) : std::nullopt;
     }
-    /// Which of the axes are among those of the list; nullopt: it names one that there is not.
+    /// Returns which axes the list names; nullopt if it names one that does not exist.
     static std::optional<std::vector<bool>> among(const dims& list, std::size_t rank) {
         std::vector<bool> named(rank, false);
         for (const std::int64_t each : list) {
@@ -118,11 +118,11 @@ class shape_rules {
     void keep() {
         const list s = shape_of(0);
         if (s) made(*s);
-        if (s && n_.op_type().starts_with("Skip")) made(*s, 3);  // the sum before it is normalized
+        if (s && n_.op_type().starts_with("Skip")) made(*s, 3);  // output 3 is the sum before it is normalized
         if (n_.op_type() == "Cast" || n_.op_type() == "Identity") holds(values_of(0));
     }
 
-    /// A length that is no number may be 1.
+    /// Returns the length that two broadcast lengths give. An unknown length may be 1.
     std::int64_t joined(std::int64_t a, std::int64_t b) {
         if (a == b || b == 1) return a;
         if (a == 1) return b;
@@ -201,7 +201,7 @@ class shape_rules {
         made(y);
     }
 
-    /// What is left of one product of lengths when another is taken out of it; a symbol of its own if that cannot be told.
+    /// Returns what is left of one product of lengths when another is divided out; a new symbol if that is not known.
     std::int64_t quotient(dims of, const dims& by) {
         std::int64_t number = 1, divisor = 1;
         for (const std::int64_t d : by) {

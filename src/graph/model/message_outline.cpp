@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Protobuf's encoding, as far as the way to raw_data goes. https://protobuf.dev/programming-guides/encoding/
+// Reads Protobuf's encoding as far as is needed to find raw_data. https://protobuf.dev/programming-guides/encoding/
 #include "qk/graph/model/message_outline.hpp"
 
 namespace qk::graph::detail {
@@ -11,15 +11,15 @@ constexpr unsigned graph_of_model = 7, initializer_of_graph = 5, raw_data_of_ten
 struct field {
     unsigned number = 0;
     bool is_bytes = false;
-    std::size_t start = 0, content = 0, end = 0;  ///< offsets of its tag, of its bytes, behind it
+    std::size_t start = 0, content = 0, end = 0;  ///< offsets of its tag, of its bytes, and behind it
 };
 
-/// Walks over the fields of a message that lies at [at, end) of the file.
+/// Walks over the fields of a message at [at, end) of the file.
 class field_reader {
   public:
     field_reader(std::string_view file, std::size_t at, std::size_t end) : file_(file), at_(at), end_(end) {}
     bool done() const { return at_ == end_; }
-    /// Nothing: malformed.
+    /// Returns nullopt when the field is malformed.
     std::optional<field> next() {
         field f;
         f.start = at_;
@@ -52,7 +52,7 @@ class field_reader {
     std::size_t at_, end_;
 };
 
-/// A tensor without its raw data, if that is large.
+/// Returns a tensor without its raw data, if that is large; nullopt when it is malformed or has raw data twice.
 std::optional<std::string> outline_of_tensor(std::string_view file, const field& tensor, std::size_t smallest,
                                              message_outline::place& place) {
     std::string kept;
@@ -61,7 +61,7 @@ std::optional<std::string> outline_of_tensor(std::string_view file, const field&
         const auto f = r.next();
         if (!f) return std::nullopt;
         if (f->number == raw_data_of_tensor) {
-            if (found) return std::nullopt;  // the last one counts
+            if (found) return std::nullopt;  // of two, parsers take the last
             found = true;
         }
         if (f->number == raw_data_of_tensor && f->is_bytes && f->end - f->content >= smallest) {

@@ -27,7 +27,7 @@ struct model::index {
     string_map<int> opsets, nodes, producers, initializers, sparse;
     string_map<std::vector<use>> uses;
     name_history history;
-    held_sources outside;  ///< what initializers refer to
+    held_sources outside;  ///< the sources that initializers refer to
 };
 
 namespace detail {
@@ -70,13 +70,13 @@ inline void leave_in_file(onnx::TensorProto& t, std::shared_ptr<const data_file>
     outside.emplace(s->name(), s);
 }
 
-/// A large tensor whose elements can stay in a file: a known type whose bytes mean what they are.
+/// Is true for a large tensor whose elements can stay in a file: of a known type, and not boolean, whose bytes have to be made 0 or 1.
 inline bool may_stay_outside(const onnx::TensorProto& t) {
     const auto type = static_cast<data_type>(t.data_type());
     return is_known(type) && type != data_type::boolean && raw_size(t) >= smallest_outside;
 }
 
-/// All external data into the model, or referred to. Many tensors may name one region of one file, so the sum is bounded by what the
+/// Loads all external data into the model, or refers to it. Many tensors may name one region of one file, so the sum is bounded by what the
 /// folder holds.
 inline void load_external(onnx::ModelProto& m, const std::filesystem::path& folder, held_sources& outside) {
     std::uint64_t sum = 0, most = std::uint64_t{1} << 24;
@@ -117,7 +117,7 @@ inline void parse_message(onnx::ModelProto& m, std::string_view bytes, const std
         throw error(label + ": not an ONNX model, damaged, cut short or nested too deeply");
 }
 
-/// Reads a message whose large initializers stay in the file; false: it has to be read as a whole.
+/// Reads a message whose large initializers stay in the file; returns false when it has to be read as a whole.
 inline bool parse_outline(onnx::ModelProto& m, const std::filesystem::path& file, std::string_view bytes, held_sources& outside) {
     const auto outline = outline_of(bytes, smallest_outside);
     if (!outline) return false;
@@ -131,7 +131,7 @@ inline bool parse_outline(onnx::ModelProto& m, const std::filesystem::path& file
             onnx::TensorProto& t = initializers[static_cast<int>(i)];
             if (at.length == 0) continue;
             if (t.data_location() == onnx::TensorProto::EXTERNAL || !may_stay_outside(t) || raw_size(t) != at.length) {
-                t.set_raw_data(bytes.data() + at.offset, at.length);  // whatever is wrong with it will be said
+                t.set_raw_data(bytes.data() + at.offset, at.length);  // later checks report whatever is wrong with it
                 continue;
             }
             if (!held) held = std::make_shared<data_file>(file);

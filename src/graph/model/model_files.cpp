@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Serialized into a file that does not count until it is committed.
+/// Serializes into a file that does not count until it is committed.
 void serialize(const onnx::ModelProto& m, output_set& out, const fs::path& file, const char* too_much) {
     pending_file& pending = out.begin(file);
     std::ofstream stream(pending.temporary(), std::ios::binary);
@@ -31,7 +31,7 @@ void serialize(const onnx::ModelProto& m, output_set& out, const fs::path& file,
     if (!stream) throw error("cannot write " + file.string() + ": " + std::strerror(errno) + "; nothing is written");
 }
 
-/// An initializer's elements as raw data, wherever they are. `held` keeps what had to be read.
+/// Returns an initializer's elements as raw data, wherever they are. `held` and `packed` keep what had to be read or packed.
 std::string_view raw_bytes(const onnx::TensorProto& t, tensor& held, std::string& packed) {
     const source_pointer s = source_of(t);
     if (s == nullptr) return t.raw_data();
@@ -41,7 +41,7 @@ std::string_view raw_bytes(const onnx::TensorProto& t, tensor& held, std::string
     return packed;
 }
 
-/// One file, its initializers written one after the other behind the rest of the graph: no message holds them all.
+/// Writes one file with the initializers one after the other behind the rest of the graph: no message holds them all.
 void write_in_pieces(const onnx::ModelProto& m, output_set& out, const fs::path& file) {
     constexpr unsigned graph_of_model = 7, initializer_of_graph = 5, raw_data_of_tensor = 9;  // onnx.proto
     onnx::ModelProto rest = m;
@@ -49,7 +49,7 @@ void write_in_pieces(const onnx::ModelProto& m, output_set& out, const fs::path&
     initializers.Swap(rest.mutable_graph()->mutable_initializer());
     const std::string graph = rest.graph().SerializeAsString();
     rest.clear_graph();
-    // A tensor up to its elements, if those lie outside of the message.
+    // Returns the bytes of a tensor up to its elements if those lie outside the message, otherwise all of its bytes.
     const auto head_of = [&](const onnx::TensorProto& t) {
         std::string head, start;
         const source_pointer s = source_of(t);

@@ -10,7 +10,7 @@
 namespace qk::graph {
 
 namespace detail {
-/// Follows a name through all passes. `seen` ends circles, which a file with a name of ours could make.
+/// Follows a name through all passes. `seen` ends cycles, which a file with a name of ours could make.
 inline void follow_names(const model& m, const successor& from, std::vector<successor>& found,
                          std::set<std::pair<std::string, bool>>& seen) {
     if (!seen.emplace(from.name, from.is_node).second) return;
@@ -23,7 +23,7 @@ inline void follow_names(const model& m, const successor& from, std::vector<succ
         successor s = next;
         if (from.how == bond::part) s.how = bond::part;
         s.why = from.why.empty() || from.why == next.why ? next.why : from.why + ", and " + next.why;
-        if (!from.why.empty()) s.factor.clear();  // of two changes, neither says alone what happened to the values
+        if (!from.why.empty()) s.factor.clear();  // of two changes, neither alone says what happened to the values
         follow_names(m, s, found, seen);
     };
     if (from.is_node) {

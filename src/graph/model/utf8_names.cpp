@@ -19,7 +19,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-/// Calls visit(text) for every string in `m` and in the messages inside; what visit returns replaces it, unless that is null.
+/// Calls visit(text) for every string in `m` and in the messages inside; what visit returns replaces the string, unless it is null.
 template <class Visit>
 void for_each_text(Message& m, const Visit& visit) {
     const auto* reflection = m.GetReflection();

@@ -29,7 +29,7 @@ void check_accumulator_text(const std::string& text, const std::string& origin) 
 
 accumulator_request parse_accumulator_request(const std::string& text, const std::string& origin) {
     accumulator_request r{.origin = origin};
-    const std::size_t colon = text.rfind(':');  // none stands in an accumulator
+    const std::size_t colon = text.rfind(':');  // an accumulator's text has none
     r.accumulator = colon == std::string::npos ? text : text.substr(colon + 1);
     if (colon != std::string::npos) {
         r.name = text.substr(0, colon);

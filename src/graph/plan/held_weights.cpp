@@ -15,7 +15,7 @@ bool is_float_constant(const layer_view& layers, const onnx::NodeProto& n, int i
     return input < n.input_size() && layers.source().is_constant(n.input(input)) && layers.is_float(n.input(input));
 }
 
-/// A Transpose of the last two axes alone.
+/// Is true for a Transpose of the last two axes alone.
 bool turns(const onnx::NodeProto& n) {
     const onnx::AttributeProto* perm = detail::find_attribute(n, "perm");
     if (n.op_type() != "Transpose" || perm == nullptr || perm->ints_size() < 2) return false;
@@ -27,8 +27,8 @@ bool turns(const onnx::NodeProto& n) {
 
 bool passes(const onnx::NodeProto& n) { return detail::one_of(n.op_type(), {"Cast", "Identity"}) || turns(n); }
 
-/// Whether products add up along the last axis (true) or the one before it of a tensor, whichever way it goes; nothing: it is not
-/// multiplied, or not in one way alone.
+/// Returns whether products are summed along the last axis (true) or the one before it of a tensor, however it reaches them; nullopt if it
+/// is not multiplied, or not in one way alone.
 std::optional<bool> added_along_last(const model& m, const std::string& tensor, int depth = 0) {
     std::optional<bool> found;
     for (const auto& u : m.uses(tensor)) {

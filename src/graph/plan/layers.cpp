@@ -14,8 +14,8 @@ namespace detail {
 namespace {
 bool is_onnx_domain(const onnx::NodeProto& node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
 
-/// ONNX code of a node's output element type, by operator; 0 stands for "that of the first input". `type_of_input(i)` is 0 where it is not
-/// known.
+/// Returns the ONNX code of a node's output element type, by operator; 0 stands for "that of the first input". `type_of_input(i)` is 0
+/// where it is not known.
 template <class TypeOfInput>
 int output_type(const onnx::NodeProto& node, int output, const TypeOfInput& type_of_input) {
     constexpr int float32 = static_cast<int>(data_type::float32), int64 = static_cast<int>(data_type::int64),
@@ -66,7 +66,7 @@ bool moves_channels(std::string_view op) {
     return one_of(op, {"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MatMul", "Gemm", "Gather", "Shape", "Expand", "Einsum",
                        "Attention", "GroupQueryAttention", "MultiHeadAttention"});
 }
-/// Single numbers that lengths of axes alone say, as the root of a head's width: no data, whatever is quantized around them.
+/// Returns single numbers that follow from lengths of axes alone, such as the root of a head's width: they are no data.
 std::unordered_set<std::string_view> numbers_of_lengths(const model& m) {
     const inferred_shapes shapes(m);
     std::unordered_set<std::string_view> lengths, found;
@@ -86,8 +86,8 @@ std::unordered_set<std::string_view> numbers_of_lengths(const model& m) {
     }
     return found;
 }
-/// Tensors that a convolution or a pooling reads, behind operators that leave channels where they are. A cache of keys has four axes, too,
-/// and so has a mask.
+/// Returns the tensors that a convolution or a pooling reads, also through operators that leave channels where they are. The rank does not
+/// tell: a cache of keys has four axes, too, and so has a mask.
 std::unordered_set<std::string_view> reach_convolutions(const model& m) {
     std::unordered_set<std::string_view> found;
     for (int i = m.graph().node_size(); i-- > 0;) {
@@ -126,7 +126,7 @@ operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape) 
     if (shape.size() == 1) return {.block = 0, .flatten = false, .channel = 0};
     if (op == "Conv") {
         if (index != 1) return {.block = 1, .flatten = false, .channel = 1};
-        // A depthwise filter has one channel on axis 1: blocks of one would be no blocks, so they run over the flattened filter.
+        // A depthwise filter has one channel on axis 1: its blocks would have one element, so they run over the flattened filter.
         return {.block = 1, .flatten = detail::int_attribute(node, "group", 1) > 1, .channel = 0};
     }
     if (op == "ConvTranspose") return index == 1 ? operand_axes{0, false, 1} : operand_axes{1, false, 1};
@@ -192,7 +192,7 @@ layer_view::layer_view(const model& m) : model_(&m) {
             info.biased = info.biased || (p == part::bias && info.kind == layer_kind::compute);
             info.parts.push_back(p);
         }
-        // A node of integers (shape arithmetic) or of constants only is nobody's layer.
+        // A node of integers (shape arithmetic) or of constants only is no layer.
         const bool data = std::find(info.parts.begin(), info.parts.end(), part::input) != info.parts.end();
         const bool constants = std::find(info.parts.begin(), info.parts.end(), part::weight) != info.parts.end();
         if (!data || (info.kind == layer_kind::neighbour && constants)) info.kind = layer_kind::other;  // Add of a constant is a bias
@@ -216,7 +216,7 @@ const std::string& layer_view::root(const std::string& tensor) const {
 }
 
 namespace {
-/// The model's input that a tensor of integers comes from through nodes that keep its values; nullptr: none.
+/// Returns the model input that a tensor of integers comes from through nodes that keep its values; nullptr if there is none.
 const value_info* given_integers(const model& m, std::string_view tensor) {
     for (int steps = 0; steps < 32; ++steps) {
         for (const value_info& i : m.inputs())

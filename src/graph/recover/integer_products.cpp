@@ -44,7 +44,7 @@ class product_match {
     }
 
   private:
-    /// The DynamicQuantizeLinear that makes the codes of one input and the zero point of another.
+    /// Returns the DynamicQuantizeLinear that makes the codes of one input and the zero point of another.
     const onnx::NodeProto* dynamic(int codes, int zero_point) {
         if (n_.input_size() <= zero_point) return nullptr;
         const int maker = m_.producer(n_.input(codes));
@@ -63,7 +63,7 @@ class product_match {
         return n.domain().empty() && n.op_type() == op ? uses[0].node : -1;
     }
 
-    /// Scales for all of the weights or for each result: the last axis of a product, the first of a filter.
+    /// Reads constant weights with one scale for all, or one for each result: along the last axis of a product, the first of a filter.
     bool weights(const std::string& scale_name, bool filters) {
         found_.codes = n_.input(1);
         const std::string zero_name = n_.input_size() > 3 ? n_.input(3) : "";

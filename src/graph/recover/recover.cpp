@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Definitions of recover.hpp: quantizers are found from their last node back, readers are rewired to what went in, dead nodes dropped.
+// Definitions of recover.hpp: finds quantizers from their last node back, rewires readers to what went in, and drops dead nodes.
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ class plan_recovery {
     }
 
   private:
-    /// What a quantizer made: from which tensor, how; for a constant its float value.
+    /// What a quantizer made: the tensor that it read, how it quantizes, and for a constant the float values.
     struct link {
         std::string source;
         quantizer how;
@@ -95,8 +95,8 @@ class plan_recovery {
         if (const int i = source_.producer(tensor); i >= 0) owned_[static_cast<std::size_t>(i)] = true;
     }
 
-    /// Values of a constant are rounded already: a code divided by its scale again may fall an ulp short of itself, and is then nearest to
-    /// it.
+    /// Records what a quantizer made. Values of a constant are rounded already: a code divided by its scale again may fall an ulp short of
+    /// itself, and is then nearest to it, so roundings that are not to nearest become half-even.
     void remember(const std::string& result, link found) {
         if (found.value && found.how.semantics.rounding >= rounding::toward_zero) found.how.semantics.rounding = rounding::half_even;
         if (found.value && !gives_itself(found.how, *found.value)) {
@@ -107,7 +107,7 @@ class plan_recovery {
         }
         links_.emplace(result, std::move(found));
     }
-    /// Whether rounding changes nothing; of other formats than NVFP4 it never does.
+    /// Returns whether rounding changes nothing; for formats other than NVFP4 it never changes anything.
     static bool gives_itself(const quantizer& how, const tensor& value) {
         const auto rank = static_cast<int>(value.rank());
         if (!std::holds_alternative<nvfloat>(how.format) || (rank > 1 && (how.axis < -rank || how.axis >= rank))) return true;
@@ -140,7 +140,8 @@ class plan_recovery {
         owned_[static_cast<std::size_t>(i)] = true;
     }
 
-    /// `wanted` if no other tensor has it (or `own`, the quantizer's result, which goes away), else `otherwise`, else something like it.
+    /// Returns `wanted` if no other tensor has it (or `own`, the quantizer's result, which goes away), else `otherwise`, or one made from
+    /// it.
     std::string free_name(const std::string& wanted, const std::string& otherwise, const tensor& value, const std::string& own = {}) {
         for (std::string name = wanted, next = otherwise;; next += marks::as_float) {
             const auto made = made_.find(name);
@@ -157,12 +158,12 @@ class plan_recovery {
         }
     }
 
-    /// A name for the floats behind codes, or behind rounded values: theirs, `name`, without its mark. `own` as above.
+    /// Returns a name for the floats behind codes or rounded values: `name`, which those have, without its mark. `own` as in free_name().
     std::string floats_of(const std::string& name, const char* mark, const tensor& value, const std::string& own) {
         return free_name(marks::without(name, {mark}), name + marks::as_float, value, own);
     }
 
-    /// Format, scales, zero points and axis that a DequantizeLinear says; nullopt when they are not constants.
+    /// Returns the format, scales, zero points and axis of a DequantizeLinear; nullopt when they are not constants.
     std::optional<quantizer> parameters(const onnx::NodeProto& n, data_type codes) const {
         quantizer q;
         const auto scale = constant(n.input(1));
@@ -219,7 +220,7 @@ class plan_recovery {
         return found;
     }
 
-    /// The exporter's own Max of one input before a QuantizeLinear of FP8.
+    /// Skips the exporter's own guard, a Max of one input before a QuantizeLinear.
     void skip_guard(link& found) {
         const onnx::NodeProto* n = maker(found.source);
         if (n == nullptr || n->op_type() != "Max" || n->input_size() != 1 || !marks::has(found.source, marks::guarded)) return;
@@ -227,7 +228,7 @@ class plan_recovery {
         found.source = n->input(0);
     }
 
-    /// The exporter's own Clip before a QuantizeLinear whose type has more codes than the format.
+    /// Skips the exporter's own Clip before a QuantizeLinear whose type has more codes than the format, and narrows the format to it.
     void narrow_by_clip(link& found) {
         const onnx::NodeProto* n = maker(found.source);
         if (n == nullptr || n->op_type() != "Clip" || !marks::has(found.source, marks::clipped) || n->input_size() < 3 ||
@@ -239,7 +240,7 @@ class plan_recovery {
         found.source = n->input(0);
     }
 
-    /// Cast to float32: of a Cast to 16 bits, or of a constant of 16 bits.
+    /// Reads a Cast to float32: of a Cast to 16 bits, or of a constant of 16 bits.
     std::optional<link> widened(const onnx::NodeProto& n) {
         if (const auto codes = constant(n.input(0))) {
             if (codes->type() != data_type::float16 && codes->type() != data_type::bfloat16) return std::nullopt;
@@ -255,7 +256,7 @@ class plan_recovery {
         return link{narrow->input(0), of(*format_of_codes(type)), std::nullopt};
     }
 
-    /// The Cast behind a quantizer of a tensor of 16 bits, whose other Cast stands before it; or of a constant.
+    /// Reads the Cast behind a quantizer of a 16-bit tensor, whose other Cast is before the quantizer; or behind a quantized constant.
     std::optional<link> in_own_type(const onnx::NodeProto& n) {
         const auto type = static_cast<data_type>(number(n, "to", 0));
         if (!ops::is_half(type)) return std::nullopt;
@@ -271,7 +272,7 @@ class plan_recovery {
         return link{before->input(0), wide.how, std::nullopt};
     }
 
-    /// A call of a function that style portable wrote: of an activation, or of the codes of a constant.
+    /// Reads a call of a function that style portable wrote: on an activation, or on the codes of a constant.
     std::optional<link> called(const onnx::NodeProto& n) {
         const std::optional<quantizer> q = quantizer_of_call(source_, n);
         if (!q) return std::nullopt;
@@ -280,7 +281,7 @@ class plan_recovery {
         return link{floats_of(n.output(0), marks::rounded, value->second, n.output(0)), *q, value->second};
     }
 
-    /// Behind a call that sees a tensor as rows of all axes but the first.
+    /// Reads the Reshape behind a call that takes a tensor as rows of all axes but the first.
     std::optional<link> rows_of_filter(const onnx::NodeProto& n) {
         const link& rows = links_.at(n.input(0));
         const onnx::NodeProto* flatten = maker(rows.source);
@@ -291,7 +292,7 @@ class plan_recovery {
         return link{flatten->input(0), rows.how, std::nullopt};
     }
 
-    /// Constants that were stored rounded and say how.
+    /// Records constants that were stored rounded and say how.
     void look_at_rounded_constants() {
         for (const auto& t : source_.graph().initializer()) {
             const std::optional<quantizer> q = described(t.doc_string());
@@ -301,7 +302,7 @@ class plan_recovery {
         }
     }
 
-    /// A product, or a Gather, of codes becomes one of floats. Its node's names stay.
+    /// Turns a product, or a Gather, of codes into one of floats. The node keeps its names.
     void unpack(int i) {
         const auto w = unpack_nbits(source_, source_.graph().node(i));
         if (!w) return;
@@ -314,7 +315,7 @@ class plan_recovery {
                                     "' rounds its activations to int8 (accuracy_level 4); the plan leaves them in float");
     }
 
-    /// A product of codes becomes one of floats.
+    /// Turns a product of codes into one of floats.
     void multiply_floats(int i) {
         const auto p = integer_product_of(source_, i);
         if (!p) return;
@@ -353,7 +354,7 @@ class plan_recovery {
         }
     }
 
-    /// The float tensor behind a quantized model output takes the output's name.
+    /// Gives the float tensor behind a quantized model output the output's name.
     void output(const std::string& name, int index) {
         const auto found = links_.find(name);
         if (found == links_.end()) return;
@@ -365,7 +366,7 @@ class plan_recovery {
                                     "' stays in the model: what it quantizes is an input, a constant or an output itself");
             return;
         }
-        // Consistently under the new name: plan, readers and the node that makes it; the quantizer's own nodes are cut off.
+        // Plan, readers and the node that makes the tensor get the new name together; the quantizer's own nodes are cut off.
         for (int i = 0; i < g.node_size(); ++i) {
             onnx::NodeProto& n = *g.mutable_node(i);
             for (auto& s : *n.mutable_output()) s = s == name ? name + "_quantizer" : s == from ? name : s;
@@ -382,7 +383,7 @@ class plan_recovery {
     recovered_plan result_;
     std::vector<bool> owned_;  ///< nodes that are part of a quantizer
     std::map<std::string, tensor> constants_;
-    std::map<std::string, tensor> called_;  ///< results of calls of constants
+    std::map<std::string, tensor> called_;  ///< results of calls whose inputs are constants
     std::map<std::string, tensor> made_;    ///< float constants by their new names
     std::map<std::string, link> links_;     ///< by the quantized tensor
     std::map<edge, quantizer> edges_;

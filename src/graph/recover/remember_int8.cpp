@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an export leaves in a model for recover_plan: which int8 tensors it stored as uint8.
+// Records in an exported model, for recover_plan, which int8 tensors it stores as uint8.
 #include <onnx/onnx_pb.h>
 
 #include <set>

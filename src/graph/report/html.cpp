@@ -27,14 +27,14 @@ svg text{fill:var(--ink);font:11px system-ui,sans-serif}svg text.soft{fill:var(-
 
 inline std::string html_colour(int series) { return "var(--s" + std::to_string(((series % 6) + 6) % 6) + ")"; }
 
-/// A coordinate: short, never in exponent form.
+/// Writes a coordinate: short, never in exponent form.
 inline std::string at(double v) {
     char buffer[32];
     std::snprintf(buffer, sizeof buffer, "%.1f", std::isfinite(v) ? std::clamp(v, -1e6, 1e6) : 0.0);
     return buffer;
 }
 
-/// Round numbers that cover [lo, hi], about `count` of them.
+/// Returns about `count` round numbers that cover [lo, hi].
 inline std::vector<double> html_ticks(double lo, double hi, int count) {
     if (!(hi > lo)) return {lo};
     const double raw = (hi - lo) / count, power = std::pow(10.0, std::floor(std::log10(raw)));
@@ -60,7 +60,7 @@ inline std::string svg_line(double x0, double y0, double x1, double y1, const st
 }  // namespace detail
 
 namespace {
-/// Text whose control characters are spelled out already.
+/// Escapes text whose control characters are already spelled out.
 std::string escape_markup(std::string_view text) {
     std::string out;
     out.reserve(text.size());
@@ -181,7 +181,7 @@ html_page& html_page::histogram(std::string_view title, std::span<const double> 
     };
     const double lo = edges.front(), hi = edges.back(), width = 420;
     const auto x_of = [&](double v) { return 6 + (v - lo) / (hi > lo ? hi - lo : 1) * (width - 12); };
-    // Labels of markers stand in rows above the bars, each in the first row where none is in its way.
+    // Labels of markers stand in rows above the bars, each in the first row where no other label is in its way.
     std::vector<std::vector<std::pair<double, double>>> rows;
     std::vector<std::size_t> row_of;
     for (const html_marker& m : markers) {

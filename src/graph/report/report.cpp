@@ -83,7 +83,7 @@ std::string quantize_html(const report_subject& subject, const quantize_result& 
                 {e.edge.tensor, e.sqnr, to_string(e.how.format), e.part == layer_view::part::bias ? 2 : 0});
     const auto worst = [](std::vector<html_bar>& b) {
         std::stable_sort(b.begin(), b.end(), [](const html_bar& x, const html_bar& y) { return x.value < y.value; });
-        // One bar for the readers of a tensor that see the same.
+        // Readers of a tensor that see the same get one bar.
         b.erase(
             std::unique(b.begin(), b.end(),
                         [](const html_bar& x, const html_bar& y) { return x.label == y.label && x.value == y.value && x.note == y.note; }),
@@ -169,7 +169,7 @@ std::string calibration_html(const std::string& model, const std::string& comman
     if (!command.empty()) page.code(command);
     page.facts(std::vector<std::pair<std::string, std::string>>{
         {"samples", std::to_string(seen.samples)}, {"tensors", std::to_string(all.size())}, {"format", to_string(what.format)}});
-    // Mean SQNR over tensors, a bar each method.
+    // Mean SQNR over tensors, one bar for each method.
     std::map<std::string, std::pair<double, int>> means;
     std::map<std::string, int> wins;
     std::vector<std::vector<std::string>> rows;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of whole blocks, or of one short block each, read as one long row: the same blocks, and the kernels' fastest path.
+// Reads rows of whole blocks, or of one short block each, as one long row: the same blocks, and the kernels' fastest path.
 #pragma once
 
 #include <variant>
@@ -9,8 +9,8 @@
 
 namespace qk::graph {
 
-/// True if blocks of `f` along `axis` are now blocks of `f` along one row of `total` values. A row shorter than a block is one block,
-/// whose values it would share with zeros only: a format with blocks of that length is the same.
+/// Makes `f` and `axis` describe one row of `total` values with the same blocks; returns false and changes nothing if that is impossible. A
+/// row shorter than a block becomes a block of the row's length, which is the same: the longer block would only add zeros.
 inline bool as_one_row(format& f, along_axis& axis, std::size_t total) {
     const auto block = static_cast<std::size_t>(block_size(f));
     if (block == 0 || axis.inner != 1 || axis.length == 0) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats from and to std::string for the layers that may allocate and throw.
+// Converts formats to and from std::string, for code that may allocate and throw.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@
 
 namespace qk {
 
-/// "mxfp4", "bfp:block=16,exponent=8,mantissa=5".
+/// Returns the format's text: "mxfp4", "bfp:block=16,exponent=8,mantissa=5".
 inline std::string to_string(const format& f) { return std::string(to_text(f).view()); }
 
 namespace graph {
 
-/// What was parsed; throws qk::graph::error with the parser's sentence.
+/// Returns the parsed value; throws qk::graph::error with the parser's sentence.
 template <class T>
 T parsed_value(const parsed<T>& p) {
     if (!p) throw error(std::string(p.error.view()));
     return *p;
 }
 
-/// The format that `text` names; throws qk::graph::error with parse_format's sentence.
+/// Returns the format that `text` names; throws qk::graph::error with parse_format's sentence.
 inline format format_from(std::string_view text) { return parsed_value(parse_format(text)); }
 
 }  // namespace graph

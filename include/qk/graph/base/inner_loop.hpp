@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of one operator's work side by side, where a run has threads to spare: fewer samples than threads.
+// Runs parts of one operator's work side by side where a run has threads to spare: fewer samples than threads.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@ namespace qk::graph {
 /// Runs a body for every part in [0, n), in any order and on any threads, and returns when all are done.
 using part_runner = std::function<void(std::size_t n, const std::function<void(std::size_t)>& body)>;
 
-/// Who runs the parts of this thread's operators; null: the thread itself, one after the other.
+/// The runner of the parts of this thread's operators. Null: the thread runs them itself, one after the other.
 const part_runner*& runs_parts();
 
-/// While it lives, operators of this thread leave their parts to `runner`.
+/// While an object lives, operators on its thread hand their parts to `runner`.
 class parts_side_by_side {
   public:
     explicit parts_side_by_side(const part_runner* runner) : before_(std::exchange(runs_parts(), runner)) {}
@@ -26,7 +26,7 @@ class parts_side_by_side {
     const part_runner* before_;
 };
 
-/// A body that is called, as one type for all of them: what takes it is compiled once, and a body's loops once.
+/// A reference to a callable, of one type for all callables: a function that takes it is compiled once, and so are the callable's loops.
 template <class... Sizes>
 class body_of {
   public:
@@ -39,12 +39,12 @@ class body_of {
     void (*run_)(const void*, Sizes...);
 };
 
-/// Calls body(part) for every part in [0, n). What a part is must depend on shapes alone, so that results have the same bits for any
-/// number of threads. The first exception is thrown here.
+/// Calls body(part) for every part in [0, n). What a part is must depend on shapes alone, so that results have the same bits for any number
+/// of threads. Throws the first exception of a part.
 void for_each_part(std::size_t n, body_of<std::size_t> body);
 
-/// Calls body(begin, end) for ranges that cover [0, n). An item's result must not depend on the range that it is in. `work`: about how
-/// many elementary operations (additions of elements in cache) an item takes: ranges of less than some ten microseconds are not made.
+/// Calls body(begin, end) for ranges that cover [0, n). An item's result must not depend on the range that it is in. `work` is about how
+/// many elementary operations (additions of elements in cache) an item takes: ranges are made long enough to take some ten microseconds.
 void for_each_range(std::size_t n, std::size_t work, body_of<std::size_t, std::size_t> body);
 
 }  // namespace qk::graph

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels the graph module calls: those of qk::dispatch, which suit the processor that runs them, where qk::graph was built
-// with them (QK_GRAPH_DISPATCH); else those of the headers, for the instruction set that the including file is compiled for. The bits are
-// the same.
+// Chooses the kernels that the graph module calls: those of qk::dispatch, which suit the processor that runs them, where qk::graph was
+// built with them (QK_GRAPH_DISPATCH); otherwise those of the headers, for the including file's instruction set. The bits are the same.
 #pragma once
 
 #ifdef QK_GRAPH_DISPATCH

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the runs of one evaluator may take: a malformed model may ask for anything, and gets an error that names the node.
+// Limits for the runs of one evaluator: a malformed model may request any amount of memory or work, and gets an error that names the node.
 #pragma once
 
 #include <unistd.h>
@@ -14,11 +14,11 @@
 namespace qk::graph {
 
 struct run_limits {
-    std::size_t memory = 0;                  ///< bytes of tensors, those of all threads together; 0: the machine's memory
+    std::size_t memory = 0;                  ///< bytes of tensors, all threads together; 0: the machine's memory
     std::uint64_t body_steps = 100'000'000;  ///< nodes that one run may execute inside Loop, Scan and If
 };
 
-/// Bytes that may still be taken; shared by the arenas of all threads.
+/// Counts the bytes that may still be allocated; the arenas of all threads share it.
 class memory_budget {
   public:
     explicit memory_budget(std::size_t bytes = 0) : left_(bytes != 0 ? bytes : of_machine()) {}

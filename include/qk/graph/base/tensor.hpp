@@ -16,7 +16,7 @@
 
 namespace qk::graph {
 
-/// ONNX's TensorProto.DataType codes, those newer than the installed onnx library included.
+/// ONNX's TensorProto.DataType codes, including those newer than the installed onnx library.
 enum class data_type : int {
     undefined = 0,
     float32 = 1,
@@ -73,7 +73,7 @@ constexpr std::size_t size_of(data_type t) {
     }
 }
 
-/// Storage of a 16-bit float; arithmetic goes through float32 and qk's own casts.
+/// Bits of a float16 (half) or a bfloat16 (brain); arithmetic goes through float32 and qk's own casts.
 struct half {
     std::uint16_t bits;
 };
@@ -104,15 +104,14 @@ inline constexpr data_type type_of = detail::type_behind(static_cast<const T*>(n
 
 using dims = std::vector<std::int64_t>;
 
-/// Number of elements; throws on negative dimensions and on overflow of 2^40 elements, so that absurd shapes end in a sentence.
-/// Where one dimension is 0 the others are bounded as well (2^28): no product of dimensions overflows, no loop over some of them is
-/// endless.
+/// Returns the number of elements. Throws on negative dimensions and above 2^40 elements, so that absurd shapes end in a sentence. If one
+/// dimension is 0, the product of the others is bounded, too (2^28): no product of dimensions overflows, no loop over them is endless.
 std::size_t element_count(std::span<const std::int64_t> shape);
 
-/// "[1,3,224,224]"
+/// Returns "[1,3,224,224]".
 std::string to_string(std::span<const std::int64_t> shape);
 
-/// Copying a tensor shares its buffer. A buffer that is shared is not written to.
+/// Copying a tensor shares its buffer. A shared buffer must not be written to.
 class tensor {
   public:
     tensor() = default;
@@ -123,7 +122,7 @@ class tensor {
     const dims& shape() const { return shape_; }
     std::int64_t dim(std::size_t i) const { return shape_[i]; }
     std::size_t rank() const { return shape_.size(); }
-    std::size_t size() const { return count_; }  ///< elements
+    std::size_t size() const { return count_; }  ///< number of elements
     std::size_t size_bytes() const { return count_ * size_of(type_); }
     bool empty() const { return buffer_ == nullptr; }  ///< no value at all (an omitted optional input)
 
@@ -131,7 +130,7 @@ class tensor {
     const std::byte* bytes() const { return buffer_.get(); }
     const std::shared_ptr<std::byte>& buffer() const { return buffer_; }
 
-    /// Elements as T; the caller has checked type().
+    /// Returns the elements as T; the caller has checked type().
     template <class T>
     std::span<T> as() {
         return {reinterpret_cast<T*>(buffer_.get()), count_};
@@ -141,7 +140,7 @@ class tensor {
         return {reinterpret_cast<const T*>(buffer_.get()), count_};
     }
 
-    /// The same elements under another shape of equal count, sharing the buffer.
+    /// Returns the same elements under another shape of equal count; both tensors share the buffer.
     tensor reshaped(dims shape) const;
 
   private:
@@ -151,7 +150,7 @@ class tensor {
     std::shared_ptr<std::byte> buffer_;
 };
 
-/// A tensor holding the given elements.
+/// Returns a tensor that holds a copy of the given elements.
 template <class T>
 tensor make_tensor(dims shape, std::span<const T> values) {
     tensor t(type_of<T>, std::move(shape));

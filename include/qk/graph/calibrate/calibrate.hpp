@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over data that fills a calibration: streaming, with threads, bounded memory, the same result for any number of threads.
+// Fills a calibration in one pass over data: streaming, with threads, in bounded memory, with the same result for any number of threads.
 #pragma once
 
 #include <set>
@@ -19,12 +19,12 @@ struct calibrate_options {
     run_limits limits{};
 };
 
-/// Runs the model in float32 and remembers each activation's range and histogram; activations themselves are not kept. `outputs`, if not
-/// null, gets the outputs of a model that does not mix samples: what a search measures against, without another run.
+/// Runs the model in float32 and records each activation's range and histogram; activations themselves are not kept. `outputs`, if not
+/// null, gets the outputs of a model that does not mix samples: a search compares with them and saves another run.
 calibration calibrate(const model& m, const named_tensors& inputs, const calibrate_options& options = {}, const progress& report = {},
                       named_tensors* outputs = nullptr);
 
-/// Which statistics a method needs, so that no more is gathered.
+/// Returns options that gather the statistics that a method needs, and no more.
 calibrate_options options_for(range_method method);
 
 }  // namespace qk::graph

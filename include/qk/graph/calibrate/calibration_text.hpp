@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A calibration file's text, for whoever writes it as one of several outputs.
+// A calibration file's text, for callers that write it as one of several outputs.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace qk::graph {
 
-/// What save_calibration() writes.
+/// Returns what save_calibration() writes.
 std::string calibration_text(const calibration& c);
 
 }  // namespace qk::graph

@@ -13,7 +13,7 @@
 
 namespace qk::graph {
 
-/// Smallest and largest value seen. lo > hi: nothing was seen.
+/// Smallest and largest value seen; both are 0 when nothing was seen.
 struct value_range {
     float lo = 0;
     float hi = 0;
@@ -36,32 +36,32 @@ scale_pair scale_of(integer format, value_range range, bool symmetric, pow2_rule
 float scale_of(floating format, value_range range);
 /// (7) NVFP4's tensor scale: absmax / (largest element * largest block scale).
 float scale_of(nvfloat format, value_range range);
-/// Smallest power of two that is at least s; s > 0.
+/// Returns the smallest power of two that is at least s; s > 0.
 double pow2_at_least(double s);
 
-/// Range of finite elements, 0 for none.
+/// Returns the range of the finite elements; [0, 0] if there are none.
 value_range range_of(std::span<const float> values);
 
-/// The quantizer of a constant, from its float values: scales per tensor, per channel or per run of what.block_size, range by
-/// min-max or, when `what.method` says mse, by the smallest squared error among 80 shrunk ranges. The format's own blocks need none.
+/// Returns the quantizer of a constant from its float values: scales per tensor, per channel or per run of what.block_size, the range by
+/// min-max or, if `what.method` is mse, by the least squared error among 80 shrunk ranges. Formats with own blocks need no scales.
 quantizer weight_quantizer(const tensor& value, const precision& what, const operand_axes& axes);
 
-/// The same for a value that is known by its range alone (an activation).
+/// Returns the quantizer of a value of which only the range is known (an activation).
 quantizer activation_quantizer(const precision& what, value_range range, const operand_axes& axes);
 
-/// x after the quantizer, whole tensor: what a plan does to an edge. Scalars and rank 1 run along axis 0.
+/// Quantizes and dequantizes a whole tensor, as a plan does on an edge. Scalars and rank 1 run along axis 0.
 void apply(const quantizer& q, const tensor& x, std::span<float> y);
 tensor applied(const quantizer& q, const tensor& x);
 
-/// 10 log10(signal / error); +infinity when equal, and 0 signal gives 0 or -infinity.
+/// Returns 10 log10(signal / error): +infinity when both are equal, -infinity when the reference is 0 everywhere and the value is not.
 double sqnr(std::span<const float> reference, std::span<const float> value);
 
-/// Squared error that a scale makes on values (or on histogram bins: `weights` counts each value).
+/// Returns the squared error that a scale causes on values (or on histogram bins: `weights` counts each value).
 double squared_error(integer format, scale_pair s, std::span<const float> values, std::span<const double> weights = {});
-/// scale_of with the exponent (among five around that of non_overflow) of least squared error.
+/// Returns scale_of with the exponent (among five around that of non_overflow) of least squared error.
 scale_pair best_pow2(integer format, value_range range, bool symmetric, std::span<const float> values,
                      std::span<const double> weights = {});
-/// Whether scales of that precision are symmetric when nothing was said: weights are, activations are not.
+/// Returns whether scales of that precision are symmetric; where it does not say, weights are and activations are not.
 bool is_symmetric(const precision& what, bool weight);
 
 }  // namespace qk::graph

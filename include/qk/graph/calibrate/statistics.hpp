@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calibration remembers of a tensor, and the ranges that its methods choose from it. docs/reference/numerics.md, section 5.
+// What calibration records of a tensor, and the ranges that its methods choose from it. docs/reference/numerics.md, section 5.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 namespace qk::graph {
 
 /// Counts of magnitudes, negative and positive values apart, in bins of width 2^exponent. The width doubles when a larger magnitude
-/// comes; halving is exact, so the histogram of a set of values is the same in whatever order and pieces they came.
+/// arrives; merging two bins is exact, so the histogram of a set of values is the same in whatever order and pieces they arrive.
 class magnitude_histogram {
   public:
     static constexpr std::size_t bins = 4096;  ///< at least 2048 of them in use once the largest magnitude is known
 
-    void add(std::span<const float> values);  ///< finite ones
+    void add(std::span<const float> values);  ///< counts the finite ones
     void add(const magnitude_histogram& other);
 
     bool empty() const { return positive_.empty(); }
@@ -41,13 +41,13 @@ class magnitude_histogram {
 };
 
 struct tensor_statistics {
-    dims shape;           ///< of the first observation
+    dims shape;           ///< the smallest one observed, in lexicographic order
     value_range range;    ///< of finite values
-    value_range average;  ///< moving average of each sample's range, if asked for
+    value_range average;  ///< moving average of each sample's range, if requested
     bool averaged = false;
     std::uint64_t count = 0;  ///< values seen
     std::uint64_t not_finite = 0;
-    magnitude_histogram histogram;  ///< empty when only ranges were asked for
+    magnitude_histogram histogram;  ///< empty when only ranges were requested
     friend bool operator==(const tensor_statistics&, const tensor_statistics&) = default;
 };
 
@@ -65,25 +65,25 @@ struct range_options {
     qk::format format = int8;  ///< what the range is for: mse and entropy depend on it
     bool symmetric = false;
 };
-/// Whether the statistics hold what a method needs.
+/// Returns whether the statistics hold what a method needs.
 bool can_choose(const tensor_statistics& seen, range_method method);
-/// The range that a method chooses; never larger than what was seen. Error naming `tensor` when the statistics lack what the method needs.
+/// Returns the range that a method chooses, never larger than what was seen. Throws error naming `tensor` when statistics are missing.
 value_range choose_range(const tensor_statistics& seen, const range_options& options, const std::string& tensor);
 
-/// Bin centres, signed, and their counts: a stand-in for the values themselves.
+/// Centres of the bins, signed, and their counts: they stand in for the values themselves.
 struct histogram_points {
     std::vector<float> values;
     std::vector<double> weights;
 };
 histogram_points points_of(const tensor_statistics& seen);
 
-/// Mean squared error that a quantizer makes on what was seen, from the histogram.
+/// Returns the mean squared error that a quantizer causes on what was seen, estimated from the histogram.
 double estimated_error(const tensor_statistics& seen, const quantizer& q);
 
 /// JSON: {"qk": "calibration", "version": 1, "samples", "tensors": {NAME: {"shape", "range", "count", "histogram"}}}.
 void save_calibration(const calibration& c, const std::filesystem::path& file);
 calibration load_calibration(const std::filesystem::path& file);
-/// Whether a file's beginning looks like JSON: what tells a calibration file from data.
+/// Returns whether a file begins like JSON, which tells a calibration file from data.
 bool is_calibration_file(const std::filesystem::path& file);
 
 }  // namespace qk::graph

@@ -9,9 +9,9 @@
 
 namespace qk::graph::detail {
 
-/// Constants stay float32 before BFPQuantizeDequantize, MXQuantizeDequantize and 16-bit floats, as AMD's own tools write them, and but for
-/// filters of grouped convolutions they stay unrounded.
-/// The operators answer NaN, Inf and -0 as semantics::quark does; a plan with other answers is written all the same, with a note.
+/// Constants stay float32 before BFPQuantizeDequantize, MXQuantizeDequantize and 16-bit floats, as AMD's own tools write them, and they
+/// stay unrounded except for filters of grouped convolutions.
+/// The operators treat NaN, Inf and -0 as semantics::quark does; a plan with other semantics is written all the same, with a note.
 class amd_writer : public qdq_writer {
   public:
     using qdq_writer::qdq_writer;
@@ -25,7 +25,7 @@ class amd_writer : public qdq_writer {
     std::string weight(const quantized_value& v, const tensor& value) override {
         if (is_block_format(v.how.format)) return blocks(v.how.flatten ? along_channels(v, value) : v, value.size() == 1);
         const auto type = extended_type(v.how.format);
-        // An int32 bias is codes that the standard DequantizeLinear reads.
+        // The codes of an int32 bias are read by the standard DequantizeLinear.
         if (!type || *type == data_type::int32) return qdq_writer::weight(v, value);
         if (!is_integer_format(v.how.format)) return extended(v, *type);
         check_extended(v, true);
@@ -81,8 +81,8 @@ class amd_writer : public qdq_writer {
         other_answers_ += !(q.semantics == same);
     }
 
-    /// The operators' blocks run along axis 1, of which a depthwise filter has one element. Where they keep what the plan's flattened
-    /// blocks give, that is the constant.
+    /// The operators' blocks run along axis 1, of which a depthwise filter has one element. Where the operators leave the values of the
+    /// plan's flattened blocks unchanged, returns these values as the constant; otherwise returns `v`.
     quantized_value along_channels(const quantized_value& v, const tensor& value) {
         quantized_value theirs = v;
         theirs.how.flatten = false, theirs.how.axis = 1;
@@ -94,7 +94,7 @@ class amd_writer : public qdq_writer {
         return theirs;
     }
 
-    /// BFPQuantizeDequantize and MXQuantizeDequantize, with every attribute spelled out.
+    /// Writes BFPQuantizeDequantize and MXQuantizeDequantize, with every attribute spelled out.
     std::string blocks(const quantized_value& v, bool single = false) {
         const quantizer& q = v.how;
         const block_float* bfp = std::get_if<block_float>(&q.format);

@@ -11,13 +11,13 @@
 
 namespace qk::graph::detail {
 
-/// What an element is quantized by.
+/// The scale and zero point that quantize an element.
 struct scale_place {
     float scale = 1.0f;
     std::int64_t zero_point = 0;
 };
 
-/// Where the scale of each element of a tensor under an elementwise quantizer is. The quantizer outlives it.
+/// Finds the scale of each element of a tensor under an elementwise quantizer, which must outlive it.
 class scale_places {
   public:
     scale_places(const quantizer& q, const dims& shape)
@@ -33,13 +33,13 @@ class scale_places {
         if (q.zero_point.size() > 1 && q.zero_point.size() != q.scale.size())
             throw error("the plan has another number of zero points than scales");
     }
-    bool one() const { return !many_; }  ///< one scale for all
-    /// Elements one after the other whose scales are one, or one after the other too.
+    bool one() const { return !many_; }  ///< one scale for all elements
+    /// Consecutive elements that share one scale, or whose scales are consecutive, too.
     struct run {
         std::size_t first, count;
-        std::size_t scale, step;  ///< the place of the first one's scale; 0: of all, 1: each has the next
+        std::size_t scale, step;  ///< scale: index of the first one's scale; step: 0 if they share it, 1 if each has the next
     };
-    /// Calls visit(run) until `count` elements, all of the tensor's, have been seen in their order.
+    /// Calls visit(run) until all `count` elements of the tensor have been visited in their order.
     template <class Visit>
     void each_run(std::size_t count, const Visit& visit) const {
         if (!many_ || count == 0) return visit(run{0, count, 0, 0});
@@ -60,7 +60,7 @@ class scale_places {
     scale_place of_scale(std::size_t k) const {
         return {q_.scale.empty() ? 1.0f : q_.scale[k], q_.zero_point.empty() ? 0 : q_.zero_point[q_.zero_point.size() == 1 ? 0 : k]};
     }
-    /// Of element i.
+    /// Returns the scale and zero point of element i.
     scale_place at(std::size_t i) const {
         if (!many_) return of_scale(0);
         if (q_.block_size == 0) return of_scale(i / along_.inner % along_.length);
@@ -87,7 +87,7 @@ void for_each_scale(const quantizer& q, const dims& shape, std::size_t count, co
     });
 }
 
-/// x after the quantizer.
+/// Returns x as the quantizer rounds it.
 inline tensor rounded(const quantizer& q, const tensor& x) {
     tensor y(data_type::float32, x.shape());
     if (is_block_format(q.format)) {
@@ -102,7 +102,7 @@ inline tensor rounded(const quantizer& q, const tensor& x) {
     return y;
 }
 
-/// reference::code_of, quickly where the semantics are a division, a rounding to even and a sum. `one`: one scale for all elements.
+/// Computes reference::code_of, faster where the semantics are a division, a rounding to even and a sum. `one`: one scale for all elements.
 class integer_coder {
   public:
     integer_coder(const quantizer& q, bool one)
@@ -114,7 +114,7 @@ class integer_coder {
           low_(static_cast<double>(qmin(f_))),
           high_(static_cast<double>(qmax(f_))) {}
 
-    /// Of element i, which is v.
+    /// Returns the code of element i, whose value is v.
     std::int64_t code(std::size_t i, float v, const scale_place& s) const {
         const float quotient = v / s.scale;
         if (!quick_ || !std::isfinite(quotient))
@@ -130,7 +130,7 @@ class integer_coder {
     double low_, high_;
 };
 
-/// Integer codes of x, moved up by `shift`, in a container type.
+/// Returns integer codes of x, moved up by `shift`, in a container type.
 inline tensor integer_codes(const quantizer& q, const tensor& x, data_type container, std::int64_t shift = 0) {
     const scale_places places(q, x.shape());
     const integer_coder coder(q, places.one());
@@ -148,7 +148,7 @@ inline tensor integer_codes(const quantizer& q, const tensor& x, data_type conta
     return y;
 }
 
-/// Codes of x in a floating format of at most 8 bits, one a byte: of x / scale, rounded.
+/// Returns codes of x / scale in a floating format of at most 8 bits, one a byte.
 inline tensor floating_codes(const quantizer& q, const tensor& x, data_type container) {
     const floating f = std::get<floating>(q.format);
     tensor y(container, x.shape());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a quantizer is, written beside what carries it out, so that the way back need not guess: the doc_string of a call or of a rounded
-// constant.
+// Describes a quantizer beside the nodes that carry it out, so that recovery need not guess: in the doc_string of a node, call or constant.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +11,11 @@
 
 namespace qk::graph::detail {
 
-/// Scales and zero points that stand in the model itself are left out. Empty if the semantics have no textual form.
+/// Returns the quantizer as text. Scales and zero points are left out unless `with_scales`: the model itself holds them. Returns "" if the
+/// semantics have no textual form.
 std::string describe(quantizer q, bool with_scales = false);
 
-/// The quantizer that `describe` wrote, with the scales and zero points that were left out; nullopt for any other text.
+/// Returns the quantizer that `describe` wrote, with the scales and zero points that it left out; nullopt for any other text.
 std::optional<quantizer> described(const std::string& text, const std::vector<float>& scale = {},
                                    std::vector<std::int64_t> zero_point = {});
 

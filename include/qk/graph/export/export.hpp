@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model and a precision plan become a model that other runtimes run. docs/guide/export.md says which operators each style writes.
+// Turns a model and a precision plan into a model that other runtimes run. docs/guide/export.md says which operators each style writes.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace qk::graph {
 
 enum class export_style : std::uint8_t {
     qdq,        ///< QuantizeLinear / DequantizeLinear; Cast pairs for fp16 and bf16
-    portable,   ///< qdq where that holds the format, else model-local functions of standard operators
+    portable,   ///< qdq where that can write the format, otherwise model-local functions of standard operators
     amd,        ///< com.amd.quark operators
-    qoperator,  ///< QLinearConv, QLinearMatMul and their like where a whole layer is integers, else qdq
-    qinteger,   ///< ConvInteger, MatMulInteger with DynamicQuantizeLinear, else qdq
-    nbits,      ///< com.microsoft's MatMulNBits and GatherBlockQuantized for weights of 2, 4 and 8 bits, else portable
+    qoperator,  ///< QLinearConv, QLinearMatMul and similar operators where a whole layer is integers, otherwise qdq
+    qinteger,   ///< ConvInteger, MatMulInteger with DynamicQuantizeLinear, otherwise qdq
+    nbits,      ///< com.microsoft's MatMulNBits and GatherBlockQuantized for weights of 2, 4 and 8 bits, otherwise portable
 };
 
 enum class weight_storage : std::uint8_t {
@@ -24,7 +24,7 @@ enum class weight_storage : std::uint8_t {
     floats,  ///< float32, already rounded where the runtime leaves them alone
 };
 
-/// Codes of int8 weights of layers, beside activations of 8 bits. The values are the same; style amd has signed codes always.
+/// How int8 weights of layers are stored beside activations of 8 bits. The values are the same; style amd always has signed codes.
 enum class int8_codes : std::uint8_t {
     as_unsigned,  ///< uint8, zero point + 128: right on every processor
     as_signed,    ///< int8: onnxruntime's kernels of uint8 by int8 saturate on x86-64 without VNNI, and are the fastest with it
@@ -43,15 +43,15 @@ struct export_result {
     int opset_after = 0;
 };
 
-/// The plan written into a copy of the model: whoever runs it computes what the evaluator computes under the plan.
-/// Throws error naming the tensor when a style cannot hold a format, or when the plan names what the model does not have.
+/// Returns a copy of the model with the plan written into it: a runtime computes with it what the evaluator computes under the plan.
+/// Throws error naming the tensor when a style cannot write a format, or when the plan names what the model does not have.
 export_result export_model(const model& m, const precision_plan& plan, const export_options& options = {});
 
-/// Rewrites the standard operators of the main graph for a newer opset, and the import with it. Throws error naming the node that
-/// changed its meaning in a way that cannot be rewritten here. Does nothing when the model is there already.
+/// Rewrites the standard operators of the main graph for a newer opset, and the import with it. Throws error naming a node whose operator
+/// changed its meaning in a way that cannot be rewritten here. Does nothing when the model has this opset or a newer one.
 void raise_opset(model& m, int version);
 
-/// "qdq", ... and back; error listing them for anything else.
+/// These parse "qdq", "packed" and so on; they throw error listing the names for anything else.
 export_style export_style_from(const std::string& name);
 weight_storage weight_storage_from(const std::string& name);
 

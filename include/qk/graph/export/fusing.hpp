@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What onnxruntime's optimizer makes of layers between pairs where that is not what the plan says: which of them are to be kept apart.
-// Every rule is a case of tests/graph/fusing_evidence.py.
+// Finds layers between Q/DQ pairs that need a guard because onnxruntime's optimizer would make of them what the plan does not say. Every
+// rule is a case of tests/graph/fusing_evidence.py.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -16,8 +16,8 @@
 
 namespace qk::graph::detail {
 
-/// Whether onnxruntime's QLinearAveragePool computes what an AveragePool does: it has no dilations, and divides the sum of a window that
-/// reaches beyond the padding (ceil_mode) by all of its places where those of the padding count.
+/// Returns whether onnxruntime's QLinearAveragePool computes what an AveragePool does: it has no dilations, and where padding counts it
+/// divides the sum of a window that reaches beyond the padding (ceil_mode) by all places of the window.
 inline bool has_integer_pool(const onnx::NodeProto& n) {
     return find_attribute(n, "dilations") == nullptr &&
            (int_attribute(n, "ceil_mode", 0) == 0 || int_attribute(n, "count_include_pad", 0) == 0);
@@ -25,13 +25,13 @@ inline bool has_integer_pool(const onnx::NodeProto& n) {
 
 class fusing_rules {
   public:
-    /// All must outlive the rules.
+    /// The arguments must outlive the rules.
     fusing_rules(const model& m, const precision_plan& plan, const quantizer_writer& writer)
         : model_(m), plan_(plan), writer_(writer), has_bytes_(has_byte_activations()) {}
 
-    /// Whether onnxruntime would change what this node computes if a DequantizeLinear fed it: it requantizes float constants (of a MatMul,
-    /// too, which it joins with an Add behind it to a Gemm), and makes integer operators of types, scales and attributes that those do not
-    /// have, so that the model does not load or run.
+    /// Returns whether onnxruntime would change what this node computes if a DequantizeLinear fed it: it requantizes float constants (also
+    /// those of a MatMul, which it joins with an Add behind it to a Gemm), and makes integer operators with types, scales and attributes
+    /// that these do not have, so that the model does not load or run.
     bool needs_guard(int node) const {
         const onnx::NodeProto& n = model_.graph().node(node);
         if (cannot_fuse(n)) return true;
@@ -42,9 +42,10 @@ class fusing_rules {
         return false;
     }
 
-    /// Weights of 4 bits in any MatMul, or Gemm that does not transpose them; of 8 bits unless the other operand has pairs of 8-bit
-    /// integers too, which fuse into an integer product first. In functions (`called`) pairs of dynamic scales do so in a MatMul without a
-    /// bias alone; as nodes of their own with a bias, too, and a guard would hinder them.
+    /// Returns whether onnxruntime makes MatMulNBits of weights and their product. It does so for weights of 4 bits in any MatMul, or Gemm
+    /// that does not transpose them; for weights of 8 bits unless the other operand has pairs of 8-bit integers too, which fuse into an
+    /// integer product first. In functions (`called`) pairs with dynamic scales fuse so only in a MatMul without a bias; as nodes of their
+    /// own they do with a bias, too, and a guard would hinder them.
     bool becomes_nbits(const quantizer& q, model::use u, bool called) const {
         const integer* f = std::get_if<integer>(&q.format);
         if (f == nullptr || f->bits > 8 || u.node < 0) return false;
@@ -60,8 +61,8 @@ class fusing_rules {
         return !model_.is_constant(n.input(other)) && !fills(*g, container_of(*g).type);  // what is clipped is kept apart (qdq.hpp)
     }
 
-    /// Whether products of a layer's int8 weights may saturate on x86-64 with AVX2 and no VNNI: onnxruntime's kernels of uint8 by int8 add
-    /// two of them in 16 bits there. Codes of up to 64 leave room, and where no activation has 8 bits there is no such kernel.
+    /// Returns whether products of a layer's int8 weights may saturate on x86-64 with AVX2 and no VNNI, where onnxruntime's kernels of
+    /// uint8 by int8 add two of them in 16 bits. Codes of up to 64 leave room, and where no activation has 8 bits there is no such kernel.
     /// bench/int8_hazards.py.
     bool may_saturate(const quantizer& q, const std::vector<model::use>& readers) const {
         const integer* f = std::get_if<integer>(&q.format);
@@ -71,7 +72,7 @@ class fusing_rules {
     }
 
     const quantizer* planned(const onnx::NodeProto& n, int input) const { return plan_.find({n.input(input), n.name(), input}); }
-    /// Whether the plan quantizes a layer's weights or bias.
+    /// Returns whether the plan quantizes a layer's weights or bias.
     bool changes_weights(const onnx::NodeProto& n) const {
         bool changes = false;
         for (int k = 1; is_layer(n) && k < n.input_size(); ++k) changes = changes || planned(n, k) != nullptr;
@@ -83,13 +84,13 @@ class fusing_rules {
         return n.domain().empty() &&
                (n.op_type() == "Conv" || n.op_type() == "ConvTranspose" || n.op_type() == "Gemm" || n.op_type() == "MatMul");
     }
-    /// A MatMul that onnxruntime joins with the Add behind it to a Gemm.
+    /// Is true for a MatMul that onnxruntime joins with the Add behind it to a Gemm.
     bool has_bias(const onnx::NodeProto& n) const {
         const auto readers = model_.uses(n.output(0));
         return readers.size() == 1 && readers[0].node >= 0 && model_.graph().node(readers[0].node).op_type() == "Add" &&
                model_.is_constant(model_.graph().node(readers[0].node).input(1 - readers[0].input));
     }
-    /// Whether the integer operator that the node would become does not have what the plan asks for.
+    /// Returns whether the integer operator that the node would become lacks what the plan needs.
     bool cannot_fuse(const onnx::NodeProto& n) const {
         if (n.domain().empty() && n.op_type() == "AveragePool") return !has_integer_pool(n);
         for (int k = 0; is_layer(n) && k < n.input_size(); ++k) {
@@ -100,7 +101,7 @@ class fusing_rules {
             if (k > 1) continue;
             const integer* f = std::get_if<integer>(&q->format);
             if (f == nullptr || f->bits > 16 || f->bits <= 2) return true;
-            // Scales by row, by block, or of several matrices: integer products have them by column.
+            // Scales by row, by block, or for each of several matrices do not fit: integer products have scales by column.
             if (q->scale.size() > 1 &&
                 (k == 0 || q->block_size > 0 || (n.op_type() == "MatMul" && model_.constant_shape(n.input(k)).size() > 2)))
                 return true;
@@ -108,7 +109,7 @@ class fusing_rules {
         return false;
     }
 
-    /// Of the plan, or behind quantizers that the model itself has.
+    /// Returns whether activations have 8-bit codes, by the plan or by quantizers that the model itself has.
     bool has_byte_activations() const {
         const auto bytes = [&](const std::string& tensor, const quantizer& q) {
             const integer* f = std::get_if<integer>(&q.format);

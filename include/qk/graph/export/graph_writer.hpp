@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds nodes, constants and functions to a model under export, under names of their own, and keeps what the result requires.
+// Adds nodes, constants and functions under new names to a model under export, and records the opset that the result requires.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -22,7 +22,7 @@ class graph_writer {
     onnx::GraphProto& graph() { return model_->graph(); }
     model& target() { return *model_; }
 
-    /// `stem`, or `stem_2`, ...: a name that neither a tensor nor a node has.
+    /// Returns `stem`, or `stem_2`, ...: a name that neither a tensor nor a node has.
     std::string fresh(const std::string& stem) {
         std::string name = stem;
         for (int i = 2; !names_.insert(name).second; ++i) name = stem + "_" + std::to_string(i);
@@ -46,14 +46,14 @@ class graph_writer {
         return name;
     }
 
-    /// A constant that is rounded already; `description` says how (description.hpp).
+    /// Adds a constant that is already rounded; `description` says how (description.hpp).
     std::string rounded_constant(const std::string& tensor_name, const tensor& value, const std::string& description) {
         const std::string name = constant(tensor_name + marks::rounded, value);
         graph().mutable_initializer(graph().initializer_size() - 1)->set_doc_string(description);
         return name;
     }
 
-    /// x in another type, under a name like `stem`.
+    /// Casts x to another type, under a name like `stem`.
     std::string cast(const std::string& x, const std::string& stem, data_type to) {
         if (to == data_type::bfloat16) require_opset(13, "Cast to bfloat16");
         const std::string y = fresh(stem);
@@ -61,14 +61,14 @@ class graph_writer {
         return y;
     }
 
-    /// A Max of one input, which is the identity, keeps onnxruntime from fusing what lies on its two sides.
+    /// Adds a guard: a Max of one input, which is the identity, keeps onnxruntime from fusing what lies on its two sides.
     std::string kept_apart(const std::string& x) {
         const std::string y = fresh(x + marks::guarded);
         node("Max", {x}, {y});
         return y;
     }
 
-    /// The result needs at least this opset, because of `why`.
+    /// Records that the result needs at least this opset, because of `why`.
     void require_opset(int version, const std::string& why) {
         if (version > opset_) opset_ = version, opset_reason_ = why;
     }

@@ -17,20 +17,20 @@
 
 namespace qk::graph::detail {
 
-/// Codes with what turns them into values.
+/// Codes with the scale and zero point that turn them into values.
 struct coded {
-    std::string codes, scale, zero_point;  ///< zero_point "": 0
+    std::string codes, scale, zero_point;  ///< zero_point is "" for 0
     data_type type = data_type::undefined;
     std::vector<float> scales;
     std::int64_t axis = 1;
     bool constant = false;    ///< the codes are an initializer
-    std::string description;  ///< of a DequantizeLinear: what its doc_string says of the format
+    std::string description;  ///< a DequantizeLinear's doc_string, which describes the format
 
     bool single() const { return scales.size() == 1; }
 };
 
-/// Nodes are rewritten in place. What it looks up is the graph as it was made; rewriting one layer never changes what another layer's match
-/// reads, so that the order of rewrites does not matter. drop_dead() at the end.
+/// Rewrites nodes in place. Look-ups see the graph as it was at first; rewriting one layer never changes what another layer's match reads,
+/// so that the order of rewrites does not matter. Call drop_dead() at the end.
 class layer_rewriter {
   public:
     explicit layer_rewriter(graph_writer& g) : g_(g), gone_(static_cast<std::size_t>(g.graph().node_size()), false) {
@@ -56,20 +56,21 @@ class layer_rewriter {
         if (found == constants_.end()) return std::nullopt;
         return to_tensor(*found->second, g_.target().folder());
     }
-    /// One number that a tensor holds.
+    /// Returns the value of a constant that holds one float32, otherwise nullopt.
     std::optional<float> number(const std::string& name) const {
         const auto t = constant(name);
         if (!t || t->size() != 1 || t->type() != data_type::float32) return std::nullopt;
         return t->as<float>()[0];
     }
 
-    /// The codes behind a tensor that a DequantizeLinear of constant scales makes.
+    /// Returns the codes behind a tensor that a DequantizeLinear with constant scales makes.
     std::optional<coded> dequantized(const std::string& name) {
         const auto maker = makers_.find(name);
         if (maker == makers_.end() || !is(maker->second, "DequantizeLinear")) return std::nullopt;
         return coded_by(node(maker->second));
     }
-    /// The uint8 codes behind a tensor, whose scale and zero point a DynamicQuantizeLinear gives; an identity (Max of one) may follow.
+    /// Returns the uint8 codes behind a tensor with scale and zero point from a DynamicQuantizeLinear; a guard (Max of one input) may
+    /// follow.
     std::optional<coded> dynamic(const std::string& name) {
         auto maker = makers_.find(name);
         if (maker != makers_.end() && is_identity_max(node(maker->second))) maker = makers_.find(node(maker->second).input(0));
@@ -81,10 +82,10 @@ class layer_rewriter {
         c.codes = n.input(0), c.scale = n.input(1), c.zero_point = n.input(2), c.type = data_type::uint8;
         return c;
     }
-    /// The QuantizeLinear that is a tensor's only reader, after Relu and Clip nodes that are each other's only readers.
+    /// The QuantizeLinear that is a tensor's only reader, behind Relu and Clip nodes each of which is the only reader of the one before.
     struct quantized {
         coded to;
-        std::vector<int> clamps;  ///< Relu and Clip on the way
+        std::vector<int> clamps;  ///< the Relu and Clip nodes before it
         int quantizer = -1;
     };
     std::optional<quantized> quantized_output(const std::string& name) {
@@ -105,8 +106,8 @@ class layer_rewriter {
             at = &node(reader).output(0);
         }
     }
-    /// The lowest and highest code that Relu and Clip nodes leave: quantization is monotonic, so clamping codes is clamping values.
-    /// nullopt: a bound is not constant.
+    /// Returns the lowest and highest code that Relu and Clip nodes leave: quantization is monotonic, so clamping codes is clamping values.
+    /// Returns nullopt where a bound or the zero point is not constant.
     std::optional<std::pair<std::int64_t, std::int64_t>> code_bounds(const quantized& q) {
         std::int64_t low = q.to.type == data_type::int8 ? -128 : 0, high = low + 255;
         const auto zero = zero_of(q.to);
@@ -115,7 +116,7 @@ class layer_rewriter {
         const auto code_of_value = [&](double v) {
             const double c = std::nearbyint(v / static_cast<double>(q.to.scales[0])) + static_cast<double>(*zero);
             return static_cast<std::int64_t>(
-                std::min(std::max(static_cast<double>(lowest), c), static_cast<double>(highest)));  // NaN: the lowest
+                std::min(std::max(static_cast<double>(lowest), c), static_cast<double>(highest)));  // NaN becomes the lowest
         };
         for (const int i : q.clamps) {
             const onnx::NodeProto& n = node(i);
@@ -143,7 +144,7 @@ class layer_rewriter {
         if (!t || t->size() != 1) return std::nullopt;
         return c.type == data_type::int8 ? std::int64_t{t->as<std::int8_t>()[0]} : std::int64_t{t->as<std::uint8_t>()[0]};
     }
-    /// Every zero point is the same (a runtime's condition on weights per channel).
+    /// Returns whether every zero point is the same (a runtime's condition on weights per channel).
     bool one_zero_point(const coded& c) const {
         if (c.zero_point.empty()) return true;
         const auto t = constant(c.zero_point);
@@ -153,7 +154,7 @@ class layer_rewriter {
         return true;
     }
 
-    /// The zero point as one number where every channel has the same.
+    /// Returns the zero point as a scalar constant where every channel has the same; otherwise as it is.
     std::string scalar_zero_point(const coded& c) {
         const auto t = constant(c.zero_point);
         if (!t || t->rank() == 0 || t->size() == 0 || !one_zero_point(c)) return c.zero_point;
@@ -162,7 +163,7 @@ class layer_rewriter {
         return g_.constant(c.zero_point + "_of_all", one);
     }
 
-    /// A constant of uint8 as int8, 128 lower: codes and zero point together, so that values stay.
+    /// Returns a uint8 constant as int8, 128 lower: applied to codes and zero point together, it keeps the values.
     std::string moved_down(const std::string& name) {
         const auto made = moved_down_.find(name);
         if (made != moved_down_.end()) return made->second;
@@ -178,7 +179,8 @@ class layer_rewriter {
         return t && std::all_of(t->bytes(), t->bytes() + t->size_bytes(), [](std::byte b) { return b == std::byte{0}; });
     }
 
-    /// Writes node i anew: operator, domain, inputs; its output becomes what `q` makes, clamped where `bounds` are narrower than the type.
+    /// Writes node i anew: operator, domain, inputs. Its output becomes the codes of `q`, clamped where `bounds` are narrower than the
+    /// type.
     void replace(int i, const std::string& op, const std::string& domain, const std::vector<std::string>& inputs, const quantized& q,
                  std::pair<std::int64_t, std::int64_t> bounds) {
         rewrite(i, op, domain, inputs);
@@ -203,7 +205,7 @@ class layer_rewriter {
         if (!domain.empty()) g_.import(domain, 1);
     }
 
-    /// Removes replaced nodes, then dequantizers (and the identities behind them) that nobody reads any more.
+    /// Removes replaced nodes, then dequantizers (and the guards behind them) that nobody reads any more.
     void drop_dead() {
         onnx::GraphProto& p = g_.graph();
         gone_.resize(static_cast<std::size_t>(p.node_size()), false);
@@ -221,7 +223,7 @@ class layer_rewriter {
         return found == readers_.end() || found->second.size() != 1 ? -1 : found->second[0];
     }
 
-    /// Codes, scale and zero point of a QuantizeLinear or DequantizeLinear whose parameters are constants.
+    /// Returns codes, scale and zero point of a QuantizeLinear or DequantizeLinear whose parameters are constants.
     std::optional<coded> coded_by(const onnx::NodeProto& n) const {
         if (int_attribute(n, "block_size", 0) != 0) return std::nullopt;
         coded c;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names that export writes and recover reads. A model written once has them for ever: a mark may be added, never changed.
+// The names that export writes and recover reads. Models written earlier keep them: a mark may be added, but never changed.
 #pragma once
 
 #include <initializer_list>
@@ -13,9 +13,9 @@ inline constexpr const char* quantized = "_quantized";  ///< codes
 inline constexpr const char* rounded = "_rounded";      ///< float32 values of a format
 inline constexpr const char* narrow = "_narrow";        ///< float16 or bfloat16
 inline constexpr const char* clipped = "_clipped";      ///< behind the Clip of a type that has more codes than the format
-inline constexpr const char* guarded = "_guarded";      ///< behind the Max of one input that stands before a QuantizeLinear of FP8
-inline constexpr const char* wide = "_wide";            ///< float32, of a tensor of 16 bits before its quantizer
-inline constexpr const char* own = "_own";              ///< back in the 16 bits of the model's own type
+inline constexpr const char* guarded = "_guarded";      ///< behind a guard: the Max of one input, or a Flatten of a matrix
+inline constexpr const char* wide = "_wide";            ///< float32 copy of a 16-bit tensor, before its quantizer
+inline constexpr const char* own = "_own";              ///< cast back to the 16-bit type of the model
 inline constexpr const char* as_float = "_float";       ///< float32, of a tensor whose own name another type took
 
 /// Domain of the functions of style portable.
@@ -25,7 +25,7 @@ inline constexpr const char* int8_property = "qk.int8_as_uint8";
 
 inline bool has(std::string_view name, std::string_view mark) { return name.size() > mark.size() && name.ends_with(mark); }
 
-/// `name` without the first of these marks that it has.
+/// Returns `name` without the first of these marks that it has.
 inline std::string without(const std::string& name, std::initializer_list<const char*> marks) {
     for (const char* mark : marks)
         if (has(name, mark)) return name.substr(0, name.size() - std::string_view(mark).size());

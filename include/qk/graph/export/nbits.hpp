@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Style nbits: products with weights of 2, 4 or 8 bits become com.microsoft's MatMulNBits, tables of such codes GatherBlockQuantized; the
-// rest is style portable. https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+// Style nbits: products with weights of 2, 4 or 8 bits become com.microsoft's MatMulNBits, and tables of such codes become
+// GatherBlockQuantized; the rest is style portable. https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 //
 // Before: MatMul|Gemm(x, W)  or  Gather(W, ids).  After: one node of codes and scales.  Conditions: integers, scales by blocks of a power
 // of two from 16 on (a scale for the tensor, for each channel or for other multiples of 16 is repeated), blocks along the inputs of a
@@ -16,11 +16,11 @@
 
 namespace qk::graph::detail {
 
-/// Whether the reader of weights `value` can be such a node; `why` says what is in the way.
+/// Returns whether the reader of weights `value` can become such a node; `why` says what prevents it.
 bool fits_nbits(const onnx::NodeProto& reader, int input, const quantizer& q, const tensor& value, std::string& why);
 
-/// Rewrites node `index` of the graph under export. `name`: of the weights; `own`: the type of the model's floats, which the node's other
-/// side has. The node computes in float32.
+/// Rewrites node `index` of the graph under export. `name` is the weights' name, `own` the model's float type: the node computes in
+/// float32, and its input and output are cast where `own` is another type.
 void write_nbits(graph_writer& g, int index, const std::string& name, const quantizer& q, const tensor& value, data_type own);
 
 }  // namespace qk::graph::detail

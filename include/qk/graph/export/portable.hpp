@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Style portable: qdq where that holds the quantizer, else a model-local function of standard operators. docs/guide/export.md.
+// Style portable: qdq where that can write the quantizer, otherwise a model-local function of standard operators. docs/guide/export.md.
 #pragma once
 
 #include "qk/graph/export/description.hpp"
@@ -14,7 +14,7 @@ class portable_writer : public quantizer_writer {
     portable_writer(graph_writer& g, const export_options& options, std::vector<std::string>& notes)
         : quantizer_writer(g, options, notes), standard_(g, options, notes), functions_(g) {}
 
-    /// Whether a quantizer can be written at all; `why` says what is in the way.
+    /// Returns whether a quantizer can be written at all; `why` says what prevents it.
     static bool holds(const quantizer& q, bool is_weight, std::string& why) {
         if (is_weight || is_standard(q, is_weight)) return true;
         if (q.semantics.rounding == rounding::stochastic) return why = "is rounded stochastically, which no standard operator does", false;
@@ -35,7 +35,7 @@ class portable_writer : public quantizer_writer {
         if (is_standard(v.how, true) && !v.nbits) return standard_.weight(v, value);
         if (is_unpacked_in_each_run(v, value)) {
             unpacks_in_each_run_ = true;
-            // Neither folded when the model is loaded, as a function of standard operators is, nor fused: Flatten is the identity here.
+            // Must be neither folded at load, as a function of standard operators is, nor fused: Flatten is the identity here.
             return flattened(standard_.weight(v, value));
         }
         if (options_.weights == weight_storage::packed) {
@@ -60,19 +60,19 @@ class portable_writer : public quantizer_writer {
     }
 
   private:
-    /// Bytes that a call of a decoding function takes in a file, about: fewer are not worth saving.
+    /// About how many bytes a call of a decoding function takes in a file: a smaller saving is not worth it.
     static constexpr std::size_t size_of_call = 400;
 
-    /// A matrix behind a Flatten, the identity here. A product's inputs are run in the order in which their own nodes stand in the file,
-    /// and those of a function stand behind all others once it is inlined: all weights would be decoded before the first product, and held.
+    /// Puts a matrix behind a Flatten, the identity here. A product's inputs run in the order in which their own nodes stand in the file,
+    /// and the nodes of an inlined function stand behind all others: all weights would be decoded before the first product, and held.
     std::string flattened(const std::string& matrix) {
         const std::string y = g_.fresh(matrix + marks::guarded);
         set_attribute(g_.node("Flatten", {matrix}, {y}), "axis", std::int64_t{1});
         return y;
     }
 
-    /// Large matrices of integer codes that onnxruntime would multiply with 8-bit activations. Decoded by a function they would be floats,
-    /// and every step on the way to them, in its memory from the moment that it loads the model.
+    /// Returns whether this is a large matrix of integer codes that onnxruntime would multiply with 8-bit activations. Decoded by a
+    /// function, its floats and every step on the way to them would be in onnxruntime's memory from the moment that it loads the model.
     bool is_unpacked_in_each_run(const quantized_value& v, const tensor& value) {
         if (!v.nbits || !is_standard(v.how, true) || value.rank() != 2 || value.size_bytes() < std::size_t{1} << 20 ||
             options_.weights != weight_storage::packed)
@@ -90,17 +90,17 @@ class portable_writer : public quantizer_writer {
         return *blocks_possible_;
     }
 
-    /// qdq, but for integers of 2 bits, whose types would raise the opset to one that few runtimes know, activations of 4 bits with many
-    /// scales, which wrap around far out of range in onnxruntime, and FP8 activations: a function needs no guards against its optimizer,
-    /// is right beyond the largest value, and faster.
+    /// Returns whether style qdq writes the quantizer. It writes all that it can, except integers of 2 bits, whose types would raise the
+    /// opset to one that few runtimes know; activations of 4 bits with many scales, which wrap around far out of range in onnxruntime; and
+    /// FP8 activations: a function needs no guards against the optimizer, is right beyond the largest value, and faster.
     static bool is_standard(const quantizer& q, bool is_weight) {
         std::string why;
         if (!qdq_writer::holds(q, is_weight, why)) return false;
         if (const integer* f = std::get_if<integer>(&q.format)) return f->bits > (is_weight || q.scale.size() <= 1 ? 2 : 4);
         return is_weight || !onnx_float8(std::get<floating>(q.format));
     }
-    /// Whether a constant is decoded in each run. onnxruntime folds what depends on constants alone when it loads a model, and holds every
-    /// step of it, some ten times the floats; so it does with matrices of a megabyte and more and with everything of 32: what takes
+    /// Returns whether a constant is decoded in each run. onnxruntime folds what depends on constants alone when it loads a model, and
+    /// holds every step of it, some ten times the floats. So matrices from 1 MiB and other constants from 32 MiB are decoded in each run:
     /// most of a language model, and little of a network of convolutions, which is decoded once.
     static bool is_decoded_in_each_run(const tensor& value) {
         return value.size_bytes() >= std::size_t{value.rank() == 2 ? 1u : 32u} << 20;
@@ -166,7 +166,7 @@ class portable_writer : public quantizer_writer {
         return n;
     }
 
-    /// Attributes of a function that sees its input in blocks of any number (layout.hpp: behind an axis of length 1).
+    /// Sets the attributes of a function with blocks of any number (block_layout::any_length counts axes behind one of length 1).
     void set_axis(onnx::NodeProto& n, const quantized_value& v) const {
         const std::int64_t axis = positive_axis(v.how.axis, v.rank), counted = axis < 0 ? axis : axis + 1;
         const bool last = axis == -1 || axis + 1 == static_cast<std::int64_t>(v.rank);
@@ -174,7 +174,7 @@ class portable_writer : public quantizer_writer {
         set_attribute(n, "after", std::vector<std::int64_t>{last ? std::numeric_limits<std::int64_t>::max() : counted + 1});
     }
 
-    /// The shape that gives whole blocks (or the one short block), if it can be told without running; else empty.
+    /// Returns the shape that gives whole blocks (or the one short block) if it is known without running the model; otherwise empty.
     static std::vector<std::int64_t> blocks_of(const quantized_value& v) {
         const std::int64_t axis = positive_axis(v.how.axis, v.rank), length = v.length;
         const bool last = axis == -1 || axis + 1 == static_cast<std::int64_t>(v.rank);
@@ -192,7 +192,8 @@ class portable_writer : public quantizer_writer {
         return shape;
     }
 
-    /// The shape of blocks once zeros have filled the last of them, if the rank and what lies behind the axis are known; else empty.
+    /// Returns the shape of blocks once zeros have filled the last one, if the rank and what lies behind the axis are known; otherwise
+    /// empty.
     static std::vector<std::int64_t> padded_blocks_of(const quantized_value& v) {
         const std::int64_t axis = positive_axis(v.how.axis, v.rank), block = qk::block_size(v.how.format);
         const microexponent* parts = std::get_if<microexponent>(&v.how.format);
@@ -207,7 +208,7 @@ class portable_writer : public quantizer_writer {
     std::string blocks(quantized_value v) {
         const quantizer asked = v.how;
         std::string x = v.name, shape;
-        if (v.how.flatten) {  // rows of all axes but the first
+        if (v.how.flatten) {  // rows span all axes but the first
             shape = g_.fresh(v.name + "_shape");
             g_.node("Shape", {x}, {shape});
             x = g_.fresh(v.name + "_rows");
@@ -284,7 +285,7 @@ class portable_writer : public quantizer_writer {
     qdq_writer standard_;
     function_set functions_;
     bool unpacks_in_each_run_ = false;
-    std::optional<bool> blocks_possible_;  ///< whether the model can have the opset of DequantizeLinear by blocks, once asked
+    std::optional<bool> blocks_possible_;  ///< whether the model can have the opset of DequantizeLinear by blocks; empty until needed
 };
 
 }  // namespace qk::graph::detail

@@ -22,16 +22,16 @@ inline container container_of(integer f) {
     if (f.bits <= 4) return {f.is_signed ? data_type::int4 : data_type::uint4, 21};
     if (f.bits <= 8) return {f.is_signed ? data_type::int8 : data_type::uint8, 10};
     if (f.bits <= 16) return {f.is_signed ? data_type::int16 : data_type::uint16, 21};
-    return {f.is_signed ? data_type::int32 : data_type::undefined, 10};  // DequantizeLinear alone
+    return {f.is_signed ? data_type::int32 : data_type::undefined, 10};  // only DequantizeLinear takes it
 }
-/// Codes that the container has; a format with fewer needs a Clip.
+/// Returns whether the format has every code of the container; a format with fewer needs a Clip.
 inline bool fills(integer f, data_type t) {
     const int width = static_cast<int>(packed_bits(t));
     return f.bits == width && qmin(f) == qmin(integer{.bits = width, .is_signed = f.is_signed}) &&
            qmax(f) == qmax(integer{.bits = width, .is_signed = f.is_signed});
 }
-/// 2 bits: onnxruntime 1.31 does not hold what is far out of their range, it wraps around. 4 bits do so beyond 2^31 scales, where scales
-/// are many.
+/// Is true for types of 2 bits: onnxruntime 1.31 does not saturate what is far out of their range, it wraps around. Types of 4 bits wrap
+/// around beyond 2^31 times the scale, where there are many scales.
 constexpr bool wraps(data_type t) { return t == data_type::int2 || t == data_type::uint2; }
 inline std::optional<data_type> onnx_float8(floating f) {
     if (f == fp8_e4m3fn) return data_type::float8e4m3fn;
@@ -51,7 +51,7 @@ class qdq_writer : public quantizer_writer {
   public:
     using quantizer_writer::quantizer_writer;
 
-    /// Whether this style alone can write a quantizer for an activation or a weight; `why` says what is in the way.
+    /// Returns whether this style alone can write a quantizer for an activation or a weight; `why` says what prevents it.
     static bool holds(const quantizer& q, bool is_weight, std::string& why) {
         if (const integer* f = std::get_if<integer>(&q.format)) {
             if (f->bits > 16 && !(is_weight && f->is_signed)) return why = "has no QuantizeLinear type", false;
@@ -102,7 +102,7 @@ class qdq_writer : public quantizer_writer {
         const bool clipped = f != nullptr && (!fills(*f, t.codes.type) || wraps(t.codes.type));
         if (clipped) x = clip(v, *f);
         // onnxruntime drops a Relu before QuantizeLinear of FP8 and of 4 bits, whatever the zero point, and fuses what is behind them into
-        // operators that have no such types; a Clip before QuantizeLinear it takes for a range of its own and, from opset 21 on, does not
+        // operators that have no such types. It takes a Clip before QuantizeLinear for a range of its own and, from opset 21 on, does not
         // load the model.
         const bool apart = t.is_float || packed_bits(t.codes.type) == 4 || clipped;
         if (apart) x = g_.kept_apart(x);
@@ -127,7 +127,7 @@ class qdq_writer : public quantizer_writer {
         const quantize_type t = type_of_codes(v);
         const parameters p = scales(v, value.shape(), t);
         std::string codes;
-        // A bias has no QuantizeLinear of 32 bits; its codes are stored in either case.
+        // No QuantizeLinear makes the 32 bits of a bias; its codes are stored in either case.
         if (options_.weights == weight_storage::packed || t.codes.type == data_type::int32) {
             codes = g_.constant(v.name + marks::quantized, t.is_float ? floating_codes(v.how, value, t.codes.type)
                                                                       : integer_codes(v.how, value, t.codes.type, t.shift));
@@ -143,21 +143,21 @@ class qdq_writer : public quantizer_writer {
         auto& d = g_.node("DequantizeLinear", inputs, {y});
         set_axis(d, v, p);
         remember(d, v.how, t.codes.type);
-        return v.nbits && wraps(t.codes.type) ? g_.kept_apart(y) : y;  // MatMulNBits of 2 bits gives other numbers in each run there
+        return v.nbits && wraps(t.codes.type) ? g_.kept_apart(y) : y;  // MatMulNBits of 2 bits gives other numbers in each run
     }
 
   private:
     struct quantize_type {
         container codes;
         bool is_float;
-        std::int64_t shift = 0;  ///< of codes and zero points
+        std::int64_t shift = 0;  ///< added to codes and zero points
     };
     struct parameters {
         std::string scale, zero_point;
         bool many = false;
     };
 
-    /// What DynamicQuantizeLinear does: uint8, asymmetric, one scale.
+    /// Returns whether DynamicQuantizeLinear computes this: uint8, asymmetric, one scale.
     static bool is_dynamic_linear(const quantizer& q) {
         const integer* f = std::get_if<integer>(&q.format);
         return f != nullptr && *f == uint8 && q.block_size == 0;
@@ -172,7 +172,7 @@ class qdq_writer : public quantizer_writer {
         return guarded(v, y);
     }
 
-    /// What the type of codes does not say of a quantizer, for recover_plan: semantics, and how scales were chosen.
+    /// Writes for recover_plan what the type of codes does not say of a quantizer: semantics, and how scales were chosen.
     static void remember(onnx::NodeProto& n, const quantizer& how, data_type codes) {
         if (!(how.semantics == qk::semantics::ocp) || !(format_of_codes(codes) == how.format)) n.set_doc_string(describe(how));
     }
@@ -190,7 +190,7 @@ class qdq_writer : public quantizer_writer {
         const quantizer& q = v.how;
         const std::vector<float> values = q.scale.empty() ? std::vector<float>{1.0f} : q.scale;
         parameters p;
-        p.many = values.size() > 1;  // one block is the whole tensor
+        p.many = values.size() > 1;  // a single block is the whole tensor
         dims scale_shape;
         if (p.many) {
             g_.require_opset(q.block_size > 0 ? 21 : 13, q.block_size > 0 ? "blocked QuantizeLinear" : "QuantizeLinear per channel");
@@ -218,7 +218,7 @@ class qdq_writer : public quantizer_writer {
         if (v.how.block_size > 0) set_attribute(n, "block_size", static_cast<std::int64_t>(v.how.block_size));
     }
 
-    /// Holds x where its codes are the format's: (q - zero point) * scale divides back to within an ulp of q, so rounding gives q.
+    /// Clamps x to where its codes are the format's: (q - zero point) * scale divides back to within an ulp of q, so rounding gives q.
     std::string clip(const quantized_value& v, integer f) {
         const quantizer& q = v.how;
         g_.require_opset(11, "Clip of codes");
@@ -255,8 +255,8 @@ class qdq_writer : public quantizer_writer {
         return y;
     }
 
-    /// onnxruntime quantizes float weights and biases of Conv, ConvTranspose and Gemm by itself when DequantizeLinear feeds them
-    /// (WeightBiasQuantization), so that what runs is not what was planned.
+    /// Adds a guard where the value needs one. onnxruntime quantizes float weights and biases of Conv, ConvTranspose and Gemm by itself
+    /// when DequantizeLinear feeds them (WeightBiasQuantization), so that what runs would not be what was planned.
     std::string guarded(const quantized_value& v, const std::string& dequantized) {
         return v.guard ? g_.kept_apart(dequantized) : dequantized;
     }

@@ -106,7 +106,7 @@ class integer_product_rewriter {
         product(i, "ConvInteger", *x, *w, scale, bias);
     }
 
-    /// (q_a * q_b) as int32, times both scales, plus the bias.
+    /// Writes (q_a * q_b) as int32, times both scales, plus the bias.
     void product(int i, const std::string& op, const coded& a, const coded& b, const std::string& scale, const std::string& bias) {
         const std::string y = layers_.node(i).output(0), sums = g_.fresh(y + "_sums"), wide = g_.fresh(y + marks::as_float),
                           scales = g_.fresh(y + "_scales");

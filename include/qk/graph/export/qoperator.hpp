@@ -38,13 +38,13 @@ class qlinear_rewriter {
     using pair = std::pair<std::int64_t, std::int64_t>;
     using quantized = layer_rewriter::quantized;
 
-    /// Codes of a single scale, or nullopt.
+    /// Returns codes with a single scale, or nullopt.
     std::optional<coded> activation(const std::string& name) {
         auto c = layers_.dequantized(name);
         if (!c || !is_byte(c->type) || !c->single() || c->zero_point.empty()) return std::nullopt;
         return c;
     }
-    /// Codes beside those of x: uint8 constants as int8 where x is int8, for which onnxruntime has kernels.
+    /// Returns the codes of x's other operand: uint8 constants become int8 where x is int8, because onnxruntime has kernels for that pair.
     std::optional<coded> weight(const std::string& name, const std::optional<coded>& x) {
         auto c = layers_.dequantized(name);
         if (!c || !is_byte(c->type) || c->zero_point.empty()) return std::nullopt;
@@ -54,10 +54,10 @@ class qlinear_rewriter {
         }
         return c;
     }
-    /// What onnxruntime's kernels multiply: uint8 by either, int8 by int8.
+    /// Returns whether onnxruntime's kernels multiply these types: uint8 by either, int8 by int8.
     static bool multiply(const coded& x, const coded& w) { return x.type == data_type::uint8 || w.type == data_type::int8; }
 
-    /// Bias codes, "" for none, nullopt: the bias is not an int32 of scale s_x * s_w * factor.
+    /// Returns the bias codes, "" where there is no bias, and nullopt where the bias is not an int32 of scale s_x * s_w * factor.
     std::optional<std::string> bias(const onnx::NodeProto& n, int input, const coded& x, const coded& w, double factor = 1) {
         if (n.input_size() <= input || n.input(input).empty()) return "";
         const auto b = layers_.dequantized(n.input(input));
@@ -94,7 +94,7 @@ class qlinear_rewriter {
         replace(i, "QLinearConv", "", in, *y);
     }
 
-    /// An operator of these codes whose result has their type.
+    /// Writes an operator of these codes if its result has the type of the first.
     void combine(int i, const std::string& op, const std::string& domain, const std::vector<coded>& parts) {
         const auto y = output(i, parts[0].type);
         if (!y) return;
@@ -110,14 +110,14 @@ class qlinear_rewriter {
         if (!a || !b || !multiply(*a, *b) || !per_column(*b)) return;
         combine(i, "QLinearMatMul", "", {*a, *b});
     }
-    /// Scales along the last of two axes, which is what a scale a column means.
+    /// Returns whether scales are by column: there is one, or they lie along the last of two axes.
     bool per_column(const coded& b) {
         if (b.single()) return true;
         const auto codes = layers_.constant(b.codes);
         return codes && codes->rank() == 2 && (b.axis == 1 || b.axis == -1);
     }
 
-    /// com.microsoft.QGemm; without a quantizer behind it, it gives floats.
+    /// Writes com.microsoft.QGemm; without a quantizer behind it, it returns floats.
     void gemm(int i) {
         const onnx::NodeProto& n = layers_.node(i);
         const float alpha = float_attribute(n, "alpha", 1);
@@ -168,7 +168,7 @@ class qlinear_rewriter {
         replace(i, "QLinearConcat", "com.microsoft", in, *y);
     }
 
-    /// Operators whose elements are elements of input 0, with kernels for bytes.
+    /// Is true for operators whose output elements are elements of input 0, and which have kernels for bytes.
     bool moves(const onnx::NodeProto& n) const {
         for (const char* op : {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "MaxPool", "Identity", "Pad"})
             if (n.op_type() == op) return true;
@@ -186,7 +186,7 @@ class qlinear_rewriter {
         if (n.op_type() == "Pad") {
             const auto* mode = find_attribute(n, "mode");
             if (mode == nullptr || mode->s() == "constant") {
-                // What is filled in is 0, which is the zero point's code.
+                // Pads are filled with 0, whose code is the zero point.
                 if (find_attribute(n, "pads") != nullptr || in.size() < 2) return;
                 if (in.size() > 2 && !in[2].empty() && layers_.number(in[2]) != 0.0f) return;
                 in.resize(std::max<std::size_t>(in.size(), 3));

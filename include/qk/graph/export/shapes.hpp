@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model says of its tensors' shapes without being run: what it declares, what follows from that, and what the weights of a tensor's
+// What is known of a model's tensor shapes without running it: what it declares, what follows from that, and what the weights of a tensor's
 // readers imply.
 #pragma once
 
@@ -16,10 +16,10 @@
 
 namespace qk::graph::detail {
 
-/// -1: not known.
+/// What is known about one axis of a tensor; -1: not known.
 struct axis_facts {
     std::size_t rank = 0;      ///< 0: not known
-    std::int64_t length = -1;  ///< of the axis that was asked for
+    std::int64_t length = -1;  ///< of the requested axis
     std::int64_t inner = -1;   ///< product of the lengths behind it
 };
 
@@ -51,7 +51,7 @@ class known_shapes {
         const int i = rank == 1 ? 0 : axis < 0 ? axis + static_cast<int>(rank) : axis;
         return i >= 0 && i < static_cast<int>(rank) ? std::optional(static_cast<std::size_t>(i)) : std::nullopt;
     }
-    /// The first operand of a layer with constant weights.
+    /// Returns what a layer with constant weights implies about its first operand.
     axis_facts from_reader(const onnx::NodeProto& n, int axis) const {
         if (!n.domain().empty() || n.input_size() < 2 || !model_.is_constant(n.input(1))) return {};
         const dims weights = model_.constant(n.input(1)).shape();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one quantizer becomes operators: the interface that every export style implements.
+// The interface that every export style implements: it turns one quantizer into operators.
 #pragma once
 
 #include <string>
@@ -21,12 +21,12 @@ struct quantized_value {
     std::int64_t length = -1;  ///< of axis how.axis; -1: not known
     std::int64_t inner = -1;   ///< elements behind one place of that axis; -1: not known
     bool nbits =
-        false;  ///< onnxruntime would make MatMulNBits of DequantizeLinear and the product: 8-bit activations that nobody asked for
-    bool guard = false;        ///< a reader has constants that DequantizeLinear before it would endanger (exporter::needs_guard)
-    bool as_unsigned = false;  ///< codes of a signed format, stored in the unsigned type, half its range higher
+        false;  ///< onnxruntime would make MatMulNBits of DequantizeLinear and the product, with 8-bit activations that nobody requested
+    bool guard = false;        ///< a reader has constants that DequantizeLinear before it would endanger (fusing_rules::needs_guard)
+    bool as_unsigned = false;  ///< codes of a signed format are stored in the unsigned type, half its range higher
 };
 
-/// The format's text, for messages.
+/// Returns the format's text, for messages.
 inline std::string text_of(const qk::format& f) { return std::string(qk::to_text(f).view()); }
 
 class quantizer_writer {
@@ -37,16 +37,16 @@ class quantizer_writer {
 
     /// Adds operators that quantize the tensor `v.name`; returns the name of the result.
     virtual std::string activation(const quantized_value& v) = 0;
-    /// The same for a constant: codes or rounded floats, and what turns them into float32.
+    /// Does the same for a constant: adds codes or rounded floats, and what turns them into float32.
     virtual std::string weight(const quantized_value& v, const tensor& value) = 0;
-    /// Whether `weight` gives its result by DequantizeLinear (of 8 bits or fewer, or an int32 bias).
+    /// Returns whether `weight` ends in a DequantizeLinear (of 8 bits or fewer, or of an int32 bias).
     virtual bool dequantizes(const quantizer& weight) const = 0;
-    /// Whether `activation` gives its result by DequantizeLinear.
+    /// Returns whether `activation` ends in a DequantizeLinear.
     virtual bool dequantizes_activation(const quantizer&) const { return true; }
-    /// Whether nodes of constants alone are to stand before all others: onnxruntime runs such a node right before its reader then, and not
-    /// all of them at once, whose results it would hold together.
+    /// Returns whether nodes that read constants alone must stand before all others: onnxruntime then runs such a node right before its
+    /// reader, and not all of them at once, whose results it would hold together.
     virtual bool wants_constants_first() const { return false; }
-    /// After all edges: rewrites that look at whole layers.
+    /// Is called after all edges, for rewrites that look at whole layers.
     virtual void finish() {}
 
   protected:
@@ -58,13 +58,13 @@ class quantizer_writer {
     std::vector<std::string>& notes_;
 };
 
-/// Axis counted from 0. Tensors of rank 0 and 1 have axis 0; a negative axis of unknown rank stays.
+/// Returns the axis counted from 0. Tensors of rank 0 and 1 have axis 0; a negative axis of unknown rank stays.
 inline std::int64_t positive_axis(int axis, std::size_t rank) {
     if (rank == 1) return 0;
     return axis < 0 && rank > 0 ? axis + static_cast<int>(rank) : axis;
 }
 
-/// The array seen along an axis, as kernels see it.
+/// Returns the array's shape along an axis, as kernels see it.
 inline along_axis view_along(const dims& shape, int axis, bool flatten) {
     along_axis a{1, 1, 1};
     if (shape.empty()) return a;

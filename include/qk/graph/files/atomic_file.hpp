@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that appears whole or not at all: written beside its place, put on the disk, then renamed.
+// A file that appears whole or not at all: it is written beside its place, put on the disk, then renamed.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace qk::graph {
 
-/// write() or write to temporary(), then commit(). Without commit() the destructor removes what was written, so an error leaves no
-/// partial file, and a file that stood there before stays. Several outputs of one command: output_set.hpp.
+/// Call write(), or write to temporary(), then commit(). Without commit() the destructor removes what was written, so an error leaves no
+/// partial file, and a file that was there before stays. output_set.hpp is for several outputs of one command.
 ///
 /// The temporary file is .NAME.qk-PROCESS-NUMBER.part in the folder of its target (a rename is atomic there) and locked as long as its
 /// writer lives. What a killed process left is removed by the next pending_file of the same target, which finds it unlocked.
@@ -18,7 +18,7 @@ namespace qk::graph {
 /// the content into it.
 class pending_file {
   public:
-    /// Makes the temporary file. Throws qk::graph::error naming the target: no such folder, a folder, not writable.
+    /// Makes the temporary file. Throws qk::graph::error naming the target: its folder is missing, it is a folder, or it is not writable.
     explicit pending_file(std::filesystem::path target);
     pending_file(pending_file&& other) noexcept;
     pending_file& operator=(pending_file&&) = delete;
@@ -27,21 +27,21 @@ class pending_file {
     const std::filesystem::path& target() const { return target_; }
     const std::filesystem::path& temporary() const { return temporary_; }
     bool is_stream() const { return stream_; }  ///< a pipe or device
-    std::uintmax_t bytes() const;               ///< of what was written so far
+    std::uintmax_t bytes() const;               ///< written so far
 
-    /// Behind what was written before. Throws when the disk takes no more.
+    /// Appends `content`. Throws when the disk is full.
     void write(std::string_view content);
-    /// sync(), put(), sync_folder().
+    /// Calls sync(), put() and sync_folder().
     void commit();
 
-    /// What was written is on the disk. Throws.
+    /// Puts what was written on the disk. Throws on failure.
     void sync();
-    /// The target is what was written. Throws.
+    /// Makes what was written the target. Throws on failure.
     void put();
-    /// After put(): the target is again what it was before. False if that is impossible: a stream, or a filesystem that cannot exchange two
-    /// files.
+    /// After put(), makes the target again what it was before. Returns false if that is impossible: for a stream, or on a filesystem that
+    /// cannot exchange two files.
     bool take_back() noexcept;
-    /// The folder's entry is on the disk. Errors are ignored: nothing can be done about them any more.
+    /// Puts the folder's entry on the disk. Errors are ignored: nothing can be done about them any more.
     void sync_folder() const noexcept;
 
   private:
@@ -49,16 +49,16 @@ class pending_file {
     void pour();
     [[noreturn]] void fail(int number) const;
 
-    std::filesystem::path target_, place_, temporary_;  ///< place_: target_ where its links lead
+    std::filesystem::path target_, place_, temporary_;  ///< place_: target_ with its links resolved
     state state_ = state::pending;
     bool stream_ = false;
     int file_ = -1;
 };
 
-/// The whole content at once: pending_file, write, commit. Throws qk::graph::error naming the path.
+/// Writes the whole content at once through a pending_file. Throws qk::graph::error naming the path.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-/// Where `file` leads through links, and whether that is a pipe or device, or an open file of this process (/dev/stdout, /dev/fd/3).
+/// Where `file` leads through links, and whether it leads to a pipe or device, or to an open file of this process (/dev/stdout, /dev/fd/3).
 struct destination {
     std::filesystem::path place;
     bool stream = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that is read in pieces, now and later: the pieces are those of one file, or there is an error.
+// A file that is read in pieces over time: all pieces come from one unchanged file, or there is an error.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace qk::graph {
 
 class data_file {
   public:
-    /// Throws error naming the file: missing, unreadable, no regular file.
+    /// Throws error naming the file when it is missing, unreadable or no regular file.
     explicit data_file(std::filesystem::path file);
     ~data_file();
     data_file(const data_file&) = delete;
@@ -20,19 +20,19 @@ class data_file {
 
     const std::filesystem::path& path() const { return path_; }
     std::uint64_t size() const { return size_; }
-    /// The bytes from `offset` on. Throws error naming the file: it is shorter, or was changed since it was opened.
+    /// Reads the bytes from `offset` on into `to`. Throws error naming the file when it is shorter, or was changed since it was opened.
     void read(std::uint64_t offset, std::span<std::byte> to) const;
 
   private:
     void check(int file) const;
 
     std::filesystem::path path_;
-    int file_ = -1;  ///< -1: opened for each piece, as many files are open already
+    int file_ = -1;  ///< -1: opened again for each piece, because many files are open already
     std::uint64_t size_ = 0, device_ = 0, number_ = 0;
     std::int64_t seconds_ = 0, nanoseconds_ = 0;
 };
 
-/// The whole file in memory that the system fills as it is looked at.
+/// A whole file mapped into memory; the system loads its pages when they are read.
 class mapped_file {
   public:
     /// Throws error naming the file.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole file read at once, with an error that names it. Writing is atomic_file.hpp's.
+// Reads a whole file at once, with an error that names it. atomic_file.hpp writes.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace qk::graph {
 
-/// The bytes of a file. Throws error naming it: missing, a folder, unreadable.
+/// Returns the bytes of a file. Throws error naming it when it is missing, a folder or unreadable.
 std::string read_file(const std::filesystem::path& file);
 
 }  // namespace qk::graph

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON that remembers where it stood: values are read through a cursor whose errors say file, line and path.
+// JSON values that know their place in the file: they are read through a cursor whose errors name file, line and path.
 #pragma once
 
 #include <filesystem>
@@ -21,12 +21,12 @@ struct json_document;
 /// One value of a document. Copies share the document. Every getter throws "FILE:LINE: PATH: sentence".
 class json_cursor {
   public:
-    /// Error with line and column for malformed text and for a key that stands twice in one object.
+    /// Throws error with line and column for malformed text and for a key that occurs twice in one object.
     static json_cursor parse(std::string_view text, const std::string& label);
     static json_cursor load(const std::filesystem::path& file);
 
     const nlohmann::json& value() const { return *value_; }
-    /// "plan.json:12"
+    /// Returns the value's place: "plan.json:12".
     std::string where() const;
     [[noreturn]] void fail(const std::string& what) const;
 
@@ -36,7 +36,7 @@ class json_cursor {
     bool is_null() const;
     bool has(std::string_view key) const;
 
-    /// An object with no other keys than these; an unknown one is an error that names the nearest.
+    /// Requires an object with no other keys than these; the error for an unknown key names the nearest.
     void only(std::initializer_list<std::string_view> keys) const;
     json_cursor at(const std::string& key) const;  ///< error if missing
     std::optional<json_cursor> find(const std::string& key) const;
@@ -62,7 +62,7 @@ class json_cursor {
 
 namespace detail {
 
-/// Runs f, and gives its error the place in the file.
+/// Runs f, and adds the place in the file to the error that f throws.
 template <class Function>
 auto at_place(const json_cursor& c, const Function& f) {
     try {

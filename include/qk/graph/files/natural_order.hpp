@@ -6,7 +6,7 @@
 
 namespace qk::graph {
 
-/// Numbers inside names compare as numbers: "x2" before "x10".
+/// Compares names; numbers inside them compare as numbers: "x2" before "x10".
 inline bool natural_less(const std::string& a, const std::string& b) {
     std::size_t i = 0, j = 0;
     const auto digit = [](char c) { return c >= '0' && c <= '9'; };

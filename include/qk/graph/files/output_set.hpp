@@ -29,29 +29,29 @@ namespace qk::graph {
 class output_set {
   public:
     /// `overwrite`: outputs may take the place of inputs and of each other. `writes`: false in a process that leaves writing to another
-    /// one; then names are compared, and nothing is touched.
+    /// one; then names are only compared, and no file is touched.
     explicit output_set(bool overwrite = false, bool writes = true) : overwrite_(overwrite), writes_(writes) {}
     output_set(const output_set&) = delete;
     output_set& operator=(const output_set&) = delete;
-    ~output_set();  ///< without commit(): nothing is left
+    ~output_set();  ///< without commit(): leaves nothing behind
 
-    /// `what` is how messages name a file: the option or argument. Empty paths were not given. Throws qk::graph::error when a file is
-    /// already named as the other kind. A folder as input means the tensors and pictures in it.
+    /// `what` is how messages name a file: the option or argument. An empty path means that none was given. Throws qk::graph::error when a
+    /// file is already named as the other kind. A folder as input stands for the tensors and pictures in it.
     output_set& input(const std::string& what, const std::filesystem::path& file);
-    /// Throws, too, when the file cannot be written.
+    /// Also throws when the file cannot be written.
     output_set& output(const std::string& what, const std::filesystem::path& file);
-    /// A file that the command reads and appends to while it works, by itself; protected both ways.
+    /// Names a file that the command reads and appends to by itself while it works; it is protected as input and as output.
     output_set& appended(const std::string& what, const std::filesystem::path& file);
-    /// A folder for outputs, made by the first write() into it; its parents, too.
+    /// Names a folder for outputs. The first write() into it makes it and its parents.
     output_set& folder(const std::string& what, const std::filesystem::path& folder);
 
-    /// Content of a file that was named as output. Throws when the disk is full.
+    /// Writes the content of a file that was named as output. Throws when the disk is full.
     void write(const std::filesystem::path& file, std::string_view content);
-    /// The file to write to through other means, which throw for themselves.
+    /// Returns the file to write to through other means, which report their own errors.
     pending_file& begin(const std::filesystem::path& file);
-    /// Of what was written to `file` so far.
+    /// Returns the number of bytes written to `file` so far.
     std::uintmax_t bytes(const std::filesystem::path& file) const;
-    /// Throws an error that says what is left, if anything is.
+    /// Puts all outputs in place. On failure throws an error that says what is left behind, if anything is.
     void commit();
 
   private:
@@ -74,7 +74,7 @@ class output_set {
     };
     bool overwrite_, writes_;
     std::vector<identity> inputs_, outputs_;
-    std::vector<std::filesystem::path> folders_, made_;  ///< those that may be made, those that were
+    std::vector<std::filesystem::path> folders_, made_;  ///< folders_: may be made; made_: were made
     std::deque<written> pending_;                        // begin() gives references away
 };
 

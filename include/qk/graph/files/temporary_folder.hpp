@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder that goes away with its content.
+// A folder that is removed with its content when its object goes.
 #pragma once
 
 #include <stdlib.h>
@@ -14,8 +14,8 @@ namespace qk::graph {
 
 class temporary_folder {
   public:
-    /// In the first of `places` that lets a folder be made, then where the system keeps such; `what` names the use in errors and the stem
-    /// in the name.
+    /// Makes the folder in the first of `places` that allows it, otherwise in the system's folder for temporary files. `what` names the use
+    /// in errors; the folder's name begins with `stem`.
     explicit temporary_folder(const std::string& stem, const std::string& what, std::initializer_list<std::filesystem::path> places = {}) {
         std::error_code none;
         const std::filesystem::path last = std::filesystem::temp_directory_path(none);

@@ -13,11 +13,11 @@ struct zip_entry {
     std::string bytes;
 };
 
-/// Every entry of an archive, checked against its CRC. Throws error beginning with `label` for anything that is not one, is truncated,
-/// encrypted or compressed otherwise, or claims to grow beyond what deflate can (about 1032 to 1).
+/// Returns every entry of an archive, checked against its CRC. Throws error beginning with `label` for anything that is no archive, is
+/// truncated, encrypted or compressed otherwise, or claims to grow beyond what deflate can (about 1032 to 1).
 std::vector<zip_entry> unzip(std::string_view archive, const std::string& label);
 
-/// An archive of stored entries. Throws error above 4 GB.
+/// Returns an archive of stored entries. Throws error above 4 GB.
 std::string zip(const std::vector<zip_entry>& entries, const std::string& label);
 
 }  // namespace qk::graph

@@ -12,12 +12,12 @@
 
 namespace qk::graph::detail {
 
-/// Whether a text, an operator's type most often, is one of a few.
+/// Returns whether a text, most often an operator's type, is in a short list.
 inline bool one_of(std::string_view text, std::initializer_list<std::string_view> list) {
     return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-/// nullptr: the node does not have it.
+/// Returns nullptr when the node does not have the attribute.
 inline const onnx::AttributeProto* find_attribute(const onnx::NodeProto& node, std::string_view name) {
     for (const auto& a : node.attribute())
         if (a.name() == name) return &a;

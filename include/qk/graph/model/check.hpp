@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every model goes through when it is loaded: names resolve, tensors fit their shapes, nodes stand in an order that can run.
+// Checks that every model passes when it is loaded: names resolve, tensors fit their shapes, nodes stand in an order that can run.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ class AttributeProto;
 
 namespace qk::graph {
 
-/// Look-ups in maps of strings without making a string.
+/// Hash for look-ups in maps of strings without making a string.
 struct string_hash {
     using is_transparent = void;
     std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
@@ -34,13 +34,13 @@ inline constexpr int oldest_opset = 1, newest_opset = 28;
 /// fit its shape, functions that call themselves or would grow beyond a million nodes.
 void check_and_sort(onnx::ModelProto& m);
 
-/// Fields that ONNX has added since the oldest library that qk builds with: read from the unknown fields where they are not known.
+/// These return fields that ONNX has added since the oldest library that qk builds with; older libraries have them as unknown fields.
 std::string overload_of(const onnx::NodeProto& n);
 std::string overload_of(const onnx::FunctionProto& f);
-/// Attributes of a function that have defaults (`attribute_proto`).
+/// Returns the attributes of a function that have defaults (`attribute_proto`).
 std::vector<onnx::AttributeProto> default_attributes(const onnx::FunctionProto& f);
 
-/// The model's own function that a node calls, or nullptr.
+/// Returns the model's own function that a node calls, or nullptr.
 const onnx::FunctionProto* find_function(const onnx::ModelProto& m, const onnx::NodeProto& n);
 
 }  // namespace qk::graph

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From ONNX's element types, as they hold codes, to formats and numbers.
+// Maps ONNX's element types, where they hold codes, to formats and numbers.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace qk::graph::detail {
 
-/// The format of codes in an ONNX type; nullopt: not one that Q/DQ pairs use.
+/// Returns the format of codes stored in an ONNX type; nullopt for a type that Q/DQ pairs do not use.
 inline std::optional<qk::format> format_of_codes(data_type t) {
     switch (t) {
         case data_type::int2: return int2;
@@ -34,13 +34,13 @@ inline std::optional<qk::format> format_of_codes(data_type t) {
     }
 }
 
-/// Whether every code of `narrow` is one of `wide`: both integers, of one sign.
+/// Returns whether every code of `narrow` is one of `wide`: both are integers, signed alike.
 inline bool holds_codes(const qk::format& wide, const qk::format& narrow) {
     const integer *w = std::get_if<integer>(&wide), *n = std::get_if<integer>(&narrow);
     return w && n && w->is_signed == n->is_signed && qmin(*w) <= qmin(*n) && qmax(*n) <= qmax(*w);
 }
 
-/// Whether every code of the signed `narrow`, moved up by half the range of the unsigned `wide`, is one of `wide`: int8 stored as uint8.
+/// Returns whether every code of the signed `narrow`, plus half the range of the unsigned `wide`, is one of `wide`: int8 stored as uint8.
 inline bool holds_moved_codes(const qk::format& wide, const qk::format& narrow) {
     const integer *w = std::get_if<integer>(&wide), *n = std::get_if<integer>(&narrow);
     if (w == nullptr || n == nullptr || w->is_signed || !n->is_signed) return false;
@@ -48,7 +48,7 @@ inline bool holds_moved_codes(const qk::format& wide, const qk::format& narrow) 
     return qmin(*w) <= qmin(*n) + half && qmax(*n) + half <= qmax(*w);
 }
 
-/// One code of an integer tensor.
+/// Returns one code of an integer tensor.
 inline std::int64_t code_at(const tensor& t, std::size_t i) {
     switch (t.type()) {
         case data_type::int8:

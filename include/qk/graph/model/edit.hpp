@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes over a model share: removing nodes and the constants that only they read, and writing attributes.
+// Edits that passes over a model share: they remove nodes and the constants that only those read, and write attributes.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -37,7 +37,7 @@ inline void remove_nodes(onnx::GraphProto& g, const std::vector<bool>& gone) {
     g.mutable_node()->Swap(&kept);
 }
 
-/// Marks nodes that may go and of whose outputs nobody reads one, until there are no more; what is `gone` already reads nothing.
+/// Marks as `gone` nodes that may go and whose outputs nobody reads, until there are no more. Nodes that are `gone` already read nothing.
 template <class MayGo>
 void mark_unread(const onnx::GraphProto& g, std::vector<bool>& gone, const MayGo& may_go) {
     for (bool again = true; again;) {
@@ -58,7 +58,7 @@ void mark_unread(const onnx::GraphProto& g, std::vector<bool>& gone, const MayGo
     }
 }
 
-/// Attributes that a pass writes.
+/// These write attributes: each adds one, and checks for none of the same name.
 inline onnx::AttributeProto& add_attribute(onnx::NodeProto& n, const std::string& name, onnx::AttributeProto::AttributeType type) {
     onnx::AttributeProto& a = *n.add_attribute();
     a.set_name(name);

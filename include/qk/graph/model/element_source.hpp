@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of a large constant outside the protobuf message: in memory once for all who hold them, or read (from a file, or by computing
-// them again) when somebody asks, and gone when nobody holds them any more.
+// Elements of a large constant outside the protobuf message: they are in memory once for all who hold them, or are read on demand (from a
+// file, or by computing them again) and freed when nobody holds them any more.
 #pragma once
 
 #include <functional>
@@ -19,16 +19,16 @@ class GraphProto;
 
 namespace qk::graph {
 
-/// Initializers of at least so many bytes lie outside the message. Smaller ones cost less where they are.
+/// Initializers of at least this many bytes lie outside the message. Smaller ones cost less inside it.
 inline constexpr std::size_t smallest_outside = std::size_t{1} << 18;
 
 class element_source {
   public:
-    /// Elements that stay in memory.
+    /// Holds elements that stay in memory.
     explicit element_source(tensor held);
-    /// Reads bytes from a place on, as tensors have them.
+    /// Reads bytes from `first` on, as a tensor's buffer has them.
     using part_reader = std::function<void(std::size_t first, std::span<std::byte> to)>;
-    /// Elements that `make` gives, the same each time, of this type and shape; `part` reads some of them alone, if that is possible.
+    /// Holds elements that `make` returns, the same each time, of this type and shape; `part`, if given, reads some of their bytes alone.
     element_source(data_type type, dims shape, std::function<tensor()> make, part_reader part = {});
     ~element_source();
     element_source(const element_source&) = delete;
@@ -36,13 +36,13 @@ class element_source {
 
     data_type type() const { return type_; }
     const dims& shape() const { return shape_; }
-    std::size_t raw_bytes() const;  ///< as ONNX packs them
-    /// Shared with whoever has them now: not to be written to. Throws what `make` throws.
+    std::size_t raw_bytes() const;  ///< bytes of the elements as ONNX packs them
+    /// Returns the elements, shared with whoever has them now: they must not be written to. Throws what `make` throws.
     tensor read() const;
     bool has_parts() const { return part_ != nullptr; }
-    /// Bytes of the tensor from `first` on, without the others. Only of a source that has parts. Throws what read() throws.
+    /// Reads the tensor's bytes from `first` on, without the others. Requires has_parts(). Throws what read() throws.
     void read_part(std::size_t first, std::span<std::byte> to) const { part_(first, to); }
-    const std::string& name() const { return name_; }  ///< what a message refers to it by, in this process
+    const std::string& name() const { return name_; }  ///< by which a message refers to it, in this process
 
   private:
     data_type type_;
@@ -59,14 +59,14 @@ using source_pointer = std::shared_ptr<const element_source>;
 /// Sources by name.
 using held_sources = std::map<std::string, source_pointer>;
 
-/// `out` keeps its name and says that its elements are the source's, in this process and as long as somebody holds the source.
+/// Makes `out` say that its elements are the source's, in this process and as long as somebody holds the source; its name stays.
 void refer_to(const source_pointer& source, onnx::TensorProto& out);
-/// What `p` refers to, or null. No file can make a message that refers to a source: names have a random part.
+/// Returns what `p` refers to, or null. No file can make a message that refers to a source: names have a random part.
 source_pointer source_of(const onnx::TensorProto& p);
 
-/// The sources of a graph's initializers; those that still lie in the message and are large leave it.
+/// Returns the sources of a graph's initializers; large ones that still lie in the message are moved out of it.
 held_sources take_out(onnx::GraphProto& g);
-/// Sum of raw_bytes() of all initializers that refer to a source.
+/// Returns the sum of raw_bytes() of all initializers that refer to a source.
 std::size_t bytes_outside(const onnx::GraphProto& g);
 
 }  // namespace qk::graph

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lengths of axes that follow from a graph without running it: through Reshape, Transpose, products and whatever keeps or joins shapes.
+// Infers lengths of axes from a graph without running it: through Reshape, Transpose, products and whatever keeps or joins shapes.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace qk::graph::detail {
 
 class inferred_shapes {
   public:
-    /// From the shapes that the model states, of inputs first of all.
+    /// Starts from the shapes that the model states, above all those of its inputs.
     explicit inferred_shapes(const model& m);
 
-    /// nullptr: not even the rank is known. Lengths below 0 are not known.
+    /// Returns nullptr when not even the rank is known. Lengths below 0 are unknown.
     const dims* find(const std::string& tensor) const {
         const auto found = shapes_.find(tensor);
         return found == shapes_.end() ? nullptr : &found->second;
@@ -24,8 +24,8 @@ class inferred_shapes {
   private:
     friend class shape_rules;
     const model& model_;
-    std::unordered_map<std::string, dims> shapes_;  ///< a length without a number is a symbol: equal symbols are equal lengths
-    std::unordered_map<std::string, dims> values_;  ///< what tensors of lengths hold, as far as that is known
+    std::unordered_map<std::string, dims> shapes_;  ///< an unknown length is a negative symbol: equal symbols are equal lengths
+    std::unordered_map<std::string, dims> values_;  ///< what tensors that hold lengths contain, as far as that is known
     std::int64_t symbols_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A serialized model without the elements of its large initializers, and where they lie: what a look at a model needs, in little memory.
+// A serialized model without the elements of its large initializers, and where those lie: enough to inspect a model in little memory.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace qk::graph::detail {
 
 struct message_outline {
     struct place {
-        std::uint64_t offset = 0, length = 0;  ///< of raw_data in the file; length 0: it is still in the message
+        std::uint64_t offset = 0, length = 0;  ///< of raw_data in the file; length 0: raw_data is still in the message
     };
     std::string message;        ///< a ModelProto
-    std::vector<place> places;  ///< of each initializer of the graph, in order
+    std::vector<place> places;  ///< one per initializer of the graph, in order
 };
 
-/// Nothing: not a well-formed message of one graph; the parser will say why. `smallest`: elements of so many bytes are left out.
+/// Leaves out elements of at least `smallest` bytes. Returns nullopt for no well-formed message of one graph; the parser will say why.
 std::optional<message_outline> outline_of(std::string_view model, std::size_t smallest);
 
-/// The tag of a field of bytes and the number of them.
+/// Appends the tag and the length of a field that holds bytes.
 void put_header(std::string& to, unsigned field, std::uint64_t length);
 
 }  // namespace qk::graph::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An ONNX model in memory: loaded, checked, sorted; its protobuf stays the truth, so unknown fields survive a save.
+// An ONNX model in memory: loaded, checked, sorted. Its protobuf message stays the only truth, so unknown fields survive a save.
 #pragma once
 
 #include <filesystem>
@@ -38,12 +38,12 @@ struct value_info {
 class model {
   public:
     /// Reads, checks and sorts. External data is read (only from inside the model's folder). Nodes get unique, non-empty names.
-    /// Large weights stay in their files and are read when asked for (element_source.hpp): the files may be replaced, not changed.
+    /// Large weights stay in their files and are read on demand (element_source.hpp): the files may be replaced, but not changed.
     /// Throws error naming file, node or tensor: unreadable file, malformed protobuf, cycle, missing tensor, duplicate output, ...
     static model load(const std::filesystem::path& file);
     static model parse(std::string_view bytes, const std::filesystem::path& folder = {}, const std::string& label = "model");
 
-    /// Writes beside `file`, then renames. Above 2 GB weights go to FILE.data as external data, one after the other.
+    /// Writes a file beside `file`, then renames it. Above 2 GB weights go to FILE.data as external data, one after the other.
     void save(const std::filesystem::path& file) const;
 
     model(const model&);
@@ -56,7 +56,7 @@ class model {
     const onnx::GraphProto& graph() const;
     onnx::GraphProto& graph();
 
-    /// Checks again, sorts again, rebuilds the look-ups below.
+    /// Checks and sorts again, and rebuilds the look-ups below.
     void reindex();
 
     const std::vector<value_info>& inputs() const;  ///< without those that only name an initializer
@@ -70,13 +70,13 @@ class model {
     };  ///< node -1: graph output number `input`; input -1: read inside a subgraph of the node
     const std::vector<use>& uses(std::string_view tensor) const;  ///< by every graph node, in order, then by graph outputs
     bool is_constant(std::string_view tensor) const;              ///< an initializer (Constant nodes become initializers in fold_constants)
-    /// The initializer's value, maybe shared with others: not to be written to. Error if there is none or its data does not fit its shape.
+    /// Returns the initializer's value, maybe shared: do not write to it. Throws error if there is none or its data does not fit its shape.
     tensor constant(std::string_view name) const;
     dims constant_shape(std::string_view name) const;  ///< without reading its values
     data_type constant_type(std::string_view name) const;
 
     const std::string& label() const;             ///< the file's name, for messages
-    const std::filesystem::path& folder() const;  ///< where it came from; empty: memory
+    const std::filesystem::path& folder() const;  ///< the folder that it came from; empty: memory
     const name_history& history() const;          ///< names of the file that folding took away
     name_history& history();
 
@@ -89,11 +89,11 @@ class model {
     std::unique_ptr<index> index_;
 };
 
-/// TensorProto of any type but strings (raw data, typed fields, packed 2 and 4 bits, external data in `folder`) to a tensor and back.
-/// Throws error naming the tensor: data that does not fit the shape, absurd shapes, external data outside the folder. What refers to an
-/// element_source is shared with others: not to be written to.
+/// These convert a TensorProto of any type but strings (raw data, typed fields, packed 2 and 4 bits, external data in `folder`) to a tensor
+/// and back. Throws error naming the tensor: data that does not fit the shape, absurd shapes, external data outside the folder. A tensor
+/// whose message refers to an element_source is shared with others: do not write to it.
 tensor to_tensor(const onnx::TensorProto& proto, const std::filesystem::path& folder = {});
-tensor to_tensor(const onnx::SparseTensorProto& proto);  ///< dense
+tensor to_tensor(const onnx::SparseTensorProto& proto);  ///< as a dense tensor
 void to_proto(const tensor& value, const std::string& name, onnx::TensorProto& out);
 
 }  // namespace qk::graph

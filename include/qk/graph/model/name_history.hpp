@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that a model's file has and folding took away, and what stands in their place: users ask by the names of their file.
+// Names of a model's file that folding removed, and what replaces them: users know the names of their file.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ class model;
 /// How close a successor is to the name that it follows.
 enum class bond : std::uint8_t {
     place,  ///< the same place in the network: weights that were multiplied, the tensor behind a folded node
-    part,   ///< the name went into it together with others: a parameter of a BatchNormalization, a shape
+    part,   ///< the name was merged with others: a parameter of a BatchNormalization, a shape
 };
 
 /// What a tensor or a node of the file has become.
 struct successor {
     std::string name;
-    bool is_node = false;  ///< the name of a node; otherwise of a tensor
+    bool is_node = false;  ///< `name` is a node's; otherwise a tensor's
     bond how = bond::place;
     std::string why{};  ///< "BatchNormalization 'bn1' was folded into 'conv1'"
-    /// Weights and biases: what each output channel was multiplied by. Empty: the values did not change so simply, or not at all.
+    /// For weights and biases, what each output channel was multiplied by. Empty: the values did not change so simply, or not at all.
     std::vector<double> factor{};
 };
 
@@ -49,17 +49,17 @@ class name_history {
     std::map<std::string, folded_node, std::less<>> nodes_;
 };
 
-/// What stands in `m` for a tensor of the file: passes that followed one another count as one step. A tensor that several nodes read may
-/// have several successors, and may be there still. Empty: nothing became of it.
+/// Returns what replaces a tensor of the file in `m`; passes that followed one another count as one step. A tensor that several nodes read
+/// may have several successors, and may exist still. Empty: it has no successor.
 std::vector<successor> successors_of_tensor(const model& m, std::string_view name);
-/// Likewise of a node. A node of constants became tensors.
+/// Returns what replaces a node of the file, by the same rules. A node of constants became tensors.
 std::vector<successor> successors_of_node(const model& m, std::string_view name);
 
-/// Whether the model has the tensor now: an input, an initializer, or what a node makes.
+/// Returns whether the model has the tensor now: an input, an initializer, or what a node makes.
 bool has_tensor(const model& m, std::string_view name);
-/// Every tensor that a request may name: those of the network, then those of the file that folding took away.
+/// Returns every tensor that a request may name: those of the network, then those of the file that folding removed.
 std::vector<std::string> tensor_names(const model& m);
-/// Likewise of nodes.
+/// Returns every node that a request may name, in the same order.
 std::vector<std::string> node_names(const model& m);
 
 }  // namespace qk::graph

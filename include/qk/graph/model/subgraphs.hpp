@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs inside nodes (If, Loop, Scan): visiting them, and the names that they read from around them.
+// Graphs inside nodes (If, Loop, Scan): visits them, and collects the names that they read from around them.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -24,7 +24,7 @@ void for_each_subgraph(const onnx::NodeProto& n, const Visit& visit) {
     }
 }
 
-/// Every tensor that is an initializer or an attribute, those of the graphs inside included.
+/// Visits every tensor that is an initializer or an attribute, those of inner graphs included.
 template <class Visit>
 void for_each_tensor(onnx::GraphProto& g, const Visit& visit) {
     for (auto& t : *g.mutable_initializer()) visit(t);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ONNX's ways of holding elements, and external data. onnx.proto, message TensorProto.
+// How ONNX stores elements, in a message and as external data. onnx.proto, message TensorProto.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -30,7 +30,7 @@ constexpr bool is_known(data_type t) { return packed_bits(t) != 0 && static_cast
 
 inline std::string quoted_name(const onnx::TensorProto& p) { return p.name().empty() ? "a tensor" : "tensor '" + p.name() + "'"; }
 
-/// Codes of 2 or 4 bits, first element in the lowest bits, to one a byte; signed types are sign-extended.
+/// Unpacks codes of 2 or 4 bits, the first element in the lowest bits, to one a byte; signed types are sign-extended.
 inline void unpack(std::string_view packed, data_type type, std::span<std::uint8_t> out) {
     const auto width = static_cast<unsigned>(packed_bits(type));
     const unsigned per_byte = 8 / width, mask = (1u << width) - 1;
@@ -52,7 +52,7 @@ inline std::string pack(data_type type, std::span<const std::uint8_t> codes) {
     return packed;
 }
 
-/// Where the bytes lie that `p` keeps outside: in a file inside `folder`, by name only. No absolute path, no "..", no link that leads out.
+/// Where the external bytes of `p` lie: in a file inside `folder`. Throws error for an absolute path, "..", and a link that leads out.
 struct external_place {
     std::filesystem::path file;
     std::uint64_t offset = 0;
@@ -99,7 +99,7 @@ inline std::string read_external(const onnx::TensorProto& p, const std::filesyst
     return bytes;
 }
 
-/// Bytes that the elements take as raw data; throws for unknown types and absurd shapes, naming the tensor.
+/// Returns the bytes that the elements take as raw data; throws for unknown types and absurd shapes, naming the tensor.
 inline std::size_t raw_size(const onnx::TensorProto& p) {
     const auto type = static_cast<data_type>(p.data_type());
     if (!is_known(type))
@@ -119,7 +119,7 @@ void copy_field(const Field& from, tensor& to) {
     for (int i = 0; i < from.size(); ++i) out[i] = static_cast<To>(from.Get(i));
 }
 
-/// Entries of the typed field that the elements of `type` stand in.
+/// Returns the number of entries of the typed field that hold `count` elements of `type`.
 inline std::size_t field_entries(data_type type, std::size_t count) {
     if (type == data_type::complex64 || type == data_type::complex128) return 2 * count;
     return packed_bits(type) < 8 ? (count * packed_bits(type) + 7) / 8 : count;
@@ -138,7 +138,7 @@ inline std::size_t field_size(const onnx::TensorProto& p) {
     }
 }
 
-/// The data fits the shape: throws error naming the tensor otherwise. Reads nothing from outside.
+/// Throws error naming the tensor when its data does not fit its shape. Reads no external data.
 inline void check_tensor(const onnx::TensorProto& p) {
     const std::size_t bytes = raw_size(p);
     if (p.data_location() == onnx::TensorProto::EXTERNAL) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that are not UTF-8 become UTF-8 when a model is read: plans, reports and JSON could not hold them, and no other runtime reads them.
+// Converts names to UTF-8 when a model is read: plans, reports and JSON could not hold other bytes, and no other runtime reads them.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor's shape as kernels see it: what runs along an axis, how often, and how far apart.
+// Describes a tensor's shape as kernels see it: how long an axis is, how often it occurs, and how far apart its elements are.
 #pragma once
 
 #include "qk/graph/base/tensor.hpp"

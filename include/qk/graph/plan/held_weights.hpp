@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights that stand in nodes which are no layers by themselves: tables of embeddings, experts of which a router chooses, and the
-// projection inside a fused Attention.
+// Finds weights of nodes that are no layers by themselves: tables of embeddings, experts of which a router chooses, and the projection
+// inside a fused Attention.
 #pragma once
 
 #include <string>
@@ -12,22 +12,22 @@ namespace qk::graph {
 
 struct held_weight {
     enum class kind : std::uint8_t {
-        embedding,   ///< rows chosen by ids: takes the weights' format in weight_only
-        experts,     ///< matrices [E, ., .] chosen by computed indices, multiplied behind: weights like a layer's
-        projection,  ///< of com.microsoft's Attention ([K, N] like a Gemm's) and MoE ([E, N, K]); its input 0 is what they multiply
+        embedding,   ///< rows chosen by ids: get the weights' format in weight_only
+        experts,     ///< matrices [E, ., .] chosen by computed indices, then multiplied: quantized like a layer's weights
+        projection,  ///< in com.microsoft's Attention ([K, N] like a Gemm's) and MoE ([E, N, K]): multiplied with the node's input 0
     };
     kind what = kind::embedding;
     int input = 0;
     operand_axes axes;
 };
 
-/// Of a node, by input. Empty for most.
+/// Returns the weights that a node holds, in the order of its inputs; empty for most nodes.
 std::vector<held_weight> held_weights(const layer_view& layers, int node);
 
-/// A tensor that holds chosen experts: its values are those of a table that is quantized as weights.
+/// Returns whether a tensor holds chosen experts: its values are those of a table that is quantized as weights.
 bool is_chosen_expert(const layer_view& layers, const std::string& tensor);
 
-/// axes_of() for a weight in a model: that of a held one, else the node's own.
+/// Returns the axes of a weight in a model: those of a held weight where it is one, otherwise axes_of() of the node.
 operand_axes weight_axes(const layer_view& layers, int node, int input);
 
 }  // namespace qk::graph

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What precision has to know of a node: which inputs are activations, weights and bias, where blocks and channels run, what only moves
-// data.
+// What precision needs to know of a node: which inputs are activations, weights and bias, where blocks and channels run, and whether it
+// only moves data.
 #pragma once
 
 #include <map>
@@ -25,17 +25,17 @@ enum class layer_kind : std::uint8_t {
 };
 layer_kind kind_of(const onnx::NodeProto& node);
 
-/// Axes of one operand, as plan.hpp's quantizer means them.
+/// Axes of one operand, with the meaning that they have in plan.hpp's quantizer.
 struct operand_axes {
     int block = -1;        ///< blocks run along it (the reduction axis)
     bool flatten = false;  ///< grouped Conv weights: blocks over all axes but the first
-    int channel = 0;       ///< output channels; per-channel scales stand along it
+    int channel = 0;       ///< output channels: the axis of per-channel scales
 };
-/// Axes of input `index` of a node. `shape` is empty when it is not known (activations); negative axes count from the end.
-/// One-dimensional tensors run along axis 0 (resolved by whoever knows the rank: see resolve_axis).
+/// Returns the axes of input `index` of a node. `shape` is empty when it is not known (activations); negative axes count from the end.
+/// One-dimensional tensors run along axis 0 (resolve_axis sees to that, where the rank is known).
 operand_axes axes_of(const onnx::NodeProto& node, int index, const dims& shape);
 
-/// An axis counted from 0; tensors of rank 0 and 1 have axis 0.
+/// Returns an axis counted from 0; tensors of rank 0 and 1 have axis 0.
 inline std::size_t resolve_axis(int axis, std::size_t rank) {
     if (rank <= 1) return 0;
     const int r = static_cast<int>(rank);
@@ -43,7 +43,7 @@ inline std::size_t resolve_axis(int axis, std::size_t rank) {
     return static_cast<std::size_t>(a < 0 ? 0 : a >= r ? r - 1 : a);
 }
 
-/// A model read once for planning: roles of every input, element types, which tensor a moved tensor comes from.
+/// A model read once for planning: the roles of every input, element types, and which tensor a moved tensor comes from.
 class layer_view {
   public:
     explicit layer_view(const model& m);
@@ -57,24 +57,25 @@ class layer_view {
 
     const model& source() const { return *model_; }
     const std::vector<node_info>& nodes() const { return nodes_; }
-    /// Holds float32, float16 or bfloat16: what formats can be asked of.
+    /// Returns whether the tensor holds float32, float16 or bfloat16, so that a format can be requested for it.
     bool is_float(const std::string& tensor) const { return float_.contains(tensor); }
-    /// float32, float16 or bfloat16; undefined for every other tensor.
+    /// Returns float32, float16 or bfloat16; undefined for every other tensor.
     data_type float_type(const std::string& tensor) const {
         const auto found = float_.find(tensor);
         return found == float_.end() ? data_type::undefined : found->second;
     }
-    /// The node that alone reads `tensor` and is a Relu or Clip, or -1: nothing is quantized between it and the producer.
+    /// Returns the node that alone reads `tensor` if it is a Relu or Clip, otherwise -1. Nothing is quantized between it and the producer.
     int fused_activation(const std::string& tensor) const;
-    /// Where a moved tensor's values come from: back through data-moving operators.
+    /// Returns the tensor that a moved tensor's values come from, back through data-moving operators.
     const std::string& root(const std::string& tensor) const;
-    /// Made by a Conv, a pooling or a picture-shaped input, with shape-keeping operators between: channels stand on axis 1.
+    /// Returns whether a Conv, a pooling or a picture-shaped input made it, with shape-keeping operators between: channels are on axis 1.
     bool has_channels_second(const std::string& tensor) const { return pictures_.contains(tensor); }
-    /// A Gather from a constant table by indices that the model is given, whose rows are as wide as what a layer multiplies.
+    /// Returns whether the node is a Gather from a constant table by indices from a model input, with rows as long as a layer's reduction
+    /// axis.
     bool is_embedding(int node) const;
-    /// Tensors that hold keys or values of a decoder: what is appended to a cache that the model is given.
+    /// Returns the tensors that hold keys or values of a decoder: what is appended to a cache that is a model input.
     std::vector<std::string> cached_tensors() const;
-    /// Compute nodes in graph order: what "layer" means to a search and to tables.
+    /// Returns the compute nodes in graph order: the layers of a search and of tables.
     std::vector<int> compute_layers() const;
 
   private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrecisionPlan: which format every edge of a model carries. The only thing that travels between requests, evaluator, search and export.
+// The precision plan: which format every edge of a model carries. Only plans travel between requests, evaluator, search and export.
 #pragma once
 
 #include <compare>
@@ -31,21 +31,20 @@ struct quantizer {
     std::vector<std::int64_t> zero_point;  ///< empty: all 0
     int block_size = 0;  ///< integer and scaled floats with a scale for each run along `axis`; 0: per tensor or per channel
     qk::semantics semantics = qk::semantics::ocp;
-    bool dynamic = false;  ///< scale and zero point computed from each run's own value, where the format has such
+    bool dynamic = false;  ///< scale and zero point are computed from each run's own value, where the format has them
     friend bool operator==(const quantizer&, const quantizer&) = default;
 };
 
-/// Whether scales are chosen for a format: not for those of 16 bits and more, whose exponents reach far enough, nor for e8m0.
+/// Returns whether scales are chosen for a format: not for those of 16 bits and more, whose exponents reach far enough, nor for e8m0.
 constexpr bool is_scaled(floating f) { return bits(f) < 16 && f.specials != specials::e8m0; }
 
-/// What was asked of a tensor and of single edges; an edge's own entry wins over its tensor's. And what multiplies the layers that a unit
-/// computes.
+/// The quantizers of tensors and of single edges, where an edge's own entry wins over its tensor's; and for layers what multiplies them.
 struct precision_plan {
     std::map<std::string, quantizer> tensors;
     std::map<edge, quantizer> edges;
-    std::map<std::string, std::string> accumulators;  ///< by layer what multiplies it: a device's name or an accumulator's text
+    std::map<std::string, std::string> accumulators;  ///< by layer: a device's name or an accumulator's text
 
-    /// The quantizer on an edge, or nullptr: float32.
+    /// Returns the quantizer on an edge, or nullptr for float32.
     const quantizer* find(const edge& e) const {
         if (const auto i = edges.find(e); i != edges.end()) return is_identity(i->second.format) ? nullptr : &i->second;
         if (const auto i = tensors.find(e.tensor); i != tensors.end()) return is_identity(i->second.format) ? nullptr : &i->second;

@@ -17,22 +17,22 @@
 
 namespace qk::graph {
 
-/// How an activation's range is chosen from what calibration saw. NUMERICS: docs/reference/numerics.md, section 5.
+/// How an activation's range is chosen from what calibration saw. docs/reference/numerics.md, section 5.
 enum class range_method : std::uint8_t { min_max, moving_average, percentile, layerwise_percentile, entropy, mse };
 
-/// How a power-of-two scale is chosen from the scale that the range asks for.
+/// How a power-of-two scale is chosen from the scale that follows from the range.
 enum class pow2_rule : std::uint8_t {
     non_overflow,  ///< the smallest power of two that does not clip (ceil)
     nearest,       ///< the nearest exponent; may clip (what Quark calls NonOverflow)
     min_mse,       ///< the best of five neighbouring exponents by squared error
 };
 
-/// How weights become codes: each the nearest; by linear algebra so that what the layer computes stays (quantize/compensate.hpp); or
-/// learned, layer by layer, so that it stays (quantize/learn_rounding.hpp).
+/// How weights become codes: each rounded to the nearest; rounded by linear algebra so that the layer's output stays
+/// (quantize/compensate.hpp); or with rounding learned, layer by layer, so that it stays (quantize/learn_rounding.hpp).
 enum class weight_rounding : std::uint8_t { nearest, compensated, adaround, adaquant };
 
-/// A format and everything else that may be asked about how a value is stored. What is not set follows the defaults of its role:
-/// activations affine, weights symmetric, one scale for the tensor.
+/// A format and everything else that may be requested about how a value is stored. What is not set follows the defaults of the value's
+/// role: activations are affine, weights symmetric, with one scale for the tensor.
 struct precision {
     qk::format format = fp32;                        ///< fp32: leave the value alone (an exclusion)
     std::optional<bool> symmetric{};                 ///< integers: zero point in the middle
@@ -46,11 +46,11 @@ struct precision {
     std::vector<std::int64_t> zero_point{};
     qk::semantics semantics = qk::semantics::ocp;
     bool dynamic = false;                       ///< activations: scale from each run's own value
-    std::optional<weight_rounding> rounding{};  ///< weights; unset: the options'
+    std::optional<weight_rounding> rounding{};  ///< weights; unset: the options' rounding
     friend bool operator==(const precision&, const precision&) = default;
 };
 
-/// What a request speaks of.
+/// What a request refers to.
 enum class scope : std::uint8_t {
     everything,    ///< the default, under every other request whatever their order
     op_type,       ///< every node of a type: "Conv"
@@ -63,7 +63,7 @@ enum class scope : std::uint8_t {
     kv_cache,      ///< keys and values that a decoder keeps (layer_view::cached_tensors)
 };
 
-/// Which of a layer's values; a set.
+/// Which of a layer's values a request is for; a set of bits.
 enum class role : std::uint8_t { none = 0, input = 1, output = 2, activation = 3, weight = 4, bias = 8, all = 15 };
 constexpr role operator|(role a, role b) { return static_cast<role>(static_cast<int>(a) | static_cast<int>(b)); }
 constexpr bool has(role set, role r) { return (static_cast<int>(set) & static_cast<int>(r)) != 0; }
@@ -76,35 +76,35 @@ struct request {
     int index = 0;       ///< model_input, model_output
     precision what{};
     std::string origin{};               ///< where it was said: "plan.json:12", "--activation", "set_precision call 3"
-    std::vector<std::string> beside{};  ///< op_type: the list that it stands in. The model need not have every type of a list
-    bool quiet = false;                 ///< nobody typed it: no remark where it has no effect
-    bool of_choice = false;             ///< says what a choice without alternatives says: a search reads the choice
+    std::vector<std::string> beside{};  ///< op_type: the list of types that it comes from. The model need not have every type of a list
+    bool quiet = false;                 ///< nobody typed it: no message where it has no effect
+    bool of_choice = false;             ///< made from a choice without alternatives; a search reads the choice instead
 };
 
-/// "layer 'conv1' activation+weight" for messages.
+/// Returns text for messages: "layer 'conv1' activation+weight".
 std::string describe(const request& r);
 const char* name_of(range_method m);
 const char* name_of(pow2_rule r);
 std::string name_of(role r);
-/// Every method, in the order of their values.
+/// Returns every method, in the order of their values.
 std::vector<range_method> all_range_methods();
-/// The inverses; nullopt for a name that is none of them.
+/// These invert name_of; they return nullopt for an unknown name.
 std::optional<range_method> parse_range_method(std::string_view name);
 std::optional<pow2_rule> parse_pow2_rule(std::string_view name);
 std::optional<role> parse_role(std::string_view name);
 
-/// A format's text, with options, as one precision: "int8", "bfp:block=16,...". Error with the nearest names.
+/// Parses a format's text, with options, as a precision: "int8", "bfp:block=16,...". Throws error with the nearest names.
 precision parse_precision(std::string_view text);
 
 /// A list of requests in the order they were made, built by calls. Formats are given by name or by value.
-/// Nothing is checked against a model here: names that match nothing come out when a plan is made.
+/// Nothing is checked against a model here: names that match nothing are reported when a plan is made.
 class precision_requests {
   public:
-    /// Everything that is quantized by default; either may be fp32.
+    /// Requests formats for everything that is quantized by default; either may be fp32.
     precision_requests& set_default(const precision& activation, const precision& weight);
     precision_requests& set_default(std::string_view activation, std::string_view weight);
 
-    /// A layer, a glob of layers, or (prefix of several) a group. `parameters`: {"weight", F}, {"bias", F}.
+    /// Requests formats for a layer, a glob of layers, or (prefix of several) a group. `parameters`: {"weight", F}, {"bias", F}.
     precision_requests& set_precision(std::string_view layer, std::string_view activation,
                                       std::initializer_list<std::pair<std::string_view, std::string_view>> parameters = {});
     precision_requests& set_precision(std::string_view layer, role values, const precision& what);
@@ -113,7 +113,7 @@ class precision_requests {
     precision_requests& set_subgraph_precision(std::string_view start, std::string_view end, role values, const precision& what);
     precision_requests& set_tensor_precision(std::string_view tensor, const precision& what);
 
-    /// By position; nullopt skips one.
+    /// These request formats by position; nullopt skips one.
     precision_requests& set_model_input_precision(const std::vector<std::optional<std::string>>& formats);
     precision_requests& set_model_output_precision(const std::vector<std::optional<std::string>>& formats);
 

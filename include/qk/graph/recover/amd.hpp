@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The quantizers that com.amd.quark's block operators carry out. docs/guide/export.md, style amd.
+// Reads the quantizers that com.amd.quark's block operators carry out. docs/guide/export.md, style amd.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -15,7 +15,7 @@ namespace qk::graph::detail {
 
 inline int number(const onnx::NodeProto& n, const char* name, int otherwise) { return static_cast<int>(int_attribute(n, name, otherwise)); }
 
-/// BFPQuantizeDequantize and MXQuantizeDequantize, under their older names too.
+/// Returns the quantizer of BFPQuantizeDequantize or MXQuantizeDequantize, under their older names too; nullopt for other nodes.
 inline std::optional<quantizer> amd_block_quantizer(const onnx::NodeProto& n) {
     quantizer q;
     q.axis = number(n, "axis", 1), q.semantics = semantics::quark;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls that style portable writes, read back: which quantizer a call carries out, and what a call of constants gives.
+// Reads back the calls that style portable writes: which quantizer a call carries out, and what a call with constant inputs returns.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -19,12 +19,12 @@
 
 namespace qk::graph::detail {
 
-/// The function that a node calls, if it is one that qk wrote.
+/// Returns the function that a node calls if qk wrote it, otherwise nullptr.
 inline const onnx::FunctionProto* called_quantizer(const model& m, const onnx::NodeProto& n) {
     return n.domain() == marks::function_domain && n.output_size() == 1 ? find_function(m.proto(), n) : nullptr;
 }
 
-/// The quantizer of a call, by its description and its inputs `scale` and `zero_point`; nullopt when they do not say one.
+/// Returns the quantizer of a call from its description and its inputs `scale` and `zero_point`; nullopt when they do not determine one.
 inline std::optional<quantizer> quantizer_of_call(const model& m, const onnx::NodeProto& n) {
     const onnx::FunctionProto* f = called_quantizer(m, n);
     if (f == nullptr) return std::nullopt;
@@ -44,7 +44,7 @@ inline std::optional<quantizer> quantizer_of_call(const model& m, const onnx::No
     return described(n.doc_string(), scales, zeros);
 }
 
-/// Results of the calls whose inputs are all constants, by their names: computed as the model computes them.
+/// Returns the results of the calls whose inputs are all constants, by name, computed as the model computes them.
 inline std::map<std::string, tensor> called_constants(const model& m) {
     onnx::ModelProto calls;
     calls.set_ir_version(std::max<std::int64_t>(m.proto().ir_version(), 8));
@@ -67,7 +67,7 @@ inline std::map<std::string, tensor> called_constants(const model& m) {
             if (held.insert(i).second) to_proto(m.constant(i), i, *g.add_initializer());
     }
     if (g.node_size() == 0) return results;
-    // A run has an input.
+    // A run needs an input.
     const std::string none = "qk/none";
     onnx::NodeProto& idle = *g.add_node();
     idle.set_op_type("Identity");
@@ -81,7 +81,7 @@ inline std::map<std::string, tensor> called_constants(const model& m) {
     return results;
 }
 
-/// Drops what qk's functions leave behind where nobody calls them, and imports of their domain and of AMD's.
+/// Removes qk's functions that nobody calls any more, and imports of their domain and of AMD's that nothing uses.
 inline void forget_functions(onnx::ModelProto& m) {
     const auto called = [&](const std::string& domain, const std::string* name) {
         return std::any_of(m.graph().node().begin(), m.graph().node().end(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantizers that were recovered into a plan leave the model, and what only they needed with them.
+// Removes quantizers that were recovered into a plan from the model, with what only they needed.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -26,7 +26,7 @@ inline std::set<std::string> int8_names(const onnx::ModelProto& m) {
     return names;
 }
 
-/// `owned`: nodes that are part of a quantizer; those that nobody reads any more go, and constants that only they read.
+/// `owned` marks nodes that are part of a quantizer. Removes those that nobody reads any more, and constants that only they read.
 inline void drop_quantizers(model& m, const std::vector<bool>& owned) {
     onnx::GraphProto& g = m.graph();
     std::vector<bool> gone(static_cast<std::size_t>(g.node_size()), false);
@@ -41,7 +41,7 @@ inline void drop_quantizers(model& m, const std::vector<bool>& owned) {
         if (properties.Get(k).key() == marks::int8_property) properties.DeleteSubrange(k, 1);
     m.reindex();
     drop_unused_initializers(m);
-    // Shapes of tensors that are no more.
+    // Remove shapes of tensors that no longer exist.
     auto& infos = *g.mutable_value_info();
     for (int k = infos.size(); k-- > 0;)
         if (m.producer(infos.Get(k).name()) < 0) infos.DeleteSubrange(k, 1);

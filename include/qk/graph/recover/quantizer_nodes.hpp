@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which nodes quantize and dequantize, by operator.
+// Tells by operator which nodes quantize and dequantize.
 #pragma once
 
 #include <onnx/onnx_pb.h>

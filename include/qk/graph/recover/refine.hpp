@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a quantizer's node says beyond its inputs.
+// Reads what a quantizer's node says beyond its inputs.
 #pragma once
 
 #include <string>
@@ -12,10 +12,11 @@ namespace qk::graph::detail {
 /// Reads a node's doc_string into `how`: semantics, and a format whose codes are fewer than the type's, or signed and stored unsigned.
 void refine(quantizer& how, const std::string& text);
 
-/// The integer format, of 16 bits or fewer, whose values with the quantizer's one scale lie from `low` to `high`; false: there is none.
+/// Narrows the format to the integer format, of 16 bits or fewer, whose values with the quantizer's one scale reach from `low` to `high`.
+/// Returns false if there is none.
 bool narrow(quantizer& how, const tensor& low, const tensor& high);
 
-/// Codes of 8 bits that were stored half their range higher become codes of the signed format `f`.
+/// Turns codes of 8 bits that were stored half their range higher into codes of the signed format `f`.
 void make_signed(quantizer& how, integer f);
 
 }  // namespace qk::graph::detail

@@ -10,11 +10,11 @@
 
 namespace qk::graph {
 
-/// Text made safe for HTML content and attribute values.
+/// Returns text made safe for HTML content and attribute values.
 std::string html_escape(std::string_view text);
-/// A number as people read it: 4 significant digits, no trailing zeros; "–" for NaN, "∞".
+/// Returns a number as people read it: 4 significant digits, no trailing zeros; all digits of the whole part below 10^7; "–" for NaN, "∞".
 std::string html_number(double value);
-/// 1234567 bytes as "1.18 MiB".
+/// Returns 1234567 bytes as "1.18 MiB".
 std::string html_bytes(double bytes);
 
 struct html_bar {
@@ -40,7 +40,7 @@ struct html_axes {
     bool log_x = false, log_y = false;
 };
 
-/// Built top to bottom; every text is escaped here.
+/// Builds a page from top to bottom; every text is escaped here.
 class html_page {
   public:
     explicit html_page(std::string title);
@@ -48,17 +48,17 @@ class html_page {
     html_page& heading(std::string_view text, int level = 2);
     html_page& paragraph(std::string_view text);
     html_page& code(std::string_view text);
-    /// Cells that look like numbers are set right. Long tables scroll.
+    /// Adds a table. Cells that look like numbers are right-aligned. Long tables scroll.
     html_page& table(std::span<const std::string> columns, std::span<const std::vector<std::string>> rows);
-    /// Short facts side by side: {"size", "1.2 MiB"}, ...
+    /// Shows short facts side by side: {"size", "1.2 MiB"}, ...
     html_page& facts(std::span<const std::pair<std::string, std::string>> items);
-    /// Horizontal bars, one a line, labels left. Negative values go left.
+    /// Draws horizontal bars, one a line, labels left. Negative values go left.
     html_page& bar_chart(std::string_view title, std::span<const html_bar> bars, std::string_view unit = {});
     /// counts[i] lies between edges[i] and edges[i + 1]; the height is logarithmic when the counts span more than three decades.
     html_page& histogram(std::string_view title, std::span<const double> edges, std::span<const double> counts,
                          std::span<const html_marker> markers = {});
     html_page& line_chart(std::string_view title, std::span<const html_series> series, const html_axes& axes);
-    /// Opens and closes a part that is folded away at first.
+    /// Opens a part that is folded unless `open`; close_details() ends it.
     html_page& open_details(std::string_view summary, bool open = false);
     html_page& close_details();
     /// Plots between these stand side by side where the window is wide enough.

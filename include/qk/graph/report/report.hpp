@@ -34,16 +34,16 @@ struct method_range {
 struct method_comparison {
     std::string tensor;
     std::vector<method_range> methods;
-    std::size_t best = 0;  ///< least error
+    std::size_t best = 0;  ///< index of the method with the least error
 };
-/// Every tensor under every given method, for one integer format. Methods that the statistics cannot serve are left out.
+/// Returns the ranges of every tensor under every given method, for one integer format. Methods without their statistics are left out.
 std::vector<method_comparison> compare_methods(const calibration& seen, const std::vector<range_method>& methods, const precision& what,
                                                double percentile = 99.999);
 
 nlohmann::ordered_json to_json(const std::vector<method_comparison>& all);
 std::string calibration_html(const std::string& model, const std::string& command, const calibration& seen, const precision& what,
                              const std::vector<method_comparison>& all);
-/// A histogram of at most `bars` bars with the given lines drawn in.
+/// Draws a histogram of at most `bars` bars with the given lines in it.
 void draw_histogram(html_page& page, const std::string& title, const tensor_statistics& s, const std::vector<html_marker>& markers,
                     std::size_t bars = 120);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exact arithmetic out of standard operators: the power of two below a value, and rounding in every mode. docs/guide/export.md, "How the
-// functions compute".
+// Builds exact arithmetic from standard operators: the power of two below a value, and rounding in every mode. docs/guide/export.md has it
+// under "How the functions compute".
 #pragma once
 
 #include "qk/formats/floating.hpp"
@@ -19,14 +19,15 @@ class arithmetic {
     operand add(const operand& a, const operand& b) const { return f_.op("Add", {a, b}); }
     operand sub(const operand& a, const operand& b) const { return f_.op("Sub", {a, b}); }
     operand mul(const operand& a, const operand& b) const { return f_.op("Mul", {a, b}); }
-    operand mul(const operand& a, double b) const { return b == 1 ? a : mul(a, c(b)); }  // times 1 is nothing
+    operand mul(const operand& a, double b) const { return b == 1 ? a : mul(a, c(b)); }  // a product with 1 needs no node
     operand div(const operand& a, const operand& b) const { return f_.op("Div", {a, b}); }
     operand abs(const operand& a) const { return f_.op("Abs", {a}); }
-    /// By Clip, which onnxruntime computes faster than Max and Min. A NaN need not come through.
+    /// These use Clip, which onnxruntime computes faster than Max and Min. They need not keep a NaN.
     operand max(const operand& a, double b) const { return f_.op("Clip", {a, c(b)}); }
     operand min(const operand& a, double b) const { return f_.op("Clip", {a, "", c(b)}); }
     operand clip(const operand& a, double lowest, double highest) const { return f_.op("Clip", {a, c(lowest), c(highest)}); }
-    /// `yes` must not be -0: onnxruntime's Where makes +0 of it. `no` may be. Nor may the condition be a Not: its optimizer swaps the two.
+    /// `yes` must not be -0, of which onnxruntime's Where makes +0; `no` may. The condition must be no Not: the optimizer swaps the two
+    /// values.
     operand where(const operand& condition, const operand& yes, const operand& no) const { return f_.op("Where", {condition, yes, no}); }
     operand less(const operand& a, const operand& b) const { return f_.op("Less", {a, b}); }
     operand equal(const operand& a, const operand& b) const { return f_.op("Equal", {a, b}); }
@@ -35,20 +36,20 @@ class arithmetic {
     operand both(const operand& a, const operand& b) const { return f_.op("And", {a, b}); }
     operand negate(const operand& a) const { return f_.op("Not", {a}); }
 
-    /// `factor` times the largest power of two that is at most |a|; 0 for 0. With u = 2^-p, p bits of precision, and q = (1 / 2u + 1) a,
-    /// q - (1 - u) q leaves a's highest bit alone: S. M. Rump, T. Ogita, S. Oishi, Accurate floating-point summation, part I, SIAM J. Sci.
-    /// Comput. 31 (2008), algorithm 3.5. The factor, a power of two, goes into q. Needs (1 / 2u + 1) |a| factor to be finite.
+    /// Returns `factor` times the largest power of two that is at most |a|; 0 for 0. With u = 2^-p, p bits of precision, and q = (1 / 2u +
+    /// 1) a, q - (1 - u) q leaves a's highest bit alone: S. M. Rump, T. Ogita, S. Oishi, Accurate floating-point summation, part I, SIAM J.
+    /// Sci. Comput. 31 (2008), algorithm 3.5. The factor, a power of two, is part of q. Requires (1 / 2u + 1) |a| factor to be finite.
     operand power_below(const operand& a, double factor) const {
         if (type_ == data_type::float32) {
             const operand q = mul(a, c((0x1p23 + 1) * factor));
             return abs(sub(q, mul(q, c(1 - 0x1p-24))));
         }
-        // As q - u q: onnxruntime takes a float64 factor that rounds to 1.0f for 1, and drops the multiplication.
+        // Written as q - u q: onnxruntime takes a float64 factor that rounds to 1.0f for 1, and drops the multiplication.
         const operand q = mul(a, c((0x1p52 + 1) * factor));
         return abs(sub(q, sub(q, mul(q, c(0x1p-53)))));
     }
 
-    /// `t` to a whole number. Zeros keep t's sign.
+    /// Rounds `t` to a whole number. Zeros keep the sign of `t`.
     operand round(const operand& t, rounding how) const {
         switch (how) {
             case rounding::half_even: return f_.op("Round", {t});
@@ -68,10 +69,10 @@ class arithmetic {
         throw error("is rounded stochastically, which no standard operator does");
     }
 
-    /// -0 becomes +0.
+    /// Turns -0 into +0.
     operand without_negative_zero(const operand& y) const { return where(equal(y, c(0)), c(0), y); }
 
-    /// The sign rule of a result y that is zero; `quotient` is x over its scale.
+    /// Applies the sign rule to a result y that is zero; `quotient` is x over its scale.
     operand with_zero_sign(const operand& y, const operand& quotient, zero_sign rule, rounding how) const {
         switch (rule) {
             case zero_sign::kept: return y;
@@ -84,7 +85,7 @@ class arithmetic {
         return y;
     }
 
-    /// A float32 as one of these numbers, a float64 as one of them, and one of them as a float32.
+    /// These turn a float32 into this type, a float64 into this type, and this type into a float32.
     operand of_single(const operand& x) const { return is_wide() ? f_.cast(x, data_type::float64) : x; }
     operand of_double(const operand& x) const { return is_wide() ? x : f_.cast(x, data_type::float32); }
     operand to_single(const operand& y) const { return is_wide() ? f_.cast(y, data_type::float32) : y; }
@@ -93,7 +94,7 @@ class arithmetic {
     bool is_wide() const { return type_ == data_type::float64; }
 
   private:
-    /// Zero, or underflowed, as a float32.
+    /// Returns whether the quotient, as a float32, is zero or underflowed.
     operand lost(const operand& quotient) const {
         if (type_ == data_type::float32) return equal(quotient, c(0));
         return f_.op("Equal", {f_.cast(quotient, data_type::float32), f_.number(0, data_type::float32)});
@@ -102,14 +103,14 @@ class arithmetic {
     data_type type_;
 };
 
-/// Roundings that make a number of the smallest value: they tell apart quotients that float32 flushes to zero.
+/// Is true for roundings that make the smallest value count: they tell apart quotients that float32 flushes to zero.
 constexpr bool is_directed(rounding how) { return how == rounding::up || how == rounding::down; }
 
-/// Whether float32 arithmetic holds what on_grid computes for this format: the factor of power_below must not overflow, the smallest
+/// Returns whether float32 arithmetic suffices for on_grid and this format: the factor of power_below must not overflow, and the smallest
 /// step must lie well above the subnormals.
 constexpr bool fits_float32(floating f) { return max_exponent(f) <= 96 && min_exponent(f) - f.mantissa_bits >= -100; }
 
-/// v rounded to the numbers of f, ties by `how`; what is beyond the largest saturates (`saturate`), or stays beyond it. NaN is not treated.
+/// Rounds v to the numbers of f, ties by `how`. What is beyond the largest saturates (`saturate`), or stays beyond it. NaN is not handled.
 inline operand on_grid(const arithmetic& a, floating f, const operand& v, rounding how, bool saturate = true) {
     const operand inside = saturate ? a.clip(v, -max_value(f), max_value(f)) : a.clip(v, -4 * max_value(f), 4 * max_value(f));
     const operand step = a.max(a.power_below(inside, power_of_two(-f.mantissa_bits)), power_of_two(min_exponent(f) - f.mantissa_bits));

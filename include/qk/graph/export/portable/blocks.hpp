@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block formats as standard operators: what qk/reference/ says of one block, said of all blocks at once.
+// Builds block formats from standard operators: what qk/reference/ computes for one block, computed for all blocks at once.
 //
-// Scales are worked out in float64, where every float32 is normal; elements in float32, or in float64 where that is not exact.
-// Blocks come as [..., block, inner], microexponents as [..., sub-blocks, sub-block, inner].
+// Scales are computed in float64, where every float32 is normal; elements in float32, or in float64 where float32 is not exact.
+// Blocks have the shape [..., block, inner], microexponents [..., sub-blocks, sub-block, inner].
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class surveyed_blocks {
   public:
     surveyed_blocks(function_builder& f, const operand& x, block_specials rule) : f_(f), a_(f, data_type::float32), x_(x) {
         const operand every = a_.abs(x);
-        // A sum of magnitudes is NaN if one of them is; of a maximum that is not certain.
+        // A sum of magnitudes is NaN if one of them is; for a maximum that is not certain.
         const operand sum = rule == block_specials::pass_through ? "" : f.reduce("ReduceSum", every, {-2});
         const operand most = rule == block_specials::pass_through ? "" : f.reduce("ReduceMax", every, {-2});
         if (rule == block_specials::block_nan) {
@@ -41,16 +41,16 @@ class surveyed_blocks {
         }
     }
 
-    const operand& x() const { return x_; }        ///< with 0 for what passes through
+    const operand& x() const { return x_; }        ///< 0 in place of what passes through
     const operand& amax() const { return amax_; }  ///< of the finite values
-    /// A block's scale for the multiplication that gives the results: NaN where the block becomes NaN.
+    /// Returns a block's scale for the multiplication that makes the results: NaN where the block becomes NaN.
     operand scale_of_results(const arithmetic& a, const operand& scale) const {
         if (poison_.empty()) return scale;
         return a.add(scale, a.of_single(poison_));
     }
-    /// The results y (float32) and what passes through.
+    /// Returns the results y (float32) joined with what passes through.
     operand results(operand y) const {
-        if (!dead_.empty()) {  // zeros with x's sign, which 1 / x has, too, and is never a zero that `where` would spoil
+        if (!dead_.empty()) {  // zeros take x's sign from 1 / x, which is never a zero whose sign `where` would lose
             const operand sign = a_.clip(a_.div(a_.c(1), x_), -1, 1);
             y = a_.mul(a_.where(dead_, a_.add(sign, poison_), y), a_.where(dead_, a_.c(0), a_.c(1)));
         }
@@ -63,21 +63,21 @@ class surveyed_blocks {
     operand x_, amax_;
     operand poison_;  ///< 0, or NaN for blocks that become NaN
     operand dead_;    ///< blocks in which an Inf leaves nothing but zeros
-    operand passes_;  ///< elements that pass through, and as what
+    operand passes_;  ///< which elements pass through; passed_: as what
     operand passed_;
 };
 
-/// The largest power of two in amax (float32), in float64.
+/// Returns the largest power of two in amax (float32), as float64.
 inline operand top_power(function_builder& f, const operand& amax) {
     return arithmetic(f, data_type::float64).power_below(f.cast(amax, data_type::float64), 1);
 }
 
-/// 1 for blocks of zeros, whose results do not depend on a scale: the smallest one is subnormal, and slow to multiply with.
+/// Returns 1 for blocks of zeros, which need no scale: the smallest scale is subnormal, and slow to multiply with.
 inline operand unless_zero(function_builder& f, const operand& amax, const operand& scale) {
     return f.op("Where", {f.op("Equal", {amax, f.number(0, data_type::float32)}), f.number(1, data_type::float64), scale});
 }
 
-/// The power-of-two scale of MX blocks, in float64: qk::reference::scale_exponent.
+/// Returns the power-of-two scale of MX blocks, in float64: qk::reference::scale_exponent.
 inline operand block_scale(function_builder& f, const microscaling& format, const operand& amax, const semantics& how) {
     const arithmetic d(f, data_type::float64);
     const operand exact = f.cast(amax, data_type::float64), top = d.power_below(exact, 1);
@@ -103,7 +103,7 @@ inline operand block_scale(function_builder& f, const microscaling& format, cons
 
 inline operand fake_quantize(function_builder& f, const microscaling& format, const operand& x, const semantics& how) {
     const bool integers = has_integer_elements(format);
-    // Unclamped scales have no float32.
+    // Scales that are not clamped need not fit float32.
     const arithmetic a(f, is_directed(how.rounding) || !how.clamp_mx_scale || !(integers || fits_float32(format.element))
                               ? data_type::float64
                               : data_type::float32);
@@ -163,7 +163,7 @@ inline operand fake_quantize(function_builder& f, const microexponent& format, c
     const operand sum = f.reduce("ReduceSum", magnitude, {-3, -2}), pair_amax = f.reduce("ReduceMax", magnitude, {-2}),
                   amax = f.reduce("ReduceMax", pair_amax, {-3});
     const operand worst = a.where(a.is_nan(sum), sum, amax), poison = a.sub(worst, worst);
-    // Exponent fields, as powers of two; field 0 is 2^-127.
+    // Exponent fields as powers of two; field 0 stands for 2^-127.
     const operand pair = d.max(top_power(f, pair_amax), 0x1p-127), top = unless_zero(f, amax, d.max(top_power(f, amax), 0x1p-127));
     const operand shifted = f.op("Max", {pair, d.mul(top, power_of_two(-((1 << format.shift_bits) - 1)))});
     const operand step64 = d.mul(shifted, power_of_two(1 - format.mantissa_bits)), step = f.cast(step64, data_type::float32);
@@ -176,7 +176,7 @@ inline operand fake_quantize(function_builder& f, const microexponent& format, c
     return a.mul(a.mul(element, normal), a.add(step, poison));
 }
 
-/// `tensor_scale`: the scale of the whole tensor, a scalar; empty: from the tensor itself, `all`.
+/// `tensor_scale` is the scale of the whole tensor, a scalar; if empty, it is computed from the tensor itself.
 inline operand fake_quantize(function_builder& f, const nvfloat& format, const operand& x, const semantics& how, operand tensor_scale) {
     const arithmetic a(f, data_type::float32), d(f, data_type::float64);
     const surveyed_blocks b(f, x, how.mx_specials);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that turn packed codes back into float32: bits to whole numbers, those through a table or arithmetic to elements, times their
-// scales. Of constants alone, so that runtimes which fold constants run them once, when they load the model; what is left of every step in
-// their memory is several times the floats, so large constants are decoded in each run (function_key::each_run).
+// Builds functions that decode packed codes to float32: from bits to whole numbers, through a table or arithmetic to elements, times their
+// scales. They read constants alone, so runtimes that fold constants run them once, when they load the model; what each step leaves in such
+// a runtime's memory is several times the floats, so large constants are decoded in each run instead (function_key::each_run).
 #pragma once
 
 #include "qk/graph/export/portable/functions.hpp"
@@ -9,19 +9,19 @@
 
 namespace qk::graph::detail {
 
-/// A constant with one axis.
+/// Returns a constant with one axis.
 template <class T>
 operand row_of(function_builder& f, const std::vector<T>& values, const char* stem) {
     return f.constant(make_tensor<T>({static_cast<std::int64_t>(values.size())}, values), stem);
 }
 
-/// Bytes as int32. `each_run`: through DequantizeLinear, which onnxruntime does not fold.
+/// Returns bytes as int32. `each_run` takes them through DequantizeLinear, which onnxruntime does not fold.
 inline operand whole_numbers(function_builder& f, operand bytes, bool each_run) {
     if (each_run) bytes = f.op("DequantizeLinear", {bytes, f.number(1, data_type::float32)});
     return f.cast(bytes, data_type::int32);
 }
 
-/// Codes of `width` bits as int32, [count], from the planes of pack_planes. A code stands in one byte of its group or in two.
+/// Unpacks codes of `width` bits to int32, [count], from the planes of pack_planes. A code lies in one byte of its group or in two.
 inline operand unpack(function_builder& f, const std::vector<operand>& planes, int width, const operand& count, bool each_run) {
     const auto row = [&](const std::vector<std::int32_t>& v) { return row_of(f, v, "i"); };
     operand code;
@@ -49,7 +49,7 @@ inline operand unpack(function_builder& f, const std::vector<operand>& planes, i
     return code;
 }
 
-/// Elements (in units of their scale) of codes of at most 8 bits, as a table; for others operators.
+/// Returns the elements (in units of their scale) of all codes, which have at most 8 bits; elements_of uses operators for wider ones.
 inline std::vector<float> element_table(const format& f, int width) {
     std::vector<float> table(std::size_t{1} << width);
     for (std::uint32_t c = 0; c < table.size(); ++c) {
@@ -68,7 +68,7 @@ inline std::vector<float> element_table(const format& f, int width) {
     return table;
 }
 
-/// The same for all codes of a byte at once: [bytes, codes a byte].
+/// Looks up the elements of all codes of a byte at once: [bytes, codes a byte].
 inline operand elements_of_bytes(function_builder& f, const format& of, int width, const operand& bytes) {
     const std::vector<float> one = element_table(of, width);
     const std::int64_t codes = 8 / width;
@@ -84,7 +84,7 @@ inline operand elements_of(function_builder& f, const format& of, int width, con
     const auto whole = [&](std::int64_t v) {
         return f.constant(make_tensor<std::int32_t>({}, std::vector<std::int32_t>{static_cast<std::int32_t>(v)}), "i");
     };
-    const auto split = [&](const operand& v, int bits) {  // what lies above the lowest bits, and those
+    const auto split = [&](const operand& v, int bits) {  // returns what lies above the lowest `bits` bits, and those bits
         const operand one = whole(std::int64_t{1} << bits), high = f.op("Div", {v, one});
         return std::pair{high, f.op("Sub", {v, f.op("Mul", {high, one})})};
     };
@@ -113,7 +113,7 @@ inline operand elements_of(function_builder& f, const format& of, int width, con
     return a.mul(n, a.sub(a.c(1), a.mul(f.cast(sign, data_type::float32), 2)));
 }
 
-/// What the code of a block's scale stands for.
+/// Returns the value of each code of a block's scale.
 inline std::vector<float> scale_table(const format& f, int width) {
     std::vector<float> table(std::size_t{1} << width);
     for (std::uint32_t c = 0; c < table.size(); ++c) {
@@ -128,7 +128,7 @@ inline std::vector<float> scale_table(const format& f, int width) {
     return table;
 }
 
-/// The scales of blocks, one after the other, as floats.
+/// Returns the scales of blocks, one after the other, as floats.
 inline operand scales_of_blocks(function_builder& f, const function_key& k, const std::vector<operand>& codes, int width,
                                 const operand& scale) {
     const operand values = f.op("Gather", {row_of(f, scale_table(k.format, width), "scale_values"),
@@ -136,7 +136,7 @@ inline operand scales_of_blocks(function_builder& f, const function_key& k, cons
     return scale.empty() ? values : arithmetic(f, data_type::float32).mul(values, scale);
 }
 
-/// Scale and zero point of each position along the axis of blocks some of which may be short. `scale` comes as [outer, blocks, inner].
+/// Spreads scale and zero point over positions along the axis of blocks, some of which may be short. `scale` is [outer, blocks, inner].
 inline void spread_over_blocks(function_builder& f, const function_key& k, const std::vector<operand>& shifts, operand& scale,
                                operand& zero_point) {
     const arithmetic a(f, data_type::float32);
@@ -158,10 +158,10 @@ inline void spread_over_blocks(function_builder& f, const function_key& k, const
     scale = a.mul(scale, f.gather(f.op("Reshape", {shift, f.integers_of_call("parts")}), part_of, 1));
 }
 
-/// The body that decodes. Inputs: the planes of the codes; of the scales; of the shifts; then `scale` and `zero_point` where there are
-/// such. Attributes: `shape` of the result; `rows`, the same as [outer, length, inner], or of whole blocks [outer * blocks, block, inner];
-/// `count` of elements unless they fill bytes; for blocks `grid` ([outer, blocks, inner], or [outer * blocks, 1, inner]) and `grid_count`;
-/// where some are short `length`, and `parts` and `part_count` of sub-blocks.
+/// Returns the body that decodes. Its inputs are the planes of the codes, of the scales and of the shifts, then `scale` and `zero_point`
+/// where the key has them. Its attributes are: `shape` of the result; `rows`, the shape as [outer, length, inner], or with whole blocks as
+/// [outer * blocks, block, inner]; `count` of elements unless they fill bytes; for blocks `grid` ([outer, blocks, inner], or [outer *
+/// blocks, 1, inner]) and `grid_count`; where some blocks are short `length`, and `parts` and `part_count` of sub-blocks.
 inline onnx::FunctionProto decode_function(const function_key& k, const std::string& name, int opset) {
     function_builder f(name, opset, text_of(k.format) + ": packed codes to float32");
     const arithmetic a(f, data_type::float32);

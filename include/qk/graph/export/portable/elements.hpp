@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise formats as standard operators, with scales that are given or that come from the values: what qk/reference/ says of one value.
+// Builds elementwise formats from standard operators, with given or computed scales: what qk/reference/ computes for one value.
 #pragma once
 
 #include <limits>
@@ -9,12 +9,12 @@
 
 namespace qk::graph::detail {
 
-/// A scale and, for integers, a zero point as `zero_point_type` holds it. Empty: 1 and 0.
+/// A scale and, for integers, a zero point of type `zero_point_type`. Empty operands mean scale 1 and zero point 0.
 struct element_scale {
     operand scale, zero_point;
 };
 
-/// float64 where float32 cannot hold every difference of two codes.
+/// Returns float64 where float32 cannot hold every difference of two codes.
 constexpr data_type zero_point_type(integer f) { return f.bits > 16 ? data_type::float64 : data_type::float32; }
 
 /// y = scale * cast(x / scale)
@@ -43,11 +43,11 @@ inline operand fake_quantize(function_builder& f, floating format, const operand
     return s.scale.empty() ? y : single.mul(y, s.scale);
 }
 
-/// y = (clamp(round(x / scale) + zero point) - zero point) * scale. `one_scale`: of the whole tensor, for what +Inf becomes.
+/// y = (clamp(round(x / scale) + zero point) - zero point) * scale. `one_scale`: one for the whole tensor, which decides what +Inf becomes.
 inline operand fake_quantize(function_builder& f, integer format, const operand& x, const element_scale& s, bool one_scale,
                              const semantics& how) {
     const arithmetic single(f, data_type::float32), a(f, zero_point_type(format));
-    // 1 / scale as twice 0.5 / scale: onnxruntime makes x / scale of x * (1 / scale).
+    // 1 / scale is computed as twice 0.5 / scale: onnxruntime turns x * (1 / scale) into x / scale.
     const operand quotient = how.integer_mode == integer_mode::division ? single.div(x, s.scale)
                                                                         : single.mul(x, single.mul(single.div(single.c(0.5), s.scale), 2));
     const auto bound = [&](std::int64_t code) {
@@ -55,7 +55,7 @@ inline operand fake_quantize(function_builder& f, integer format, const operand&
     };
     const operand lowest = bound(qmin(format)), highest = bound(qmax(format));
     const auto held = [&](const operand& v) { return f.op("Min", {f.op("Max", {v, lowest}), highest}); };
-    operand offset;  // the code less the zero point
+    operand offset;  // the code minus the zero point
     if (how.zero_point_before && !s.zero_point.empty()) {
         const operand sum = single.add(quotient, a.to_single(s.zero_point));
         offset = held(a.sub(a.round(a.of_single(sum), how.rounding), s.zero_point));
@@ -76,7 +76,7 @@ inline operand fake_quantize(function_builder& f, integer format, const operand&
     return single.mul(a.to_single(offset), s.scale);
 }
 
-/// Scale and zero point of the values themselves: execute::range_scale, in the same float64 steps.
+/// Computes scale and zero point from the values themselves, in the float64 steps of execute::range_scale.
 inline element_scale range_scale(function_builder& f, const format& of, const operand& x) {
     const arithmetic single(f, data_type::float32), d(f, data_type::float64);
     const operand all = f.op("Reshape", {x, f.integers({-1})});

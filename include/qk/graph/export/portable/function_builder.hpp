@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model-local function under construction: standard operators in order, constants shared by value.
+// Builds a model-local function: standard operators in order, with one constant for equal values.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -14,12 +14,12 @@
 
 namespace qk::graph::detail {
 
-/// A value inside a function: its name. Operators return the value they make.
+/// The name of a value inside a function. Operators return the value that they make.
 using operand = std::string;
 
 class function_builder {
   public:
-    /// `opset`: of the standard operators, which must be the model's: runtimes refuse a function with another.
+    /// `opset` is the version of the standard operators, which must be the model's: runtimes refuse a function with another one.
     function_builder(const std::string& name, int opset, const std::string& what) : opset_(opset) {
         proto_.set_name(name);
         proto_.set_domain(marks::function_domain);
@@ -31,7 +31,7 @@ class function_builder {
         proto_.add_input(name);
         return name;
     }
-    /// A list of integers that every call gives as attribute `name`, as a constant.
+    /// Returns a constant with the list of integers that every call passes as attribute `name`.
     operand integers_of_call(const std::string& name) { return of_call(name, "value_ints", onnx::AttributeProto::INTS); }
     operand integer_of_call(const std::string& name) { return of_call(name, "value_int", onnx::AttributeProto::INT); }
 
@@ -43,7 +43,7 @@ class function_builder {
         set_attribute(n, "to", static_cast<std::int64_t>(to));
         return n.output(0);
     }
-    /// Reduces axes, which stay with length 1. They became an input in opset 18, those of ReduceSum in 13.
+    /// Reduces axes, which stay with length 1. Axes became an input in opset 18, for ReduceSum in 13.
     operand reduce(const std::string& type, const operand& x, const std::vector<std::int64_t>& axes) {
         const bool as_input = opset_ >= (type == "ReduceSum" ? 13 : 18);
         onnx::NodeProto& n = add(type, as_input ? std::vector<operand>{x, integers(axes)} : std::vector<operand>{x}, type);
@@ -51,7 +51,7 @@ class function_builder {
         set_attribute(n, "keepdims", std::int64_t{1});
         return n.output(0);
     }
-    /// x in a shape that Shape gave: an axis of length 0 has length 0 (before opset 14: what x has there).
+    /// Reshapes x to a shape that Shape returned: a length of 0 stays 0 (before opset 14 it means the length that x has there).
     operand reshape(const operand& x, const operand& shape) {
         onnx::NodeProto& n = add("Reshape", {x, shape}, "Reshape");
         if (opset_ >= 14) set_attribute(n, "allowzero", std::int64_t{1});
@@ -89,7 +89,7 @@ class function_builder {
         return constant(make_tensor<std::int64_t>({static_cast<std::int64_t>(v.size())}, v), "i");
     }
 
-    /// The node that makes the result calls it "y": every node less is one less in each call that a runtime inlines.
+    /// Names the result "y" in the node that makes it, without an Identity: each node costs one in every call that a runtime inlines.
     onnx::FunctionProto finish(const operand& result) {
         proto_.add_output("y");
         bool made = false;

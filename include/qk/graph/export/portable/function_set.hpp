@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model-local functions of one export: one for each format, semantics and way of seeing blocks, whatever the number of tensors.
+// The model-local functions of one export: one for each format, semantics and layout of blocks, whatever the number of tensors.
 #pragma once
 
 #include <cctype>
@@ -11,7 +11,7 @@
 
 namespace qk::graph::detail {
 
-/// A name that ONNX allows: letters, digits and underscores.
+/// Returns a name that ONNX allows: letters, digits and underscores.
 inline std::string identifier(std::string text) {
     for (char& c : text)
         if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
@@ -25,7 +25,7 @@ class function_set {
             if (f.domain() == marks::function_domain) taken_.push_back(f.name());
     }
 
-    /// The name of the function for a key, the same for the same key.
+    /// Returns the name of the function for a key; equal keys get the same function.
     const std::string& name(const function_key& key) {
         for (const auto& [k, name] : functions_)
             if (k == key) return name;
@@ -38,7 +38,7 @@ class function_set {
         return functions_.emplace_back(key, unique).second;
     }
 
-    /// Writes the bodies, for the opset that the model will have.
+    /// Adds the bodies to the model, for the opset that it will have.
     void finish() {
         const int opset = std::max(g_.target().opset(""), g_.required_opset());
         for (const auto& [key, name] : functions_) {

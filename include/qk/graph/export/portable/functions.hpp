@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tells the functions of one export apart, and the bodies of those that quantize.
+// What distinguishes the functions of one export, and the bodies of those that quantize.
 #pragma once
 
 #include "qk/graph/export/portable/blocks.hpp"
@@ -9,25 +9,25 @@
 
 namespace qk::graph::detail {
 
-/// What tells functions apart.
+/// Equal keys mean the same function.
 struct function_key {
     qk::format format = fp32;
     qk::semantics semantics;
     block_layout layout = block_layout::whole;
-    int scales = 0;             ///< inputs after x: 1 a scale, 2 a zero point as well
-    bool one_scale = true;      ///< for the whole tensor
+    int scales = 0;             ///< inputs after x: 1 for a scale, 2 with a zero point
+    bool one_scale = true;      ///< one for the whole tensor
     bool block_scales = false;  ///< integers and floats: a scale for each run of `block`
     int block = 0;
-    bool dynamic = false;  ///< scale and zero point from the values
-    bool decodes = false;  ///< stored codes to float32
-    // Of functions that decode:
-    bool each_run = false;      ///< in each run: nothing that a runtime folds when it loads the model
-    bool whole_bytes = false;   ///< the elements' codes fill bytes, and the bytes are full
+    bool dynamic = false;  ///< scale and zero point are computed from the values
+    bool decodes = false;  ///< decodes stored codes to float32
+    // Members for functions that decode:
+    bool each_run = false;      ///< decodes in each run, with nothing that a runtime folds when it loads the model
+    bool whole_bytes = false;   ///< no code straddles two bytes, and every byte is full
     bool whole_blocks = false;  ///< no block is shorter than the others
     friend bool operator==(const function_key&, const function_key&) = default;
 };
 
-/// The body that quantizes and dequantizes.
+/// Returns the body that quantizes and dequantizes.
 inline onnx::FunctionProto fake_quantize_function(const function_key& k, const std::string& name, int opset) {
     function_builder f(name, opset, text_of(k.format) + ": float32 to the nearest value of the format");
     const operand x = f.input("x");
@@ -46,7 +46,7 @@ inline onnx::FunctionProto fake_quantize_function(const function_key& k, const s
     if (k.dynamic) s = range_scale(f, k.format, x);
     const auto elements = [&](const operand& v) {
         if (const floating* g = std::get_if<floating>(&k.format))
-            return detail::fake_quantize(f, *g, v, s, k.semantics);  // qualified: qk::fake_quantize has the same words
+            return detail::fake_quantize(f, *g, v, s, k.semantics);  // qualified: qk::fake_quantize has the same parameters
         return detail::fake_quantize(f, std::get<integer>(k.format), v, s, k.one_scale, k.semantics);
     };
     if (!k.block_scales) return f.finish(elements(x));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a function sees its input in blocks: [..., block, inner], so that a block is a run along the last axis but one.
+// How a function reshapes its input into blocks: [..., block, inner], so that a block is a run along the last axis but one.
 #pragma once
 
 #include <limits>
@@ -8,13 +8,13 @@
 
 namespace qk::graph::detail {
 
-/// `whole`: the call's attribute `blocks` is the shape to take, known beforehand: whole blocks, or one short block.
-/// `padded`: it is the shape to take once zeros have made the axis `axis` whole, at whose end attribute `ends` has a 1 among the pads of
-/// all. `any_length`: the shape is computed in each run from attributes `axis` and `after` (the axis behind it; both count an axis of
-/// length 1 in front of all), short blocks padded with zeros, which raise no exponent and are cut off again.
+/// How blocks are made. `whole`: the call's attribute `blocks` is the shape, known beforehand: whole blocks, or one short block. `padded`:
+/// `blocks` is the shape after zeros have filled the last block along the axis `axis`; attribute `ends` has a 1 for the pad at its end,
+/// among the pads of all axes. `any_length`: the shape is computed in each run from attributes `axis` and `after` (the axis behind it; both
+/// count an additional first axis of length 1); short blocks are padded with zeros, which raise no exponent and are cut off again.
 enum class block_layout : std::uint8_t { whole, padded, any_length };
 
-/// core(blocks of x) in x's own shape. `block` is cut into `parts` first where these are not 0: [..., block / part, part, inner].
+/// Returns core(blocks of x) in x's own shape. If `part` is not 0, `block` is first cut into parts: [..., block / part, part, inner].
 template <class Core>
 operand in_blocks(function_builder& f, const operand& x, block_layout layout, std::int64_t block, std::int64_t part, const Core& core) {
     const operand shape = f.op("Shape", {x}, "shape");
@@ -30,7 +30,7 @@ operand in_blocks(function_builder& f, const operand& x, block_layout layout, st
         return f.op("Slice", {v, from, to, f.integers({axis})});
     };
     const std::int64_t end = std::numeric_limits<std::int64_t>::max();
-    const operand axes = f.concat({f.integers({1}), shape});  // a scalar has an axis, too
+    const operand axes = f.concat({f.integers({1}), shape});  // so that a scalar has an axis, too
     const operand length = f.op("Gather", {axes, f.integers_of_call("axis")}, "length");
     const operand behind = slice(axes, f.integers_of_call("after"), f.integers({end}), 0);
     const operand inner = f.reduce("ReduceProd", f.concat({f.integers({1}), behind}), {0});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A constant as codes at their true width: what decode.hpp turns back into float32.
+// Packs a constant as codes at their true width, which decode.hpp turns back into float32.
 #pragma once
 
 #include <numeric>
@@ -13,10 +13,10 @@
 
 namespace qk::graph::detail {
 
-/// Codes of one width, cut into planes of 8 bits and one of the rest. In a plane codes lie one after the other, from the lowest bit on.
+/// Codes of one width are cut into planes of 8 bits and one of the rest. A plane holds codes one after the other, from the lowest bit on.
 constexpr int plane_count(int width) { return (width + 7) / 8; }
 constexpr int plane_bits(int width, int plane) { return plane + 1 < plane_count(width) || width % 8 == 0 ? 8 : width % 8; }
-/// Whole groups of codes in whole bytes: `bytes` hold `codes`.
+/// The smallest group of codes that fills whole bytes: `bytes` hold `codes`.
 struct packing_group {
     int bytes, codes;
 };
@@ -45,10 +45,10 @@ inline std::vector<tensor> pack_planes(std::span<const std::uint32_t> codes, int
 
 struct packed_constant {
     along_axis view;         ///< the tensor as [outer][length][inner]
-    std::size_t blocks = 0;  ///< scales along the axis, 0: one or one a channel
+    std::size_t blocks = 0;  ///< number of scales along the axis; 0: one scale, or one a channel
     int element_bits = 8, scale_bits = 0, shift_bits = 0;
     std::vector<tensor> elements, scales, shifts;  ///< planes; shifts: [outer][blocks * sub-blocks][inner]
-    std::size_t scale_count = 0, shift_count = 0;  ///< codes of blocks and of sub-blocks
+    std::size_t scale_count = 0, shift_count = 0;  ///< scales of blocks and shifts of sub-blocks
     float tensor_scale = 0;                        ///< NVFP4's
 
     std::size_t bytes() const {
@@ -59,7 +59,7 @@ struct packed_constant {
     }
 };
 
-/// Bits of one element's code and of the scale code that a block has (0: none).
+/// Returns the bits of an element's code and of a block's scale code (0: no such code).
 inline std::pair<int, int> code_bits(const format& f) {
     if (const floating* g = std::get_if<floating>(&f)) return {bits(*g), 0};
     if (const integer* g = std::get_if<integer>(&f)) return {g->bits, 0};
@@ -70,7 +70,7 @@ inline std::pair<int, int> code_bits(const format& f) {
     return {bits(n.element), bits(n.scale)};
 }
 
-/// A plane of the codec (docs/reference/layouts.md), which has the order of pack_planes, in whole groups of codes.
+/// Pads a plane of the codec (docs/reference/layouts.md), which has the order of pack_planes, to whole groups of codes.
 inline tensor plane_of(std::span<const std::byte> bytes, int width) {
     const auto group = static_cast<std::size_t>(group_of(width).bytes), size = (bytes.size() + group - 1) / group * group;
     tensor plane(data_type::uint8, {static_cast<std::int64_t>(size)});
@@ -79,8 +79,8 @@ inline tensor plane_of(std::span<const std::byte> bytes, int width) {
     return plane;
 }
 
-/// Codes of blocks by the kernels, which give the oracle's; false where those have not the form of `p` or do not decode to what they
-/// should.
+/// Encodes blocks with the kernels, which give the same codes as the oracle. Returns false where the codes do not have the form of `p` or
+/// do not decode to what the quantizer makes of x.
 inline bool encoded(const quantizer& q, const tensor& x, packed_constant& p) {
     if (std::holds_alternative<microexponent>(q.format) || p.element_bits > 8 || p.scale_bits > 8) return false;
     const nvfloat* n = std::get_if<nvfloat>(&q.format);
@@ -100,7 +100,8 @@ inline bool encoded(const quantizer& q, const tensor& x, packed_constant& p) {
     return true;
 }
 
-/// The codes of x, unless they do not decode to exactly what the quantizer makes of x (specials without a code, unclamped scales).
+/// Returns the codes of x; nullopt when decoding them does not give exactly what the quantizer makes of x (special values without a code,
+/// unclamped scales), and for dynamic scales, integers of more than 16 bits, and e8m0.
 inline std::optional<packed_constant> packed(const quantizer& q, const tensor& x) {
     const bool blocked = is_block_format(q.format);
     if (const integer* f = std::get_if<integer>(&q.format); q.dynamic || (f != nullptr && f->bits > 16) || q.format == qk::format(e8m0))
